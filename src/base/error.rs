@@ -1,0 +1,257 @@
+//! The one shape of an error, from the lexer to a driver call.
+//!
+//! A phase below the language writes an [`Error`] without source places: it points at operand
+//! numbers ([`Place::Operand`]) or at the operation itself ([`Place::Here`]). The virtual machine
+//! puts the places in, once, on the way up ([`Error::locate`]). Nothing here renders: the command
+//! line does that with miette.
+//!
+//! Each phase owns an `error.rs` that holds its [`Code`]s and one constructor function per error;
+//! `library::codes` lists them all for `runnel explain`.
+
+use super::Span;
+
+/// The result of everything that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What `e.kind` gives in a script.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum ErrorKind {
+    Syntax,
+    Name,
+    Type,
+    Value,
+    Shape,
+    Index,
+    Device,
+    Race,
+    OutOfMemory,
+    Cuda,
+    Io,
+    Assert,
+    Thrown,
+    Limit,
+    Interrupted,
+}
+
+impl std::fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A stable error code, and its page.
+///
+/// Numbers: E01xx syntax, E02xx names and calls, E03xx types and values, E04xx shapes and indices,
+/// E05xx devices and streams, E06xx races, E07xx memory, E08xx CUDA and kernels, E09xx files and
+/// programs, E10xx limits. Once published a number keeps its meaning.
+///
+/// Sample: `E0401` of kind `Shape`, titled "shapes do not broadcast".
+pub struct Code {
+    /// `E0401`.
+    pub id: &'static str,
+    /// What `e.kind` is.
+    pub kind: ErrorKind,
+    /// A noun phrase without a final stop.
+    pub title: &'static str,
+    /// The page of `runnel explain`: the cause, then the repair. Markdown, complete sentences.
+    pub page: &'static str,
+    /// A short script that ends in exactly this error; executed by the tests. Empty where no
+    /// script alone can cause it (a missing driver).
+    pub example: &'static str,
+}
+
+impl std::fmt::Debug for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.id)
+    }
+}
+
+/// Where a label points.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Source text.
+    Span(Span),
+    /// The n-th argument of the operation, from 0; a method's receiver is 0.
+    Operand(usize),
+    /// The whole operation.
+    Here,
+}
+
+/// One remark beside a place in the source.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Label {
+    /// Where.
+    pub place: Place,
+    /// `this is f32[3, 4] on cuda:0`.
+    pub text: String,
+}
+
+/// An error: message, labels, help. Lower-case start, no final stop, user input in back-ticks.
+#[derive(Clone)]
+pub struct Error(Box<Content>);
+
+#[derive(Clone)]
+struct Content {
+    code: &'static Code,
+    message: String,
+    labels: Vec<Label>,
+    help: Option<String>,
+    calls: Vec<Span>,
+    more: Vec<Error>,
+}
+
+impl Error {
+    /// An error with a message and nothing else yet.
+    #[cold]
+    pub fn new(code: &'static Code, message: impl Into<String>) -> Error {
+        Error(Box::new(Content {
+            code,
+            message: message.into(),
+            labels: Vec::new(),
+            help: None,
+            calls: Vec::new(),
+            more: Vec::new(),
+        }))
+    }
+
+    /// Adds a label.
+    pub fn label(mut self, place: Place, text: impl Into<String>) -> Error {
+        self.0.labels.push(Label { place, text: text.into() });
+        self
+    }
+
+    /// Adds a label on source text.
+    pub fn at(self, span: Span, text: impl Into<String>) -> Error {
+        self.label(Place::Span(span), text)
+    }
+
+    /// Adds a label on the n-th operand.
+    pub fn operand(self, index: usize, text: impl Into<String>) -> Error {
+        self.label(Place::Operand(index), text)
+    }
+
+    /// Sets the help: what to write instead.
+    pub fn help(mut self, help: impl Into<String>) -> Error {
+        self.0.help = Some(help.into());
+        self
+    }
+
+    /// Adds another error of the same report (several syntax errors, the members of a chain).
+    pub fn and(mut self, other: Error) -> Error {
+        self.0.more.push(other);
+        self
+    }
+
+    /// Notes a call that was active, innermost first.
+    pub fn call(mut self, span: Span) -> Error {
+        self.0.calls.push(span);
+        self
+    }
+
+    /// Replaces operand places by spans: `here` is the operation, `operands` its arguments.
+    /// Labels that have a span already keep it; an error without any label gets one at `here`.
+    pub fn locate(mut self, here: Span, operands: &[Span]) -> Error {
+        if !self.is_located() {
+            for label in &mut self.0.labels {
+                label.place = Place::Span(match label.place {
+                    Place::Span(span) => span,
+                    Place::Operand(index) => operands.get(index).copied().unwrap_or(here),
+                    Place::Here => here,
+                });
+            }
+            if self.0.labels.is_empty() {
+                self.0.labels.push(Label { place: Place::Span(here), text: String::new() });
+            }
+        }
+        self
+    }
+
+    /// True when every label has a span, and there is at least one.
+    pub fn is_located(&self) -> bool {
+        let spanned = |l: &Label| matches!(l.place, Place::Span(_));
+        !self.0.labels.is_empty() && self.0.labels.iter().all(spanned)
+    }
+
+    /// The code.
+    pub fn code(&self) -> &'static Code {
+        self.0.code
+    }
+
+    /// The kind, as `e.kind` gives it.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.code.kind
+    }
+
+    /// The message alone.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The labels, main one first.
+    pub fn labels(&self) -> &[Label] {
+        &self.0.labels
+    }
+
+    /// What to write instead.
+    pub fn help_text(&self) -> Option<&str> {
+        self.0.help.as_deref()
+    }
+
+    /// The calls that were active, innermost first.
+    pub fn calls(&self) -> &[Span] {
+        &self.0.calls
+    }
+
+    /// The other errors of this report.
+    pub fn others(&self) -> &[Error] {
+        &self.0.more
+    }
+
+    /// The span of the first label that has one.
+    pub fn span(&self) -> Span {
+        let spans = self.0.labels.iter().filter_map(|l| match l.place {
+            Place::Span(span) => Some(span),
+            _ => None,
+        });
+        spans.into_iter().find(|s| !s.is_none()).unwrap_or(Span::NONE)
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.0.code.id, self.0.message)
+    }
+}
+
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")?;
+        for label in &self.0.labels {
+            write!(f, "\n  {:?}: {}", label.place, label.text)?;
+        }
+        match &self.0.help {
+            Some(help) => write!(f, "\n  help: {help}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static CODE: Code = Code { id: "E0000", kind: ErrorKind::Value, title: "", page: "", example: "" };
+
+    #[test]
+    fn operands_get_their_spans_once() {
+        let error = Error::new(&CODE, "no").operand(1, "this").at(Span::new(9, 10), "that");
+        let (here, args) = (Span::new(1, 8), [Span::new(1, 2), Span::new(3, 4)]);
+        let error = error.locate(here, &args).locate(Span::new(20, 21), &[]);
+        assert_eq!(error.labels()[0].place, Place::Span(Span::new(3, 4)));
+        assert_eq!(error.labels()[1].place, Place::Span(Span::new(9, 10)));
+        assert_eq!(error.span(), Span::new(3, 4));
+    }
+}

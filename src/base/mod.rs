@@ -1,0 +1,11 @@
+//! What every other room stands on: places in source text, and errors.
+//!
+//! Knows nothing of tensors, devices or the language. Uses `std` only.
+
+mod error;
+mod names;
+mod span;
+
+pub use error::{Code, Error, ErrorKind, Label, Place, Result};
+pub use names::{bytes_text, suggest};
+pub use span::{SourceId, SourceMap, Span};

@@ -1,0 +1,70 @@
+//! Texts that help people: did-you-mean, and byte sizes.
+
+/// The candidate nearest to `name`, when one is near enough to be what was meant: at most one
+/// edit in three characters, and never more than three. Swapped neighbours count as one edit.
+pub fn suggest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (name.chars().count().max(3) / 3).min(3);
+    let lower = name.to_lowercase();
+    candidates
+        .into_iter()
+        .filter(|c| *c != name)
+        .map(|c| (distance(&lower, &c.to_lowercase()), c))
+        .filter(|&(d, _)| d <= limit)
+        .min_by_key(|&(d, c)| (d, c.len().abs_diff(name.len())))
+        .map(|(_, c)| c)
+}
+
+/// Optimal string alignment distance, in characters.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    if a.len().abs_diff(b.len()) > 3 {
+        return usize::MAX;
+    }
+    let mut before = vec![0; b.len() + 1];
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let change = usize::from(a[i - 1] != b[j - 1]);
+            row[j] = (last[j] + 1).min(row[j - 1] + 1).min(last[j - 1] + change);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+/// A byte count as people read it, with PyTorch's rounding: `512 bytes`, `20.00 MiB`.
+pub fn bytes_text(bytes: u64) -> String {
+    const KIB: f64 = 1024.0;
+    let value = bytes as f64;
+    match bytes {
+        0..1_024 => format!("{bytes} bytes"),
+        1_024..1_048_576 => format!("{:.2} KiB", value / KIB),
+        1_048_576..1_073_741_824 => format!("{:.2} MiB", value / KIB / KIB),
+        _ => format!("{:.2} GiB", value / KIB / KIB / KIB),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggestions_are_near_or_absent() {
+        let names = ["wait_stream", "wait_event", "matmul", "relu"];
+        assert_eq!(suggest("wait_straem", names), Some("wait_stream"));
+        assert_eq!(suggest("rleu", names), Some("relu"));
+        assert_eq!(suggest("Matmul", names), Some("matmul"));
+        assert_eq!(suggest("zebra", names), None);
+    }
+
+    #[test]
+    fn sizes_read_as_pytorch_writes_them() {
+        assert_eq!(bytes_text(512), "512 bytes");
+        assert_eq!(bytes_text(20 << 20), "20.00 MiB");
+        assert_eq!(bytes_text(3 << 29), "1.50 GiB");
+    }
+}

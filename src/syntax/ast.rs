@@ -1,0 +1,319 @@
+//! The syntax tree: what the user wrote, and where.
+//!
+//! It knows no operation, no device and no value. The formatter prints it back (with the comments
+//! that [`crate::syntax::tokens`] keeps beside it); the checker and the compiler read it.
+//! Invariant: every node's span covers exactly its own text; spans of children lie inside.
+
+use crate::base::Span;
+
+/// A name with its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Name {
+    /// The text; `_` for a discarded one.
+    pub text: std::rc::Rc<str>,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// A block `{ ... }`, or a whole file.
+///
+/// Its value is its last statement's, when that is an expression without a `;` after it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Block {
+    /// The statements in order.
+    pub body: Vec<Stmt>,
+    /// Braces included.
+    pub span: Span,
+}
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stmt {
+    /// What it is.
+    pub kind: StmtKind,
+    /// Its text.
+    pub span: Span,
+}
+
+/// The statements of section 6 of the language.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StmtKind {
+    /// `let (a, b) = e`
+    Let(Pattern, Expr),
+    /// `x = e`, `x[i] = e`, `r.field = e`, `(a, b) = e`
+    Assign(Expr, Expr),
+    /// `x += e`: the operator without its `=`
+    Update(Expr, Binary, Expr),
+    /// `fn name(...) { ... }`
+    Fn(Name, std::rc::Rc<Function>),
+    /// `for pattern in e { ... }`
+    For(Pattern, Expr, Block),
+    /// `while e { ... }`
+    While(Expr, Block),
+    /// `break`
+    Break,
+    /// `continue`
+    Continue,
+    /// `return e`
+    Return(Option<Expr>),
+    /// `throw e`
+    Throw(Expr),
+    /// `defer e`, `defer { ... }`
+    Defer(Expr),
+    /// `import nn`, `import "util.rnl" as u`
+    Import(Import),
+    /// `test "name" { ... }`: run by `runnel test` alone. (`test` is no keyword.)
+    Test(std::rc::Rc<str>, Block),
+    /// An expression for its effect, or as the block's value.
+    Expr(Expr),
+    /// An expression whose value a `;` discards at the end of a block.
+    Discard(Expr),
+    /// Text that is no statement; the parser has reported it already.
+    Error,
+}
+
+/// `import path as name`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Import {
+    /// The library's name, or the file's path.
+    pub path: std::rc::Rc<str>,
+    /// True for `import "file.rnl"`.
+    pub file: bool,
+    /// Where the path stands.
+    pub path_span: Span,
+    /// What it is called here: as written after `as`, else the module's own name.
+    pub name: Name,
+}
+
+/// What `let`, `for`, parameters of lambdas and `match` arms bind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pattern {
+    /// What it is.
+    pub kind: PatternKind,
+    /// Its text.
+    pub span: Span,
+}
+
+/// The patterns.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PatternKind {
+    /// `_`
+    Discard,
+    /// `x`
+    Bind(Name),
+    /// `(a, b, ..rest)`: a tuple or a list of that length
+    Tuple(Vec<Pattern>, Option<Rest>),
+    /// `[a, b, ..rest]`
+    List(Vec<Pattern>, Option<Rest>),
+    /// `(w, b = bias)` against a record is written as fields: the field's name, what it binds.
+    /// A tuple of plain names binds record fields by name when the value is a record.
+    Record(Vec<(Name, Pattern)>, Option<Rest>),
+    /// A literal, a range or a dotted name, in `match` alone: equal, contained
+    Value(Box<Expr>),
+    /// `a | b`, in `match` alone; binds nothing
+    Or(Vec<Pattern>),
+}
+
+/// `..rest` or `..` in a pattern, and its position among the others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rest {
+    /// How many patterns stand before it.
+    pub at: usize,
+    /// The name it binds, if any.
+    pub name: Option<Name>,
+}
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expr {
+    /// What it is.
+    pub kind: ExprKind,
+    /// Its text.
+    pub span: Span,
+}
+
+/// The expressions of sections 3 to 5.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExprKind {
+    /// `none`
+    None,
+    /// `true`, `false`
+    Bool(bool),
+    /// `42`, `0xff`, `64KiB`
+    Int(i64),
+    /// `1.5`, `inf`, `nan`
+    Float(f64),
+    /// `"text"`: pieces in order; a plain string has one, an empty one none
+    Str(Vec<StrPiece>),
+    /// `cpu`, `cuda`, `cuda:1`
+    Device(DeviceLit),
+    /// `f32`: the dtype's name
+    Dtype(std::rc::Rc<str>),
+    /// `x`
+    Name(std::rc::Rc<str>),
+    /// `[a, b]`
+    List(Vec<Item>),
+    /// `f16[0.5, 0.25]`: a tensor literal of that dtype. (The parser writes it when a dtype is indexed.)
+    Typed(std::rc::Rc<str>, Vec<Item>),
+    /// `(a, b)`, `()`
+    Tuple(Vec<Item>),
+    /// `(w = 1, ..p)`
+    Record(Vec<Field>),
+    /// `(e)`
+    Paren(Box<Expr>),
+    /// `-x`, `not x`, `~x`
+    Unary(Unary, Box<Expr>),
+    /// `a + b`
+    Binary(Binary, Box<Expr>, Box<Expr>),
+    /// `a and b`
+    And(Box<Expr>, Box<Expr>),
+    /// `a or b`
+    Or(Box<Expr>, Box<Expr>),
+    /// `1..n by 2`, `..3`, `..`: start, end, step
+    Range(Option<Box<Expr>>, Option<Box<Expr>>, Option<Box<Expr>>),
+    /// `...` in an index
+    Ellipsis,
+    /// `f(a, k = v, ..rest)`
+    Call(Box<Expr>, Vec<Arg>),
+    /// `x.name`
+    Member(Box<Expr>, Name),
+    /// `x[i, j]`
+    Index(Box<Expr>, Vec<Expr>),
+    /// `e on device`
+    On(Box<Expr>, Box<Expr>),
+    /// `x |> f(2)`: the receiver and the call as written
+    Pipe(Box<Expr>, Box<Expr>),
+    /// `|a, b| e`
+    Lambda(std::rc::Rc<Function>),
+    /// `{ ... }`
+    Block(Block),
+    /// `if c { } else if d { } else { }`: arms in order (flat, so that a long chain does not nest), else
+    If(Vec<(Expr, Block)>, Option<Block>),
+    /// `with c1, c2 { }`
+    With(Vec<Expr>, Block),
+    /// `try { } catch e { }`
+    Try(Block, Option<Name>, Block),
+    /// `match e { pattern if guard { ... } }`; arms are `pattern => expr`
+    Match(Box<Expr>, Vec<Arm>),
+    /// Text that is no expression; the parser has reported it already.
+    Error,
+}
+
+/// `cpu`, `cuda`, `cuda:N`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceLit {
+    /// `cpu`
+    Cpu,
+    /// `cuda`: the CUDA device selected last
+    Current,
+    /// `cuda:N`
+    Cuda(u32),
+}
+
+/// A piece of a string literal.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StrPiece {
+    /// Characters, escapes resolved.
+    Text(std::rc::Rc<str>),
+    /// `{expr}` or `{expr:format}`; the format may hold pieces itself (`{x:{width}}`).
+    Expr(Expr, Vec<StrPiece>),
+}
+
+/// An element of a list or tuple.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// `e`
+    One(Expr),
+    /// `..e`
+    Spread(Expr),
+}
+
+/// A field of a record literal.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Field {
+    /// `w = e`
+    Named(Name, Expr),
+    /// `..p`
+    Spread(Expr),
+}
+
+/// An argument of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arg {
+    /// `e`
+    One(Expr),
+    /// `k = e`
+    Named(Name, Expr),
+    /// `..e`: a list or tuple as further positional arguments, a record as named ones
+    Spread(Expr),
+}
+
+/// A function or lambda: parameters and body.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Function {
+    /// In order; at most one is a rest parameter, and those after it are given by name alone.
+    pub params: Vec<Param>,
+    /// A lambda's expression body is a block of one statement.
+    pub body: Block,
+    /// `# ...` lines directly above `fn`, without the marks: its documentation.
+    pub doc: Option<std::rc::Rc<str>>,
+}
+
+/// A parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Param {
+    /// `x`, `(a, b)`; a plain name wherever the caller may name it.
+    pub pattern: Pattern,
+    /// `= e`, evaluated at each call that leaves it out, in the function's scope.
+    pub default: Option<Expr>,
+    /// `*rest`
+    pub rest: bool,
+}
+
+/// An arm of `match`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Arm {
+    /// What must fit.
+    pub pattern: Pattern,
+    /// `if e`
+    pub guard: Option<Expr>,
+    /// What it gives.
+    pub body: Expr,
+}
+
+/// Unary operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Unary {
+    Neg,
+    Not,
+    BitNot,
+}
+
+/// Binary operators; `and` and `or` are expressions of their own, since they may skip a side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Binary {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    FloorDiv,
+    Mod,
+    Pow,
+    MatMul,
+    BitAnd,
+    BitOr,
+    BitXor,
+    Shl,
+    Shr,
+    Join,
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    In,
+    NotIn,
+}
