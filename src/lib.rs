@@ -1,4 +1,8 @@
 //! Runnel: a tensor scripting language with PyTorch's CUDA semantics and without its traps.
 
+pub mod array;
 pub mod base;
+pub mod device;
+pub mod kernel;
+pub mod ops;
 pub mod syntax;

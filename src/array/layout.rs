@@ -1,0 +1,224 @@
+//! Shapes, strides, offsets: which element of a storage each index of a tensor is.
+
+use smallvec::SmallVec;
+
+/// Extents of the dimensions, outermost first. Six fit without an allocation.
+pub type Dims = SmallVec<[usize; 6]>;
+
+/// Steps between neighbours along each dimension, in elements; 0 where a dimension is broadcast,
+/// negative never (as in PyTorch).
+pub type Strides = SmallVec<[isize; 6]>;
+
+/// Shape, strides and offset of a tensor in its storage, in elements.
+///
+/// Invariant: `shape.len() == strides.len()`, the element count fits `isize`, and every element
+/// lies at a position >= 0.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Layout {
+    /// Extents.
+    pub shape: Dims,
+    /// Steps in elements.
+    pub strides: Strides,
+    /// The first element's position in the storage.
+    pub offset: usize,
+}
+
+/// The number of elements of a shape; `None` when it does not fit `isize`.
+pub fn element_count(shape: &[usize]) -> Option<usize> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    let mut count = 1usize;
+    for &extent in shape {
+        count = count.checked_mul(extent)?;
+    }
+    isize::try_from(count).ok().map(|_| count)
+}
+
+/// Row-major strides of a shape.
+pub fn contiguous_strides(shape: &[usize]) -> Strides {
+    let mut strides: Strides = SmallVec::from_elem(0, shape.len());
+    let mut step = 1isize;
+    for (stride, &extent) in strides.iter_mut().zip(shape).rev() {
+        *stride = step;
+        step = step.saturating_mul(extent.max(1) as isize);
+    }
+    strides
+}
+
+/// The shape that both broadcast to, or `None`: extents are equal, or one of them is 1.
+pub fn broadcast(a: &[usize], b: &[usize]) -> Option<Dims> {
+    let rank = a.len().max(b.len());
+    let extent = |s: &[usize], i: usize| (i + s.len()).checked_sub(rank).map_or(1, |at| s[at]);
+    (0..rank)
+        .map(|i| match (extent(a, i), extent(b, i)) {
+            (x, y) if x == y => Some(x),
+            (1, y) => Some(y),
+            (x, 1) => Some(x),
+            _ => None,
+        })
+        .collect()
+}
+
+/// `[3, 4]`
+pub fn shape_text(shape: &[usize]) -> String {
+    format!("{shape:?}")
+}
+
+impl Layout {
+    /// Row-major over a whole storage.
+    pub fn contiguous(shape: &[usize]) -> Layout {
+        Layout { shape: shape.into(), strides: contiguous_strides(shape), offset: 0 }
+    }
+
+    /// The number of elements.
+    pub fn count(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// The number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// True when the elements lie row-major without gaps (extents of 1 may have any stride).
+    pub fn is_contiguous(&self) -> bool {
+        let mut step = 1isize;
+        for (&stride, &extent) in self.strides.iter().zip(&self.shape).rev() {
+            if extent == 0 {
+                return true;
+            }
+            if extent != 1 {
+                if stride != step {
+                    return false;
+                }
+                step *= extent as isize;
+            }
+        }
+        true
+    }
+
+    /// The half-open range of positions it touches, in elements; empty for no elements.
+    pub fn extent(&self) -> std::ops::Range<usize> {
+        if self.count() == 0 {
+            return self.offset..self.offset;
+        }
+        let last: isize = self.strides.iter().zip(&self.shape).map(|(&s, &n)| s * (n as isize - 1)).sum();
+        self.offset..self.offset + last as usize + 1
+    }
+
+    /// The layout broadcast to `shape`: new dimensions in front, extents of 1 stretched with stride 0.
+    pub fn broadcast_to(&self, shape: &[usize]) -> Option<Layout> {
+        let added = shape.len().checked_sub(self.rank())?;
+        let mut strides: Strides = SmallVec::from_elem(0, shape.len());
+        for (i, (&have, &stride)) in self.shape.iter().zip(&self.strides).enumerate() {
+            match (have, shape[added + i]) {
+                (h, want) if h == want => strides[added + i] = stride,
+                (1, _) => {}
+                _ => return None,
+            }
+        }
+        Some(Layout { shape: shape.into(), strides, offset: self.offset })
+    }
+
+    /// The layout seen with another shape of the same count, without a copy; `None` when the
+    /// strides do not allow it. Source: `torch.Tensor.view`.
+    pub fn view(&self, shape: &[usize]) -> Option<Layout> {
+        if element_count(shape)? != self.count() {
+            return None;
+        }
+        if self.count() == 0 {
+            return Some(Layout { offset: self.offset, ..Layout::contiguous(shape) });
+        }
+        let mut strides: Strides = SmallVec::from_elem(0, shape.len());
+        let mut to = shape.len();
+        let (mut chunk, mut base) = (1usize, self.strides.last().copied().unwrap_or(1));
+        for at in (0..self.rank()).rev() {
+            chunk *= self.shape[at];
+            let ends = at == 0 || (self.shape[at - 1] != 1 && self.strides[at - 1] != chunk as isize * base);
+            if ends {
+                let mut seen = 1usize;
+                while to > 0 && (seen < chunk || shape[to - 1] == 1) {
+                    to -= 1;
+                    strides[to] = seen as isize * base;
+                    seen *= shape[to];
+                }
+                if seen != chunk {
+                    return None;
+                }
+                if at > 0 {
+                    chunk = 1;
+                    base = self.strides[at - 1];
+                }
+            }
+        }
+        // Leading extents of 1 that no chunk has taken.
+        while to > 0 {
+            to -= 1;
+            strides[to] = 1;
+        }
+        Some(Layout { shape: shape.into(), strides, offset: self.offset })
+    }
+
+    /// The dimensions in another order.
+    pub fn permute(&self, order: &[usize]) -> Layout {
+        Layout {
+            shape: order.iter().map(|&d| self.shape[d]).collect(),
+            strides: order.iter().map(|&d| self.strides[d]).collect(),
+            offset: self.offset,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn positions(layout: &Layout) -> Vec<usize> {
+        let count = layout.count();
+        (0..count)
+            .map(|mut i| {
+                let mut at = layout.offset as isize;
+                for d in (0..layout.rank()).rev() {
+                    at += (i % layout.shape[d]) as isize * layout.strides[d];
+                    i /= layout.shape[d];
+                }
+                at as usize
+            })
+            .collect()
+    }
+
+    #[test]
+    fn views_keep_the_order_of_elements() {
+        let whole = Layout::contiguous(&[2, 3, 4]);
+        let t = whole.permute(&[1, 0, 2]);
+        for (layout, shape) in [
+            (&whole, vec![6, 4]),
+            (&whole, vec![1, 2, 12, 1]),
+            (&t, vec![3, 2, 2, 2]),
+            (&t, vec![3, 1, 2, 4]),
+        ] {
+            let view = layout.view(&shape).unwrap();
+            assert_eq!(positions(&view), positions(layout), "{shape:?}");
+        }
+        assert_eq!(t.view(&[6, 4]), None);
+        assert_eq!(whole.view(&[5, 5]), None);
+        assert!(Layout::contiguous(&[]).view(&[1, 1]).is_some());
+    }
+
+    #[test]
+    fn broadcasting_stretches_ones() {
+        assert_eq!(broadcast(&[3, 1], &[4]).unwrap().as_slice(), &[3, 4]);
+        assert_eq!(broadcast(&[3], &[4]), None);
+        let row = Layout::contiguous(&[1, 2]).broadcast_to(&[3, 2]).unwrap();
+        assert_eq!(positions(&row), [0, 1, 0, 1, 0, 1]);
+        assert_eq!(row.extent(), 0..2);
+        assert!(!row.is_contiguous());
+    }
+
+    #[test]
+    fn counts_that_overflow_are_refused() {
+        assert_eq!(element_count(&[usize::MAX, 2]), None);
+        assert_eq!(element_count(&[usize::MAX, 2, 0]), Some(0));
+    }
+}

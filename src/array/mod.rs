@@ -1,0 +1,11 @@
+//! Arrays as arithmetic: element types, promotion, shapes, strides. Pure and total.
+//!
+//! Knows nothing of memory, devices or operations.
+
+mod dtype;
+mod layout;
+mod promote;
+
+pub use dtype::{Class, Dtype, Scalar};
+pub use layout::{Dims, Layout, Strides, broadcast, contiguous_strides, element_count, shape_text};
+pub use promote::{Operand, promote, result_type};

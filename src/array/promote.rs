@@ -1,0 +1,99 @@
+//! Which dtype an operation of several operands has: PyTorch's `result_type`.
+//!
+//! Operands fall into three ranks: tensors with dimensions, tensors without, and script numbers.
+//! A lower rank matters only when its kind (bool < int < float) is above that of every higher
+//! rank. Source: <https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc>
+
+use super::{Dtype, Scalar};
+
+/// What promotion needs to know of an operand.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Operand {
+    /// A tensor with at least one dimension.
+    Tensor(Dtype),
+    /// A tensor without dimensions.
+    ZeroDim(Dtype),
+    /// A script number: its dtype is weak.
+    Number(Scalar),
+}
+
+/// The smallest dtype that holds both, as PyTorch's table has it.
+///
+/// ```
+/// use runnel::array::{promote, Dtype::*};
+/// assert_eq!(promote(U8, I8), I16);
+/// assert_eq!(promote(F16, BF16), F32);
+/// assert_eq!(promote(I64, F16), F16);
+/// ```
+pub fn promote(a: Dtype, b: Dtype) -> Dtype {
+    match (a.min(b), a.max(b)) {
+        (Dtype::F16, Dtype::BF16) => Dtype::F32,
+        (Dtype::U8, Dtype::I8) => Dtype::I16,
+        (_, high) => high,
+    }
+}
+
+/// The dtype in which an operation over these operands computes; `bool` for none.
+pub fn result_type(operands: impl IntoIterator<Item = Operand>) -> Dtype {
+    let (mut dimensioned, mut zero_dim, mut number) = (None, None, None);
+    for operand in operands {
+        let (slot, dtype): (&mut Option<Dtype>, Dtype) = match operand {
+            Operand::Tensor(dtype) => (&mut dimensioned, dtype),
+            Operand::ZeroDim(dtype) => (&mut zero_dim, dtype),
+            Operand::Number(scalar) => (&mut number, scalar.dtype()),
+        };
+        *slot = Some(slot.map_or(dtype, |d| promote(d, dtype)));
+    }
+    let combine = |high: Option<Dtype>, low: Option<Dtype>| match (high, low) {
+        (Some(h), Some(l)) if kind(l) > kind(h) => Some(if kind(l) == 2 && h.is_float() { h } else { l }),
+        (Some(h), _) => Some(h),
+        (None, low) => low,
+    };
+    combine(combine(dimensioned, zero_dim), number).unwrap_or(Dtype::Bool)
+}
+
+fn kind(dtype: Dtype) -> u8 {
+    if dtype.is_float() { 2 } else { u8::from(dtype.is_int()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Dtype::*;
+
+    #[test]
+    fn promotion_is_pytorchs_table() {
+        // Rows and columns: bool u8 i8 i16 i32 i64 f16 bf16 f32 f64.
+        let table = [
+            [Bool, U8, I8, I16, I32, I64, F16, BF16, F32, F64],
+            [U8, U8, I16, I16, I32, I64, F16, BF16, F32, F64],
+            [I8, I16, I8, I16, I32, I64, F16, BF16, F32, F64],
+            [I16, I16, I16, I16, I32, I64, F16, BF16, F32, F64],
+            [I32, I32, I32, I32, I32, I64, F16, BF16, F32, F64],
+            [I64, I64, I64, I64, I64, I64, F16, BF16, F32, F64],
+            [F16, F16, F16, F16, F16, F16, F16, F32, F32, F64],
+            [BF16, BF16, BF16, BF16, BF16, BF16, F32, BF16, F32, F64],
+            [F32, F32, F32, F32, F32, F32, F32, F32, F32, F64],
+            [F64; 10],
+        ];
+        for (i, a) in Dtype::ALL.into_iter().enumerate() {
+            for (j, b) in Dtype::ALL.into_iter().enumerate() {
+                assert_eq!(promote(a, b), table[i][j], "{a} {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_and_zero_dim_tensors_are_weak() {
+        use Operand::*;
+        let float = Number(Scalar::Float(2.5));
+        assert_eq!(result_type([Tensor(I64), float]), F32);
+        assert_eq!(result_type([Tensor(F16), float]), F16);
+        assert_eq!(result_type([Tensor(U8), Number(Scalar::Int(300))]), U8);
+        assert_eq!(result_type([Tensor(F32), ZeroDim(F64)]), F32);
+        assert_eq!(result_type([Tensor(I32), ZeroDim(F16)]), F16);
+        assert_eq!(result_type([ZeroDim(F64), Number(Scalar::Int(1))]), F64);
+        assert_eq!(result_type([Tensor(Bool), Number(Scalar::Bool(true))]), Bool);
+        assert_eq!(result_type([Tensor(Bool), Number(Scalar::Int(1))]), I64);
+    }
+}

@@ -1,0 +1,118 @@
+//! The boundary between policy and machinery.
+
+use crate::base::Result;
+use crate::kernel::{Fault, Launch, Ptr};
+
+/// A driver's stream; 0 is the device's default stream.
+pub type StreamHandle = u64;
+
+/// A driver's event; never 0.
+pub type EventHandle = u64;
+
+/// Where the two ends of a copy lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyKind {
+    /// From host memory to this device.
+    HostToDevice,
+    /// From this device to host memory.
+    DeviceToHost,
+    /// Within this device.
+    DeviceToDevice,
+    /// From another device of the same backend (its index) to this one.
+    FromPeer(u32),
+}
+
+/// What a device is. Names as in `torch.cuda.get_device_properties`.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct Properties {
+    pub name: String,
+    pub major: u32,
+    pub minor: u32,
+    /// Bytes.
+    pub total_memory: u64,
+    pub multi_processor_count: u32,
+    /// Bytes.
+    pub l2_cache_size: u64,
+    pub warp_size: u32,
+    pub max_threads_per_multi_processor: u32,
+    pub uuid: String,
+    /// Greatest and least stream priority: `(-3, 0)` means 0 is lowest and -3 highest.
+    pub greatest_priority: i32,
+}
+
+/// One device's machinery. All of it is callable from any thread.
+///
+/// Work is queued on streams and runs later, in order within a stream, in any order between them.
+/// A method that queues returns at once; what fails later is reported by the next wait
+/// (`stream_synchronize`, `event_synchronize`, `synchronize`, a query).
+///
+/// Errors are [`device::error`](crate::device)'s: out of memory has its own code and says nothing
+/// more; the allocator adds the facts.
+pub trait Driver: Send + Sync {
+    /// `"cuda"`, `"emu"`, `"cpu"`.
+    fn backend(&self) -> &'static str;
+    /// What the device is.
+    fn properties(&self) -> &Properties;
+    /// Free and total bytes, as the driver sees them.
+    fn memory_info(&self) -> Result<(u64, u64)>;
+
+    /// Takes device memory, aligned to 512 bytes at least.
+    fn alloc(&self, bytes: u64) -> Result<Ptr>;
+    /// Gives it back. The caller has made sure that nothing queued still uses it.
+    fn free(&self, ptr: Ptr, bytes: u64);
+    /// Takes page-locked host memory that every device of the backend can copy from and to.
+    fn pinned_alloc(&self, bytes: u64) -> Result<Ptr>;
+    /// Gives it back.
+    fn pinned_free(&self, ptr: Ptr, bytes: u64);
+
+    /// Makes a stream; a priority is between `greatest_priority` and 0.
+    fn stream(&self, priority: i32) -> Result<StreamHandle>;
+    /// True when nothing is queued or running on it.
+    fn stream_query(&self, stream: StreamHandle) -> Result<bool>;
+    /// Waits until nothing is queued or running on it.
+    fn stream_synchronize(&self, stream: StreamHandle) -> Result<()>;
+    /// Waits for every stream.
+    fn synchronize(&self) -> Result<()>;
+
+    /// Makes an event; with `timing`, `event_elapsed` works on it.
+    fn event(&self, timing: bool) -> Result<EventHandle>;
+    /// Gives an event back; what is queued on it still works.
+    fn event_free(&self, event: EventHandle);
+    /// Queues the event's completion; a second record replaces the first.
+    fn event_record(&self, event: EventHandle, stream: StreamHandle) -> Result<()>;
+    /// Makes the stream (of this device) wait for an event as it was recorded last; the event may
+    /// be another device's of the same backend, whose driver `owner` is.
+    fn event_wait(&self, stream: StreamHandle, event: EventHandle, owner: &dyn Driver) -> Result<()>;
+    /// True when the last record has completed.
+    fn event_query(&self, event: EventHandle) -> Result<bool>;
+    /// Waits for the last record.
+    fn event_synchronize(&self, event: EventHandle) -> Result<()>;
+    /// Milliseconds from `start` to `end`, both completed.
+    fn event_elapsed(&self, start: EventHandle, end: EventHandle) -> Result<f64>;
+
+    /// Queues a copy. Host memory that is not pinned may be read, or written, before this returns
+    /// (then the call waits as long as that needs).
+    fn copy(&self, dst: Ptr, src: Ptr, bytes: u64, kind: CopyKind, stream: StreamHandle) -> Result<()>;
+    /// Queues a fill of `count` elements of `width` (1, 2, 4, 8) bytes with the low bytes of `pattern`.
+    fn fill(&self, dst: Ptr, pattern: u64, width: u32, count: u64, stream: StreamHandle) -> Result<()>;
+    /// Queues a program.
+    fn launch(&self, launch: &Launch, stream: StreamHandle) -> Result<()>;
+    /// True when `launch` of this program would not have to compile first; starts compiling in the
+    /// background when it would. The planner launches the program's single instructions meanwhile.
+    fn prepared(&self, launch: &Launch) -> bool;
+    /// Queues a pause of about that many clock cycles. Source: `torch.cuda._sleep`.
+    fn sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()>;
+
+    /// True when this device can read `peer`'s memory directly.
+    fn can_access_peer(&self, peer: u32) -> bool;
+    /// Takes the fault that kernels have reported since the last call, if any. Exact only after the
+    /// stream that ran them was waited for.
+    fn take_fault(&self) -> Option<Fault>;
+
+    /// The library handle of `torch.cuda.current_blas_handle`; 0 where there is none.
+    fn blas_handle(&self, stream: StreamHandle) -> Result<u64> {
+        let _ = stream;
+        Ok(0)
+    }
+}

@@ -1,0 +1,58 @@
+//! One launch of a program: sizes, pointers, numbers.
+
+use super::Program;
+use crate::array::{Dims, Dtype, Strides};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// An address on a device: a CUDA device pointer, or host memory for the host and emulated devices.
+/// 0 is the null pointer, which only views without elements may have.
+pub type Ptr = u64;
+
+/// A strided view of memory, as a launch reads or writes it.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The address of the first element (offsets included).
+    pub ptr: Ptr,
+    /// Of the elements.
+    pub dtype: Dtype,
+    /// Steps in elements, one per dimension of the launch's shape (kept dimensions only for the
+    /// result of a reduction); see each program kind.
+    pub strides: Strides,
+}
+
+/// A program bound to data.
+///
+/// Invariant: every element that a view reaches lies in live memory of the launch's device, until
+/// the launch has completed.
+#[derive(Clone)]
+pub struct Launch {
+    /// What runs.
+    pub program: Arc<Program>,
+    /// The iteration shape; see each program kind. For maps and reductions the planner has merged
+    /// neighbouring dimensions wherever all views allow it.
+    pub shape: Dims,
+    /// Memory.
+    pub views: SmallVec<[View; 4]>,
+    /// Register bits of the program's numbers ([`Scalar::bits`](crate::array::Scalar::bits)).
+    pub numbers: SmallVec<[u64; 4]>,
+    /// How many trailing dimensions a reduction reduces.
+    pub reduced: usize,
+    /// The axis of a gather or scatter.
+    pub axis: usize,
+    /// The extent that its indices may reach.
+    pub limit: usize,
+    /// Names this launch in the device's fault slot; 0 for launches that cannot fault.
+    pub tag: u32,
+}
+
+/// What a kernel reports instead of trapping; the first one of a device is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// [`Launch::tag`] of the launch.
+    pub tag: u32,
+    /// The row-major position of the offending element in the launch's shape.
+    pub position: u64,
+    /// The bad index.
+    pub value: i64,
+}

@@ -1,0 +1,149 @@
+//! Elementwise programs: straight-line code over registers, run once per element.
+
+use crate::array::{Class, Dtype};
+
+/// An elementwise function of up to four arguments: a value in an operation's definition.
+///
+/// All arguments of an instruction arrive in one class, except the first of a function with
+/// `select` set, which is always `i64` (0 or 1). `name` is unique: programs are keyed by it.
+///
+/// Sample: `MapFn { name: "tanh", arity: 1, cuda: CudaText { f32: "tanhf(a)", f64: "tanh(a)", i64: "" }, .. }`.
+pub struct MapFn {
+    /// Unique among all map functions; an identifier.
+    pub name: &'static str,
+    /// Number of arguments, 0 to 4.
+    pub arity: u8,
+    /// True for `where`: the first argument is a condition (class `i64`), the others have the class.
+    pub select: bool,
+    /// The CUDA C expression over `a`, `b`, `c`, `d`, per class of the arguments.
+    pub cuda: CudaText,
+    /// The same on the host, over a chunk of elements.
+    pub host: HostMap,
+}
+
+/// A CUDA C expression per class of the arguments (`float`, `double`, `long long`); empty where the
+/// function is not defined for a class. Helper functions may come from `kernels/prelude.cuh`.
+/// The expression's type is that of the result's class.
+#[derive(Clone, Copy)]
+#[allow(missing_docs)]
+pub struct CudaText {
+    pub f32: &'static str,
+    pub f64: &'static str,
+    pub i64: &'static str,
+}
+
+impl CudaText {
+    /// The text for a class.
+    pub fn of(&self, class: Class) -> &'static str {
+        match class {
+            Class::F32 => self.f32,
+            Class::F64 => self.f64,
+            Class::I64 => self.i64,
+        }
+    }
+}
+
+/// Computes a chunk: all argument slices and the result have the same length (at most
+/// [`host::CHUNK`](crate::kernel::host::CHUNK)). The result is rounded to its dtype by the caller.
+pub type HostMap = fn(args: &[Reg<'_>], out: RegMut<'_>);
+
+/// A chunk of a register.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub enum Reg<'a> {
+    F32(&'a [f32]),
+    F64(&'a [f64]),
+    I64(&'a [i64]),
+}
+
+/// A chunk of a register to write.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub enum RegMut<'a> {
+    F32(&'a mut [f32]),
+    F64(&'a mut [f64]),
+    I64(&'a mut [i64]),
+}
+
+/// One instruction: `out = f(args)`, rounded to `dtype`.
+#[derive(Clone)]
+pub struct Instr {
+    /// What it computes.
+    pub f: &'static MapFn,
+    /// Registers: sources come first, in order, then instructions, in order.
+    pub args: smallvec::SmallVec<[u16; 4]>,
+    /// The class in which the arguments are read (arguments of another class do not occur, but for
+    /// [`CAST`] and a select's condition).
+    pub class: Class,
+    /// The result's dtype.
+    pub dtype: Dtype,
+}
+
+/// Where a register comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Source {
+    /// An element of the launch's view of that number.
+    Load {
+        /// Index into [`Launch::views`](super::Launch::views).
+        view: u16,
+        /// The dtype in memory.
+        dtype: Dtype,
+    },
+    /// A number of the launch.
+    Number {
+        /// Index into [`Launch::numbers`](super::Launch::numbers).
+        slot: u16,
+        /// Its dtype; the launch holds its register bits.
+        dtype: Dtype,
+    },
+    /// The element's row-major position in the launch's shape, `i64`. A program that uses it must
+    /// be launched over its logical shape (dimensions may be merged, never reordered).
+    Position,
+}
+
+/// A register written to memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Store {
+    /// The register; its dtype is the view's.
+    pub reg: u16,
+    /// Index into [`Launch::views`](super::Launch::views).
+    pub view: u16,
+}
+
+/// An elementwise program.
+///
+/// Invariant: registers are numbered sources first, then instructions; an instruction reads only
+/// registers before it; within one launch no view is both loaded at one position and stored at
+/// another (a view that is loaded and stored has the same layout in both roles).
+#[derive(Clone, Default)]
+pub struct Map {
+    /// Registers from memory and numbers.
+    pub sources: Vec<Source>,
+    /// Registers computed.
+    pub instrs: Vec<Instr>,
+    /// Registers written.
+    pub stores: Vec<Store>,
+}
+
+impl Map {
+    /// The dtype of a register.
+    pub fn dtype(&self, reg: u16) -> Dtype {
+        let reg = usize::from(reg);
+        match self.sources.get(reg) {
+            Some(Source::Load { dtype, .. } | Source::Number { dtype, .. }) => *dtype,
+            Some(Source::Position) => Dtype::I64,
+            None => self.instrs[reg - self.sources.len()].dtype,
+        }
+    }
+}
+
+/// Converts between dtypes: float to integer truncates toward zero and saturates at `i64` before
+/// it wraps to a narrower integer (nan is 0); anything to `bool` is `!= 0`. The instruction's
+/// `class` is the argument's; executors treat it by address, since source and result classes differ.
+pub static CAST: MapFn = MapFn {
+    name: "cast",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "a", f64: "a", i64: "a" },
+    host: super::host::cast,
+};

@@ -1,0 +1,209 @@
+//! The kinds of kernel programs. A kind is a file here, a file in `kernel/host`, and a template in
+//! `kernels/` with its generator in `device/cuda`; nothing else knows it.
+
+use super::map::Map;
+use crate::array::{Class, Dtype};
+
+/// The structure of a launch, without sizes. Shared and immutable; executors cache what they make
+/// of it under [`Program::key`].
+pub struct Program {
+    /// The code.
+    pub body: Body,
+    /// A text that is equal exactly for equal structures.
+    pub key: String,
+    /// For people: the names of the instructions, `add+mul+sum`.
+    pub label: String,
+}
+
+/// What a program does. Views are numbered as [`Launch::views`](super::Launch::views).
+#[derive(Clone)]
+pub enum Body {
+    /// Per element of the launch's shape.
+    Map(Map),
+    /// Elementwise work, then a reduction over the last `Launch::reduced` dimensions.
+    Reduce(Reduce),
+    /// A running combination along the last dimension of the launch's shape.
+    Scan(Scan),
+    /// `out[i] = source[.., index[i], ..]`.
+    Gather(Gather),
+    /// `out[.., index[i], ..] = source[i]`; of equal targets the last in row-major order wins.
+    Scatter(Scatter),
+    /// Sorts rows (the last dimension); stable; nan is greatest.
+    Sort(Sort),
+    /// The positions of non-zero elements, ascending.
+    /// Views: 0 input (any dtype, contiguous, one dimension), 1 out positions `i64` (as many as elements),
+    /// 2 out count `i64` (one element).
+    NonZero(Dtype),
+    /// Batched matrix product.
+    Matmul(Matmul),
+}
+
+/// Map and reduce. The map's stores happen once per element.
+///
+/// Shape: kept dimensions first, then `Launch::reduced` reduced ones. The result views have the
+/// kept dimensions.
+#[derive(Clone)]
+pub struct Reduce {
+    /// Computes the value (and may store other registers).
+    pub map: Map,
+    /// The register to reduce.
+    pub value: u16,
+    /// How.
+    pub f: &'static ReduceFn,
+    /// The dtype of the result.
+    pub dtype: Dtype,
+    /// The view of the result.
+    pub out: u16,
+    /// For `ReduceFn::indexed`: the view (`i64`) of the position within the reduced dimensions
+    /// (row-major over them), when it is wanted beside, or instead of, the value.
+    pub out_index: Option<u16>,
+    /// True when the value itself is stored to `out`; false for `argmax`, which wants only the position.
+    pub store_value: bool,
+}
+
+/// A reduction: a value in an operation's definition.
+///
+/// Accumulates in `acc(class of the value)`: `f32` class values accumulate in `f32` (halves too),
+/// integers in `i64`. `combine` must be associative up to rounding and commutative. Executors start
+/// with `init` and may combine in any order that depends on the shape alone.
+pub struct ReduceFn {
+    /// Unique among reductions; an identifier.
+    pub name: &'static str,
+    /// True when the element's position takes part (`argmax`): executors keep (value, position)
+    /// pairs and replace the held pair when `better(new, held)`, or on equality when the new position is lower.
+    /// A nan beats every number; the first nan wins.
+    pub indexed: bool,
+    /// The neutral element's register bits per class; for indexed ones, a value that every element replaces or equals.
+    pub init: fn(Class) -> u64,
+    /// Combines two accumulators: CUDA C over `a` (held) and `b` (new). For indexed ones a condition: 1 when `b` is better than `a`.
+    pub cuda: super::CudaText,
+    /// The same on the host, per class.
+    pub f32: fn(f32, f32) -> f32,
+    /// `f64` accumulators.
+    pub f64: fn(f64, f64) -> f64,
+    /// `i64` accumulators.
+    pub i64: fn(i64, i64) -> i64,
+    /// Divides the result by the number of reduced elements (`mean`).
+    pub mean: bool,
+}
+
+/// A scan along the last dimension. Views: 0 input, 1 out; same shape, same dtype.
+#[derive(Clone)]
+pub struct Scan {
+    /// How two values combine; its `init` starts each row.
+    pub f: &'static ReduceFn,
+    /// The dtype of both views.
+    pub dtype: Dtype,
+}
+
+/// Views: 0 source, 1 index (`i64`, launch shape, broadcast by strides), 2 out (launch shape).
+///
+/// The source view has the launch's rank; its stride along `Launch::axis` steps by the index, its
+/// other strides by the position (0 where it does not take part). `Launch::limit` is the source's
+/// extent along the axis; an index outside `-limit..limit` is a fault.
+#[derive(Clone)]
+pub struct Gather {
+    /// Of source and out.
+    pub dtype: Dtype,
+}
+
+/// Views: 0 source (launch shape), 1 index (`i64`, launch shape), 2 out (as `Gather`'s source).
+#[derive(Clone)]
+pub struct Scatter {
+    /// Of source and out.
+    pub dtype: Dtype,
+    /// `Some(f)`: combines with what is there, in row-major order of the source, deterministically.
+    pub f: Option<&'static ReduceFn>,
+}
+
+/// Views: 0 input, 1 out values, 2 out positions (`i64`). Launch shape: rows.., row length.
+#[derive(Clone)]
+pub struct Sort {
+    /// Of input and values.
+    pub dtype: Dtype,
+    /// Greatest first (nan first).
+    pub descending: bool,
+}
+
+/// Views: 0 left `[batch.., m, k]`, 1 right `[batch.., k, n]`, 2 out `[batch.., m, n]` (contiguous).
+/// Launch shape: `[batch.., m, n, k]`. Batch strides may be 0.
+/// Floats accumulate in `f32` (`f64` for `f64`), integers in `i64` and wrap.
+#[derive(Clone)]
+pub struct Matmul {
+    /// Of all three views.
+    pub dtype: Dtype,
+    /// Allows TF32 for `f32` on CUDA (`cuda.matmul.allow_tf32`); off by default.
+    pub tf32: bool,
+}
+
+impl Program {
+    /// A program of a body; computes its key.
+    pub fn new(body: Body) -> Program {
+        let (key, label) = body.describe();
+        Program { body, key, label }
+    }
+}
+
+impl Body {
+    fn describe(&self) -> (String, String) {
+        match self {
+            Body::Map(map) => (format!("map {}", map.key()), map.label()),
+            Body::Reduce(r) => {
+                let label = match r.map.label() {
+                    map if map.is_empty() => r.f.name.to_string(),
+                    map => format!("{map}+{}", r.f.name),
+                };
+                let index = r.out_index.map_or(String::new(), |v| format!(" index v{v}"));
+                let value = if r.store_value { format!(" v{}", r.out) } else { String::new() };
+                let key =
+                    format!("reduce {} {} r{} {}{value}{index}", r.f.name, r.dtype, r.value, r.map.key());
+                (key, label)
+            }
+            Body::Scan(s) => (format!("scan {} {}", s.f.name, s.dtype), format!("scan_{}", s.f.name)),
+            Body::Gather(g) => (format!("gather {}", g.dtype), "gather".into()),
+            Body::Scatter(s) => {
+                let f = s.f.map_or("", |f| f.name);
+                (format!("scatter {} {f}", s.dtype), format!("scatter_{f}"))
+            }
+            Body::Sort(s) => (format!("sort {} {}", s.dtype, s.descending), "sort".into()),
+            Body::NonZero(dtype) => (format!("nonzero {dtype}"), "nonzero".into()),
+            Body::Matmul(m) => (format!("matmul {} {}", m.dtype, m.tf32), "matmul".into()),
+        }
+    }
+}
+
+impl Map {
+    fn key(&self) -> String {
+        use std::fmt::Write;
+        let mut key = String::with_capacity(16 * (self.sources.len() + self.instrs.len()));
+        for source in &self.sources {
+            let _ = match source {
+                super::Source::Load { view, dtype } => write!(key, "v{view}:{dtype};"),
+                super::Source::Number { slot, dtype } => write!(key, "n{slot}:{dtype};"),
+                super::Source::Position => write!(key, "pos;"),
+            };
+        }
+        for instr in &self.instrs {
+            let _ = write!(key, "{}{:?}{:?}:{};", instr.f.name, instr.args, instr.class, instr.dtype);
+        }
+        for store in &self.stores {
+            let _ = write!(key, "r{}>v{};", store.reg, store.view);
+        }
+        key
+    }
+
+    fn label(&self) -> String {
+        let mut label = String::new();
+        for (i, instr) in self.instrs.iter().enumerate() {
+            if i == 6 {
+                label.push_str("+...");
+                break;
+            }
+            if i > 0 {
+                label.push('+');
+            }
+            label.push_str(instr.f.name);
+        }
+        label
+    }
+}

@@ -1,0 +1,3 @@
+//! Operations: one operation is one value, in one place.
+
+pub mod signature;

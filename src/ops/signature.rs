@@ -1,0 +1,139 @@
+//! How a function is called: names, kinds and defaults of its parameters.
+//!
+//! The same shape describes operations, native functions, methods and (for the checker) functions
+//! written in Runnel. Arity errors, completion, help and the reference pages are derived from it.
+
+/// What a parameter accepts. A numeric list becomes a tensor only where the kind is a tensor's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A tensor, or what becomes one: a number, a numeric list.
+    Tensor,
+    /// A tensor or a number that stays a number (weak).
+    TensorOrNumber,
+    /// `int`, `float` or `bool`.
+    Number,
+    /// `int`.
+    Int,
+    /// `float` or `int`.
+    Float,
+    /// `bool`.
+    Bool,
+    /// `str`.
+    Str,
+    /// A shape: an int, several ints as further arguments, a list or a tuple of ints.
+    Shape,
+    /// One dimension or several: an int, a list or tuple of ints; negative ones count from the end.
+    Dims,
+    /// A list or tuple of tensors.
+    Tensors,
+    /// `dtype`.
+    Dtype,
+    /// `device`, or an index for a CUDA device.
+    Device,
+    /// `stream`.
+    Stream,
+    /// `event`.
+    Event,
+    /// `generator`.
+    Generator,
+    /// Numbers in nested lists, a number, or a tensor: what `tensor(...)` takes.
+    Data,
+    /// `fn`.
+    Fn,
+    /// Anything.
+    Any,
+}
+
+/// The value of a parameter that the caller leaves out.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Default {
+    /// It must be given.
+    Required,
+    /// `none`; such a parameter also accepts `none`.
+    None,
+    /// A `bool`.
+    Bool(bool),
+    /// An `int`.
+    Int(i64),
+    /// A `float`.
+    Float(f64),
+    /// A `str`.
+    Str(&'static str),
+}
+
+/// One parameter.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Param {
+    /// Its name, for `name=value` and for help.
+    pub name: &'static str,
+    /// What it accepts.
+    pub kind: Kind,
+    /// What it is when left out.
+    pub default: Default,
+    /// True for a parameter that takes all further positional arguments (`*shape`).
+    pub rest: bool,
+    /// True for one that must be given by name.
+    pub named_only: bool,
+}
+
+/// The parameters of a function, a method's receiver first.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Signature {
+    /// In order.
+    pub params: &'static [Param],
+}
+
+impl Param {
+    /// A parameter that must be given.
+    pub const fn new(name: &'static str, kind: Kind) -> Param {
+        Param { name, kind, default: Default::Required, rest: false, named_only: false }
+    }
+
+    /// A parameter that may be left out.
+    pub const fn or(name: &'static str, kind: Kind, default: Default) -> Param {
+        Param { name, kind, default, rest: false, named_only: false }
+    }
+
+    /// A parameter that may be left out and is given by name alone.
+    pub const fn named(name: &'static str, kind: Kind, default: Default) -> Param {
+        Param { name, kind, default, rest: false, named_only: true }
+    }
+
+    /// A parameter that takes all further positional arguments.
+    pub const fn rest(name: &'static str, kind: Kind) -> Param {
+        Param { name, kind, default: Default::None, rest: true, named_only: false }
+    }
+}
+
+impl std::fmt::Display for Signature {
+    /// `(x, dim=none, keepdim=false)`
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(")?;
+        let mut named = false;
+        for (i, param) in self.params.iter().enumerate() {
+            if i > 0 {
+                f.write_str(", ")?;
+            }
+            if param.named_only && !named {
+                named = true;
+                if !self.params[..i].iter().any(|p| p.rest) {
+                    f.write_str("*, ")?;
+                }
+            }
+            if param.rest {
+                f.write_str("*")?;
+            }
+            f.write_str(param.name)?;
+            match param.default {
+                Default::Required => {}
+                Default::None if param.rest => {}
+                Default::None => f.write_str("=none")?,
+                Default::Bool(b) => write!(f, "={b}")?,
+                Default::Int(i) => write!(f, "={i}")?,
+                Default::Float(x) => write!(f, "={x:?}")?,
+                Default::Str(s) => write!(f, "={s:?}")?,
+            }
+        }
+        f.write_str(")")
+    }
+}
