@@ -1,5 +1,9 @@
 //! Runs kernel programs on the CPU: for host tensors, and for emulated devices.
 
+pub mod define;
+pub mod isa;
+pub mod math;
+
 use super::{Reg, RegMut};
 
 /// Elements per register chunk: four registers of `f64` fit in half of a small L1 cache.

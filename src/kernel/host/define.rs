@@ -1,0 +1,265 @@
+//! How an operation writes its host code: one line per function.
+//!
+//! Each macro gives a [`HostMap`](crate::kernel::HostMap), ready for a `static MapFn`. The body is
+//! written over single values; the macro makes the loop over the chunk, for every instruction set
+//! of the machine. Bodies that use arithmetic, comparisons, `if` and the functions of
+//! [`math`](super::math) become vector code.
+//!
+//! ```text
+//! host: host_unary!(float: |a| math::tanh(a)),
+//! host: host_unary!(float: |a| -a, i64: |a| a.wrapping_neg()),
+//! host: host_binary!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
+//! host: host_ternary!(float: |a, b, c| a + b * c),
+//! host: host_test!(float: |a| a.is_nan(), i64: |_a| false),            // a bool, of one value
+//! host: host_compare!(all: |a, b| a < b),                              // a bool, of two values
+//! host: host_select!(|c, a, b| if c { a } else { b }),                 // the first is a condition
+//! host: host_map!((a: i64, b: i64) -> f32: uniform(a, b), (a: i64, b: i64) -> f64: ...),
+//! ```
+//!
+//! The keys say for which argument classes a body holds: `f32`, `f64`, `i64`, `float` (the first
+//! two), `all`. A class that is not named is not defined, exactly as an empty text in `CudaText`.
+//! Integer bodies must use the `wrapping_` forms: nothing may panic. Results need no rounding to
+//! their dtype, and `i64` bodies no wrapping to narrower integers: the executor does that. Helper
+//! functions that a body calls should be `#[inline(always)]`, or the loop stays scalar.
+
+use crate::kernel::{Reg, RegMut};
+
+/// A type that registers hold: `f32`, `f64` or `i64`.
+pub trait Lane: Copy + Send + Sync + Default + 'static {
+    /// The slice of a register of this class.
+    fn of<'a>(reg: Reg<'a>) -> Option<&'a [Self]>;
+    /// The same, to write.
+    fn of_mut<'r>(reg: &'r mut RegMut<'_>) -> Option<&'r mut [Self]>;
+}
+
+impl Lane for f32 {
+    #[inline(always)]
+    fn of<'a>(reg: Reg<'a>) -> Option<&'a [f32]> {
+        if let Reg::F32(slice) = reg { Some(slice) } else { None }
+    }
+    #[inline(always)]
+    fn of_mut<'r>(reg: &'r mut RegMut<'_>) -> Option<&'r mut [f32]> {
+        if let RegMut::F32(slice) = reg { Some(slice) } else { None }
+    }
+}
+
+impl Lane for f64 {
+    #[inline(always)]
+    fn of<'a>(reg: Reg<'a>) -> Option<&'a [f64]> {
+        if let Reg::F64(slice) = reg { Some(slice) } else { None }
+    }
+    #[inline(always)]
+    fn of_mut<'r>(reg: &'r mut RegMut<'_>) -> Option<&'r mut [f64]> {
+        if let RegMut::F64(slice) = reg { Some(slice) } else { None }
+    }
+}
+
+impl Lane for i64 {
+    #[inline(always)]
+    fn of<'a>(reg: Reg<'a>) -> Option<&'a [i64]> {
+        if let Reg::I64(slice) = reg { Some(slice) } else { None }
+    }
+    #[inline(always)]
+    fn of_mut<'r>(reg: &'r mut RegMut<'_>) -> Option<&'r mut [i64]> {
+        if let RegMut::I64(slice) = reg { Some(slice) } else { None }
+    }
+}
+
+/// The general form: argument classes, the result's class and a body, as often as needed.
+macro_rules! host_map {
+    ($(($($a:ident: $t:ident),*) -> $o:ident: $e:expr),+ $(,)?) => {{
+        fn host(args: &[$crate::kernel::Reg<'_>], mut out: $crate::kernel::RegMut<'_>) {
+            $($crate::kernel::host::define::host_arm!(args, out, ($($a: $t),*) -> $o: $e);)+
+            let _ = (args, &mut out);
+        }
+        host as $crate::kernel::HostMap
+    }};
+}
+
+/// One signature of [`host_map`]: runs and returns when the registers have these classes.
+macro_rules! host_arm {
+    ($args:ident, $out:ident, ($($a:ident: $t:ident),*) -> $o:ident: $e:expr) => {
+        if let ([$($a),*], Some(out)) =
+            ($args, <$o as $crate::kernel::host::define::Lane>::of_mut(&mut $out))
+            && let ($(Some($a),)*) = ($(<$t as $crate::kernel::host::define::Lane>::of(*$a),)*)
+        {
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            fn one($($a: $t),*) -> $o {
+                $e
+            }
+            #[inline(always)]
+            fn chunk($($a: &[$t],)* out: &mut [$o]) {
+                let n = out.len();
+                $(let $a = &$a[..n];)*
+                for i in 0..n {
+                    out[i] = one($($a[i]),*);
+                }
+            }
+            $crate::kernel::host::isa::multiversion!(chunk($($a: &[$t] = $a,)* out: &mut [$o] = out));
+            return;
+        }
+    };
+}
+
+/// Expands one body over the classes that its key names; `$r` is the result: `same`, or `bool`.
+macro_rules! host_classes {
+    ($args:ident, $out:ident, f32, $r:ident, |$($a:ident),+| $e:expr) => {
+        $crate::kernel::host::define::host_classes!(@$r $args, $out, f32, |$($a),+| $e)
+    };
+    ($args:ident, $out:ident, f64, $r:ident, |$($a:ident),+| $e:expr) => {
+        $crate::kernel::host::define::host_classes!(@$r $args, $out, f64, |$($a),+| $e)
+    };
+    ($args:ident, $out:ident, i64, $r:ident, |$($a:ident),+| $e:expr) => {
+        $crate::kernel::host::define::host_classes!(@$r $args, $out, i64, |$($a),+| $e)
+    };
+    ($args:ident, $out:ident, float, $r:ident, |$($a:ident),+| $e:expr) => {
+        $crate::kernel::host::define::host_classes!(@$r $args, $out, f32, |$($a),+| $e);
+        $crate::kernel::host::define::host_classes!(@$r $args, $out, f64, |$($a),+| $e);
+    };
+    ($args:ident, $out:ident, all, $r:ident, |$($a:ident),+| $e:expr) => {
+        $crate::kernel::host::define::host_classes!($args, $out, float, $r, |$($a),+| $e);
+        $crate::kernel::host::define::host_classes!(@$r $args, $out, i64, |$($a),+| $e);
+    };
+    (@same $args:ident, $out:ident, $t:ident, |$($a:ident),+| $e:expr) => {
+        $crate::kernel::host::define::host_arm!($args, $out, ($($a: $t),+) -> $t: $e)
+    };
+    (@bool $args:ident, $out:ident, $t:ident, |$($a:ident),+| $e:expr) => {
+        $crate::kernel::host::define::host_arm!($args, $out, ($($a: $t),+) -> i64: i64::from($e))
+    };
+}
+
+/// A function of one value, of the value's class.
+macro_rules! host_unary {
+    ($($class:ident: |$a:ident| $e:expr),+ $(,)?) => {
+        $crate::kernel::host::define::host_same!($($class: |$a| $e),+)
+    };
+}
+
+/// A function of two values, of their class.
+macro_rules! host_binary {
+    ($($class:ident: |$a:ident, $b:ident| $e:expr),+ $(,)?) => {
+        $crate::kernel::host::define::host_same!($($class: |$a, $b| $e),+)
+    };
+}
+
+/// A function of three values, of their class.
+macro_rules! host_ternary {
+    ($($class:ident: |$a:ident, $b:ident, $c:ident| $e:expr),+ $(,)?) => {
+        $crate::kernel::host::define::host_same!($($class: |$a, $b, $c| $e),+)
+    };
+}
+
+/// A function of four values, of their class.
+macro_rules! host_quaternary {
+    ($($class:ident: |$a:ident, $b:ident, $c:ident, $d:ident| $e:expr),+ $(,)?) => {
+        $crate::kernel::host::define::host_same!($($class: |$a, $b, $c, $d| $e),+)
+    };
+}
+
+/// Any number of values to one of their class.
+macro_rules! host_same {
+    ($($class:ident: |$($a:ident),+| $e:expr),+) => {{
+        fn host(args: &[$crate::kernel::Reg<'_>], mut out: $crate::kernel::RegMut<'_>) {
+            $($crate::kernel::host::define::host_classes!(args, out, $class, same, |$($a),+| $e);)+
+            let _ = (args, &mut out);
+        }
+        host as $crate::kernel::HostMap
+    }};
+}
+
+/// A condition on one value: the body is a `bool`.
+macro_rules! host_test {
+    ($($class:ident: |$a:ident| $e:expr),+ $(,)?) => {
+        $crate::kernel::host::define::host_bool!($($class: |$a| $e),+)
+    };
+}
+
+/// A condition on two values: the body is a `bool`.
+macro_rules! host_compare {
+    ($($class:ident: |$a:ident, $b:ident| $e:expr),+ $(,)?) => {
+        $crate::kernel::host::define::host_bool!($($class: |$a, $b| $e),+)
+    };
+}
+
+/// Any number of values to a `bool`.
+macro_rules! host_bool {
+    ($($class:ident: |$($a:ident),+| $e:expr),+) => {{
+        fn host(args: &[$crate::kernel::Reg<'_>], mut out: $crate::kernel::RegMut<'_>) {
+            $($crate::kernel::host::define::host_classes!(args, out, $class, bool, |$($a),+| $e);)+
+            let _ = (args, &mut out);
+        }
+        host as $crate::kernel::HostMap
+    }};
+}
+
+/// A condition and two values of any one class; the body sees the condition as a `bool`.
+macro_rules! host_select {
+    (|$c:ident, $a:ident, $b:ident| $e:expr) => {
+        $crate::kernel::host::define::host_map!(
+            ($c: i64, $a: f32, $b: f32) -> f32: { let $c = $c != 0; $e },
+            ($c: i64, $a: f64, $b: f64) -> f64: { let $c = $c != 0; $e },
+            ($c: i64, $a: i64, $b: i64) -> i64: { let $c = $c != 0; $e },
+        )
+    };
+}
+
+pub(crate) use {
+    host_arm, host_binary, host_bool, host_classes, host_compare, host_map, host_quaternary, host_same,
+    host_select, host_ternary, host_test, host_unary,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::HostMap;
+    use crate::kernel::host::isa::at_every_level;
+
+    static ADD: HostMap = host_binary!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b));
+    static LESS: HostMap = host_compare!(all: |a, b| a < b);
+    static NAN: HostMap = host_test!(float: |a| a.is_nan(), i64: |_a| false);
+    static WHERE: HostMap = host_select!(|c, a, b| if c { a } else { b });
+    static HALF: HostMap = host_map!((a: i64) -> f32: a as f32 * 0.5);
+    static ONE: HostMap = host_map!(() -> f32: 1.0, () -> i64: 1);
+    static AXPY: HostMap = host_ternary!(float: |a, b, c| a * b + c);
+    static LERP: HostMap = host_quaternary!(f64: |a, b, c, d| a * b + c * d);
+
+    #[test]
+    fn one_line_definitions_run_per_class() {
+        let a: Vec<f32> = (0..37).map(|i| i as f32).collect();
+        let b: Vec<f32> = (0..37).map(|i| 20.0 - i as f32).collect();
+        let mut out = vec![0f32; 37];
+        ADD(&[Reg::F32(&a), Reg::F32(&b)], RegMut::F32(&mut out));
+        assert_eq!(out, [20.0; 37]);
+        let mut truth = vec![7i64; 37];
+        LESS(&[Reg::F32(&a), Reg::F32(&b)], RegMut::I64(&mut truth));
+        assert!(truth.iter().enumerate().all(|(i, &t)| t == i64::from(i < 10)));
+        WHERE(&[Reg::I64(&truth), Reg::F32(&a), Reg::F32(&b)], RegMut::F32(&mut out));
+        assert_eq!((out[9], out[10], out[36]), (9.0, 10.0, -16.0));
+        let mut wide = [0i64; 1];
+        ADD(&[Reg::I64(&[i64::MAX]), Reg::I64(&[1])], RegMut::I64(&mut wide));
+        assert_eq!(wide, [i64::MIN]);
+        NAN(&[Reg::F64(&[f64::NAN])], RegMut::I64(&mut wide));
+        assert_eq!(wide, [1]);
+        let mut two = [0f32; 2];
+        HALF(&[Reg::I64(&[3, 4])], RegMut::F32(&mut two));
+        assert_eq!(two, [1.5, 2.0]);
+        ONE(&[], RegMut::F32(&mut two));
+        assert_eq!(two, [1.0, 1.0]);
+        let mut d = [0f64; 1];
+        LERP(&[Reg::F64(&[1.0]), Reg::F64(&[2.0]), Reg::F64(&[3.0]), Reg::F64(&[4.0])], RegMut::F64(&mut d));
+        assert_eq!(d, [14.0]);
+    }
+
+    #[test]
+    fn no_level_contracts_a_product_and_a_sum() {
+        // 1 + 2^-23 squared is not a float: contracted with -1 it would keep 2^-46.
+        let a = [1.0 + f32::EPSILON; 33];
+        let c = [-1.0f32; 33];
+        at_every_level(|level| {
+            let mut out = [0f32; 33];
+            AXPY(&[Reg::F32(&a), Reg::F32(&a), Reg::F32(&c)], RegMut::F32(&mut out));
+            assert_eq!(out, [2.0 * f32::EPSILON; 33], "{level:?}");
+        });
+    }
+}

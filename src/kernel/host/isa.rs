@@ -1,0 +1,106 @@
+//! Which instruction set the host loops run with.
+//!
+//! Every loop that [`host_map`](super::define) and the executors build exists three times: for the
+//! baseline, for AVX2 and for AVX-512. Invariant: all three give the same bits, since nothing here
+//! enables contraction and no loop reorders float arithmetic by its vector width.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A level of the x86-64 instruction set; other machines have the baseline alone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum Isa {
+    /// What every machine of the target has.
+    Baseline = 1,
+    /// AVX2 and F16C.
+    Avx2 = 2,
+    /// AVX-512 F, BW, CD, DQ, VL.
+    Avx512 = 3,
+}
+
+static LEVEL: AtomicU8 = AtomicU8::new(0);
+
+/// The highest level of this machine, found once.
+#[inline]
+pub fn isa() -> Isa {
+    match LEVEL.load(Ordering::Relaxed) {
+        1 => Isa::Baseline,
+        2 => Isa::Avx2,
+        3 => Isa::Avx512,
+        _ => detect(),
+    }
+}
+
+#[cold]
+fn detect() -> Isa {
+    let level = machine();
+    LEVEL.store(level as u8, Ordering::Relaxed);
+    level
+}
+
+#[cfg(target_arch = "x86_64")]
+fn machine() -> Isa {
+    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
+    let avx512 = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512cd")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl");
+    match (avx2, avx512) {
+        (true, true) => Isa::Avx512,
+        (true, false) => Isa::Avx2,
+        _ => Isa::Baseline,
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn machine() -> Isa {
+    Isa::Baseline
+}
+
+/// Runs `f` once per level of this machine, lowest first. The level is one for the process, but
+/// since all levels give the same bits, tests that run meanwhile do not notice.
+#[cfg(test)]
+pub(crate) fn at_every_level(mut f: impl FnMut(Isa)) {
+    for level in [Isa::Baseline, Isa::Avx2, Isa::Avx512] {
+        if level <= machine() {
+            LEVEL.store(level as u8, Ordering::Relaxed);
+            f(level);
+        }
+    }
+}
+
+/// Compiles an `#[inline(always)]` function for every level, and calls the one of this machine.
+/// All arguments are written with their types, for the wrappers.
+///
+/// ```text
+/// multiversion!(sum_row::<T>(row: &[f32], out: &mut f32))
+/// ```
+macro_rules! multiversion {
+    ($f:ident($($a:ident: $t:ty = $v:expr),* $(,)?) $(-> $r:ty)?) => {{
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,f16c")]
+            fn avx2($($a: $t),*) $(-> $r)? {
+                $f($($a),*)
+            }
+            #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+            fn avx512($($a: $t),*) $(-> $r)? {
+                $f($($a),*)
+            }
+            match $crate::kernel::host::isa::isa() {
+                // SAFETY: `isa` has found these features on this machine.
+                $crate::kernel::host::isa::Isa::Avx512 => unsafe { avx512($($v),*) },
+                // SAFETY: as above.
+                $crate::kernel::host::isa::Isa::Avx2 => unsafe { avx2($($v),*) },
+                $crate::kernel::host::isa::Isa::Baseline => $f($($v),*),
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            $f($($v),*)
+        }
+    }};
+}
+
+pub(crate) use multiversion;
