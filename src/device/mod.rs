@@ -6,6 +6,7 @@
 //! Knows nothing of tensors, operations or the language.
 
 mod driver;
+pub mod error;
 mod place;
 
 pub use driver::{CopyKind, Driver, EventHandle, Properties, StreamHandle};

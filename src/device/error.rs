@@ -1,0 +1,339 @@
+//! Errors of devices, streams, events, races, memory and drivers: every code with its page, and
+//! one constructor function per error.
+
+use super::DeviceId;
+use crate::base::{Code, Error, ErrorKind, Span};
+
+/// Every code of this room.
+pub static CODES: &[&Code] = &[
+    &BAD_DEVICE,
+    &NOT_CUDA,
+    &NO_BACKEND,
+    &BAD_PRIORITY,
+    &EVENT_WITHOUT_TIMING,
+    &EVENT_NOT_RECORDED,
+    &EVENT_NOT_COMPLETE,
+    &EVENT_OF_ANOTHER_DEVICE,
+    &EVENT_NOT_SHARED,
+    &RACE,
+    &OUT_OF_MEMORY,
+    &BAD_FRACTION,
+    &BAD_ALLOC_CONF,
+    &DRIVER_FAILED,
+    &BAD_INDEX_ON_DEVICE,
+];
+
+/// A device number that the machine does not have.
+pub static BAD_DEVICE: Code = Code {
+    id: "E0501",
+    kind: ErrorKind::Device,
+    title: "no such device",
+    page: "A device number is at or above the number of visible devices. `cuda:N` counts visible \
+           devices from 0, and `CUDA_VISIBLE_DEVICES` can hide some of them.\n\nWrite a number below \
+           `cuda.device_count()`, or show more devices: on emulated devices with `--devices N`.",
+    example: "zeros(3) on cuda:999",
+};
+
+/// The host where a CUDA device is needed.
+pub static NOT_CUDA: Code = Code {
+    id: "E0502",
+    kind: ErrorKind::Value,
+    title: "expected a cuda device",
+    page: "Streams, events and memory statistics belong to CUDA devices, and the host was given.\n\n\
+           Name a device such as `cuda:0`, or leave the argument out to mean the current device.",
+    example: "cuda.synchronize(cpu)",
+};
+
+/// The backend that was asked for cannot be used here.
+pub static NO_BACKEND: Code = Code {
+    id: "E0503",
+    kind: ErrorKind::Device,
+    title: "backend not available",
+    page: "`--backend cuda` or `RUNNEL_BACKEND=cuda` was given, and no NVIDIA driver or no device was \
+           found.\n\nUse `--backend emu` to run on emulated devices, or `auto` to take whatever is \
+           there. `runnel devices` shows what was probed.",
+    example: "",
+};
+
+/// A stream priority above zero.
+pub static BAD_PRIORITY: Code = Code {
+    id: "E0504",
+    kind: ErrorKind::Value,
+    title: "bad stream priority",
+    page: "Priorities are 0 (low), -1 (high) and lower, as in PyTorch; numbers below the driver's \
+           range mean its highest priority.\n\nWrite 0 or a negative number.",
+    example: "Stream(priority=1)",
+};
+
+/// Timing asked of events that do not measure time.
+pub static EVENT_WITHOUT_TIMING: Code = Code {
+    id: "E0505",
+    kind: ErrorKind::Value,
+    title: "event without timing",
+    page: "`elapsed_time` needs two events that were made with `enable_timing=true`. Events do not \
+           measure time unless asked, because that makes them slower.\n\nMake both of them with \
+           `Event(enable_timing=true)`.",
+    example: "let a = Event()\nlet b = Event()\na.record()\nb.record()\na.elapsed_time(b)",
+};
+
+/// Timing asked of events that were never recorded.
+pub static EVENT_NOT_RECORDED: Code = Code {
+    id: "E0506",
+    kind: ErrorKind::Value,
+    title: "event not recorded",
+    page: "`elapsed_time` needs two events that were both recorded.\n\nCall `record()` on both first.",
+    example: "let a = Event(enable_timing=true)\nlet b = Event(enable_timing=true)\na.elapsed_time(b)",
+};
+
+/// Timing asked before the device got there.
+pub static EVENT_NOT_COMPLETE: Code = Code {
+    id: "E0507",
+    kind: ErrorKind::Cuda,
+    title: "event not complete",
+    page: "`elapsed_time` was asked while the device had not yet reached both events.\n\nCall \
+           `synchronize()` on the later event first.",
+    example: "let a = Event(enable_timing=true)\nlet b = Event(enable_timing=true)\n\
+              a.record()\ncuda.sleep(1000000000)\nb.record()\na.elapsed_time(b)",
+};
+
+/// A stream of one device records an event of another.
+pub static EVENT_OF_ANOTHER_DEVICE: Code = Code {
+    id: "E0508",
+    kind: ErrorKind::Device,
+    title: "event of another device",
+    page: "An event belongs to the device of the stream that first recorded it. Streams of any device \
+           may wait for it, but only streams of its own may record it again.\n\nMake one event per \
+           device.",
+    example: "let e = Event()\nwith device(0) { e.record() }\nwith device(1) { e.record() }",
+};
+
+/// An event handle for another process, where there is none.
+pub static EVENT_NOT_SHARED: Code = Code {
+    id: "E0509",
+    kind: ErrorKind::Device,
+    title: "event not shareable",
+    page: "Events can be shared between processes on CUDA devices only, and only when they were made \
+           with `interprocess=true`.\n\nMake the event with `Event(interprocess=true)` on a machine \
+           with a CUDA device.",
+    example: "Event().ipc_handle()",
+};
+
+/// Two accesses to the same memory on two streams that nothing orders.
+pub static RACE: Code = Code {
+    id: "E0601",
+    kind: ErrorKind::Race,
+    title: "race between streams",
+    page: "Two operations on different streams touch the same memory, at least one of them writes, and \
+           nothing makes the second wait for the first. Work on different streams runs in any order, \
+           so the result would depend on luck.\n\nInsert the line that the help shows: the later \
+           stream waits for the earlier one (`wait_stream`), for an event recorded after the earlier \
+           operation (`wait_event`), or the host waits (`synchronize`). `races(\"fix\")` orders such \
+           pairs by itself, and `races(\"warn\")` does so with a warning.",
+    example: "let h = randn(64)\nlet s = Stream()\nwith stream(s) { h.sum() }",
+};
+
+/// The device, or the host's page-locked memory, cannot hold a request.
+pub static OUT_OF_MEMORY: Code = Code {
+    id: "E0701",
+    kind: ErrorKind::OutOfMemory,
+    title: "out of memory",
+    page: "A request did not fit, even after waiting for pending frees and giving back all cached \
+           memory. The labels show the source lines that hold the most memory.\n\nDrop tensors that \
+           are no longer needed, work in smaller batches, or use a smaller dtype. The error can be \
+           caught with `try`, and the session stays sound.",
+    example: "zeros(800000000 * 1GiB, dtype=u8)",
+};
+
+/// A memory fraction outside 0 to 1.
+pub static BAD_FRACTION: Code = Code {
+    id: "E0702",
+    kind: ErrorKind::Value,
+    title: "bad memory fraction",
+    page: "`cuda.set_per_process_memory_fraction` takes a number from 0 to 1: the part of the device's \
+           memory that this process may reserve.",
+    example: "cuda.set_per_process_memory_fraction(2.0)",
+};
+
+/// `RUNNEL_ALLOC_CONF` has an unknown key or a bad value.
+pub static BAD_ALLOC_CONF: Code = Code {
+    id: "E0703",
+    kind: ErrorKind::Value,
+    title: "bad allocator setting",
+    page: "`RUNNEL_ALLOC_CONF` is a list of `key:value` pairs with commas between them. Keys are \
+           `expandable_segments` (true or false), `max_split_size_mb` (above 20), \
+           `roundup_power2_divisions` (a power of two, or a list such as `[256:1,512:2,>:4]`) and \
+           `garbage_collection_threshold` (between 0 and 1).",
+    example: "",
+};
+
+/// A call of the driver failed.
+pub static DRIVER_FAILED: Code = Code {
+    id: "E0801",
+    kind: ErrorKind::Cuda,
+    title: "driver call failed",
+    page: "The device's driver refused a call; its own words are in the message. After an error such \
+           as an illegal address the device's context is lost, and every later call on that device \
+           fails in the same way until the process ends.",
+    example: "",
+};
+
+/// A kernel met an index out of range.
+pub static BAD_INDEX_ON_DEVICE: Code = Code {
+    id: "E0802",
+    kind: ErrorKind::Index,
+    title: "index out of range on the device",
+    page: "An index that was read from a tensor lies outside the dimension it selects from. Indices \
+           are checked where they are used, on the device, so the error appears at the next wait; its \
+           label shows the operation that was given the bad index.\n\nCheck the indices: from 0 to the \
+           size of the dimension, less one.",
+    example: "let x = zeros(4)\nprint(x[tensor([7])])",
+};
+
+/// `cuda:index` where only `count` devices are visible.
+pub fn bad_device(index: i64, count: usize) -> Error {
+    let have = match count {
+        0 => "this machine has no visible devices".to_string(),
+        1 => "there is 1 device, `cuda:0`".to_string(),
+        n => format!("there are {n} devices, `cuda:0` to `cuda:{}`", n - 1),
+    };
+    let error = Error::new(&BAD_DEVICE, format!("device index {index} is out of range: {have}"));
+    match count {
+        0 => error.help("write `cpu`, or run with `--backend emu`"),
+        _ => error.help(format!("write an index from 0 to {}", count - 1)),
+    }
+}
+
+/// `cuda.can_device_access_peer` and `cuda.get_device_properties` with a bad first index.
+/// Source: `Invalid device id` of `torch.cuda`.
+pub fn invalid_device_id(index: i64, count: usize) -> Error {
+    Error::new(&BAD_DEVICE, format!("invalid device id {index}: the number of visible devices is {count}"))
+}
+
+/// `cuda.can_device_access_peer` with a bad second index. Source: `Invalid peer device id`.
+pub fn invalid_peer_id(index: i64, count: usize) -> Error {
+    Error::new(
+        &BAD_DEVICE,
+        format!("invalid peer device id {index}: the number of visible devices is {count}"),
+    )
+}
+
+/// The host where a CUDA device is needed.
+pub fn expected_cuda(got: &str) -> Error {
+    Error::new(&NOT_CUDA, format!("expected a cuda device, but got: {got}"))
+        .help("name a device such as `cuda:0`, or leave it out")
+}
+
+/// `--backend cuda` where it cannot run; `why` in the words of the probe.
+pub fn no_backend(backend: &str, why: &str) -> Error {
+    Error::new(&NO_BACKEND, format!("backend `{backend}` is not available: {why}"))
+        .help("use `--backend emu` for emulated devices")
+}
+
+/// A stream priority above zero.
+pub fn bad_priority(priority: i64) -> Error {
+    Error::new(&BAD_PRIORITY, format!("expected a stream priority of 0 or less, got {priority}"))
+        .help("write 0 (low) or -1 (high)")
+}
+
+/// `elapsed_time` without timing.
+pub fn event_without_timing() -> Error {
+    Error::new(&EVENT_WITHOUT_TIMING, "both events must be created with `enable_timing=true`")
+        .help("make them with `Event(enable_timing=true)`")
+}
+
+/// `elapsed_time` before a record.
+pub fn event_not_recorded() -> Error {
+    Error::new(&EVENT_NOT_RECORDED, "both events must be recorded before calculating elapsed time")
+        .help("call `record()` on both events first")
+}
+
+/// `elapsed_time` before completion.
+pub fn event_not_complete() -> Error {
+    Error::new(&EVENT_NOT_COMPLETE, "the device has not reached both events yet")
+        .help("call `synchronize()` on the later event first")
+}
+
+/// Recording on a stream of another device, or timing across devices.
+pub fn event_of_another_device(event: DeviceId, other: DeviceId) -> Error {
+    Error::new(
+        &EVENT_OF_ANOTHER_DEVICE,
+        format!("the event belongs to {event}, and this needs one of {other}"),
+    )
+    .help("make one event per device")
+}
+
+/// `ipc_handle` where there is none.
+pub fn event_not_shared(why: &str) -> Error {
+    Error::new(&EVENT_NOT_SHARED, format!("the event cannot be shared with another process: {why}"))
+}
+
+/// Out of memory, as a driver says it: nothing more. The allocator adds the facts.
+pub fn out_of_memory() -> Error {
+    Error::new(&OUT_OF_MEMORY, "out of memory")
+}
+
+/// A request above 2^60 bytes. Source: the same text in PyTorch's allocator.
+pub fn more_than_an_exabyte() -> Error {
+    Error::new(&OUT_OF_MEMORY, "CUDA out of memory. Tried to allocate more than 1EB memory")
+}
+
+/// Host memory, pageable or page-locked, that the system would not give.
+pub fn host_out_of_memory(bytes: u64, pinned: bool) -> Error {
+    let what = if pinned { "page-locked host memory" } else { "host memory" };
+    let size = crate::base::bytes_text(bytes);
+    Error::new(&OUT_OF_MEMORY, format!("out of {what}. Tried to allocate {size}"))
+}
+
+/// A memory fraction outside 0 to 1.
+pub fn bad_fraction(fraction: f64) -> Error {
+    Error::new(&BAD_FRACTION, format!("invalid fraction value: {fraction}. Allowed range: 0~1"))
+        .help("write a float from 0.0 to 1.0")
+}
+
+/// `RUNNEL_ALLOC_CONF` is wrong.
+pub fn bad_alloc_conf(what: impl Into<String>) -> Error {
+    Error::new(&BAD_ALLOC_CONF, what)
+}
+
+/// A driver call failed: `driver` is `cuda`, `emu`, `cpu`; `call` the call's name; `text` what the
+/// driver says.
+pub fn driver_failed(driver: &str, call: &str, text: &str) -> Error {
+    Error::new(&DRIVER_FAILED, format!("{driver} driver: `{call}` failed: {text}"))
+}
+
+/// A kernel reported an index outside `extent`; `name` and `span` are the launching operation's.
+pub fn bad_index_on_device(value: i64, extent: usize, name: &str, position: u64, span: Span) -> Error {
+    let message = format!("index {value} is out of range for a dimension of size {extent} in `{name}`");
+    let error = Error::new(&BAD_INDEX_ON_DEVICE, message);
+    let error = match span.is_none() {
+        true => error,
+        false => error.at(span, format!("this was given the index {value}, at position {position}")),
+    };
+    match extent {
+        0 => error.help("a dimension of size 0 has no valid index"),
+        n => error.help(format!("valid indices go from 0 to {}", n - 1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_distinct_and_have_pages() {
+        for (i, code) in CODES.iter().enumerate() {
+            assert!(!code.page.is_empty() && !code.title.is_empty(), "{}", code.id);
+            assert!(CODES[i + 1..].iter().all(|c| c.id != code.id), "{}", code.id);
+        }
+    }
+
+    #[test]
+    fn a_bad_index_names_the_count() {
+        let error = bad_device(4, 4);
+        assert_eq!(
+            error.message(),
+            "device index 4 is out of range: there are 4 devices, `cuda:0` to `cuda:3`"
+        );
+        assert_eq!(bad_device(0, 0).help_text(), Some("write `cpu`, or run with `--backend emu`"));
+    }
+}
