@@ -77,12 +77,8 @@ pub struct ReduceFn {
     pub init: fn(Class) -> u64,
     /// Combines two accumulators: CUDA C over `a` (held) and `b` (new). For indexed ones a condition: 1 when `b` is better than `a`.
     pub cuda: super::CudaText,
-    /// The same on the host, per class.
-    pub f32: fn(f32, f32) -> f32,
-    /// `f64` accumulators.
-    pub f64: fn(f64, f64) -> f64,
-    /// `i64` accumulators.
-    pub i64: fn(i64, i64) -> i64,
+    /// The same on the host: `host_combine!` or, for indexed ones, `host_better!`.
+    pub host: super::host::HostReduce,
     /// Divides the result by the number of reduced elements (`mean`).
     pub mean: bool,
 }

@@ -16,6 +16,15 @@
 //! host: host_map!((a: i64, b: i64) -> f32: uniform(a, b), (a: i64, b: i64) -> f64: ...),
 //! ```
 //!
+//! Reductions are given by how two accumulators (`a` held, `b` new) become one, or, for indexed
+//! ones, by when the new value replaces the held one (nan needs no thought there: it always wins,
+//! and of equals the lowest position does):
+//!
+//! ```text
+//! host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
+//! host: host_better!(all: |a, b| b > a),
+//! ```
+//!
 //! The keys say for which argument classes a body holds: `f32`, `f64`, `i64`, `float` (the first
 //! two), `all`. A class that is not named is not defined, exactly as an empty text in `CudaText`.
 //! Integer bodies must use the `wrapping_` forms: nothing may panic. Results need no rounding to
@@ -204,10 +213,139 @@ macro_rules! host_select {
     };
 }
 
+/// How a reduction combines, per class: a [`HostReduce`](super::HostReduce).
+macro_rules! host_combine {
+    ($($class:ident: |$a:ident, $b:ident| $e:expr),+ $(,)?) => {
+        $crate::kernel::host::HostReduce::combining(
+            $crate::kernel::host::define::host_pair!(f32, host_folds, $($class |$a, $b| $e,)+),
+            $crate::kernel::host::define::host_pair!(f64, host_folds, $($class |$a, $b| $e,)+),
+            $crate::kernel::host::define::host_pair!(i64, host_folds, $($class |$a, $b| $e,)+),
+        )
+    };
+}
+
+/// When a new value is better than the held one, per class: a [`HostReduce`](super::HostReduce).
+macro_rules! host_better {
+    ($($class:ident: |$a:ident, $b:ident| $e:expr),+ $(,)?) => {
+        $crate::kernel::host::HostReduce::choosing(
+            $crate::kernel::host::define::host_pair!(f32, host_choice, $($class |$a, $b| $e,)+),
+            $crate::kernel::host::define::host_pair!(f64, host_choice, $($class |$a, $b| $e,)+),
+            $crate::kernel::host::define::host_pair!(i64, host_choice, $($class |$a, $b| $e,)+),
+        )
+    };
+}
+
+/// Finds the body for a class among keyed bodies and hands it to another macro; `None` without one.
+macro_rules! host_pair {
+    ($t:ident, $then:ident, ) => { None };
+    (f32, $then:ident, f32 |$a:ident, $b:ident| $e:expr, $($rest:tt)*) => {
+        Some($crate::kernel::host::define::$then!(f32, |$a, $b| $e))
+    };
+    (f64, $then:ident, f64 |$a:ident, $b:ident| $e:expr, $($rest:tt)*) => {
+        Some($crate::kernel::host::define::$then!(f64, |$a, $b| $e))
+    };
+    (i64, $then:ident, i64 |$a:ident, $b:ident| $e:expr, $($rest:tt)*) => {
+        Some($crate::kernel::host::define::$then!(i64, |$a, $b| $e))
+    };
+    (f32, $then:ident, float |$a:ident, $b:ident| $e:expr, $($rest:tt)*) => {
+        Some($crate::kernel::host::define::$then!(f32, |$a, $b| $e))
+    };
+    (f64, $then:ident, float |$a:ident, $b:ident| $e:expr, $($rest:tt)*) => {
+        Some($crate::kernel::host::define::$then!(f64, |$a, $b| $e))
+    };
+    ($t:ident, $then:ident, all |$a:ident, $b:ident| $e:expr, $($rest:tt)*) => {
+        Some($crate::kernel::host::define::$then!($t, |$a, $b| $e))
+    };
+    ($t:ident, $then:ident, $other:ident |$a:ident, $b:ident| $e:expr, $($rest:tt)*) => {
+        $crate::kernel::host::define::host_pair!($t, $then, $($rest)*)
+    };
+}
+
+/// The loops of one class of a combining reduction.
+macro_rules! host_folds {
+    ($t:ident, |$a:ident, $b:ident| $e:expr) => {{
+        #[inline(always)]
+        fn one($a: $t, $b: $t) -> $t {
+            $e
+        }
+        #[inline(always)]
+        fn lanes_loop(held: &mut [$t; $crate::kernel::host::LANES], new: &[$t]) {
+            let mut local = *held;
+            let (rows, rest) = new.as_chunks::<{ $crate::kernel::host::LANES }>();
+            for row in rows {
+                for i in 0..local.len() {
+                    local[i] = one(local[i], row[i]);
+                }
+            }
+            for i in 0..rest.len() {
+                local[i] = one(local[i], rest[i]);
+            }
+            *held = local;
+        }
+        fn lanes(held: &mut [$t; $crate::kernel::host::LANES], new: &[$t]) {
+            $crate::kernel::host::isa::multiversion!(lanes_loop(
+                held: &mut [$t; $crate::kernel::host::LANES] = held,
+                new: &[$t] = new
+            ))
+        }
+        #[inline(always)]
+        fn across_loop(held: &mut [$t], new: &[$t]) {
+            let n = held.len();
+            let new = &new[..n];
+            for i in 0..n {
+                held[i] = one(held[i], new[i]);
+            }
+        }
+        fn across(held: &mut [$t], new: &[$t]) {
+            $crate::kernel::host::isa::multiversion!(across_loop(held: &mut [$t] = held, new: &[$t] = new))
+        }
+        fn along(mut held: $t, new: &[$t], out: &mut [$t]) -> $t {
+            for (out, &new) in out.iter_mut().zip(new) {
+                held = one(held, new);
+                *out = held;
+            }
+            held
+        }
+        $crate::kernel::host::Combine { one, lanes, across, along }
+    }};
+}
+
+/// The loop of one class of a choosing reduction.
+macro_rules! host_choice {
+    ($t:ident, |$a:ident, $b:ident| $e:expr) => {{
+        #[inline(always)]
+        fn one($a: $t, $b: $t) -> bool {
+            $e
+        }
+        // Only a nan differs from itself.
+        #[allow(clippy::eq_op)]
+        #[inline(always)]
+        fn wins(held: $t, new: $t) -> bool {
+            one(held, new) || (new != new && held == held)
+        }
+        #[allow(clippy::eq_op)]
+        fn better(held: $t, new: $t) -> bool {
+            held == held && wins(held, new)
+        }
+        #[allow(clippy::eq_op)]
+        fn best(held: $t, new: &[$t]) -> ($t, Option<usize>) {
+            let (mut held, mut at) = (held, None);
+            for (i, &new) in new.iter().enumerate() {
+                if wins(held, new) && held == held {
+                    (held, at) = (new, Some(i));
+                }
+            }
+            (held, at)
+        }
+        $crate::kernel::host::Choice { better, best }
+    }};
+}
+
 pub(crate) use {
     host_arm, host_binary, host_bool, host_classes, host_compare, host_map, host_quaternary, host_same,
     host_select, host_ternary, host_test, host_unary,
 };
+pub(crate) use {host_better, host_choice, host_combine, host_folds, host_pair};
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,11 @@
 //! Runs kernel programs on the CPU: for host tensors, and for emulated devices.
 
 pub mod define;
+mod fold;
 pub mod isa;
 pub mod math;
+
+pub use fold::{Choice, Combine, HostReduce, LANES};
 
 use super::{Reg, RegMut};
 
