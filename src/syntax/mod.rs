@@ -1,3 +1,52 @@
 //! Text to tree: tokens, the grammar's glue, the tree, readable syntax errors.
+//!
+//! [`parse`] is the way in. It knows no operation, device or value; names are only texts here.
 
 pub mod ast;
+pub mod error;
+mod explain;
+mod literal;
+mod parse;
+mod scan;
+#[cfg(test)]
+mod sexpr;
+#[cfg(test)]
+mod shape_tests;
+pub mod tokens;
+mod tree;
+
+lalrpop_util::lalrpop_mod!(
+    #[allow(clippy::all, clippy::unwrap_used, unused, missing_docs)]
+    grammar,
+    "/runnel.rs"
+);
+
+pub use parse::{Parsed, parse};
+pub use scan::MAX_OPEN;
+pub use tree::MAX_DEPTH;
+
+/// True when `text` can name a variable: an identifier that is not reserved.
+pub fn is_name(text: &str) -> bool {
+    use logos::Logos;
+    let mut chars = text.chars();
+    let starts = chars.next().is_some_and(|c| c == '_' || unicode_ident::is_xid_start(c));
+    let reserved = || {
+        let mut lexer = tokens::T::lexer(text);
+        lexer.next().is_some_and(|t| t.is_ok_and(tokens::T::is_reserved)) && lexer.next().is_none()
+    };
+    starts && chars.all(unicode_ident::is_xid_continue) && !reserved()
+}
+
+/// The text of a source file.
+///
+/// # Errors
+/// E0113, naming the first byte that is not UTF-8. It has no span, for such bytes are in no source map.
+pub fn decode(bytes: &[u8]) -> crate::base::Result<&str> {
+    std::str::from_utf8(bytes).map_err(|fault| {
+        let offset = fault.valid_up_to();
+        let good = std::str::from_utf8(&bytes[..offset]).unwrap_or_default();
+        let line = good.matches('\n').count() + 1;
+        let column = good.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
+        error::not_utf8(bytes[offset], offset, line, column)
+    })
+}

@@ -1,0 +1,104 @@
+//! Words for a syntax error: what was expected, what was found, and what may have been meant.
+
+use super::error;
+use super::tokens::{T, Token};
+use crate::base::{Error, Span};
+
+/// The error for a failure of the grammar at token `index`; `expected` are the grammar's terminals
+/// that could have stood there, `last` says that nothing follows these tokens.
+pub fn explain(
+    base: u32,
+    text: &str,
+    tokens: &[Token],
+    index: usize,
+    expected: &[String],
+    last: bool,
+) -> Error {
+    let expected = Expected::new(expected);
+    let end = tokens.last().map_or(0, |t| t.hi);
+    let (kind, lo, hi) = tokens.get(index).map_or((None, end, end), |t| (Some(t.kind), t.lo, t.hi));
+    let span = Span::new(base + lo, base + hi);
+    if kind.is_none() && last && tokens.last().is_some_and(|t| !t.kind.can_end()) {
+        return error::ends_early(span, &expected.words());
+    }
+    if kind.is_some_and(T::is_reserved) && expected.is_name() {
+        return error::reserved_name(span, &text[lo as usize..hi as usize]);
+    }
+    if kind == Some(T::InterpClose) && index > 0 && tokens[index - 1].kind == T::InterpOpen {
+        return error::empty_interpolation(Span::new(base + tokens[index - 1].lo, base + hi));
+    }
+    let found = match kind {
+        None if last => "the end of the program".to_string(),
+        None | Some(T::Newline) => "the end of the line".to_string(),
+        Some(kind) => found(kind, &text[lo as usize..hi as usize]),
+    };
+    error::unexpected(span, &expected.words(), &found)
+}
+
+fn found(kind: T, text: &str) -> String {
+    match kind {
+        T::StrOpen | T::RawOpen | T::Text | T::RawText => "a string".to_string(),
+        T::StrClose => "the end of the string".to_string(),
+        _ => format!("`{}`", error::shortened(text)),
+    }
+}
+
+/// The terminals that could have stood at the place of an error.
+pub struct Expected<'e> {
+    terminals: &'e [String],
+}
+
+impl<'e> Expected<'e> {
+    fn new(terminals: &'e [String]) -> Expected<'e> {
+        Expected { terminals }
+    }
+
+    /// True when the terminal, as the grammar writes it, could have stood there.
+    pub fn has(&self, terminal: &str) -> bool {
+        self.terminals.iter().any(|t| t.trim_matches('"') == terminal)
+    }
+
+    /// True when only a name could have stood there, or a pattern.
+    fn is_name(&self) -> bool {
+        self.has("name") && !self.has("match")
+    }
+
+    /// The words for them: ``an expression or `)` ``.
+    fn words(&self) -> String {
+        let mut words: Vec<String> = Vec::new();
+        let kinds = [
+            ("a statement", self.has("let")),
+            ("an expression", self.has("match") && !self.has("let")),
+            ("a pattern", self.has("name") && self.has("int") && !self.has("match")),
+            ("a name", self.has("name") && !self.has("int")),
+            ("a string", self.has("str_open") && !self.has("int")),
+            ("the end of the statement", self.has("newline") && !self.has("let")),
+        ];
+        words.extend(kinds.iter().filter(|k| k.1).map(|k| k.0.to_string()));
+        let starts_expression = self.has("match");
+        for mark in ["{", "=", "=>", ",", ")", "]", "}", "in", "catch", "("] {
+            // A bracket that begins an expression, or a call, goes without saying.
+            let said = match mark {
+                "{" | "(" => starts_expression || self.has("name") || (mark == "(" && self.has("+")),
+                "=" => self.has("newline") || self.has("match"),
+                "in" => self.has("+"),
+                _ => false,
+            };
+            if self.has(mark) && !said {
+                words.push(format!("`{mark}`"));
+            }
+        }
+        if self.has("interp_close") {
+            words.push("`}`".to_string());
+        }
+        if words.is_empty() && self.has("+") {
+            words.push("an operator".to_string());
+        }
+        words.truncate(4);
+        match words.as_slice() {
+            [] => "something else".to_string(),
+            [one] => one.clone(),
+            [first @ .., last] => format!("{} or {last}", first.join(", ")),
+        }
+    }
+}

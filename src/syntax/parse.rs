@@ -1,0 +1,220 @@
+//! Tokens to tree, and on with the next statement after an error.
+//!
+//! A text without errors is parsed in one run. Otherwise each statement of the top level is parsed
+//! by itself; a failure is reported, the innermost statement around it is cut out, and the rest of
+//! the statement it stood in is parsed again. So one report holds several errors, and none of them
+//! is caused by another.
+
+use super::ast::{Block, Stmt, StmtKind};
+use super::explain::explain;
+use super::grammar::ProgramParser;
+use super::scan::{self, Scanned};
+use super::tokens::{Comment, T, Token};
+use super::tree::Tree;
+use crate::base::{Error, Span};
+use lalrpop_util::ParseError;
+use std::cell::Cell;
+
+/// How many errors one report holds at most.
+const MAX_ERRORS: usize = 30;
+
+/// A source as a tree, with all that is wrong with it.
+#[derive(Debug)]
+pub struct Parsed {
+    /// The statements; `StmtKind::Error` stands where one was not understood.
+    pub block: Block,
+    /// The comments, in order, as offsets into the text.
+    pub comments: Vec<Comment>,
+    /// What is wrong, in the order of the text.
+    pub errors: Vec<Error>,
+    /// True when the only fault is that the text ends too early: more of it may make it right.
+    pub incomplete: bool,
+}
+
+/// Parses a source whose first byte has the position `base` (see `SourceMap::add`).
+///
+/// # Errors
+/// None by itself: what is wrong stands in [`Parsed::errors`], E01xx.
+pub fn parse(base: u32, text: &str) -> Parsed {
+    let Scanned { tokens, comments, errors, open_end } = scan::scan(base, text);
+    let mut tree = Tree::new(base, text, &comments);
+    let (mut block, mut incomplete) = (Block { body: Vec::new(), span: Span::NONE }, open_end);
+    let mut parse_errors = Vec::new();
+    match run(&mut tree, base, &tokens) {
+        Ok(whole) => block = whole,
+        Err(_) => {
+            let mut recovery =
+                Recovery { tree: &mut tree, base, text, errors: Vec::new(), others: 0, ends_early: false };
+            block.body = recovery.statements(&tokens);
+            incomplete |= recovery.ends_early;
+            incomplete &= recovery.others == 0;
+            parse_errors = recovery.errors;
+        }
+    }
+    tree.finish();
+    incomplete &= tree.errors.is_empty() && errors.len() <= usize::from(open_end);
+    let mut errors: Vec<Error> = errors.into_iter().chain(parse_errors).chain(tree.errors).collect();
+    errors.sort_by_key(|e| e.span().lo);
+    errors.truncate(MAX_ERRORS);
+    block.span = Span::new(base, base + text.len() as u32);
+    Parsed { block, comments, errors, incomplete }
+}
+
+/// Where a run of the grammar stopped, and what could have stood there.
+struct Failure {
+    /// Which token; their number for the end.
+    index: usize,
+    expected: Vec<String>,
+}
+
+fn run(tree: &mut Tree<'_>, base: u32, tokens: &[Token]) -> Result<Block, Failure> {
+    let errors = tree.errors.len();
+    let read = Cell::new(0);
+    let stream = tokens.iter().map(|t| {
+        read.set(read.get() + 1);
+        Ok((base + t.lo, t.kind, base + t.hi))
+    });
+    ProgramParser::new().parse(tree, stream).map_err(|error| {
+        tree.forget(errors);
+        match error {
+            ParseError::UnrecognizedToken { expected, .. } => Failure { index: read.get() - 1, expected },
+            ParseError::UnrecognizedEof { expected, .. } => Failure { index: tokens.len(), expected },
+            // A kind that the grammar does not know.
+            _ => Failure { index: read.get().saturating_sub(1), expected: Vec::new() },
+        }
+    })
+}
+
+struct Recovery<'t, 's> {
+    tree: &'t mut Tree<'s>,
+    base: u32,
+    text: &'s str,
+    errors: Vec<Error>,
+    /// How many failures there were that more text could not mend.
+    others: usize,
+    ends_early: bool,
+}
+
+impl Recovery<'_, '_> {
+    /// Parses the statements of the top level one by one.
+    fn statements(&mut self, tokens: &[Token]) -> Vec<Stmt> {
+        let mut body = Vec::new();
+        let mut start = 0;
+        while start < tokens.len() {
+            let end = statement_end(tokens, start);
+            let last = end == tokens.len();
+            body.extend(self.statement(tokens[start..end].to_vec(), last));
+            start = end + 1;
+        }
+        if tokens.last().is_some_and(|t| t.kind == T::Semi)
+            && let Some(Stmt { kind, .. }) = body.last_mut()
+            && let StmtKind::Expr(e) = std::mem::replace(kind, StmtKind::Error)
+        {
+            *kind = StmtKind::Discard(e);
+        }
+        body
+    }
+
+    fn statement(&mut self, mut tokens: Vec<Token>, last: bool) -> Vec<Stmt> {
+        let Some((first, end)) = tokens.first().map(|t| t.lo).zip(tokens.last().map(|t| t.hi)) else {
+            return Vec::new();
+        };
+        for _ in 0..MAX_ERRORS {
+            let failure = match run(self.tree, self.base, &tokens) {
+                Ok(block) => return block.body,
+                Err(failure) => failure,
+            };
+            let cut_before = tokens.get(failure.index).is_some_and(|t| t.kind == T::ErrorStmt);
+            if !cut_before {
+                self.report(&tokens, &failure, last);
+            }
+            let (lo, hi) = enclosing_statement(&tokens, failure.index, cut_before);
+            if lo == 0 && hi == tokens.len() {
+                break;
+            }
+            let (from, to) = (tokens[lo].lo, tokens[hi - 1].hi);
+            tokens.splice(lo..hi, [Token { kind: T::ErrorStmt, lo: from, hi: to }]);
+        }
+        let span = Span::new(self.base + first, self.base + end);
+        vec![Stmt { kind: StmtKind::Error, span }]
+    }
+
+    fn report(&mut self, tokens: &[Token], failure: &Failure, last: bool) {
+        let found = tokens.get(failure.index);
+        // What the scanner could not read, or had to add, it has reported.
+        if found.is_some_and(|t| t.kind == T::Bad || t.lo == t.hi) {
+            return;
+        }
+        if found.is_none() && last {
+            let more = tokens.last().is_some_and(|t| !t.kind.can_end());
+            self.ends_early |= more || failure.expected.iter().any(|e| e == "\"catch\"");
+            self.others += usize::from(!self.ends_early);
+        } else {
+            self.others += 1;
+        }
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push(explain(self.base, self.text, tokens, failure.index, &failure.expected, last));
+        }
+    }
+}
+
+/// How a token changes the number of open brackets.
+fn nesting(kind: T) -> isize {
+    match kind {
+        T::LParen | T::LBracket | T::LBrace | T::InterpOpen => 1,
+        T::RParen | T::RBracket | T::RBrace | T::InterpClose => -1,
+        _ => 0,
+    }
+}
+
+/// Where the statement that starts at `start` ends: at a separator of its level, a closing bracket
+/// of the level above, or the end.
+fn statement_end(tokens: &[Token], start: usize) -> usize {
+    let mut depth = 0;
+    for (i, token) in tokens.iter().enumerate().skip(start) {
+        depth += nesting(token.kind);
+        if depth < 0 || (depth == 0 && matches!(token.kind, T::Newline | T::Semi)) {
+            return i;
+        }
+    }
+    tokens.len()
+}
+
+/// The innermost statement around a token, `outer`: the one around that statement's block.
+fn enclosing_statement(tokens: &[Token], index: usize, outer: bool) -> (usize, usize) {
+    // For each open bracket: where the statement that it begins or continues starts.
+    let mut starts = vec![0];
+    let mut braces = vec![0];
+    for (i, token) in tokens[..index.min(tokens.len())].iter().enumerate() {
+        match token.kind {
+            T::LBrace => {
+                starts.push(i + 1);
+                braces.push(starts.len() - 1);
+            }
+            T::RBrace => {
+                starts.pop();
+                braces.pop();
+            }
+            kind if nesting(kind) > 0 => starts.push(i + 1),
+            kind if nesting(kind) < 0 => {
+                starts.pop();
+            }
+            T::Newline | T::Semi if braces.last() == Some(&(starts.len() - 1)) => {
+                if let Some(start) = starts.last_mut() {
+                    *start = i + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    if outer {
+        braces.pop();
+    }
+    let lo = braces.last().and_then(|&b| starts.get(b)).copied().unwrap_or(0);
+    let hi = statement_end(tokens, lo);
+    // A failure at the very start of a block's end cuts nothing out; take the block's statement.
+    if lo >= hi && lo > 0 && !outer {
+        return enclosing_statement(tokens, index, true);
+    }
+    if lo >= hi { (0, tokens.len()) } else { (lo, hi) }
+}
