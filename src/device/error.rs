@@ -315,6 +315,11 @@ pub fn bad_index_on_device(value: i64, extent: usize, name: &str, position: u64,
     }
 }
 
+/// The same of a launch that is no longer remembered.
+pub fn bad_index_of_unknown_launch(value: i64) -> Error {
+    Error::new(&BAD_INDEX_ON_DEVICE, format!("index {value} is out of range in an earlier operation"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

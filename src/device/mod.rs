@@ -4,10 +4,30 @@
 //! makes it PyTorch's semantics sits above and is the same code for every backend: the caching
 //! allocator (`alloc`), stream pools, events, the race checker (`races`), pinned host memory.
 //! Knows nothing of tensors, operations or the language.
+//!
+//! A [`Machine`] holds the visible devices and opens them when they are first used. A [`Device`] hands
+//! out memory as [`Block`]s and queues as [`Stream`]s. Everything here is `Send` and `Sync`.
+//! Order of locks, outermost first: a machine's opening, pinned memory or a device's allocator,
+//! streams and spare events, drivers. The race checker's lock is taken alone.
 
+mod alloc;
+mod backend;
+mod context;
 mod driver;
 pub mod error;
+mod event;
+mod faults;
+mod machine;
+mod pinned;
 mod place;
+pub mod races;
+mod stream;
 
+pub use alloc::{AllocConf, BlockInfo, BlockState, Pool, PoolStat, SegmentInfo, Stat, Stats};
+pub use context::{Block, Device};
 pub use driver::{CopyKind, Driver, EventHandle, Properties, StreamHandle};
+pub use event::{Event, EventFlags};
+pub use machine::{Backend, Config, Machine};
+pub use pinned::{PinnedBlock, PinnedStats, Times};
 pub use place::DeviceId;
+pub use stream::{STREAMS_PER_PRIORITY, Stream};

@@ -1,0 +1,485 @@
+//! The caching allocator: PyTorch's policy, figure for figure, over any [`Driver`].
+//!
+//! # Policy
+//!
+//! Taking memory from a driver is slow and may wait for the whole device. So memory is taken in
+//! *segments*, cut into *blocks*, and kept when a block is freed. A freed block is handed out again
+//! at once, while work on it may still be queued: it goes only to the stream it was allocated on,
+//! where program order keeps the two users apart.
+//!
+//! - Sizes are rounded up to 512 bytes. With `roundup_power2_divisions` they are rounded up to one
+//!   of that many steps between two powers of two.
+//! - Requests up to 1 MiB come from the *small pool*, whose segments have 2 MiB. Larger requests come
+//!   from the *large pool*: segments of 20 MiB for requests under 10 MiB, otherwise segments of the
+//!   request's size rounded up to 2 MiB.
+//! - Each stream has its own pair of pools. A request takes the smallest free block of its pool that
+//!   is large enough, the lowest address among equals.
+//! - A block is split when what remains is at least 512 bytes (small pool), or more than 1 MiB (large
+//!   pool). With `max_split_size_mb`, blocks of that size and above (*oversize*) are never split, and
+//!   are only given to requests of that size which leave less than 20 MiB unused.
+//! - A freed block is merged with free neighbours of its segment.
+//! - A block that other streams used is *pending* after it was freed: an event is recorded on each of
+//!   those streams at that moment, and the block is free when all of them have passed. Nobody has to
+//!   call `record_stream`.
+//!
+//! When no block fits, in this order:
+//!
+//! 1. with `garbage_collection_threshold` and a memory fraction, old unused segments go back first;
+//! 2. a new segment is taken from the driver;
+//! 3. pending blocks are waited for, and the pool is searched again (PyTorch does not search again);
+//! 4. with `max_split_size_mb`, just enough oversize blocks of this pool go back, and 2 again;
+//! 5. all unused segments go back, and 2 again (`num_alloc_retries`);
+//! 6. the request fails with the facts and the source lines that hold the most (`num_ooms`).
+//!
+//! A segment goes back to the driver only after the host has waited for its stream: drivers do not
+//! look whether memory that is freed is still in use.
+//!
+//! Requests of 0 bytes take nothing, change no figure, and have the null pointer.
+//!
+//! Knows nothing of tensors, nor of who orders the streams.
+
+mod book;
+mod conf;
+mod pending;
+mod snapshot;
+mod stats;
+mod summary;
+
+pub use conf::AllocConf;
+pub use snapshot::{BlockInfo, BlockState, SegmentInfo};
+pub use stats::{Pool, PoolStat, Stat, Stats};
+
+use super::{Driver, Stream, error};
+use crate::base::{Error, ErrorKind, Place, Result, Span, bytes_text};
+use crate::kernel::Ptr;
+use book::{Book, NONE, State};
+use pending::Pending;
+use std::sync::Arc;
+
+/// Every size is a multiple of this.
+pub const MIN_BLOCK: u64 = 512;
+/// The largest request of the small pool.
+pub const SMALL_REQUEST: u64 = 1 << 20;
+/// A segment of the small pool.
+pub const SMALL_SEGMENT: u64 = 2 << 20;
+/// A segment of the large pool for requests below [`LARGE_REQUEST`].
+pub const LARGE_SEGMENT: u64 = 20 << 20;
+/// From here on a request has a segment of its own size.
+pub const LARGE_REQUEST: u64 = 10 << 20;
+/// Such segments are multiples of this.
+pub const LARGE_STEP: u64 = 2 << 20;
+/// Requests above this are refused without asking. Source: `one_exa_bytes`.
+const EXABYTE: u64 = 1 << 60;
+/// How many source lines an out-of-memory error shows.
+const HOLDERS: usize = 3;
+
+/// A block's number; reused after the block has gone.
+pub(super) type BlockId = u32;
+
+/// A block that was handed out.
+pub(super) struct Taken {
+    pub(super) id: BlockId,
+    pub(super) ptr: Ptr,
+}
+
+/// The allocator of one device.
+///
+/// Invariant: the blocks of a segment tile it in address order; no two neighbours are both free;
+/// every free block is in exactly one stream's pool; `stats` are what [`Stats::of_segments`] computes from
+/// the snapshot; `reserved` is the sum of all segments.
+pub(super) struct Allocator {
+    driver: Arc<dyn Driver>,
+    index: u32,
+    conf: AllocConf,
+    book: Book,
+    pending: Pending,
+    stats: Stats,
+    reserved: u64,
+    /// The most that may be reserved, from a memory fraction, and the fraction itself.
+    limit: Option<(u64, f64)>,
+}
+
+impl Allocator {
+    pub(super) fn new(driver: Arc<dyn Driver>, index: u32, conf: AllocConf) -> Allocator {
+        let stats = Stats { max_split_size: conf.max_split_size, ..Stats::default() };
+        Allocator {
+            driver,
+            index,
+            conf,
+            book: Book::default(),
+            pending: Pending::default(),
+            stats,
+            reserved: 0,
+            limit: None,
+        }
+    }
+
+    /// Hands out a block of at least `bytes` (above 0) to a stream; `span` is the source that asks.
+    pub(super) fn alloc(&mut self, bytes: u64, stream: &Arc<Stream>, span: Span) -> Result<Taken> {
+        if bytes > EXABYTE {
+            return Err(error::more_than_an_exabyte().label(Place::Here, "this asks for more than 1 EB"));
+        }
+        if !self.pending.is_empty() {
+            self.collect()?;
+        }
+        let size = self.conf.round(bytes);
+        let pool = Pool::of(size);
+        self.book.open(stream);
+        if self.limit.is_some() && self.conf.garbage_collection_threshold.is_some() {
+            self.book.count_search(pool);
+        }
+        let id = match self.search(size, pool, stream) {
+            Some(id) => id,
+            None => self.grow(size, pool, stream)?,
+        };
+        Ok(self.hand_out(id, size, bytes, span))
+    }
+
+    /// Takes a block back. `uses` are the other streams that worked on it.
+    pub(super) fn free(&mut self, id: BlockId, uses: &[Arc<Stream>]) {
+        let block = self.book.get(id);
+        let (size, pool) = (block.size, block.pool);
+        self.stats.allocation.decrease(pool, 1);
+        self.stats.allocated_bytes.decrease(pool, size);
+        if self.conf.is_oversize(size) {
+            self.stats.oversize_allocations.decrease(1);
+        }
+        if uses.is_empty() {
+            self.retire(id);
+        } else {
+            self.book.get_mut(id).state = State::Pending(uses.len() as u32);
+            for stream in uses {
+                self.pending.add(stream, id);
+            }
+        }
+    }
+
+    /// Gives all unused segments back to the driver. Source: `torch.cuda.empty_cache`.
+    pub(super) fn empty_cache(&mut self) -> Result<()> {
+        self.stats.num_sync_all_streams += 1;
+        self.wait_for_pending()?;
+        self.release_unused()
+    }
+
+    pub(super) fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    pub(super) fn reset_peak(&mut self) {
+        self.stats.reset_peak();
+    }
+
+    pub(super) fn reset_accumulated(&mut self) {
+        self.stats.reset_accumulated();
+    }
+
+    /// Limits what may be reserved to a part of `total`.
+    pub(super) fn set_fraction(&mut self, fraction: f64, total: u64) -> Result<()> {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(error::bad_fraction(fraction));
+        }
+        self.limit = Some(((fraction * total as f64) as u64, fraction));
+        Ok(())
+    }
+
+    pub(super) fn fraction(&self) -> f64 {
+        self.limit.map_or(1.0, |(_, fraction)| fraction)
+    }
+
+    /// The segments, by address.
+    pub(super) fn snapshot(&self) -> Vec<SegmentInfo> {
+        snapshot::take(&self.book)
+    }
+
+    /// Makes blocks free whose last uses are over, without waiting.
+    fn collect(&mut self) -> Result<()> {
+        while let Some(id) = self.pending.next_done()? {
+            self.passed(id);
+        }
+        Ok(())
+    }
+
+    fn wait_for_pending(&mut self) -> Result<()> {
+        while let Some(id) = self.pending.wait_next()? {
+            self.passed(id);
+        }
+        Ok(())
+    }
+
+    /// One of the streams that a pending block waits for has passed its last use.
+    fn passed(&mut self, id: BlockId) {
+        let block = self.book.get_mut(id);
+        match &mut block.state {
+            State::Pending(left) if *left > 1 => *left -= 1,
+            _ => self.retire(id),
+        }
+    }
+
+    /// The best free block of a stream's pool, taken out of it.
+    fn search(&mut self, size: u64, pool: Pool, stream: &Stream) -> Option<BlockId> {
+        let (found, id) = self.book.best_fit(pool, stream.id(), size)?;
+        let fits = match (self.conf.is_oversize(size), self.conf.is_oversize(found)) {
+            (false, oversize) => !oversize,
+            (true, _) => found < size.saturating_add(LARGE_SEGMENT),
+        };
+        fits.then(|| {
+            self.book.remove_free(id);
+            id
+        })
+    }
+
+    /// Steps 1 to 6 of the policy.
+    #[cold]
+    fn grow(&mut self, size: u64, pool: Pool, stream: &Arc<Stream>) -> Result<BlockId> {
+        self.collect_garbage()?;
+        let segment = segment_size(size);
+        if let Some(id) = self.take_segment(segment, pool, stream)? {
+            return Ok(id);
+        }
+        let mut synced = false;
+        if !self.pending.is_empty() {
+            self.stats.num_sync_all_streams += 1;
+            synced = true;
+            self.wait_for_pending()?;
+            if let Some(id) = self.search(size, pool, stream) {
+                return Ok(id);
+            }
+        }
+        if self.release_oversize(size, pool, stream)?
+            && let Some(id) = self.take_segment(segment, pool, stream)?
+        {
+            return Ok(id);
+        }
+        self.stats.num_sync_all_streams += u64::from(!synced);
+        self.release_unused()?;
+        self.stats.num_alloc_retries += 1;
+        if let Some(id) = self.take_segment(segment, pool, stream)? {
+            return Ok(id);
+        }
+        self.stats.num_ooms += 1;
+        Err(self.out_of_memory(segment))
+    }
+
+    /// A new segment as one block that is in no pool; `None` when it does not fit.
+    fn take_segment(&mut self, size: u64, pool: Pool, stream: &Arc<Stream>) -> Result<Option<BlockId>> {
+        let reserved = self.reserved.saturating_add(size);
+        if self.limit.is_some_and(|(limit, _)| reserved > limit) {
+            return Ok(None);
+        }
+        let ptr = match self.driver.alloc(size) {
+            Ok(ptr) => ptr,
+            Err(e) if e.kind() == ErrorKind::OutOfMemory => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        self.reserved = reserved;
+        self.stats.segment.increase(pool, 1);
+        self.stats.reserved_bytes.increase(pool, size);
+        if self.conf.is_oversize(size) {
+            self.stats.oversize_segments.increase(1);
+        }
+        self.stats.num_device_alloc += 1;
+        Ok(Some(self.book.add_segment(ptr, size, pool, stream.id())))
+    }
+
+    /// Cuts a block to size, if the rest is worth keeping, and marks it live.
+    fn hand_out(&mut self, id: BlockId, size: u64, requested: u64, span: Span) -> Taken {
+        let block = self.book.get(id);
+        let (whole, pool, was_split) = (block.size, block.pool, block.is_split());
+        let rest = whole - size;
+        let split = match pool {
+            Pool::Small => rest >= MIN_BLOCK,
+            Pool::Large => !self.conf.is_oversize(size) && rest > SMALL_REQUEST,
+        };
+        if split {
+            self.book.split(id, size);
+        }
+        match (was_split, split) {
+            (true, true) => self.stats.inactive_split_bytes.decrease(pool, size),
+            (false, true) => {
+                self.stats.inactive_split_bytes.increase(pool, rest);
+                self.stats.inactive_split.increase(pool, 1);
+            }
+            (true, false) => {
+                self.stats.inactive_split_bytes.decrease(pool, whole);
+                self.stats.inactive_split.decrease(pool, 1);
+            }
+            (false, false) => {}
+        }
+        let block = self.book.get_mut(id);
+        block.state = State::Live;
+        block.requested = requested;
+        block.span = span;
+        let taken = Taken { id, ptr: block.ptr };
+        let size = block.size;
+        self.stats.allocation.increase(pool, 1);
+        self.stats.allocated_bytes.increase(pool, size);
+        self.stats.active.increase(pool, 1);
+        self.stats.active_bytes.increase(pool, size);
+        self.stats.requested_bytes.increase(pool, requested);
+        if self.conf.is_oversize(size) {
+            self.stats.oversize_allocations.increase(1);
+        }
+        taken
+    }
+
+    /// Makes a block free that nothing uses any more: merges it, and puts it into its pool.
+    fn retire(&mut self, id: BlockId) {
+        let block = self.book.get(id);
+        let (size, requested, pool) = (block.size, block.requested, block.pool);
+        let (mut blocks, mut bytes) = (0, 0);
+        let id = self.book.merge(id, |absorbed| {
+            blocks -= 1;
+            bytes -= absorbed as i64;
+        });
+        let block = self.book.get(id);
+        if block.is_split() {
+            blocks += 1;
+            bytes += block.size as i64;
+        }
+        self.book.insert_free(id);
+        self.stats.inactive_split.change(pool, blocks);
+        self.stats.inactive_split_bytes.change(pool, bytes);
+        self.stats.active.decrease(pool, 1);
+        self.stats.active_bytes.decrease(pool, size);
+        self.stats.requested_bytes.decrease(pool, requested);
+    }
+
+    /// Gives unused segments back, by numbers of their only blocks, after waiting for the streams
+    /// that own them.
+    fn release(&mut self, ids: &[BlockId]) -> Result<()> {
+        let mut streams: Vec<u32> = ids.iter().map(|&id| self.book.get(id).stream).collect();
+        streams.sort_unstable();
+        streams.dedup();
+        for stream in streams {
+            if let Some(stream) = self.book.stream(stream) {
+                stream.synchronize()?;
+            }
+        }
+        for &id in ids {
+            let block = self.book.get(id);
+            let (ptr, size, pool) = (block.ptr, block.size, block.pool);
+            self.book.remove_free(id);
+            self.book.drop_segment(id);
+            self.driver.free(ptr, size);
+            self.reserved -= size;
+            self.stats.num_device_free += 1;
+            self.stats.segment.decrease(pool, 1);
+            self.stats.reserved_bytes.decrease(pool, size);
+            if self.conf.is_oversize(size) {
+                self.stats.oversize_segments.decrease(1);
+            }
+        }
+        Ok(())
+    }
+
+    fn release_unused(&mut self) -> Result<()> {
+        let unused: Vec<BlockId> = self.book.unused().collect();
+        self.release(&unused)
+    }
+
+    /// Step 4: the smallest oversize block that is large enough, or several from the largest down.
+    fn release_oversize(&mut self, size: u64, pool: Pool, stream: &Stream) -> Result<bool> {
+        let Some(oversize) = self.conf.max_split_size else { return Ok(false) };
+        let wanted = size.max(oversize);
+        if let Some((_, id)) = self.book.best_fit(pool, stream.id(), wanted) {
+            return self.release(&[id]).map(|()| true);
+        }
+        let (mut ids, mut sum) = (Vec::new(), 0);
+        for (size, id) in self.book.largest_first(pool, stream.id()) {
+            if sum >= wanted || size < oversize {
+                break;
+            }
+            ids.push(id);
+            sum += size;
+        }
+        self.release(&ids)?;
+        Ok(sum >= wanted)
+    }
+
+    /// Step 1: unused segments of the large pool that have lain longer than the average go back, until
+    /// what is reserved falls under the threshold.
+    fn collect_garbage(&mut self) -> Result<()> {
+        let (Some(threshold), Some((limit, _))) = (self.conf.garbage_collection_threshold, self.limit) else {
+            return Ok(());
+        };
+        let threshold = (threshold * limit as f64) as u64;
+        let mut left = self.reserved.saturating_sub(threshold);
+        while left > 0 {
+            let aged: Vec<(BlockId, u64)> = self.book.unused_large_ages().collect();
+            let total: u64 = aged.iter().map(|&(_, age)| age).sum();
+            let average = total as f64 / aged.len().max(1) as f64;
+            let old: Vec<BlockId> =
+                aged.iter().filter(|&&(_, age)| age as f64 >= average).map(|&(id, _)| id).collect();
+            if old.is_empty() {
+                break;
+            }
+            let bytes: u64 = old.iter().map(|&id| self.book.get(id).size).sum();
+            self.release(&old)?;
+            left = left.saturating_sub(bytes);
+        }
+        Ok(())
+    }
+
+    /// The error of step 6. Its first sentence is PyTorch's.
+    fn out_of_memory(&self, segment: u64) -> Error {
+        let (free, total) = self.driver.memory_info().unwrap_or((0, 0));
+        let allocated = self.stats.allocated_bytes.all().current;
+        let allowed = match self.limit {
+            Some((limit, _)) => format!(" {} allowed;", bytes_text(limit)),
+            None => String::new(),
+        };
+        let message = format!(
+            "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is \
+             free.{allowed} Of the reserved memory {} is allocated, and {} is free in blocks of at most {}",
+            bytes_text(segment),
+            self.index,
+            bytes_text(total),
+            bytes_text(free),
+            bytes_text(allocated),
+            bytes_text(self.reserved.saturating_sub(allocated)),
+            bytes_text(self.book.largest_free()),
+        );
+        let mut error = Error::new(&error::OUT_OF_MEMORY, message);
+        error = error.label(Place::Here, format!("this asks for {}", bytes_text(segment)));
+        let holders = self.book.holders(HOLDERS);
+        for &(span, bytes, blocks) in &holders {
+            let blocks = if blocks == 1 { "1 block".to_string() } else { format!("{blocks} blocks") };
+            error = error.at(span, format!("{blocks} from here hold {}", bytes_text(bytes)));
+        }
+        match holders.is_empty() {
+            true => error.help("ask for less, or use a smaller dtype"),
+            false => {
+                error.help("drop tensors of the labelled lines that are no longer needed, or ask for less")
+            }
+        }
+    }
+}
+
+impl Drop for Allocator {
+    /// The device closes: every block has been dropped, since blocks keep their device alive.
+    fn drop(&mut self) {
+        // Memory is given back in any case; a device that fails here has lost its work already.
+        let _ = self.driver.synchronize();
+        self.pending.forget();
+        for (ptr, size) in self.book.segments() {
+            self.driver.free(ptr, size);
+        }
+    }
+}
+
+/// How much is taken from the driver for a rounded request.
+fn segment_size(size: u64) -> u64 {
+    match size {
+        ..=SMALL_REQUEST => SMALL_SEGMENT,
+        ..LARGE_REQUEST => LARGE_SEGMENT,
+        _ => size.next_multiple_of(LARGE_STEP),
+    }
+}
+
+/// True for a block number that stands for no block.
+pub(super) fn is_none(id: BlockId) -> bool {
+    id == NONE
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,282 @@
+//! One device in use: its driver, its memory, its streams, its faults.
+
+use super::alloc::{AllocConf, Allocator, BlockId, SegmentInfo, Stats, is_none};
+use super::faults::Faults;
+use super::stream::StreamPool;
+use super::{DeviceId, Driver, Properties, Stream, StreamHandle, error};
+use crate::base::{Error, ErrorKind, Result, Span};
+use crate::kernel::Ptr;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A device that has been opened.
+///
+/// CUDA devices, real and emulated, hand out memory through the caching allocator. The host asks its
+/// driver each time and has no figures but the bytes in use.
+///
+/// Locks: a device's allocator comes before the locks of its streams' spare events and of drivers;
+/// no code holds one of those while it takes the allocator's. Blocks must not be dropped on a
+/// driver's own worker threads, because the allocator may wait for those while it is locked.
+pub struct Device {
+    id: DeviceId,
+    driver: Arc<dyn Driver>,
+    streams: StreamPool,
+    default_stream: Arc<Stream>,
+    memory: Memory,
+    faults: Faults,
+}
+
+enum Memory {
+    Cached(Mutex<Allocator>),
+    /// Bytes in use.
+    Plain(AtomicU64),
+}
+
+/// Memory of one device, owned. Dropping it gives it back at once: to the cache of the stream it was
+/// allocated on, after the last use on every other stream that was noted with [`Block::used_on`].
+///
+/// Invariant: `ptr` is aligned to 512 bytes on CUDA devices, and valid for `bytes` bytes; it is the
+/// null pointer exactly when `bytes` is 0.
+pub struct Block {
+    device: Arc<Device>,
+    stream: Arc<Stream>,
+    ptr: Ptr,
+    bytes: u64,
+    id: BlockId,
+    uses: Mutex<SmallVec<[Arc<Stream>; 1]>>,
+}
+
+impl Device {
+    pub(super) fn new(id: DeviceId, driver: Arc<dyn Driver>, conf: &AllocConf) -> Arc<Device> {
+        let (streams, default_stream) = StreamPool::new(id, driver.clone());
+        let memory = match id {
+            DeviceId::Cpu => Memory::Plain(AtomicU64::new(0)),
+            DeviceId::Cuda(index) => {
+                Memory::Cached(Mutex::new(Allocator::new(driver.clone(), index, conf.clone())))
+            }
+        };
+        Arc::new(Device { id, driver, streams, default_stream, memory, faults: Faults::default() })
+    }
+
+    /// Which one.
+    pub fn id(&self) -> DeviceId {
+        self.id
+    }
+
+    /// Its machinery.
+    pub fn driver(&self) -> &Arc<dyn Driver> {
+        &self.driver
+    }
+
+    /// What it is.
+    pub fn properties(&self) -> &Properties {
+        self.driver.properties()
+    }
+
+    /// The stream that work goes to unless another is current.
+    pub fn default_stream(&self) -> &Arc<Stream> {
+        &self.default_stream
+    }
+
+    /// A side stream of a priority: 32 per priority, handed out in turn. 0 is low, -1 high; lower
+    /// numbers are clamped to what the driver has, and numbers above 0 are an error.
+    pub fn stream(&self, priority: i64) -> Result<Arc<Stream>> {
+        self.streams.next(priority)
+    }
+
+    /// Names a stream that was made outside. Source: `torch.cuda.ExternalStream`.
+    pub fn external_stream(&self, handle: StreamHandle) -> Arc<Stream> {
+        self.streams.external(handle)
+    }
+
+    /// The stream with a number ([`Stream::id`]), if there is one.
+    pub fn stream_by_id(&self, id: u32) -> Option<Arc<Stream>> {
+        self.streams.get(id)
+    }
+
+    /// Every stream made so far; the default one first.
+    pub fn streams(&self) -> Vec<Arc<Stream>> {
+        self.streams.all()
+    }
+
+    /// Takes memory for work on `stream`, a stream of this device; `span` is the source that asks. Its
+    /// contents are arbitrary. 0 bytes take nothing. Errors: out of memory, with the facts.
+    pub fn alloc(self: &Arc<Self>, bytes: u64, stream: &Arc<Stream>, span: Span) -> Result<Block> {
+        let (ptr, id) = match &self.memory {
+            _ if bytes == 0 => (0, BlockId::MAX),
+            Memory::Cached(allocator) => {
+                let taken = allocator.lock().alloc(bytes, stream, span)?;
+                (taken.ptr, taken.id)
+            }
+            Memory::Plain(in_use) => {
+                let ptr = self.driver.alloc(bytes).map_err(|e| host_memory_error(e, bytes))?;
+                in_use.fetch_add(bytes, Ordering::Relaxed);
+                (ptr, BlockId::MAX)
+            }
+        };
+        let uses = Mutex::new(SmallVec::new());
+        Ok(Block { device: self.clone(), stream: stream.clone(), ptr, bytes, id, uses })
+    }
+
+    /// Gives unused cached memory back to the driver; waits for the device where it must.
+    pub fn empty_cache(&self) -> Result<()> {
+        self.allocator().map_or(Ok(()), |a| a.lock().empty_cache())
+    }
+
+    /// The figures of `torch.cuda.memory_stats`; of the host, zeros.
+    pub fn stats(&self) -> Stats {
+        self.allocator().map(|a| *a.lock().stats()).unwrap_or_default()
+    }
+
+    /// Bytes in use: `torch.cuda.memory_allocated`.
+    pub fn memory_allocated(&self) -> u64 {
+        match &self.memory {
+            Memory::Cached(allocator) => allocator.lock().stats().allocated_bytes.all().current,
+            Memory::Plain(in_use) => in_use.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The table of `torch.cuda.memory_summary`.
+    pub fn summary(&self, abbreviated: bool) -> String {
+        self.stats().summary(self.id.cuda_index().unwrap_or(0) as u32, abbreviated)
+    }
+
+    /// Segments and blocks, by address: `torch.cuda.memory_snapshot`.
+    pub fn snapshot(&self) -> Vec<SegmentInfo> {
+        self.allocator().map(|a| a.lock().snapshot()).unwrap_or_default()
+    }
+
+    /// Sets every peak to the present value.
+    pub fn reset_peak(&self) {
+        if let Some(allocator) = self.allocator() {
+            allocator.lock().reset_peak();
+        }
+    }
+
+    /// Sets every total to 0.
+    pub fn reset_accumulated(&self) {
+        if let Some(allocator) = self.allocator() {
+            allocator.lock().reset_accumulated();
+        }
+    }
+
+    /// Limits what this process may reserve to a part of the device's memory, from 0 to 1.
+    pub fn set_fraction(&self, fraction: f64) -> Result<()> {
+        // The driver is asked outside of the lock; the total never changes.
+        let total = self.driver.memory_info()?.1;
+        self.allocator().map_or(Ok(()), |a| a.lock().set_fraction(fraction, total))
+    }
+
+    /// The limit that was set; 1 without one.
+    pub fn fraction(&self) -> f64 {
+        self.allocator().map_or(1.0, |a| a.lock().fraction())
+    }
+
+    /// Free and total bytes as the driver sees them: `torch.cuda.mem_get_info`.
+    pub fn mem_get_info(&self) -> Result<(u64, u64)> {
+        self.driver.memory_info()
+    }
+
+    /// Waits for every stream of the device. Tell the race checker.
+    pub fn synchronize(&self) -> Result<()> {
+        self.driver.synchronize()
+    }
+
+    /// A number for a launch that can report a fault: `name` and `span` of the operation, `extent` the
+    /// size of the dimension that its indices select from. Never 0. The last few thousand are
+    /// remembered.
+    pub fn tag_for(&self, name: &'static str, span: Span, extent: usize) -> u32 {
+        self.faults.tag(name, span, extent)
+    }
+
+    /// After a wait: the fault that kernels have reported since the last call, as an error at the
+    /// source that launched them.
+    pub fn check_faults(&self) -> Result<()> {
+        self.driver.take_fault().map_or(Ok(()), |fault| Err(self.faults.error(fault)))
+    }
+
+    fn allocator(&self) -> Option<&Mutex<Allocator>> {
+        match &self.memory {
+            Memory::Cached(allocator) => Some(allocator),
+            Memory::Plain(_) => None,
+        }
+    }
+
+    fn give_back(&self, block: &mut Block) {
+        match &self.memory {
+            _ if block.ptr == 0 => {}
+            Memory::Cached(allocator) if !is_none(block.id) => {
+                allocator.lock().free(block.id, block.uses.get_mut());
+            }
+            _ => {
+                // Copies to and from pageable memory are over when the call that queued them returns,
+                // so nothing can still use it.
+                self.driver.free(block.ptr, block.bytes);
+                if let Memory::Plain(in_use) = &self.memory {
+                    in_use.fetch_sub(block.bytes, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+/// A driver's bare out-of-memory error of the host gets its size.
+fn host_memory_error(e: Error, bytes: u64) -> Error {
+    if e.kind() == ErrorKind::OutOfMemory { error::host_out_of_memory(bytes, false) } else { e }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.id, self.driver.backend())
+    }
+}
+
+impl Block {
+    /// The address of the first byte.
+    pub fn ptr(&self) -> Ptr {
+        self.ptr
+    }
+
+    /// The size that was asked for.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whose memory it is.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// The stream it was allocated on.
+    pub fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+
+    /// Notes that work on a stream, of this device or a peer, uses the block: after the drop it is
+    /// handed out again only when that stream has passed what it has queued by then. Nothing to note
+    /// for the stream it was allocated on.
+    pub fn used_on(&self, stream: &Arc<Stream>) {
+        if Arc::ptr_eq(stream, &self.stream) || **stream == *self.stream {
+            return;
+        }
+        let mut uses = self.uses.lock();
+        if !uses.iter().any(|s| s == stream) {
+            uses.push(stream.clone());
+        }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let device = self.device.clone();
+        device.give_back(self);
+    }
+}
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes at {:#x} of {}", self.bytes, self.ptr, self.device.id)
+    }
+}

@@ -1,0 +1,177 @@
+//! The devices that a process sees, and how it came to them.
+
+use super::alloc::AllocConf;
+use super::backend::{self, Found};
+use super::pinned::{PinnedBlock, PinnedPool, PinnedStats};
+use super::{Device, DeviceId, error};
+use crate::base::Result;
+use parking_lot::Mutex;
+use std::sync::{Arc, OnceLock};
+
+/// Which backend a machine is asked to have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Backend {
+    /// CUDA where a driver and a device are there, otherwise emulated devices.
+    #[default]
+    Auto,
+    /// CUDA or an error.
+    Cuda,
+    /// Emulated devices.
+    Emu,
+}
+
+/// What a machine is asked to be.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Config {
+    /// `--backend`
+    pub backend: Backend,
+    /// How many emulated devices; 4 when not said. Source: `--devices`.
+    pub devices: Option<usize>,
+    /// Bytes per emulated device; 4 GiB when not said. Source: `--device-memory`.
+    pub device_memory: Option<u64>,
+    /// Emulated devices run their queues in an order drawn from this seed. Source: `--schedule seed:N`.
+    pub schedule: Option<u64>,
+    /// The devices that are visible, as `CUDA_VISIBLE_DEVICES` lists them; `None` shows all.
+    /// [`Config::from_env`] fills it in.
+    pub visible: Option<String>,
+    /// The allocator's settings, as `RUNNEL_ALLOC_CONF` gives them. [`Config::from_env`] fills it in.
+    pub alloc: AllocConf,
+}
+
+impl Config {
+    /// The defaults with what the environment says about memory and visible devices. Errors: a bad
+    /// `RUNNEL_ALLOC_CONF`.
+    pub fn from_env() -> Result<Config> {
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        Ok(Config { visible, alloc: AllocConf::from_env()?, ..Config::default() })
+    }
+}
+
+/// The devices that a process sees.
+///
+/// Devices open when they are first asked for, one by one: a script that uses `cuda:1` alone never
+/// makes a context on `cuda:0`.
+pub struct Machine {
+    found: Found,
+    notice: Option<String>,
+    alloc: AllocConf,
+    host: Arc<Device>,
+    devices: Vec<OnceLock<Arc<Device>>>,
+    /// Held while a device opens, so that it opens once.
+    opening: Mutex<()>,
+    pinned: Arc<PinnedPool>,
+}
+
+impl Machine {
+    /// Probes for what the configuration asks for; opens no device but the host.
+    pub fn open(config: &Config) -> Result<Arc<Machine>> {
+        let (found, notice) = backend::find(config)?;
+        Ok(Machine::of(found, notice, config.alloc.clone()))
+    }
+
+    pub(super) fn of(found: Found, notice: Option<String>, alloc: AllocConf) -> Arc<Machine> {
+        let host = Device::new(DeviceId::Cpu, found.host.clone(), &alloc);
+        let devices = (0..found.count).map(|_| OnceLock::new()).collect();
+        let (opening, pinned) = (Mutex::new(()), PinnedPool::new());
+        Arc::new(Machine { found, notice, alloc, host, devices, opening, pinned })
+    }
+
+    /// What the user should be told once: that no CUDA device was found, and why.
+    pub fn notice(&self) -> Option<&str> {
+        self.notice.as_deref()
+    }
+
+    /// `"cuda"` or `"emu"`.
+    pub fn backend(&self) -> &'static str {
+        self.found.name
+    }
+
+    /// How many CUDA devices, real or emulated, are visible.
+    pub fn device_count(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// The host.
+    pub fn host(&self) -> &Arc<Device> {
+        &self.host
+    }
+
+    /// A device, opened if it was not. Errors: an index that is not visible; the driver's.
+    pub fn device(&self, id: DeviceId) -> Result<&Arc<Device>> {
+        let Some(index) = id.cuda_index() else { return Ok(&self.host) };
+        let Some(slot) = self.devices.get(index) else {
+            return Err(error::bad_device(index as i64, self.devices.len()));
+        };
+        if let Some(device) = slot.get() {
+            return Ok(device);
+        }
+        let _opening = self.opening.lock();
+        if let Some(device) = slot.get() {
+            return Ok(device);
+        }
+        let driver = (self.found.open)(index)?;
+        Ok(slot.get_or_init(|| Device::new(id, driver, &self.alloc)))
+    }
+
+    /// A CUDA device by a number from a script; negative numbers are out of range.
+    pub fn cuda(&self, index: i64) -> Result<&Arc<Device>> {
+        match u32::try_from(index) {
+            Ok(index) => self.device(DeviceId::Cuda(index)),
+            Err(_) => Err(error::bad_device(index, self.devices.len())),
+        }
+    }
+
+    /// The CUDA devices that have been opened.
+    pub fn opened(&self) -> impl Iterator<Item = &Arc<Device>> {
+        self.devices.iter().filter_map(|slot| slot.get())
+    }
+
+    /// Whether device `id` can read the memory of `peer` directly. Source:
+    /// `torch.cuda.can_device_access_peer`, with its two errors.
+    pub fn can_access_peer(&self, id: i64, peer: i64) -> Result<bool> {
+        let count = self.devices.len();
+        let visible = |index: i64| usize::try_from(index).is_ok_and(|i| i < count);
+        if !visible(id) {
+            return Err(error::invalid_device_id(id, count));
+        }
+        if !visible(peer) {
+            return Err(error::invalid_peer_id(peer, count));
+        }
+        Ok(id != peer && self.cuda(id)?.driver().can_access_peer(peer as u32))
+    }
+
+    /// Page-locked host memory that every device can copy from and to. Taken through a device that is
+    /// open; if none is, `near` is opened. Source: PyTorch's caching host allocator.
+    pub fn pinned(&self, bytes: u64, near: DeviceId) -> Result<PinnedBlock> {
+        self.pinned.alloc(bytes, || match self.opened().next() {
+            Some(device) => Ok(device.driver().clone()),
+            None => self.device(near).map(|device| device.driver().clone()),
+        })
+    }
+
+    /// The figures of `torch.cuda.host_memory_stats`.
+    pub fn pinned_stats(&self) -> PinnedStats {
+        self.pinned.stats()
+    }
+
+    /// Gives unused page-locked memory back to the system.
+    pub fn empty_pinned_cache(&self) -> Result<()> {
+        self.pinned.empty_cache()
+    }
+
+    /// Sets every peak of the page-locked memory's figures to the present value.
+    pub fn reset_pinned_peak(&self) {
+        self.pinned.reset_peak();
+    }
+
+    /// Sets every total of the page-locked memory's figures to 0.
+    pub fn reset_pinned_accumulated(&self) {
+        self.pinned.reset_accumulated();
+    }
+}
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} devices ({})", self.device_count(), self.backend())
+    }
+}

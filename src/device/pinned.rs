@@ -1,0 +1,305 @@
+//! Page-locked host memory, cached.
+//!
+//! Sizes are rounded up to a power of two, and a freed block is kept for the next request of its
+//! size. Copies read and write pinned memory while the host goes on, so a block that streams used
+//! is handed out again only after events recorded on them at its drop have passed; each request
+//! looks for such blocks first. Source: PyTorch's caching host allocator.
+
+use super::alloc::Stat;
+use super::{Driver, EventHandle, Stream, error};
+use crate::base::{ErrorKind, Result};
+use crate::kernel::Ptr;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The largest request: its power of two still fits.
+const LARGEST: u64 = 1 << 62;
+
+/// The figures of `torch.cuda.host_memory_stats`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct PinnedStats {
+    /// Blocks handed out and not free again.
+    pub active_requests: Stat,
+    pub active_bytes: Stat,
+    /// Blocks taken from the driver.
+    pub allocations: Stat,
+    pub allocated_bytes: Stat,
+    /// Microseconds spent in the driver.
+    pub alloc_time: Times,
+    pub free_time: Times,
+}
+
+/// How long calls took, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Times {
+    pub total: u64,
+    pub max: u64,
+    pub min: u64,
+    pub count: u64,
+}
+
+/// The page-locked memory of one machine.
+pub(super) struct PinnedPool {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By the power of two.
+    free: BTreeMap<u32, Vec<Chunk>>,
+    pending: Vec<Waiting>,
+    stats: PinnedStats,
+}
+
+/// Memory of a driver, of a power-of-two size.
+struct Chunk {
+    driver: Arc<dyn Driver>,
+    ptr: Ptr,
+    power: u32,
+}
+
+/// A dropped block, with the events that its last uses lie before.
+struct Waiting {
+    chunk: Chunk,
+    /// `None`: no event could be recorded, and the stream has to become idle.
+    points: SmallVec<[(Arc<Stream>, Option<EventHandle>); 2]>,
+}
+
+/// Page-locked host memory, owned; dropping it gives it back to its cache.
+///
+/// Invariant: valid for `bytes` bytes; the null pointer exactly when `bytes` is 0.
+pub struct PinnedBlock {
+    pool: Arc<PinnedPool>,
+    chunk: Option<Chunk>,
+    bytes: u64,
+    uses: Mutex<SmallVec<[Arc<Stream>; 1]>>,
+}
+
+impl PinnedPool {
+    pub(super) fn new() -> Arc<PinnedPool> {
+        Arc::new(PinnedPool { state: Mutex::new(State::default()) })
+    }
+
+    /// Memory for `bytes`; what is not cached is taken through `driver`.
+    pub(super) fn alloc(
+        self: &Arc<Self>,
+        bytes: u64,
+        driver: impl FnOnce() -> Result<Arc<dyn Driver>>,
+    ) -> Result<PinnedBlock> {
+        let chunk = match bytes {
+            0 => None,
+            1..=LARGEST => Some(self.take(bytes.next_power_of_two().ilog2(), driver)?),
+            _ => return Err(error::host_out_of_memory(bytes, true)),
+        };
+        Ok(PinnedBlock { pool: self.clone(), chunk, bytes, uses: Mutex::new(SmallVec::new()) })
+    }
+
+    fn take(&self, power: u32, driver: impl FnOnce() -> Result<Arc<dyn Driver>>) -> Result<Chunk> {
+        let size = 1 << power;
+        let mut state = self.state.lock();
+        state.collect()?;
+        if let Some(chunk) = state.free.get_mut(&power).and_then(Vec::pop) {
+            state.hand_out(size);
+            return Ok(chunk);
+        }
+        drop(state);
+        // Opening a device and locking pages both take long: others may use the pool meanwhile.
+        let driver = driver()?;
+        let start = Instant::now();
+        let mut taken = driver.pinned_alloc(size);
+        if matches!(&taken, Err(e) if e.kind() == ErrorKind::OutOfMemory) {
+            self.empty_cache()?;
+            taken = driver.pinned_alloc(size);
+        }
+        let ptr = taken.map_err(|e| match e.kind() {
+            ErrorKind::OutOfMemory => error::host_out_of_memory(size, true),
+            _ => e,
+        })?;
+        let mut state = self.state.lock();
+        state.stats.alloc_time.add(start.elapsed());
+        state.stats.allocations.increase(1);
+        state.stats.allocated_bytes.increase(size);
+        state.hand_out(size);
+        Ok(Chunk { driver, ptr, power })
+    }
+
+    /// Gives memory that nobody uses back to the drivers. Does not wait for copies.
+    pub(super) fn empty_cache(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        state.collect()?;
+        let State { free, stats, .. } = &mut *state;
+        for chunk in free.values_mut().flat_map(|list| list.drain(..)) {
+            let start = Instant::now();
+            chunk.driver.pinned_free(chunk.ptr, 1 << chunk.power);
+            stats.free_time.add(start.elapsed());
+            stats.allocations.decrease(1);
+            stats.allocated_bytes.decrease(1 << chunk.power);
+        }
+        Ok(())
+    }
+
+    pub(super) fn stats(&self) -> PinnedStats {
+        self.state.lock().stats
+    }
+
+    pub(super) fn reset_peak(&self) {
+        self.state.lock().stats.each().into_iter().for_each(Stat::reset_peak);
+    }
+
+    pub(super) fn reset_accumulated(&self) {
+        let mut state = self.state.lock();
+        state.stats.each().into_iter().for_each(Stat::reset_accumulated);
+        state.stats.alloc_time = Times::default();
+        state.stats.free_time = Times::default();
+    }
+
+    fn give_back(&self, chunk: Chunk, uses: &[Arc<Stream>]) {
+        let points: SmallVec<_> = uses.iter().map(|s| (s.clone(), s.mark().ok())).collect();
+        let mut state = self.state.lock();
+        match points.is_empty() {
+            true => state.retire(chunk),
+            false => state.pending.push(Waiting { chunk, points }),
+        }
+    }
+}
+
+impl State {
+    fn hand_out(&mut self, size: u64) {
+        self.stats.active_requests.increase(1);
+        self.stats.active_bytes.increase(size);
+    }
+
+    fn retire(&mut self, chunk: Chunk) {
+        self.stats.active_requests.decrease(1);
+        self.stats.active_bytes.decrease(1 << chunk.power);
+        self.free.entry(chunk.power).or_default().push(chunk);
+    }
+
+    /// Makes blocks free whose last uses are over.
+    fn collect(&mut self) -> Result<()> {
+        let mut index = 0;
+        while index < self.pending.len() {
+            let points = &mut self.pending[index].points;
+            while let Some((stream, event)) = points.last() {
+                let done = match event {
+                    Some(event) => stream.driver().event_query(*event)?,
+                    None => stream.query()?,
+                };
+                if !done {
+                    break;
+                }
+                if let Some((stream, Some(event))) = points.pop() {
+                    stream.unmark(event);
+                }
+            }
+            if points.is_empty() {
+                let done = self.pending.swap_remove(index);
+                self.retire(done.chunk);
+            } else {
+                index += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for PinnedPool {
+    /// The machine closes. Copies that still run are waited for.
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        for waiting in state.pending.drain(..) {
+            for (stream, event) in waiting.points {
+                // A device that fails here has lost its work already; its memory goes back all the same.
+                let _ = stream.synchronize();
+                if let Some(event) = event {
+                    stream.unmark(event);
+                }
+            }
+            waiting.chunk.driver.pinned_free(waiting.chunk.ptr, 1 << waiting.chunk.power);
+        }
+        for chunk in state.free.values_mut().flat_map(|list| list.drain(..)) {
+            chunk.driver.pinned_free(chunk.ptr, 1 << chunk.power);
+        }
+    }
+}
+
+impl PinnedBlock {
+    /// The address of the first byte, the same on the host and for copies.
+    pub fn ptr(&self) -> Ptr {
+        self.chunk.as_ref().map_or(0, |c| c.ptr)
+    }
+
+    /// The size that was asked for.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Notes that a copy on a stream uses the block: after the drop it is handed out again only when
+    /// the stream has passed what it has queued by then.
+    pub fn used_on(&self, stream: &Arc<Stream>) {
+        let mut uses = self.uses.lock();
+        if !uses.iter().any(|s| s == stream) {
+            uses.push(stream.clone());
+        }
+    }
+}
+
+impl Drop for PinnedBlock {
+    fn drop(&mut self) {
+        if let Some(chunk) = self.chunk.take() {
+            self.pool.give_back(chunk, self.uses.get_mut());
+        }
+    }
+}
+
+impl std::fmt::Debug for PinnedBlock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} pinned bytes at {:#x}", self.bytes, self.ptr())
+    }
+}
+
+impl Times {
+    fn add(&mut self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.min = if self.count == 0 { micros } else { self.min.min(micros) };
+        self.max = self.max.max(micros);
+        self.total = self.total.saturating_add(micros);
+        self.count += 1;
+    }
+}
+
+impl PinnedStats {
+    /// Every key of `torch.cuda.host_memory_stats` with its value, sorted by key.
+    pub fn entries(&self) -> Vec<(String, i64)> {
+        let int = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let stats = [
+            ("active_requests", &self.active_requests),
+            ("active_bytes", &self.active_bytes),
+            ("allocations", &self.allocations),
+            ("allocated_bytes", &self.allocated_bytes),
+        ];
+        let mut entries = Vec::new();
+        for (name, stat) in stats {
+            entries.extend(stat.parts().map(|(part, v)| (format!("{name}.{part}"), int(v))));
+        }
+        for (name, t) in [("host_alloc_time", &self.alloc_time), ("host_free_time", &self.free_time)] {
+            let average = t.total.checked_div(t.count).unwrap_or(0);
+            let parts =
+                [("total", t.total), ("max", t.max), ("min", t.min), ("count", t.count), ("avg", average)];
+            entries.extend(parts.map(|(part, v)| (format!("{name}.{part}"), int(v))));
+        }
+        entries.push(("num_host_alloc".to_string(), int(self.alloc_time.count)));
+        entries.push(("num_host_free".to_string(), int(self.free_time.count)));
+        entries.sort();
+        entries
+    }
+
+    fn each(&mut self) -> [&mut Stat; 4] {
+        [&mut self.active_requests, &mut self.active_bytes, &mut self.allocations, &mut self.allocated_bytes]
+    }
+}

@@ -1,0 +1,247 @@
+//! Streams: a device's queues, the pool they come from, and spare events to order them with.
+//!
+//! Ordering here is the driver's only. The race checker is told by whoever calls, because it
+//! belongs to a session and not to a device.
+
+use super::{DeviceId, Driver, EventHandle, StreamHandle, error};
+use crate::base::Result;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// How many side streams a priority has; then they are handed out again in turn.
+/// Source: `kStreamsPerPool` of PyTorch.
+pub const STREAMS_PER_PRIORITY: usize = 32;
+
+/// A queue of one device: work on it runs in the order it was queued in.
+///
+/// Invariant: `id` is dense per device (0 is the default stream, side streams count up from 1) and
+/// is never given to another handle, so tables may be indexed by it. Two streams are equal when
+/// device and handle are.
+///
+/// Sample: `Stream { device: cuda:1, id: 3, handle: 0x5581..., priority: -1 }`.
+pub struct Stream {
+    device: DeviceId,
+    id: u32,
+    handle: StreamHandle,
+    priority: i32,
+    driver: Arc<dyn Driver>,
+    spares: Arc<SpareEvents>,
+}
+
+impl Stream {
+    /// Whose queue it is.
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// Its number on the device, for texts and tables: 0 is the default stream.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// What the driver calls it; 0 for the default stream.
+    pub fn handle(&self) -> StreamHandle {
+        self.handle
+    }
+
+    /// 0 is lowest, -1 high, down to the driver's greatest.
+    pub fn priority(&self) -> i32 {
+        self.priority
+    }
+
+    /// True for the device's default stream.
+    pub fn is_default(&self) -> bool {
+        self.id == 0
+    }
+
+    /// The machinery that runs it.
+    pub fn driver(&self) -> &Arc<dyn Driver> {
+        &self.driver
+    }
+
+    /// True when nothing is queued or running on it. A true answer orders the host after all of it:
+    /// tell the race checker.
+    pub fn query(&self) -> Result<bool> {
+        self.driver.stream_query(self.handle)
+    }
+
+    /// Waits until nothing is queued or running on it.
+    pub fn synchronize(&self) -> Result<()> {
+        self.driver.stream_synchronize(self.handle)
+    }
+
+    /// Makes later work of this stream wait for all work that `other` has now; the streams may
+    /// belong to two devices of one backend. Source: `torch.cuda.Stream.wait_stream`.
+    pub fn wait_stream(&self, other: &Stream) -> Result<()> {
+        if self == other {
+            return Ok(());
+        }
+        let event = other.mark()?;
+        let waited = self.driver.event_wait(self.handle, event, &*other.driver);
+        other.unmark(event);
+        waited
+    }
+
+    /// Records a spare event; the caller gives it back with [`Stream::unmark`].
+    pub(super) fn mark(&self) -> Result<EventHandle> {
+        let event = self.spares.take()?;
+        match self.driver.event_record(event, self.handle) {
+            Ok(()) => Ok(event),
+            Err(e) => {
+                self.spares.give(event);
+                Err(e)
+            }
+        }
+    }
+
+    /// Gives a spare event back; what waits for it still does.
+    pub(super) fn unmark(&self, event: EventHandle) {
+        self.spares.give(event);
+    }
+}
+
+impl PartialEq for Stream {
+    fn eq(&self, other: &Stream) -> bool {
+        self.device == other.device && self.handle == other.handle
+    }
+}
+
+impl Eq for Stream {}
+
+impl std::hash::Hash for Stream {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (self.device, self.handle).hash(state);
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "stream {} of {}", self.id, self.device)
+    }
+}
+
+impl std::fmt::Display for Stream {
+    /// `the default stream`, `stream 3`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.id {
+            0 => f.write_str("the default stream"),
+            id => write!(f, "stream {id}"),
+        }
+    }
+}
+
+/// Events without timing that nobody uses now.
+///
+/// An event may be given back while work still waits for its last record: drivers resolve a wait
+/// when it is queued, so that recording it again changes nothing for those who wait already.
+pub(super) struct SpareEvents {
+    driver: Arc<dyn Driver>,
+    events: Mutex<Vec<EventHandle>>,
+}
+
+impl SpareEvents {
+    pub(super) fn new(driver: Arc<dyn Driver>) -> Arc<SpareEvents> {
+        Arc::new(SpareEvents { driver, events: Mutex::new(Vec::new()) })
+    }
+
+    fn take(&self) -> Result<EventHandle> {
+        let spare = self.events.lock().pop();
+        spare.map_or_else(|| self.driver.event(false), Ok)
+    }
+
+    fn give(&self, event: EventHandle) {
+        self.events.lock().push(event);
+    }
+}
+
+impl Drop for SpareEvents {
+    fn drop(&mut self) {
+        for event in self.events.get_mut().drain(..) {
+            self.driver.event_free(event);
+        }
+    }
+}
+
+/// All streams of one device: the default one, and a pool of side streams per priority that fills
+/// as it is asked.
+pub(super) struct StreamPool {
+    device: DeviceId,
+    driver: Arc<dyn Driver>,
+    spares: Arc<SpareEvents>,
+    state: Mutex<Made>,
+}
+
+#[derive(Default)]
+struct Made {
+    /// By id, from 0: the default stream first.
+    all: Vec<Arc<Stream>>,
+    /// Per priority, 0 first: ids in the order they were made, and whose turn it is.
+    turns: Vec<(Vec<u32>, usize)>,
+}
+
+impl StreamPool {
+    pub(super) fn new(device: DeviceId, driver: Arc<dyn Driver>) -> (StreamPool, Arc<Stream>) {
+        let spares = SpareEvents::new(driver.clone());
+        let pool = StreamPool { device, driver, spares, state: Mutex::new(Made::default()) };
+        let default = pool.state.lock().add(&pool, 0, 0);
+        (pool, default)
+    }
+
+    /// The next side stream of a priority (clamped to what the driver has).
+    pub(super) fn next(&self, priority: i64) -> Result<Arc<Stream>> {
+        if priority > 0 {
+            return Err(error::bad_priority(priority));
+        }
+        let greatest = self.driver.properties().greatest_priority.min(0);
+        let priority = priority.max(i64::from(greatest)) as i32;
+        let level = priority.unsigned_abs() as usize;
+        let mut made = self.state.lock();
+        if made.turns.len() <= level {
+            made.turns.resize_with(level + 1, Default::default);
+        }
+        if made.turns[level].0.len() < STREAMS_PER_PRIORITY {
+            let handle = self.driver.stream(priority)?;
+            let stream = made.add(self, handle, priority);
+            made.turns[level].0.push(stream.id);
+            return Ok(stream);
+        }
+        let (ids, turn) = &mut made.turns[level];
+        let id = ids[*turn % ids.len()];
+        *turn += 1;
+        Ok(made.all[id as usize].clone())
+    }
+
+    /// Names a stream that was made elsewhere. Source: `torch.cuda.ExternalStream`.
+    pub(super) fn external(&self, handle: StreamHandle) -> Arc<Stream> {
+        let mut made = self.state.lock();
+        if let Some(known) = made.all.iter().find(|s| s.handle == handle) {
+            return known.clone();
+        }
+        made.add(self, handle, 0)
+    }
+
+    /// The stream with a number.
+    pub(super) fn get(&self, id: u32) -> Option<Arc<Stream>> {
+        self.state.lock().all.get(id as usize).cloned()
+    }
+
+    /// Every stream made so far, by id.
+    pub(super) fn all(&self) -> Vec<Arc<Stream>> {
+        self.state.lock().all.clone()
+    }
+}
+
+impl Made {
+    fn add(&mut self, pool: &StreamPool, handle: StreamHandle, priority: i32) -> Arc<Stream> {
+        let stream = Arc::new(Stream {
+            device: pool.device,
+            id: self.all.len() as u32,
+            handle,
+            priority,
+            driver: pool.driver.clone(),
+            spares: pool.spares.clone(),
+        });
+        self.all.push(stream.clone());
+        stream
+    }
+}
