@@ -5,4 +5,6 @@ pub mod base;
 pub mod device;
 pub mod kernel;
 pub mod ops;
+pub mod plan;
 pub mod syntax;
+pub mod tensor;

@@ -136,6 +136,15 @@ impl Scalar {
         }
     }
 
+    /// The register bits of this value read as a dtype: for `bool`, whether it is not 0; otherwise
+    /// [`Scalar::bits`] of the dtype's class.
+    pub fn bits_as(self, dtype: Dtype) -> u64 {
+        match dtype {
+            Dtype::Bool => u64::from(self.as_f64() != 0.0),
+            dtype => self.bits(dtype.class()),
+        }
+    }
+
     /// The register bits of this value in a class: the `f32` in the low half, the `f64`, or the `i64`.
     pub fn bits(self, class: Class) -> u64 {
         match class {

@@ -115,6 +115,23 @@ impl Error {
         }))
     }
 
+    /// Replaces the message.
+    pub fn with_message(mut self, message: impl Into<String>) -> Error {
+        self.0.message = message.into();
+        self
+    }
+
+    /// Rewrites every text of the report: message, labels, help. The virtual machine puts names
+    /// of variables in this way.
+    pub fn rewrite(mut self, mut f: impl FnMut(&str) -> String) -> Error {
+        self.0.message = f(&self.0.message);
+        for label in &mut self.0.labels {
+            label.text = f(&label.text);
+        }
+        self.0.help = self.0.help.as_deref().map(f);
+        self
+    }
+
     /// Adds a label.
     pub fn label(mut self, place: Place, text: impl Into<String>) -> Error {
         self.0.labels.push(Label { place, text: text.into() });

@@ -2,6 +2,7 @@
 //! one constructor function per error.
 
 use super::DeviceId;
+use super::races::{Access, Conflict, Site, Where};
 use crate::base::{Code, Error, ErrorKind, Span};
 
 /// Every code of this room.
@@ -341,4 +342,31 @@ mod tests {
         );
         assert_eq!(bad_device(0, 0).help_text(), Some("write `cpu`, or run with `--backend emu`"));
     }
+}
+
+/// How a report names a place before the names of stream variables are known: a token that
+/// the virtual machine replaces ([`Error::rewrite`]).
+pub fn stream_token(place: Where) -> String {
+    match place {
+        Where::Host => "the host".to_string(),
+        Where::Stream(device, id) => format!("\u{27e6}{device}#{id}\u{27e7}"),
+    }
+}
+
+/// An access that nothing orders after an earlier one.
+pub fn race(site: Site, access: Access, place: Where, earlier: &Conflict) -> Error {
+    let verb = |a: Access| if a == Access::Read { "reads" } else { "writes" };
+    let (here, there) = (stream_token(place), stream_token(earlier.place));
+    let (first, second) = (earlier.site.name, site.name);
+    let help = match (place, earlier.place) {
+        (Where::Stream(..), Where::Stream(..)) => {
+            format!("insert `{here}.wait_stream({there})` before this line")
+        }
+        (Where::Host, _) => format!("insert `{there}.synchronize()` before this line"),
+        (_, Where::Host) => "submit the operation after the host has finished with the memory".to_string(),
+    };
+    Error::new(&RACE, format!("`{second}` on {here} may start before `{first}` on {there} has finished"))
+        .label(crate::base::Place::Here, format!("`{second}` {} the tensor on {here}", verb(access)))
+        .at(earlier.site.span, format!("`{first}` {} it on {there}", verb(earlier.access)))
+        .help(help)
 }

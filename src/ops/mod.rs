@@ -1,3 +1,98 @@
 //! Operations: one operation is one value, in one place.
+//!
+//! An [`Op`] holds its name, documentation, runnable example, signature and code; everything else
+//! (lookup, arity errors, completion, help, reference pages, conformance tests over dtypes and
+//! layouts) is derived from the tables. No enum lists the operations, and no `match` is over their
+//! names. Knows nothing of script values: the virtual machine binds them to [`Args`].
+//!
+//! To add an operation, write its value into the table of the file it belongs to.
 
+mod args;
+pub mod error;
+mod map;
 pub mod signature;
+
+pub use args::{Arg, Args, Data, Out};
+pub use map::{MapOp, Rule, in_place, map};
+
+use crate::base::Result;
+use crate::plan::Runtime;
+use signature::{Param, Signature};
+
+/// An operation.
+pub struct Op {
+    /// What users write; `fft.fft` for one in a namespace. In-place methods are derived: an op
+    /// whose form has `in_place` also is the method `name_`.
+    pub name: &'static str,
+    /// Markdown: one sentence with a verb in the third person, then what matters. Shapes, dtypes,
+    /// errors; the PyTorch page where it has one.
+    pub doc: &'static str,
+    /// Words people would search for.
+    pub search: &'static [&'static str],
+    /// Its parameters, a method's receiver first.
+    pub params: &'static [Param],
+    /// How it may be called.
+    pub form: Form,
+    /// A script that runs, and asserts what it shows.
+    pub example: &'static str,
+    /// What it does.
+    pub run: Run,
+}
+
+/// How an operation may be called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Form {
+    /// `name(x)`
+    pub function: bool,
+    /// `x.name()`
+    pub method: bool,
+    /// `x.name_()`
+    pub in_place: bool,
+}
+
+impl Form {
+    /// `f(x)` and `x.f()`
+    pub const BOTH: Form = Form { function: true, method: true, in_place: false };
+    /// `f(x)` alone
+    pub const FUNCTION: Form = Form { function: true, method: false, in_place: false };
+    /// `x.f()` alone
+    pub const METHOD: Form = Form { function: false, method: true, in_place: false };
+    /// `f(x)`, `x.f()` and `x.f_()`
+    pub const ALL: Form = Form { function: true, method: true, in_place: true };
+}
+
+/// What an operation does.
+pub enum Run {
+    /// Elementwise: rules and the planner do everything.
+    Map(MapOp),
+    /// Rust code over the planner's primitives and other operations.
+    Call(fn(&mut Runtime, &Args<'_>) -> Result<Out>),
+}
+
+impl Op {
+    /// How it is called.
+    pub fn signature(&self) -> Signature {
+        Signature { params: self.params }
+    }
+
+    /// Runs it on bound arguments, one per parameter.
+    pub fn call(&self, rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+        match &self.run {
+            Run::Map(op) => map::call(rt, self.name, op, args).map(Out::Tensor),
+            Run::Call(f) => f(rt, args),
+        }
+    }
+
+    /// Runs the in-place form `name_`: the first argument receives the result.
+    pub fn call_in_place(&self, rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+        match &self.run {
+            Run::Map(op) => map::call_in_place(rt, self.name, op, args).map(Out::Tensor),
+            Run::Call(f) => {
+                let target = args.tensor(0)?.clone();
+                let Out::Tensor(result) = f(rt, args)? else { return Ok(Out::Tensor(target)) };
+                rt.assign(self.name, &target, &result)?;
+                Ok(Out::Tensor(target))
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Elementwise operations: dtype rules in one place, the rest is the planner's.
+
+use super::{Args, error};
+use crate::array::{Dtype, Operand, result_type};
+use crate::base::Result;
+use crate::kernel::MapFn;
+use crate::plan::{MapArg, Runtime};
+use crate::tensor::Tensor;
+
+/// An elementwise operation: a function and how dtypes go through it.
+pub struct MapOp {
+    /// The function.
+    pub f: &'static MapFn,
+    /// The dtype rule.
+    pub rule: Rule,
+}
+
+/// In which dtype operands meet, and which dtype the result has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rule {
+    /// Promoted; the result has it too. `add`
+    Promote,
+    /// Promoted, but `bool` is an error. `sub`, `neg`
+    NotBool,
+    /// Promoted; ints and bools become `f32`. `div`, `exp`
+    Float,
+    /// Promoted; must be a float dtype already or is left as it is (`floor` of ints is the identity):
+    /// the function has an `i64` text that returns its argument.
+    Round,
+    /// Promoted operands, `bool` result. `lt`, `isnan`
+    Compare,
+    /// Operands are read as `bool`, `bool` result. `logical_and`
+    Logic,
+    /// Promoted, ints and `bool` only. `bitwise_and`
+    Bits,
+    /// The first is a condition (`bool`), the others are promoted. `where`
+    Select,
+}
+
+impl MapOp {
+    /// (dtype to compute in, dtype of the result).
+    pub fn dtypes(&self, name: &str, operands: &[MapArg<'_>]) -> Result<(Dtype, Dtype)> {
+        let promoted = match self.rule {
+            Rule::Select => &operands[1..],
+            _ => operands,
+        };
+        let common = result_type(promoted.iter().map(rank));
+        Ok(match self.rule {
+            Rule::Promote | Rule::Select | Rule::Round => (common, common),
+            Rule::NotBool if common == Dtype::Bool => return Err(error::not_for_dtype(name, common)),
+            Rule::NotBool => (common, common),
+            Rule::Float if common.is_float() => (common, common),
+            Rule::Float => (Dtype::F32, Dtype::F32),
+            Rule::Compare => (common, Dtype::Bool),
+            Rule::Logic => (Dtype::Bool, Dtype::Bool),
+            Rule::Bits if common.is_float() => return Err(error::not_for_dtype(name, common)),
+            Rule::Bits => (common, common),
+        })
+    }
+}
+
+/// Runs an elementwise operation; operands broadcast.
+pub fn map(rt: &mut Runtime, name: &'static str, op: &MapOp, operands: &[MapArg<'_>]) -> Result<Tensor> {
+    let (compute, dtype) = op.dtypes(name, operands)?;
+    rt.map(name, op.f, operands, compute, dtype)
+}
+
+/// Runs an elementwise operation and writes the result into `target`, whose shape and dtype stay.
+/// A result of a higher kind than the target's (float into int) is an error.
+pub fn in_place(
+    rt: &mut Runtime,
+    name: &'static str,
+    op: &MapOp,
+    target: &Tensor,
+    operands: &[MapArg<'_>],
+) -> Result<()> {
+    let (compute, dtype) = op.dtypes(name, operands)?;
+    let kind = |d: Dtype| if d.is_float() { 2 } else { u8::from(d.is_int()) };
+    if kind(dtype) > kind(target.dtype()) {
+        return Err(error::result_does_not_fit(name, dtype, target.dtype()));
+    }
+    rt.map_into(name, op.f, target, operands, compute, dtype)
+}
+
+/// Runs a bound call.
+pub(super) fn call(rt: &mut Runtime, name: &'static str, op: &MapOp, args: &Args<'_>) -> Result<Tensor> {
+    map(rt, name, op, &operands(op, args)?)
+}
+
+/// Runs a bound call of the in-place form.
+pub(super) fn call_in_place(
+    rt: &mut Runtime,
+    name: &'static str,
+    op: &MapOp,
+    args: &Args<'_>,
+) -> Result<Tensor> {
+    let target = args.tensor(0)?.clone();
+    in_place(rt, name, op, &target, &operands(op, args)?)?;
+    Ok(target)
+}
+
+fn operands<'a>(op: &MapOp, args: &Args<'a>) -> Result<smallvec::SmallVec<[MapArg<'a>; 4]>> {
+    (0..usize::from(op.f.arity)).map(|i| args.operand(i)).collect()
+}
+
+fn rank(arg: &MapArg<'_>) -> Operand {
+    match arg {
+        MapArg::Tensor(t) if t.rank() == 0 => Operand::ZeroDim(t.dtype()),
+        MapArg::Tensor(t) => Operand::Tensor(t.dtype()),
+        MapArg::Number(n) => Operand::Number(*n),
+        MapArg::Raw(_, dtype) => Operand::Tensor(*dtype),
+        MapArg::Position => Operand::Tensor(Dtype::I64),
+    }
+}

@@ -1,0 +1,174 @@
+//! The current device, the current streams, and what is switched on.
+
+use super::{Place, Runtime, error, queue::Queue, slot};
+use crate::base::Result;
+use crate::device::{Device, DeviceId, Stream};
+use std::sync::Arc;
+
+/// What happens when the race checker finds a race.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RaceMode {
+    /// The operation is refused before it is launched.
+    Deny,
+    /// It is reported, and the missing wait is put in.
+    Warn,
+    /// The missing wait is put in silently, and counted.
+    Fix,
+    /// Nothing is checked: PyTorch's behaviour.
+    Allow,
+}
+
+/// What a session has switched on and off. Contexts save and restore it whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// What a race does.
+    pub races: RaceMode,
+    /// Elementwise work is fused. Off, every operation is a launch; the bits are the same.
+    pub fuse: bool,
+    /// Every launch is waited for (`CUDA_LAUNCH_BLOCKING=1`).
+    pub launch_blocking: bool,
+    /// `f32` matrix products may use TF32 on CUDA.
+    pub allow_tf32: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { races: RaceMode::Deny, fuse: true, launch_blocking: false, allow_tf32: false }
+    }
+}
+
+impl RaceMode {
+    /// The mode of a name: `deny`, `warn`, `fix`, `allow`.
+    pub fn from_name(name: &str) -> Option<RaceMode> {
+        let modes = [RaceMode::Deny, RaceMode::Warn, RaceMode::Fix, RaceMode::Allow];
+        modes.into_iter().find(|mode| mode.name() == name)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            RaceMode::Deny => "deny",
+            RaceMode::Warn => "warn",
+            RaceMode::Fix => "fix",
+            RaceMode::Allow => "allow",
+        }
+    }
+}
+
+/// What [`Runtime::save`] keeps: the current device and every device's current stream.
+#[derive(Clone)]
+pub struct Saved {
+    current: DeviceId,
+    current_cuda: u32,
+    streams: Vec<Option<Arc<Stream>>>,
+    settings: super::Settings,
+}
+
+impl Runtime {
+    /// The current device: where factories and literals put tensors.
+    pub fn current_device(&self) -> DeviceId {
+        self.current
+    }
+
+    /// What bare `cuda` means: the CUDA device selected last.
+    pub fn current_cuda(&self) -> DeviceId {
+        DeviceId::Cuda(self.current_cuda)
+    }
+
+    /// Selects a device. It is not opened before it is used.
+    pub fn set_device(&mut self, device: DeviceId) -> Result<()> {
+        if slot(device) >= self.places.len() {
+            return Err(error::no_such_device(device, self.places.len() - 1));
+        }
+        self.current = device;
+        if let DeviceId::Cuda(index) = device {
+            self.current_cuda = index;
+        }
+        Ok(())
+    }
+
+    /// A device, opened.
+    pub fn device(&mut self, id: DeviceId) -> Result<Arc<Device>> {
+        Ok(self.place(id)?.device.clone())
+    }
+
+    /// The current stream of a device. (The host has one that runs at once.)
+    pub fn current_stream(&mut self, id: DeviceId) -> Result<Arc<Stream>> {
+        Ok(self.place(id)?.stream.clone())
+    }
+
+    /// Makes a stream the current one of its device. Does not change the current device.
+    pub fn set_stream(&mut self, stream: &Arc<Stream>) -> Result<()> {
+        self.place(stream.device())?;
+        let queue = self.queue_of(stream);
+        let place = &mut self.places[slot(stream.device())];
+        place.stream = Some(stream.clone());
+        place.queue = queue;
+        Ok(())
+    }
+
+    /// Everything a context may change, to be restored when it ends.
+    pub fn save(&self) -> Saved {
+        Saved {
+            current: self.current,
+            current_cuda: self.current_cuda,
+            streams: self.places.iter().map(|p| p.stream.clone()).collect(),
+            settings: self.settings,
+        }
+    }
+
+    /// Restores what was current when `saved` was taken.
+    pub fn restore(&mut self, saved: Saved) {
+        self.current = saved.current;
+        self.current_cuda = saved.current_cuda;
+        self.settings = saved.settings;
+        for (at, stream) in saved.streams.into_iter().enumerate() {
+            let stream = stream.or_else(|| Some(self.places[at].device.as_ref()?.default_stream().clone()));
+            if let Some(stream) = stream {
+                let queue = self.queue_of(&stream);
+                self.places[at].stream = Some(stream);
+                self.places[at].queue = queue;
+            }
+        }
+    }
+
+    /// A device with its current stream and that stream's queue; opens it.
+    pub(super) fn place(&mut self, id: DeviceId) -> Result<Opened<'_>> {
+        let at = slot(id);
+        let count = self.places.len();
+        if at >= count {
+            return Err(error::no_such_device(id, count - 1));
+        }
+        if self.places[at].device.is_none() {
+            let device = match id {
+                DeviceId::Cpu => self.machine.host().clone(),
+                id => self.machine.device(id)?.clone(),
+            };
+            let stream = device.default_stream().clone();
+            let queue = self.queue_of(&stream);
+            self.places[at] = Place { device: Some(device), stream: Some(stream), queue };
+        }
+        match &self.places[at] {
+            Place { device: Some(device), stream: Some(stream), queue } => {
+                Ok(Opened { device, stream, queue: *queue })
+            }
+            _ => Err(error::no_such_device(id, count - 1)),
+        }
+    }
+
+    /// The queue of a stream.
+    pub(super) fn queue_of(&mut self, stream: &Arc<Stream>) -> usize {
+        if let Some(at) = self.queues.iter().position(|q| q.stream == *stream) {
+            return at;
+        }
+        self.queues.push(Queue::new(stream.clone()));
+        self.queues.len() - 1
+    }
+}
+
+/// An opened place.
+pub(super) struct Opened<'a> {
+    pub device: &'a Arc<Device>,
+    pub stream: &'a Arc<Stream>,
+    pub queue: usize,
+}

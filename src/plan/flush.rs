@@ -1,0 +1,392 @@
+//! A queue leaves: which nodes still matter, one program for them, one launch.
+
+use super::queue::{Group, Node, RAW_INSTR};
+use super::{Runtime, error};
+use crate::array::{Dims, Layout, Strides};
+use crate::base::{Result, Span};
+use crate::device::{Device, Stream};
+use crate::kernel::{Body, Instr, Launch, Map, Program, Reduce, Source, Store, View};
+use crate::tensor::{Memory, Storage};
+use rustc_hash::{FxHashMap, FxHasher};
+use smallvec::{SmallVec, smallvec};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// Programs made so far, by structure.
+#[derive(Default)]
+pub(super) struct Programs(FxHashMap<u64, Vec<Arc<Program>>>);
+
+impl Runtime {
+    /// Sends off the pending work of every stream.
+    pub fn flush(&mut self) -> Result<()> {
+        let mut result = Ok(());
+        for at in 0..self.queues.len() {
+            let one = self.flush_queue(at);
+            result = result.and(one);
+        }
+        result
+    }
+
+    /// Sends off the pending work of one queue. After an error the results that were not computed
+    /// are lost, and the queue is empty.
+    pub(super) fn flush_queue(&mut self, at: usize) -> Result<()> {
+        let queue = &mut self.queues[at];
+        let Some(group) = queue.group.take() else { return Ok(()) };
+        queue.generation = queue.generation.wrapping_add(1).max(1);
+        let stream = queue.stream.clone();
+        for storage in group.nodes.iter().filter_map(|n| n.storage.as_ref()) {
+            storage.set_pending(None);
+        }
+        if let Some(reduce) = &group.reduce {
+            for storage in reduce.out.iter().chain(&reduce.out_index) {
+                storage.set_pending(None);
+            }
+        }
+        let device = self.device(group.device)?;
+        self.run_group(&group, &device, &stream)
+    }
+
+    fn run_group(&mut self, group: &Group, device: &Arc<Device>, stream: &Arc<Stream>) -> Result<()> {
+        let live: SmallVec<[&Node; 8]> = group.nodes.iter().filter(|n| is_wanted(group, n)).collect();
+        let reduce = group
+            .reduce
+            .as_ref()
+            .filter(|r| r.out.iter().chain(&r.out_index).any(|storage| Arc::strong_count(storage) > 1));
+        if live.is_empty() && reduce.is_none() {
+            return Ok(());
+        }
+        let mut first = Span::NONE;
+        for node in &live {
+            first = if first.is_none() { node.span } else { first };
+            if let Some(storage) = &node.storage {
+                bind(storage, device, stream, node.span)?;
+            }
+        }
+        if let Some(r) = reduce {
+            first = if first.is_none() { r.span } else { first };
+            for storage in r.out.iter().chain(&r.out_index) {
+                bind(storage, device, stream, r.span)?;
+            }
+        }
+        let (map, loads, renumber) = assemble(group, &live, reduce.map(|r| r.reg));
+        let mut views: SmallVec<[View; 4]> = SmallVec::new();
+        for &load in &loads {
+            let load = &group.loads[load];
+            let ptr = address(&load.storage, &load.layout, load.dtype.size(), stream)?;
+            views.push(View { ptr, dtype: load.dtype, strides: load.strides.clone() });
+        }
+        for node in &live {
+            let Some(storage) = &node.storage else { continue };
+            let ptr = address(storage, &node.layout, node.dtype.size(), stream)?;
+            views.push(View { ptr, dtype: node.dtype, strides: node.layout.strides.clone() });
+        }
+        let mut launch = Launch {
+            program: self.programs.placeholder(),
+            shape: group.shape.clone(),
+            views,
+            numbers: group.numbers.as_slice().into(),
+            reduced: 0,
+            axis: 0,
+            limit: 0,
+            tag: 0,
+        };
+        let body = match reduce {
+            None => {
+                merge_dims(&mut launch, 0);
+                Body::Map(map)
+            }
+            Some(r) => {
+                reorder(&mut launch, &r.dims);
+                let kept = launch.shape.len() - launch.reduced;
+                let out_strides = crate::array::contiguous_strides(&launch.shape[..kept]);
+                let mut result = |storage: &Option<Arc<Storage>>, dtype| -> Result<Option<u16>> {
+                    let Some(storage) = storage else { return Ok(None) };
+                    let ptr = address(storage, &Layout::contiguous(&[]), 1, stream)?;
+                    launch.views.push(View { ptr, dtype, strides: out_strides.clone() });
+                    Ok(Some(launch.views.len() as u16 - 1))
+                };
+                let out = result(&r.out, r.dtype)?;
+                let out_index = result(&r.out_index, crate::array::Dtype::I64)?;
+                merge_dims(&mut launch, kept);
+                Body::Reduce(Reduce {
+                    map,
+                    value: renumber(r.reg),
+                    f: r.f,
+                    dtype: r.dtype,
+                    out: out.unwrap_or(0),
+                    out_index,
+                    store_value: out.is_some(),
+                })
+            }
+        };
+        launch.program = self.programs.get(body);
+        self.launch(device, stream, &launch).map_err(|e| e.locate(first, &[]))
+    }
+
+    /// Launches a program; while a fused one still compiles, its instructions run one by one.
+    pub(super) fn launch(
+        &mut self,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+        launch: &Launch,
+    ) -> Result<()> {
+        let driver = device.driver();
+        let fused = match &launch.program.body {
+            Body::Map(map) => map.instrs.len() > 1,
+            Body::Reduce(reduce) => !reduce.map.instrs.is_empty(),
+            _ => false,
+        };
+        if fused && !driver.prepared(launch) {
+            return super::unfused::run(&mut self.programs, device, stream, launch);
+        }
+        driver.launch(launch, stream.handle())
+    }
+}
+
+impl Programs {
+    /// The shared program of a body.
+    pub(super) fn get(&mut self, body: Body) -> Arc<Program> {
+        let mut hasher = FxHasher::default();
+        hash_body(&body, &mut hasher);
+        let bucket = self.0.entry(hasher.finish()).or_default();
+        if let Some(program) = bucket.iter().find(|p| same_body(&p.body, &body)) {
+            return program.clone();
+        }
+        let program = Arc::new(Program::new(body));
+        bucket.push(program.clone());
+        program
+    }
+
+    fn placeholder(&mut self) -> Arc<Program> {
+        self.get(Body::Map(Map::default()))
+    }
+}
+
+fn hash_body(body: &Body, hasher: &mut FxHasher) {
+    std::mem::discriminant(body).hash(hasher);
+    let map = match body {
+        Body::Map(map) => map,
+        Body::Reduce(reduce) => {
+            (reduce.f as *const _ as usize, reduce.value, reduce.dtype, reduce.store_value).hash(hasher);
+            &reduce.map
+        }
+        other => return Program::new(other.clone()).key.hash(hasher),
+    };
+    map.sources.hash(hasher);
+    map.stores.hash(hasher);
+    for instr in &map.instrs {
+        (instr.f as *const _ as usize, &instr.args, instr.class, instr.dtype).hash(hasher);
+    }
+}
+
+fn same_body(a: &Body, b: &Body) -> bool {
+    let same_map = |a: &Map, b: &Map| {
+        let same = |(x, y): (&Instr, &Instr)| {
+            std::ptr::eq(x.f, y.f) && x.args == y.args && x.class == y.class && x.dtype == y.dtype
+        };
+        a.sources == b.sources
+            && a.stores == b.stores
+            && a.instrs.len() == b.instrs.len()
+            && a.instrs.iter().zip(&b.instrs).all(same)
+    };
+    match (a, b) {
+        (Body::Map(a), Body::Map(b)) => same_map(a, b),
+        (Body::Reduce(a), Body::Reduce(b)) => {
+            std::ptr::eq(a.f, b.f)
+                && (a.value, a.dtype, a.out, a.out_index, a.store_value)
+                    == (b.value, b.dtype, b.out, b.out_index, b.store_value)
+                && same_map(&a.map, &b.map)
+        }
+        (Body::Map(_) | Body::Reduce(_), _) | (_, Body::Map(_) | Body::Reduce(_)) => false,
+        (a, b) => Program::new(a.clone()).key == Program::new(b.clone()).key,
+    }
+}
+
+/// True when somebody besides the group still holds the node's storage.
+fn is_wanted(group: &Group, node: &Node) -> bool {
+    let Some(storage) = &node.storage else { return false };
+    let loads = match storage.memory() {
+        Some(_) => group.loads.iter().filter(|l| Arc::ptr_eq(&l.storage, storage)).count(),
+        None => 0,
+    };
+    Arc::strong_count(storage) > 1 + loads
+}
+
+/// Gives a storage its memory.
+pub(super) fn bind(storage: &Storage, device: &Arc<Device>, stream: &Arc<Stream>, span: Span) -> Result<()> {
+    if storage.memory().is_none() {
+        let block = device.alloc(storage.bytes(), stream, span).map_err(|e| e.locate(span, &[]))?;
+        storage.bind(Memory::Block(block));
+    }
+    Ok(())
+}
+
+/// The address of a layout's first element; notes that `stream` uses the memory.
+pub(super) fn address(storage: &Storage, layout: &Layout, size: usize, stream: &Arc<Stream>) -> Result<u64> {
+    let memory = storage.memory().ok_or_else(|| error::lost("this tensor's value"))?;
+    memory.used_on(stream);
+    Ok(memory.ptr() + (layout.offset * size) as u64)
+}
+
+/// The part of a group that the live nodes and the reduced register need, densely numbered: the
+/// map, the loads it uses, and how old registers are numbered in it.
+fn assemble(
+    group: &Group,
+    live: &[&Node],
+    reduced: Option<u16>,
+) -> (Map, SmallVec<[usize; 8]>, impl Fn(u16) -> u16 + use<>) {
+    let sources = group.map.sources.len();
+    let index = |reg: u16| match reg.checked_sub(RAW_INSTR) {
+        Some(instr) => sources + usize::from(instr),
+        None => usize::from(reg),
+    };
+    let mut number: SmallVec<[u16; 128]> = smallvec![u16::MAX; sources + group.map.instrs.len()];
+    for reg in live.iter().map(|n| n.reg).chain(reduced) {
+        number[index(reg)] = 0;
+    }
+    for (i, instr) in group.map.instrs.iter().enumerate().rev() {
+        if number[sources + i] != u16::MAX {
+            instr.args.iter().for_each(|&arg| number[index(arg)] = 0);
+        }
+    }
+    let mut map = Map::default();
+    let mut loads = SmallVec::new();
+    for (i, source) in group.map.sources.iter().enumerate() {
+        if number[i] == u16::MAX {
+            continue;
+        }
+        number[i] = map.sources.len() as u16;
+        map.sources.push(match *source {
+            Source::Load { view, dtype } => {
+                loads.push(usize::from(view));
+                Source::Load { view: loads.len() as u16 - 1, dtype }
+            }
+            other => other,
+        });
+    }
+    let kept = map.sources.len();
+    for (i, instr) in group.map.instrs.iter().enumerate() {
+        if number[sources + i] == u16::MAX {
+            continue;
+        }
+        let args = instr.args.iter().map(|&arg| number[index(arg)]).collect();
+        number[sources + i] = (kept + map.instrs.len()) as u16;
+        map.instrs.push(Instr { args, ..instr.clone() });
+    }
+    for (i, node) in live.iter().enumerate() {
+        map.stores.push(Store { reg: number[index(node.reg)], view: (loads.len() + i) as u16 });
+    }
+    let renumber = move |reg: u16| match reg.checked_sub(RAW_INSTR) {
+        Some(instr) => number[sources + usize::from(instr)],
+        None => number[usize::from(reg)],
+    };
+    (map, loads, renumber)
+}
+
+/// Puts the reduced dimensions last, and makes sure there is one.
+fn reorder(launch: &mut Launch, dims: &[usize]) {
+    let rank = launch.shape.len();
+    let order: SmallVec<[usize; 6]> =
+        (0..rank).filter(|d| !dims.contains(d)).chain(dims.iter().copied()).collect();
+    launch.shape = order.iter().map(|&d| launch.shape[d]).collect();
+    for view in &mut launch.views {
+        view.strides = order.iter().map(|&d| view.strides[d]).collect();
+    }
+    launch.reduced = dims.len();
+    if dims.is_empty() {
+        launch.shape.push(1);
+        launch.views.iter_mut().for_each(|v| v.strides.push(0));
+        launch.reduced = 1;
+    }
+}
+
+/// Merges neighbouring dimensions wherever every view allows it, and drops extents of 1. The first
+/// `kept` dimensions never merge with the others; views of a reduction's result have those alone.
+pub(super) fn merge_dims(launch: &mut Launch, kept: usize) {
+    let reduced = launch.reduced > 0;
+    let old = std::mem::take(&mut launch.shape);
+    let strides: SmallVec<[Strides; 4]> =
+        launch.views.iter_mut().map(|v| std::mem::take(&mut v.strides)).collect();
+    let mut shape = Dims::new();
+    let mut outer = 0;
+    for (d, &extent) in old.iter().enumerate() {
+        let boundary = reduced && d == kept;
+        if boundary {
+            outer = shape.len();
+        }
+        let trailing_one = reduced && d + 1 == old.len() && shape.len() == outer && d >= kept;
+        if extent == 1 && !trailing_one {
+            continue;
+        }
+        let at = shape.len();
+        let mergeable = at > if reduced && d >= kept { outer } else { 0 }
+            && (launch.views.iter().zip(&strides)).all(|(view, old_strides)| match old_strides.get(d) {
+                Some(&stride) => view.strides[at - 1] == stride * extent as isize,
+                None => true,
+            });
+        if mergeable {
+            shape[at - 1] *= extent;
+        } else {
+            shape.push(extent);
+        }
+        for (view, old_strides) in launch.views.iter_mut().zip(&strides) {
+            if let Some(&stride) = old_strides.get(d) {
+                match mergeable {
+                    true => view.strides[at - 1] = stride,
+                    false => view.strides.push(stride),
+                }
+            }
+        }
+    }
+    if reduced {
+        launch.reduced = shape.len() - if kept >= old.len() { shape.len() } else { outer };
+    }
+    launch.shape = shape;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::Dtype;
+
+    fn launch(shape: &[usize], strides: &[&[isize]], reduced: usize) -> Launch {
+        let view = |s: &&[isize]| View { ptr: 0, dtype: Dtype::F32, strides: (*s).into() };
+        Launch {
+            program: Programs::default().placeholder(),
+            shape: shape.into(),
+            views: strides.iter().map(view).collect(),
+            numbers: SmallVec::new(),
+            reduced,
+            axis: 0,
+            limit: 0,
+            tag: 0,
+        }
+    }
+
+    #[test]
+    fn dimensions_merge_where_all_views_allow_it() {
+        let mut l = launch(&[2, 3, 1, 4], &[&[12, 4, 4, 1], &[12, 4, 4, 1]], 0);
+        merge_dims(&mut l, 0);
+        assert_eq!((l.shape.as_slice(), l.views[0].strides.as_slice()), (&[24][..], &[1][..]));
+        let mut l = launch(&[2, 3, 4], &[&[12, 4, 1], &[0, 4, 1]], 0);
+        merge_dims(&mut l, 0);
+        assert_eq!(l.shape.as_slice(), &[2, 12]);
+        assert_eq!(l.views[1].strides.as_slice(), &[0, 1]);
+    }
+
+    #[test]
+    fn kept_and_reduced_dimensions_stay_apart() {
+        let mut l = launch(&[2, 3, 4, 5], &[&[60, 20, 5, 1], &[3, 1]], 2);
+        merge_dims(&mut l, 2);
+        assert_eq!((l.shape.as_slice(), l.reduced), (&[6, 20][..], 1));
+        assert_eq!(l.views[0].strides.as_slice(), &[20, 1]);
+        assert_eq!(l.views[1].strides.as_slice(), &[1]);
+        let mut l = launch(&[3, 1], &[&[1, 1], &[1]], 1);
+        merge_dims(&mut l, 1);
+        assert_eq!((l.shape.as_slice(), l.reduced), (&[3, 1][..], 1));
+        let mut l = launch(&[1, 7], &[&[7, 1], &[1]], 1);
+        merge_dims(&mut l, 1);
+        assert_eq!((l.shape.as_slice(), l.reduced), (&[7][..], 1));
+        assert!(l.views[1].strides.is_empty());
+    }
+}

@@ -1,0 +1,75 @@
+//! What an elementwise operation will be, before anything runs: device and shape.
+
+use super::{Runtime, error};
+use crate::array::{Dims, Dtype, Scalar, broadcast};
+use crate::base::Result;
+use crate::device::DeviceId;
+use crate::tensor::Tensor;
+
+/// An argument of an elementwise function.
+#[derive(Clone, Copy)]
+pub enum MapArg<'a> {
+    /// A tensor; broadcasts.
+    Tensor(&'a Tensor),
+    /// A script number.
+    Number(Scalar),
+    /// Register bits of a dtype's class, for what is no script number: seeds, offsets.
+    Raw(u64, Dtype),
+    /// The element's row-major position in the result, `i64`.
+    Position,
+}
+
+/// Where and over which shape an operation runs.
+pub(super) struct Inferred {
+    pub device: DeviceId,
+    pub shape: Dims,
+}
+
+impl Runtime {
+    /// The common device and broadcast shape of the tensors among `args`. `at` is used when there is none.
+    ///
+    /// A host tensor without dimensions goes with any device, as PyTorch has it.
+    pub(super) fn infer(&self, name: &str, args: &[MapArg<'_>]) -> Result<Inferred> {
+        let mut device: Option<(usize, &Tensor)> = None;
+        let mut shape = Dims::new();
+        for (i, arg) in args.iter().enumerate() {
+            let MapArg::Tensor(tensor) = arg else { continue };
+            match device {
+                None => device = Some((i, tensor)),
+                Some((_, first)) if first.device() == tensor.device() => {}
+                Some((_, first)) if is_host_scalar(first) => device = Some((i, tensor)),
+                Some(_) if is_host_scalar(tensor) => {}
+                Some((j, first)) => return Err(error::devices_differ(name, (j, first), (i, tensor))),
+            }
+            if tensor.shape() != &shape {
+                shape = match broadcast(&shape, tensor.shape()) {
+                    Some(shape) => shape,
+                    None => return Err(error::shapes_do_not_broadcast(name, args, i)),
+                };
+            }
+        }
+        Ok(Inferred { device: device.map_or(self.current_device(), |(_, t)| t.device()), shape })
+    }
+
+    /// Checks that tensors are on one device and returns it.
+    pub fn common_device<'t>(
+        &self,
+        name: &str,
+        tensors: impl IntoIterator<Item = &'t Tensor>,
+    ) -> Result<DeviceId> {
+        let mut first: Option<&Tensor> = None;
+        for (i, tensor) in tensors.into_iter().enumerate() {
+            match first {
+                None => first = Some(tensor),
+                Some(f) if f.device() == tensor.device() => {}
+                Some(f) => return Err(error::devices_differ(name, (0, f), (i, tensor))),
+            }
+        }
+        Ok(first.map_or(self.current_device(), Tensor::device))
+    }
+}
+
+/// A host tensor without dimensions: it may join tensors of any device.
+pub(super) fn is_host_scalar(tensor: &Tensor) -> bool {
+    tensor.rank() == 0 && tensor.device() == DeviceId::Cpu
+}

@@ -1,0 +1,127 @@
+//! The submission queue: between operations, which are inferred at once, and devices, which run
+//! kernel programs later.
+//!
+//! [`Runtime`] is one session's view of its machine: the current device and streams, the pending
+//! work of every stream, the race checker, the generators. Elementwise work waits in its stream's
+//! queue and leaves as one program (see Note [When a queue leaves]); everything else is launched at
+//! once, after its stream's queue. A result nobody holds any more is never computed. Knows no
+//! operation by name and nothing of the language; source places come in as [`Runtime::span`].
+//!
+//! Note [When a queue leaves]. A queue is flushed when someone needs its bytes (another kind of
+//! operation, a copy, a read, an event, a wait, a stream that reads its results, a memory query),
+//! when the next operation has another shape, when the program is full ([`MAX_INSTRS`],
+//! [`MAX_VIEWS`]), when it has waited [`MAX_WAIT`], and at the end of a `try` block, a script or a
+//! call from Rust. So an error surfaces inside the construct that would catch it.
+
+mod context;
+pub mod error;
+mod flush;
+mod infer;
+mod queue;
+mod reduce;
+mod streams;
+mod submit;
+mod transfer;
+mod unfused;
+
+pub use context::{RaceMode, Settings};
+pub use infer::MapArg;
+pub use submit::Submission;
+
+use crate::base::{Result, Span};
+use crate::device::races::Checker;
+use crate::device::{Device, DeviceId, Machine, Stream};
+use crate::tensor::Generator;
+use queue::Queue;
+use std::sync::Arc;
+
+/// The most instructions of one fused program.
+pub const MAX_INSTRS: usize = 64;
+/// The most views of one fused program.
+pub const MAX_VIEWS: usize = 24;
+/// The longest that work waits beside an idle host before the next operation sends it off.
+pub const MAX_WAIT: std::time::Duration = std::time::Duration::from_micros(50);
+
+/// One session's view of its machine.
+///
+/// Invariant: what a queue holds belongs to one stream and one iteration shape; a storage's
+/// `pending` names a live node exactly while its queue's generation is the same.
+pub struct Runtime {
+    machine: Arc<Machine>,
+    /// Where the operation that is being submitted stands in the source.
+    pub span: Span,
+    /// What the session has switched on and off.
+    pub settings: Settings,
+    checker: Checker,
+    /// Slot 0 is the host; slot n + 1 is `cuda:n`.
+    places: Vec<Place>,
+    current: DeviceId,
+    current_cuda: u32,
+    queues: Vec<Queue>,
+    programs: flush::Programs,
+    generators: Vec<Generator>,
+    warnings: Vec<crate::base::Error>,
+    repaired: u64,
+}
+
+/// A device as the session sees it.
+struct Place {
+    device: Option<Arc<Device>>,
+    /// The current stream; `None` until the device is opened.
+    stream: Option<Arc<Stream>>,
+    /// The queue of the current stream.
+    queue: usize,
+}
+
+impl Runtime {
+    /// A session on a machine. Opens no device.
+    pub fn new(machine: Arc<Machine>, settings: Settings) -> Runtime {
+        let count = machine.device_count();
+        let ids = std::iter::once(DeviceId::Cpu).chain((0..count as u32).map(DeviceId::Cuda));
+        let generators = ids.map(Generator::new).collect();
+        let empty = || Place { device: None, stream: None, queue: usize::MAX };
+        Runtime {
+            places: (0..=count).map(|_| empty()).collect(),
+            current: if count == 0 { DeviceId::Cpu } else { DeviceId::Cuda(0) },
+            machine,
+            span: Span::NONE,
+            settings,
+            checker: Checker::new(),
+            current_cuda: 0,
+            queues: Vec::new(),
+            programs: Default::default(),
+            generators,
+            warnings: Vec::new(),
+            repaired: 0,
+        }
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &Arc<Machine> {
+        &self.machine
+    }
+
+    /// The default generator of a device.
+    pub fn generator(&self, device: DeviceId) -> Result<Generator> {
+        let slot = slot(device);
+        self.generators
+            .get(slot)
+            .cloned()
+            .ok_or_else(|| error::no_such_device(device, self.generators.len() - 1))
+    }
+
+    /// Reports of races that were let through (`warn`), since the last call.
+    pub fn take_warnings(&mut self) -> Vec<crate::base::Error> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    /// How many missing waits `races("fix")` and `races("warn")` have put in.
+    pub fn races_repaired(&self) -> u64 {
+        self.repaired
+    }
+}
+
+/// The index of a device's place.
+fn slot(device: DeviceId) -> usize {
+    device.cuda_index().map_or(0, |i| i + 1)
+}

@@ -1,0 +1,408 @@
+//! Pending elementwise work of one stream.
+//!
+//! A [`Group`] is a program being written: every node is one operation's result over one iteration
+//! shape. Operands that the group computes itself are registers, never memory. A reduction may
+//! close a group.
+//!
+//! Note [Hazards]. Loads happen before stores, per element. That is program order as long as no
+//! storage is loaded under one layout and stored under another in the same group; an operation that
+//! would do so flushes the group first.
+
+use super::infer::is_host_scalar;
+use super::{MAX_INSTRS, MAX_VIEWS, MAX_WAIT, MapArg, Runtime};
+use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides};
+use crate::base::{Result, Span};
+use crate::device::{DeviceId, Stream};
+use crate::kernel::{CAST, Instr, Map, MapFn, ReduceFn, Source};
+use crate::tensor::{Pending, Storage, Tensor};
+use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The pending work of one stream.
+pub(super) struct Queue {
+    pub stream: Arc<Stream>,
+    pub generation: u32,
+    pub group: Option<Box<Group>>,
+}
+
+/// A program being written.
+pub(super) struct Group {
+    pub device: DeviceId,
+    pub shape: Dims,
+    pub map: Map,
+    pub loads: Vec<Load>,
+    pub numbers: SmallVec<[u64; 8]>,
+    pub nodes: Vec<Node>,
+    pub reduce: Option<PendingReduce>,
+    since: Instant,
+}
+
+/// A tensor that the group reads from memory.
+pub(super) struct Load {
+    pub storage: Arc<Storage>,
+    /// The layout as given, for hazards.
+    pub layout: Layout,
+    /// Its strides over the group's shape.
+    pub strides: Strides,
+    pub dtype: Dtype,
+    pub reg: u16,
+}
+
+/// An operation's result, or an in-place write.
+pub(super) struct Node {
+    pub reg: u16,
+    /// `None` once a later node of the group writes the same elements.
+    pub storage: Option<Arc<Storage>>,
+    pub layout: Layout,
+    pub dtype: Dtype,
+    pub span: Span,
+}
+
+/// The reduction that closes a group.
+pub(super) struct PendingReduce {
+    pub reg: u16,
+    pub dims: SmallVec<[usize; 6]>,
+    pub f: &'static ReduceFn,
+    pub dtype: Dtype,
+    /// The value; `None` for `argmax`.
+    pub out: Option<Arc<Storage>>,
+    /// The position, for indexed reductions that want it.
+    pub out_index: Option<Arc<Storage>>,
+    pub span: Span,
+}
+
+impl Queue {
+    pub(super) fn new(stream: Arc<Stream>) -> Queue {
+        Queue { stream, generation: 1, group: None }
+    }
+}
+
+impl Group {
+    pub(super) fn new(device: DeviceId, shape: Dims) -> Group {
+        Group {
+            device,
+            shape,
+            map: Map::default(),
+            loads: Vec::new(),
+            numbers: SmallVec::new(),
+            nodes: Vec::new(),
+            reduce: None,
+            since: Instant::now(),
+        }
+    }
+
+    /// True when `extra` more views and a few instructions fit.
+    pub(super) fn has_room(&self, extra: usize) -> bool {
+        let views = self.loads.len() + self.nodes.len().min(8);
+        self.map.instrs.len() + 8 <= MAX_INSTRS && views + extra < MAX_VIEWS && self.reduce.is_none()
+    }
+
+    /// True when the program's result depends on the order of dimensions.
+    pub(super) fn uses_position(&self) -> bool {
+        self.map.sources.contains(&Source::Position)
+    }
+
+    fn push(&mut self, f: &'static MapFn, args: SmallVec<[u16; 4]>, class: Class, dtype: Dtype) -> u16 {
+        self.map.instrs.push(Instr { f, args, class, dtype });
+        RAW_INSTR + (self.map.instrs.len() - 1) as u16
+    }
+
+    /// The dtype of a register in the numbering of a group under construction.
+    pub(super) fn dtype(&self, reg: u16) -> Dtype {
+        match reg.checked_sub(RAW_INSTR) {
+            Some(instr) => self.map.instrs[usize::from(instr)].dtype,
+            None => self.map.dtype(reg),
+        }
+    }
+
+    /// The register as a value of exactly this dtype.
+    fn cast(&mut self, reg: u16, dtype: Dtype) -> u16 {
+        match self.dtype(reg) {
+            from if from == dtype => reg,
+            from => self.push(&CAST, smallvec![reg], from.class(), dtype),
+        }
+    }
+
+    /// The register, converted so that an instruction that computes in `compute` reads it.
+    pub(super) fn converted(&mut self, reg: u16, compute: Dtype) -> u16 {
+        if holds_exactly(self.dtype(reg), compute) { reg } else { self.cast(reg, compute) }
+    }
+}
+
+/// While a group is written, sources are numbered from 0 and instructions from here, so that a new
+/// source moves no instruction. The flush renumbers.
+pub(super) const RAW_INSTR: u16 = 0x8000;
+
+/// True when a register of dtype `from` may be read as `to` without a conversion.
+fn holds_exactly(from: Dtype, to: Dtype) -> bool {
+    from == to
+        || (from.class() == to.class()
+            && match to {
+                Dtype::F32 | Dtype::I64 => true,
+                Dtype::I32 => from.size() < 4,
+                Dtype::I16 => from.size() < 2,
+                Dtype::U8 | Dtype::I8 => from == Dtype::Bool,
+                _ => false,
+            })
+}
+
+impl Runtime {
+    /// Submits `f(args)` as a new tensor of `dtype`; operands broadcast and are read as `compute`.
+    ///
+    /// The result is contiguous, on the operands' device, and computed when someone needs it.
+    pub fn map(
+        &mut self,
+        name: &'static str,
+        f: &'static MapFn,
+        args: &[MapArg<'_>],
+        compute: Dtype,
+        dtype: Dtype,
+    ) -> Result<Tensor> {
+        let inferred = self.infer(name, args)?;
+        self.map_over(name, f, args, compute, dtype, inferred.shape, inferred.device)
+    }
+
+    /// [`Runtime::map`] over a given shape and device, for functions of the position.
+    #[allow(clippy::too_many_arguments)]
+    pub fn map_over(
+        &mut self,
+        name: &'static str,
+        f: &'static MapFn,
+        args: &[MapArg<'_>],
+        compute: Dtype,
+        dtype: Dtype,
+        shape: Dims,
+        device: DeviceId,
+    ) -> Result<Tensor> {
+        let owner = self.device(device)?;
+        let layout = Layout::contiguous(&shape);
+        let bytes = layout.count() as u64 * dtype.size() as u64;
+        let tensor = Tensor::new(Arc::new(Storage::unbound(owner, bytes)), layout, dtype);
+        self.write(name, f, args, compute, dtype, &tensor)?;
+        Ok(tensor)
+    }
+
+    /// Submits `target[...] = f(args)`, converted to the target's dtype; operands broadcast to the
+    /// target's shape. `target` may be a view.
+    pub fn map_into(
+        &mut self,
+        name: &'static str,
+        f: &'static MapFn,
+        target: &Tensor,
+        args: &[MapArg<'_>],
+        compute: Dtype,
+        dtype: Dtype,
+    ) -> Result<()> {
+        let inferred = self.infer(name, args)?;
+        let placed = |a: &MapArg<'_>| matches!(a, MapArg::Tensor(t) if !is_host_scalar(t));
+        if inferred.device != target.device() && args.iter().any(placed) {
+            return Err(super::error::target_on_other_device(name, target, inferred.device));
+        }
+        if crate::array::broadcast(&inferred.shape, target.shape()).as_ref() != Some(target.shape()) {
+            return Err(super::error::does_not_broadcast_to(name, &inferred.shape, target));
+        }
+        if super::submit::overlaps_itself(target.layout()) {
+            return Err(super::error::writes_overlap(name));
+        }
+        self.write(name, f, args, compute, dtype, target)
+    }
+
+    /// Queues a node that writes `target`: a fresh, unbound tensor, or an existing one in place.
+    fn write(
+        &mut self,
+        name: &'static str,
+        f: &'static MapFn,
+        args: &[MapArg<'_>],
+        compute: Dtype,
+        dtype: Dtype,
+        target: &Tensor,
+    ) -> Result<()> {
+        let device = target.device();
+        let at = self.place(device)?.queue;
+        let mut apart: SmallVec<[Option<Tensor>; 4]> = SmallVec::new();
+        let mut numbers: SmallVec<[Option<Scalar>; 4]> = SmallVec::new();
+        for (i, arg) in args.iter().enumerate() {
+            let (mut copy, mut number) = (None, None);
+            if let MapArg::Tensor(tensor) = arg {
+                if tensor.device() != device {
+                    number = Some(self.item(tensor)?);
+                } else {
+                    self.note_read(name, tensor, at)?;
+                    if clashes(tensor, target.storage(), target.layout()) {
+                        copy = Some(self.contiguous_copy(tensor)?);
+                    }
+                }
+            }
+            apart.push(copy);
+            numbers.push(number);
+        }
+        self.note_write(name, target, at)?;
+        if target.count() == 0 {
+            return self.bind_empty(target, at);
+        }
+        let operands: SmallVec<[MapArg<'_>; 4]> = (args.iter().zip(&apart).zip(&numbers))
+            .map(|((&arg, copy), number)| match (copy, number) {
+                (Some(copy), _) => MapArg::Tensor(copy),
+                (_, Some(number)) => MapArg::Number(*number),
+                _ => arg,
+            })
+            .collect();
+        self.make_room(at, &operands, target)?;
+        let queue = &mut self.queues[at];
+        let shape = target.shape();
+        let group = queue.group.get_or_insert_with(|| Box::new(Group::new(device, shape.clone())));
+        let mut regs: SmallVec<[u16; 4]> = SmallVec::new();
+        for (i, operand) in operands.iter().enumerate() {
+            let wanted = if f.select && i == 0 { Dtype::Bool } else { compute };
+            regs.push(match *operand {
+                MapArg::Tensor(tensor) => {
+                    let reg = register(group, tensor);
+                    if std::ptr::eq(f, &CAST) { reg } else { group.converted(reg, wanted) }
+                }
+                MapArg::Number(number) => {
+                    let dtype = if wanted.class() == Class::F32 { Dtype::F32 } else { wanted };
+                    push_number(group, number.bits_as(dtype), dtype)
+                }
+                MapArg::Raw(bits, dtype) => push_number(group, bits, dtype),
+                MapArg::Position => push_source(group, Source::Position),
+            });
+        }
+        let reg = if std::ptr::eq(f, &CAST) {
+            group.cast(regs[0], dtype)
+        } else {
+            group.push(f, regs, compute.class(), dtype)
+        };
+        let reg = group.cast(reg, target.dtype());
+        let node = group.nodes.len() as u16;
+        let storage = target.storage();
+        if let Some(before) = storage.pending() {
+            group.nodes[usize::from(before.node)].storage = None;
+        }
+        storage.set_pending(Some(Pending { queue: at as u16, generation: queue.generation, node }));
+        group.nodes.push(Node {
+            reg,
+            storage: Some(storage.clone()),
+            layout: target.layout().clone(),
+            dtype: target.dtype(),
+            span: self.span,
+        });
+        self.after_submit(at)
+    }
+
+    /// Flushes what stands in the way of reading `operands` and writing `target` in queue `at`; see
+    /// Note [Hazards].
+    fn make_room(&mut self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> Result<()> {
+        let mut flush = match &self.queues[at].group {
+            Some(group) => group.shape != *target.shape() || !group.has_room(operands.len() + 1),
+            None => false,
+        };
+        for operand in operands {
+            if let MapArg::Tensor(tensor) = operand {
+                flush |= self.settle_read(at, tensor)?;
+            }
+        }
+        flush |= self.settle_write(at, target)?;
+        if flush {
+            self.flush_queue(at)?;
+        }
+        Ok(())
+    }
+
+    /// Sends off what other queues hold of a tensor; true when queue `at` itself must be flushed
+    /// before it can read the tensor as a register or a load.
+    pub(super) fn settle_read(&mut self, at: usize, tensor: &Tensor) -> Result<bool> {
+        let Some(pending) = tensor.storage().pending() else { return Ok(false) };
+        if usize::from(pending.queue) != at {
+            self.flush_queue(usize::from(pending.queue))?;
+            return Ok(false);
+        }
+        let node = self.queues[at].group.as_ref().and_then(|g| g.nodes.get(usize::from(pending.node)));
+        Ok(node.is_none_or(|n| n.layout != *tensor.layout() || n.dtype != tensor.dtype()))
+    }
+
+    /// The same for a tensor that is written in place: work that still has to read or write its old
+    /// value goes first.
+    pub(super) fn settle_write(&mut self, at: usize, target: &Tensor) -> Result<bool> {
+        let storage = target.storage();
+        if Arc::strong_count(storage) == 1 && storage.memory().is_none() {
+            return Ok(false);
+        }
+        let flush = self.settle_read(at, target)?;
+        for other in (0..self.queues.len()).filter(|&other| other != at) {
+            let reads = |q: &Queue| {
+                q.group.as_ref().is_some_and(|g| g.loads.iter().any(|l| Arc::ptr_eq(&l.storage, storage)))
+            };
+            if reads(&self.queues[other]) {
+                self.flush_queue(other)?;
+            }
+        }
+        let Some(group) = &self.queues[at].group else { return Ok(flush) };
+        let clash = |l: &Load| {
+            Arc::ptr_eq(&l.storage, storage) && (l.layout != *target.layout() || l.dtype != target.dtype())
+        };
+        Ok(flush || group.loads.iter().any(clash))
+    }
+
+    /// What every submission ends with: work that has waited long enough, or must not wait, leaves.
+    pub(super) fn after_submit(&mut self, at: usize) -> Result<()> {
+        let queue = &self.queues[at];
+        let full = queue
+            .group
+            .as_ref()
+            .is_some_and(|g| !g.has_room(1) || (g.nodes.len() % 8 == 0 && g.since.elapsed() > MAX_WAIT));
+        if full || !self.settings.fuse || self.settings.launch_blocking {
+            self.flush_queue(at)?;
+        }
+        if self.settings.launch_blocking {
+            self.wait_queue(at)?;
+        }
+        Ok(())
+    }
+}
+
+/// True when a tensor shares elements with another layout of the same storage, so that reading it
+/// while that is written would see some new values.
+pub(super) fn clashes(tensor: &Tensor, storage: &Arc<Storage>, layout: &Layout) -> bool {
+    let (a, b) = (tensor.layout().extent(), layout.extent());
+    Arc::ptr_eq(tensor.storage(), storage) && tensor.layout() != layout && a.start < b.end && b.start < a.end
+}
+
+/// The register that holds a tensor: a node's, a load's, or a new load. What the group computes
+/// itself has this layout exactly ([`Runtime::settle_read`]).
+pub(super) fn register(group: &mut Group, tensor: &Tensor) -> u16 {
+    if let Some(pending) = tensor.storage().pending() {
+        return group.nodes[usize::from(pending.node)].reg;
+    }
+    let same = |l: &&Load| {
+        Arc::ptr_eq(&l.storage, tensor.storage()) && l.layout == *tensor.layout() && l.dtype == tensor.dtype()
+    };
+    if let Some(load) = group.loads.iter().find(same) {
+        return load.reg;
+    }
+    let strides = match tensor.layout().broadcast_to(&group.shape) {
+        Some(layout) => layout.strides,
+        None => SmallVec::from_elem(0, group.shape.len()),
+    };
+    let view = group.loads.len() as u16;
+    let reg = push_source(group, Source::Load { view, dtype: tensor.dtype() });
+    group.loads.push(Load {
+        storage: tensor.storage().clone(),
+        layout: tensor.layout().clone(),
+        strides,
+        dtype: tensor.dtype(),
+        reg,
+    });
+    reg
+}
+
+fn push_source(group: &mut Group, source: Source) -> u16 {
+    group.map.sources.push(source);
+    (group.map.sources.len() - 1) as u16
+}
+
+fn push_number(group: &mut Group, bits: u64, dtype: Dtype) -> u16 {
+    let slot = group.numbers.len() as u16;
+    group.numbers.push(bits);
+    push_source(group, Source::Number { slot, dtype })
+}

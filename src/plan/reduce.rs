@@ -1,0 +1,117 @@
+//! Reductions: they close the group that computes their operand.
+
+use super::queue::{Group, PendingReduce, register};
+use super::{Runtime, infer::is_host_scalar};
+use crate::array::{Dims, Dtype, Layout};
+use crate::base::Result;
+use crate::kernel::ReduceFn;
+use crate::tensor::{Pending, Storage, Tensor};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The node number that a pending reduction's results carry.
+pub(super) const REDUCED: u16 = u16::MAX;
+
+impl Runtime {
+    /// Submits the reduction of `dims` (distinct, ascending) of `x`, read as `compute`; the result
+    /// has `dtype` and, with `keepdim`, extents of 1 in place of the reduced ones.
+    pub fn reduce(
+        &mut self,
+        name: &'static str,
+        f: &'static ReduceFn,
+        x: &Tensor,
+        dims: &[usize],
+        keepdim: bool,
+        compute: Dtype,
+        dtype: Dtype,
+    ) -> Result<Tensor> {
+        let (value, _) = self.submit_reduce(name, f, x, dims, keepdim, compute, dtype, true, false)?;
+        value.ok_or_else(|| super::error::lost("the result of this reduction"))
+    }
+
+    /// Submits an indexed reduction: values (when wanted) and row-major positions within `dims`.
+    #[allow(clippy::too_many_arguments)]
+    pub fn reduce_indexed(
+        &mut self,
+        name: &'static str,
+        f: &'static ReduceFn,
+        x: &Tensor,
+        dims: &[usize],
+        keepdim: bool,
+        values: bool,
+    ) -> Result<(Option<Tensor>, Tensor)> {
+        let dtype = x.dtype();
+        let (value, index) = self.submit_reduce(name, f, x, dims, keepdim, dtype, dtype, values, true)?;
+        Ok((value, index.ok_or_else(|| super::error::lost("the result of this reduction"))?))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn submit_reduce(
+        &mut self,
+        name: &'static str,
+        f: &'static ReduceFn,
+        x: &Tensor,
+        dims: &[usize],
+        keepdim: bool,
+        compute: Dtype,
+        dtype: Dtype,
+        want_value: bool,
+        want_index: bool,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        debug_assert!(!is_host_scalar(x) || dims.is_empty());
+        let owner = self.device(x.device())?;
+        let at = self.place(x.device())?.queue;
+        let mut shape = Dims::new();
+        for (d, &extent) in x.shape().iter().enumerate() {
+            match dims.contains(&d) {
+                true if keepdim => shape.push(1),
+                true => {}
+                false => shape.push(extent),
+            }
+        }
+        let layout = Layout::contiguous(&shape);
+        let fresh = |dtype: Dtype| {
+            let bytes = layout.count() as u64 * dtype.size() as u64;
+            Tensor::new(Arc::new(Storage::unbound(owner.clone(), bytes)), layout.clone(), dtype)
+        };
+        let value = want_value.then(|| fresh(dtype));
+        let index = want_index.then(|| fresh(Dtype::I64));
+        self.note_read(name, x, at)?;
+        for out in value.iter().chain(&index) {
+            self.note_write(name, out, at)?;
+            if layout.count() == 0 {
+                self.bind_empty(out, at)?;
+            }
+        }
+        if layout.count() == 0 {
+            return Ok((value, index));
+        }
+        let moves = !dims.iter().rev().enumerate().all(|(i, &d)| d + 1 + i == x.rank());
+        let mut flush = self.settle_read(at, x)?;
+        if let Some(group) = &self.queues[at].group {
+            flush |= group.shape != *x.shape() || !group.has_room(3) || (moves && group.uses_position());
+        }
+        if flush {
+            self.flush_queue(at)?;
+        }
+        let queue = &mut self.queues[at];
+        let group = queue.group.get_or_insert_with(|| Box::new(Group::new(x.device(), x.shape().clone())));
+        let reg = register(group, x);
+        let reg = group.converted(reg, compute);
+        let pending = Pending { queue: at as u16, generation: queue.generation, node: REDUCED };
+        for out in value.iter().chain(&index) {
+            out.storage().set_pending(Some(pending));
+        }
+        group.reduce = Some(PendingReduce {
+            reg,
+            dims: SmallVec::from_slice(dims),
+            f,
+            dtype,
+            out: value.as_ref().map(|t| t.storage().clone()),
+            out_index: index.as_ref().map(|t| t.storage().clone()),
+            span: self.span,
+        });
+        self.after_submit(at)?;
+        Ok((value, index))
+    }
+}

@@ -1,0 +1,139 @@
+//! Work that is launched at once: everything but elementwise operations and reductions.
+
+use super::Runtime;
+use super::flush::{address, bind};
+use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides};
+use crate::base::Result;
+use crate::device::DeviceId;
+use crate::kernel::{Body, Launch, View};
+use crate::tensor::{Storage, Tensor};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A program with its operands, ready to be submitted.
+pub struct Submission<'a> {
+    /// The operation, for errors.
+    pub name: &'static str,
+    /// The program.
+    pub body: Body,
+    /// The iteration shape, as the program kind wants it.
+    pub shape: Dims,
+    /// Views in the program's order.
+    pub views: SmallVec<[SubmittedView<'a>; 4]>,
+    /// The axis of a gather or scatter.
+    pub axis: usize,
+    /// The extent its indices may reach.
+    pub limit: usize,
+}
+
+/// One operand of a [`Submission`].
+pub struct SubmittedView<'a> {
+    /// The tensor; its first element is the view's.
+    pub tensor: &'a Tensor,
+    /// The view's strides over the iteration shape, in elements.
+    pub strides: Strides,
+    /// True when the program writes it.
+    pub write: bool,
+}
+
+impl<'a> SubmittedView<'a> {
+    /// A tensor that is read under its own strides.
+    pub fn read(tensor: &'a Tensor) -> SubmittedView<'a> {
+        SubmittedView { tensor, strides: tensor.layout().strides.clone(), write: false }
+    }
+
+    /// A tensor that is written under its own strides.
+    pub fn write(tensor: &'a Tensor) -> SubmittedView<'a> {
+        SubmittedView { tensor, strides: tensor.layout().strides.clone(), write: true }
+    }
+}
+
+impl Runtime {
+    /// Launches a program on the current stream of its operands' device, after everything that was
+    /// submitted there. Written tensors may be unbound ([`Runtime::fresh`]).
+    pub fn submit(&mut self, work: Submission<'_>) -> Result<()> {
+        let device_id = self.common_device(work.name, work.views.iter().map(|v| v.tensor))?;
+        let at = self.place(device_id)?.queue;
+        for (i, view) in work.views.iter().enumerate() {
+            match view.write {
+                false => self.note_read(work.name, view.tensor, at)?,
+                true => self.note_write(work.name, view.tensor, at)?,
+            }
+        }
+        for view in &work.views {
+            if let Some(pending) = view.tensor.storage().pending() {
+                self.flush_queue(usize::from(pending.queue))?;
+            }
+            if view.write {
+                self.settle_write(at, view.tensor)?;
+            }
+        }
+        self.flush_queue(at)?;
+        let device = self.device(device_id)?;
+        let stream = self.queues[at].stream.clone();
+        let mut views = SmallVec::new();
+        for view in &work.views {
+            let storage = view.tensor.storage();
+            if view.write {
+                bind(storage, &device, &stream, self.span)?;
+            }
+            let dtype = view.tensor.dtype();
+            let ptr = address(storage, view.tensor.layout(), dtype.size(), &stream)?;
+            views.push(View { ptr, dtype, strides: view.strides.clone() });
+        }
+        let faults = matches!(work.body, Body::Gather(_) | Body::Scatter(_));
+        let launch = Launch {
+            program: self.programs.get(work.body),
+            shape: work.shape,
+            views,
+            numbers: SmallVec::new(),
+            reduced: 0,
+            axis: work.axis,
+            limit: work.limit,
+            tag: if faults { device.tag_for(work.name, self.span, work.limit) } else { 0 },
+        };
+        self.launch(&device, &stream, &launch)?;
+        if self.settings.launch_blocking {
+            self.wait_queue(at)?;
+        }
+        Ok(())
+    }
+
+    /// A tensor with memory but without values, bound now: a request that cannot fit fails here.
+    pub fn empty(&mut self, shape: &[usize], dtype: Dtype, device: DeviceId) -> Result<Tensor> {
+        let tensor = self.fresh(shape, dtype, device)?;
+        let at = self.place(device)?.queue;
+        self.bind_empty(&tensor, at)?;
+        Ok(tensor)
+    }
+
+    /// A tensor without memory, to be written by the next submission.
+    pub fn fresh(&mut self, shape: &[usize], dtype: Dtype, device: DeviceId) -> Result<Tensor> {
+        let owner = self.device(device)?;
+        let layout = Layout { shape: shape.into(), strides: contiguous_strides(shape), offset: 0 };
+        let bytes = layout.count() as u64 * dtype.size() as u64;
+        Ok(Tensor::new(Arc::new(Storage::unbound(owner, bytes)), layout, dtype))
+    }
+
+    /// Binds a fresh tensor's memory on a queue's stream.
+    pub(super) fn bind_empty(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
+        let stream = self.queues[at].stream.clone();
+        let owner = tensor.storage().owner().clone();
+        bind(tensor.storage(), &owner, &stream, self.span)
+    }
+}
+
+/// True when two elements of a layout are one place in memory.
+pub(super) fn overlaps_itself(layout: &Layout) -> bool {
+    let mut dims: SmallVec<[(isize, usize); 6]> =
+        layout.strides.iter().copied().zip(layout.shape.iter().copied()).filter(|&(_, n)| n > 1).collect();
+    dims.sort_unstable();
+    let mut reach = 0;
+    for (stride, extent) in dims {
+        if stride <= reach {
+            return layout.count() > 0;
+        }
+        reach += stride * (extent as isize - 1);
+    }
+    false
+}

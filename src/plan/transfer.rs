@@ -1,0 +1,220 @@
+//! Bytes between the host and devices, and between devices.
+
+use super::flush::address;
+use super::{MapArg, Runtime};
+use crate::array::{Dtype, Scalar};
+use crate::base::Result;
+use crate::device::{CopyKind, DeviceId, Stream};
+use crate::kernel::CAST;
+use crate::tensor::{Memory, Storage, Tensor};
+use half::{bf16, f16};
+use std::sync::Arc;
+
+impl Runtime {
+    /// Submits `target[...] = source`, converted to the target's dtype; both on one device, and the
+    /// source broadcasts.
+    pub fn assign(&mut self, name: &'static str, target: &Tensor, source: &Tensor) -> Result<()> {
+        self.map_into(name, &CAST, target, &[MapArg::Tensor(source)], source.dtype(), target.dtype())
+    }
+
+    /// A contiguous copy.
+    pub fn contiguous_copy(&mut self, tensor: &Tensor) -> Result<Tensor> {
+        self.convert(tensor, tensor.dtype())
+    }
+
+    /// A contiguous copy in another dtype.
+    pub fn convert(&mut self, tensor: &Tensor, dtype: Dtype) -> Result<Tensor> {
+        self.map("to", &CAST, &[MapArg::Tensor(tensor)], tensor.dtype(), dtype)
+    }
+
+    /// The tensor itself when it is contiguous, else a copy.
+    pub fn contiguous(&mut self, tensor: &Tensor) -> Result<Tensor> {
+        match tensor.layout().is_contiguous() {
+            true => Ok(tensor.clone()),
+            false => self.contiguous_copy(tensor),
+        }
+    }
+
+    /// A tensor of these host bytes (row-major elements of `dtype`), on a device.
+    pub fn from_host(&mut self, bytes: &[u8], shape: &[usize], dtype: Dtype, id: DeviceId) -> Result<Tensor> {
+        let tensor = self.empty(shape, dtype, id)?;
+        let at = self.place(id)?.queue;
+        self.note_write("tensor", &tensor, at)?;
+        if !bytes.is_empty() {
+            let stream = self.queues[at].stream.clone();
+            let ptr = address(tensor.storage(), tensor.layout(), dtype.size(), &stream)?;
+            let count = bytes.len().min(tensor.storage().bytes() as usize) as u64;
+            stream.driver().copy(
+                ptr,
+                bytes.as_ptr() as u64,
+                count,
+                CopyKind::HostToDevice,
+                stream.handle(),
+            )?;
+        }
+        Ok(tensor)
+    }
+
+    /// The elements' bytes, row-major, on the host. Waits for the current stream of the tensor's
+    /// device and no more.
+    pub fn read(&mut self, tensor: &Tensor) -> Result<Vec<u8>> {
+        let size = tensor.dtype().size();
+        let mut bytes = vec![0u8; tensor.count() * size];
+        self.read_into(tensor, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// [`Runtime::read`] into a buffer of the right length.
+    fn read_into(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<()> {
+        let tensor = self.contiguous(tensor)?;
+        let at = self.place(tensor.device())?.queue;
+        self.note_read("read", &tensor, at)?;
+        self.settle(&tensor, at)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let stream = self.queues[at].stream.clone();
+        let ptr = address(tensor.storage(), tensor.layout(), tensor.dtype().size(), &stream)?;
+        let kind = CopyKind::DeviceToHost;
+        stream.driver().copy(bytes.as_mut_ptr() as u64, ptr, bytes.len() as u64, kind, stream.handle())?;
+        self.synchronize_stream(&stream)
+    }
+
+    /// The value of a tensor with one element. Waits for it.
+    pub fn item(&mut self, tensor: &Tensor) -> Result<Scalar> {
+        let mut bytes = [0u8; 8];
+        let size = tensor.dtype().size();
+        let first = match tensor.rank() {
+            0 => tensor.clone(),
+            _ => tensor.with_layout(crate::array::Layout {
+                offset: tensor.layout().offset,
+                ..crate::array::Layout::contiguous(&[])
+            }),
+        };
+        self.read_into(&first, &mut bytes[..size])?;
+        Ok(scalar_of(&bytes[..size], tensor.dtype()))
+    }
+
+    /// A copy on another device (or a new copy on the same one).
+    ///
+    /// From a device to the host, the result is pinned exactly when `non_blocking`, and then the
+    /// call does not wait; the race checker keeps the host from reading it too early. Source: `torch.Tensor.to`.
+    pub fn copy_to(&mut self, tensor: &Tensor, id: DeviceId, non_blocking: bool) -> Result<Tensor> {
+        if tensor.device() == id {
+            return self.contiguous_copy(tensor);
+        }
+        let target = match (id, non_blocking) {
+            (DeviceId::Cpu, true) => self.pinned(tensor.shape(), tensor.dtype())?,
+            _ => self.empty(tensor.shape(), tensor.dtype(), id)?,
+        };
+        self.copy_across(&target, tensor, non_blocking)?;
+        Ok(target)
+    }
+
+    /// `target.copy_(source)`: any devices, any dtypes, the source broadcasts.
+    pub fn copy_into(&mut self, target: &Tensor, source: &Tensor, non_blocking: bool) -> Result<()> {
+        if target.device() == source.device() {
+            return self.assign("copy_", target, source);
+        }
+        if crate::array::broadcast(source.shape(), target.shape()).as_ref() != Some(target.shape()) {
+            return Err(super::error::does_not_broadcast_to("copy_", source.shape(), target));
+        }
+        // The conversion runs where the elements are, or, from the host, where they go: the fewer
+        // bytes cross.
+        let source = match source.dtype() != target.dtype() && source.device() != DeviceId::Cpu {
+            true => self.convert(source, target.dtype())?,
+            false => source.clone(),
+        };
+        let fits = target.shape() == source.shape()
+            && target.dtype() == source.dtype()
+            && target.layout().is_contiguous();
+        if fits {
+            return self.copy_across(target, &source, non_blocking);
+        }
+        let near = self.empty(source.shape(), source.dtype(), target.device())?;
+        self.copy_across(&near, &source, non_blocking && target.device() != DeviceId::Cpu)?;
+        self.assign("copy_", target, &near)
+    }
+
+    /// A tensor in page-locked host memory, without values.
+    pub fn pinned(&mut self, shape: &[usize], dtype: Dtype) -> Result<Tensor> {
+        let layout = crate::array::Layout::contiguous(shape);
+        let bytes = layout.count() as u64 * dtype.size() as u64;
+        let near = self.current_cuda();
+        let block = Memory::Pinned(self.machine().pinned(bytes, near)?);
+        let host = self.device(DeviceId::Cpu)?;
+        Ok(Tensor::new(Arc::new(Storage::bound(host, bytes, block)), layout, dtype))
+    }
+
+    /// Sends off what still has to compute a tensor, and everything on queue `at`.
+    fn settle(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
+        if let Some(pending) = tensor.storage().pending() {
+            self.flush_queue(usize::from(pending.queue))?;
+        }
+        if self.queues[at].group.is_some() {
+            self.flush_queue(at)?;
+        }
+        Ok(())
+    }
+
+    /// Copies equal shapes and dtypes between two devices; the target is contiguous.
+    fn copy_across(&mut self, target: &Tensor, source: &Tensor, non_blocking: bool) -> Result<()> {
+        let source = self.contiguous(source)?;
+        let (from, to) = (source.device(), target.device());
+        let (from_at, to_at) = (self.place(from)?.queue, self.place(to)?.queue);
+        // The stream that carries the copy.
+        let at = if to == DeviceId::Cpu { from_at } else { to_at };
+        let streams = (self.queues[from_at].stream.clone(), self.queues[to_at].stream.clone());
+        let peers = from != DeviceId::Cpu && to != DeviceId::Cpu;
+        if peers {
+            self.wait_stream(&streams.1, &streams.0)?;
+        }
+        self.note_read("copy_", &source, at)?;
+        self.note_write("copy_", target, at)?;
+        self.settle(&source, from_at)?;
+        self.settle_write(to_at, target)?;
+        self.settle(target, to_at)?;
+        let stream: Arc<Stream> = self.queues[at].stream.clone();
+        let size = source.dtype().size();
+        let bytes = (source.count() * size) as u64;
+        if bytes > 0 {
+            let src = address(source.storage(), source.layout(), size, &stream)?;
+            let dst = address(target.storage(), target.layout(), size, &stream)?;
+            let kind = match (from, to) {
+                (DeviceId::Cpu, _) => CopyKind::HostToDevice,
+                (_, DeviceId::Cpu) => CopyKind::DeviceToHost,
+                (DeviceId::Cuda(index), _) => CopyKind::FromPeer(index),
+            };
+            stream.driver().copy(dst, src, bytes, kind, stream.handle())?;
+        }
+        if peers {
+            return self.wait_stream(&streams.0, &streams.1);
+        }
+        let pinned = source.storage().is_pinned() || target.storage().is_pinned();
+        let host_ends = if to == DeviceId::Cpu { target } else { &source };
+        if !non_blocking || !pinned || !host_ends.storage().is_pinned() {
+            self.synchronize_stream(&stream)?;
+        }
+        Ok(())
+    }
+}
+
+/// The value that element bytes hold; short bytes are 0.
+pub fn scalar_of(bytes: &[u8], dtype: Dtype) -> Scalar {
+    let mut wide = [0u8; 8];
+    let count = bytes.len().min(dtype.size());
+    wide[..count].copy_from_slice(&bytes[..count]);
+    let bits = u64::from_le_bytes(wide);
+    match dtype {
+        Dtype::Bool => Scalar::Bool(bits as u8 != 0),
+        Dtype::U8 => Scalar::Int(i64::from(bits as u8)),
+        Dtype::I8 => Scalar::Int(i64::from(bits as i8)),
+        Dtype::I16 => Scalar::Int(i64::from(bits as i16)),
+        Dtype::I32 => Scalar::Int(i64::from(bits as i32)),
+        Dtype::I64 => Scalar::Int(bits as i64),
+        Dtype::F16 => Scalar::Float(f16::from_bits(bits as u16).to_f64()),
+        Dtype::BF16 => Scalar::Float(bf16::from_bits(bits as u16).to_f64()),
+        Dtype::F32 => Scalar::Float(f64::from(f32::from_bits(bits as u32))),
+        Dtype::F64 => Scalar::Float(f64::from_bits(bits)),
+    }
+}

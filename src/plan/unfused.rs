@@ -1,0 +1,118 @@
+//! Runs a fused program one instruction at a time, while its own code is still being compiled. The
+//! bits are the same; see Note [Fusion never changes a bit].
+
+use super::flush::{Programs, merge_dims};
+use crate::array::{Dtype, contiguous_strides};
+use crate::base::{Result, Span};
+use crate::device::{Block, Device, Stream};
+use crate::kernel::{Body, Launch, Map, Reduce, Source, Store, View};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Launches the instructions of a map or reduction as programs of their own. Intermediate results
+/// live in memory of the caching allocator, each until its last use.
+pub(super) fn run(
+    programs: &mut Programs,
+    device: &Arc<Device>,
+    stream: &Arc<Stream>,
+    launch: &Launch,
+) -> Result<()> {
+    let (map, reduce) = match &launch.program.body {
+        Body::Map(map) => (map, None),
+        Body::Reduce(reduce) => (&reduce.map, Some(reduce)),
+        _ => return device.driver().launch(launch, stream.handle()),
+    };
+    let count: usize = launch.shape.iter().product();
+    let strides = contiguous_strides(&launch.shape);
+    let sources = map.sources.len();
+    let mut temporaries: Vec<Option<(Block, Dtype)>> = Vec::new();
+    let last_use = |reg: usize| {
+        let reads = |i: &crate::kernel::Instr| i.args.iter().any(|&a| usize::from(a) == reg);
+        let value = reduce.is_some_and(|r| usize::from(r.value) == reg);
+        let stored = map.stores.iter().any(|s| usize::from(s.reg) == reg);
+        if value || stored { map.instrs.len() } else { map.instrs.iter().rposition(reads).unwrap_or(0) }
+    };
+    // A register as the only source of a small program: its view, number or position.
+    let source = |reg: u16, temporaries: &[Option<(Block, Dtype)>], views: &mut SmallVec<[View; 4]>| match map
+        .sources
+        .get(usize::from(reg))
+    {
+        Some(Source::Load { view, dtype }) => {
+            views.push(launch.views[usize::from(*view)].clone());
+            Source::Load { view: views.len() as u16 - 1, dtype: *dtype }
+        }
+        Some(other) => *other,
+        None => {
+            let (ptr, dtype) = match &temporaries[usize::from(reg) - sources] {
+                Some((block, dtype)) => (block.ptr(), *dtype),
+                None => (0, Dtype::Bool),
+            };
+            views.push(View { ptr, dtype, strides: strides.clone() });
+            Source::Load { view: views.len() as u16 - 1, dtype }
+        }
+    };
+    for (at, instr) in map.instrs.iter().enumerate() {
+        let block = device.alloc((count * instr.dtype.size()) as u64, stream, Span::NONE)?;
+        let mut views = SmallVec::new();
+        let mut small = Map::default();
+        let mut args = SmallVec::new();
+        for &arg in &instr.args {
+            args.push(small.sources.len() as u16);
+            small.sources.push(source(arg, &temporaries, &mut views));
+        }
+        small.stores.push(Store { reg: small.sources.len() as u16, view: views.len() as u16 });
+        small.instrs.push(crate::kernel::Instr { args, ..instr.clone() });
+        views.push(View { ptr: block.ptr(), dtype: instr.dtype, strides: strides.clone() });
+        temporaries.push(Some((block, instr.dtype)));
+        issue(programs, device, stream, launch, Body::Map(small), views)?;
+        for (i, temporary) in temporaries.iter_mut().enumerate() {
+            if last_use(sources + i) <= at && i < at {
+                *temporary = None;
+            }
+        }
+    }
+    if let Some(reduce) = reduce {
+        let mut views = SmallVec::new();
+        let read = source(reduce.value, &temporaries, &mut views);
+        let mut result = |view: u16| {
+            views.push(launch.views[usize::from(view)].clone());
+            views.len() as u16 - 1
+        };
+        let out = if reduce.store_value { result(reduce.out) } else { 0 };
+        let out_index = reduce.out_index.map(&mut result);
+        let map = Map { sources: vec![read], ..Map::default() };
+        let body = Body::Reduce(Reduce { map, value: 0, out, out_index, ..reduce.clone() });
+        let mut small = Launch { views, program: programs.get(body), ..launch.clone() };
+        merge_dims(&mut small, launch.shape.len() - launch.reduced);
+        device.driver().launch(&small, stream.handle())?;
+    }
+    // What is only copied is read before anything is overwritten in place.
+    let (copies, computed): (Vec<&Store>, Vec<&Store>) =
+        map.stores.iter().partition(|s| usize::from(s.reg) < sources);
+    for store in copies.into_iter().chain(computed) {
+        let mut views = SmallVec::new();
+        let read = source(store.reg, &temporaries, &mut views);
+        let small = Map {
+            sources: vec![read],
+            instrs: Vec::new(),
+            stores: vec![Store { reg: 0, view: views.len() as u16 }],
+        };
+        views.push(launch.views[usize::from(store.view)].clone());
+        issue(programs, device, stream, launch, Body::Map(small), views)?;
+    }
+    Ok(())
+}
+
+/// Launches one small map over the shape of the whole program.
+fn issue(
+    programs: &mut Programs,
+    device: &Arc<Device>,
+    stream: &Arc<Stream>,
+    whole: &Launch,
+    body: Body,
+    views: SmallVec<[View; 4]>,
+) -> Result<()> {
+    let mut small = Launch { views, program: programs.get(body), reduced: 0, ..whole.clone() };
+    merge_dims(&mut small, 0);
+    device.driver().launch(&small, stream.handle())
+}

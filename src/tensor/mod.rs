@@ -1,0 +1,94 @@
+//! Tensors: a layout over storage that may be bound late.
+//!
+//! A [`Tensor`] is a handle: dtype, [`Layout`], and a shared [`Storage`]. It knows where its bytes
+//! are (or will be) and how to read them once they are there; it does not know how they are
+//! computed, that is `plan`'s. Views share storage. Handles are `Send + Sync`.
+
+mod generator;
+mod storage;
+
+pub use generator::{Generator, GeneratorState};
+pub use storage::{Memory, Pending, Storage};
+
+use crate::array::{Dims, Dtype, Layout};
+use crate::device::DeviceId;
+use std::sync::Arc;
+
+/// A tensor.
+///
+/// Invariant: every element of the layout lies within the storage, in units of the dtype.
+///
+/// Sample: `zeros(2, 3).t()` has shape `[3, 2]`, strides `[1, 3]`, and the storage of the zeros.
+#[derive(Clone)]
+pub struct Tensor(Arc<Content>);
+
+struct Content {
+    storage: Arc<Storage>,
+    layout: Layout,
+    dtype: Dtype,
+}
+
+impl Tensor {
+    /// A tensor over a storage. The layout must lie within it.
+    pub fn new(storage: Arc<Storage>, layout: Layout, dtype: Dtype) -> Tensor {
+        debug_assert!(layout.extent().end * dtype.size() <= storage.bytes() as usize);
+        Tensor(Arc::new(Content { storage, layout, dtype }))
+    }
+
+    /// Another layout over the same storage.
+    pub fn with_layout(&self, layout: Layout) -> Tensor {
+        Tensor::new(self.0.storage.clone(), layout, self.0.dtype)
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> Dtype {
+        self.0.dtype
+    }
+
+    /// Shape, strides, offset.
+    pub fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+
+    /// Extents of the dimensions.
+    pub fn shape(&self) -> &Dims {
+        &self.0.layout.shape
+    }
+
+    /// The number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.0.layout.rank()
+    }
+
+    /// The number of elements.
+    pub fn count(&self) -> usize {
+        self.0.layout.count()
+    }
+
+    /// Where it lives.
+    pub fn device(&self) -> DeviceId {
+        self.0.storage.device()
+    }
+
+    /// The shared storage.
+    pub fn storage(&self) -> &Arc<Storage> {
+        &self.0.storage
+    }
+
+    /// True when both handles are the same object (`x.to(x.device)` gives `x` itself).
+    pub fn same(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The bytes of the storage that it touches.
+    pub fn byte_range(&self) -> std::ops::Range<u64> {
+        let extent = self.0.layout.extent();
+        let size = self.0.dtype.size() as u64;
+        extent.start as u64 * size..extent.end as u64 * size
+    }
+
+    /// `f32[3, 4] on cuda:0`: how error labels name it.
+    pub fn describe(&self) -> String {
+        format!("{}{:?} on {}", self.dtype(), self.shape().as_slice(), self.device())
+    }
+}

@@ -1,0 +1,129 @@
+//! The memory behind tensors.
+
+use crate::device::races::History;
+use crate::device::{Block, Device, DeviceId, PinnedBlock, Stream};
+use crate::kernel::Ptr;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// A piece of one device's memory that tensors share, bound to an address late.
+///
+/// It is *bound* (has [`Memory`]), or *pending* (the planner holds the operation that will compute
+/// it), or *lost* (that operation failed, or the storage was never written). Factories bind at
+/// once; results of elementwise work are bound when they are launched, or never when nobody
+/// looks at them. Invariant: once bound, the memory stays until the storage is dropped.
+pub struct Storage {
+    device: Arc<Device>,
+    bytes: u64,
+    memory: OnceLock<Memory>,
+    pending: AtomicU64,
+    /// What the race checker knows of it.
+    pub history: Mutex<History>,
+}
+
+/// What a storage is bound to.
+pub enum Memory {
+    /// A block of the device's allocator.
+    Block(Block),
+    /// Page-locked host memory.
+    Pinned(PinnedBlock),
+}
+
+impl Memory {
+    /// The address of the first byte.
+    pub fn ptr(&self) -> Ptr {
+        match self {
+            Memory::Block(block) => block.ptr(),
+            Memory::Pinned(block) => block.ptr(),
+        }
+    }
+
+    /// Notes that work on a stream uses the memory: it is not handed out again before that is over.
+    pub fn used_on(&self, stream: &Arc<Stream>) {
+        match self {
+            Memory::Block(block) => block.used_on(stream),
+            Memory::Pinned(block) if stream.device() != DeviceId::Cpu => block.used_on(stream),
+            Memory::Pinned(_) => {}
+        }
+    }
+}
+
+/// Which pending operation computes a storage: the planner's queue, the queue's generation (it
+/// grows with every flush), and the node in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pending {
+    /// Index of the queue.
+    pub queue: u16,
+    /// The queue's generation, from 1, modulo 2^32.
+    pub generation: u32,
+    /// Index of the node.
+    pub node: u16,
+}
+
+impl Storage {
+    /// A storage whose memory comes later.
+    pub fn unbound(device: Arc<Device>, bytes: u64) -> Storage {
+        Storage {
+            device,
+            bytes,
+            memory: OnceLock::new(),
+            pending: AtomicU64::new(0),
+            history: Mutex::new(History::default()),
+        }
+    }
+
+    /// A storage over memory that is there.
+    pub fn bound(device: Arc<Device>, bytes: u64, memory: Memory) -> Storage {
+        let storage = Storage::unbound(device, bytes);
+        storage.bind(memory);
+        storage
+    }
+
+    /// Gives it its memory. A second call changes nothing.
+    pub fn bind(&self, memory: Memory) {
+        let _ = self.memory.set(memory);
+    }
+
+    /// Its memory, when it is bound.
+    pub fn memory(&self) -> Option<&Memory> {
+        self.memory.get()
+    }
+
+    /// The device.
+    pub fn device(&self) -> DeviceId {
+        self.device.id()
+    }
+
+    /// The device itself.
+    pub fn owner(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// True for page-locked host memory.
+    pub fn is_pinned(&self) -> bool {
+        matches!(self.memory.get(), Some(Memory::Pinned(_)))
+    }
+
+    /// The operation that will write it, as the planner noted it last.
+    pub fn pending(&self) -> Option<Pending> {
+        let bits = self.pending.load(Ordering::Relaxed);
+        (bits != 0).then_some(Pending {
+            queue: (bits >> 48) as u16,
+            generation: (bits >> 16) as u32,
+            node: bits as u16,
+        })
+    }
+
+    /// Notes the operation that will write it.
+    pub fn set_pending(&self, pending: Option<Pending>) {
+        let bits = pending
+            .map_or(0, |p| u64::from(p.queue) << 48 | u64::from(p.generation) << 16 | u64::from(p.node));
+        self.pending.store(bits, Ordering::Relaxed);
+    }
+}

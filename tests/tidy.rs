@@ -1,0 +1,110 @@
+//! Rules of the house that the compiler does not hold: the order of imports between rooms, the
+//! length of files, who may name cudarc, and what text may not stand in the sources.
+
+use std::path::{Path, PathBuf};
+
+/// The rooms, lowest first; a room may use those before it.
+const ROOMS: [&str; 13] = [
+    "base", "array", "kernel", "device", "tensor", "plan", "ops", "syntax", "check", "vm", "library",
+    "engine", "cli",
+];
+
+const LONGEST: usize = 800;
+
+fn files(root: &str, endings: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(root)];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        for entry in entries {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if endings.iter().any(|e| path.extension().is_some_and(|x| x == *e)) {
+                found.push(path);
+            }
+        }
+    }
+    assert!(!found.is_empty() || root != "src", "no sources under {root}");
+    found
+}
+
+fn shown(path: &Path) -> String {
+    path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(path).display().to_string()
+}
+
+/// The room a source file belongs to; `None` for `lib.rs` and `main.rs`.
+fn room(path: &Path) -> Option<usize> {
+    let relative = path.strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).ok()?;
+    let first = relative.iter().next()?.to_str()?;
+    ROOMS.iter().position(|r| *r == first.trim_end_matches(".rs"))
+}
+
+#[test]
+fn rooms_import_downwards_only() {
+    let mut wrong = Vec::new();
+    for path in files("src", &["rs"]) {
+        let Some(own) = room(&path) else { continue };
+        let text = std::fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or("");
+        for (number, line) in code.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or("");
+            for part in code.split("crate::").skip(1) {
+                let name: String = part.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                if let Some(other) = ROOMS.iter().position(|r| *r == name) {
+                    if other > own {
+                        wrong.push(format!("{}:{}: {} uses {name}", shown(&path), number + 1, ROOMS[own]));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "imports that go upwards:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn files_are_short() {
+    let mut long = Vec::new();
+    for root in ["src", "tests", "kernels", "stdlib", "grammar", "examples", "benches"] {
+        for path in files(root, &["rs", "rnl", "cu", "cuh", "lalrpop"]) {
+            let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+            if lines > LONGEST {
+                long.push(format!("{}: {lines} lines", shown(&path)));
+            }
+        }
+    }
+    assert!(long.is_empty(), "files over {LONGEST} lines:\n{}", long.join("\n"));
+}
+
+#[test]
+fn only_the_cuda_folder_names_cudarc() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/device/cuda");
+    for path in files("src", &["rs"]) {
+        if !path.starts_with(&folder) {
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(!text.contains("cudarc::"), "{} names cudarc", shown(&path));
+        }
+    }
+}
+
+#[test]
+fn only_the_command_line_prints_or_exits() {
+    let mut wrong = Vec::new();
+    for path in files("src", &["rs"]) {
+        let own = room(&path);
+        if own.is_none() || own == Some(ROOMS.len() - 1) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or("");
+        for (number, line) in code.lines().enumerate() {
+            let line = line.split("//").next().unwrap_or("");
+            for call in ["println!", "eprintln!", "print!(", "process::exit", "todo!", "unimplemented!"] {
+                if line.contains(call) {
+                    wrong.push(format!("{}:{}: {call}", shown(&path), number + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "outside of cli:\n{}", wrong.join("\n"));
+}
