@@ -75,7 +75,7 @@ pub static UNEXPECTED: Code = code(
     "The statement makes sense up to the marked place; the message says what may stand there. A statement ends \
      at the line end or with `;`. A line continues inside `( )` and `[ ]`, after a binary operator or a comma, \
      and before a line that starts with `.name` or `|>`.",
-    "let x = (1, 2",
+    "let x = 1 2",
 );
 
 /// The text ends inside of a statement.
@@ -244,11 +244,16 @@ pub(super) fn single_quotes(span: Span, quoted: &str) -> Error {
     Error::new(&OTHER_LANGUAGE, "strings are written in double quotes").at(span, "").help(help)
 }
 
-pub(super) fn unclosed_string(opened: Span, end: Span) -> Error {
+pub(super) fn unclosed_string(opened: Span, end: Span, triple: bool) -> Error {
+    let (ends, help) = if triple {
+        ("and the text ends here", "add the closing `\"\"\"`")
+    } else {
+        ("and the line ends here", "add the closing quote; text with line ends goes into `\"\"\"`")
+    };
     Error::new(&UNCLOSED_STRING, "this string is never closed")
         .at(opened, "it begins here")
-        .at(end, "and the line or file ends here")
-        .help("add the closing quote; text with line ends goes into `\"\"\"`")
+        .at(end, ends)
+        .help(help)
 }
 
 pub(super) fn unclosed_interpolation(opened: Span, end: Span) -> Error {

@@ -1,6 +1,7 @@
 //! Words for a syntax error: what was expected, what was found, and what may have been meant.
 
 use super::error;
+use super::habits::{self, Place};
 use super::tokens::{T, Token};
 use crate::base::{Error, Span};
 
@@ -18,14 +19,60 @@ pub fn explain(
     let end = tokens.last().map_or(0, |t| t.hi);
     let (kind, lo, hi) = tokens.get(index).map_or((None, end, end), |t| (Some(t.kind), t.lo, t.hi));
     let span = Span::new(base + lo, base + hi);
+    if kind == Some(T::InterpClose) && index > 0 && tokens[index - 1].kind == T::InterpOpen {
+        return error::empty_interpolation(Span::new(base + tokens[index - 1].lo, base + hi));
+    }
+    let head = statement_head(tokens, index);
+    let advice = habits::advise(&Place { text, tokens, index, expected: &expected, head });
+    let mut help = None;
+    if let Some(advice) = advice {
+        if let Some(message) = advice.message {
+            let place = tokens.get(advice.at).map_or(span, |t| Span::new(base + t.lo, base + t.hi));
+            return error::other_language(place, &message, &advice.help);
+        }
+        help = Some(advice.help);
+    }
+    let error = plain(base, text, tokens, index, &expected, last);
+    match help {
+        Some(help) if error.help_text().is_none() => error.help(help),
+        _ => error,
+    }
+}
+
+/// Where the innermost statement around a token begins.
+fn statement_head(tokens: &[Token], index: usize) -> usize {
+    let mut depth = 0;
+    for i in (0..index.min(tokens.len())).rev() {
+        match tokens[i].kind {
+            T::RParen | T::RBracket | T::RBrace | T::InterpClose => depth += 1,
+            T::LParen | T::LBracket | T::InterpOpen => depth = std::cmp::max(depth - 1, 0),
+            T::LBrace if depth == 0 => return i + 1,
+            T::LBrace => depth -= 1,
+            T::Newline | T::Semi if depth == 0 => return i + 1,
+            _ => {}
+        }
+    }
+    0
+}
+
+/// The error in the grammar's own terms.
+fn plain(
+    base: u32,
+    text: &str,
+    tokens: &[Token],
+    index: usize,
+    expected: &Expected<'_>,
+    last: bool,
+) -> Error {
+    let end = tokens.last().map_or(0, |t| t.hi);
+    let (kind, lo, hi) = tokens.get(index).map_or((None, end, end), |t| (Some(t.kind), t.lo, t.hi));
+    let span = Span::new(base + lo, base + hi);
     if kind.is_none() && last && tokens.last().is_some_and(|t| !t.kind.can_end()) {
         return error::ends_early(span, &expected.words());
     }
-    if kind.is_some_and(T::is_reserved) && expected.is_name() {
+    let names_value = tokens.get(index + 1).is_some_and(|t| t.kind == T::Eq) && expected.has("match");
+    if kind.is_some_and(T::is_reserved) && (expected.is_name() || names_value) {
         return error::reserved_name(span, &text[lo as usize..hi as usize]);
-    }
-    if kind == Some(T::InterpClose) && index > 0 && tokens[index - 1].kind == T::InterpOpen {
-        return error::empty_interpolation(Span::new(base + tokens[index - 1].lo, base + hi));
     }
     let found = match kind {
         None if last => "the end of the program".to_string(),
@@ -81,7 +128,7 @@ impl<'e> Expected<'e> {
             let said = match mark {
                 "{" | "(" => starts_expression || self.has("name") || (mark == "(" && self.has("+")),
                 "=" => self.has("newline") || self.has("match"),
-                "in" => self.has("+"),
+                "in" => self.has("=="),
                 _ => false,
             };
             if self.has(mark) && !said {

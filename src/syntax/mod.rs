@@ -3,8 +3,14 @@
 //! [`parse`] is the way in. It knows no operation, device or value; names are only texts here.
 
 pub mod ast;
+#[cfg(test)]
+mod bound_tests;
+mod classify;
 pub mod error;
+#[cfg(test)]
+mod error_tests;
 mod explain;
+mod habits;
 mod literal;
 mod parse;
 mod scan;
@@ -21,6 +27,7 @@ lalrpop_util::lalrpop_mod!(
     "/runnel.rs"
 );
 
+pub use classify::{Class, classify};
 pub use parse::{Parsed, parse};
 pub use scan::MAX_OPEN;
 pub use tree::MAX_DEPTH;

@@ -43,8 +43,15 @@ pub fn parse(base: u32, text: &str) -> Parsed {
     match run(&mut tree, base, &tokens) {
         Ok(whole) => block = whole,
         Err(_) => {
-            let mut recovery =
-                Recovery { tree: &mut tree, base, text, errors: Vec::new(), others: 0, ends_early: false };
+            let mut recovery = Recovery {
+                tree: &mut tree,
+                base,
+                text,
+                errors: Vec::new(),
+                others: 0,
+                ends_early: false,
+                open_end,
+            };
             block.body = recovery.statements(&tokens);
             incomplete |= recovery.ends_early;
             incomplete &= recovery.others == 0;
@@ -93,6 +100,8 @@ struct Recovery<'t, 's> {
     /// How many failures there were that more text could not mend.
     others: usize,
     ends_early: bool,
+    /// True when the scanner has reported that the text ends inside of a bracket or string.
+    open_end: bool,
 }
 
 impl Recovery<'_, '_> {
@@ -142,7 +151,7 @@ impl Recovery<'_, '_> {
     fn report(&mut self, tokens: &[Token], failure: &Failure, last: bool) {
         let found = tokens.get(failure.index);
         // What the scanner could not read, or had to add, it has reported.
-        if found.is_some_and(|t| t.kind == T::Bad || t.lo == t.hi) {
+        if found.map_or(last && self.open_end, |t| t.kind == T::Bad || t.lo == t.hi) {
             return;
         }
         if found.is_none() && last {

@@ -36,6 +36,7 @@ pub fn scan(base: u32, text: &str) -> Scanned {
         open: Vec::new(),
         line_end: None,
         line_strings: 0,
+        suspect: None,
         stopped: false,
     };
     scanner.out.tokens.reserve(text.len() / 4 + 8);
@@ -62,6 +63,8 @@ struct Scanner<'s> {
     line_end: Option<u32>,
     /// How many strings are open that must end on their line.
     line_strings: usize,
+    /// The first brace whose closing one stands further left than its line, and that one.
+    suspect: Option<(u32, u32)>,
     stopped: bool,
 }
 
@@ -132,6 +135,9 @@ impl Scanner<'_> {
             T::Semi => {
                 // Empty statements are no statements.
                 let last = self.out.tokens.last().map(|t| t.kind);
+                if !self.bracket_allows_lines() {
+                    self.close_before_statement(lo, lo);
+                }
                 if self.bracket_allows_lines() && matches!(last, None | Some(T::Semi | T::LBrace)) {
                     return;
                 }
@@ -280,8 +286,7 @@ impl Scanner<'_> {
         };
         let passed = self.open.iter().rev().take_while(|o| passes(o)).count();
         let Some(index) = self.open.len().checked_sub(passed + 1).filter(|&i| fits(&self.open[i])) else {
-            let span = self.span(lo, hi);
-            self.error(error::unmatched(span, &self.text[lo..hi]));
+            self.close_wrongly(lo, hi);
             return;
         };
         if passed > 0 {
@@ -293,9 +298,33 @@ impl Scanner<'_> {
         while self.open.len() > index + 1 {
             self.close_without_text(lo);
         }
+        self.suspect = self.suspect.or_else(|| self.misplaced(self.open[index].lo as usize, lo));
         let kind = if self.open[index].kind == T::InterpOpen { T::InterpClose } else { kind };
         self.push(kind, lo, hi);
         self.pop();
+    }
+
+    /// A pair of brackets whose closing one, first on its line, stands further left than the line
+    /// of the opening one: likely the partner of another.
+    fn misplaced(&self, opened: usize, closed: usize) -> Option<(u32, u32)> {
+        let line = |at: usize| &self.text[self.text[..at].rfind('\n').map_or(0, |n| n + 1)..];
+        let indent = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
+        let (above, below) = (line(opened), line(closed));
+        let first = self.text.len() - below.len() + indent(below) == closed;
+        (first && indent(below) < indent(above)).then_some((opened as u32, closed as u32))
+    }
+
+    /// A closing bracket whose opening one is nowhere: it stands for another, or for nothing.
+    fn close_wrongly(&mut self, lo: usize, hi: usize) {
+        let (here, text) = (self.span(lo, hi), &self.text[lo..hi]);
+        match self.open.last().copied() {
+            Some(open) if matches!(open.kind, T::LParen | T::LBracket) && text != "}" => {
+                let opened = self.span(open.lo as usize, open.lo as usize + 1);
+                self.error(error::closed_by_another(opened, opener(open.kind), here, text));
+                self.close_without_text(lo);
+            }
+            _ => self.error(error::unmatched(here, text)),
+        }
     }
 
     /// Closes the innermost bracket, string or interpolation with a token without width.
@@ -332,12 +361,14 @@ impl Scanner<'_> {
 
     /// A line end inside a string of one line.
     fn end_line_string(&mut self, at: usize) {
-        let Some(index) = self.open.iter().rposition(|o| o.kind == T::StrOpen && !o.triple) else { return };
+        let Some(index) = self.open.iter().position(|o| o.kind == T::StrOpen && !o.triple) else { return };
         let opened = self.open[index].lo as usize;
         let span = self.span(opened, opened + 1);
         let here = self.span(at, at);
+        let first = self.base + opened as u32;
+        self.out.errors.retain(|e| e.span().lo < first);
         self.error(if index + 1 == self.open.len() {
-            error::unclosed_string(span, here)
+            error::unclosed_string(span, here, false)
         } else {
             error::unclosed_interpolation(span, here)
         });
@@ -350,6 +381,14 @@ impl Scanner<'_> {
             self.pop();
         }
         self.out.tokens.push(Token { kind: T::StrClose, lo: at as u32, hi: at as u32 });
+        // The string has swallowed the brackets that close what is open on this line.
+        let swallowed = &self.text[opened..at];
+        while let Some(open) = self.open.last()
+            && ((open.kind == T::LParen && swallowed.contains(')'))
+                || (open.kind == T::LBracket && swallowed.contains(']')))
+        {
+            self.close_without_text(at);
+        }
     }
 
     /// The characters of a string, or of a format after `:`, up to the next token.
@@ -444,7 +483,7 @@ impl Scanner<'_> {
             }
             (_, Some(line)) => {
                 let span = self.span(open.lo as usize, open.lo as usize + 2);
-                self.error(error::unclosed_string(span, self.span(start + line, start + line)));
+                self.error(error::unclosed_string(span, self.span(start + line, start + line), false));
                 self.go_to(start + line);
                 self.close_without_text(start + line);
             }
@@ -471,7 +510,7 @@ impl Scanner<'_> {
         let strings = |o: &&Open| matches!(o.kind, T::StrOpen | T::RawOpen);
         let opened = self.open.iter().rev().find(strings).map_or(end, |o| o.lo as usize);
         let triple = self.open.last().is_some_and(|o| o.triple);
-        self.error(error::unclosed_string(self.span(opened, opened + 1), self.span(end, end)));
+        self.error(error::unclosed_string(self.span(opened, opened + 1), self.span(end, end), triple));
         self.out.open_end = triple && self.out.errors.len() == 1;
         while !self.open.is_empty() {
             self.close_without_text(end);
@@ -561,9 +600,18 @@ impl Scanner<'_> {
             self.end_line_string(end);
         }
         if let Some(open) = self.open.last().copied() {
-            let opened = self.span(open.lo as usize, open.lo as usize + 1);
             self.out.open_end = self.out.errors.is_empty();
-            self.error(error::never_closed(opened, opener(open.kind), None));
+            let mut opened = self.span(open.lo as usize, open.lo as usize + 1);
+            let mut error = error::never_closed(opened, opener(open.kind), None);
+            if open.kind == T::LBrace
+                && let Some((lo, closed)) = self.suspect.filter(|s| s.0 > open.lo)
+            {
+                opened = self.span(lo as usize, lo as usize + 1);
+                let closed = self.span(closed as usize, closed as usize + 1);
+                error = error::never_closed(opened, "{", None)
+                    .at(closed, "this stands further left than what it closes");
+            }
+            self.error(error);
             while !self.open.is_empty() {
                 self.close_without_text(end);
             }

@@ -121,7 +121,8 @@ pub fn expr(e: &Expr) -> String {
             }
         }
         ExprKind::With(contexts, b) => {
-            format!("{} {})", list("with", contexts, expr).trim_end_matches(')'), block(b))
+            let all = list("with", contexts, expr);
+            format!("{} {})", &all[..all.len() - 1], block(b))
         }
         ExprKind::Try(b, name, c) => {
             format!("(try {} {} {})", block(b), name.as_ref().map_or("_", |n| &n.text), block(c))

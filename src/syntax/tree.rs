@@ -126,6 +126,11 @@ impl<'s> Tree<'s> {
         &self.text[(lo - self.base) as usize..(hi - self.base) as usize]
     }
 
+    /// True when a place holds a single word.
+    fn is_word(&self, span: Span) -> bool {
+        self.source(span.lo, span.hi).chars().all(unicode_ident::is_xid_continue)
+    }
+
     fn shared(&mut self, text: &'s str) -> Rc<str> {
         self.names.entry(text).or_insert_with(|| text.into()).clone()
     }
@@ -880,6 +885,10 @@ impl<'s> Tree<'s> {
                 for (_, part) in fields {
                     self.always_fits(part, place);
                 }
+            }
+            PatternKind::Value(e) if !matches!(e.kind, ExprKind::Int(_)) && self.is_word(pattern.span) => {
+                let error = error::reserved_name(pattern.span, self.source(pattern.span.lo, pattern.span.hi));
+                self.errors.push(error);
             }
             PatternKind::Value(_) => self.errors.push(error::refutable(pattern.span, "a value", place)),
             PatternKind::Or(_) => self.errors.push(error::refutable(pattern.span, "alternatives", place)),
