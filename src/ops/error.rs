@@ -2,9 +2,18 @@
 
 use crate::array::{Dims, Dtype, element_count};
 use crate::base::{Code, Error, ErrorKind, Result};
+use crate::tensor::Tensor;
 
 /// Every code of this file.
-pub static CODES: &[&Code] = &[&WRONG_ARGUMENT, &NOT_FOR_DTYPE, &RESULT_DOES_NOT_FIT, &BAD_SHAPE];
+pub static CODES: &[&Code] = &[
+    &WRONG_ARGUMENT,
+    &NOT_FOR_DTYPE,
+    &RESULT_DOES_NOT_FIT,
+    &BAD_VALUE,
+    &BAD_SHAPE,
+    &BAD_DIM,
+    &NOT_LAST_EXTENTS,
+];
 
 static WRONG_ARGUMENT: Code = Code {
     id: "E0350",
@@ -34,6 +43,15 @@ static RESULT_DOES_NOT_FIT: Code = Code {
     example: "let x = tensor([1, 2])\nx.mul_(0.5)",
 };
 
+static BAD_VALUE: Code = Code {
+    id: "E0353",
+    kind: ErrorKind::Value,
+    title: "an argument has a value that the operation cannot use",
+    page: "The argument has the right type, but not a value with a meaning here: a step of 0, an empty \
+           range, an unknown option. The label says which argument, the help what is possible.",
+    example: "arange(0, 10, 0)",
+};
+
 static BAD_SHAPE: Code = Code {
     id: "E0401",
     kind: ErrorKind::Shape,
@@ -41,6 +59,24 @@ static BAD_SHAPE: Code = Code {
     page: "An extent of a shape must be zero or more, and the number of elements must fit memory \
            arithmetic (2^63).",
     example: "zeros(2, -3)",
+};
+
+static BAD_DIM: Code = Code {
+    id: "E0402",
+    kind: ErrorKind::Index,
+    title: "no such dimension",
+    page: "Dimensions are counted from 0; negative ones count from the end, -1 is the last. A tensor \
+           without dimensions accepts 0 and -1. A dimension may be named once only.",
+    example: "sum(zeros(2, 3), dim=2)",
+};
+
+static NOT_LAST_EXTENTS: Code = Code {
+    id: "E0403",
+    kind: ErrorKind::Shape,
+    title: "not the tensor's last extents",
+    page: "A normalisation over the last dimensions is told their extents, as a check. They must be those \
+           of the tensor: for a tensor of shape `[8, 4, 16]`, `16` or `[4, 16]`.",
+    example: "layer_norm(zeros(8, 16), 8)",
 };
 
 /// An argument of another kind than the parameter's.
@@ -67,6 +103,50 @@ pub fn result_does_not_fit(name: &str, result: Dtype, target: Dtype) -> Error {
     )
     .operand(0, format!("this keeps its dtype, {target}"))
     .help(format!("write `{name}` without `_`, or convert first: `x.to({result})`"))
+}
+
+/// The argument has no usable value; `message` says why, `help` what to write.
+pub fn bad_value(index: usize, message: impl Into<String>, help: impl Into<String>) -> Error {
+    Error::new(&BAD_VALUE, message).operand(index, "this value").help(help)
+}
+
+/// An option that is none of the known ones.
+pub fn not_one_of(index: usize, name: &str, given: &str, known: &[&str]) -> Error {
+    let list: Vec<String> = known.iter().map(|k| format!("`{name}=\"{k}\"`")).collect();
+    bad_value(index, format!("`{given}` is not a value of `{name}`"), format!("write {}", list.join(" or ")))
+}
+
+/// An integer to the power of a negative number.
+pub fn negative_integer_power(exponent: i64) -> Error {
+    let message = format!("an integer to the power of `{exponent}` is not an integer");
+    bad_value(1, message, "convert first: `x.to(f32)`")
+}
+
+/// `clamp` without a bound.
+pub fn no_bounds() -> Error {
+    Error::new(&BAD_VALUE, "`clamp` needs `min` or `max`").help("write `clamp(x, min=0)`")
+}
+
+/// A dimension outside `-rank..rank`.
+pub fn no_such_dim(index: usize, dim: i64, rank: usize) -> Error {
+    let help = match rank {
+        0 => "the tensor has no dimensions: write `0` or `-1`".to_string(),
+        rank => format!("dimensions go from 0 to {}, or from -{rank} to -1", rank - 1),
+    };
+    Error::new(&BAD_DIM, format!("there is no dimension `{dim}`")).operand(index, "this dimension").help(help)
+}
+
+/// A dimension that is named twice.
+pub fn dim_twice(index: usize, dim: usize) -> Error {
+    Error::new(&BAD_DIM, format!("dimension {dim} is named twice")).operand(index, "these dimensions")
+}
+
+/// Extents that a normalisation was told and the tensor does not have.
+pub fn not_the_last_extents(stated: &[i64], x: &Tensor) -> Error {
+    Error::new(&NOT_LAST_EXTENTS, format!("the last extents of the tensor are not {stated:?}"))
+        .operand(0, format!("this is {}", x.describe()))
+        .operand(1, format!("these are {stated:?}"))
+        .help("write the extents of the last dimensions, such as `x.shape[-1]`")
 }
 
 /// Checks a shape that a user wrote.

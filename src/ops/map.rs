@@ -33,6 +33,8 @@ pub enum Rule {
     Logic,
     /// Promoted, ints and `bool` only. `bitwise_and`
     Bits,
+    /// Promoted, ints only. `bitwise_left_shift`
+    Ints,
     /// The first is a condition (`bool`), the others are promoted. `where`
     Select,
 }
@@ -55,6 +57,8 @@ impl MapOp {
             Rule::Logic => (Dtype::Bool, Dtype::Bool),
             Rule::Bits if common.is_float() => return Err(error::not_for_dtype(name, common)),
             Rule::Bits => (common, common),
+            Rule::Ints if !common.is_int() => return Err(error::not_for_dtype(name, common)),
+            Rule::Ints => (common, common),
         })
     }
 }
@@ -75,11 +79,24 @@ pub fn in_place(
     operands: &[MapArg<'_>],
 ) -> Result<()> {
     let (compute, dtype) = op.dtypes(name, operands)?;
+    check_fits(name, dtype, target)?;
+    rt.map_into(name, op.f, target, operands, compute, dtype)
+}
+
+/// Checks that a result of `dtype` may be written into `target`: its kind (bool < int < float) is
+/// not above the target's.
+pub(super) fn check_fits(name: &str, dtype: Dtype, target: &Tensor) -> Result<()> {
     let kind = |d: Dtype| if d.is_float() { 2 } else { u8::from(d.is_int()) };
     if kind(dtype) > kind(target.dtype()) {
         return Err(error::result_does_not_fit(name, dtype, target.dtype()));
     }
-    rt.map_into(name, op.f, target, operands, compute, dtype)
+    Ok(())
+}
+
+/// The operation that a factor in the third argument asks for: the plain one where it is 1.
+pub(super) fn scaled(plain: &MapOp, scaled: &'static MapFn, args: &Args<'_>) -> Result<MapOp> {
+    let f = if args.number(2)?.as_f64() == 1.0 { plain.f } else { scaled };
+    Ok(MapOp { f, rule: plain.rule })
 }
 
 /// Runs a bound call.

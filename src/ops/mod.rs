@@ -7,15 +7,27 @@
 //!
 //! To add an operation, write its value into the table of the file it belongs to.
 
+pub mod activation;
 mod args;
+pub mod arith;
+pub mod compare;
+pub mod dims;
+pub mod elementary;
 pub mod error;
+pub mod folds;
+pub mod logic;
 mod map;
+pub mod params;
+pub mod round;
+pub mod select;
 pub mod signature;
+pub mod table;
 
 pub use args::{Arg, Args, Data, Out};
 pub use map::{MapOp, Rule, in_place, map};
 
 use crate::base::Result;
+use crate::kernel::MapFn;
 use crate::plan::Runtime;
 use signature::{Param, Signature};
 
@@ -65,6 +77,9 @@ impl Form {
 pub enum Run {
     /// Elementwise: rules and the planner do everything.
     Map(MapOp),
+    /// Elementwise over two operands, the second multiplied by a third parameter, `alpha`, first
+    /// (by the second function) unless that is 1. `add`, `sub`
+    Scaled(MapOp, &'static MapFn),
     /// Rust code over the planner's primitives and other operations.
     Call(fn(&mut Runtime, &Args<'_>) -> Result<Out>),
 }
@@ -79,6 +94,9 @@ impl Op {
     pub fn call(&self, rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         match &self.run {
             Run::Map(op) => map::call(rt, self.name, op, args).map(Out::Tensor),
+            Run::Scaled(op, scaled) => {
+                map::call(rt, self.name, &map::scaled(op, scaled, args)?, args).map(Out::Tensor)
+            }
             Run::Call(f) => f(rt, args),
         }
     }
@@ -87,9 +105,13 @@ impl Op {
     pub fn call_in_place(&self, rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         match &self.run {
             Run::Map(op) => map::call_in_place(rt, self.name, op, args).map(Out::Tensor),
+            Run::Scaled(op, scaled) => {
+                map::call_in_place(rt, self.name, &map::scaled(op, scaled, args)?, args).map(Out::Tensor)
+            }
             Run::Call(f) => {
                 let target = args.tensor(0)?.clone();
                 let Out::Tensor(result) = f(rt, args)? else { return Ok(Out::Tensor(target)) };
+                map::check_fits(self.name, result.dtype(), &target)?;
                 rt.assign(self.name, &target, &result)?;
                 Ok(Out::Tensor(target))
             }

@@ -1,0 +1,94 @@
+// Device functions that the CUDA texts of operations call, beside CUDA's own. Each has the same
+// formula as the operation's host code.
+
+// --- Division and powers -------------------------------------------------------------------------
+
+template <class T> INLINE T float_floor_divide(T a, T b, T rest) {
+    T whole = (a - rest) / b - (rest != (T)0 && (b < (T)0) != (rest < (T)0) ? (T)1 : (T)0);
+    const T down = floor(whole);
+    if (b == (T)0) return a / b;
+    if (whole != (T)0) return whole - down > (T)0.5 ? down + (T)1 : down;
+    return copysign((T)0 * a, a / b);
+}
+INLINE float floor_divide(float a, float b) { return float_floor_divide(a, b, fmodf(a, b)); }
+INLINE double floor_divide(double a, double b) { return float_floor_divide(a, b, fmod(a, b)); }
+INLINE i64 floor_divide(i64 a, i64 b) {
+    if (b == 0) return 0;
+    if (b == -1) return (i64)(0 - (u64)a);
+    const i64 whole = a / b;
+    return a % b != 0 && (a < 0) != (b < 0) ? whole - 1 : whole;
+}
+
+INLINE float remainder_of(float a, float b) {
+    const float rest = fmodf(a, b);
+    return rest != 0.0f && (b < 0.0f) != (rest < 0.0f) ? rest + b : rest;
+}
+INLINE double remainder_of(double a, double b) {
+    const double rest = fmod(a, b);
+    return rest != 0.0 && (b < 0.0) != (rest < 0.0) ? rest + b : rest;
+}
+INLINE i64 remainder_of(i64 a, i64 b) {
+    if (b == 0 || b == -1) return 0;
+    const i64 rest = a % b;
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+INLINE i64 integer_power(i64 base, i64 exponent) {
+    if (exponent < 0) return base == 1 ? 1 : base == -1 ? 1 - 2 * (exponent & 1) : 0;
+    u64 result = 1, factor = (u64)base;
+    for (u64 left = (u64)exponent; left; left >>= 1) {
+        if (left & 1) result *= factor;
+        factor *= factor;
+    }
+    return (i64)result;
+}
+
+// --- Bits ------------------------------------------------------------------------------------------
+
+INLINE i64 shift_left(i64 a, i64 by) { return by < 0 || by > 63 ? 0 : (i64)((u64)a << by); }
+INLINE i64 shift_right(i64 a, i64 by) { return a >> (by < 0 || by > 63 ? 63 : by); }
+
+// --- Activations -----------------------------------------------------------------------------------
+
+INLINE float sigmoid_of(float a) { return 1.0f / (1.0f + expf(-a)); }
+INLINE double sigmoid_of(double a) { return 1.0 / (1.0 + exp(-a)); }
+
+INLINE float gelu_of(float a) { return 0.5f * a * (1.0f + erff(a * 0.70710678118654752f)); }
+INLINE double gelu_of(double a) { return 0.5 * a * (1.0 + erf(a * 0.70710678118654752440)); }
+
+INLINE float gelu_tanh_of(float a) {
+    return 0.5f * a * (1.0f + tanhf(0.79788456080286535588f * (a + 0.044715f * (a * a * a))));
+}
+INLINE double gelu_tanh_of(double a) {
+    return 0.5 * a * (1.0 + tanh(0.79788456080286535588 * (a + 0.044715 * (a * a * a))));
+}
+
+INLINE float softplus_of(float a, float beta, float threshold) {
+    return a * beta > threshold ? a : log1pf(expf(a * beta)) / beta;
+}
+INLINE double softplus_of(double a, double beta, double threshold) {
+    return a * beta > threshold ? a : log1p(exp(a * beta)) / beta;
+}
+
+// ln(1 / (1 + e^-a)), without overflow.
+INLINE float log_sigmoid_of(float a) { return fminf(a, 0.0f) - log1pf(expf(-fabsf(a))); }
+INLINE double log_sigmoid_of(double a) { return fmin(a, 0.0) - log1p(exp(-fabs(a))); }
+
+// --- Bounds ----------------------------------------------------------------------------------------
+
+// Limits to low .. high; high wins where they cross, nan stays.
+template <class T> INLINE T clamp_to(T a, T low, T high) {
+    const T raised = a != a || a > low ? a : low;
+    return raised != raised || raised < high ? raised : high;
+}
+
+// --- Logarithms ------------------------------------------------------------------------------------
+
+INLINE float logit_clamped(float a, float eps) {
+    const float high = 1.0f - eps, inner = a < eps ? eps : a > high ? high : a;
+    return logf(inner / (1.0f - inner));
+}
+INLINE double logit_clamped(double a, double eps) {
+    const double high = 1.0 - eps, inner = a < eps ? eps : a > high ? high : a;
+    return log(inner / (1.0 - inner));
+}

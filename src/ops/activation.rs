@@ -1,0 +1,563 @@
+//! Activations of neural networks, and the normalisations that are made of reductions and maps.
+
+use super::folds::{MAX, MEAN, SUM};
+use super::params::{UNARY, X};
+use super::select::CLAMP;
+use super::signature::{Default, Kind, Param};
+use super::{Args, Form, MapOp, Op, Out, Rule, Run, error, map};
+use crate::array::{Dtype, Layout, Scalar};
+use crate::base::Result;
+use crate::kernel::host::define::{host_binary, host_quaternary, host_ternary, host_unary};
+use crate::kernel::host::math;
+use crate::kernel::{CudaText, MapFn};
+use crate::plan::{MapArg, Runtime};
+use crate::tensor::Tensor;
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "relu",
+        doc: "Gives `max(x, 0)`; nan stays nan. Source: `torch.relu`.",
+        search: &["rectifier", "rectified linear unit", "activation"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(relu([-1.0, 2.0]), [0.0, 2.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::NotBool,
+            f: &MapFn {
+                name: "relu",
+                arity: 1,
+                select: false,
+                cuda: CudaText {
+                    f32: "(a <= 0.0f ? 0.0f : a)",
+                    f64: "(a <= 0.0 ? 0.0 : a)",
+                    i64: "(a < 0 ? 0 : a)",
+                },
+                host: host_unary!(float: |a| if a <= 0.0 { 0.0 } else { a }, i64: |a| a.max(0)),
+            },
+        }),
+    },
+    Op {
+        name: "relu6",
+        doc: "Limits elements to 0 .. 6. Source: `torch.nn.functional.relu6`.",
+        search: &["rectifier", "activation", "mobile"],
+        params: UNARY,
+        form: Form::BOTH,
+        example: "assert(equal(relu6([-1.0, 2.0, 9.0]), [0.0, 2.0, 6.0]))",
+        run: Run::Call(|rt, args| clamped(rt, "relu6", args.tensor(0)?, (0, 6))),
+    },
+    Op {
+        name: "leaky_relu",
+        doc: "Gives `x` where it is positive, else `negative_slope * x`. Source: \
+              `torch.nn.functional.leaky_relu`.",
+        search: &["rectifier", "activation"],
+        params: &[X, Param::or("negative_slope", Kind::Number, Default::Float(0.01))],
+        form: Form::ALL,
+        example: "assert(equal(leaky_relu([-2.0, 2.0], 0.5), [-1.0, 2.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Promote,
+            f: &MapFn {
+                name: "leaky_relu",
+                arity: 2,
+                select: false,
+                cuda: CudaText {
+                    f32: "(a > 0.0f ? a : a * b)",
+                    f64: "(a > 0.0 ? a : a * b)",
+                    i64: "(a > 0 ? a : a * b)",
+                },
+                host: host_binary!(
+                    float: |a, b| if a > 0.0 { a } else { a * b },
+                    i64: |a, b| if a > 0 { a } else { a.wrapping_mul(b) },
+                ),
+            },
+        }),
+    },
+    Op {
+        name: "elu",
+        doc: "Gives `x` where it is positive, else `alpha * (exp(x) - 1)`. Source: \
+              `torch.nn.functional.elu`.",
+        search: &["exponential linear unit", "activation"],
+        params: &[X, Param::or("alpha", Kind::Number, Default::Float(1.0))],
+        form: Form::ALL,
+        example: "assert(equal(elu([-inf, 2.0]), [-1.0, 2.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "elu",
+                arity: 2,
+                select: false,
+                cuda: CudaText {
+                    f32: "(a > 0.0f ? a : b * expm1f(a))",
+                    f64: "(a > 0.0 ? a : b * expm1(a))",
+                    i64: "",
+                },
+                host: host_binary!(float: |a, b| if a > 0.0 { a } else { b * math::expm1(a) }),
+            },
+        }),
+    },
+    Op {
+        name: "selu",
+        doc: "Gives the scaled exponential linear unit, which keeps mean 0 and variance 1. Source: \
+              `torch.selu`.",
+        search: &["self-normalizing", "activation"],
+        params: UNARY,
+        form: Form::BOTH,
+        example: "assert(allclose(selu([1.0]), [1.0507010]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "selu",
+                arity: 1,
+                select: false,
+                cuda: CudaText {
+                    f32: "(1.0507009873554804934193349852946f * (a > 0.0f ? a : 1.6732632423543772848170429916717f * expm1f(a)))",
+                    f64: "(1.0507009873554804934193349852946 * (a > 0.0 ? a : 1.6732632423543772848170429916717 * expm1(a)))",
+                    i64: "",
+                },
+                host: host_unary!(
+                    f32: |a| 1.050_701 * if a > 0.0 { a } else { 1.673_263_2 * math::expm1(a) },
+                    f64: |a| {
+                        1.050_700_987_355_480_5
+                            * if a > 0.0 { a } else { 1.673_263_242_354_377_2 * math::expm1(a) }
+                    },
+                ),
+            },
+        }),
+    },
+    Op {
+        name: "softplus",
+        doc: "Gives `log(1 + exp(beta * x)) / beta`, and `x` itself where `beta * x` is above `threshold`. \
+              Source: `torch.nn.functional.softplus`.",
+        search: &["smooth rectifier", "activation"],
+        params: &[
+            X,
+            Param::or("beta", Kind::Number, Default::Float(1.0)),
+            Param::or("threshold", Kind::Number, Default::Float(20.0)),
+        ],
+        form: Form::BOTH,
+        example: "assert(allclose(softplus([0.0, 30.0]), [0.6931472, 30.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "softplus",
+                arity: 3,
+                select: false,
+                cuda: CudaText { f32: "softplus_of(a, b, c)", f64: "softplus_of(a, b, c)", i64: "" },
+                host: host_ternary!(
+                    float: |a, b, c| if a * b > c { a } else { math::log1p(math::exp(a * b)) / b },
+                ),
+            },
+        }),
+    },
+    Op {
+        name: "softsign",
+        doc: "Gives `x / (1 + |x|)`. Source: `torch.nn.functional.softsign`.",
+        search: &["squash", "activation"],
+        params: UNARY,
+        form: Form::BOTH,
+        example: "assert(equal(softsign([1.0, -1.0]), [0.5, -0.5]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "softsign",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "(a / (1.0f + fabsf(a)))", f64: "(a / (1.0 + fabs(a)))", i64: "" },
+                host: host_unary!(float: |a| a / (1.0 + a.abs())),
+            },
+        }),
+    },
+    Op {
+        name: "logsigmoid",
+        doc: "Gives `log(sigmoid(x))` without overflow. Source: `torch.nn.functional.logsigmoid`.",
+        search: &["logistic", "binary cross entropy"],
+        params: UNARY,
+        form: Form::BOTH,
+        example: "assert(allclose(logsigmoid([0.0, -1000.0]), [-0.6931472, -1000.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "logsigmoid",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "log_sigmoid_of(a)", f64: "log_sigmoid_of(a)", i64: "" },
+                host: host_unary!(
+                    float: |a| if a < 0.0 { a } else { 0.0 } - math::log1p(math::exp(-a.abs())),
+                ),
+            },
+        }),
+    },
+    Op {
+        name: "gelu",
+        doc: "Gives the Gaussian error linear unit, `x * (1 + erf(x / sqrt(2))) / 2`, or with \
+              `approximate=\"tanh\"` its approximation by `tanh`. Source: `torch.nn.functional.gelu`.",
+        search: &["gaussian", "transformer", "activation"],
+        params: &[X, Param::named("approximate", Kind::Str, Default::Str("none"))],
+        form: Form::BOTH,
+        example: "assert(allclose(gelu([1.0]), [0.8413447]))\n\
+                  assert(allclose(gelu([1.0], approximate=\"tanh\"), [0.8411920]))",
+        run: Run::Call(gelu),
+    },
+    Op {
+        name: "silu",
+        doc: "Gives `x * sigmoid(x)`. Source: `torch.nn.functional.silu`.",
+        search: &["swish", "sigmoid linear unit", "activation"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(silu([0.0]), [0.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "silu",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "(a / (1.0f + expf(-a)))", f64: "(a / (1.0 + exp(-a)))", i64: "" },
+                host: host_unary!(float: |a| a / (1.0 + math::exp(-a))),
+            },
+        }),
+    },
+    Op {
+        name: "mish",
+        doc: "Gives `x * tanh(softplus(x))`. Source: `torch.nn.functional.mish`.",
+        search: &["activation"],
+        params: UNARY,
+        form: Form::BOTH,
+        example: "assert(equal(mish([0.0]), [0.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "mish",
+                arity: 1,
+                select: false,
+                cuda: CudaText {
+                    f32: "(a * tanhf(softplus_of(a, 1.0f, 20.0f)))",
+                    f64: "(a * tanh(softplus_of(a, 1.0, 20.0)))",
+                    i64: "",
+                },
+                host: host_unary!(
+                    float: |a| a * math::tanh(if a > 20.0 { a } else { math::log1p(math::exp(a)) }),
+                ),
+            },
+        }),
+    },
+    Op {
+        name: "hardtanh",
+        doc: "Limits elements to `min_val` .. `max_val`. Source: `torch.nn.functional.hardtanh`.",
+        search: &["clip", "activation"],
+        params: &[
+            X,
+            Param::or("min_val", Kind::Number, Default::Int(-1)),
+            Param::or("max_val", Kind::Number, Default::Int(1)),
+        ],
+        form: Form::ALL,
+        example: "assert(equal(hardtanh([-3.0, 0.5, 3.0]), [-1.0, 0.5, 1.0]))",
+        run: Run::Map(MapOp { rule: Rule::NotBool, f: &CLAMP }),
+    },
+    Op {
+        name: "hardsigmoid",
+        doc: "Gives `clamp(x / 6 + 1 / 2, 0, 1)`. Source: `torch.nn.functional.hardsigmoid`.",
+        search: &["activation", "mobile"],
+        params: UNARY,
+        form: Form::BOTH,
+        example: "assert(equal(hardsigmoid([-3.0, 0.0, 3.0]), [0.0, 0.5, 1.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "hardsigmoid",
+                arity: 1,
+                select: false,
+                cuda: CudaText {
+                    f32: "(clamp_to(a + 3.0f, 0.0f, 6.0f) / 6.0f)",
+                    f64: "(clamp_to(a + 3.0, 0.0, 6.0) / 6.0)",
+                    i64: "",
+                },
+                host: host_unary!(float: |a| {
+                    let up = a + 3.0;
+                    if up < 0.0 { 0.0 } else if up > 6.0 { 1.0 } else { up / 6.0 }
+                }),
+            },
+        }),
+    },
+    Op {
+        name: "hardswish",
+        doc: "Gives `x * hardsigmoid(x)`. Source: `torch.nn.functional.hardswish`.",
+        search: &["activation", "mobile"],
+        params: UNARY,
+        form: Form::BOTH,
+        example: "assert(equal(hardswish([-3.0, 0.0, 3.0]), [0.0, 0.0, 3.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "hardswish",
+                arity: 1,
+                select: false,
+                cuda: CudaText {
+                    f32: "(a * clamp_to(a + 3.0f, 0.0f, 6.0f) / 6.0f)",
+                    f64: "(a * clamp_to(a + 3.0, 0.0, 6.0) / 6.0)",
+                    i64: "",
+                },
+                host: host_unary!(float: |a| {
+                    let up = a + 3.0;
+                    a * if up < 0.0 { 0.0 } else if up > 6.0 { 6.0 } else { up } / 6.0
+                }),
+            },
+        }),
+    },
+    Op {
+        name: "softmax",
+        doc: "Gives `exp(x)` divided by its sum along `dim`, computed without overflow; halves are summed in \
+              `f32`. With `dtype`, `x` is converted first; integers give `f32`. Source: `torch.softmax`.",
+        search: &["probabilities", "attention", "normalise", "classes"],
+        params: SOFTMAX,
+        form: Form::BOTH,
+        example: "assert(equal(softmax([[0.0, 0.0], [1000.0, 1000.0]], dim=1), [[0.5, 0.5], [0.5, 0.5]]))",
+        run: Run::Call(|rt, args| softmax(rt, "softmax", &SOFTMAX_LAST, args)),
+    },
+    Op {
+        name: "log_softmax",
+        doc: "Gives the logarithm of `softmax`, exact also where that is tiny. Source: `torch.log_softmax`.",
+        search: &["log probabilities", "cross entropy", "classes"],
+        params: SOFTMAX,
+        form: Form::BOTH,
+        example: "assert(allclose(log_softmax([0.0, 0.0], dim=0), [-0.6931472, -0.6931472]))",
+        run: Run::Call(|rt, args| softmax(rt, "log_softmax", &LOG_SOFTMAX_LAST, args)),
+    },
+    Op {
+        name: "layer_norm",
+        doc: "Shifts and scales to mean 0 and variance 1 over the last dimensions (`normalized_shape`), then \
+              multiplies by `weight` and adds `bias` where they are given. The variance is the biased one; \
+              halves compute in `f32`. Source: `torch.nn.functional.layer_norm`.",
+        search: &["normalise", "transformer", "mean", "variance"],
+        params: &[
+            X,
+            Param::new("normalized_shape", Kind::Dims),
+            Param::or("weight", Kind::Tensor, Default::None),
+            Param::or("bias", Kind::Tensor, Default::None),
+            Param::or("eps", Kind::Float, Default::Float(1e-5)),
+        ],
+        form: Form::BOTH,
+        example: "assert(allclose(layer_norm([[1.0, 3.0]], 2, eps=0), [[-1.0, 1.0]]))",
+        run: Run::Call(layer_norm),
+    },
+    Op {
+        name: "rms_norm",
+        doc: "Divides by the root of the mean square over the last dimensions (`normalized_shape`), then \
+              multiplies by `weight` where it is given. `eps` left out is the dtype's machine epsilon. \
+              Source: `torch.nn.functional.rms_norm`.",
+        search: &["normalise", "transformer", "root mean square"],
+        params: &[
+            X,
+            Param::new("normalized_shape", Kind::Dims),
+            Param::or("weight", Kind::Tensor, Default::None),
+            Param::or("eps", Kind::Float, Default::None),
+        ],
+        form: Form::BOTH,
+        example: "assert(allclose(rms_norm([[3.0, 3.0]], 2), [[1.0, 1.0]]))",
+        run: Run::Call(rms_norm),
+    },
+];
+
+/// `(x, dim, dtype=none)`
+const SOFTMAX: &[Param] = &[X, Param::new("dim", Kind::Int), Param::or("dtype", Kind::Dtype, Default::None)];
+
+static GELU: MapFn = MapFn {
+    name: "gelu",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "gelu_of(a)", f64: "gelu_of(a)", i64: "" },
+    host: host_unary!(
+        f32: |a| 0.5 * a * (1.0 + math::erf(a * std::f32::consts::FRAC_1_SQRT_2)),
+        f64: |a| 0.5 * a * (1.0 + math::erf(a * std::f64::consts::FRAC_1_SQRT_2)),
+    ),
+};
+
+static GELU_TANH: MapFn = MapFn {
+    name: "gelu_tanh",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "gelu_tanh_of(a)", f64: "gelu_tanh_of(a)", i64: "" },
+    host: host_unary!(
+        f32: |a| 0.5 * a * (1.0 + math::tanh(0.797_884_6 * (a + 0.044_715 * (a * a * a)))),
+        f64: |a| 0.5 * a * (1.0 + math::tanh(0.797_884_560_802_865_4 * (a + 0.044_715 * (a * a * a)))),
+    ),
+};
+
+/// `exp(a - b)`, where `b` is the greatest of the row.
+static EXP_BELOW: MapFn = MapFn {
+    name: "exp_below",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "expf(a - b)", f64: "exp(a - b)", i64: "" },
+    host: host_binary!(float: |a, b| math::exp(a - b)),
+};
+
+/// `exp(a - b) / c`, where `c` is the row's sum.
+static SOFTMAX_LAST: MapFn = MapFn {
+    name: "softmax_last",
+    arity: 3,
+    select: false,
+    cuda: CudaText { f32: "(expf(a - b) / c)", f64: "(exp(a - b) / c)", i64: "" },
+    host: host_ternary!(float: |a, b, c| math::exp(a - b) / c),
+};
+
+/// `a - b - log(c)`
+static LOG_SOFTMAX_LAST: MapFn = MapFn {
+    name: "log_softmax_last",
+    arity: 3,
+    select: false,
+    cuda: CudaText { f32: "((a - b) - logf(c))", f64: "((a - b) - log(c))", i64: "" },
+    host: host_ternary!(float: |a, b, c| (a - b) - math::ln(c)),
+};
+
+/// The square of a difference.
+static SQUARE_OFF: MapFn = MapFn {
+    name: "square_off",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "((a - b) * (a - b))", f64: "((a - b) * (a - b))", i64: "" },
+    host: host_binary!(float: |a, b| (a - b) * (a - b)),
+};
+
+/// `(a - b) / sqrt(c + d)`: mean `b`, variance `c`, `eps` `d`.
+static STANDARDISE: MapFn = MapFn {
+    name: "standardise",
+    arity: 4,
+    select: false,
+    cuda: CudaText {
+        f32: "((a - b) * (1.0f / sqrtf(c + d)))",
+        f64: "((a - b) * (1.0 / sqrt(c + d)))",
+        i64: "",
+    },
+    host: host_quaternary!(float: |a, b, c, d| (a - b) * (1.0 / (c + d).sqrt())),
+};
+
+/// `a / sqrt(b + c)`: mean square `b`, `eps` `c`.
+static RESCALE: MapFn = MapFn {
+    name: "rescale",
+    arity: 3,
+    select: false,
+    cuda: CudaText { f32: "(a * (1.0f / sqrtf(b + c)))", f64: "(a * (1.0 / sqrt(b + c)))", i64: "" },
+    host: host_ternary!(float: |a, b, c| a * (1.0 / (b + c).sqrt())),
+};
+
+fn clamped(rt: &mut Runtime, name: &'static str, x: &Tensor, (low, high): (i64, i64)) -> Result<Out> {
+    let bound = |value| MapArg::Number(Scalar::Int(value));
+    let op = MapOp { rule: Rule::NotBool, f: &CLAMP };
+    map(rt, name, &op, &[MapArg::Tensor(x), bound(low), bound(high)]).map(Out::Tensor)
+}
+
+fn gelu(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = MapArg::Tensor(args.tensor(0)?);
+    let f = match args.text(1) {
+        None | Some("none") => &GELU,
+        Some("tanh") => &GELU_TANH,
+        Some(other) => return Err(error::not_one_of(1, "approximate", other, &["none", "tanh"])),
+    };
+    map(rt, "gelu", &MapOp { rule: Rule::Float, f }, &[x]).map(Out::Tensor)
+}
+
+/// The dtype that rows are summed in: `f32` for halves.
+fn wide(dtype: Dtype) -> Dtype {
+    if dtype == Dtype::F64 { Dtype::F64 } else { Dtype::F32 }
+}
+
+/// The common part of softmax and its logarithm; `last` takes the element, the row's greatest and
+/// the row's sum of exponentials. Three passes over `x`, so that nothing of its size is kept.
+fn softmax(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Args<'_>) -> Result<Out> {
+    let given = args.tensor(0)?;
+    let x = match args.dtype(2) {
+        Some(dtype) if dtype != given.dtype() => &rt.convert(given, dtype)?,
+        _ => given,
+    };
+    let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::F32 };
+    let wide = wide(dtype);
+    let dim = super::dims::one(1, args.int(1)?, x.rank())?;
+    // A tensor without dimensions is a row of one element.
+    let row = if x.rank() == 0 { &x.with_layout(one_dimension(x)) } else { x };
+    let greatest = rt.reduce(name, &MAX, row, &[dim], true, wide, wide)?;
+    let (element, most) = (MapArg::Tensor(row), MapArg::Tensor(&greatest));
+    let powers = rt.map(name, &EXP_BELOW, &[element, most], wide, wide)?;
+    let sum = rt.reduce(name, &SUM, &powers, &[dim], true, wide, wide)?;
+    drop(powers);
+    let result = rt.map(name, last, &[element, most, MapArg::Tensor(&sum)], wide, dtype)?;
+    Ok(Out::Tensor(if x.rank() == 0 { result.with_layout(Layout::contiguous(&[])) } else { result }))
+}
+
+/// A tensor without dimensions, seen as one with a single element.
+fn one_dimension(x: &Tensor) -> Layout {
+    Layout { offset: x.layout().offset, ..Layout::contiguous(&[1]) }
+}
+
+/// The last dimensions, after a check that they have the extents that the caller stated.
+fn normalised_dims(x: &Tensor, args: &Args<'_>) -> Result<Vec<usize>> {
+    let stated = args.ints(1).unwrap_or(&[]);
+    let first = x.rank().checked_sub(stated.len()).filter(|_| !stated.is_empty());
+    let Some(first) = first else { return Err(error::not_the_last_extents(stated, x)) };
+    let same = |(&want, &have): (&i64, &usize)| usize::try_from(want) == Ok(have);
+    if !stated.iter().zip(&x.shape()[first..]).all(same) {
+        return Err(error::not_the_last_extents(stated, x));
+    }
+    Ok((first..x.rank()).collect())
+}
+
+fn layer_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    const NAME: &str = "layer_norm";
+    let x = args.tensor(0)?;
+    let dims = normalised_dims(x, args)?;
+    let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::F32 };
+    let wide = wide(dtype);
+    let mean = rt.reduce(NAME, &MEAN, x, &dims, true, wide, wide)?;
+    let (element, mean) = (MapArg::Tensor(x), MapArg::Tensor(&mean));
+    let squares = rt.map(NAME, &SQUARE_OFF, &[element, mean], wide, wide)?;
+    let variance = rt.reduce(NAME, &MEAN, &squares, &dims, true, wide, wide)?;
+    drop(squares);
+    let eps = MapArg::Number(Scalar::Float(args.float(4)?));
+    let operands = [element, mean, MapArg::Tensor(&variance), eps];
+    affine(rt, NAME, &STANDARDISE, &operands, (args.opt_tensor(2), args.opt_tensor(3)), (wide, dtype))
+}
+
+fn rms_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    const NAME: &str = "rms_norm";
+    let x = args.tensor(0)?;
+    let dims = normalised_dims(x, args)?;
+    let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::F32 };
+    let wide = wide(dtype);
+    let element = MapArg::Tensor(x);
+    let squares = rt.map(NAME, &super::arith::SQUARE, &[element], wide, wide)?;
+    let mean = rt.reduce(NAME, &MEAN, &squares, &dims, true, wide, wide)?;
+    drop(squares);
+    let eps = if args.is_given(3) { args.float(3)? } else { epsilon(dtype) };
+    let operands = [element, MapArg::Tensor(&mean), MapArg::Number(Scalar::Float(eps))];
+    affine(rt, NAME, &RESCALE, &operands, (args.opt_tensor(2), None), (wide, dtype))
+}
+
+/// The distance from 1 to the next number of a float dtype.
+fn epsilon(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::F16 => half::f16::EPSILON.to_f64(),
+        Dtype::BF16 => half::bf16::EPSILON.to_f64(),
+        Dtype::F64 => f64::EPSILON,
+        _ => f64::from(f32::EPSILON),
+    }
+}
+
+/// `f(operands) * weight + bias`, in the dtype `wide`, rounded to `dtype` once.
+fn affine(
+    rt: &mut Runtime,
+    name: &'static str,
+    f: &'static MapFn,
+    operands: &[MapArg<'_>],
+    (weight, bias): (Option<&Tensor>, Option<&Tensor>),
+    (wide, dtype): (Dtype, Dtype),
+) -> Result<Out> {
+    let steps = [(&super::arith::MUL, weight), (&super::arith::ADD, bias)];
+    let mut left = steps.iter().filter(|(_, operand)| operand.is_some()).count();
+    let mut result = rt.map(name, f, operands, wide, if left == 0 { dtype } else { wide })?;
+    for (step, operand) in steps {
+        let Some(operand) = operand else { continue };
+        left -= 1;
+        let operands = [MapArg::Tensor(&result), MapArg::Tensor(operand)];
+        result = rt.map(name, step, &operands, wide, if left == 0 { dtype } else { wide })?;
+    }
+    Ok(Out::Tensor(result))
+}

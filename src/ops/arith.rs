@@ -1,0 +1,642 @@
+//! Arithmetic: the operators `+ - * / // % **`, unary `-`, and their kin.
+//!
+//! Integers wrap. A division or remainder of integers by zero is 0 and never traps; of floats it
+//! follows IEEE 754.
+
+use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
+use super::signature::{Default, Kind, Param};
+use super::{Args, Form, MapOp, Op, Out, Rule, Run, error, map};
+use crate::array::{Dtype, Operand, result_type};
+use crate::base::Result;
+use crate::kernel::host::define::{host_binary, host_quaternary, host_ternary, host_unary};
+use crate::kernel::host::math;
+use crate::kernel::{CudaText, MapFn};
+use crate::plan::{MapArg, Runtime};
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "add",
+        doc: "Adds elementwise: `x + other`. With `alpha`, adds `alpha * other`, rounded once per step. \
+              Bools add as `or`. Source: `torch.add`.",
+        search: &["plus", "sum of two", "+", "alpha", "axpy"],
+        params: SCALED,
+        form: Form::ALL,
+        example: "assert(equal([1, 2] + 1, [2, 3]))\n\
+                  assert(equal(add([1.0, 2.0], [3.0, 4.0], alpha=10), [31.0, 42.0]))",
+        run: Run::Scaled(MapOp { rule: Rule::Promote, f: &ADD }, &ADD_SCALED),
+    },
+    Op {
+        name: "sub",
+        doc: "Subtracts elementwise: `x - other`. With `alpha`, subtracts `alpha * other`. Not defined for \
+              bools. Source: `torch.sub`.",
+        search: &["minus", "subtract", "difference", "-"],
+        params: SCALED,
+        form: Form::ALL,
+        example: "assert(equal([5, 7] - [1, 2], [4, 5]))",
+        run: Run::Scaled(MapOp { rule: Rule::NotBool, f: &SUB }, &SUB_SCALED),
+    },
+    Op {
+        name: "mul",
+        doc: "Multiplies elementwise: `x * other`. Bools multiply as `and`. Source: `torch.mul`.",
+        search: &["times", "multiply", "product", "scale", "hadamard", "*"],
+        params: BINARY,
+        form: Form::ALL,
+        example: "assert(equal([1.5, 2.0] * 2, [3.0, 4.0]))",
+        run: Run::Map(MapOp { rule: Rule::Promote, f: &MUL }),
+    },
+    Op {
+        name: "div",
+        doc: "Divides elementwise: `x / other`. Integers and bools divide as floats and give `f32`; for a \
+              whole quotient write `//`. Source: `torch.div`.",
+        search: &["divide", "true_divide", "quotient", "/"],
+        params: BINARY,
+        form: Form::ALL,
+        example: "assert(equal([1, 3] / 2, [0.5, 1.5]))",
+        run: Run::Map(MapOp { rule: Rule::Float, f: &DIV }),
+    },
+    Op {
+        name: "floor_divide",
+        doc: "Divides elementwise and rounds down: `x // other`, as Python has it. An integer divided by zero \
+              is 0. Source: `torch.floor_divide`.",
+        search: &["integer division", "whole quotient", "//"],
+        params: BINARY,
+        form: Form::ALL,
+        example: "assert(equal([7, -7] // 2, [3, -4]))",
+        run: Run::Map(MapOp { rule: Rule::NotBool, f: &FLOOR_DIVIDE }),
+    },
+    Op {
+        name: "remainder",
+        doc: "Gives the remainder with the sign of the divisor: `x % other`, as Python has it. The remainder \
+              of an integer by zero is 0. Source: `torch.remainder`.",
+        search: &["modulo", "mod", "rest", "%"],
+        params: BINARY,
+        form: Form::ALL,
+        example: "assert(equal([7, -7] % 3, [1, 2]))",
+        run: Run::Map(MapOp { rule: Rule::NotBool, f: &REMAINDER }),
+    },
+    Op {
+        name: "fmod",
+        doc: "Gives the remainder with the sign of the dividend, as C's `fmod`. The remainder of an integer by \
+              zero is 0. Source: `torch.fmod`.",
+        search: &["modulo", "truncated remainder"],
+        params: BINARY,
+        form: Form::ALL,
+        example: "assert(equal(fmod([7, -7], 3), [1, -1]))",
+        run: Run::Map(MapOp { rule: Rule::NotBool, f: &FMOD }),
+    },
+    Op {
+        name: "pow",
+        doc: "Raises to a power elementwise: `x ** exponent`. Integers wrap; an integer with a negative \
+              exponent is an error where the exponent is a number, and truncates (0, 1 or -1) where it is a \
+              tensor. Exponents 2, 3, 0.5, -0.5, -1 and -2 are computed by products and roots. Source: \
+              `torch.pow`.",
+        search: &["power", "exponent", "**", "square", "cube"],
+        params: &[X_OR_NUMBER, Param::new("exponent", Kind::TensorOrNumber)],
+        form: Form::ALL,
+        example: "assert(equal([1, 2, 3] ** 2, [1, 4, 9]))\n\
+                  assert(equal(pow(2.0, [3.0, -1.0]), [8.0, 0.5]))",
+        run: Run::Call(pow),
+    },
+    Op {
+        name: "neg",
+        doc: "Negates elementwise: `-x`. Not defined for bools. Source: `torch.neg`.",
+        search: &["negative", "minus", "sign change"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(-tensor([1, -2]), [-1, 2]))",
+        run: Run::Map(MapOp { rule: Rule::NotBool, f: &NEG }),
+    },
+    Op {
+        name: "abs",
+        doc: "Gives the absolute value. The least integer of a dtype wraps to itself. Source: `torch.abs`.",
+        search: &["absolute", "magnitude", "modulus"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(abs([-1.5, 2.0]), [1.5, 2.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Promote,
+            f: &MapFn {
+                name: "abs",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "fabsf(a)", f64: "fabs(a)", i64: "(a < 0 ? (i64)(0 - (u64)a) : a)" },
+                host: host_unary!(float: |a| a.abs(), i64: |a| a.wrapping_abs()),
+            },
+        }),
+    },
+    Op {
+        name: "sign",
+        doc: "Gives -1, 0 or 1 by the sign; nan gives 0. Source: `torch.sign`.",
+        search: &["signum", "sgn"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(sign([-3.0, 0.0, 2.0]), [-1.0, 0.0, 1.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Promote,
+            f: &MapFn {
+                name: "sign",
+                arity: 1,
+                select: false,
+                cuda: CudaText {
+                    f32: "(a > 0.0f ? 1.0f : a < 0.0f ? -1.0f : 0.0f)",
+                    f64: "(a > 0.0 ? 1.0 : a < 0.0 ? -1.0 : 0.0)",
+                    i64: "(i64)((a > 0) - (a < 0))",
+                },
+                host: host_unary!(
+                    float: |a| if a > 0.0 { 1.0 } else if a < 0.0 { -1.0 } else { 0.0 },
+                    i64: |a| a.signum(),
+                ),
+            },
+        }),
+    },
+    Op {
+        name: "square",
+        doc: "Multiplies each element with itself. Source: `torch.square`.",
+        search: &["power of two", "x * x"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(square([3.0, -4.0]), [9.0, 16.0]))",
+        run: Run::Map(MapOp { rule: Rule::NotBool, f: &SQUARE }),
+    },
+    Op {
+        name: "reciprocal",
+        doc: "Gives `1 / x`; integers give `f32`. Source: `torch.reciprocal`.",
+        search: &["inverse", "1 / x"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(reciprocal([2.0, 4.0]), [0.5, 0.25]))",
+        run: Run::Map(MapOp { rule: Rule::Float, f: &RECIPROCAL }),
+    },
+    Op {
+        name: "sqrt",
+        doc: "Gives the square root; of a negative number, nan. Correctly rounded. Source: `torch.sqrt`.",
+        search: &["square root"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(sqrt([4, 9]), [2.0, 3.0]))",
+        run: Run::Map(MapOp { rule: Rule::Float, f: &SQRT }),
+    },
+    Op {
+        name: "rsqrt",
+        doc: "Gives `1 / sqrt(x)`. Source: `torch.rsqrt`.",
+        search: &["reciprocal square root", "inverse square root"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(rsqrt([4.0, 16.0]), [0.5, 0.25]))",
+        run: Run::Map(MapOp { rule: Rule::Float, f: &RSQRT }),
+    },
+    Op {
+        name: "maximum",
+        doc: "Gives the greater of two elements; nan if either is nan. Source: `torch.maximum`.",
+        search: &["max of two", "greater"],
+        params: BINARY,
+        form: Form::ALL,
+        example: "assert(equal(maximum([1, 5], [3, 2]), [3, 5]))",
+        run: Run::Map(MapOp { rule: Rule::Promote, f: &MAXIMUM }),
+    },
+    Op {
+        name: "minimum",
+        doc: "Gives the smaller of two elements; nan if either is nan. Source: `torch.minimum`.",
+        search: &["min of two", "smaller"],
+        params: BINARY,
+        form: Form::ALL,
+        example: "assert(equal(minimum([1, 5], [3, 2]), [1, 2]))",
+        run: Run::Map(MapOp { rule: Rule::Promote, f: &MINIMUM }),
+    },
+    Op {
+        name: "fmax",
+        doc: "Gives the greater of two elements; a nan loses against a number. Source: `torch.fmax`.",
+        search: &["max of two", "ignore nan"],
+        params: BINARY,
+        form: Form::BOTH,
+        example: "assert(equal(fmax([1.0, nan], [3.0, 2.0]), [3.0, 2.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Promote,
+            f: &MapFn {
+                name: "fmax",
+                arity: 2,
+                select: false,
+                cuda: CudaText {
+                    f32: "(b != b || a > b ? a : b)",
+                    f64: "(b != b || a > b ? a : b)",
+                    i64: "(a > b ? a : b)",
+                },
+                host: host_binary!(
+                    float: |a, b| if b.is_nan() || a > b { a } else { b },
+                    i64: |a, b| a.max(b),
+                ),
+            },
+        }),
+    },
+    Op {
+        name: "fmin",
+        doc: "Gives the smaller of two elements; a nan loses against a number. Source: `torch.fmin`.",
+        search: &["min of two", "ignore nan"],
+        params: BINARY,
+        form: Form::BOTH,
+        example: "assert(equal(fmin([1.0, nan], [3.0, 2.0]), [1.0, 2.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Promote,
+            f: &MapFn {
+                name: "fmin",
+                arity: 2,
+                select: false,
+                cuda: CudaText {
+                    f32: "(b != b || a < b ? a : b)",
+                    f64: "(b != b || a < b ? a : b)",
+                    i64: "(a < b ? a : b)",
+                },
+                host: host_binary!(
+                    float: |a, b| if b.is_nan() || a < b { a } else { b },
+                    i64: |a, b| a.min(b),
+                ),
+            },
+        }),
+    },
+    Op {
+        name: "lerp",
+        doc: "Goes from `x` towards `end` by `weight` (0 is `x`, 1 is `end`, both exactly). Source: \
+              `torch.lerp`.",
+        search: &["interpolate", "mix", "blend", "moving average"],
+        params: &[X, Param::new("end", Kind::TensorOrNumber), Param::new("weight", Kind::TensorOrNumber)],
+        form: Form::ALL,
+        example: "assert(equal(lerp([0.0, 10.0], [10.0, 20.0], 0.5), [5.0, 15.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "lerp",
+                arity: 3,
+                select: false,
+                cuda: CudaText {
+                    f32: "(fabsf(c) < 0.5f ? a + c * (b - a) : b - (b - a) * (1.0f - c))",
+                    f64: "(fabs(c) < 0.5 ? a + c * (b - a) : b - (b - a) * (1.0 - c))",
+                    i64: "",
+                },
+                host: host_ternary!(
+                    float: |a, b, c| if c.abs() < 0.5 { a + c * (b - a) } else { b - (b - a) * (1.0 - c) },
+                ),
+            },
+        }),
+    },
+    Op {
+        name: "addcmul",
+        doc: "Gives `x + value * tensor1 * tensor2`. Source: `torch.addcmul`.",
+        search: &["multiply add", "fused", "optimizer step"],
+        params: ADDC,
+        form: Form::ALL,
+        example: "assert(equal(addcmul([1.0], [2.0], [3.0], value=10), [61.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::NotBool,
+            f: &MapFn {
+                name: "addcmul",
+                arity: 4,
+                select: false,
+                cuda: CudaText {
+                    f32: "(a + d * b * c)",
+                    f64: "(a + d * b * c)",
+                    i64: "(i64)((u64)a + (u64)d * (u64)b * (u64)c)",
+                },
+                host: host_quaternary!(
+                    float: |a, b, c, d| a + d * b * c,
+                    i64: |a, b, c, d| a.wrapping_add(d.wrapping_mul(b).wrapping_mul(c)),
+                ),
+            },
+        }),
+    },
+    Op {
+        name: "addcdiv",
+        doc: "Gives `x + value * tensor1 / tensor2`; integers compute as `f32`. Source: `torch.addcdiv`.",
+        search: &["divide add", "optimizer step", "adam"],
+        params: ADDC,
+        form: Form::ALL,
+        example: "assert(equal(addcdiv([1.0], [6.0], [3.0], value=10), [21.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "addcdiv",
+                arity: 4,
+                select: false,
+                cuda: CudaText { f32: "(a + d * (b / c))", f64: "(a + d * (b / c))", i64: "" },
+                host: host_quaternary!(float: |a, b, c, d| a + d * (b / c)),
+            },
+        }),
+    },
+    Op {
+        name: "hypot",
+        doc: "Gives `sqrt(x^2 + other^2)` without overflow. Source: `torch.hypot`.",
+        search: &["euclidean", "length", "distance"],
+        params: BINARY,
+        form: Form::ALL,
+        example: "assert(equal(hypot([3.0], [4.0]), [5.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "hypot",
+                arity: 2,
+                select: false,
+                cuda: CudaText { f32: "hypotf(a, b)", f64: "hypot(a, b)", i64: "" },
+                host: host_binary!(float: |a, b| math::hypot(a, b)),
+            },
+        }),
+    },
+    Op {
+        name: "copysign",
+        doc: "Gives the magnitude of `x` with the sign of `other`. Source: `torch.copysign`.",
+        search: &["sign transfer"],
+        params: BINARY,
+        form: Form::ALL,
+        example: "assert(equal(copysign([1.0, -2.0], [-1.0, 1.0]), [-1.0, 2.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "copysign",
+                arity: 2,
+                select: false,
+                cuda: CudaText { f32: "copysignf(a, b)", f64: "copysign(a, b)", i64: "" },
+                host: host_binary!(float: |a, b| a.copysign(b)),
+            },
+        }),
+    },
+];
+
+/// `(x, other, *, alpha=1)`
+const SCALED: &[Param] = &[
+    X_OR_NUMBER,
+    Param::new("other", Kind::TensorOrNumber),
+    Param::named("alpha", Kind::Number, Default::Int(1)),
+];
+
+/// `(x, tensor1, tensor2, *, value=1)`
+const ADDC: &[Param] = &[
+    X,
+    Param::new("tensor1", Kind::Tensor),
+    Param::new("tensor2", Kind::Tensor),
+    Param::named("value", Kind::Number, Default::Int(1)),
+];
+
+/// `a + b`
+pub static ADD: MapFn = MapFn {
+    name: "add",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "(a + b)", f64: "(a + b)", i64: "(i64)((u64)a + (u64)b)" },
+    host: host_binary!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
+};
+
+static ADD_SCALED: MapFn = MapFn {
+    name: "add_scaled",
+    arity: 3,
+    select: false,
+    cuda: CudaText { f32: "(a + c * b)", f64: "(a + c * b)", i64: "(i64)((u64)a + (u64)c * (u64)b)" },
+    host: host_ternary!(
+        float: |a, b, c| a + c * b,
+        i64: |a, b, c| a.wrapping_add(c.wrapping_mul(b)),
+    ),
+};
+
+/// `a - b`
+pub static SUB: MapFn = MapFn {
+    name: "sub",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "(a - b)", f64: "(a - b)", i64: "(i64)((u64)a - (u64)b)" },
+    host: host_binary!(float: |a, b| a - b, i64: |a, b| a.wrapping_sub(b)),
+};
+
+static SUB_SCALED: MapFn = MapFn {
+    name: "sub_scaled",
+    arity: 3,
+    select: false,
+    cuda: CudaText { f32: "(a - c * b)", f64: "(a - c * b)", i64: "(i64)((u64)a - (u64)c * (u64)b)" },
+    host: host_ternary!(
+        float: |a, b, c| a - c * b,
+        i64: |a, b, c| a.wrapping_sub(c.wrapping_mul(b)),
+    ),
+};
+
+/// `a * b`
+pub static MUL: MapFn = MapFn {
+    name: "mul",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "(a * b)", f64: "(a * b)", i64: "(i64)((u64)a * (u64)b)" },
+    host: host_binary!(float: |a, b| a * b, i64: |a, b| a.wrapping_mul(b)),
+};
+
+/// `a / b`
+pub static DIV: MapFn = MapFn {
+    name: "div",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "(a / b)", f64: "(a / b)", i64: "" },
+    host: host_binary!(float: |a, b| a / b),
+};
+
+static FLOOR_DIVIDE: MapFn = MapFn {
+    name: "floor_divide",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "floor_divide(a, b)", f64: "floor_divide(a, b)", i64: "floor_divide(a, b)" },
+    host: host_binary!(
+        float: |a, b| {
+            let rest = math::fmod(a, b);
+            let whole = (a - rest) / b - if rest != 0.0 && (b < 0.0) != (rest < 0.0) { 1.0 } else { 0.0 };
+            let down = whole.floor();
+            let near = if whole - down > 0.5 { down + 1.0 } else { down };
+            if b == 0.0 {
+                a / b
+            } else if whole != 0.0 {
+                near
+            } else {
+                (0.0 * a).copysign(a / b)
+            }
+        },
+        i64: |a, b| {
+            if b == 0 {
+                0
+            } else {
+                let whole = a.wrapping_div(b);
+                if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) { whole - 1 } else { whole }
+            }
+        },
+    ),
+};
+
+static REMAINDER: MapFn = MapFn {
+    name: "remainder",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "remainder_of(a, b)", f64: "remainder_of(a, b)", i64: "remainder_of(a, b)" },
+    host: host_binary!(
+        float: |a, b| {
+            let rest = math::fmod(a, b);
+            if rest != 0.0 && (b < 0.0) != (rest < 0.0) { rest + b } else { rest }
+        },
+        i64: |a, b| {
+            if b == 0 {
+                0
+            } else {
+                let rest = a.wrapping_rem(b);
+                if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }
+            }
+        },
+    ),
+};
+
+static FMOD: MapFn = MapFn {
+    name: "fmod",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "fmodf(a, b)", f64: "fmod(a, b)", i64: "(b == 0 || b == -1 ? 0 : a % b)" },
+    host: host_binary!(
+        float: |a, b| math::fmod(a, b),
+        i64: |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) },
+    ),
+};
+
+static POW: MapFn = MapFn {
+    name: "pow",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "powf(a, b)", f64: "pow(a, b)", i64: "integer_power(a, b)" },
+    host: host_binary!(float: |a, b| math::pow(a, b), i64: |a, b| integer_power(a, b)),
+};
+
+static NEG: MapFn = MapFn {
+    name: "neg",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "(-a)", f64: "(-a)", i64: "(i64)(0 - (u64)a)" },
+    host: host_unary!(float: |a| -a, i64: |a| a.wrapping_neg()),
+};
+
+/// `a * a`
+pub static SQUARE: MapFn = MapFn {
+    name: "square",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "(a * a)", f64: "(a * a)", i64: "(i64)((u64)a * (u64)a)" },
+    host: host_unary!(float: |a| a * a, i64: |a| a.wrapping_mul(a)),
+};
+
+static CUBE: MapFn = MapFn {
+    name: "cube",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "(a * a * a)", f64: "(a * a * a)", i64: "(i64)((u64)a * (u64)a * (u64)a)" },
+    host: host_unary!(float: |a| a * a * a, i64: |a| a.wrapping_mul(a).wrapping_mul(a)),
+};
+
+static INVERSE_SQUARE: MapFn = MapFn {
+    name: "inverse_square",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "(1.0f / (a * a))", f64: "(1.0 / (a * a))", i64: "" },
+    host: host_unary!(float: |a| 1.0 / (a * a)),
+};
+
+static RECIPROCAL: MapFn = MapFn {
+    name: "reciprocal",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "(1.0f / a)", f64: "(1.0 / a)", i64: "" },
+    host: host_unary!(float: |a| 1.0 / a),
+};
+
+static SQRT: MapFn = MapFn {
+    name: "sqrt",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "sqrtf(a)", f64: "sqrt(a)", i64: "" },
+    host: host_unary!(float: |a| a.sqrt()),
+};
+
+static RSQRT: MapFn = MapFn {
+    name: "rsqrt",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "(1.0f / sqrtf(a))", f64: "(1.0 / sqrt(a))", i64: "" },
+    host: host_unary!(float: |a| 1.0 / a.sqrt()),
+};
+
+/// The greater; nan if either is.
+pub static MAXIMUM: MapFn = MapFn {
+    name: "maximum",
+    arity: 2,
+    select: false,
+    cuda: CudaText {
+        f32: "(a != a || a > b ? a : b)",
+        f64: "(a != a || a > b ? a : b)",
+        i64: "(a > b ? a : b)",
+    },
+    host: host_binary!(float: |a, b| if a.is_nan() || a > b { a } else { b }, i64: |a, b| a.max(b)),
+};
+
+/// The smaller; nan if either is.
+pub static MINIMUM: MapFn = MapFn {
+    name: "minimum",
+    arity: 2,
+    select: false,
+    cuda: CudaText {
+        f32: "(a != a || a < b ? a : b)",
+        f64: "(a != a || a < b ? a : b)",
+        i64: "(a < b ? a : b)",
+    },
+    host: host_binary!(float: |a, b| if a.is_nan() || a < b { a } else { b }, i64: |a, b| a.min(b)),
+};
+
+/// `base` to the power of `exponent` by repeated squaring, wrapping; with a negative exponent the
+/// truncated inverse: 1 for 1, 1 or -1 for -1, else 0.
+#[inline(always)]
+fn integer_power(base: i64, exponent: i64) -> i64 {
+    if exponent < 0 {
+        return match base {
+            1 => 1,
+            -1 => 1 - 2 * (exponent & 1),
+            _ => 0,
+        };
+    }
+    let (mut result, mut factor, mut left) = (1i64, base, exponent);
+    while left > 0 {
+        if left & 1 == 1 {
+            result = result.wrapping_mul(factor);
+        }
+        factor = factor.wrapping_mul(factor);
+        left >>= 1;
+    }
+    result
+}
+
+/// Powers by products and roots, where the exponent is one of these numbers.
+static SIMPLE_POWERS: &[(f64, &MapFn)] = &[
+    (2.0, &SQUARE),
+    (3.0, &CUBE),
+    (0.5, &SQRT),
+    (-0.5, &RSQRT),
+    (-1.0, &RECIPROCAL),
+    (-2.0, &INVERSE_SQUARE),
+];
+
+fn pow(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (base, exponent) = (args.operand(0)?, args.operand(1)?);
+    let operands = [base, exponent];
+    let general = MapOp { rule: Rule::NotBool, f: &POW };
+    if let (MapArg::Tensor(x), MapArg::Number(number)) = (base, exponent) {
+        let dtype = result_type([rank_of(x), Operand::Number(number)]);
+        if dtype.is_int() && number.as_i64() < 0 {
+            return Err(error::negative_integer_power(number.as_i64()));
+        }
+        let simple = SIMPLE_POWERS.iter().find(|(n, _)| *n == number.as_f64());
+        if let Some((_, f)) = simple
+            && dtype != Dtype::Bool
+        {
+            return Ok(Out::Tensor(rt.map("pow", f, &[base], dtype, dtype)?));
+        }
+    }
+    Ok(Out::Tensor(map(rt, "pow", &general, &operands)?))
+}
+
+fn rank_of(x: &crate::tensor::Tensor) -> Operand {
+    if x.rank() == 0 { Operand::ZeroDim(x.dtype()) } else { Operand::Tensor(x.dtype()) }
+}

@@ -1,0 +1,587 @@
+//! Elementary functions: exponentials, logarithms, trigonometry. Integers and bools give `f32`.
+//!
+//! On the host `f32` results are within two units in the last place of the exact value, on CUDA
+//! within what its documentation states.
+
+use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
+use super::signature::{Default, Kind, Param};
+use super::{Args, Form, MapOp, Op, Out, Rule, Run, map};
+use crate::array::Scalar;
+use crate::base::Result;
+use crate::kernel::host::define::{host_binary, host_unary};
+use crate::kernel::host::math;
+use crate::kernel::{CudaText, MapFn};
+use crate::plan::{MapArg, Runtime};
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "exp",
+        doc: "Gives e to the power of each element. Source: `torch.exp`.",
+        search: &["exponential", "e^x"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(exp([0.0]), [1.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "exp",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "expf(a)", f64: "exp(a)", i64: "" },
+                host: host_unary!(float: |a| math::exp(a)),
+            },
+        }),
+    },
+    Op {
+        name: "exp2",
+        doc: "Gives 2 to the power of each element. Source: `torch.exp2`.",
+        search: &["power of two"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(exp2([3.0, -1.0]), [8.0, 0.5]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "exp2",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "exp2f(a)", f64: "exp2(a)", i64: "" },
+                host: host_unary!(float: |a| math::exp2(a)),
+            },
+        }),
+    },
+    Op {
+        name: "expm1",
+        doc: "Gives `exp(x) - 1`, exact where `x` is small. Source: `torch.expm1`.",
+        search: &["exponential", "minus one"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(allclose(expm1([1e-10]), [1e-10]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "expm1",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "expm1f(a)", f64: "expm1(a)", i64: "" },
+                host: host_unary!(float: |a| math::expm1(a)),
+            },
+        }),
+    },
+    Op {
+        name: "log",
+        doc: "Gives the natural logarithm; of 0 `-inf`, of a negative number nan. Source: `torch.log`.",
+        search: &["ln", "logarithm"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(log([1.0, 0.0]), [0.0, -inf]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "log",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "logf(a)", f64: "log(a)", i64: "" },
+                host: host_unary!(float: |a| math::ln(a)),
+            },
+        }),
+    },
+    Op {
+        name: "log2",
+        doc: "Gives the binary logarithm. Source: `torch.log2`.",
+        search: &["logarithm", "base two", "bits"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(allclose(log2([8.0]), [3.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "log2",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "log2f(a)", f64: "log2(a)", i64: "" },
+                host: host_unary!(float: |a| math::log2(a)),
+            },
+        }),
+    },
+    Op {
+        name: "log10",
+        doc: "Gives the decimal logarithm. Source: `torch.log10`.",
+        search: &["logarithm", "base ten", "decibel"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(allclose(log10([1000.0]), [3.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "log10",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "log10f(a)", f64: "log10(a)", i64: "" },
+                host: host_unary!(float: |a| math::log10(a)),
+            },
+        }),
+    },
+    Op {
+        name: "log1p",
+        doc: "Gives `log(1 + x)`, exact where `x` is small. Source: `torch.log1p`.",
+        search: &["logarithm", "one plus"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(allclose(log1p([1e-10]), [1e-10]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "log1p",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "log1pf(a)", f64: "log1p(a)", i64: "" },
+                host: host_unary!(float: |a| math::log1p(a)),
+            },
+        }),
+    },
+    Op {
+        name: "sin",
+        doc: "Gives the sine of radians. Source: `torch.sin`.",
+        search: &["sine", "trigonometry", "angle"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(sin([0.0]), [0.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "sin",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "sinf(a)", f64: "sin(a)", i64: "" },
+                host: host_unary!(float: |a| math::sin(a)),
+            },
+        }),
+    },
+    Op {
+        name: "cos",
+        doc: "Gives the cosine of radians. Source: `torch.cos`.",
+        search: &["cosine", "trigonometry", "angle"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(cos([0.0]), [1.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "cos",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "cosf(a)", f64: "cos(a)", i64: "" },
+                host: host_unary!(float: |a| math::cos(a)),
+            },
+        }),
+    },
+    Op {
+        name: "tan",
+        doc: "Gives the tangent of radians. Source: `torch.tan`.",
+        search: &["tangent", "trigonometry", "angle"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(tan([0.0]), [0.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "tan",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "tanf(a)", f64: "tan(a)", i64: "" },
+                host: host_unary!(float: |a| math::tan(a)),
+            },
+        }),
+    },
+    Op {
+        name: "asin",
+        doc: "Gives the angle in radians whose sine an element is; outside -1 .. 1, nan. Source: `torch.asin`.",
+        search: &["arcsin", "arc sine", "inverse sine"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(allclose(asin([1.0]), [1.5707964]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "asin",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "asinf(a)", f64: "asin(a)", i64: "" },
+                host: host_unary!(float: |a| math::asin(a)),
+            },
+        }),
+    },
+    Op {
+        name: "acos",
+        doc: "Gives the angle in radians whose cosine an element is; outside -1 .. 1, nan. Source: `torch.acos`.",
+        search: &["arccos", "arc cosine", "inverse cosine"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(acos([1.0]), [0.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "acos",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "acosf(a)", f64: "acos(a)", i64: "" },
+                host: host_unary!(float: |a| math::acos(a)),
+            },
+        }),
+    },
+    Op {
+        name: "atan",
+        doc: "Gives the angle in radians whose tangent an element is. Source: `torch.atan`.",
+        search: &["arctan", "arc tangent", "inverse tangent"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(allclose(atan([1.0]), [0.7853982]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "atan",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "atanf(a)", f64: "atan(a)", i64: "" },
+                host: host_unary!(float: |a| math::atan(a)),
+            },
+        }),
+    },
+    Op {
+        name: "sinh",
+        doc: "Gives the hyperbolic sine. Source: `torch.sinh`.",
+        search: &["hyperbolic"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(sinh([0.0]), [0.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "sinh",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "sinhf(a)", f64: "sinh(a)", i64: "" },
+                host: host_unary!(float: |a| math::sinh(a)),
+            },
+        }),
+    },
+    Op {
+        name: "cosh",
+        doc: "Gives the hyperbolic cosine. Source: `torch.cosh`.",
+        search: &["hyperbolic"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(cosh([0.0]), [1.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "cosh",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "coshf(a)", f64: "cosh(a)", i64: "" },
+                host: host_unary!(float: |a| math::cosh(a)),
+            },
+        }),
+    },
+    Op {
+        name: "tanh",
+        doc: "Gives the hyperbolic tangent. Source: `torch.tanh`.",
+        search: &["hyperbolic", "activation", "squash"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(tanh([0.0, inf]), [0.0, 1.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "tanh",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "tanhf(a)", f64: "tanh(a)", i64: "" },
+                host: host_unary!(float: |a| math::tanh(a)),
+            },
+        }),
+    },
+    Op {
+        name: "asinh",
+        doc: "Gives the inverse hyperbolic sine. Source: `torch.asinh`.",
+        search: &["arcsinh", "hyperbolic"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(asinh([0.0]), [0.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "asinh",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "asinhf(a)", f64: "asinh(a)", i64: "" },
+                host: host_unary!(float: |a| math::asinh(a)),
+            },
+        }),
+    },
+    Op {
+        name: "acosh",
+        doc: "Gives the inverse hyperbolic cosine; below 1, nan. Source: `torch.acosh`.",
+        search: &["arccosh", "hyperbolic"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(acosh([1.0]), [0.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "acosh",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "acoshf(a)", f64: "acosh(a)", i64: "" },
+                host: host_unary!(float: |a| math::acosh(a)),
+            },
+        }),
+    },
+    Op {
+        name: "atanh",
+        doc: "Gives the inverse hyperbolic tangent; outside -1 .. 1, nan. Source: `torch.atanh`.",
+        search: &["arctanh", "hyperbolic"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(atanh([0.0]), [0.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "atanh",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "atanhf(a)", f64: "atanh(a)", i64: "" },
+                host: host_unary!(float: |a| math::atanh(a)),
+            },
+        }),
+    },
+    Op {
+        name: "erf",
+        doc: "Gives the error function. Source: `torch.erf`.",
+        search: &["error function", "gauss", "normal distribution"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(allclose(erf([1.0]), [0.8427008]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "erf",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "erff(a)", f64: "erf(a)", i64: "" },
+                host: host_unary!(float: |a| math::erf(a)),
+            },
+        }),
+    },
+    Op {
+        name: "erfc",
+        doc: "Gives `1 - erf(x)`, exact where that is small. Source: `torch.erfc`.",
+        search: &["complementary error function", "gauss"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(erfc([0.0]), [1.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "erfc",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "erfcf(a)", f64: "erfc(a)", i64: "" },
+                host: host_unary!(float: |a| math::erfc(a)),
+            },
+        }),
+    },
+    Op {
+        name: "lgamma",
+        doc: "Gives the logarithm of the absolute value of the gamma function. Source: `torch.lgamma`.",
+        search: &["gamma", "factorial", "gammaln"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(allclose(lgamma([4.0]), log([6.0])))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "lgamma",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "lgammaf(a)", f64: "lgamma(a)", i64: "" },
+                host: host_unary!(float: |a| math::lgamma(a)),
+            },
+        }),
+    },
+    Op {
+        name: "deg2rad",
+        doc: "Converts degrees to radians. Source: `torch.deg2rad`.",
+        search: &["angle", "degrees"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(allclose(deg2rad([180.0]), [3.1415927]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "deg2rad",
+                arity: 1,
+                select: false,
+                cuda: CudaText {
+                    f32: "(a * 0.017453292519943296f)",
+                    f64: "(a * 0.017453292519943295)",
+                    i64: "",
+                },
+                host: host_unary!(f32: |a| a * 0.017_453_292, f64: |a| a * 0.017_453_292_519_943_295),
+            },
+        }),
+    },
+    Op {
+        name: "rad2deg",
+        doc: "Converts radians to degrees. Source: `torch.rad2deg`.",
+        search: &["angle", "radians"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(allclose(rad2deg([3.1415927]), [180.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "rad2deg",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "(a * 57.29577951308232f)", f64: "(a * 57.29577951308232)", i64: "" },
+                host: host_unary!(f32: |a| a * 57.295_78, f64: |a| a * 57.295_779_513_082_32),
+            },
+        }),
+    },
+    Op {
+        name: "sigmoid",
+        doc: "Gives `1 / (1 + exp(-x))`. Source: `torch.sigmoid`.",
+        search: &["logistic", "expit", "activation", "squash"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(sigmoid([0.0]), [0.5]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "sigmoid",
+                arity: 1,
+                select: false,
+                cuda: CudaText { f32: "sigmoid_of(a)", f64: "sigmoid_of(a)", i64: "" },
+                host: host_unary!(float: |a| math::sigmoid(a)),
+            },
+        }),
+    },
+    Op {
+        name: "logit",
+        doc: "Gives `log(x / (1 - x))`, the inverse of `sigmoid`; with `eps`, `x` is first limited to \
+              `eps` .. `1 - eps`. Source: `torch.logit`.",
+        search: &["log odds", "inverse sigmoid"],
+        params: &[X, Param::or("eps", Kind::Float, Default::None)],
+        form: Form::ALL,
+        example: "assert(equal(logit([0.5]), [0.0]))",
+        run: Run::Call(logit),
+    },
+    Op {
+        name: "atan2",
+        doc: "Gives the angle in radians of the point (`other`, `x`), from -pi to pi. Source: `torch.atan2`.",
+        search: &["angle", "arctan2", "polar", "direction"],
+        params: BINARY,
+        form: Form::ALL,
+        example: "assert(allclose(atan2([1.0], [-1.0]), [2.3561945]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "atan2",
+                arity: 2,
+                select: false,
+                cuda: CudaText { f32: "atan2f(a, b)", f64: "atan2(a, b)", i64: "" },
+                host: host_binary!(float: |a, b| math::atan2(a, b)),
+            },
+        }),
+    },
+    Op {
+        name: "logaddexp",
+        doc: "Gives `log(exp(x) + exp(other))` without overflow. Source: `torch.logaddexp`.",
+        search: &["log sum exp", "stable"],
+        params: BINARY,
+        form: Form::BOTH,
+        example: "assert(allclose(logaddexp([1000.0], [1000.0]), [1000.6931472]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "logaddexp",
+                arity: 2,
+                select: false,
+                cuda: CudaText {
+                    f32: "(a == b ? a + 0.69314718055994531f : fmaxf(a, b) + log1pf(expf(-fabsf(a - b))))",
+                    f64: "(a == b ? a + 0.69314718055994531 : fmax(a, b) + log1p(exp(-fabs(a - b))))",
+                    i64: "",
+                },
+                host: host_binary!(
+                    f32: |a, b| {
+                        let far = a.max(b) + math::log1p(math::exp(-(a - b).abs()));
+                        if a == b { a + std::f32::consts::LN_2 } else { far }
+                    },
+                    f64: |a, b| {
+                        let far = a.max(b) + math::log1p(math::exp(-(a - b).abs()));
+                        if a == b { a + std::f64::consts::LN_2 } else { far }
+                    },
+                ),
+            },
+        }),
+    },
+    Op {
+        name: "xlogy",
+        doc: "Gives `x * log(other)`, and 0 where `x` is 0 unless `other` is nan. Source: `torch.xlogy`.",
+        search: &["entropy", "cross entropy"],
+        params: &[X_OR_NUMBER, Param::new("other", Kind::TensorOrNumber)],
+        form: Form::BOTH,
+        example: "assert(equal(xlogy([0.0, 2.0], [0.0, 1.0]), [0.0, 0.0]))",
+        run: Run::Map(MapOp {
+            rule: Rule::Float,
+            f: &MapFn {
+                name: "xlogy",
+                arity: 2,
+                select: false,
+                cuda: CudaText {
+                    f32: "(b != b ? b : a == 0.0f ? 0.0f : a * logf(b))",
+                    f64: "(b != b ? b : a == 0.0 ? 0.0 : a * log(b))",
+                    i64: "",
+                },
+                host: host_binary!(
+                    float: |a, b| if b.is_nan() { b } else if a == 0.0 { 0.0 } else { a * math::ln(b) },
+                ),
+            },
+        }),
+    },
+];
+
+static LOGIT: MapFn = MapFn {
+    name: "logit",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "logf(a / (1.0f - a))", f64: "log(a / (1.0 - a))", i64: "" },
+    host: host_unary!(float: |a| math::ln(a / (1.0 - a))),
+};
+
+/// `b` is what elements are kept away from 0 and 1 by.
+static LOGIT_CLAMPED: MapFn = MapFn {
+    name: "logit_clamped",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "logit_clamped(a, b)", f64: "logit_clamped(a, b)", i64: "" },
+    host: host_binary!(
+        float: |a, b| {
+            let high = 1.0 - b;
+            let inner = if a < b { b } else if a > high { high } else { a };
+            math::ln(inner / (1.0 - inner))
+        },
+    ),
+};
+
+fn logit(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = MapArg::Tensor(args.tensor(0)?);
+    if !args.is_given(1) {
+        return map(rt, "logit", &MapOp { rule: Rule::Float, f: &LOGIT }, &[x]).map(Out::Tensor);
+    }
+    let eps = MapArg::Number(Scalar::Float(args.float(1)?));
+    map(rt, "logit", &MapOp { rule: Rule::Float, f: &LOGIT_CLAMPED }, &[x, eps]).map(Out::Tensor)
+}

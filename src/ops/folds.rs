@@ -1,0 +1,53 @@
+//! The reductions that several operations share.
+
+use crate::array::Class;
+use crate::kernel::host::define::host_combine;
+use crate::kernel::{CudaText, ReduceFn};
+
+/// The sum; integers wrap.
+pub static SUM: ReduceFn = ReduceFn {
+    name: "sum",
+    indexed: false,
+    init: |_| 0,
+    cuda: CudaText { f32: "a + b", f64: "a + b", i64: "(i64)((u64)a + (u64)b)" },
+    host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
+    mean: false,
+};
+
+/// The sum, divided by the number of elements.
+pub static MEAN: ReduceFn = ReduceFn {
+    name: "mean",
+    indexed: false,
+    init: |_| 0,
+    cuda: CudaText { f32: "a + b", f64: "a + b", i64: "(i64)((u64)a + (u64)b)" },
+    host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
+    mean: true,
+};
+
+/// The greatest; nan if any is.
+pub static MAX: ReduceFn = ReduceFn {
+    name: "max",
+    indexed: false,
+    init: |class| match class {
+        Class::F32 => u64::from(f32::NEG_INFINITY.to_bits()),
+        Class::F64 => f64::NEG_INFINITY.to_bits(),
+        Class::I64 => i64::MIN as u64,
+    },
+    cuda: CudaText {
+        f32: "(a != a || a > b ? a : b)",
+        f64: "(a != a || a > b ? a : b)",
+        i64: "(a > b ? a : b)",
+    },
+    host: host_combine!(float: |a, b| if a.is_nan() || a > b { a } else { b }, i64: |a, b| a.max(b)),
+    mean: false,
+};
+
+/// Whether all are true; over `bool`.
+pub static ALL: ReduceFn = ReduceFn {
+    name: "all",
+    indexed: false,
+    init: |_| 1,
+    cuda: CudaText { f32: "", f64: "", i64: "(a & b)" },
+    host: host_combine!(i64: |a, b| a & b),
+    mean: false,
+};

@@ -1,0 +1,24 @@
+//! Parameter lists that many operations share.
+
+use super::signature::{Default, Kind, Param};
+
+/// `(x)`
+pub const UNARY: &[Param] = &[Param::new("x", Kind::Tensor)];
+
+/// `(x, other)`, either of them a number.
+pub const BINARY: &[Param] = &[X_OR_NUMBER, Param::new("other", Kind::TensorOrNumber)];
+
+/// The first operand.
+pub const X: Param = Param::new("x", Kind::Tensor);
+
+/// The first operand, which may be a number.
+pub const X_OR_NUMBER: Param = Param::new("x", Kind::TensorOrNumber);
+
+/// `dtype=none`
+pub const DTYPE: Param = Param::named("dtype", Kind::Dtype, Default::None);
+
+/// `device=none`
+pub const DEVICE: Param = Param::named("device", Kind::Device, Default::None);
+
+/// `generator=none`
+pub const GENERATOR: Param = Param::named("generator", Kind::Generator, Default::None);

@@ -1,0 +1,179 @@
+//! Choosing between elements: by a condition, by bounds, by what is no number.
+
+use super::arith::{MAXIMUM, MINIMUM};
+use super::params::X;
+use super::signature::{Default, Kind, Param};
+use super::{Args, Form, MapOp, Op, Out, Rule, Run, error, map};
+use crate::array::{Dtype, Scalar};
+use crate::base::Result;
+use crate::kernel::host::define::{host_quaternary, host_select, host_ternary};
+use crate::kernel::{CudaText, MapFn};
+use crate::plan::{MapArg, Runtime};
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "where",
+        doc: "Takes `x` where `condition` is true (not 0) and `other` elsewhere; the three broadcast. For the \
+              indices of true elements see `nonzero`. Source: `torch.where`.",
+        search: &["choose", "select", "if else", "ternary", "mask"],
+        params: &[
+            Param::new("condition", Kind::Tensor),
+            Param::new("x", Kind::TensorOrNumber),
+            Param::new("other", Kind::TensorOrNumber),
+        ],
+        form: Form::FUNCTION,
+        example: "let x = tensor([-1.0, 2.0])\nassert(equal(where(x > 0, x, 0), [0.0, 2.0]))",
+        run: Run::Map(MapOp { rule: Rule::Select, f: &WHERE }),
+    },
+    Op {
+        name: "clamp",
+        doc: "Limits elements to `min` .. `max`; either may be a number, a tensor or none. Where `min` is above \
+              `max` the result is `max`; nan stays nan. Source: `torch.clamp`.",
+        search: &["clip", "limit", "bound", "saturate", "min", "max"],
+        params: &[
+            X,
+            Param::or("min", Kind::TensorOrNumber, Default::None),
+            Param::or("max", Kind::TensorOrNumber, Default::None),
+        ],
+        form: Form::ALL,
+        example: "assert(equal(clamp([-2.0, 0.5, 3.0], 0, 1), [0.0, 0.5, 1.0]))\n\
+                  assert(equal(clamp([-2, 5], max=2), [-2, 2]))",
+        run: Run::Call(clamp),
+    },
+    Op {
+        name: "clamp_min",
+        doc: "Raises elements below `min` to it. Source: `torch.clamp_min`.",
+        search: &["clip", "lower bound", "at least"],
+        params: &[X, Param::new("min", Kind::TensorOrNumber)],
+        form: Form::ALL,
+        example: "assert(equal(clamp_min([-2.0, 3.0], 0), [0.0, 3.0]))",
+        run: Run::Map(MapOp { rule: Rule::Promote, f: &MAXIMUM }),
+    },
+    Op {
+        name: "clamp_max",
+        doc: "Lowers elements above `max` to it. Source: `torch.clamp_max`.",
+        search: &["clip", "upper bound", "at most"],
+        params: &[X, Param::new("max", Kind::TensorOrNumber)],
+        form: Form::ALL,
+        example: "assert(equal(clamp_max([-2.0, 3.0], 0), [-2.0, 0.0]))",
+        run: Run::Map(MapOp { rule: Rule::Promote, f: &MINIMUM }),
+    },
+    Op {
+        name: "nan_to_num",
+        doc: "Replaces nan by `nan`, and infinities by `posinf` and `neginf` (left out: the greatest and least \
+              finite number of the dtype). Source: `torch.nan_to_num`.",
+        search: &["replace nan", "replace infinity", "clean"],
+        params: &[
+            X,
+            Param::or("nan", Kind::Float, Default::Float(0.0)),
+            Param::or("posinf", Kind::Float, Default::None),
+            Param::or("neginf", Kind::Float, Default::None),
+        ],
+        form: Form::ALL,
+        example: "assert(equal(nan_to_num([nan, inf, 1.0], posinf=9.0), [0.0, 9.0, 1.0]))",
+        run: Run::Call(nan_to_num),
+    },
+    Op {
+        name: "masked_fill",
+        doc: "Gives `x` with `value` where `mask` is true; the mask broadcasts, the dtype stays that of `x`. \
+              Source: `torch.masked_fill`.",
+        search: &["mask", "fill", "where", "attention mask"],
+        params: &[X, Param::new("mask", Kind::Tensor), Param::new("value", Kind::TensorOrNumber)],
+        form: Form::ALL,
+        example: "assert(equal(masked_fill([1.0, 2.0], [true, false], -1), [-1.0, 2.0]))",
+        run: Run::Call(masked_fill),
+    },
+];
+
+/// `a` where the condition holds, else `b`.
+pub static WHERE: MapFn = MapFn {
+    name: "where",
+    arity: 3,
+    select: true,
+    cuda: CudaText { f32: "(a ? b : c)", f64: "(a ? b : c)", i64: "(a ? b : c)" },
+    host: host_select!(|c, a, b| if c { a } else { b }),
+};
+
+/// Limits to `b` .. `c`; the upper bound wins, nan stays.
+pub static CLAMP: MapFn = MapFn {
+    name: "clamp",
+    arity: 3,
+    select: false,
+    cuda: CudaText { f32: "clamp_to(a, b, c)", f64: "clamp_to(a, b, c)", i64: "clamp_to(a, b, c)" },
+    host: host_ternary!(
+        float: |a, b, c| {
+            let low = if a.is_nan() || a > b { a } else { b };
+            if low.is_nan() || low < c { low } else { c }
+        },
+        i64: |a, b, c| a.max(b).min(c),
+    ),
+};
+
+static NAN_TO_NUM: MapFn = MapFn {
+    name: "nan_to_num",
+    arity: 4,
+    select: false,
+    cuda: CudaText {
+        f32: "(a != a ? b : a == INFINITY ? c : a == -INFINITY ? d : a)",
+        f64: "(a != a ? b : a == (double)INFINITY ? c : a == -(double)INFINITY ? d : a)",
+        i64: "a",
+    },
+    host: host_quaternary!(
+        f32: |a, b, c, d| {
+            if a.is_nan() { b } else if a == f32::INFINITY { c } else if a == f32::NEG_INFINITY { d } else { a }
+        },
+        f64: |a, b, c, d| {
+            if a.is_nan() { b } else if a == f64::INFINITY { c } else if a == f64::NEG_INFINITY { d } else { a }
+        },
+        i64: |a, _b, _c, _d| a,
+    ),
+};
+
+fn clamp(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.operand(0)?;
+    let bound = |index: usize| args.is_given(index).then(|| args.operand(index)).transpose();
+    let (f, operands): (_, smallvec::SmallVec<[MapArg<'_>; 3]>) = match (bound(1)?, bound(2)?) {
+        (Some(low), Some(high)) => (&CLAMP, smallvec::smallvec![x, low, high]),
+        (Some(low), None) => (&MAXIMUM, smallvec::smallvec![x, low]),
+        (None, Some(high)) => (&MINIMUM, smallvec::smallvec![x, high]),
+        (None, None) => return Err(error::no_bounds()),
+    };
+    map(rt, "clamp", &MapOp { rule: Rule::Promote, f }, &operands).map(Out::Tensor)
+}
+
+fn nan_to_num(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let greatest = greatest(x.dtype());
+    let given = |index: usize, or: f64| -> Result<MapArg<'_>> {
+        let value = if args.is_given(index) { args.float(index)? } else { or };
+        Ok(MapArg::Number(Scalar::Float(value)))
+    };
+    let operands = [MapArg::Tensor(x), given(1, 0.0)?, given(2, greatest)?, given(3, -greatest)?];
+    rt.map("nan_to_num", &NAN_TO_NUM, &operands, x.dtype(), x.dtype()).map(Out::Tensor)
+}
+
+/// The greatest finite number of a float dtype.
+fn greatest(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::F16 => half::f16::MAX.to_f64(),
+        Dtype::BF16 => half::bf16::MAX.to_f64(),
+        Dtype::F32 => f64::from(f32::MAX),
+        _ => f64::MAX,
+    }
+}
+
+fn masked_fill(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (x, mask, value) = (args.tensor(0)?, args.tensor(1)?, args.operand(2)?);
+    if mask.dtype() != Dtype::Bool {
+        return Err(error::wrong_argument(1, "a tensor of bools"));
+    }
+    let dtype = match value {
+        MapArg::Number(number) => number.dtype(),
+        MapArg::Tensor(tensor) => tensor.dtype(),
+        _ => x.dtype(),
+    };
+    super::map::check_fits("masked_fill", dtype, x)?;
+    let operands = [MapArg::Tensor(mask), value, MapArg::Tensor(x)];
+    rt.map("masked_fill", &WHERE, &operands, x.dtype(), x.dtype()).map(Out::Tensor)
+}

@@ -1,0 +1,86 @@
+//! All operations, by name and by operator.
+//!
+//! To add a file of operations, append its table to [`TABLES`].
+
+use super::Op;
+use rustc_hash::FxHashMap;
+use std::sync::LazyLock;
+
+/// The tables, one per file.
+static TABLES: &[&[Op]] = &[
+    super::arith::OPS,
+    super::compare::OPS,
+    super::logic::OPS,
+    super::round::OPS,
+    super::elementary::OPS,
+    super::select::OPS,
+    super::activation::OPS,
+];
+
+/// The operations behind binary operators.
+pub static BINARY_OPERATORS: &[(&str, &str)] = &[
+    ("+", "add"),
+    ("-", "sub"),
+    ("*", "mul"),
+    ("/", "div"),
+    ("//", "floor_divide"),
+    ("%", "remainder"),
+    ("**", "pow"),
+    ("==", "eq"),
+    ("!=", "ne"),
+    ("<", "lt"),
+    ("<=", "le"),
+    (">", "gt"),
+    (">=", "ge"),
+    ("&", "bitwise_and"),
+    ("|", "bitwise_or"),
+    ("^", "bitwise_xor"),
+    ("<<", "bitwise_left_shift"),
+    (">>", "bitwise_right_shift"),
+    ("@", "matmul"),
+];
+
+/// The operations behind unary operators.
+pub static UNARY_OPERATORS: &[(&str, &str)] = &[("-", "neg"), ("~", "bitwise_not")];
+
+static BY_NAME: LazyLock<FxHashMap<&'static str, &'static Op>> =
+    LazyLock::new(|| all().map(|op| (op.name, op)).collect());
+
+/// Every operation, in the order of the reference pages.
+pub fn all() -> impl Iterator<Item = &'static Op> {
+    TABLES.iter().flat_map(|table| table.iter())
+}
+
+/// The operation of a name, however it may be called.
+pub fn find(name: &str) -> Option<&'static Op> {
+    BY_NAME.get(name).copied()
+}
+
+/// The operation that may be called as a function of this name.
+pub fn find_function(name: &str) -> Option<&'static Op> {
+    find(name).filter(|op| op.form.function)
+}
+
+/// The operation that may be called as a method of this name, and whether it is the in-place form:
+/// `add_` is `add`, in place.
+pub fn find_method(name: &str) -> Option<(&'static Op, bool)> {
+    if let Some(op) = find(name).filter(|op| op.form.method) {
+        return Some((op, false));
+    }
+    let op = find(name.strip_suffix('_')?).filter(|op| op.form.in_place)?;
+    Some((op, true))
+}
+
+/// The operation of a binary operator, by its text.
+pub fn binary_operator(symbol: &str) -> Option<&'static Op> {
+    operator(BINARY_OPERATORS, symbol)
+}
+
+/// The operation of a unary operator, by its text.
+pub fn unary_operator(symbol: &str) -> Option<&'static Op> {
+    operator(UNARY_OPERATORS, symbol)
+}
+
+fn operator(table: &[(&str, &str)], symbol: &str) -> Option<&'static Op> {
+    table.iter().find(|(s, _)| *s == symbol).and_then(|(_, name)| find(name))
+}
