@@ -18,6 +18,8 @@ pub mod error;
 mod event;
 mod faults;
 mod machine;
+#[cfg(test)]
+mod mock;
 mod pinned;
 mod place;
 pub mod races;

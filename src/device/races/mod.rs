@@ -26,6 +26,7 @@
 
 mod clock;
 mod history;
+mod report;
 
 pub use clock::EventClock;
 pub use history::History;

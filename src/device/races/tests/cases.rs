@@ -1,0 +1,222 @@
+//! Rows SAN-01 to SAN-20, in their own notation, and what goes beyond them.
+
+use super::World;
+use crate::base::{ErrorKind, Place, Span};
+use crate::device::DeviceId;
+use crate::device::races::{Access, Checker, EventClock, History, Site, Where};
+
+/// Name, sequence, races per launch.
+const CASES: &[(&str, &str, &[usize])] = &[
+    ("SAN-01", "s0: touch nothing", &[0]),
+    ("SAN-02", "s1: read t1; s2: read t1", &[0, 0]),
+    ("SAN-03", "s1: read t1; s2: write t1", &[0, 1]),
+    ("SAN-04", "s1: read t1; record e0 on s1; s2 waits e0; s2: write t1", &[0, 0]),
+    ("SAN-05", "s1: write t1; record e0 on s1; s2 waits e0; s2: read t1; s3: read t1", &[0, 0, 1]),
+    (
+        "SAN-06",
+        "s1: write t1; record e0 on s1; s2 waits e0; s3 waits e0; s2: read t1; s3: read t1; s2: write t1",
+        &[0, 0, 0, 1],
+    ),
+    (
+        "SAN-07",
+        "s0: read t1; record e0 on s0; s1 waits e0; record e1 on s1; s2 waits e1; record e2 on s2; \
+         s3 waits e2; record e3 on s3; s4 waits e3; record e4 on s4; s5 waits e4; record e5 on s5; \
+         s6 waits e5; record e6 on s6; s7 waits e6; record e7 on s7; s8 waits e7; record e8 on s8; \
+         s9 waits e8; record e9 on s9; s10 waits e9; s10: write t1",
+        &[0, 0],
+    ),
+    ("SAN-08", "s1: read t1; record e0 on s1; s1: read t1; s2 waits e0; s2: write t1", &[0, 0, 1]),
+    ("SAN-09a", "s1: read t1; record e0 on s1; delete e0; create e0; s2 waits e0; s2: write t1", &[0, 1]),
+    ("SAN-09b", "s1: read t1; record e0 on s1; delete e0; s2 waits e0; s2: write t1", &[0, 1]),
+    ("SAN-09c", "s1: read t1; record e0 on s1; create e0; s2 waits e0; s2: write t1", &[0, 1]),
+    (
+        "SAN-10",
+        "s1: read t1; record e1 on s1; s2: read t1; record e2 on s2; s3: read t1; record e3 on s3; \
+         s4: read t1; record e4 on s4; s0 waits e1; s0 waits e2; s0 waits e3; s0: write t1",
+        &[0, 0, 0, 0, 1],
+    ),
+    (
+        "SAN-11",
+        "s1: read t1; record e1 on s1; s2: read t1; record e2 on s2; s3: read t1; record e3 on s3; \
+         s0 waits e1; s0 waits e2; s0 waits e3; s0: write t1",
+        &[0, 0, 0, 0],
+    ),
+    (
+        "SAN-12",
+        "s0: write t1,t2,t3,t4,t5,t6,t7,t8,t9,t10; s1: write t1,t2,t3,t4,t5,t6,t7,t8,t9,t10",
+        &[0, 10],
+    ),
+    (
+        "SAN-13",
+        "s1: write t1; s2: write t2; record e1 on s1; record e2 on s2; s1: write t1; s2: write t2; \
+         s2 waits e1; s1 waits e2; record e3 on s2; s1 waits e3; s1: write t1,t2",
+        &[0, 0, 0, 0, 0],
+    ),
+    (
+        "SAN-14",
+        "s1: read t1; s2: read t2; record e1 on s1; record e1 on s2; s3 waits e1; s3: write t1",
+        &[0, 0, 1],
+    ),
+    (
+        "SAN-15",
+        "s1: write t1; record e1 on s1; s2 waits e1; s3 waits e1; s2: read t1; s3: read t1",
+        &[0, 0, 0],
+    ),
+    (
+        "SAN-16",
+        "s1: write t1; s2: write t2; s3: write t3; host syncs device; s0: write t1; s0: write t2; \
+         s0: write t3",
+        &[0; 6],
+    ),
+    ("SAN-17", "s1: write t1; host syncs device; s1: write t1; s2: write t1", &[0, 0, 1]),
+    ("SAN-18a", "create s1; s1: write t1; host syncs device; create s2; s2: write t1", &[0, 0]),
+    ("SAN-19", "s0: write t1; s1: write t2; host syncs s0; s2: read t1; s2: read t2", &[0, 0, 0, 1]),
+    (
+        "SAN-20",
+        "create e1; s1: write t1; record e1 on s1; s1: write t2; host syncs e1; s2: write t1; \
+         s2: write t1; s2: write t2",
+        &[0, 0, 0, 0, 1],
+    ),
+    // A race that was reported is history all the same: the second write hides the read.
+    ("reported", "s1: read t1; s2: write t1; s3: write t1; s3: write t1", &[0, 1, 1, 0]),
+    // A write is compared with the last write when the reads since are none, not with older reads.
+    ("write after write", "s1: read t1; s1: write t1; s2: write t1", &[0, 0, 1]),
+];
+
+#[test]
+fn the_cases_of_pytorchs_sanitizer() {
+    for (name, sequence, expected) in CASES {
+        assert_eq!(World::new(1, 12).run(sequence), *expected, "{name}");
+    }
+}
+
+#[test]
+fn default_streams_of_two_devices_are_two_streams() {
+    // Streams 0 and 1 are the default streams of two devices; both have the handle 0.
+    let mut world = World::new(2, 2);
+    assert_eq!(world.streams[0].handle(), world.streams[1].handle());
+    assert_eq!(world.run("s0: write t1; s1: read t1"), [0, 1]);
+    // Waiting for device 0 orders nothing of device 1.
+    assert_eq!(world.run("s1: write t2; host syncs device; s0: read t2"), [0, 1]);
+}
+
+#[test]
+fn wait_stream_covers_what_is_queued_now() {
+    let mut world = World::new(1, 3);
+    assert_eq!(world.run("s1: write t1"), [0]);
+    world.checker.wait_stream(&world.streams[2], &world.streams[1]);
+    assert_eq!(world.run("s2: read t1; s1: write t2; s2: read t2"), [0, 0, 1]);
+}
+
+fn site(name: &'static str, lo: u32) -> Site {
+    Site { name, span: Span::new(lo, lo + 4) }
+}
+
+#[test]
+fn the_host_races_with_copies_from_and_to_its_memory() {
+    let world = World::new(1, 2);
+    let (checker, s1) = (&world.checker, &*world.streams[1]);
+    let mut pinned = History::new();
+    // Filled on the host, then copied: a launch comes after what the host did before.
+    assert_eq!(checker.host_access(&mut pinned, 0..8, Access::Write, site("fill", 1)), None);
+    assert_eq!(checker.access(s1, &mut pinned, 0..8, Access::Read, site("copy_", 10)), None);
+    // Reading it meanwhile is fine; writing it is not, until the host has waited.
+    assert_eq!(checker.host_access(&mut pinned, 0..8, Access::Read, site("item", 20)), None);
+    let race = checker.host_access(&mut pinned, 0..8, Access::Write, site("fill", 30)).unwrap();
+    assert_eq!((race.access, race.place), (Access::Read, Where::Stream(DeviceId::Cuda(0), 1)));
+    assert_eq!(race.site, site("copy_", 10));
+    // A copy into it: reading it too early is a race, reading it after a wait is none.
+    assert_eq!(checker.access(s1, &mut pinned, 0..8, Access::Write, site("copy_", 40)), None);
+    assert!(checker.host_access(&mut pinned, 0..8, Access::Read, site("item", 50)).is_some());
+    let mut event = EventClock::default();
+    checker.record(&mut event, s1);
+    checker.host_wait_event(&event);
+    assert_eq!(checker.host_access(&mut pinned, 0..8, Access::Read, site("item", 60)), None);
+}
+
+#[test]
+fn ranges_that_do_not_meet_do_not_race() {
+    let world = World::new(1, 3);
+    let (s1, s2) = (&*world.streams[1], &*world.streams[2]);
+    let mut history = History::new();
+    let mut go =
+        |stream, bytes, access| world.checker.access(stream, &mut history, bytes, access, site("f", 1));
+    assert!(go(s1, 0..32, Access::Write).is_none());
+    assert!(go(s2, 32..64, Access::Write).is_none());
+    assert!(go(s1, 0..32, Access::Read).is_none());
+    assert!(go(s1, 31..33, Access::Read).is_some());
+    assert!(go(s2, 8..9, Access::Write).is_some());
+    assert!(go(s2, 9..9, Access::Write).is_none(), "no bytes, no access");
+    world.checker.host_wait_device(DeviceId::Cuda(0));
+    assert!(go(s2, 0..64, Access::Write).is_none());
+    assert_eq!(history.ranges(), 1, "a write of the whole makes one range again");
+}
+
+#[test]
+fn a_history_does_not_grow_with_the_number_of_accesses() {
+    let world = World::new(1, 4);
+    let mut history = History::new();
+    for round in 0..2000_u64 {
+        let row = round % 100 * 16;
+        let stream = &world.streams[(round % 4) as usize];
+        world.checker.access(stream, &mut history, row..row + 16, Access::Read, site("f", 1));
+        world.checker.access(stream, &mut history, 0..1600, Access::Read, site("g", 1));
+    }
+    assert!(history.ranges() <= 100, "{}", history.ranges());
+    for round in 0..10_000_u64 {
+        let row = round * 16;
+        world.checker.access(&world.streams[0], &mut history, row..row + 16, Access::Write, site("f", 1));
+        world.checker.host_wait_stream(&world.streams[0]);
+    }
+    assert!(history.ranges() <= 400, "settled ranges are joined: {}", history.ranges());
+}
+
+#[test]
+fn a_race_reads_well() {
+    let world = World::new(2, 3);
+    let (checker, default, side) = (&world.checker, &*world.streams[0], &*world.streams[2]);
+    let mut history = History::new();
+    checker.access(default, &mut history, 0..8, Access::Write, site("normal_", 10));
+    let sum = site("sum", 50);
+    let race = checker.access(side, &mut history, 0..8, Access::Read, sum).unwrap();
+    let error = race.error(sum, Access::Read, Some(side), "s", "cuda.default_stream()");
+    assert_eq!((error.code().id, error.kind()), ("E0601", ErrorKind::Race));
+    assert_eq!(
+        error.message(),
+        "`sum` on stream 1 may start before `normal_` on the default stream has finished"
+    );
+    let labels: Vec<_> = error.labels().iter().map(|l| (l.place, l.text.as_str())).collect();
+    assert_eq!(
+        labels,
+        [
+            (Place::Span(sum.span), "this reads it on stream 1"),
+            (Place::Span(Span::new(10, 14)), "this writes it on the default stream"),
+        ]
+    );
+    let help = "insert `s.wait_stream(cuda.default_stream())` before this line";
+    assert_eq!(error.help_text(), Some(help));
+
+    let race = checker.host_access(&mut history, 0..8, Access::Read, sum).unwrap();
+    let error = race.error(sum, Access::Read, None, "", "cuda.default_stream()");
+    assert_eq!(error.help_text(), Some("insert `cuda.default_stream().synchronize()` before this line"));
+
+    let peer = &*world.streams[1];
+    let race = checker.access(peer, &mut history, 0..8, Access::Read, sum).unwrap();
+    let error = race.error(sum, Access::Read, Some(peer), "a", "b");
+    assert_eq!(
+        error.message(),
+        "`sum` on the default stream of cuda:1 may start before `normal_` on the default stream of cuda:0 \
+         has finished"
+    );
+}
+
+#[test]
+fn checkers_are_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Checker>();
+    shared::<History>();
+    shared::<crate::device::Machine>();
+    shared::<crate::device::Block>();
+    shared::<crate::device::Event>();
+    shared::<crate::device::PinnedBlock>();
+}
