@@ -55,13 +55,11 @@ impl RaceMode {
     }
 }
 
-/// What [`Runtime::save`] keeps: the current device and every device's current stream.
-#[derive(Clone)]
-pub struct Saved {
+/// The selected device: what `with device` saves and restores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Selection {
     current: DeviceId,
     current_cuda: u32,
-    streams: Vec<Option<Arc<Stream>>>,
-    settings: super::Settings,
 }
 
 impl Runtime {
@@ -107,29 +105,15 @@ impl Runtime {
         Ok(())
     }
 
-    /// Everything a context may change, to be restored when it ends.
-    pub fn save(&self) -> Saved {
-        Saved {
-            current: self.current,
-            current_cuda: self.current_cuda,
-            streams: self.places.iter().map(|p| p.stream.clone()).collect(),
-            settings: self.settings,
-        }
+    /// The selected device, to be restored by [`Runtime::select`].
+    pub fn selection(&self) -> Selection {
+        Selection { current: self.current, current_cuda: self.current_cuda }
     }
 
-    /// Restores what was current when `saved` was taken.
-    pub fn restore(&mut self, saved: Saved) {
-        self.current = saved.current;
-        self.current_cuda = saved.current_cuda;
-        self.settings = saved.settings;
-        for (at, stream) in saved.streams.into_iter().enumerate() {
-            let stream = stream.or_else(|| Some(self.places[at].device.as_ref()?.default_stream().clone()));
-            if let Some(stream) = stream {
-                let queue = self.queue_of(&stream);
-                self.places[at].stream = Some(stream);
-                self.places[at].queue = queue;
-            }
-        }
+    /// Restores what was selected.
+    pub fn select(&mut self, selection: Selection) {
+        self.current = selection.current;
+        self.current_cuda = selection.current_cuda;
     }
 
     /// A device with its current stream and that stream's queue; opens it.

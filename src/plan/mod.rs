@@ -24,7 +24,7 @@ mod submit;
 mod transfer;
 mod unfused;
 
-pub use context::{RaceMode, Settings};
+pub use context::{RaceMode, Selection, Settings};
 pub use infer::MapArg;
 pub use submit::Submission;
 
@@ -62,6 +62,8 @@ pub struct Runtime {
     generators: Vec<Generator>,
     warnings: Vec<crate::base::Error>,
     repaired: u64,
+    /// Memory that scripts took and give back themselves, by address.
+    raw: rustc_hash::FxHashMap<u64, crate::device::Block>,
 }
 
 /// A device as the session sees it.
@@ -93,6 +95,7 @@ impl Runtime {
             generators,
             warnings: Vec::new(),
             repaired: 0,
+            raw: Default::default(),
         }
     }
 

@@ -116,11 +116,12 @@ impl Runtime {
         let bytes = tensor.byte_range();
         let conflict = {
             let mut history = tensor.storage().history.lock();
-            match tensor.device() {
-                DeviceId::Cpu if stream.device() == DeviceId::Cpu => {
-                    self.checker.host_access(&mut history, bytes.clone(), access, site)
-                }
-                _ => self.checker.access(stream, &mut history, bytes.clone(), access, site),
+            // The host's own work is over when the call returns: it is the host that accesses.
+            let agent = (stream.device() != DeviceId::Cpu).then_some(&**stream);
+            match (self.settings.races, agent) {
+                (RaceMode::Deny, agent) => self.checker.admit(agent, &mut history, bytes, access, site),
+                (_, Some(stream)) => self.checker.access(stream, &mut history, bytes, access, site),
+                (_, None) => self.checker.host_access(&mut history, bytes, access, site),
             }
         };
         let Some(conflict) = conflict else { return Ok(()) };

@@ -115,6 +115,22 @@ impl Runtime {
         Ok(Tensor::new(Arc::new(Storage::unbound(owner, bytes)), layout, dtype))
     }
 
+    /// Takes memory that the script gives back itself. Source: `torch.cuda.caching_allocator_alloc`.
+    pub fn raw_alloc(&mut self, bytes: u64, stream: &Arc<crate::device::Stream>) -> Result<u64> {
+        let device = self.device(stream.device())?;
+        let block = device.alloc(bytes, stream, self.span)?;
+        let ptr = block.ptr();
+        if ptr != 0 {
+            self.raw.insert(ptr, block);
+        }
+        Ok(ptr)
+    }
+
+    /// Gives such memory back; false when the address is not one of [`Runtime::raw_alloc`]'s.
+    pub fn raw_free(&mut self, ptr: u64) -> bool {
+        ptr == 0 || self.raw.remove(&ptr).is_some()
+    }
+
     /// Binds a fresh tensor's memory on a queue's stream.
     pub(super) fn bind_empty(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
         let stream = self.queues[at].stream.clone();

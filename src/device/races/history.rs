@@ -53,6 +53,28 @@ impl History {
         usize::from(self.only.is_some()) + self.many.len()
     }
 
+    /// What [`History::read`] and [`History::write`] would return, without noting anything.
+    pub(super) fn conflict(&self, bytes: &Range<u64>, access: Access, view: &View) -> Option<(Mark, Access)> {
+        let (mut read, mut write) = (None, None);
+        let mut look = |range: Range<u64>, record: &Record| {
+            if range.start < bytes.end && bytes.start < range.end {
+                match record.conflict(access, view) {
+                    Some((mark, Access::Read)) => read = newer(read, Some(mark)),
+                    Some((mark, Access::Write)) => write = newer(write, Some(mark)),
+                    None => {}
+                }
+            }
+        };
+        if let Some((range, record)) = &self.only {
+            look(range.clone(), record);
+        }
+        let first = self.many.range(..=bytes.start).next_back().map_or(bytes.start, |(&start, _)| start);
+        for (&start, (end, record)) in self.many.range(first..bytes.end.max(first)) {
+            look(start..*end, record);
+        }
+        read.map(|m| (m, Access::Read)).or(write.map(|m| (m, Access::Write)))
+    }
+
     /// Notes a read; returns the last write if nothing orders it before.
     pub(super) fn read(&mut self, bytes: Range<u64>, now: Mark, view: &View) -> Option<Mark> {
         let mut found = None;
@@ -168,6 +190,15 @@ fn newer(a: Option<Mark>, b: Option<Mark>) -> Option<Mark> {
 }
 
 impl Record {
+    /// The access that one now would race with.
+    fn conflict(&self, access: Access, view: &View) -> Option<(Mark, Access)> {
+        let open = |m: &&Mark| !view.covers(m.agent, m.clock);
+        match access {
+            Access::Write if self.was_read => self.reads.iter().rev().find(open).map(|m| (*m, Access::Read)),
+            _ => self.write.as_ref().filter(open).map(|m| (*m, Access::Write)),
+        }
+    }
+
     fn read(&mut self, now: Mark, view: &View) -> Option<Mark> {
         // A read that this one is ordered after is implied by it: a write that comes after this one
         // comes after that one too. That includes this agent's own earlier reads.
@@ -178,11 +209,7 @@ impl Record {
     }
 
     fn write(&mut self, now: Mark, view: &View) -> Option<(Mark, Access)> {
-        let open = |m: &&Mark| !view.covers(m.agent, m.clock);
-        let conflict = match self.was_read {
-            true => self.reads.iter().rev().find(open).map(|m| (*m, Access::Read)),
-            false => self.write.as_ref().filter(open).map(|m| (*m, Access::Write)),
-        };
+        let conflict = self.conflict(Access::Write, view);
         self.write = Some(now);
         self.reads.clear();
         self.was_read = false;

@@ -105,6 +105,27 @@ impl Checker {
         agents.access(agent, history, bytes, access, site)
     }
 
+    /// As [`Checker::access`], but an access that races is refused: it does not happen, and leaves
+    /// no trace in the history.
+    pub fn admit(
+        &self,
+        stream: Option<&Stream>,
+        history: &mut History,
+        bytes: Range<u64>,
+        access: Access,
+        site: Site,
+    ) -> Option<Conflict> {
+        let mut agents = self.agents.lock();
+        let agent = stream.map_or(HOST, |s| agents.of(s));
+        let found = history.conflict(&bytes, access, &agents.view(agent));
+        match found {
+            Some((mark, access)) => {
+                Some(Conflict { site: mark.site, access, place: agents.place(mark.agent) })
+            }
+            None => agents.access(agent, history, bytes, access, site),
+        }
+    }
+
     /// As [`Checker::access`], by the host itself, now: reading or writing a pinned buffer that
     /// copies may still use.
     pub fn host_access(

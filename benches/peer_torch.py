@@ -1,0 +1,109 @@
+"""The work of gpu.rnl in PyTorch, same rows: name, value, unit, separated by tabs."""
+
+import statistics
+import sys
+import time
+
+start = time.perf_counter()
+import torch
+
+torch.ones(8, device="cuda").cpu()
+print(f"P14 start to tensor\t{time.perf_counter() - start}\ts", flush=True)
+quick = "--quick" in sys.argv
+n = 1 << 16 if quick else 1 << 28
+side = 256 if quick else 8192
+many = 100 if quick else 10000
+d = "cuda"
+
+
+def host(f, k):
+    f()
+    times = []
+    for _ in range(5):
+        torch.cuda.synchronize()
+        t = time.perf_counter()
+        f()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - t) / k)
+    return statistics.median(times)
+
+
+def device_time(f):
+    for _ in range(3):
+        f()
+    times = []
+    for _ in range(10):
+        a = torch.cuda.Event(enable_timing=True)
+        b = torch.cuda.Event(enable_timing=True)
+        a.record()
+        f()
+        b.record()
+        b.synchronize()
+        times.append(a.elapsed_time(b) / 1e3)
+    return statistics.median(times)
+
+
+def row(name, value, unit):
+    print(f"{name}\t{value}\t{unit}", flush=True)
+
+
+a, b = torch.randn(1024, device=d), torch.randn(1024, device=d)
+
+
+def chain():
+    x = a
+    for _ in range(many):
+        x = x + b
+    return x
+
+
+row("P1 add 1024", host(chain, many) * 1e6, "us")
+
+
+def allocate():
+    for _ in range(many):
+        torch.empty(1 << 20, device=d, dtype=torch.uint8)
+
+
+row("P10 alloc+free 1MiB", host(allocate, many) * 1e6, "us")
+s1, s2 = torch.cuda.Stream(), torch.cuda.Stream()
+
+
+def switch():
+    for _ in range(many):
+        with torch.cuda.stream(s1):
+            pass
+
+
+row("P11 with stream", host(switch, many) * 1e6, "us")
+
+
+def wait():
+    for _ in range(many):
+        s2.wait_stream(s1)
+
+
+row("P11 wait_stream", host(wait, many) * 1e6, "us")
+x = torch.randn(n, device=d)
+
+
+def gelu8(x):
+    return 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+
+
+torch.cuda.synchronize()
+t = time.perf_counter()
+gelu8(x)
+torch.cuda.synchronize()
+row("P2 gelu first call", (time.perf_counter() - t) * 1e3, "ms")
+row("P2 gelu", device_time(lambda: gelu8(x)) * 1e3, "ms")
+y = torch.empty_like(x)
+row("copy r+w", 8 * n / device_time(lambda: y.copy_(x)) / 1e12, "TB/s")
+row("P3 sum", 4 * n / device_time(lambda: x.sum()) / 1e12, "TB/s")
+del y
+for name, dtype in (("bf16", torch.bfloat16), ("f16", torch.float16), ("f32", torch.float32)):
+    m = torch.randn(side, side, device=d, dtype=dtype)
+    row(f"P9 matmul {name}", 2 * side**3 / device_time(lambda: m @ m) / 1e12, "TFLOP/s")
+batch, edge = (4, 64) if quick else (256, 512)
+c = torch.randn(batch, edge, edge, device=d, dtype=torch.bfloat16)
+row("P9 bmm bf16", 2 * batch * edge**3 / device_time(lambda: c @ c) / 1e12, "TFLOP/s")
