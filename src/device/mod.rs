@@ -17,6 +17,7 @@ mod driver;
 pub mod error;
 mod event;
 mod faults;
+pub mod host;
 mod machine;
 #[cfg(test)]
 mod mock;

@@ -37,11 +37,17 @@ use crate::kernel::{Reg, RegMut};
 pub trait Lane: Copy + Send + Sync + Default + 'static {
     /// The slice of a register of this class.
     fn of<'a>(reg: Reg<'a>) -> Option<&'a [Self]>;
-    /// The same, to write.
+    /// A slice as a register.
+    fn register(slice: &[Self]) -> Reg<'_>;
+    /// As `of`, to write.
     fn of_mut<'r>(reg: &'r mut RegMut<'_>) -> Option<&'r mut [Self]>;
 }
 
 impl Lane for f32 {
+    #[inline(always)]
+    fn register(slice: &[f32]) -> Reg<'_> {
+        Reg::F32(slice)
+    }
     #[inline(always)]
     fn of<'a>(reg: Reg<'a>) -> Option<&'a [f32]> {
         if let Reg::F32(slice) = reg { Some(slice) } else { None }
@@ -54,6 +60,10 @@ impl Lane for f32 {
 
 impl Lane for f64 {
     #[inline(always)]
+    fn register(slice: &[f64]) -> Reg<'_> {
+        Reg::F64(slice)
+    }
+    #[inline(always)]
     fn of<'a>(reg: Reg<'a>) -> Option<&'a [f64]> {
         if let Reg::F64(slice) = reg { Some(slice) } else { None }
     }
@@ -64,6 +74,10 @@ impl Lane for f64 {
 }
 
 impl Lane for i64 {
+    #[inline(always)]
+    fn register(slice: &[i64]) -> Reg<'_> {
+        Reg::I64(slice)
+    }
     #[inline(always)]
     fn of<'a>(reg: Reg<'a>) -> Option<&'a [i64]> {
         if let Reg::I64(slice) = reg { Some(slice) } else { None }
@@ -324,6 +338,7 @@ macro_rules! host_choice {
             one(held, new) || (new != new && held == held)
         }
         #[allow(clippy::eq_op)]
+        #[inline(always)]
         fn better(held: $t, new: $t) -> bool {
             held == held && wins(held, new)
         }
@@ -337,7 +352,25 @@ macro_rules! host_choice {
             }
             (held, at)
         }
-        $crate::kernel::host::Choice { better, best }
+        #[inline(always)]
+        fn across_loop(held: &mut [$t], at: &mut [i64], new: &[$t], position: i64) {
+            let n = held.len();
+            let (at, new) = (&mut at[..n], &new[..n]);
+            for i in 0..n {
+                let replace = better(held[i], new[i]);
+                held[i] = if replace { new[i] } else { held[i] };
+                at[i] = if replace { position } else { at[i] };
+            }
+        }
+        fn across(held: &mut [$t], at: &mut [i64], new: &[$t], position: i64) {
+            $crate::kernel::host::isa::multiversion!(across_loop(
+                held: &mut [$t] = held,
+                at: &mut [i64] = at,
+                new: &[$t] = new,
+                position: i64 = position
+            ))
+        }
+        $crate::kernel::host::Choice { better, best, across }
     }};
 }
 

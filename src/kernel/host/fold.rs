@@ -48,6 +48,8 @@ pub struct Choice<T: 'static> {
     /// Runs over a slice: the value held at last, and where in the slice it was found first
     /// (`None` when what was held before stayed).
     pub best: fn(T, &[T]) -> (T, Option<usize>),
+    /// Element by element: held values, their positions, new values, the new values' position.
+    pub across: fn(&mut [T], &mut [i64], &[T], i64),
 }
 
 /// A class, as reductions see it.

@@ -71,34 +71,37 @@ pub(crate) fn at_every_level(mut f: impl FnMut(Isa)) {
 }
 
 /// Compiles an `#[inline(always)]` function for every level, and calls the one of this machine.
-/// All arguments are written with their types, for the wrappers.
+/// Arguments are written as `name: type = value`, for the wrappers; generics come first.
 ///
 /// ```text
-/// multiversion!(sum_row::<T>(row: &[f32], out: &mut f32))
+/// multiversion!([T: Lane] fill_row(row: &mut [T] = row, value: T = value))
 /// ```
 macro_rules! multiversion {
-    ($f:ident($($a:ident: $t:ty = $v:expr),* $(,)?) $(-> $r:ty)?) => {{
+    ($f:ident($($a:ident: $t:ty = $v:expr),* $(,)?) $(-> $r:ty)?) => {
+        $crate::kernel::host::isa::multiversion!([] $f($($a: $t = $v),*) $(-> $r)?)
+    };
+    ([$($g:ident: $bound:path),*] $f:ident($($a:ident: $t:ty = $v:expr),* $(,)?) $(-> $r:ty)?) => {{
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,f16c")]
-            fn avx2($($a: $t),*) $(-> $r)? {
-                $f($($a),*)
+            fn avx2<$($g: $bound),*>($($a: $t),*) $(-> $r)? {
+                $f::<$($g),*>($($a),*)
             }
             #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-            fn avx512($($a: $t),*) $(-> $r)? {
-                $f($($a),*)
+            fn avx512<$($g: $bound),*>($($a: $t),*) $(-> $r)? {
+                $f::<$($g),*>($($a),*)
             }
             match $crate::kernel::host::isa::isa() {
                 // SAFETY: `isa` has found these features on this machine.
-                $crate::kernel::host::isa::Isa::Avx512 => unsafe { avx512($($v),*) },
+                $crate::kernel::host::isa::Isa::Avx512 => unsafe { avx512::<$($g),*>($($v),*) },
                 // SAFETY: as above.
-                $crate::kernel::host::isa::Isa::Avx2 => unsafe { avx2($($v),*) },
-                $crate::kernel::host::isa::Isa::Baseline => $f($($v),*),
+                $crate::kernel::host::isa::Isa::Avx2 => unsafe { avx2::<$($g),*>($($v),*) },
+                $crate::kernel::host::isa::Isa::Baseline => $f::<$($g),*>($($v),*),
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
-            $f($($v),*)
+            $f::<$($g),*>($($v),*)
         }
     }};
 }

@@ -1,16 +1,42 @@
 //! Runs kernel programs on the CPU: for host tensors, and for emulated devices.
 
+pub mod bytes;
 pub mod define;
+mod element;
+mod fault;
 mod fold;
 pub mod isa;
+mod machine;
+mod map;
 pub mod math;
+mod reduce;
+#[cfg(test)]
+mod tests;
 
+pub use fault::FaultSlot;
 pub use fold::{Choice, Combine, HostReduce, LANES};
 
-use super::{Reg, RegMut};
+use super::{Body, Launch, Reg, RegMut};
 
 /// Elements per register chunk: four registers of `f64` fit in half of a small L1 cache.
 pub const CHUNK: usize = 1024;
+
+/// Runs a launch to its end, on all threads where that pays. Faults go to the slot.
+///
+/// # Safety
+/// Every element that a view of the launch reaches lies in live memory of this process, aligned to
+/// its dtype or not, and nothing else writes the elements it reads, or touches those it writes, meanwhile.
+pub unsafe fn run(launch: &Launch, faults: &FaultSlot) {
+    // SAFETY: the caller's.
+    unsafe {
+        match &launch.program.body {
+            Body::Map(map) => map::run(map, launch),
+            Body::Reduce(reduce) => reduce::run(reduce, launch),
+            _ => {}
+        }
+    }
+    let _ = faults;
+}
 
 /// [`CAST`](super::CAST): any class to any class, without the rounding to the result's dtype.
 pub fn cast(args: &[Reg<'_>], out: RegMut<'_>) {

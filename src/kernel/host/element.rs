@@ -1,0 +1,409 @@
+//! Elements between memory and registers: every dtype widens to its class and comes back rounded
+//! (halves: to nearest even; integers wrap; `bool` is `!= 0`).
+
+use super::define::Lane;
+use super::isa::multiversion;
+use crate::array::Dtype;
+use crate::kernel::RegMut;
+
+/// An element as it lies in memory.
+pub trait Element: Copy + Send + Sync + 'static {
+    /// The register type of its class.
+    type Lane: Lane;
+    /// To a register; exact.
+    fn widen(self) -> Self::Lane;
+    /// From a register, rounded or wrapped.
+    fn narrow(lane: Self::Lane) -> Self;
+}
+
+/// A `bool` in memory: any byte; written as 0 or 1.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Bool(u8);
+
+/// An `f16` in memory, by its bits.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct F16(u16);
+
+/// A `bf16` in memory, by its bits.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct BF16(u16);
+
+/// Runs a body with a type alias for the element type of a dtype.
+macro_rules! with_element {
+    ($dtype:expr, $m:ident => $body:expr) => {
+        match $dtype {
+            $crate::array::Dtype::Bool => {
+                type $m = $crate::kernel::host::element::Bool;
+                $body
+            }
+            $crate::array::Dtype::U8 => {
+                type $m = u8;
+                $body
+            }
+            $crate::array::Dtype::I8 => {
+                type $m = i8;
+                $body
+            }
+            $crate::array::Dtype::I16 => {
+                type $m = i16;
+                $body
+            }
+            $crate::array::Dtype::I32 => {
+                type $m = i32;
+                $body
+            }
+            $crate::array::Dtype::I64 => {
+                type $m = i64;
+                $body
+            }
+            $crate::array::Dtype::F16 => {
+                type $m = $crate::kernel::host::element::F16;
+                $body
+            }
+            $crate::array::Dtype::BF16 => {
+                type $m = $crate::kernel::host::element::BF16;
+                $body
+            }
+            $crate::array::Dtype::F32 => {
+                type $m = f32;
+                $body
+            }
+            $crate::array::Dtype::F64 => {
+                type $m = f64;
+                $body
+            }
+        }
+    };
+}
+
+pub(crate) use with_element;
+
+/// A tile of memory: `h` rows of `w` elements.
+#[derive(Clone, Copy, Debug)]
+pub struct Tile {
+    /// Rows.
+    pub h: usize,
+    /// Elements of a row.
+    pub w: usize,
+    /// Elements from one row to the next.
+    pub rs: isize,
+    /// Elements from one column to the next.
+    pub cs: isize,
+}
+
+impl Tile {
+    /// True when the elements follow each other in memory.
+    pub fn is_dense(&self) -> bool {
+        self.cs == 1 && (self.h == 1 || self.rs == self.w as isize)
+    }
+}
+
+/// True for dtypes whose registers have the type of their memory.
+pub const fn is_native(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::I64 | Dtype::F32 | Dtype::F64)
+}
+
+/// Reads a tile into a register, row by row.
+///
+/// # Safety
+/// The tile's elements are readable at `from`, and `to` holds `h * w` lanes of `M`'s class.
+pub unsafe fn load<M: Element>(from: *const M, tile: Tile, to: *mut M::Lane) {
+    let Tile { h, w, rs, cs } = tile;
+    // SAFETY: all offsets below are those of the tile, or `row * w + column` below `h * w`.
+    unsafe {
+        if tile.is_dense() {
+            return load_row::<M>(from, h * w, to);
+        }
+        match cs {
+            1 => (0..h).for_each(|r| load_row::<M>(from.offset(r as isize * rs), w, to.add(r * w))),
+            0 => {
+                for r in 0..h {
+                    let value = from.offset(r as isize * rs).read_unaligned().widen();
+                    std::slice::from_raw_parts_mut(to.add(r * w), w).fill(value);
+                }
+            }
+            _ if rs != 0 && rs < cs => {
+                for c in 0..w {
+                    let (from, to) = (from.offset(c as isize * cs), to.add(c));
+                    for r in 0..h {
+                        to.add(r * w).write(from.offset(r as isize * rs).read_unaligned().widen());
+                    }
+                }
+            }
+            _ => {
+                for r in 0..h {
+                    let (from, to) = (from.offset(r as isize * rs), to.add(r * w));
+                    for c in 0..w {
+                        to.add(c).write(from.offset(c as isize * cs).read_unaligned().widen());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Writes a register to a tile, row by row.
+///
+/// # Safety
+/// The tile's elements are writable at `to`, and `from` holds `h * w` lanes that do not overlap them.
+pub unsafe fn store<M: Element>(from: *const M::Lane, tile: Tile, to: *mut M) {
+    let Tile { h, w, rs, cs } = tile;
+    // SAFETY: as in `load`.
+    unsafe {
+        if tile.is_dense() {
+            return store_row::<M>(from, h * w, to);
+        }
+        match cs {
+            1 => (0..h).for_each(|r| store_row::<M>(from.add(r * w), w, to.offset(r as isize * rs))),
+            _ if rs != 0 && rs < cs => {
+                for c in 0..w {
+                    let (from, to) = (from.add(c), to.offset(c as isize * cs));
+                    for r in 0..h {
+                        to.offset(r as isize * rs).write_unaligned(M::narrow(from.add(r * w).read()));
+                    }
+                }
+            }
+            _ => {
+                for r in 0..h {
+                    let (from, to) = (from.add(r * w), to.offset(r as isize * rs));
+                    for c in 0..w {
+                        to.offset(c as isize * cs).write_unaligned(M::narrow(from.add(c).read()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Rounds or wraps what a register holds to a dtype of its class.
+#[inline]
+pub fn round(dtype: Dtype, reg: RegMut<'_>) {
+    match (dtype, reg) {
+        (Dtype::F32 | Dtype::F64 | Dtype::I64, _) => {}
+        (Dtype::F16, RegMut::F32(x)) => round_as::<F16>(x),
+        (Dtype::BF16, RegMut::F32(x)) => round_as::<BF16>(x),
+        (Dtype::Bool, RegMut::I64(x)) => round_as::<Bool>(x),
+        (Dtype::U8, RegMut::I64(x)) => round_as::<u8>(x),
+        (Dtype::I8, RegMut::I64(x)) => round_as::<i8>(x),
+        (Dtype::I16, RegMut::I64(x)) => round_as::<i16>(x),
+        (Dtype::I32, RegMut::I64(x)) => round_as::<i32>(x),
+        _ => {}
+    }
+}
+
+/// Reads a row of neighbours.
+///
+/// # Safety
+/// `n` elements are readable at `from`, and `n` lanes writable at `to`.
+#[inline]
+unsafe fn load_row<M: Element>(from: *const M, n: usize, to: *mut M::Lane) {
+    #[inline(always)]
+    fn row<M: Element>(from: *const M, to: &mut [M::Lane]) {
+        for (i, to) in to.iter_mut().enumerate() {
+            // SAFETY: the caller's.
+            *to = unsafe { from.add(i).read_unaligned() }.widen();
+        }
+    }
+    // SAFETY: the caller's.
+    let to = unsafe { std::slice::from_raw_parts_mut(to, n) };
+    multiversion!([M: Element] row(from: *const M = from, to: &mut [M::Lane] = to))
+}
+
+/// Writes a row of neighbours.
+///
+/// # Safety
+/// `n` lanes are readable at `from`, and `n` elements writable at `to`.
+#[inline]
+unsafe fn store_row<M: Element>(from: *const M::Lane, n: usize, to: *mut M) {
+    #[inline(always)]
+    fn row<M: Element>(from: &[M::Lane], to: *mut M) {
+        for (i, &from) in from.iter().enumerate() {
+            // SAFETY: the caller's.
+            unsafe { to.add(i).write_unaligned(M::narrow(from)) };
+        }
+    }
+    // SAFETY: the caller's.
+    let from = unsafe { std::slice::from_raw_parts(from, n) };
+    multiversion!([M: Element] row(from: &[M::Lane] = from, to: *mut M = to))
+}
+
+#[inline]
+fn round_as<M: Element>(x: &mut [M::Lane]) {
+    #[inline(always)]
+    fn row<M: Element>(x: &mut [M::Lane]) {
+        for x in x {
+            *x = M::narrow(*x).widen();
+        }
+    }
+    multiversion!([M: Element] row(x: &mut [M::Lane] = x))
+}
+
+impl Element for Bool {
+    type Lane = i64;
+    #[inline(always)]
+    fn widen(self) -> i64 {
+        i64::from(self.0 != 0)
+    }
+    #[inline(always)]
+    fn narrow(lane: i64) -> Bool {
+        Bool(u8::from(lane != 0))
+    }
+}
+
+macro_rules! integers {
+    ($($t:ident),*) => {
+        $(impl Element for $t {
+            type Lane = i64;
+            #[inline(always)]
+            fn widen(self) -> i64 {
+                i64::from(self)
+            }
+            #[inline(always)]
+            fn narrow(lane: i64) -> $t {
+                lane as $t
+            }
+        })*
+    };
+}
+
+integers!(u8, i8, i16, i32, i64);
+
+impl Element for f32 {
+    type Lane = f32;
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self
+    }
+    #[inline(always)]
+    fn narrow(lane: f32) -> f32 {
+        lane
+    }
+}
+
+impl Element for f64 {
+    type Lane = f64;
+    #[inline(always)]
+    fn widen(self) -> f64 {
+        self
+    }
+    #[inline(always)]
+    fn narrow(lane: f64) -> f64 {
+        lane
+    }
+}
+
+// Both conversions of f16 are written without branches, so that they become vector code. The
+// product with 2^112 moves the exponent's bias and makes subnormal numbers normal, exactly.
+impl Element for F16 {
+    type Lane = f32;
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        let bits = u32::from(self.0);
+        let magnitude = bits & 0x7fff;
+        let finite = (f32::from_bits(magnitude << 13) * f32::from_bits((127 + 112) << 23)).to_bits();
+        let special = (magnitude << 13) | 0x7f80_0000;
+        let value = if magnitude >= 0x7c00 { special } else { finite };
+        f32::from_bits(value | (bits & 0x8000) << 16)
+    }
+    #[inline(always)]
+    fn narrow(lane: f32) -> F16 {
+        let bits = lane.to_bits();
+        let magnitude = bits & 0x7fff_ffff;
+        // Adding half of the least bit that stays, less one when that bit is even, rounds to even;
+        // a carry runs on into the exponent, and up to infinity, as it should.
+        let half = 0xfff + (magnitude >> 13 & 1);
+        let normal = magnitude.wrapping_sub(112 << 23).wrapping_add(half) >> 13;
+        // Adding 0.5 leaves the last place of the sum at 2^-24, the unit of subnormal halves.
+        let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+        let special = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
+        let value = if magnitude < 113 << 23 { subnormal } else { normal };
+        let value = if magnitude >= 143 << 23 { special } else { value };
+        F16((value | (bits >> 16 & 0x8000)) as u16)
+    }
+}
+
+impl Element for BF16 {
+    type Lane = f32;
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f32::from_bits(u32::from(self.0) << 16)
+    }
+    #[inline(always)]
+    fn narrow(lane: f32) -> BF16 {
+        let bits = lane.to_bits();
+        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+        let quiet = bits >> 16 | 0x40;
+        BF16(if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded } as u16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::host::isa::at_every_level;
+
+    #[test]
+    fn every_half_widens_exactly_and_comes_back() {
+        for bits in 0..=u16::MAX {
+            let (f, b) = (half::f16::from_bits(bits), half::bf16::from_bits(bits));
+            if f.is_nan() {
+                assert!(F16(bits).widen().is_nan() && half::f16::from_bits(F16::narrow(f32::NAN).0).is_nan());
+            } else {
+                assert_eq!(F16(bits).widen().to_bits(), f.to_f32().to_bits(), "{bits:#x}");
+                assert_eq!(F16::narrow(f.to_f32()).0, bits);
+            }
+            assert!(b.is_nan() || BF16::narrow(BF16(bits).widen()).0 == bits);
+        }
+    }
+
+    #[test]
+    fn narrowing_rounds_to_nearest_even_as_the_half_crate() {
+        for i in 0..2_000_000u32 {
+            let x = f32::from_bits(i.wrapping_mul(2_654_435_761));
+            if !x.is_nan() {
+                assert_eq!(F16::narrow(x).0, half::f16::from_f32_const(x).to_bits(), "{x:e}");
+                assert_eq!(BF16::narrow(x).0, half::bf16::from_f32(x).to_bits(), "{x:e}");
+            }
+        }
+        for x in [65519.0f32, 65520.0, 2f32.powi(-25), 2f32.powi(-25) * 1.01, 6.1e-5, 0.0, -0.0] {
+            assert_eq!(F16::narrow(x).0, half::f16::from_f32_const(x).to_bits(), "{x:e}");
+        }
+    }
+
+    #[test]
+    fn rounding_wraps_integers_at_every_level() {
+        let x: Vec<i64> = (0..100).map(|i| i * 0x0123_4567_89ab - 77).collect();
+        at_every_level(|_| {
+            let mut y = x.clone();
+            round(Dtype::I16, RegMut::I64(&mut y));
+            assert!(y.iter().zip(&x).all(|(&y, &x)| y == i64::from(x as i16)));
+            let mut truth = vec![0, 2, -1];
+            round(Dtype::Bool, RegMut::I64(&mut truth));
+            assert_eq!(truth, [0, 1, 1]);
+        });
+    }
+
+    #[test]
+    fn tiles_of_any_strides_load_and_store() {
+        let memory: Vec<i16> = (0..600).map(|i| i as i16).collect();
+        for (rs, cs) in [(20, 1), (7, 1), (1, 20), (3, 40), (40, 3), (0, 1), (1, 0), (0, 0), (9, 0), (0, 9)] {
+            let tile = Tile { h: 5, w: 7, rs, cs };
+            let mut lanes = [0i64; 35];
+            let mut back = vec![0i16; 600];
+            // SAFETY: the farthest element is 40 * 6 + 40 * 4 < 600.
+            unsafe { load::<i16>(memory.as_ptr(), tile, lanes.as_mut_ptr()) };
+            // SAFETY: as above.
+            unsafe { store::<i16>(lanes.as_ptr(), tile, back.as_mut_ptr()) };
+            for r in 0..5 {
+                for c in 0..7 {
+                    let at = r as isize * rs + c as isize * cs;
+                    assert_eq!(lanes[r * 7 + c], at as i64, "{tile:?}");
+                    assert_eq!(back[at as usize], at as i16);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Where kernels report what they must not trap on.
+
+use crate::kernel::Fault;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The fault slot of a device: keeps the first fault until it is taken.
+///
+/// Within one launch the fault of the lowest position is kept, so that a report does not depend
+/// on the number of threads.
+#[derive(Default)]
+pub struct FaultSlot {
+    full: AtomicBool,
+    fault: parking_lot::Mutex<Option<Fault>>,
+}
+
+impl FaultSlot {
+    /// Reports a fault.
+    #[cold]
+    pub fn report(&self, fault: Fault) {
+        let mut held = self.fault.lock();
+        match &*held {
+            Some(have) if have.tag != fault.tag || have.position <= fault.position => {}
+            _ => *held = Some(fault),
+        }
+        self.full.store(true, Ordering::Release);
+    }
+
+    /// Takes the fault, if there is one.
+    #[inline]
+    pub fn take(&self) -> Option<Fault> {
+        if !self.full.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut held = self.fault.lock();
+        self.full.store(false, Ordering::Release);
+        held.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_launch_and_its_lowest_position_are_kept() {
+        let slot = FaultSlot::default();
+        assert_eq!(slot.take(), None);
+        let fault = |tag, position| Fault { tag, position, value: 9 };
+        for (tag, position) in [(3, 50), (3, 20), (4, 1), (3, 30)] {
+            slot.report(fault(tag, position));
+        }
+        assert_eq!(slot.take(), Some(fault(3, 20)));
+        assert_eq!(slot.take(), None);
+    }
+}

@@ -1,0 +1,405 @@
+//! The register machine: runs the code of a [`Map`] over one tile of the launch's shape at a time.
+//!
+//! A tile is a box of at most [`CHUNK`](super::CHUNK) elements along two dimensions, the rest
+//! fixed. Knows nothing of how tiles cover a shape: `map` and `reduce` decide that.
+//!
+//! Invariant: all loads of a tile happen before its stores, unless they cannot overlap.
+
+use super::element::{self, Tile, is_native, with_element};
+use crate::array::{Class, Dtype};
+use crate::kernel::{CAST, Instr, Launch, Map, Reg, RegMut, Source};
+use smallvec::SmallVec;
+use std::cell::Cell;
+
+/// The two dimensions that tiles extend along; `None` where a shape has no such dimension.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plane {
+    /// The dimension of a tile's rows.
+    pub row: Option<usize>,
+    /// The dimension of a tile's columns.
+    pub col: Option<usize>,
+}
+
+/// A map bound to a launch and to scratch memory.
+pub struct Machine<'a> {
+    map: &'a Map,
+    shape: &'a [usize],
+    accesses: SmallVec<[Access<'a>; 5]>,
+    loads: usize,
+    registers: SmallVec<[Register; 12]>,
+    position: Option<(isize, isize)>,
+    scratch: Scratch,
+}
+
+/// A view, as this map reads or writes it.
+struct Access<'a> {
+    base: *mut u8,
+    dtype: Dtype,
+    strides: &'a [isize],
+    rs: isize,
+    cs: isize,
+    reg: u16,
+    /// Loads: a register may point into the view. Stores: an instruction may write to the view.
+    direct: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Register {
+    dtype: Dtype,
+    /// Where a tile's values are now.
+    now: *mut u8,
+    /// Its scratch memory.
+    own: *mut u8,
+    /// True when it holds the same values for every tile.
+    constant: bool,
+    /// The store that may take an instruction's values directly.
+    into: Option<u16>,
+}
+
+/// This thread's memory for registers, given back when dropped.
+struct Scratch(Vec<u64>);
+
+thread_local! {
+    static SCRATCH: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        SCRATCH.set(std::mem::take(&mut self.0));
+    }
+}
+
+impl<'a> Machine<'a> {
+    /// Binds a map to a launch, for tiles of at most `most` elements in a plane. `keep` is a
+    /// register that must stay readable after a tile.
+    ///
+    /// # Safety
+    /// The launch keeps its invariant until the machine is gone, and no other code writes what it reads.
+    pub unsafe fn new(
+        map: &'a Map,
+        launch: &'a Launch,
+        plane: Plane,
+        most: usize,
+        keep: Option<u16>,
+    ) -> Machine<'a> {
+        let shape = &launch.shape[..];
+        let access = |view: u16, dtype: Dtype, reg: usize| {
+            let view = &launch.views[usize::from(view)];
+            let along = |dim: Option<usize>| dim.map_or(0, |d| view.strides[d]);
+            let base = view.ptr as *mut u8;
+            let direct = is_native(dtype) && (view.ptr as usize).is_multiple_of(dtype.size());
+            let (rs, cs) = (along(plane.row), along(plane.col));
+            Access { base, dtype, strides: &view.strides, rs, cs, reg: reg as u16, direct }
+        };
+        let mut accesses: SmallVec<[Access<'a>; 5]> = SmallVec::new();
+        for (reg, source) in map.sources.iter().enumerate() {
+            if let Source::Load { view, dtype } = *source {
+                accesses.push(access(view, dtype, reg));
+            }
+        }
+        let loads = accesses.len();
+        for store in &map.stores {
+            accesses.push(access(store.view, map.dtype(store.reg), usize::from(store.reg)));
+        }
+        if loads < accesses.len() {
+            forbid_aliases(&mut accesses, loads, shape);
+        }
+        let uses_position = map.sources.contains(&Source::Position);
+        let position = uses_position.then(|| {
+            let step =
+                |dim: Option<usize>| dim.map_or(0, |d| shape[d + 1..].iter().product::<usize>() as isize);
+            (step(plane.row), step(plane.col))
+        });
+        let mut machine = Machine {
+            map,
+            shape,
+            accesses,
+            loads,
+            registers: SmallVec::new(),
+            position,
+            scratch: Scratch(Vec::new()),
+        };
+        machine.assign(most, keep);
+        // SAFETY: the caller's.
+        unsafe { machine.fill_constants(launch, most) };
+        machine
+    }
+
+    /// Runs the code over the tile of `h` rows and `w` columns whose first element has these
+    /// coordinates in the launch's shape.
+    ///
+    /// # Safety
+    /// The tile lies in the shape and has at most `most` elements; see [`Machine::new`].
+    pub unsafe fn run(&mut self, at: &[usize], h: usize, w: usize) {
+        // SAFETY: every access below stays in the tile, and registers hold `most` elements.
+        unsafe {
+            self.load(at, h, w);
+            for index in 0..self.map.instrs.len() {
+                self.step(index, at, h, w);
+            }
+            self.store(at, h, w);
+        }
+    }
+
+    /// What a register holds after a tile of `n` elements, row by row.
+    ///
+    /// # Safety
+    /// The register is `keep` of [`Machine::new`], and a tile of at least `n` elements has run.
+    pub unsafe fn register(&self, reg: u16, n: usize) -> Reg<'_> {
+        // SAFETY: the caller's.
+        unsafe { self.registers[usize::from(reg)].read(n) }
+    }
+
+    /// Gives every register its memory. Instructions' registers are used again after their last
+    /// reader, so that long programs stay in a small cache.
+    fn assign(&mut self, most: usize, keep: Option<u16>) {
+        let map = self.map;
+        let total = map.sources.len() + map.instrs.len();
+        let reuse = map.instrs.len() > 4 && most > 64;
+        let mut last: SmallVec<[u16; 24]> = SmallVec::new();
+        if reuse {
+            last.resize(total, 0);
+            for (i, instr) in map.instrs.iter().enumerate() {
+                instr.args.iter().for_each(|&arg| last[usize::from(arg)] = i as u16);
+            }
+            map.stores.iter().map(|s| s.reg).chain(keep).for_each(|reg| last[usize::from(reg)] = u16::MAX);
+        }
+        let (mut slots, mut slot_of): (usize, SmallVec<[usize; 24]>) = (map.sources.len(), SmallVec::new());
+        slot_of.extend(0..map.sources.len());
+        let mut free: SmallVec<[usize; 8]> = SmallVec::new();
+        for (i, instr) in map.instrs.iter().enumerate() {
+            let slot = free.pop().unwrap_or_else(|| {
+                slots += 1;
+                slots - 1
+            });
+            slot_of.push(slot);
+            if reuse {
+                for (k, &arg) in instr.args.iter().enumerate() {
+                    let arg = usize::from(arg);
+                    let again = instr.args[..k].iter().any(|&a| usize::from(a) == arg);
+                    if arg >= map.sources.len() && last[arg] == i as u16 && !again {
+                        free.push(slot_of[arg]);
+                    }
+                }
+            }
+        }
+        let words = most.next_multiple_of(8);
+        let mut memory = SCRATCH.take();
+        let need = slots * words + 8;
+        if memory.len() < need {
+            memory.resize(need, 0);
+        }
+        // One past a cache line's boundary at most: 64-byte aligned rows.
+        let skip = (memory.as_ptr() as usize).next_multiple_of(64) - memory.as_ptr() as usize;
+        let base = memory.as_mut_ptr().cast::<u8>();
+        self.scratch = Scratch(memory);
+        for (reg, &slot) in slot_of.iter().enumerate() {
+            let own = base.wrapping_add(skip + slot * words * 8);
+            let dtype = map.dtype(reg as u16);
+            let constant = matches!(map.sources.get(reg), Some(Source::Number { .. }));
+            self.registers.push(Register { dtype, now: own, own, constant, into: None });
+        }
+        for (i, access) in self.accesses.iter().enumerate() {
+            let register = &mut self.registers[usize::from(access.reg)];
+            if i < self.loads {
+                register.constant = access.strides.iter().zip(self.shape).all(|(&s, &n)| s == 0 || n == 1);
+            } else if access.direct && usize::from(access.reg) >= map.sources.len() && register.into.is_none()
+            {
+                register.into = Some(i as u16);
+            }
+        }
+    }
+
+    unsafe fn fill_constants(&mut self, launch: &Launch, most: usize) {
+        for (reg, source) in self.map.sources.iter().enumerate() {
+            let register = &self.registers[reg];
+            if let Source::Number { slot, .. } = *source {
+                let bits = launch.numbers[usize::from(slot)];
+                // SAFETY: a register's own memory holds `most` elements.
+                match unsafe { register.write(register.own, most) } {
+                    RegMut::F32(x) => x.fill(f32::from_bits(bits as u32)),
+                    RegMut::F64(x) => x.fill(f64::from_bits(bits)),
+                    RegMut::I64(x) => x.fill(bits as i64),
+                }
+            }
+        }
+        if self.shape.contains(&0) {
+            return;
+        }
+        for access in &self.accesses[..self.loads] {
+            let register = &self.registers[usize::from(access.reg)];
+            if register.constant {
+                let tile = Tile { h: 1, w: most, rs: 0, cs: 0 };
+                // SAFETY: the one element lies in the view, since the shape has elements.
+                unsafe { access.load(0, tile, register.own) };
+            }
+        }
+    }
+
+    unsafe fn load(&mut self, at: &[usize], h: usize, w: usize) {
+        for access in &self.accesses[..self.loads] {
+            let register = &mut self.registers[usize::from(access.reg)];
+            if register.constant {
+                continue;
+            }
+            let tile = Tile { h, w, rs: access.rs, cs: access.cs };
+            let offset = access.offset(at);
+            if access.direct && tile.is_dense() {
+                register.now = access.base.wrapping_offset(offset * access.dtype.size() as isize);
+            } else {
+                register.now = register.own;
+                // SAFETY: the tile lies in the launch's shape.
+                unsafe { access.load(offset, tile, register.own) };
+            }
+        }
+        if let Some((row_step, col_step)) = self.position {
+            let first = at.iter().zip(self.shape).fold(0, |sum, (&i, &n)| sum * n + i) as i64;
+            for (reg, source) in self.map.sources.iter().enumerate() {
+                if *source == Source::Position {
+                    let own = self.registers[reg].own.cast::<i64>();
+                    for r in 0..h {
+                        // SAFETY: `h * w` is at most `most`.
+                        let row = unsafe { std::slice::from_raw_parts_mut(own.add(r * w), w) };
+                        let mut position = first + r as i64 * row_step as i64;
+                        for lane in row {
+                            *lane = position;
+                            position += col_step as i64;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline]
+    unsafe fn step(&mut self, index: usize, at: &[usize], h: usize, w: usize) {
+        let instr: &Instr = &self.map.instrs[index];
+        let n = h * w;
+        let target = self.map.sources.len() + index;
+        let register = &mut self.registers[target];
+        register.now = register.own;
+        if let Some(store) = register.into {
+            let access = &self.accesses[usize::from(store)];
+            let tile = Tile { h, w, rs: access.rs, cs: access.cs };
+            if tile.is_dense() {
+                let offset = access.offset(at) * access.dtype.size() as isize;
+                register.now = access.base.wrapping_offset(offset);
+            }
+        }
+        let mut args = [Reg::I64(&[]); 4];
+        for (arg, &reg) in args.iter_mut().zip(&instr.args) {
+            // SAFETY: registers before this one hold this tile's values.
+            *arg = unsafe { self.registers[usize::from(reg)].read(n) };
+        }
+        let args = &args[..instr.args.len().min(4)];
+        let register = self.registers[target];
+        // SAFETY: `assign` gave this register memory that no argument uses, and views that are
+        // written directly overlap no view that is loaded.
+        let out = unsafe { register.write(register.now, n) };
+        if instr.dtype == Dtype::Bool && std::ptr::eq(instr.f, &CAST) {
+            return to_bool(args[0], out);
+        }
+        (instr.f.host)(args, out);
+        if !is_native(instr.dtype) {
+            // SAFETY: as above.
+            element::round(instr.dtype, unsafe { register.write(register.now, n) });
+        }
+    }
+
+    unsafe fn store(&mut self, at: &[usize], h: usize, w: usize) {
+        for access in &self.accesses[self.loads..] {
+            let register = &self.registers[usize::from(access.reg)];
+            let tile = Tile { h, w, rs: access.rs, cs: access.cs };
+            let offset = access.offset(at);
+            let size = access.dtype.size();
+            let to = access.base.wrapping_offset(offset * size as isize);
+            if std::ptr::eq(to, register.now) {
+                continue;
+            }
+            // SAFETY: the tile lies in the launch's shape; a register that points into memory is
+            // read element by element, before the same element is written.
+            unsafe {
+                if tile.is_dense() && is_native(access.dtype) {
+                    std::ptr::copy(register.now, to, h * w * size);
+                } else {
+                    with_element!(access.dtype, M => element::store::<M>(register.now.cast(), tile, to.cast()));
+                }
+            }
+        }
+    }
+}
+
+impl Access<'_> {
+    #[inline]
+    fn offset(&self, at: &[usize]) -> isize {
+        at.iter().zip(self.strides).map(|(&i, &s)| i as isize * s).sum()
+    }
+
+    unsafe fn load(&self, offset: isize, tile: Tile, to: *mut u8) {
+        let from = self.base.wrapping_offset(offset * self.dtype.size() as isize);
+        // SAFETY: the caller's: the tile lies in the view, `to` holds its lanes.
+        with_element!(self.dtype, M => unsafe { element::load::<M>(from.cast(), tile, to.cast()) });
+    }
+
+    /// The addresses that the view may touch.
+    fn range(&self, shape: &[usize]) -> std::ops::Range<usize> {
+        let last: usize =
+            self.strides.iter().zip(shape).map(|(&s, &n)| s.unsigned_abs() * n.saturating_sub(1)).sum();
+        let start = self.base as usize;
+        start..start + (last + 1) * self.dtype.size()
+    }
+}
+
+impl Register {
+    #[inline]
+    unsafe fn read<'r>(&self, n: usize) -> Reg<'r> {
+        // SAFETY: the caller's: `now` holds `n` lanes of the dtype's class.
+        unsafe {
+            match self.dtype.class() {
+                Class::F32 => Reg::F32(std::slice::from_raw_parts(self.now.cast(), n)),
+                Class::F64 => Reg::F64(std::slice::from_raw_parts(self.now.cast(), n)),
+                Class::I64 => Reg::I64(std::slice::from_raw_parts(self.now.cast(), n)),
+            }
+        }
+    }
+
+    #[inline]
+    unsafe fn write<'r>(&self, to: *mut u8, n: usize) -> RegMut<'r> {
+        // SAFETY: the caller's: `to` holds `n` lanes of the dtype's class, and nothing else uses them.
+        unsafe {
+            match self.dtype.class() {
+                Class::F32 => RegMut::F32(std::slice::from_raw_parts_mut(to.cast(), n)),
+                Class::F64 => RegMut::F64(std::slice::from_raw_parts_mut(to.cast(), n)),
+                Class::I64 => RegMut::I64(std::slice::from_raw_parts_mut(to.cast(), n)),
+            }
+        }
+    }
+}
+
+/// Keeps registers out of memory that is read and written in one launch: an instruction never
+/// writes straight into a view that is loaded, and with several stores no register points into a
+/// view that one of them overwrites.
+fn forbid_aliases(accesses: &mut [Access<'_>], loads: usize, shape: &[usize]) {
+    let several = accesses.len() - loads > 1;
+    for store in loads..accesses.len() {
+        let written = accesses[store].range(shape);
+        for other in (0..accesses.len()).filter(|&i| i != store) {
+            let used = accesses[other].range(shape);
+            if used.start < written.end && written.start < used.end {
+                accesses[store].direct = false;
+                if several && other < loads {
+                    accesses[other].direct = false;
+                }
+            }
+        }
+    }
+}
+
+fn to_bool(from: Reg<'_>, to: RegMut<'_>) {
+    let RegMut::I64(to) = to else { return };
+    match from {
+        Reg::F32(x) => to.iter_mut().zip(x).for_each(|(t, &x)| *t = i64::from(x != 0.0)),
+        Reg::F64(x) => to.iter_mut().zip(x).for_each(|(t, &x)| *t = i64::from(x != 0.0)),
+        Reg::I64(x) => to.iter_mut().zip(x).for_each(|(t, &x)| *t = i64::from(x != 0)),
+    }
+}
