@@ -3,6 +3,7 @@
 pub mod array;
 pub mod base;
 pub mod device;
+pub mod engine;
 pub mod kernel;
 pub mod ops;
 pub mod plan;

@@ -1,0 +1,3 @@
+//! The one face for programs that embed Runnel.
+
+pub mod report;

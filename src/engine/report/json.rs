@@ -1,0 +1,64 @@
+//! Errors as JSON, one object per error: for editors and continuous integration.
+
+use super::{Severity, flatten};
+use crate::base::{Error, Place, SourceMap, Span};
+
+/// An array of one object per error: `code kind severity message labels help calls`. A place has
+/// `file line column end_line end_column`, all counted from 1, columns in characters.
+pub fn json(error: &Error, sources: &SourceMap, severity: Severity) -> String {
+    let severity = match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    };
+    let objects: Vec<String> = flatten(error)
+        .into_iter()
+        .map(|error| {
+            let labels: Vec<String> = error
+                .labels()
+                .iter()
+                .filter_map(|label| match label.place {
+                    Place::Span(span) => Some(format!("{{{},\"text\":{}}}", place(sources, span)?, quoted(&label.text))),
+                    _ => None,
+                })
+                .collect();
+            let calls = error.calls().iter().filter_map(|span| Some(format!("{{{}}}", place(sources, *span)?)));
+            format!(
+                "{{\"code\":{},\"kind\":{},\"severity\":{},\"message\":{},\"labels\":[{}],\"help\":{},\"calls\":[{}]}}",
+                quoted(error.code().id),
+                quoted(&error.kind().to_string()),
+                quoted(severity),
+                quoted(error.message()),
+                labels.join(","),
+                error.help_text().map_or("null".to_string(), quoted),
+                calls.collect::<Vec<_>>().join(","),
+            )
+        })
+        .collect();
+    format!("[{}]\n", objects.join(",\n "))
+}
+
+fn place(sources: &SourceMap, span: Span) -> Option<String> {
+    let file = quoted(sources.name(sources.find(span)?));
+    let (line, column) = sources.line_column(span)?;
+    let (end_line, end_column) = sources.line_column(Span::new(span.hi, span.hi))?;
+    Some(format!(
+        "\"file\":{file},\"line\":{line},\"column\":{column},\"end_line\":{end_line},\"end_column\":{end_column}"
+    ))
+}
+
+/// A JSON string.
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}

@@ -1,0 +1,182 @@
+//! Source text made fit to be shown: nothing that a terminal would obey, nothing longer than a screen.
+
+use crate::base::{SourceId, SourceMap, Span};
+use miette::{MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
+use std::borrow::Cow;
+
+/// A line longer than this is shown only around its labels.
+const LONG_LINE: usize = 240;
+/// How much of a long line is shown on each side of a label.
+const AROUND: usize = 60;
+/// A label over more lines than this marks only the first of them.
+const MAX_LINES: usize = 8;
+
+/// True for characters that a terminal may obey or that change how others are read: controls, and
+/// the marks that turn the direction of writing.
+fn is_hidden(c: char) -> bool {
+    (c.is_control() && c != '\n' && c != '\t')
+        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{feff}')
+}
+
+/// A text with its hidden characters replaced; byte lengths stay, so that positions stay.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match (is_hidden(c), c.len_utf8()) {
+            (false, _) => out.push(c),
+            (true, 3) => out.push(char::REPLACEMENT_CHARACTER),
+            (true, n) => out.extend(std::iter::repeat_n('?', n)),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// The first line of a text, cut where it is long.
+pub fn first_line(text: &str) -> String {
+    const SHOWN: usize = 60;
+    let line = text.lines().next().unwrap_or("");
+    let more = line.len() < text.trim_end().len();
+    match line.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None if more => format!("{line} ..."),
+        None => line.to_string(),
+    }
+}
+
+/// The sources that one error's labels lie in, in the map's address space of positions.
+pub struct Excerpts<'a> {
+    files: Vec<File<'a>>,
+}
+
+struct File<'a> {
+    id: SourceId,
+    name: Cow<'a, str>,
+    text: Cow<'a, str>,
+    base: usize,
+}
+
+impl<'a> Excerpts<'a> {
+    /// The sources of these spans.
+    pub fn new(sources: &'a SourceMap, spans: impl Iterator<Item = Span>) -> Excerpts<'a> {
+        let mut files: Vec<File<'a>> = Vec::new();
+        for id in spans.filter_map(|span| sources.find(span)) {
+            if files.iter().all(|file| file.id != id) {
+                files.push(File {
+                    id,
+                    name: visible(sources.name(id)),
+                    text: line_ends(visible_source(sources.text(id))),
+                    base: sources.base(id) as usize,
+                });
+            }
+        }
+        Excerpts { files }
+    }
+
+    /// Where a span is shown: inside its file, on characters, on at most [`MAX_LINES`] lines, and not
+    /// beyond the last line. `None` for a span in no file.
+    pub fn place(&self, span: Span) -> Option<SourceSpan> {
+        let file = self.file(span.lo as usize)?;
+        let text = &file.text;
+        let inside = |position: u32| (position as usize).saturating_sub(file.base).min(text.len());
+        let (mut lo, mut hi) = (inside(span.lo), inside(span.hi));
+        while !text.is_char_boundary(lo) {
+            lo -= 1;
+        }
+        while !text.is_char_boundary(hi) {
+            hi += 1;
+        }
+        hi = hi.max(lo);
+        // At the end of the text, behind its last line end, there is no line to show.
+        if lo == text.len() {
+            lo = text.trim_end().len();
+            hi = lo;
+        }
+        let marked = &text[lo..hi];
+        if marked.matches('\n').count() >= MAX_LINES {
+            hi = lo + marked.find('\n').unwrap_or(0);
+        }
+        let trimmed = text[lo..hi].trim_end_matches(['\n', ' ', '\t']).len();
+        Some((file.base + lo, if trimmed == 0 { hi.min(lo + 1) - lo } else { trimmed }).into())
+    }
+
+    fn file(&self, position: usize) -> Option<&File<'a>> {
+        self.files.iter().find(|f| (f.base..=f.base + f.text.len()).contains(&position))
+    }
+}
+
+/// A source's text as it is shown.
+fn visible_source(text: &str) -> Cow<'_, str> {
+    if text.contains('\r') {
+        // A carriage return before a line feed is a part of the line end; it is shown as a space.
+        return Cow::Owned(visible(&text.replace("\r\n", " \n")).into_owned());
+    }
+    visible(text)
+}
+
+/// A text whose last line has an end, too.
+fn line_ends(text: Cow<'_, str>) -> Cow<'_, str> {
+    if text.is_empty() { Cow::Borrowed(" ") } else { text }
+}
+
+impl SourceCode for Excerpts<'_> {
+    fn read_span<'s>(
+        &'s self,
+        span: &SourceSpan,
+        before: usize,
+        after: usize,
+    ) -> Result<Box<dyn SpanContents<'s> + 's>, MietteError> {
+        let file = self.file(span.offset()).ok_or(MietteError::OutOfBounds)?;
+        let text: &str = &file.text;
+        let (lo, hi) = (span.offset() - file.base, span.offset() + span.len() - file.base);
+        // Labels of two files are never one excerpt.
+        let marked = text.get(lo..hi).ok_or(MietteError::OutOfBounds)?;
+        let line_start = text[..lo].rfind('\n').map_or(0, |at| at + 1);
+        let line_end = text[hi..].find('\n').map_or(text.len(), |at| hi + at);
+        let long = line_end - line_start > LONG_LINE;
+        let (mut start, mut end) = (line_start, line_end);
+        if long && !marked.contains('\n') {
+            start = (0..=lo.saturating_sub(AROUND).max(line_start))
+                .rev()
+                .find(|&at| text.is_char_boundary(at))
+                .unwrap_or(line_start);
+            end = (hi.saturating_add(AROUND).min(line_end)..=line_end)
+                .find(|&at| text.is_char_boundary(at))
+                .unwrap_or(line_end);
+        } else {
+            for _ in 0..before {
+                let Some(previous) = start.checked_sub(1) else { break };
+                let above = text[..previous].rfind('\n').map_or(0, |at| at + 1);
+                if previous - above > LONG_LINE {
+                    break;
+                }
+                start = above;
+            }
+            for _ in 0..after {
+                if end >= text.len() {
+                    break;
+                }
+                let below = text[end + 1..].find('\n').map_or(text.len(), |at| end + 1 + at);
+                if below - end > LONG_LINE || below == end + 1 && below == text.len() {
+                    break;
+                }
+                end = below;
+            }
+        }
+        // When nothing is asked around the span, its own place is asked (the header of the excerpt).
+        let (start, end) = if before == 0 && after == 0 { (lo, hi) } else { (start, end) };
+        let line = text[..start].matches('\n').count();
+        let column = text[text[..start].rfind('\n').map_or(0, |at| at + 1)..start].chars().count();
+        let lines = text[start..end].matches('\n').count();
+        Ok(Box::new(MietteSpanContents::new_named(
+            file.name.clone().into_owned(),
+            &text.as_bytes()[start..end],
+            (file.base + start, end - start).into(),
+            line,
+            column,
+            lines,
+        )))
+    }
+}
