@@ -128,7 +128,8 @@ impl Recovery<'_, '_> {
         let Some((first, end)) = tokens.first().map(|t| t.lo).zip(tokens.last().map(|t| t.hi)) else {
             return Vec::new();
         };
-        for _ in 0..MAX_ERRORS {
+        // Enough has been said: what else is wrong is not worth the time.
+        while self.errors.len() < MAX_ERRORS {
             let failure = match run(self.tree, self.base, &tokens) {
                 Ok(block) => return block.body,
                 Err(failure) => failure,
@@ -161,9 +162,7 @@ impl Recovery<'_, '_> {
         } else {
             self.others += 1;
         }
-        if self.errors.len() < MAX_ERRORS {
-            self.errors.push(explain(self.base, self.text, tokens, failure.index, &failure.expected, last));
-        }
+        self.errors.push(explain(self.base, self.text, tokens, failure.index, &failure.expected, last));
     }
 }
 

@@ -13,6 +13,9 @@ use logos::Logos;
 /// How many brackets may be open at once.
 pub const MAX_OPEN: usize = 200;
 
+/// How many errors are kept; nobody reads more, and a text may hold millions.
+const MAX_ERRORS: usize = 100;
+
 /// What scanning gives.
 #[derive(Debug, Default)]
 pub struct Scanned {
@@ -107,7 +110,9 @@ impl Scanner<'_> {
     }
 
     fn error(&mut self, error: Error) {
-        self.out.errors.push(error);
+        if self.out.errors.len() < MAX_ERRORS {
+            self.out.errors.push(error);
+        }
     }
 
     fn token(&mut self, kind: T) {
@@ -307,11 +312,15 @@ impl Scanner<'_> {
     /// A pair of brackets whose closing one, first on its line, stands further left than the line
     /// of the opening one: likely the partner of another.
     fn misplaced(&self, opened: usize, closed: usize) -> Option<(u32, u32)> {
-        let line = |at: usize| &self.text[self.text[..at].rfind('\n').map_or(0, |n| n + 1)..];
-        let indent = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
-        let (above, below) = (line(opened), line(closed));
-        let first = self.text.len() - below.len() + indent(below) == closed;
-        (first && indent(below) < indent(above)).then_some((opened as u32, closed as u32))
+        let blanks = |text: &str| text.len() - text.trim_end_matches([' ', '\t']).len();
+        let below = &self.text[..closed];
+        let indent = blanks(below);
+        if !below[..below.len() - indent].ends_with('\n') {
+            return None;
+        }
+        let line = self.text[..opened].rfind('\n').map_or(0, |n| n + 1);
+        let above = self.text[line..].bytes().take_while(|b| matches!(b, b' ' | b'\t')).count();
+        (indent < above).then_some((opened as u32, closed as u32))
     }
 
     /// A closing bracket whose opening one is nowhere: it stands for another, or for nothing.
@@ -366,7 +375,9 @@ impl Scanner<'_> {
         let span = self.span(opened, opened + 1);
         let here = self.span(at, at);
         let first = self.base + opened as u32;
-        self.out.errors.retain(|e| e.span().lo < first);
+        while self.out.errors.last().is_some_and(|e| e.span().lo >= first) {
+            self.out.errors.pop();
+        }
         self.error(if index + 1 == self.open.len() {
             error::unclosed_string(span, here, false)
         } else {

@@ -16,20 +16,26 @@ use std::rc::Rc;
 pub const MAX_DEPTH: u32 = 500;
 
 /// A part of the tree, and how many levels it has.
+///
+/// Boxed, since the parser moves it at every rule it passes through.
 pub struct Node<X> {
-    it: X,
+    it: Box<X>,
     depth: u32,
 }
 
 impl<X> Node<X> {
     /// A part without parts.
     pub fn leaf(it: X) -> Node<X> {
-        Node { it, depth: 1 }
+        Node::new(it, 1)
+    }
+
+    fn new(it: X, depth: u32) -> Node<X> {
+        Node { it: Box::new(it), depth }
     }
 
     /// The same levels in another shape.
     pub fn map<Y>(self, f: impl FnOnce(X) -> Y) -> Node<Y> {
-        Node { it: f(self.it), depth: self.depth }
+        Node::new(f(*self.it), self.depth)
     }
 }
 
@@ -44,7 +50,7 @@ impl Body {
     /// Adds a statement.
     pub fn with(mut self, stmt: Node<Stmt>) -> Body {
         self.depth = self.depth.max(stmt.depth);
-        self.stmts.push(stmt.it);
+        self.stmts.push(*stmt.it);
         self
     }
 }
@@ -60,7 +66,7 @@ impl Args {
     /// Arguments, and whether a comma follows the last.
     pub fn new(list: Vec<Node<Arg>>, trailing_comma: bool) -> Args {
         let depth = depth_of(&list);
-        Args { list: list.into_iter().map(|a| a.it).collect(), depth, trailing_comma }
+        Args { list: list.into_iter().map(|a| *a.it).collect(), depth, trailing_comma }
     }
 }
 
@@ -96,7 +102,7 @@ fn option_depth<X>(node: &Option<Node<X>>) -> u32 {
 }
 
 fn boxed(node: Node<Expr>) -> Box<Expr> {
-    Box::new(node.it)
+    node.it
 }
 
 impl<'s> Tree<'s> {
@@ -146,7 +152,7 @@ impl<'s> Tree<'s> {
 
     fn expr(&mut self, kind: ExprKind, span: Span, parts: u32) -> Node<Expr> {
         if self.fits(parts + 1, span) {
-            Node { it: Expr { kind, span }, depth: parts + 1 }
+            Node::new(Expr { kind, span }, parts + 1)
         } else {
             Node::leaf(Expr { kind: ExprKind::Error, span })
         }
@@ -155,7 +161,7 @@ impl<'s> Tree<'s> {
     fn stmt(&mut self, kind: StmtKind, lo: u32, hi: u32, parts: u32) -> Node<Stmt> {
         let span = Span::new(lo, hi);
         if self.fits(parts + 1, span) {
-            Node { it: Stmt { kind, span }, depth: parts + 1 }
+            Node::new(Stmt { kind, span }, parts + 1)
         } else {
             Node::leaf(Stmt { kind: StmtKind::Error, span })
         }
@@ -172,7 +178,7 @@ impl<'s> Tree<'s> {
     pub fn block(&mut self, lo: u32, body: Body, hi: u32) -> Node<Block> {
         let span = Span::new(lo, hi);
         if self.fits(body.depth + 1, span) {
-            Node { it: Block { body: body.stmts, span }, depth: body.depth + 1 }
+            Node::new(Block { body: body.stmts, span }, body.depth + 1)
         } else {
             Node::leaf(Block { body: Vec::new(), span })
         }
@@ -194,20 +200,20 @@ impl<'s> Tree<'s> {
     pub fn let_stmt(&mut self, lo: u32, p: Node<Pattern>, e: Node<Expr>) -> Node<Stmt> {
         self.always_fits(&p.it, "`let`");
         let (hi, depth) = (e.it.span.hi, p.depth.max(e.depth));
-        self.stmt(StmtKind::Let(p.it, e.it), lo, hi, depth)
+        self.stmt(StmtKind::Let(*p.it, *e.it), lo, hi, depth)
     }
 
     /// `e`
     pub fn expr_stmt(&mut self, e: Node<Expr>) -> Node<Stmt> {
         let span = e.it.span;
-        self.stmt(StmtKind::Expr(e.it), span.lo, span.hi, e.depth)
+        self.stmt(StmtKind::Expr(*e.it), span.lo, span.hi, e.depth)
     }
 
     /// `target = e`
     pub fn assign(&mut self, target: Node<Expr>, e: Node<Expr>) -> Node<Stmt> {
         self.check_target(&target.it, true);
         let (lo, hi) = (target.it.span.lo, e.it.span.hi);
-        self.stmt(StmtKind::Assign(target.it, e.it), lo, hi, target.depth.max(e.depth))
+        self.stmt(StmtKind::Assign(*target.it, *e.it), lo, hi, target.depth.max(e.depth))
     }
 
     /// `target += e`; the operator stands at `op_lo..op_hi`.
@@ -230,7 +236,7 @@ impl<'s> Tree<'s> {
             _ => Binary::Shr,
         };
         let (lo, hi) = (target.it.span.lo, e.it.span.hi);
-        self.stmt(StmtKind::Update(target.it, op, e.it), lo, hi, target.depth.max(e.depth))
+        self.stmt(StmtKind::Update(*target.it, op, *e.it), lo, hi, target.depth.max(e.depth))
     }
 
     fn check_target(&mut self, target: &Expr, several: bool) {
@@ -274,7 +280,7 @@ impl<'s> Tree<'s> {
         let (hi, depth) = (body.it.span.hi, body.depth.max(depth_of(&params)));
         let params = self.params(params);
         let doc = self.doc(lo);
-        let function = Function { params, body: body.it, doc };
+        let function = Function { params, body: *body.it, doc };
         self.stmt(StmtKind::Fn(name, Rc::new(function)), lo, hi, depth)
     }
 
@@ -282,13 +288,13 @@ impl<'s> Tree<'s> {
     pub fn for_stmt(&mut self, lo: u32, p: Node<Pattern>, e: Node<Expr>, body: Node<Block>) -> Node<Stmt> {
         self.always_fits(&p.it, "`for`");
         let (hi, depth) = (body.it.span.hi, p.depth.max(e.depth).max(body.depth));
-        self.stmt(StmtKind::For(p.it, e.it, body.it), lo, hi, depth)
+        self.stmt(StmtKind::For(*p.it, *e.it, *body.it), lo, hi, depth)
     }
 
     /// `while e { ... }`
     pub fn while_stmt(&mut self, lo: u32, e: Node<Expr>, body: Node<Block>) -> Node<Stmt> {
         let (hi, depth) = (body.it.span.hi, e.depth.max(body.depth));
-        self.stmt(StmtKind::While(e.it, body.it), lo, hi, depth)
+        self.stmt(StmtKind::While(*e.it, *body.it), lo, hi, depth)
     }
 
     /// `break` or `continue`
@@ -299,19 +305,19 @@ impl<'s> Tree<'s> {
     /// `return [e]`
     pub fn return_stmt(&mut self, lo: u32, e: Option<Node<Expr>>, hi: u32) -> Node<Stmt> {
         let depth = option_depth(&e);
-        self.stmt(StmtKind::Return(e.map(|e| e.it)), lo, hi, depth)
+        self.stmt(StmtKind::Return(e.map(|e| *e.it)), lo, hi, depth)
     }
 
     /// `throw e`
     pub fn throw(&mut self, lo: u32, e: Node<Expr>) -> Node<Stmt> {
         let hi = e.it.span.hi;
-        self.stmt(StmtKind::Throw(e.it), lo, hi, e.depth)
+        self.stmt(StmtKind::Throw(*e.it), lo, hi, e.depth)
     }
 
     /// `defer e`
     pub fn defer(&mut self, lo: u32, e: Node<Expr>) -> Node<Stmt> {
         let hi = e.it.span.hi;
-        self.stmt(StmtKind::Defer(e.it), lo, hi, e.depth)
+        self.stmt(StmtKind::Defer(*e.it), lo, hi, e.depth)
     }
 
     /// `import name [as other]`
@@ -344,7 +350,7 @@ impl<'s> Tree<'s> {
     pub fn test(&mut self, lo: u32, name: Node<Expr>, body: Node<Block>) -> Node<Stmt> {
         let hi = body.it.span.hi;
         match self.plain_string(&name.it, "a test's name") {
-            Some(name) => self.stmt(StmtKind::Test(name, body.it), lo, hi, body.depth),
+            Some(name) => self.stmt(StmtKind::Test(name, *body.it), lo, hi, body.depth),
             None => self.stmt(StmtKind::Error, lo, hi, 0),
         }
     }
@@ -378,18 +384,18 @@ impl<'s> Tree<'s> {
     pub fn param(&mut self, p: Node<Pattern>, default: Option<Node<Expr>>) -> Node<Param> {
         self.always_fits(&p.it, "a parameter");
         let depth = p.depth.max(option_depth(&default));
-        Node { it: Param { pattern: p.it, default: default.map(|e| e.it), rest: false }, depth }
+        Node::new(Param { pattern: *p.it, default: default.map(|e| *e.it), rest: false }, depth)
     }
 
     /// `*name`
     pub fn rest_param(&mut self, name: Name) -> Node<Param> {
-        let pattern = self.bind(name).it;
+        let pattern = *self.bind(name).it;
         Node::leaf(Param { pattern, default: None, rest: true })
     }
 
     fn params(&mut self, params: Vec<Node<Param>>) -> Vec<Param> {
         let (mut rest, mut default) = (false, false);
-        for Node { it: param, .. } in &params {
+        for param in params.iter().map(|p| &*p.it) {
             let span = param.pattern.span;
             let name = match &param.pattern.kind {
                 PatternKind::Bind(name) => Some(&*name.text),
@@ -407,7 +413,7 @@ impl<'s> Tree<'s> {
             rest |= param.rest;
             default |= param.default.is_some();
         }
-        params.into_iter().map(|p| p.it).collect()
+        params.into_iter().map(|p| *p.it).collect()
     }
 
     /// `|params| e`
@@ -415,7 +421,7 @@ impl<'s> Tree<'s> {
         let span = Span::new(lo, e.it.span.hi);
         let depth = e.depth.max(depth_of(&params));
         let params = self.params(params);
-        let body = match e.it {
+        let body = match *e.it {
             Expr { kind: ExprKind::Block(block), .. } => block,
             e => Block { span: e.span, body: vec![Stmt { span: e.span, kind: StmtKind::Expr(e) }] },
         };
@@ -548,7 +554,7 @@ impl<'s> Tree<'s> {
     /// `e[indices]`, or `f32[elements]`
     pub fn index(&mut self, e: Node<Expr>, indices: Vec<Node<Expr>>, hi: u32) -> Node<Expr> {
         let (span, depth) = (Span::new(e.it.span.lo, hi), e.depth.max(depth_of(&indices)));
-        let indices = indices.into_iter().map(|i| i.it);
+        let indices = indices.into_iter().map(|i| *i.it);
         let kind = match e.it.kind {
             ExprKind::Dtype(dtype) => {
                 // Between the brackets of a literal `..x` is a spread, as in every list.
@@ -623,7 +629,7 @@ impl<'s> Tree<'s> {
     /// `{ ... }` as a value
     pub fn block_expr(&mut self, block: Node<Block>) -> Node<Expr> {
         let span = block.it.span;
-        self.expr(ExprKind::Block(block.it), span, block.depth)
+        self.expr(ExprKind::Block(*block.it), span, block.depth)
     }
 
     /// An arm more; the arms carry where `if` stands.
@@ -634,7 +640,7 @@ impl<'s> Tree<'s> {
         block: Node<Block>,
     ) -> Node<(u32, Vec<(Expr, Block)>)> {
         arms.depth = arms.depth.max(e.depth).max(block.depth);
-        arms.it.1.push((e.it, block.it));
+        arms.it.1.push((*e.it, *block.it));
         arms
     }
 
@@ -645,8 +651,8 @@ impl<'s> Tree<'s> {
         last: Option<Node<Block>>,
     ) -> Node<Expr> {
         let depth = arms.depth.max(option_depth(&last));
-        let last = last.map(|b| b.it);
-        let (lo, arms) = arms.it;
+        let last = last.map(|b| *b.it);
+        let (lo, arms) = *arms.it;
         let end = last.as_ref().or(arms.last().map(|(_, b)| b)).map_or(lo, |b| b.span.hi);
         self.expr(ExprKind::If(arms, last), Span::new(lo, end), depth)
     }
@@ -654,8 +660,8 @@ impl<'s> Tree<'s> {
     /// `with contexts { ... }`
     pub fn with(&mut self, lo: u32, contexts: Vec<Node<Expr>>, block: Node<Block>) -> Node<Expr> {
         let (span, depth) = (Span::new(lo, block.it.span.hi), block.depth.max(depth_of(&contexts)));
-        let contexts = contexts.into_iter().map(|c| c.it).collect();
-        self.expr(ExprKind::With(contexts, block.it), span, depth)
+        let contexts = contexts.into_iter().map(|c| *c.it).collect();
+        self.expr(ExprKind::With(contexts, *block.it), span, depth)
     }
 
     /// `try { } catch name { }`
@@ -667,26 +673,26 @@ impl<'s> Tree<'s> {
         catch: Node<Block>,
     ) -> Node<Expr> {
         let (span, depth) = (Span::new(lo, catch.it.span.hi), body.depth.max(catch.depth));
-        self.expr(ExprKind::Try(body.it, name, catch.it), span, depth)
+        self.expr(ExprKind::Try(*body.it, name, *catch.it), span, depth)
     }
 
     /// `match e { arms }`
     pub fn match_expr(&mut self, lo: u32, e: Node<Expr>, arms: Vec<Node<Arm>>, hi: u32) -> Node<Expr> {
         let depth = e.depth.max(depth_of(&arms));
-        let arms = arms.into_iter().map(|a| a.it).collect();
+        let arms = arms.into_iter().map(|a| *a.it).collect();
         self.expr(ExprKind::Match(boxed(e), arms), Span::new(lo, hi), depth)
     }
 
     /// `pattern if guard => body`
     pub fn arm(&mut self, p: Node<Pattern>, guard: Option<Node<Expr>>, body: Node<Expr>) -> Node<Arm> {
         let depth = p.depth.max(option_depth(&guard)).max(body.depth);
-        Node { it: Arm { pattern: p.it, guard: guard.map(|g| g.it), body: body.it }, depth }
+        Node::new(Arm { pattern: *p.it, guard: guard.map(|g| *g.it), body: *body.it }, depth)
     }
 
     /// `return e` and its kin as the body of an arm
     pub fn jump_block(&mut self, stmt: Node<Stmt>) -> Node<Expr> {
         let (span, depth) = (stmt.it.span, stmt.depth);
-        self.expr(ExprKind::Block(Block { body: vec![stmt.it], span }), span, depth)
+        self.expr(ExprKind::Block(Block { body: vec![*stmt.it], span }), span, depth)
     }
 
     // --- Literals ---
@@ -745,25 +751,25 @@ impl<'s> Tree<'s> {
     /// `"..."`
     pub fn string(&mut self, lo: u32, pieces: Vec<Node<StrPiece>>, hi: u32) -> Node<Expr> {
         let depth = depth_of(&pieces);
-        let pieces = pieces.into_iter().map(|p| p.it).collect();
+        let pieces = pieces.into_iter().map(|p| *p.it).collect();
         self.expr(ExprKind::Str(pieces), Span::new(lo, hi), depth)
     }
 
     /// The characters of a string between two interpolations.
     pub fn text(&mut self, lo: u32, hi: u32) -> Node<StrPiece> {
         let text = literal::unescape(self.source(lo, hi), lo, &mut self.errors);
-        Node { it: StrPiece::Text(text.into()), depth: 0 }
+        Node::new(StrPiece::Text(text.into()), 0)
     }
 
     /// The characters of a raw string.
     pub fn raw_text(&mut self, lo: u32, hi: u32) -> Node<StrPiece> {
-        Node { it: StrPiece::Text(self.source(lo, hi).into()), depth: 0 }
+        Node::new(StrPiece::Text(self.source(lo, hi).into()), 0)
     }
 
     /// `{e:format}`
     pub fn interpolation(&mut self, e: Node<Expr>, format: Vec<Node<StrPiece>>) -> Node<StrPiece> {
         let depth = e.depth.max(depth_of(&format));
-        Node { it: StrPiece::Expr(e.it, format.into_iter().map(|p| p.it).collect()), depth }
+        Node::new(StrPiece::Expr(*e.it, format.into_iter().map(|p| *p.it).collect()), depth)
     }
 
     // --- Patterns ---
@@ -778,7 +784,7 @@ impl<'s> Tree<'s> {
     /// A value that must be equal, or a range that must contain.
     pub fn value_pattern(&mut self, e: Node<Expr>) -> Node<Pattern> {
         let span = e.it.span;
-        Node { it: Pattern { kind: PatternKind::Value(Box::new(e.it)), span }, depth: e.depth + 1 }
+        Node::new(Pattern { kind: PatternKind::Value(e.it), span }, e.depth + 1)
     }
 
     /// `a | b`
@@ -789,54 +795,56 @@ impl<'s> Tree<'s> {
             return one;
         }
         let depth = depth_of(&patterns) + 1;
-        let patterns: Vec<Pattern> = patterns.into_iter().map(|p| p.it).collect();
+        let patterns: Vec<Pattern> = patterns.into_iter().map(|p| *p.it).collect();
         let span = patterns.iter().fold(Span::NONE, |span, p| span.to(p.span));
-        Node { it: Pattern { kind: PatternKind::Or(patterns), span }, depth }
+        Node::new(Pattern { kind: PatternKind::Or(patterns), span }, depth)
     }
 
     /// `(a, b)`, or `(w, b = bias)`
     pub fn tuple_pattern(
         &mut self,
         lo: u32,
-        elements: Vec<(u32, Element, u32)>,
+        elements: Vec<Box<(u32, Element, u32)>>,
         comma: bool,
         hi: u32,
     ) -> Node<Pattern> {
         let span = Span::new(lo, hi);
-        if elements.iter().any(|(_, e, _)| matches!(e, Element::Field(..))) {
+        if elements.iter().any(|e| matches!(e.1, Element::Field(..))) {
             return self.record_pattern(span, elements);
         }
         let (mut patterns, rest, depth) = self.elements(elements);
         if patterns.len() == 1 && rest.is_none() && !comma {
             // Parentheses around one pattern only group.
             if let Some(one) = patterns.pop() {
-                return Node { it: one, depth };
+                return Node::new(one, depth);
             }
         }
-        Node { it: Pattern { kind: PatternKind::Tuple(patterns, rest), span }, depth: depth + 1 }
+        Node::new(Pattern { kind: PatternKind::Tuple(patterns, rest), span }, depth + 1)
     }
 
     /// `[a, b]`
-    pub fn list_pattern(&mut self, lo: u32, elements: Vec<(u32, Element, u32)>, hi: u32) -> Node<Pattern> {
-        for (lo, element, hi) in &elements {
+    pub fn list_pattern(
+        &mut self,
+        lo: u32,
+        elements: Vec<Box<(u32, Element, u32)>>,
+        hi: u32,
+    ) -> Node<Pattern> {
+        for (lo, element, hi) in elements.iter().map(|e| &**e) {
             if matches!(element, Element::Field(..)) {
                 self.errors.push(error::named_in_list(Span::new(*lo, *hi)));
             }
         }
         let (patterns, rest, depth) = self.elements(elements);
-        Node {
-            it: Pattern { kind: PatternKind::List(patterns, rest), span: Span::new(lo, hi) },
-            depth: depth + 1,
-        }
+        Node::new(Pattern { kind: PatternKind::List(patterns, rest), span: Span::new(lo, hi) }, depth + 1)
     }
 
-    fn elements(&mut self, elements: Vec<(u32, Element, u32)>) -> (Vec<Pattern>, Option<Rest>, u32) {
+    fn elements(&mut self, elements: Vec<Box<(u32, Element, u32)>>) -> (Vec<Pattern>, Option<Rest>, u32) {
         let (mut patterns, mut rest, mut depth) = (Vec::new(), RestSeen::default(), 0);
-        for (lo, element, hi) in elements {
+        for (lo, element, hi) in elements.into_iter().map(|e| *e) {
             match element {
                 Element::One(p) | Element::Field(_, p) => {
                     depth = depth.max(p.depth);
-                    patterns.push(p.it);
+                    patterns.push(*p.it);
                 }
                 Element::Rest(name) => self.rest(&mut rest, patterns.len(), name, Span::new(lo, hi)),
             }
@@ -844,23 +852,23 @@ impl<'s> Tree<'s> {
         (patterns, rest.rest, depth)
     }
 
-    fn record_pattern(&mut self, span: Span, elements: Vec<(u32, Element, u32)>) -> Node<Pattern> {
+    fn record_pattern(&mut self, span: Span, elements: Vec<Box<(u32, Element, u32)>>) -> Node<Pattern> {
         let (mut fields, mut rest, mut depth) = (Vec::new(), RestSeen::default(), 0);
-        for (lo, element, hi) in elements {
+        for (lo, element, hi) in elements.into_iter().map(|e| *e) {
             match element {
                 Element::Field(name, p) => {
                     depth = depth.max(p.depth);
-                    fields.push((name, p.it));
+                    fields.push((name, *p.it));
                 }
-                // A name alone is the field of that name.
-                Element::One(Node { it: Pattern { kind: PatternKind::Bind(name), span }, .. }) => {
-                    fields.push((name.clone(), Pattern { kind: PatternKind::Bind(name), span }));
-                }
-                Element::One(p) => self.errors.push(error::mixed_record(p.it.span)),
+                Element::One(p) => match &p.it.kind {
+                    // A name alone is the field of that name.
+                    PatternKind::Bind(name) => fields.push((name.clone(), *p.it)),
+                    _ => self.errors.push(error::mixed_record(p.it.span)),
+                },
                 Element::Rest(name) => self.rest(&mut rest, fields.len(), name, Span::new(lo, hi)),
             }
         }
-        Node { it: Pattern { kind: PatternKind::Record(fields, rest.rest), span }, depth: depth + 1 }
+        Node::new(Pattern { kind: PatternKind::Record(fields, rest.rest), span }, depth + 1)
     }
 
     fn rest(&mut self, seen: &mut RestSeen, at: usize, name: Option<Name>, span: Span) {
