@@ -1,6 +1,6 @@
 //! One device in use: its driver, its memory, its streams, its faults.
 
-use super::alloc::{AllocConf, Allocator, BlockId, SegmentInfo, Stats, is_none};
+use super::alloc::{AllocConf, Allocator, BlockId, NO_BLOCK, SegmentInfo, Stats};
 use super::faults::Faults;
 use super::stream::StreamPool;
 use super::{DeviceId, Driver, Properties, Stream, StreamHandle, error};
@@ -105,7 +105,7 @@ impl Device {
     /// contents are arbitrary. 0 bytes take nothing. Errors: out of memory, with the facts.
     pub fn alloc(self: &Arc<Self>, bytes: u64, stream: &Arc<Stream>, span: Span) -> Result<Block> {
         let (ptr, id) = match &self.memory {
-            _ if bytes == 0 => (0, BlockId::MAX),
+            _ if bytes == 0 => (0, NO_BLOCK),
             Memory::Cached(allocator) => {
                 let taken = allocator.lock().alloc(bytes, stream, span)?;
                 (taken.ptr, taken.id)
@@ -113,7 +113,7 @@ impl Device {
             Memory::Plain(in_use) => {
                 let ptr = self.driver.alloc(bytes).map_err(|e| host_memory_error(e, bytes))?;
                 in_use.fetch_add(bytes, Ordering::Relaxed);
-                (ptr, BlockId::MAX)
+                (ptr, NO_BLOCK)
             }
         };
         let uses = Mutex::new(SmallVec::new());
@@ -204,19 +204,15 @@ impl Device {
         }
     }
 
-    fn give_back(&self, block: &mut Block) {
+    fn give_back(&self, ptr: Ptr, bytes: u64, id: BlockId, uses: &[Arc<Stream>]) {
         match &self.memory {
-            _ if block.ptr == 0 => {}
-            Memory::Cached(allocator) if !is_none(block.id) => {
-                allocator.lock().free(block.id, block.uses.get_mut());
-            }
-            _ => {
+            _ if ptr == 0 => {}
+            Memory::Cached(allocator) => allocator.lock().free(id, uses),
+            Memory::Plain(in_use) => {
                 // Copies to and from pageable memory are over when the call that queued them returns,
                 // so nothing can still use it.
-                self.driver.free(block.ptr, block.bytes);
-                if let Memory::Plain(in_use) = &self.memory {
-                    in_use.fetch_sub(block.bytes, Ordering::Relaxed);
-                }
+                self.driver.free(ptr, bytes);
+                in_use.fetch_sub(bytes, Ordering::Relaxed);
             }
         }
     }
@@ -270,8 +266,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        let device = self.device.clone();
-        device.give_back(self);
+        self.device.give_back(self.ptr, self.bytes, self.id, self.uses.get_mut());
     }
 }
 

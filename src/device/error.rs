@@ -3,7 +3,7 @@
 
 use super::DeviceId;
 use super::races::{Access, Conflict, Site, Where};
-use crate::base::{Code, Error, ErrorKind, Span};
+use crate::base::{Code, Error, ErrorKind, Place, Span};
 
 /// Every code of this room.
 pub static CODES: &[&Code] = &[
@@ -161,7 +161,7 @@ pub static BAD_ALLOC_CONF: Code = Code {
     kind: ErrorKind::Value,
     title: "bad allocator setting",
     page: "`RUNNEL_ALLOC_CONF` is a list of `key:value` pairs with commas between them. Keys are \
-           `expandable_segments` (true or false), `max_split_size_mb` (above 20), \
+           `expandable_segments` (true or false), `max_split_size_mb` (20 or more), \
            `roundup_power2_divisions` (a power of two, or a list such as `[256:1,512:2,>:4]`) and \
            `garbage_collection_threshold` (between 0 and 1).",
     example: "",
@@ -321,6 +321,38 @@ pub fn bad_index_of_unknown_launch(value: i64) -> Error {
     Error::new(&BAD_INDEX_ON_DEVICE, format!("index {value} is out of range in an earlier operation"))
 }
 
+/// How a report names a place before the names of stream variables are known: a token that
+/// the virtual machine replaces ([`Error::rewrite`]).
+pub fn stream_token(place: Where) -> String {
+    match place {
+        Where::Host => "the host".to_string(),
+        Where::Stream(device, id) => format!("\u{27e6}{device}#{id}\u{27e7}"),
+    }
+}
+
+/// An access at `place` that nothing orders after an earlier one. The help is the line that
+/// repairs it.
+pub fn race(site: Site, access: Access, place: Where, earlier: &Conflict) -> Error {
+    let verb = |a: Access| if a == Access::Read { "reads" } else { "writes" };
+    let (here, there) = (stream_token(place), stream_token(earlier.place));
+    let (first, second) = (earlier.site.name, site.name);
+    let help = match (place, earlier.place) {
+        (Where::Stream(..), Where::Stream(..)) => {
+            format!("insert `{here}.wait_stream({there})` before this line")
+        }
+        (Where::Host, _) => format!("insert `{there}.synchronize()` before this line"),
+        (_, Where::Host) => "submit the operation after the host has finished with the memory".to_string(),
+    };
+    let message = format!("`{second}` on {here} may start before `{first}` on {there} has finished");
+    let later = format!("`{second}` {} the tensor on {here}", verb(access));
+    let error = Error::new(&RACE, message).label(Place::Here, later);
+    let error = match earlier.site.span.is_none() {
+        true => error,
+        false => error.at(earlier.site.span, format!("`{first}` {} it on {there}", verb(earlier.access))),
+    };
+    error.help(help)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -342,31 +374,4 @@ mod tests {
         );
         assert_eq!(bad_device(0, 0).help_text(), Some("write `cpu`, or run with `--backend emu`"));
     }
-}
-
-/// How a report names a place before the names of stream variables are known: a token that
-/// the virtual machine replaces ([`Error::rewrite`]).
-pub fn stream_token(place: Where) -> String {
-    match place {
-        Where::Host => "the host".to_string(),
-        Where::Stream(device, id) => format!("\u{27e6}{device}#{id}\u{27e7}"),
-    }
-}
-
-/// An access that nothing orders after an earlier one.
-pub fn race(site: Site, access: Access, place: Where, earlier: &Conflict) -> Error {
-    let verb = |a: Access| if a == Access::Read { "reads" } else { "writes" };
-    let (here, there) = (stream_token(place), stream_token(earlier.place));
-    let (first, second) = (earlier.site.name, site.name);
-    let help = match (place, earlier.place) {
-        (Where::Stream(..), Where::Stream(..)) => {
-            format!("insert `{here}.wait_stream({there})` before this line")
-        }
-        (Where::Host, _) => format!("insert `{there}.synchronize()` before this line"),
-        (_, Where::Host) => "submit the operation after the host has finished with the memory".to_string(),
-    };
-    Error::new(&RACE, format!("`{second}` on {here} may start before `{first}` on {there} has finished"))
-        .label(crate::base::Place::Here, format!("`{second}` {} the tensor on {here}", verb(access)))
-        .at(earlier.site.span, format!("`{first}` {} it on {there}", verb(earlier.access)))
-        .help(help)
 }

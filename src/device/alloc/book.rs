@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// No block.
-pub(super) const NONE: BlockId = u32::MAX;
+pub(in crate::device) const NONE: BlockId = u32::MAX;
 
 /// A part of a segment.
 #[derive(Clone, Debug)]

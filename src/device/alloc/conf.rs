@@ -72,10 +72,11 @@ impl AllocConf {
             }
             "max_split_size_mb" => {
                 let size =
-                    value.parse::<u64>().ok().filter(|&mb| mb > 20).and_then(|mb| mb.checked_mul(1 << 20));
-                self.max_split_size = Some(
-                    size.ok_or_else(|| bad(format!("`{key}` is a whole number above 20, not `{value}`")))?,
-                );
+                    value.parse::<u64>().ok().filter(|&mb| mb >= 20).and_then(|mb| mb.checked_mul(1 << 20));
+                self.max_split_size =
+                    Some(size.ok_or_else(|| {
+                        bad(format!("`{key}` is a whole number from 20 on, not `{value}`"))
+                    })?);
             }
             "roundup_power2_divisions" => self.roundup_power2_divisions = divisions(value)?,
             "garbage_collection_threshold" => {
@@ -181,7 +182,7 @@ mod tests {
         let error = AllocConf::parse("max_split_size:128").unwrap_err();
         assert_eq!(error.code().id, "E0703");
         assert_eq!(error.help_text(), Some("did you mean `max_split_size_mb`?"));
-        for text in ["max_split_size_mb:20", "max_split_size_mb", "garbage_collection_threshold:1", "x:1"] {
+        for text in ["max_split_size_mb:19", "max_split_size_mb", "garbage_collection_threshold:1", "x:1"] {
             assert!(AllocConf::parse(text).is_err(), "{text}");
         }
         for text in ["roundup_power2_divisions:3", "roundup_power2_divisions:[256:1", "expandable_segments:1"]

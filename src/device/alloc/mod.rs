@@ -52,7 +52,8 @@ pub use stats::{Pool, PoolStat, Stat, Stats};
 use super::{Driver, Stream, error};
 use crate::base::{Error, ErrorKind, Place, Result, Span, bytes_text};
 use crate::kernel::Ptr;
-use book::{Book, NONE, State};
+pub(super) use book::NONE as NO_BLOCK;
+use book::{Book, State};
 use pending::Pending;
 use std::sync::Arc;
 
@@ -474,11 +475,6 @@ fn segment_size(size: u64) -> u64 {
         ..LARGE_REQUEST => LARGE_SEGMENT,
         _ => size.next_multiple_of(LARGE_STEP),
     }
-}
-
-/// True for a block number that stands for no block.
-pub(super) fn is_none(id: BlockId) -> bool {
-    id == NONE
 }
 
 #[cfg(test)]

@@ -87,33 +87,45 @@ impl History {
     /// Notes a write; returns an access that nothing orders before.
     pub(super) fn write(&mut self, bytes: Range<u64>, now: Mark, view: &View) -> Option<(Mark, Access)> {
         let (mut read, mut write) = (None, None);
-        self.touch(bytes.clone(), view, |record| match record.write(now, view) {
+        let whole = self.touch(bytes.clone(), view, |record| match record.write(now, view) {
             Some((mark, Access::Read)) => read = newer(read, Some(mark)),
             Some((mark, Access::Write)) => write = newer(write, Some(mark)),
             None => {}
         });
-        self.join(bytes, now);
+        if !whole {
+            self.join(bytes, now);
+        }
         read.map(|m| (m, Access::Read)).or(write.map(|m| (m, Access::Write)))
     }
 
-    /// Calls `f` with the record of every part of `bytes`, cut so that no record reaches outside.
-    fn touch(&mut self, bytes: Range<u64>, view: &View, mut f: impl FnMut(&mut Record)) {
+    /// Calls `f` with the record of every part of `bytes`, cut so that no record reaches outside;
+    /// true when that was one record of all of them.
+    fn touch(&mut self, bytes: Range<u64>, view: &View, mut f: impl FnMut(&mut Record)) -> bool {
         if bytes.is_empty() {
-            return;
+            return true;
         }
         match &mut self.only {
-            Some((range, record)) if *range == bytes => return f(record),
+            Some((range, record)) if *range == bytes => {
+                f(record);
+                return true;
+            }
             None if self.many.is_empty() => {
                 let mut record = Record::default();
                 f(&mut record);
                 self.only = Some((bytes, record));
-                return;
+                return true;
             }
             only => {
                 if let Some((range, record)) = only.take() {
                     self.many.insert(range.start, (range.end, record));
                 }
             }
+        }
+        if let Some((end, record)) = self.many.get_mut(&bytes.start)
+            && *end == bytes.end
+        {
+            f(record);
+            return true;
         }
         self.cut(bytes.start);
         self.cut(bytes.end);
@@ -137,6 +149,7 @@ impl History {
         if self.many.len() > self.limit.max(TIDY) {
             self.tidy(view);
         }
+        false
     }
 
     /// Makes `at` a boundary.

@@ -26,7 +26,6 @@
 
 mod clock;
 mod history;
-mod report;
 
 pub use clock::EventClock;
 pub use history::History;

@@ -2,8 +2,8 @@
 
 use super::World;
 use crate::base::{ErrorKind, Place, Span};
-use crate::device::DeviceId;
 use crate::device::races::{Access, Checker, EventClock, History, Site, Where};
+use crate::device::{DeviceId, error};
 
 /// Name, sequence, races per launch.
 const CASES: &[(&str, &str, &[usize])] = &[
@@ -172,42 +172,26 @@ fn a_history_does_not_grow_with_the_number_of_accesses() {
 }
 
 #[test]
-fn a_race_reads_well() {
-    let world = World::new(2, 3);
-    let (checker, default, side) = (&world.checker, &*world.streams[0], &*world.streams[2]);
+fn a_race_names_both_lines_and_the_repair() {
+    let world = World::new(1, 2);
+    let (checker, default, side) = (&world.checker, &*world.streams[0], &*world.streams[1]);
     let mut history = History::new();
     checker.access(default, &mut history, 0..8, Access::Write, site("normal_", 10));
     let sum = site("sum", 50);
     let race = checker.access(side, &mut history, 0..8, Access::Read, sum).unwrap();
-    let error = race.error(sum, Access::Read, Some(side), "s", "cuda.default_stream()");
+    let place = Where::Stream(side.device(), side.id());
+    let error = error::race(sum, Access::Read, place, &race);
     assert_eq!((error.code().id, error.kind()), ("E0601", ErrorKind::Race));
-    assert_eq!(
-        error.message(),
-        "`sum` on stream 1 may start before `normal_` on the default stream has finished"
-    );
-    let labels: Vec<_> = error.labels().iter().map(|l| (l.place, l.text.as_str())).collect();
-    assert_eq!(
-        labels,
-        [
-            (Place::Span(sum.span), "this reads it on stream 1"),
-            (Place::Span(Span::new(10, 14)), "this writes it on the default stream"),
-        ]
-    );
-    let help = "insert `s.wait_stream(cuda.default_stream())` before this line";
+    let message = "`sum` on \u{27e6}cuda:0#1\u{27e7} may start before `normal_` on \u{27e6}cuda:0#0\u{27e7} has \
+                   finished";
+    assert_eq!(error.message(), message);
+    assert_eq!(error.labels()[1].place, Place::Span(Span::new(10, 14)));
+    let help = "insert `\u{27e6}cuda:0#1\u{27e7}.wait_stream(\u{27e6}cuda:0#0\u{27e7})` before this line";
     assert_eq!(error.help_text(), Some(help));
-
     let race = checker.host_access(&mut history, 0..8, Access::Read, sum).unwrap();
-    let error = race.error(sum, Access::Read, None, "", "cuda.default_stream()");
-    assert_eq!(error.help_text(), Some("insert `cuda.default_stream().synchronize()` before this line"));
-
-    let peer = &*world.streams[1];
-    let race = checker.access(peer, &mut history, 0..8, Access::Read, sum).unwrap();
-    let error = race.error(sum, Access::Read, Some(peer), "a", "b");
-    assert_eq!(
-        error.message(),
-        "`sum` on the default stream of cuda:1 may start before `normal_` on the default stream of cuda:0 \
-         has finished"
-    );
+    let error = error::race(sum, Access::Read, Where::Host, &race);
+    let help = "insert `\u{27e6}cuda:0#0\u{27e7}.synchronize()` before this line";
+    assert_eq!(error.help_text(), Some(help));
 }
 
 #[test]
