@@ -1,9 +1,15 @@
 //! The backends, one function each, and which one a configuration takes.
 
-use super::machine::Config;
+use super::host::HostDriver;
+use super::machine::{Backend, Config};
 use super::{Driver, error};
-use crate::base::Result;
+use crate::base::{Error, Result};
 use std::sync::Arc;
+
+/// How many devices are emulated unless the configuration says otherwise.
+const EMULATED_DEVICES: usize = 4;
+/// And how many at most: each has threads of its own.
+const MOST_EMULATED_DEVICES: usize = 64;
 
 /// A backend that can run here.
 pub(super) struct Found {
@@ -20,10 +26,45 @@ pub(super) struct Found {
 /// Makes a device's driver; called once per device.
 pub(super) type Open = Box<dyn Fn(usize) -> Result<Arc<dyn Driver>> + Send + Sync>;
 
+/// One kind of devices: how a configuration names it, and how to look for it.
+struct Entry {
+    name: &'static str,
+    asked_by: Backend,
+    look: fn(&Config) -> Result<(usize, Open)>,
+}
+
+/// Every backend, best first. Adding one is adding a row.
+static BACKENDS: &[Entry] = &[Entry { name: "emu", asked_by: Backend::Emu, look: emulated }];
+
 /// What the configuration takes, and what the user should be told about it.
 pub(super) fn find(config: &Config) -> Result<(Found, Option<String>)> {
-    let _ = config;
-    Err(error::no_backend("emu", "not linked"))
+    let auto = config.backend == Backend::Auto;
+    let mut missing: Option<Error> = None;
+    for entry in BACKENDS.iter().filter(|e| auto || e.asked_by == config.backend) {
+        match (entry.look)(config) {
+            Ok((count, open)) => {
+                let host = Arc::new(HostDriver::new());
+                let notice = missing.map(|why| {
+                    let devices = if count == 1 { "device" } else { "devices" };
+                    format!("no CUDA device found ({}); using {count} emulated {devices}", why.message())
+                });
+                return Ok((Found { name: entry.name, count, host, open }, notice));
+            }
+            Err(why) if auto => missing = missing.or(Some(why)),
+            Err(why) => return Err(why),
+        }
+    }
+    Err(missing.unwrap_or_else(|| error::no_backend("cuda", "it is not part of this build")))
+}
+
+/// Emulated devices, as many as asked for and visible.
+fn emulated(config: &Config) -> Result<(usize, Open)> {
+    let count = config.devices.unwrap_or(EMULATED_DEVICES);
+    if count > MOST_EMULATED_DEVICES {
+        return Err(error::too_many_devices(count, MOST_EMULATED_DEVICES));
+    }
+    let shown = visible(config.visible.as_deref(), count);
+    Ok((shown.len(), Box::new(|_| Ok(Arc::new(HostDriver::new())))))
 }
 
 /// Which of `count` devices a list such as `CUDA_VISIBLE_DEVICES` shows, in its order: numbers up to
@@ -44,7 +85,6 @@ pub(super) fn visible(list: Option<&str>, count: usize) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::Backend;
     use super::*;
 
     #[test]
@@ -59,7 +99,17 @@ mod tests {
     }
 
     #[test]
-    fn auto_is_the_default() {
-        assert_eq!(Config::default().backend, Backend::Auto);
+    fn devices_are_counted_and_limited() {
+        let config = |devices, visible: Option<&str>| Config {
+            backend: Backend::Emu,
+            devices: Some(devices),
+            visible: visible.map(str::to_string),
+            ..Config::default()
+        };
+        let count = |c: &Config| find(c).map(|(found, _)| found.count);
+        assert_eq!(count(&config(3, None)).unwrap(), 3);
+        assert_eq!(count(&config(3, Some("2"))).unwrap(), 1);
+        assert_eq!(count(&config(0, None)).unwrap(), 0);
+        assert_eq!(count(&config(65, None)).unwrap_err().code().id, "E0510");
     }
 }

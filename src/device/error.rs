@@ -16,6 +16,7 @@ pub static CODES: &[&Code] = &[
     &EVENT_NOT_COMPLETE,
     &EVENT_OF_ANOTHER_DEVICE,
     &EVENT_NOT_SHARED,
+    &TOO_MANY_DEVICES,
     &RACE,
     &OUT_OF_MEMORY,
     &BAD_FRACTION,
@@ -117,6 +118,16 @@ pub static EVENT_NOT_SHARED: Code = Code {
            with `interprocess=true`.\n\nMake the event with `Event(interprocess=true)` on a machine \
            with a CUDA device.",
     example: "Event().ipc_handle()",
+};
+
+/// More emulated devices than there can be.
+pub static TOO_MANY_DEVICES: Code = Code {
+    id: "E0510",
+    kind: ErrorKind::Device,
+    title: "too many devices",
+    page: "`--devices` asks for more emulated devices than one process can have: each has threads of \
+           its own.\n\nAsk for 64 at most.",
+    example: "",
 };
 
 /// Two accesses to the same memory on two streams that nothing orders.
@@ -228,6 +239,12 @@ pub fn expected_cuda(got: &str) -> Error {
 pub fn no_backend(backend: &str, why: &str) -> Error {
     Error::new(&NO_BACKEND, format!("backend `{backend}` is not available: {why}"))
         .help("use `--backend emu` for emulated devices")
+}
+
+/// `--devices` above what can be.
+pub fn too_many_devices(count: usize, most: usize) -> Error {
+    Error::new(&TOO_MANY_DEVICES, format!("{count} emulated devices were asked for, and there can be {most}"))
+        .help(format!("write `--devices {most}` or less"))
 }
 
 /// A stream priority above zero.

@@ -34,3 +34,6 @@ pub use machine::{Backend, Config, Machine};
 pub use pinned::{PinnedBlock, PinnedStats, Times};
 pub use place::DeviceId;
 pub use stream::{STREAMS_PER_PRIORITY, Stream};
+
+#[cfg(test)]
+mod tests;
