@@ -23,6 +23,7 @@ pub static CODES: &[&Code] = &[
     &BAD_ALLOC_CONF,
     &DRIVER_FAILED,
     &BAD_INDEX_ON_DEVICE,
+    &WAIT_INTERRUPTED,
 ];
 
 /// A device number that the machine does not have.
@@ -201,6 +202,16 @@ pub static BAD_INDEX_ON_DEVICE: Code = Code {
     example: "let x = zeros(4)\nprint(x[tensor([7])])",
 };
 
+/// A wait for a device was interrupted.
+pub static WAIT_INTERRUPTED: Code = Code {
+    id: "E0803",
+    kind: ErrorKind::Interrupted,
+    title: "wait interrupted",
+    page: "The host was waiting for work on a device when it was interrupted, by Ctrl-C or by the \
+           program that embeds Runnel. What is queued on the device goes on.",
+    example: "",
+};
+
 /// `cuda:index` where only `count` devices are visible.
 pub fn bad_device(index: i64, count: usize) -> Error {
     let have = match count {
@@ -317,6 +328,11 @@ pub fn bad_alloc_conf(what: impl Into<String>) -> Error {
 /// driver says.
 pub fn driver_failed(driver: &str, call: &str, text: &str) -> Error {
     Error::new(&DRIVER_FAILED, format!("{driver} driver: `{call}` failed: {text}"))
+}
+
+/// A wait for a device was interrupted.
+pub fn wait_interrupted() -> Error {
+    Error::new(&WAIT_INTERRUPTED, "interrupted while waiting for a device")
 }
 
 /// A kernel reported an index outside `extent`; `name` and `span` are the launching operation's.

@@ -14,6 +14,7 @@ mod alloc;
 mod backend;
 mod context;
 mod driver;
+pub mod emu;
 pub mod error;
 mod event;
 mod faults;

@@ -1,0 +1,156 @@
+//! The memory of an emulated device: an address range, of which the system gives pages when they
+//! are first touched.
+//!
+//! The range is never given back while the device lives, so that work which uses memory after it
+//! was freed (a script's race) reads poison or somebody else's data, and never faults.
+
+use crate::kernel::Ptr;
+use crate::kernel::host::bytes;
+use memmap2::{MmapMut, MmapOptions, UncheckedAdvice};
+use std::collections::BTreeMap;
+
+/// Alignment and unit of every allocation. Source: `cudaMalloc` aligns to 256 bytes at least.
+const UNIT: u64 = 512;
+
+/// Freed bytes, where they are poisoned: a nan in every float dtype, -1 in the integers.
+const POISON: u64 = u64::MAX;
+
+/// One device's memory.
+///
+/// Invariant: `free` holds disjoint ranges (start to length, in bytes from the base) that do not
+/// touch each other; `used` is at most `total`.
+pub(super) struct Memory {
+    total: u64,
+    used: u64,
+    poison: bool,
+    range: Option<MmapMut>,
+    free: BTreeMap<u64, u64>,
+}
+
+impl Memory {
+    /// Memory of that size; nothing is taken yet.
+    pub(super) fn new(total: u64, poison: bool) -> Memory {
+        Memory { total, used: 0, poison, range: None, free: BTreeMap::new() }
+    }
+
+    /// Free and total bytes.
+    pub(super) fn info(&self) -> (u64, u64) {
+        (self.total - self.used, self.total)
+    }
+
+    /// Takes memory; `None` when the device's total would be exceeded.
+    pub(super) fn alloc(&mut self, bytes: u64) -> Option<Ptr> {
+        let length = bytes.max(1).checked_next_multiple_of(UNIT)?;
+        if length > self.total - self.used {
+            return None;
+        }
+        self.reserve()?;
+        let base = self.range.as_mut()?.as_mut_ptr() as usize as u64;
+        let (start, have) = self.free.iter().find(|&(_, &have)| have >= length).map(|(&s, &h)| (s, h))?;
+        self.free.remove(&start);
+        if have > length {
+            self.free.insert(start + length, have - length);
+        }
+        self.used += length;
+        Some(base + start)
+    }
+
+    /// Gives it back.
+    pub(super) fn free(&mut self, ptr: Ptr, bytes: u64) {
+        let Some(range) = self.range.as_mut() else { return };
+        let base = range.as_mut_ptr() as usize as u64;
+        let length = bytes.max(1).next_multiple_of(UNIT);
+        let Some(start) = ptr.checked_sub(base).filter(|&s| s + length <= range.len() as u64) else { return };
+        if self.poison {
+            // SAFETY: the bytes lie in the range, and nothing uses freed memory but racing work,
+            // which runs under the same machine's lock.
+            unsafe { bytes::fill(ptr as usize as *mut u8, POISON, 8, (length / 8) as usize) };
+        } else {
+            release(range, start as usize, length as usize);
+        }
+        self.used -= length;
+        let (mut start, mut length) = (start, length);
+        if let Some((&before, &have)) = self.free.range(..start).next_back()
+            && before + have == start
+        {
+            self.free.remove(&before);
+            (start, length) = (before, have + length);
+        }
+        if let Some(after) = self.free.remove(&(start + length)) {
+            length += after;
+        }
+        self.free.insert(start, length);
+    }
+
+    /// Reserves addresses: four times the total, so that free memory in pieces still serves large
+    /// requests as a real device's page tables would; less where the system refuses.
+    fn reserve(&mut self) -> Option<()> {
+        if self.range.is_some() {
+            return Some(());
+        }
+        let mut length = self.total.saturating_mul(4).min(1 << 44);
+        while length >= self.total.min(64 << 20) {
+            let wanted = usize::try_from(length).ok()?;
+            if let Ok(range) = MmapOptions::new().len(wanted).no_reserve_swap().map_anon() {
+                self.free.insert(0, length / UNIT * UNIT);
+                self.range = Some(range);
+                return Some(());
+            }
+            length /= 2;
+        }
+        None
+    }
+}
+
+/// Gives the whole pages of a freed range back to the system; they read as zero afterwards.
+fn release(range: &mut MmapMut, start: usize, length: usize) {
+    const PAGE: usize = 64 << 10;
+    let (first, last) = (start.next_multiple_of(PAGE), (start + length) / PAGE * PAGE);
+    if first < last {
+        // SAFETY: the pages are anonymous and private, and their contents are not wanted any more.
+        let _ = unsafe { range.unchecked_advise_range(UncheckedAdvice::DontNeed, first, last - first) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_finite_and_comes_back() {
+        let mut memory = Memory::new(4 << 20, false);
+        let a = memory.alloc(1 << 20).unwrap();
+        let b = memory.alloc(3 << 20).unwrap();
+        assert_eq!((a % UNIT, b % UNIT, memory.info()), (0, 0, (0, 4 << 20)));
+        assert!(memory.alloc(1).is_none());
+        memory.free(a, 1 << 20);
+        assert_eq!(memory.alloc(1), Some(a));
+        memory.free(a, 1);
+        memory.free(b, 3 << 20);
+        assert_eq!((memory.free.len(), memory.used), (1, 0));
+        assert!(memory.alloc(u64::MAX).is_none());
+    }
+
+    #[test]
+    fn free_memory_in_pieces_serves_a_large_request() {
+        let mut memory = Memory::new(8 << 20, false);
+        let blocks: Vec<Ptr> = (0..8).map(|_| memory.alloc(1 << 20).unwrap()).collect();
+        blocks.iter().step_by(2).for_each(|&b| memory.free(b, 1 << 20));
+        assert!(memory.alloc(4 << 20).is_some());
+    }
+
+    #[test]
+    fn freed_memory_reads_as_poison() {
+        let mut memory = Memory::new(1 << 20, true);
+        let a = memory.alloc(4096).unwrap();
+        memory.free(a, 4096);
+        // SAFETY: the address stays mapped while the memory lives.
+        assert!(unsafe { (a as usize as *const f32).read() }.is_nan());
+    }
+
+    #[test]
+    fn sixteen_gibibytes_cost_nothing_until_touched() {
+        let mut devices: Vec<Memory> = (0..4).map(|_| Memory::new(4 << 30, false)).collect();
+        assert!(devices.iter_mut().all(|m| m.alloc(3 << 30).is_some()));
+    }
+}

@@ -1,0 +1,375 @@
+//! Emulated CUDA devices on the CPU: their memory, queues, events, and a clock.
+//!
+//! They behave as badly as CUDA may, and not worse: commands run later than they are queued, queues
+//! overtake each other, memory is finite. Kernels are the host's (`kernel::host`). All devices of a
+//! machine share one set of queues (see `queue`) and can access each other's memory. Knows nothing
+//! of caching, races or what a command means.
+
+mod memory;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use super::error;
+use super::{CopyKind, Driver, EventHandle, Properties, StreamHandle};
+use crate::base::Result;
+use crate::kernel::host::FaultSlot;
+use crate::kernel::{Fault, Launch, Ptr};
+use memory::Memory;
+use parking_lot::Mutex;
+use queue::{Command, Event, Goal, Queues, Source};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+/// What an emulated machine is.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How many devices.
+    pub devices: usize,
+    /// Bytes of each; they cost nothing until they are touched.
+    pub memory_per_device: u64,
+    /// Runs the queues lazily, in an order drawn from this seed: the same script, the same order.
+    /// Without one, a thread runs them in order of age.
+    pub schedule: Option<u64>,
+    /// Makes the n-th driver call fail, counting from 1 over all devices. `RUNNEL_FAULT`.
+    pub fault: Option<u64>,
+    /// Overwrites freed memory. On in debug builds and with `RUNNEL_POISON`.
+    pub poison: bool,
+    /// When set, waits end with the error `Interrupted`; whoever set it clears it.
+    pub interrupt: Option<Arc<AtomicBool>>,
+}
+
+impl Default for Config {
+    /// Four devices of 4 GiB, with what the environment says about faults and poison.
+    fn default() -> Config {
+        let fault = std::env::var("RUNNEL_FAULT").ok().and_then(|n| n.trim().parse().ok());
+        Config {
+            devices: 4,
+            memory_per_device: 4 << 30,
+            schedule: None,
+            fault,
+            poison: cfg!(debug_assertions) || std::env::var_os("RUNNEL_POISON").is_some(),
+            interrupt: None,
+        }
+    }
+}
+
+/// An emulated machine: what its devices share.
+///
+/// Invariant: streams `0..devices` of the queues are the devices' default streams.
+pub struct Machine {
+    queues: Arc<Queues>,
+    /// Of every device; here, so that no memory goes while queued work may still run.
+    memory: Vec<Mutex<Memory>>,
+    events: Mutex<FxHashMap<EventHandle, Arc<Event>>>,
+    pinned: Mutex<BTreeMap<Ptr, u64>>,
+    handles: AtomicU64,
+    calls: AtomicU64,
+    fault: Option<u64>,
+    seeded: bool,
+    thread: OnceLock<Option<JoinHandle<()>>>,
+}
+
+/// One emulated device.
+struct EmuDriver {
+    machine: Arc<Machine>,
+    index: u32,
+    properties: Properties,
+    poison: bool,
+    faults: Arc<FaultSlot>,
+}
+
+/// Alignment of pinned host memory: a page.
+const PAGE: usize = 4096;
+
+/// Pageable host memory up to this size is copied when the copy is queued, so that the host need
+/// not wait. Source: CUDA stages pageable copies up to 64 KiB.
+const STAGED: u64 = 64 << 10;
+
+impl Machine {
+    /// Makes a machine and its devices. No thread runs and no memory is taken until they are used.
+    #[allow(clippy::new_ret_no_self)]
+    pub fn new(config: Config) -> Vec<Arc<dyn Driver>> {
+        let queues = Arc::new(Queues::new(config.schedule, config.interrupt));
+        (0..config.devices).for_each(|device| {
+            queues.add_stream(device as u32, 0);
+        });
+        let memory = || Mutex::new(Memory::new(config.memory_per_device, config.poison));
+        let machine = Arc::new(Machine {
+            queues,
+            memory: (0..config.devices).map(|_| memory()).collect(),
+            events: Mutex::default(),
+            pinned: Mutex::default(),
+            handles: AtomicU64::new(1),
+            calls: AtomicU64::new(0),
+            fault: config.fault,
+            seeded: config.schedule.is_some(),
+            thread: OnceLock::new(),
+        });
+        let device = |index: usize| -> Arc<dyn Driver> {
+            Arc::new(EmuDriver {
+                machine: machine.clone(),
+                index: index as u32,
+                properties: properties(index, config.memory_per_device),
+                poison: config.poison,
+                faults: Arc::default(),
+            })
+        };
+        (0..config.devices).map(device).collect()
+    }
+
+    /// Counts a driver call, and fails the one that was asked to fail.
+    fn call(&self, name: &str) -> Result<()> {
+        let Some(fault) = self.fault else { return Ok(()) };
+        if self.calls.fetch_add(1, Ordering::Relaxed) + 1 != fault {
+            return Ok(());
+        }
+        match name {
+            "alloc" | "pinned_alloc" => Err(error::out_of_memory()),
+            _ => Err(error::driver_failed("emu", name, &format!("`RUNNEL_FAULT={fault}` asked for it"))),
+        }
+    }
+
+    /// Queues a command; the first one starts the thread.
+    fn push(&self, stream: usize, command: Command) -> Result<()> {
+        if !self.seeded {
+            self.thread.get_or_init(|| {
+                let queues = self.queues.clone();
+                let thread = std::thread::Builder::new().name("runnel-emu".into());
+                // Without a thread, the waits still run everything.
+                thread.spawn(move || queues.serve()).ok()
+            });
+        }
+        self.queues.push(stream, command)
+    }
+
+    fn event(&self, handle: EventHandle, call: &str) -> Result<Arc<Event>> {
+        let event = self.events.lock().get(&handle).cloned();
+        event.ok_or_else(|| error::driver_failed("emu", call, "no such event"))
+    }
+
+    fn is_pinned(&self, ptr: Ptr, bytes: u64) -> bool {
+        let pinned = self.pinned.lock();
+        let block = pinned.range(..=ptr).next_back();
+        block.is_some_and(|(&start, &length)| ptr - start + bytes <= length)
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.queues.stop();
+        if let Some(Some(thread)) = self.thread.take() {
+            // A panic in a kernel was caught where it ran.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn properties(index: usize, total_memory: u64) -> Properties {
+    Properties {
+        name: "Runnel emulated GPU".into(),
+        major: 9,
+        minor: 0,
+        total_memory,
+        multi_processor_count: 132,
+        l2_cache_size: 50 << 20,
+        warp_size: 32,
+        max_threads_per_multi_processor: 2048,
+        uuid: format!("72756e6e-656c-4000-8000-{index:012x}"),
+        greatest_priority: -3,
+    }
+}
+
+impl EmuDriver {
+    fn memory(&self) -> &Mutex<Memory> {
+        &self.machine.memory[self.index as usize]
+    }
+
+    fn stream_index(&self, stream: StreamHandle) -> usize {
+        if stream == 0 { self.index as usize } else { stream as usize }
+    }
+}
+
+impl Driver for EmuDriver {
+    fn backend(&self) -> &'static str {
+        "emu"
+    }
+
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn memory_info(&self) -> Result<(u64, u64)> {
+        self.machine.call("memory_info")?;
+        Ok(self.memory().lock().info())
+    }
+
+    fn alloc(&self, bytes: u64) -> Result<Ptr> {
+        self.machine.call("alloc")?;
+        self.memory().lock().alloc(bytes).ok_or_else(error::out_of_memory)
+    }
+
+    fn free(&self, ptr: Ptr, bytes: u64) {
+        if self.poison {
+            self.machine.queues.between(|| self.memory().lock().free(ptr, bytes));
+        } else {
+            self.memory().lock().free(ptr, bytes);
+        }
+    }
+
+    fn pinned_alloc(&self, bytes: u64) -> Result<Ptr> {
+        self.machine.call("pinned_alloc")?;
+        let failed = || error::host_out_of_memory(bytes, true);
+        let size = usize::try_from(bytes.max(1)).map_err(|_| failed())?;
+        let layout = std::alloc::Layout::from_size_align(size, PAGE).map_err(|_| failed())?;
+        // SAFETY: the size is not 0.
+        let block = unsafe { std::alloc::alloc_zeroed(layout) } as usize as Ptr;
+        if block == 0 {
+            return Err(failed());
+        }
+        self.machine.pinned.lock().insert(block, size as u64);
+        Ok(block)
+    }
+
+    fn pinned_free(&self, ptr: Ptr, _bytes: u64) {
+        let Some(size) = self.machine.pinned.lock().remove(&ptr) else { return };
+        if let Ok(layout) = std::alloc::Layout::from_size_align(size as usize, PAGE) {
+            // SAFETY: `pinned_alloc` made the block with this layout, and it was registered once.
+            unsafe { std::alloc::dealloc(ptr as usize as *mut u8, layout) };
+        }
+    }
+
+    fn stream(&self, priority: i32) -> Result<StreamHandle> {
+        self.machine.call("stream")?;
+        let priority = priority.clamp(self.properties.greatest_priority, 0);
+        Ok(self.machine.queues.add_stream(self.index, priority) as StreamHandle)
+    }
+
+    fn stream_query(&self, stream: StreamHandle) -> Result<bool> {
+        self.machine.call("stream_query")?;
+        self.machine.queues.query(&Goal::Stream(self.stream_index(stream)))
+    }
+
+    fn stream_synchronize(&self, stream: StreamHandle) -> Result<()> {
+        self.machine.call("stream_synchronize")?;
+        self.machine.queues.wait(&Goal::Stream(self.stream_index(stream)))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.machine.call("synchronize")?;
+        self.machine.queues.wait(&Goal::Device(self.index))
+    }
+
+    fn event(&self, timing: bool) -> Result<EventHandle> {
+        self.machine.call("event")?;
+        let handle = self.machine.handles.fetch_add(1, Ordering::Relaxed);
+        self.machine.events.lock().insert(handle, Arc::new(Event::new(timing)));
+        Ok(handle)
+    }
+
+    fn event_free(&self, event: EventHandle) {
+        self.machine.events.lock().remove(&event);
+    }
+
+    fn event_record(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
+        self.machine.call("event_record")?;
+        let event = self.machine.event(event, "event_record")?;
+        let stream = self.stream_index(stream);
+        let record = event.next_record(stream);
+        self.machine.push(stream, Command::Record(event, record))
+    }
+
+    fn event_wait(&self, stream: StreamHandle, event: EventHandle, _owner: &dyn Driver) -> Result<()> {
+        self.machine.call("event_wait")?;
+        let event = self.machine.event(event, "event_wait")?;
+        match event.recorded() {
+            0 => Ok(()),
+            record => self.machine.push(self.stream_index(stream), Command::Wait(event, record)),
+        }
+    }
+
+    fn event_query(&self, event: EventHandle) -> Result<bool> {
+        self.machine.call("event_query")?;
+        let event = self.machine.event(event, "event_query")?;
+        let record = event.recorded();
+        self.machine.queues.query(&Goal::Event(event, record))
+    }
+
+    fn event_synchronize(&self, event: EventHandle) -> Result<()> {
+        self.machine.call("event_synchronize")?;
+        let event = self.machine.event(event, "event_synchronize")?;
+        let record = event.recorded();
+        self.machine.queues.wait(&Goal::Event(event, record))
+    }
+
+    fn event_elapsed(&self, start: EventHandle, end: EventHandle) -> Result<f64> {
+        self.machine.call("event_elapsed")?;
+        let time = |handle| -> Result<u64> {
+            let event = self.machine.event(handle, "event_elapsed")?;
+            if !event.timing {
+                return Err(error::event_without_timing());
+            }
+            if event.recorded() == 0 {
+                return Err(error::event_not_recorded());
+            }
+            event.time().ok_or_else(error::event_not_complete)
+        };
+        Ok((time(end)? as f64 - time(start)? as f64) / 1e6)
+    }
+
+    fn copy(&self, dst: Ptr, src: Ptr, bytes: u64, kind: CopyKind, stream: StreamHandle) -> Result<()> {
+        self.machine.call("copy")?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let stream = self.stream_index(stream);
+        let pageable = match kind {
+            CopyKind::HostToDevice => !self.machine.is_pinned(src, bytes),
+            CopyKind::DeviceToHost => !self.machine.is_pinned(dst, bytes),
+            CopyKind::DeviceToDevice | CopyKind::FromPeer(_) => false,
+        };
+        if pageable && kind == CopyKind::HostToDevice && bytes <= STAGED {
+            // SAFETY: the caller's: the host memory is readable now.
+            let taken = unsafe { std::slice::from_raw_parts(src as usize as *const u8, bytes as usize) };
+            return self.machine.push(stream, Command::Copy { dst, src: Source::Taken(taken.into()), bytes });
+        }
+        self.machine.push(stream, Command::Copy { dst, src: Source::Memory(src), bytes })?;
+        if pageable {
+            // The host memory is the caller's again after this call, so an interrupt must not cut
+            // this wait short.
+            self.machine.queues.wait_through(&Goal::Stream(stream))?;
+        }
+        Ok(())
+    }
+
+    fn fill(&self, dst: Ptr, pattern: u64, width: u32, count: u64, stream: StreamHandle) -> Result<()> {
+        self.machine.call("fill")?;
+        self.machine.push(self.stream_index(stream), Command::Fill { dst, pattern, width, count })
+    }
+
+    fn launch(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
+        self.machine.call("launch")?;
+        let command = Command::Launch(launch.clone(), self.faults.clone());
+        self.machine.push(self.stream_index(stream), command)
+    }
+
+    fn prepared(&self, _launch: &Launch) -> bool {
+        true
+    }
+
+    fn sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()> {
+        self.machine.call("sleep")?;
+        self.machine.push(self.stream_index(stream), Command::Sleep(cycles))
+    }
+
+    fn can_access_peer(&self, _peer: u32) -> bool {
+        true
+    }
+
+    fn take_fault(&self) -> Option<Fault> {
+        self.faults.take()
+    }
+}
