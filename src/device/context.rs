@@ -29,7 +29,7 @@ pub struct Device {
 }
 
 enum Memory {
-    Cached(Mutex<Allocator>),
+    Cached(Box<Mutex<Allocator>>),
     /// Bytes in use.
     Plain(AtomicU64),
 }
@@ -54,7 +54,7 @@ impl Device {
         let memory = match id {
             DeviceId::Cpu => Memory::Plain(AtomicU64::new(0)),
             DeviceId::Cuda(index) => {
-                Memory::Cached(Mutex::new(Allocator::new(driver.clone(), index, conf.clone())))
+                Memory::Cached(Box::new(Mutex::new(Allocator::new(driver.clone(), index, conf.clone()))))
             }
         };
         Arc::new(Device { id, driver, streams, default_stream, memory, faults: Faults::default() })
