@@ -5,9 +5,11 @@
 //! computed, that is `plan`'s. Views share storage. Handles are `Send + Sync`.
 
 mod generator;
+mod print;
 mod storage;
 
 pub use generator::{Generator, GeneratorState};
+pub use print::{PrintOptions, corner_shape, format_corner, format_tensor, tensor_source};
 pub use storage::{Memory, Pending, Storage};
 
 use crate::array::{Dims, Dtype, Layout};
