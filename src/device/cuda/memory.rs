@@ -47,10 +47,8 @@ impl CudaDriver {
         let size = usize::try_from(bytes).map_err(|_| crate::device::error::out_of_memory())?;
         let mut ptr = std::ptr::null_mut();
         // SAFETY: the context is current; portable memory is page-locked for every context.
-        check(
-            unsafe { sys::cuMemHostAlloc(&mut ptr, size, sys::CU_MEMHOSTALLOC_PORTABLE) },
-            "cuMemHostAlloc",
-        )?;
+        let result = unsafe { sys::cuMemHostAlloc(&mut ptr, size, sys::CU_MEMHOSTALLOC_PORTABLE) };
+        check(result, "cuMemHostAlloc")?;
         Ok(ptr as Ptr)
     }
 

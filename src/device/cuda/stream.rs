@@ -64,10 +64,8 @@ impl CudaDriver {
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         let priority = priority.clamp(self.properties.greatest_priority, 0);
         // SAFETY: the context is current.
-        check(
-            unsafe { sys::cuStreamCreateWithPriority(&mut stream, flags, priority) },
-            "cuStreamCreateWithPriority",
-        )?;
+        let result = unsafe { sys::cuStreamCreateWithPriority(&mut stream, flags, priority) };
+        check(result, "cuStreamCreateWithPriority")?;
         self.streams.lock().push(stream as u64);
         Ok(stream as StreamHandle)
     }
@@ -146,10 +144,8 @@ impl CudaDriver {
         self.enter()?;
         let mut ms = 0f32;
         // SAFETY: both events measure time and are complete, or the driver says so.
-        check(
-            unsafe { sys::cuEventElapsedTime_v2(&mut ms, start as CUevent, end as CUevent) },
-            "cuEventElapsedTime",
-        )?;
+        let result = unsafe { sys::cuEventElapsedTime_v2(&mut ms, start as CUevent, end as CUevent) };
+        check(result, "cuEventElapsedTime")?;
         Ok(f64::from(ms))
     }
 }

@@ -139,7 +139,7 @@ impl Kind for Map {
             }
             if kinds[v] == ViewKind::Row {
                 let outer = squeezed(shape).rev().skip(1);
-                aligned |= outer.fold(0, |all, (d, _)| all | view.strides[d].unsigned_abs() % width) as u64;
+                aligned |= outer.fold(0, |all, (d, _)| all | (view.strides[d].unsigned_abs() % width)) as u64;
             }
         }
         let ragged = !flat && inner.is_some_and(|(_, extent)| extent % width != 0);

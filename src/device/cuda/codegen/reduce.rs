@@ -137,7 +137,7 @@ fn vectors(reduce: &Reduce, launch: &Launch, views: usize, axis: usize, most: us
         }
     }
     let mut width = (16 / narrowest).clamp(1, 32 / widest).min(most);
-    while width > 1 && launch.shape[axis] % width != 0 {
+    while width > 1 && !launch.shape[axis].is_multiple_of(width) {
         width /= 2;
     }
     for (v, view) in launch.views[..views].iter().enumerate() {
