@@ -4,6 +4,10 @@ use crate::array::{Dims, Dtype, element_count};
 use crate::base::{Code, Error, ErrorKind, Result};
 use crate::tensor::Tensor;
 
+mod shapes;
+
+pub use shapes::*;
+
 /// Every code of this file.
 pub static CODES: &[&Code] = &[
     &WRONG_ARGUMENT,
