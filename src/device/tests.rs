@@ -8,6 +8,8 @@ use crate::kernel::Fault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod schedules;
+
 const MIB: u64 = 1 << 20;
 
 /// A machine of mock devices, and how many were opened.
