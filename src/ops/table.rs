@@ -25,6 +25,8 @@ static TABLES: &[&[Op]] = &[
     super::sort::OPS,
     super::transfer::OPS,
     super::inspect::OPS,
+    super::factory::OPS,
+    super::ranges::OPS,
 ];
 
 /// The operations behind binary operators.
