@@ -20,6 +20,7 @@ mod sort;
 mod tests;
 #[cfg(test)]
 mod tests_moves;
+pub mod single;
 
 pub use fault::FaultSlot;
 pub use fold::{Choice, Combine, HostReduce, LANES};
