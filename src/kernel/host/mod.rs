@@ -15,12 +15,12 @@ mod nonzero;
 mod reduce;
 mod scan;
 mod scatter;
+pub mod single;
 mod sort;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_moves;
-pub mod single;
 
 pub use fault::FaultSlot;
 pub use fold::{Choice, Combine, HostReduce, LANES};
