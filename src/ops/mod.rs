@@ -106,6 +106,15 @@ impl Op {
         Signature { params: self.params }
     }
 
+    /// Its function and dtype rule, when it is elementwise over plain operands (`alpha` is 1): the
+    /// short way for operators, without bound arguments.
+    pub fn elementwise(&self) -> Option<&MapOp> {
+        match &self.run {
+            Run::Map(op) | Run::Scaled(op, _) => Some(op),
+            Run::Call(_) => None,
+        }
+    }
+
     /// Runs it on bound arguments, one per parameter.
     pub fn call(&self, rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         match &self.run {
