@@ -13,7 +13,6 @@
 mod alloc;
 mod backend;
 mod context;
-pub mod cuda;
 mod driver;
 pub mod emu;
 pub mod error;

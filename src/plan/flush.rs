@@ -130,7 +130,6 @@ impl Runtime {
         stream: &Arc<Stream>,
         launch: &Launch,
     ) -> Result<()> {
-        self.launches += 1;
         let driver = device.driver();
         let fused = match &launch.program.body {
             Body::Map(map) => map.instrs.len() > 1,

@@ -1,0 +1,246 @@
+//! Types, conversion, truth, output, errors.
+
+use super::{any, optional, takes, text_param};
+use crate::base::Result;
+use crate::ops::signature::{Default, Kind, Param};
+use crate::vm::{NativeDef, Value, Vm, error};
+
+/// The natives of this file.
+pub static TABLE: &[NativeDef] = &[
+    NativeDef {
+        name: "print",
+        receiver: "",
+        signature: takes(&[
+            Param::rest("values", Kind::Any),
+            Param::named("sep", Kind::Str, Default::Str(" ")),
+            Param::named("end", Kind::Str, Default::Str("\n")),
+        ]),
+        doc: "Prints values, with `sep` between them and `end` after the last. Waits for the tensors among them.",
+        example: "print(\"a\", 1, [2.5], sep = \", \")",
+        run: |vm, args| {
+            let values = vm.collect(&args[0])?;
+            let (sep, end) = (owned(&args[1]), owned(&args[2]));
+            let mut text = String::new();
+            for (i, value) in values.iter().enumerate() {
+                if i > 0 {
+                    text.push_str(&sep);
+                }
+                text.push_str(&vm.display(value)?);
+            }
+            text.push_str(&end);
+            vm.write(&text);
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "str",
+        receiver: "",
+        signature: takes(&[Param::or("x", Kind::Any, Default::Str(""))]),
+        doc: "The text that `print` shows for a value.",
+        example: "assert(str(1.5) == \"1.5\")",
+        run: |vm, args| vm.display(&args[0]).map(Value::str),
+    },
+    NativeDef {
+        name: "repr",
+        receiver: "",
+        signature: takes(&[any("x")]),
+        doc: "The text of a value as Runnel source: strings are quoted.",
+        example: "assert(repr(\"a\") == \"\\\"a\\\"\")",
+        run: |vm, args| vm.repr(&args[0]).map(Value::str),
+    },
+    NativeDef {
+        name: "format",
+        receiver: "",
+        signature: takes(&[any("x"), Param::or("spec", Kind::Str, Default::Str(""))]),
+        doc: "A value as text in Python's format mini-language, as `\"{x:spec}\"` writes it.",
+        example: "assert(format(3.14159, \".2f\") == \"3.14\")",
+        run: |vm, args| {
+            let spec = owned(&args[1]);
+            vm.format_value(&args[0], &spec).map(Value::str)
+        },
+    },
+    NativeDef {
+        name: "type",
+        receiver: "",
+        signature: takes(&[any("x")]),
+        doc: "The name of a value's type.",
+        example: "assert(type(1) == \"int\")",
+        run: |_, args| Ok(Value::str(args[0].type_name())),
+    },
+    NativeDef {
+        name: "int",
+        receiver: "",
+        signature: takes(&[any("x"), Param::or("base", Kind::Int, Default::Int(10))]),
+        doc: "An int from a number (floats are cut towards zero), a one-element tensor, or a text in a base from 2 to 36.",
+        example: "assert(int(\"ff\", 16) == 255)\nassert(int(-2.7) == -2)",
+        run: int,
+    },
+    NativeDef {
+        name: "float",
+        receiver: "",
+        signature: takes(&[any("x")]),
+        doc: "A float from a number, a one-element tensor, or a text.",
+        example: "assert(float(\"1e3\") == 1000.0)",
+        run: float,
+    },
+    NativeDef {
+        name: "bool",
+        receiver: "",
+        signature: takes(&[any("x")]),
+        doc: "Whether a value counts as true: `none`, `false`, zero and empty containers do not.",
+        example: "assert(not bool([]))",
+        run: |vm, args| vm.truth(&args[0]).map(Value::Bool),
+    },
+    NativeDef {
+        name: "assert",
+        receiver: "",
+        signature: takes(&[any("condition"), optional("message", Kind::Str)]),
+        doc: "Raises an error of kind `Assert` when the condition is false.",
+        example: "assert(1 + 1 == 2, \"arithmetic\")",
+        run: |vm, args| match vm.truth(&args[0])? {
+            true => Ok(Value::None),
+            false => Err(error::assertion(args[1].as_str())),
+        },
+    },
+    NativeDef {
+        name: "help",
+        receiver: "",
+        signature: takes(&[any("f")]),
+        doc: "The documentation of a function, as text.",
+        example: "assert(\"Prints\" in help(print))",
+        run: |_, args| Ok(Value::str(documentation(&args[0]))),
+    },
+    NativeDef {
+        name: "chr",
+        receiver: "",
+        signature: takes(&[super::int_param("code")]),
+        doc: "The character with a Unicode number.",
+        example: "assert(chr(65) == \"A\")",
+        run: |_, args| {
+            let code = args[0].as_int().and_then(|i| u32::try_from(i).ok()).and_then(char::from_u32);
+            let c = code.ok_or_else(|| error::bad_value(0, "this number is no character's"))?;
+            Ok(Value::str(c.to_string()))
+        },
+    },
+    NativeDef {
+        name: "ord",
+        receiver: "",
+        signature: takes(&[text_param("char")]),
+        doc: "The Unicode number of a text of one character.",
+        example: "assert(ord(\"A\") == 65)",
+        run: |_, args| {
+            let mut chars = args[0].as_str().unwrap_or("").chars();
+            match (chars.next(), chars.next()) {
+                (Some(c), None) => Ok(Value::Int(i64::from(u32::from(c)))),
+                _ => Err(error::bad_value(0, "`ord` takes a text of one character")),
+            }
+        },
+    },
+    NativeDef {
+        name: "option",
+        receiver: "",
+        signature: takes(&[
+            text_param("name"),
+            any("default"),
+            Param::or("help", Kind::Str, Default::Str("")),
+        ]),
+        doc: "The value of an option of the script (`--epochs 5` or `--epochs=5`), or the default. The default's type is the option's.",
+        example: "let epochs = option(\"--epochs\", 10, \"how many passes\")\nassert(epochs == 10)",
+        run: |vm, args| {
+            let name = owned(&args[0]);
+            vm.option(&name, &args[1].clone())
+        },
+    },
+    NativeDef {
+        name: "flag",
+        receiver: "",
+        signature: takes(&[text_param("name"), Param::or("help", Kind::Str, Default::Str(""))]),
+        doc: "Whether the script was started with a flag.",
+        example: "assert(not flag(\"--verbose\", \"say more\"))",
+        run: |vm, args| {
+            let name = owned(&args[0]);
+            Ok(Value::Bool(vm.flag(&name)))
+        },
+    },
+];
+
+/// The text of a bound `str` argument.
+pub(super) fn owned(value: &Value) -> String {
+    value.as_str().unwrap_or("").to_string()
+}
+
+fn int(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let base = args[1].as_int().unwrap_or(10);
+    match &args[0] {
+        Value::Int(i) => Ok(Value::Int(*i)),
+        Value::Bool(b) => Ok(Value::Int(i64::from(*b))),
+        Value::Float(f) => whole(f.trunc()),
+        Value::Str(text) => {
+            let base = u32::try_from(base).ok().filter(|b| (2..=36).contains(b));
+            let base = base.ok_or_else(|| error::bad_value(1, "a base goes from 2 to 36"))?;
+            let digits = text.as_str().trim().replace('_', "");
+            let digits = match (base, digits.get(..2)) {
+                (16, Some("0x")) | (2, Some("0b")) | (8, Some("0o")) => &digits[2..],
+                _ => digits.as_str(),
+            };
+            i64::from_str_radix(digits, base)
+                .map(Value::Int)
+                .map_err(|_| error::conversion(text.as_str(), "int"))
+        }
+        Value::Tensor(tensor) if tensor.count() == 1 => match Value::scalar(vm.rt.item(tensor)?) {
+            Value::Float(f) => whole(f.trunc()),
+            other => Ok(Value::Int(other.as_int().unwrap_or(0))),
+        },
+        other => Err(error::argument_type("int", 0, "x", "a number or a str", other.type_name())),
+    }
+}
+
+/// An int from a float without a fraction.
+pub(super) fn whole(value: f64) -> Result<Value> {
+    if value >= -9_223_372_036_854_775_808.0 && value < 9_223_372_036_854_775_808.0 {
+        return Ok(Value::Int(value as i64));
+    }
+    Err(error::bad_value(0, format!("{} does not fit in an int", crate::vm::print::float_text(value))))
+}
+
+fn float(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    match &args[0] {
+        Value::Str(text) => {
+            let digits = text.as_str().trim().replace('_', "");
+            let plain = |c: char| c.is_ascii_digit() || "+-.eE".contains(c);
+            let named = matches!(digits.trim_start_matches(['+', '-']), "inf" | "nan");
+            match digits.parse() {
+                Ok(f) if named || digits.chars().all(plain) => Ok(Value::Float(f)),
+                _ => Err(error::conversion(text.as_str(), "float")),
+            }
+        }
+        Value::Tensor(tensor) if tensor.count() == 1 => Ok(Value::Float(vm.rt.item(tensor)?.as_f64())),
+        other => match other.as_float() {
+            Some(f) => Ok(Value::Float(f)),
+            None => Err(error::argument_type("float", 0, "x", "a number or a str", other.type_name())),
+        },
+    }
+}
+
+/// Signature and documentation of a function value.
+pub fn documentation(value: &Value) -> String {
+    match value {
+        Value::Native(native) => {
+            format!("{}{}\n\n{}", native.name, native.signature, native.doc.unwrap_or(""))
+        }
+        Value::Bound(bound) => {
+            let method = &bound.method;
+            format!("{}{}\n\n{}", method.name, method.signature, method.doc.unwrap_or(""))
+        }
+        Value::Fn(closure) => {
+            let proto = &closure.proto;
+            format!(
+                "{}{}\n\n{}",
+                proto.name,
+                crate::vm::bind::script_signature(proto),
+                proto.doc.as_deref().unwrap_or("")
+            )
+        }
+        other => format!("{} has no documentation", error::a(other.type_name())),
+    }
+}

@@ -1,0 +1,164 @@
+//! Dicts.
+
+use super::{any, optional, takes};
+use crate::base::Result;
+use crate::ops::signature::Kind;
+use crate::vm::{Dict, Key, NativeDef, Value, Vm, charge_values, error};
+
+/// The natives of this file.
+pub static TABLE: &[NativeDef] = &[
+    NativeDef {
+        name: "dict",
+        receiver: "",
+        signature: takes(&[optional("items", Kind::Any)]),
+        doc: "A dict: empty, or of a record's fields, another dict's entries, or (key, value) pairs. Keeps the order of insertion.",
+        example: "let d = dict((a = 1))\nd[\"b\"] = 2\nassert(d.keys() == [\"a\", \"b\"])",
+        run: |vm, args| {
+            let dict = Dict::new();
+            update(vm, &dict, &args[0])?;
+            Ok(Value::dict(dict))
+        },
+    },
+    NativeDef {
+        name: "keys",
+        receiver: "dict",
+        signature: takes(&[any("self")]),
+        doc: "A list of the keys.",
+        example: "assert(dict((a = 1)).keys() == [\"a\"])",
+        run: |_, args| {
+            let table = this(&args[0])?.borrow();
+            charge_values(table.len())?;
+            Ok(Value::list(table.keys().map(|k| k.value().clone()).collect()))
+        },
+    },
+    NativeDef {
+        name: "values",
+        receiver: "dict",
+        signature: takes(&[any("self")]),
+        doc: "A list of the values.",
+        example: "assert(dict((a = 1)).values() == [1])",
+        run: |_, args| {
+            let table = this(&args[0])?.borrow();
+            charge_values(table.len())?;
+            Ok(Value::list(table.values().cloned().collect()))
+        },
+    },
+    NativeDef {
+        name: "items",
+        receiver: "dict",
+        signature: takes(&[any("self")]),
+        doc: "A list of the (key, value) pairs.",
+        example: "for (k, v) in dict((a = 1)).items() { assert(k == \"a\") }",
+        run: |_, args| {
+            let table = this(&args[0])?.borrow();
+            charge_values(4 * table.len())?;
+            let pair = |(k, v): (&Key, &Value)| Value::tuple(vec![k.value().clone(), v.clone()]);
+            Ok(Value::list(table.iter().map(pair).collect()))
+        },
+    },
+    NativeDef {
+        name: "get",
+        receiver: "dict",
+        signature: takes(&[any("self"), any("key"), optional("default", Kind::Any)]),
+        doc: "The value of a key, or the default.",
+        example: "assert(dict().get(\"a\", 0) == 0)",
+        run: |_, args| {
+            let found = this(&args[0])?.get(&Key::new(&args[1])?);
+            Ok(found.unwrap_or_else(|| args[2].clone()))
+        },
+    },
+    NativeDef {
+        name: "pop",
+        receiver: "dict",
+        signature: takes(&[any("self"), any("key"), optional("default", Kind::Any)]),
+        doc: "Removes a key and gives its value; without the key, the default.",
+        example: "let d = dict((a = 1))\nassert(d.pop(\"a\") == 1)\nassert(len(d) == 0)",
+        run: |_, args| {
+            let key = Key::new(&args[1])?;
+            let found = this(&args[0])?.change(|table| table.shift_remove(&key));
+            Ok(found.unwrap_or_else(|| args[2].clone()))
+        },
+    },
+    NativeDef {
+        name: "setdefault",
+        receiver: "dict",
+        signature: takes(&[any("self"), any("key"), optional("default", Kind::Any)]),
+        doc: "The value of a key, which gets the default first when it is missing.",
+        example: "let d = dict()\nd.setdefault(\"a\", []).append(1)\nassert(d[\"a\"] == [1])",
+        run: |_, args| {
+            let (dict, key) = (this(&args[0])?, Key::new(&args[1])?);
+            match dict.get(&key) {
+                Some(value) => Ok(value),
+                None => {
+                    dict.insert(key, args[2].clone())?;
+                    Ok(args[2].clone())
+                }
+            }
+        },
+    },
+    NativeDef {
+        name: "update",
+        receiver: "dict",
+        signature: takes(&[any("self"), any("items")]),
+        doc: "Sets the entries of a record, a dict, or (key, value) pairs.",
+        example: "let d = dict((a = 1))\nd.update((a = 2))\nassert(d[\"a\"] == 2)",
+        run: |vm, args| {
+            update(vm, this(&args[0])?, &args[1])?;
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "copy",
+        receiver: "dict",
+        signature: takes(&[any("self")]),
+        doc: "A new dict of the same entries.",
+        example: "let d = dict((a = 1))\nlet c = d.copy()\nc.clear()\nassert(len(d) == 1)",
+        run: |vm, args| {
+            let copy = Dict::new();
+            update(vm, &copy, &args[0])?;
+            Ok(Value::dict(copy))
+        },
+    },
+    NativeDef {
+        name: "clear",
+        receiver: "dict",
+        signature: takes(&[any("self")]),
+        doc: "Removes all entries.",
+        example: "let d = dict((a = 1))\nd.clear()\nassert(len(d) == 0)",
+        run: |_, args| {
+            let old = this(&args[0])?.change(std::mem::take);
+            drop(old);
+            Ok(Value::None)
+        },
+    },
+];
+
+fn this(value: &Value) -> Result<&Dict> {
+    match value {
+        Value::Dict(dict) => Ok(dict),
+        other => Err(error::argument_type("method", 0, "self", "a dict", other.type_name())),
+    }
+}
+
+fn update(vm: &mut Vm, dict: &Dict, items: &Value) -> Result<()> {
+    match items {
+        Value::None => Ok(()),
+        Value::Dict(other) => {
+            let entries: Vec<(Key, Value)> =
+                other.borrow().iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+            entries.into_iter().try_for_each(|(k, v)| dict.insert(k, v))
+        }
+        other => {
+            for pair in vm.collect(other)? {
+                match &vm.collect(&pair)?[..] {
+                    [key, value] => dict.insert(Key::new(key)?, value.clone())?,
+                    parts => {
+                        let message = format!("a dict is made of pairs, not of {} elements", parts.len());
+                        return Err(error::bad_value(0, message));
+                    }
+                }
+            }
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The world outside: files, environment, time, input.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::core::owned;
+use super::{optional, takes, text_param};
+use crate::base::Result;
+use crate::ops::signature::{Default, Kind, Param};
+use crate::vm::{NativeDef, Value, Vm, charge, error};
+
+/// The natives of this file.
+pub static TABLE: &[NativeDef] = &[
+    NativeDef {
+        name: "read",
+        receiver: "",
+        signature: takes(&[text_param("path")]),
+        doc: "The text of a file.",
+        example: "",
+        run: read,
+    },
+    NativeDef {
+        name: "write",
+        receiver: "",
+        signature: takes(&[
+            text_param("path"),
+            text_param("text"),
+            Param::or("append", Kind::Bool, Default::Bool(false)),
+        ]),
+        doc: "Writes a text to a file, replacing it, or adding at its end with `append`.",
+        example: "",
+        run: write,
+    },
+    NativeDef {
+        name: "exists",
+        receiver: "",
+        signature: takes(&[text_param("path")]),
+        doc: "Whether there is a file or folder of that path.",
+        example: "assert(not exists(\"no-such-file.txt\"))",
+        run: |vm, args| {
+            let path = allowed(vm, &args[0])?;
+            Ok(Value::Bool(std::path::Path::new(&path).exists()))
+        },
+    },
+    NativeDef {
+        name: "env",
+        receiver: "",
+        signature: takes(&[text_param("name"), optional("default", Kind::Any)]),
+        doc: "The value of an environment variable, or the default.",
+        example: "assert(env(\"NO_SUCH_VARIABLE\", \"none\") == \"none\")",
+        run: |vm, args| {
+            let found = if vm.limits.environment { std::env::var(owned(&args[0])).ok() } else { None };
+            Ok(found.map_or_else(|| args[1].clone(), Value::str))
+        },
+    },
+    NativeDef {
+        name: "args",
+        receiver: "",
+        signature: takes(&[]),
+        doc: "The arguments that the script was started with.",
+        example: "assert(type(args()) == \"list\")",
+        run: |vm, _| Ok(Value::list(vm.script_args.iter().map(|a| Value::str(a.as_str())).collect())),
+    },
+    NativeDef {
+        name: "input",
+        receiver: "",
+        signature: takes(&[Param::or("prompt", Kind::Str, Default::Str(""))]),
+        doc: "Prints the prompt and reads a line of the standard input; `none` at its end.",
+        example: "",
+        run: |vm, args| {
+            let prompt = owned(&args[0]);
+            vm.write(&prompt);
+            let mut line = String::new();
+            match std::io::stdin().read_line(&mut line) {
+                Ok(0) => Ok(Value::None),
+                Ok(_) => Ok(Value::str(line.trim_end_matches(['\n', '\r']))),
+                Err(e) => Err(error::file("standard input", &reason(&e))),
+            }
+        },
+    },
+    NativeDef {
+        name: "time",
+        receiver: "",
+        signature: takes(&[]),
+        doc: "Seconds since 1970, as a float.",
+        example: "assert(time() > 0)",
+        run: |_, _| {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+            Ok(Value::Float(since.as_secs_f64()))
+        },
+    },
+    NativeDef {
+        name: "clock",
+        receiver: "",
+        signature: takes(&[]),
+        doc: "Seconds of a clock that never goes back: for measuring. Tensor work runs on by itself: wait for it first.",
+        example: "let start = clock()\nassert(clock() >= start)",
+        run: |vm, _| Ok(Value::Float(vm.uptime().as_secs_f64())),
+    },
+    NativeDef {
+        name: "sleep",
+        receiver: "",
+        signature: takes(&[Param::new("seconds", Kind::Float)]),
+        doc: "Waits. Devices go on working.",
+        example: "sleep(0)",
+        run: |vm, args| {
+            let seconds = args[0].as_float().unwrap_or(0.0);
+            if seconds.is_nan() || seconds < 0.0 {
+                return Err(error::bad_value(0, "time goes forward: seconds are 0 or more"));
+            }
+            let start = Instant::now();
+            while start.elapsed().as_secs_f64() < seconds {
+                vm.poll()?;
+                let left = seconds - start.elapsed().as_secs_f64();
+                std::thread::sleep(Duration::from_secs_f64(left.clamp(0.0, 0.01)));
+            }
+            Ok(Value::None)
+        },
+    },
+];
+
+/// Why an input or output failed, in the words of the system without its numbers.
+pub(super) fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file".into(),
+        std::io::ErrorKind::PermissionDenied => "access is denied".into(),
+        std::io::ErrorKind::IsADirectory => "it is a folder".into(),
+        _ => error.to_string(),
+    }
+}
+
+fn allowed(vm: &Vm, path: &Value) -> Result<String> {
+    let path = owned(path);
+    match vm.limits.files {
+        true => Ok(path),
+        false => Err(error::file(&path, "file access is switched off")),
+    }
+}
+
+fn read(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let path = allowed(vm, &args[0])?;
+    let size = std::fs::metadata(&path).map_err(|e| error::file(&path, &reason(&e)))?;
+    if !size.is_file() {
+        return Err(error::file(&path, "it is no ordinary file"));
+    }
+    charge(usize::try_from(size.len()).unwrap_or(usize::MAX))?;
+    let bytes = std::fs::read(&path).map_err(|e| error::file(&path, &reason(&e)))?;
+    String::from_utf8(bytes).map(Value::str).map_err(|_| error::file(&path, "it is not UTF-8 text"))
+}
+
+fn write(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    use std::io::Write;
+    let path = allowed(vm, &args[0])?;
+    let append = matches!(args[2], Value::Bool(true));
+    let file =
+        std::fs::OpenOptions::new().create(true).write(true).append(append).truncate(!append).open(&path);
+    let text = args[1].as_str().unwrap_or("");
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map(|()| Value::None).map_err(|e| error::file(&path, &reason(&e)))
+}

@@ -1,0 +1,246 @@
+//! Methods of lists and tuples.
+
+use super::{any, optional, takes};
+use crate::base::Result;
+use crate::ops::signature::{Default, Kind, Param};
+use crate::vm::{List, NativeDef, Value, Vm, charge_values, compare, error};
+
+/// The natives of this file.
+pub static TABLE: &[NativeDef] = &[
+    NativeDef {
+        name: "append",
+        receiver: "list",
+        signature: takes(&[any("self"), any("x")]),
+        doc: "Adds an element at the end.",
+        example: "let a = [1]\na.append(2)\nassert(a == [1, 2])",
+        run: |_, args| {
+            let value = args[1].clone();
+            this(&args[0])?.push(value)?;
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "extend",
+        receiver: "list",
+        signature: takes(&[any("self"), any("items")]),
+        doc: "Adds the elements of a sequence at the end.",
+        example: "let a = [1]\na.extend([2, 3])\nassert(a == [1, 2, 3])",
+        run: |vm, args| {
+            let items = vm.collect(&args[1])?;
+            charge_values(items.len())?;
+            this(&args[0])?.change(|all| all.extend(items));
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "insert",
+        receiver: "list",
+        signature: takes(&[any("self"), Param::new("index", Kind::Int), any("x")]),
+        doc: "Puts an element before the one at `index`; beyond the ends, at the end.",
+        example: "let a = [1, 3]\na.insert(1, 2)\nassert(a == [1, 2, 3])",
+        run: |_, args| {
+            let (list, index) = (this(&args[0])?, args[1].as_int().unwrap_or(0));
+            charge_values(1)?;
+            let value = args[2].clone();
+            list.change(|all| {
+                let length = all.len() as i64;
+                let at = if index < 0 { (index + length).max(0) } else { index.min(length) };
+                all.insert(at as usize, value);
+            });
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "pop",
+        receiver: "list",
+        signature: takes(&[any("self"), Param::or("index", Kind::Int, Default::Int(-1))]),
+        doc: "Removes the element at `index`, the last one without it, and gives it.",
+        example: "let a = [1, 2]\nassert(a.pop() == 2)\nassert(a == [1])",
+        run: |_, args| {
+            let (list, index) = (this(&args[0])?, args[1].as_int().unwrap_or(-1));
+            let length = list.len();
+            let at = if index < 0 { index.checked_add(length as i64) } else { Some(index) };
+            match at.and_then(|i| usize::try_from(i).ok()) {
+                Some(at) if at < length => Ok(list.change(|all| all.remove(at))),
+                _ => Err(error::index_range("list", index, length)),
+            }
+        },
+    },
+    NativeDef {
+        name: "remove",
+        receiver: "list",
+        signature: takes(&[any("self"), any("x")]),
+        doc: "Removes the first element that is equal to `x`.",
+        example: "let a = [1, 2, 1]\na.remove(1)\nassert(a == [2, 1])",
+        run: |vm, args| {
+            let at = position(vm, &args[0], &args[1])?;
+            let old = this(&args[0])?.change(|all| all.remove(at));
+            drop(old);
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "index",
+        receiver: "list",
+        signature: takes(&[any("self"), any("x")]),
+        doc: "The index of the first element that is equal to `x`.",
+        example: "assert([5, 7].index(7) == 1)",
+        run: |vm, args| position(vm, &args[0], &args[1]).map(|i| Value::Int(i as i64)),
+    },
+    NativeDef {
+        name: "count",
+        receiver: "list",
+        signature: takes(&[any("self"), any("x")]),
+        doc: "How many elements are equal to `x`.",
+        example: "assert([1, 2, 1].count(1) == 2)",
+        run: |vm, args| count(vm, &args[0], &args[1]),
+    },
+    NativeDef {
+        name: "sort",
+        receiver: "list",
+        signature: takes(&[
+            any("self"),
+            Param::or("key", Kind::Fn, Default::None),
+            Param::or("reverse", Kind::Bool, Default::Bool(false)),
+        ]),
+        doc: "Puts the elements in order, in place; equal ones keep their places.",
+        example: "let a = [3, 1]\na.sort()\nassert(a == [1, 3])",
+        run: |vm, args| {
+            let list = this(&args[0])?;
+            let reverse = matches!(args[2], Value::Bool(true));
+            let items = super::sequence::sort(vm, list.to_vec(), &args[1].clone(), reverse)?;
+            let old = list.change(|all| std::mem::replace(all, items));
+            drop(old);
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "reverse",
+        receiver: "list",
+        signature: takes(&[any("self")]),
+        doc: "Turns the list round, in place.",
+        example: "let a = [1, 2]\na.reverse()\nassert(a == [2, 1])",
+        run: |_, args| {
+            this(&args[0])?.change(|all| all.reverse());
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "copy",
+        receiver: "list",
+        signature: takes(&[any("self")]),
+        doc: "A new list of the same elements.",
+        example: "let a = [1]\nlet b = a.copy()\nb.append(2)\nassert(a == [1])",
+        run: |_, args| {
+            let list = this(&args[0])?;
+            charge_values(list.len())?;
+            Ok(Value::list(list.to_vec()))
+        },
+    },
+    NativeDef {
+        name: "clear",
+        receiver: "list",
+        signature: takes(&[any("self")]),
+        doc: "Removes all elements.",
+        example: "let a = [1]\na.clear()\nassert(a == [])",
+        run: |_, args| {
+            let old = this(&args[0])?.change(std::mem::take);
+            drop(old);
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "index",
+        receiver: "tuple",
+        signature: takes(&[any("self"), any("x")]),
+        doc: "The index of the first element that is equal to `x`.",
+        example: "assert((5, 7).index(7) == 1)",
+        run: |vm, args| position(vm, &args[0], &args[1]).map(|i| Value::Int(i as i64)),
+    },
+    NativeDef {
+        name: "count",
+        receiver: "tuple",
+        signature: takes(&[any("self"), any("x")]),
+        doc: "How many elements are equal to `x`.",
+        example: "assert((1, 1).count(1) == 2)",
+        run: |vm, args| count(vm, &args[0], &args[1]),
+    },
+    NativeDef {
+        name: "keys",
+        receiver: "record",
+        signature: takes(&[any("self")]),
+        doc: "The names of the fields.",
+        example: "assert((a = 1, b = 2).keys() == [\"a\", \"b\"])",
+        run: |_, args| match &args[0] {
+            Value::Record(record) => {
+                Ok(Value::list(record.names().iter().map(|n| Value::str(&**n)).collect()))
+            }
+            _ => Ok(Value::None),
+        },
+    },
+    NativeDef {
+        name: "values",
+        receiver: "record",
+        signature: takes(&[any("self")]),
+        doc: "The values of the fields.",
+        example: "assert((a = 1, b = 2).values() == [1, 2])",
+        run: |_, args| match &args[0] {
+            Value::Record(record) => Ok(Value::list(record.values().to_vec())),
+            _ => Ok(Value::None),
+        },
+    },
+    NativeDef {
+        name: "items",
+        receiver: "record",
+        signature: takes(&[any("self")]),
+        doc: "The (name, value) pairs of the fields.",
+        example: "assert((a = 1).items() == [(\"a\", 1)])",
+        run: |vm, args| vm.collect(&args[0]).map(Value::list),
+    },
+    NativeDef {
+        name: "get",
+        receiver: "record",
+        signature: takes(&[any("self"), super::text_param("name"), optional("default", Kind::Any)]),
+        doc: "The value of a field by its name, or the default.",
+        example: "assert((a = 1).get(\"b\", 2) == 2)",
+        run: |_, args| match &args[0] {
+            Value::Record(record) => {
+                let found = record.get(args[1].as_str().unwrap_or("")).cloned();
+                Ok(found.unwrap_or_else(|| args[2].clone()))
+            }
+            _ => Ok(Value::None),
+        },
+    },
+];
+
+fn this(value: &Value) -> Result<&List> {
+    match value {
+        Value::List(list) => Ok(list),
+        other => Err(error::argument_type("method", 0, "self", "a list", other.type_name())),
+    }
+}
+
+fn elements(value: &Value) -> Vec<Value> {
+    match value {
+        Value::List(list) => list.to_vec(),
+        Value::Tuple(tuple) => tuple.items().to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+fn position(vm: &mut Vm, sequence: &Value, wanted: &Value) -> Result<usize> {
+    for (i, item) in elements(sequence).iter().enumerate() {
+        if compare::equal(vm, item, wanted)? {
+            return Ok(i);
+        }
+    }
+    Err(error::bad_value(1, format!("the {} has no such element", sequence.type_name())))
+}
+
+fn count(vm: &mut Vm, sequence: &Value, wanted: &Value) -> Result<Value> {
+    let mut count = 0;
+    for item in elements(sequence) {
+        count += i64::from(compare::equal(vm, &item, wanted)?);
+    }
+    Ok(Value::Int(count))
+}

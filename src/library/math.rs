@@ -1,0 +1,204 @@
+//! Numbers of the script: `abs`, `round`, and the module `math`.
+//!
+//! Tensors have operations of the same names; these take and give script numbers.
+
+use super::core::whole;
+use super::{any, takes};
+use crate::base::Result;
+use crate::ops::signature::{Default, Kind, Param};
+use crate::vm::{NativeDef, Value, Vm, error};
+
+/// A function of one float in the module `math`.
+macro_rules! float_function {
+    ($name:literal, $doc:literal, $example:literal, $f:expr) => {
+        NativeDef {
+            name: concat!("math.", $name),
+            receiver: "",
+            signature: takes(&[Param::new("x", Kind::Float)]),
+            doc: $doc,
+            example: $example,
+            run: |_, args| {
+                let f: fn(f64) -> f64 = $f;
+                Ok(Value::Float(f(args[0].as_float().unwrap_or(f64::NAN))))
+            },
+        }
+    };
+}
+
+/// The natives of this file.
+pub static TABLE: &[NativeDef] = &[
+    NativeDef {
+        name: "abs",
+        receiver: "",
+        signature: takes(&[Param::new("x", Kind::Number)]),
+        doc: "The magnitude of a number.",
+        example: "assert(abs(-3) == 3)",
+        run: |_, args| match args[0] {
+            Value::Int(i) => i.checked_abs().map(Value::Int).ok_or_else(|| error::overflow("-", 0, i)),
+            Value::Float(f) => Ok(Value::Float(f.abs())),
+            ref other => Ok(Value::Int(other.as_int().unwrap_or(0))),
+        },
+    },
+    NativeDef {
+        name: "round",
+        receiver: "",
+        signature: takes(&[Param::new("x", Kind::Number), Param::or("digits", Kind::Int, Default::None)]),
+        doc: "The nearest int, halves to the even one; with `digits`, the nearest float with so many decimals.",
+        example: "assert(round(2.5) == 2)\nassert(round(2.675, 2) == 2.67)",
+        run: round,
+    },
+    NativeDef {
+        name: "divmod",
+        receiver: "",
+        signature: takes(&[any("a"), any("b")]),
+        doc: "`(a // b, a % b)`.",
+        example: "assert(divmod(7, 2) == (3, 1))",
+        run: |vm, args| {
+            use crate::syntax::ast::Binary;
+            let (a, b) = (args[0].clone(), args[1].clone());
+            let quotient = crate::vm::arith::binary(vm, Binary::FloorDiv, a.clone(), b.clone())?;
+            let rest = crate::vm::arith::binary(vm, Binary::Mod, a, b)?;
+            Ok(Value::tuple(vec![quotient, rest]))
+        },
+    },
+    float_function!("sqrt", "The square root; nan below zero.", "assert(math.sqrt(9) == 3.0)", f64::sqrt),
+    float_function!("exp", "e to the power of `x`.", "assert(math.exp(0) == 1.0)", f64::exp),
+    float_function!("log2", "The logarithm to base 2.", "assert(math.log2(8) == 3.0)", f64::log2),
+    float_function!("log10", "The logarithm to base 10.", "assert(math.log10(100) == 2.0)", f64::log10),
+    float_function!("log1p", "`log(1 + x)`, exact near zero.", "assert(math.log1p(0) == 0.0)", f64::ln_1p),
+    float_function!("expm1", "`exp(x) - 1`, exact near zero.", "assert(math.expm1(0) == 0.0)", f64::exp_m1),
+    float_function!("sin", "The sine of an angle in radians.", "assert(math.sin(0) == 0.0)", f64::sin),
+    float_function!("cos", "The cosine of an angle in radians.", "assert(math.cos(0) == 1.0)", f64::cos),
+    float_function!("tan", "The tangent of an angle in radians.", "assert(math.tan(0) == 0.0)", f64::tan),
+    float_function!("asin", "The angle whose sine is `x`.", "assert(math.asin(0) == 0.0)", f64::asin),
+    float_function!("acos", "The angle whose cosine is `x`.", "assert(math.acos(1) == 0.0)", f64::acos),
+    float_function!("atan", "The angle whose tangent is `x`.", "assert(math.atan(0) == 0.0)", f64::atan),
+    float_function!("sinh", "The hyperbolic sine.", "assert(math.sinh(0) == 0.0)", f64::sinh),
+    float_function!("cosh", "The hyperbolic cosine.", "assert(math.cosh(0) == 1.0)", f64::cosh),
+    float_function!("tanh", "The hyperbolic tangent.", "assert(math.tanh(0) == 0.0)", f64::tanh),
+    NativeDef {
+        name: "math.log",
+        receiver: "",
+        signature: takes(&[Param::new("x", Kind::Float), Param::or("base", Kind::Float, Default::None)]),
+        doc: "The natural logarithm, or that to a base.",
+        example: "assert(math.log(1) == 0.0)",
+        run: |_, args| {
+            let x = args[0].as_float().unwrap_or(f64::NAN).ln();
+            Ok(Value::Float(args[1].as_float().map_or(x, |base| x / base.ln())))
+        },
+    },
+    NativeDef {
+        name: "math.atan2",
+        receiver: "",
+        signature: takes(&[Param::new("y", Kind::Float), Param::new("x", Kind::Float)]),
+        doc: "The angle of the point (x, y).",
+        example: "assert(math.atan2(0, 1) == 0.0)",
+        run: |_, args| {
+            let (y, x) = (args[0].as_float().unwrap_or(f64::NAN), args[1].as_float().unwrap_or(f64::NAN));
+            Ok(Value::Float(y.atan2(x)))
+        },
+    },
+    NativeDef {
+        name: "math.hypot",
+        receiver: "",
+        signature: takes(&[Param::new("x", Kind::Float), Param::new("y", Kind::Float)]),
+        doc: "The length of the vector (x, y).",
+        example: "assert(math.hypot(3, 4) == 5.0)",
+        run: |_, args| {
+            let (x, y) = (args[0].as_float().unwrap_or(f64::NAN), args[1].as_float().unwrap_or(f64::NAN));
+            Ok(Value::Float(x.hypot(y)))
+        },
+    },
+    NativeDef {
+        name: "math.floor",
+        receiver: "",
+        signature: takes(&[Param::new("x", Kind::Number)]),
+        doc: "The largest int that is not above `x`.",
+        example: "assert(math.floor(-0.5) == -1)",
+        run: |_, args| whole_of(&args[0], f64::floor),
+    },
+    NativeDef {
+        name: "math.ceil",
+        receiver: "",
+        signature: takes(&[Param::new("x", Kind::Number)]),
+        doc: "The smallest int that is not below `x`.",
+        example: "assert(math.ceil(0.5) == 1)",
+        run: |_, args| whole_of(&args[0], f64::ceil),
+    },
+    NativeDef {
+        name: "math.trunc",
+        receiver: "",
+        signature: takes(&[Param::new("x", Kind::Number)]),
+        doc: "The int towards zero.",
+        example: "assert(math.trunc(-1.5) == -1)",
+        run: |_, args| whole_of(&args[0], f64::trunc),
+    },
+    NativeDef {
+        name: "math.gcd",
+        receiver: "",
+        signature: takes(&[Param::new("a", Kind::Int), Param::new("b", Kind::Int)]),
+        doc: "The greatest common divisor.",
+        example: "assert(math.gcd(12, 18) == 6)",
+        run: |_, args| {
+            let (mut a, mut b) =
+                (args[0].as_int().unwrap_or(0).unsigned_abs(), args[1].as_int().unwrap_or(0).unsigned_abs());
+            while b != 0 {
+                (a, b) = (b, a % b);
+            }
+            i64::try_from(a)
+                .map(Value::Int)
+                .map_err(|_| error::bad_value(0, "the divisor does not fit in an int"))
+        },
+    },
+    NativeDef {
+        name: "math.isnan",
+        receiver: "",
+        signature: takes(&[Param::new("x", Kind::Float)]),
+        doc: "Whether a number is nan.",
+        example: "assert(math.isnan(nan))",
+        run: |_, args| Ok(Value::Bool(args[0].as_float().is_some_and(f64::is_nan))),
+    },
+    NativeDef {
+        name: "math.isinf",
+        receiver: "",
+        signature: takes(&[Param::new("x", Kind::Float)]),
+        doc: "Whether a number is infinite.",
+        example: "assert(math.isinf(-inf))",
+        run: |_, args| Ok(Value::Bool(args[0].as_float().is_some_and(f64::is_infinite))),
+    },
+];
+
+fn whole_of(value: &Value, f: fn(f64) -> f64) -> Result<Value> {
+    match value {
+        Value::Float(x) => whole(f(*x)),
+        other => Ok(Value::Int(other.as_int().unwrap_or(0))),
+    }
+}
+
+fn round(_: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let digits = args[1].as_int();
+    match (&args[0], digits) {
+        (Value::Float(x), None) => whole(x.round_ties_even()),
+        (Value::Float(x), Some(digits)) if !x.is_finite() || digits > 300 => Ok(Value::Float(*x)),
+        (Value::Float(x), Some(digits)) if digits >= 0 => {
+            // The decimal text is rounded correctly, so that 2.675 (which lies below) gives 2.67.
+            let text = format!("{x:.*}", digits as usize);
+            Ok(Value::Float(text.parse().unwrap_or(*x)))
+        }
+        (Value::Float(x), Some(digits)) => {
+            let scale = 10f64.powi((-digits).min(400) as i32);
+            Ok(Value::Float(if scale.is_finite() { (x / scale).round_ties_even() * scale } else { 0.0 }))
+        }
+        (other, Some(digits)) if digits < 0 => {
+            let x = other.as_int().unwrap_or(0);
+            let Some(scale) = u32::try_from(-digits).ok().and_then(|d| 10i64.checked_pow(d)) else {
+                return Ok(Value::Int(0));
+            };
+            let (low, rest) = (x.div_euclid(scale), x.rem_euclid(scale));
+            let up = rest > scale - rest || (rest == scale - rest && low % 2 != 0);
+            let units = low + i64::from(up);
+            units.checked_mul(scale).map(Value::Int).ok_or_else(|| error::overflow("*", units, scale))
+        }
+        (other, _) => Ok(Value::Int(other.as_int().unwrap_or(0))),
+    }
+}

@@ -1,0 +1,94 @@
+//! The library that scripts see: natives, one documented value each, and embedded modules.
+//!
+//! Lookup by name, lookup by receiver type, signatures, help and reference pages are derived from
+//! the tables ([`NATIVES`]); nothing else lists the natives.
+
+mod core;
+mod dict;
+mod io;
+mod list;
+mod math;
+mod sequence;
+mod text;
+
+use std::rc::Rc;
+
+use crate::ops::signature::{Default, Kind, Param, Signature};
+use crate::vm::{Loader, NativeDef, Natives, Value};
+
+/// Every native of the language itself, table by table. Those of devices and tensors are added by
+/// their own rooms.
+pub static NATIVES: &[&[NativeDef]] =
+    &[core::TABLE, sequence::TABLE, text::TABLE, list::TABLE, dict::TABLE, math::TABLE, io::TABLE];
+
+/// A module written in Runnel that is part of the program.
+pub struct Embedded {
+    /// What `import` calls it.
+    pub name: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+/// The modules written in Runnel.
+pub static MODULES: &[Embedded] = &[];
+
+/// The natives of the language itself.
+pub fn natives() -> Natives {
+    let mut natives = Natives::new();
+    for table in NATIVES {
+        table.iter().for_each(|def| natives.add(def));
+    }
+    for (name, value) in
+        [("pi", std::f64::consts::PI), ("e", std::f64::consts::E), ("tau", std::f64::consts::TAU)]
+    {
+        natives.add_to("math", name, Value::Float(value));
+    }
+    natives
+}
+
+/// Modules from the embedded library and from files.
+pub struct Library;
+
+impl Loader for Library {
+    fn file(&self, path: &str) -> Result<String, String> {
+        let bytes = std::fs::read(path).map_err(|e| io::reason(&e))?;
+        String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".into())
+    }
+
+    fn library(&self, name: &str) -> Option<&'static str> {
+        MODULES.iter().find(|m| m.name == name).map(|m| m.text)
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        MODULES.iter().map(|m| m.name).collect()
+    }
+}
+
+/// A machine with the language's own natives, on a runtime.
+pub fn machine(rt: crate::plan::Runtime) -> crate::vm::Vm {
+    crate::vm::Vm::new(rt, Rc::new(natives()), Box::new(Library))
+}
+
+// Parameters that many signatures share.
+const fn any(name: &'static str) -> Param {
+    Param::new(name, Kind::Any)
+}
+
+const fn text_param(name: &'static str) -> Param {
+    Param::new(name, Kind::Str)
+}
+
+const fn int_param(name: &'static str) -> Param {
+    Param::new(name, Kind::Int)
+}
+
+const fn optional(name: &'static str, kind: Kind) -> Param {
+    Param::or(name, kind, Default::None)
+}
+
+const fn takes(params: &'static [Param]) -> Signature {
+    Signature { params }
+}
+
+#[cfg(test)]
+mod tests;

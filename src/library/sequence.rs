@@ -1,0 +1,290 @@
+//! Functions over sequences and numbers: `len`, `range`, `map`, `sorted`, `sum`, ...
+
+use std::cmp::Ordering;
+
+use super::{any, optional, takes};
+use crate::base::Result;
+use crate::ops::signature::{Default, Kind, Param};
+use crate::syntax::ast::Binary;
+use crate::vm::{NativeDef, Value, Vm, arith, charge_values, compare, error};
+
+/// The natives of this file.
+pub static TABLE: &[NativeDef] = &[
+    NativeDef {
+        name: "len",
+        receiver: "",
+        signature: takes(&[any("x")]),
+        doc: "The number of elements of a container, of characters of a text, of rows of a tensor.",
+        example: "assert(len([1, 2]) == 2)",
+        run: |vm, args| vm.length(&args[0]).map(|n| Value::Int(n as i64)),
+    },
+    NativeDef {
+        name: "range",
+        receiver: "",
+        signature: takes(&[
+            Param::new("start", Kind::Int),
+            optional("end", Kind::Int),
+            Param::or("step", Kind::Int, Default::Int(1)),
+        ]),
+        doc: "A range, as in Python: `range(n)` is `0..n`, `range(a, b, s)` is `a..b by s`.",
+        example: "assert(list(range(0, 10, 4)) == [0, 4, 8])",
+        run: |_, args| {
+            let (first, step) = (args[0].as_int().unwrap_or(0), args[2].as_int().unwrap_or(1));
+            if step == 0 {
+                return Err(error::bad_value(2, "a range's step is not 0"));
+            }
+            Ok(match args[1].as_int() {
+                Some(end) => Value::range(Some(first), Some(end), step),
+                None => Value::range(Some(0), Some(first), step),
+            })
+        },
+    },
+    NativeDef {
+        name: "list",
+        receiver: "",
+        signature: takes(&[optional("items", Kind::Any)]),
+        doc: "A new list of the elements of a sequence.",
+        example: "assert(list(\"ab\") == [\"a\", \"b\"])",
+        run: |vm, args| match args[0] {
+            Value::None => Ok(Value::list(Vec::new())),
+            _ => vm.collect(&args[0]).map(Value::list),
+        },
+    },
+    NativeDef {
+        name: "tuple",
+        receiver: "",
+        signature: takes(&[optional("items", Kind::Any)]),
+        doc: "A tuple of the elements of a sequence.",
+        example: "assert(tuple([1, 2]) == (1, 2))",
+        run: |vm, args| match args[0] {
+            Value::None => Ok(Value::tuple(Vec::new())),
+            _ => vm.collect(&args[0]).map(Value::tuple),
+        },
+    },
+    NativeDef {
+        name: "enumerate",
+        receiver: "",
+        signature: takes(&[any("items"), Param::or("start", Kind::Int, Default::Int(0))]),
+        doc: "A list of (number, element) pairs.",
+        example: "assert(enumerate([\"a\"], 1) == [(1, \"a\")])",
+        run: |vm, args| {
+            let items = vm.collect(&args[0])?;
+            let start = args[1].as_int().unwrap_or(0);
+            charge_values(3 * items.len())?;
+            let pair =
+                |(i, v): (usize, Value)| Value::tuple(vec![Value::Int(start.wrapping_add(i as i64)), v]);
+            Ok(Value::list(items.into_iter().enumerate().map(pair).collect()))
+        },
+    },
+    NativeDef {
+        name: "zip",
+        receiver: "",
+        signature: takes(&[Param::rest("sequences", Kind::Any)]),
+        doc: "A list of tuples of the elements that stand at the same place; as long as the shortest sequence.",
+        example: "assert(zip([1, 2], \"ab\") == [(1, \"a\"), (2, \"b\")])",
+        run: |vm, args| {
+            let sequences = vm.collect(&args[0])?;
+            let all = sequences.iter().map(|s| vm.collect(s)).collect::<Result<Vec<_>>>()?;
+            let count = all.iter().map(Vec::len).min().unwrap_or(0);
+            charge_values(count * (all.len() + 2))?;
+            let row = |i: usize| Value::tuple(all.iter().map(|s| s[i].clone()).collect());
+            Ok(Value::list((0..count).map(row).collect()))
+        },
+    },
+    NativeDef {
+        name: "map",
+        receiver: "",
+        signature: takes(&[Param::new("f", Kind::Fn), any("items"), Param::rest("more", Kind::Any)]),
+        doc: "A list of `f` of each element; with several sequences, of the elements at the same place.",
+        example: "assert(map(|x| x + 1, [1, 2]) == [2, 3])",
+        run: |vm, args| {
+            let mut sequences = vec![vm.collect(&args[1])?];
+            for more in vm.collect(&args[2])? {
+                sequences.push(vm.collect(&more)?);
+            }
+            let count = sequences.iter().map(Vec::len).min().unwrap_or(0);
+            charge_values(count)?;
+            let mut results = Vec::with_capacity(count);
+            for i in 0..count {
+                let row: Vec<Value> = sequences.iter().map(|s| s[i].clone()).collect();
+                results.push(vm.callback(&args[0], &row)?);
+            }
+            Ok(Value::list(results))
+        },
+    },
+    NativeDef {
+        name: "filter",
+        receiver: "",
+        signature: takes(&[Param::new("f", Kind::Fn), any("items")]),
+        doc: "A list of the elements for which `f` gives a true value.",
+        example: "assert(filter(|x| x > 1, [1, 2, 3]) == [2, 3])",
+        run: |vm, args| {
+            let mut kept = Vec::new();
+            for item in vm.collect(&args[1])? {
+                let verdict = vm.callback(&args[0], std::slice::from_ref(&item))?;
+                if vm.truth(&verdict)? {
+                    kept.push(item);
+                }
+            }
+            Ok(Value::list(kept))
+        },
+    },
+    NativeDef {
+        name: "reduce",
+        receiver: "",
+        signature: takes(&[Param::new("f", Kind::Fn), any("items"), optional("initial", Kind::Any)]),
+        doc: "Combines the elements from the left: `f(f(f(initial, a), b), c)`.",
+        example: "assert(reduce(|a, b| a * b, [2, 3, 4]) == 24)",
+        run: |vm, args| {
+            let mut items = vm.collect(&args[1])?.into_iter();
+            let mut value = match args[2] {
+                Value::None => {
+                    items.next().ok_or_else(|| error::bad_value(1, "an empty sequence needs `initial`"))?
+                }
+                _ => args[2].clone(),
+            };
+            for item in items {
+                value = vm.callback(&args[0], &[value, item])?;
+            }
+            Ok(value)
+        },
+    },
+    NativeDef {
+        name: "sorted",
+        receiver: "",
+        signature: takes(&[
+            any("items"),
+            Param::or("key", Kind::Fn, Default::None),
+            Param::or("reverse", Kind::Bool, Default::Bool(false)),
+        ]),
+        doc: "A new list of the elements in order; equal ones keep their places. `key` gives what is compared.",
+        example: "assert(sorted([3, 1, 2], reverse = true) == [3, 2, 1])",
+        run: |vm, args| {
+            let items = vm.collect(&args[0])?;
+            let reverse = matches!(args[2], Value::Bool(true));
+            sort(vm, items, &args[1].clone(), reverse).map(Value::list)
+        },
+    },
+    NativeDef {
+        name: "reversed",
+        receiver: "",
+        signature: takes(&[any("items")]),
+        doc: "A new list of the elements in the other direction.",
+        example: "assert(reversed([1, 2]) == [2, 1])",
+        run: |vm, args| {
+            let mut items = vm.collect(&args[0])?;
+            items.reverse();
+            Ok(Value::list(items))
+        },
+    },
+    NativeDef {
+        name: "any",
+        receiver: "",
+        signature: takes(&[any("items")]),
+        doc: "Whether some element counts as true.",
+        example: "assert(any([0, 1]))",
+        run: |vm, args| {
+            for item in vm.collect(&args[0])? {
+                if vm.truth(&item)? {
+                    return Ok(Value::Bool(true));
+                }
+            }
+            Ok(Value::Bool(false))
+        },
+    },
+    NativeDef {
+        name: "all",
+        receiver: "",
+        signature: takes(&[any("items")]),
+        doc: "Whether every element counts as true.",
+        example: "assert(not all([0, 1]))",
+        run: |vm, args| {
+            for item in vm.collect(&args[0])? {
+                if !vm.truth(&item)? {
+                    return Ok(Value::Bool(false));
+                }
+            }
+            Ok(Value::Bool(true))
+        },
+    },
+    NativeDef {
+        name: "sum",
+        receiver: "",
+        signature: takes(&[any("items"), Param::or("start", Kind::Any, Default::Int(0))]),
+        doc: "The sum of the elements of a sequence, added with `+` to `start`.",
+        example: "assert(sum([1, 2, 3]) == 6)",
+        run: |vm, args| {
+            let mut total = args[1].clone();
+            for item in vm.collect(&args[0])? {
+                total = arith::binary(vm, Binary::Add, total, item)?;
+            }
+            Ok(total)
+        },
+    },
+    NativeDef {
+        name: "min",
+        receiver: "",
+        signature: takes(&[Param::rest("values", Kind::Any), Param::named("key", Kind::Fn, Default::None)]),
+        doc: "The smallest of several values, or of one sequence; the first one among equals.",
+        example: "assert(min(3, 1, 2) == 1)\nassert(min([3, 1]) == 1)",
+        run: |vm, args| extreme(vm, args, Ordering::Less, "min"),
+    },
+    NativeDef {
+        name: "max",
+        receiver: "",
+        signature: takes(&[Param::rest("values", Kind::Any), Param::named("key", Kind::Fn, Default::None)]),
+        doc: "The largest of several values, or of one sequence; the first one among equals.",
+        example: "assert(max([3, 1]) == 3)",
+        run: |vm, args| extreme(vm, args, Ordering::Greater, "max"),
+    },
+];
+
+/// Sorts by keys computed once per element. No comparison runs script code.
+pub(super) fn sort(vm: &mut Vm, items: Vec<Value>, key: &Value, reverse: bool) -> Result<Vec<Value>> {
+    let mut keyed = Vec::with_capacity(items.len());
+    for item in items {
+        let by = match key {
+            Value::None => item.clone(),
+            _ => vm.callback(key, std::slice::from_ref(&item))?,
+        };
+        keyed.push((by, item));
+    }
+    vm.charge(keyed.len())?;
+    let mut failure = None;
+    keyed.sort_by(|(a, _), (b, _)| {
+        let order = if reverse { compare::sort_order(vm, b, a) } else { compare::sort_order(vm, a, b) };
+        order.unwrap_or_else(|error| {
+            failure.get_or_insert(error);
+            Ordering::Equal
+        })
+    });
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(keyed.into_iter().map(|(_, item)| item).collect()),
+    }
+}
+
+fn extreme(vm: &mut Vm, args: &mut [Value], wanted: Ordering, name: &str) -> Result<Value> {
+    let mut values = vm.collect(&args[0])?;
+    if let [only] = &values[..] {
+        values = vm.collect(&only.clone())?;
+    }
+    let mut best: Option<(Value, Value)> = None;
+    for value in values {
+        let key = match &args[1] {
+            Value::None => value.clone(),
+            key => vm.callback(&key.clone(), std::slice::from_ref(&value))?,
+        };
+        let better = match &best {
+            None => true,
+            Some((than, _)) => compare::sort_order(vm, &key, than)? == wanted,
+        };
+        if better {
+            best = Some((key, value));
+        }
+    }
+    match best {
+        Some((_, value)) => Ok(value),
+        None => Err(error::bad_value(0, format!("`{name}` of no values has none"))),
+    }
+}

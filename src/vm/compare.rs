@@ -1,0 +1,167 @@
+//! Equality, order and membership. Depth is bounded: comparing structures that contain themselves
+//! is a coded error, not an overflow.
+
+use std::cmp::Ordering;
+
+use super::heap::Key;
+use super::run::arith::{number_order, symbol};
+use super::value::Value;
+use super::{Vm, error};
+use crate::base::Result;
+use crate::syntax::ast::Binary;
+
+/// The most nested containers that are compared.
+const DEPTH: u32 = 200;
+
+/// `left == right` for anything but tensors; values of different types are unequal.
+pub fn equal(vm: &Vm, left: &Value, right: &Value) -> Result<bool> {
+    if let Some(order) = number_order(left, right) {
+        return Ok(order == Some(Ordering::Equal));
+    }
+    Ok(match (left, right) {
+        (Value::None, Value::None) | (Value::Ellipsis, Value::Ellipsis) => true,
+        (Value::Str(a), Value::Str(b)) => a.as_str() == b.as_str(),
+        (Value::Dtype(a), Value::Dtype(b)) => a == b,
+        (Value::Device(a), Value::Device(b)) => a == b,
+        (Value::Range(a), Value::Range(b)) => a == b,
+        (Value::List(a), Value::List(b)) => {
+            if std::rc::Rc::ptr_eq(a, b) {
+                return Ok(true);
+            }
+            sequences(vm, &a.borrow(), &b.borrow())?
+        }
+        (Value::Tuple(a), Value::Tuple(b)) => sequences(vm, a.items(), b.items())?,
+        (Value::Record(a), Value::Record(b)) => {
+            a.names() == b.names() && sequences(vm, a.values(), b.values())?
+        }
+        (Value::Dict(a), Value::Dict(b)) => {
+            if std::rc::Rc::ptr_eq(a, b) {
+                return Ok(true);
+            }
+            let (a, b) = (a.borrow(), b.borrow());
+            if a.len() != b.len() {
+                return Ok(false);
+            }
+            nested(vm, || {
+                for (key, value) in a.iter() {
+                    match b.get(key) {
+                        Some(other) if equal(vm, value, other)? => {}
+                        _ => return Ok(false),
+                    }
+                }
+                Ok(true)
+            })?
+        }
+        (Value::Fn(a), Value::Fn(b)) => std::rc::Rc::ptr_eq(a, b),
+        (Value::Native(a), Value::Native(b)) => std::rc::Rc::ptr_eq(a, b),
+        (Value::Bound(a), Value::Bound(b)) => std::rc::Rc::ptr_eq(a, b),
+        (Value::Module(a), Value::Module(b)) => std::rc::Rc::ptr_eq(a, b),
+        (Value::Error(a), Value::Error(b)) => std::rc::Rc::ptr_eq(a, b),
+        (Value::Tensor(a), Value::Tensor(b)) => a.same(b),
+        (Value::Object(a), Value::Object(b)) => {
+            let same_type = a.get().type_name() == b.get().type_name();
+            let own = if same_type { a.get().equals(b.get()) } else { None };
+            own.unwrap_or_else(|| std::rc::Rc::ptr_eq(a, b))
+        }
+        _ => false,
+    })
+}
+
+fn sequences(vm: &Vm, a: &[Value], b: &[Value]) -> Result<bool> {
+    if a.len() != b.len() {
+        return Ok(false);
+    }
+    nested(vm, || {
+        for (a, b) in a.iter().zip(b) {
+            if !equal(vm, a, b)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })
+}
+
+fn nested<T>(vm: &Vm, body: impl FnOnce() -> Result<T>) -> Result<T> {
+    let depth = vm.nesting.get();
+    if depth >= DEPTH {
+        return Err(error::nesting("a value that is compared"));
+    }
+    vm.nesting.set(depth + 1);
+    let result = body();
+    vm.nesting.set(depth);
+    result
+}
+
+/// The order of two values for `op`. nan is in no order: it counts as equal here, and comparisons
+/// of numbers do not come this way.
+pub fn order(vm: &Vm, op: Binary, left: &Value, right: &Value) -> Result<Ordering> {
+    match compare(vm, left, right)? {
+        Some(order) => Ok(order),
+        None => Err(error::operator_types(symbol(op), left.type_name(), right.type_name())),
+    }
+}
+
+/// The order of two elements for sorting: numbers before nan.
+pub fn sort_order(vm: &Vm, left: &Value, right: &Value) -> Result<Ordering> {
+    match compare(vm, left, right)? {
+        Some(order) => Ok(order),
+        None => Err(error::no_order(left.type_name(), right.type_name())),
+    }
+}
+
+fn compare(vm: &Vm, left: &Value, right: &Value) -> Result<Option<Ordering>> {
+    if let Some(found) = number_order(left, right) {
+        let nan = |v: &Value| matches!(v, Value::Float(f) if f.is_nan());
+        return Ok(Some(found.unwrap_or_else(|| nan(left).cmp(&nan(right)))));
+    }
+    match (left, right) {
+        (Value::Str(a), Value::Str(b)) => Ok(Some(a.as_str().cmp(b.as_str()))),
+        (Value::Tuple(a), Value::Tuple(b)) => lexical(vm, a.items(), b.items()),
+        (Value::List(a), Value::List(b)) => {
+            if std::rc::Rc::ptr_eq(a, b) {
+                return Ok(Some(Ordering::Equal));
+            }
+            lexical(vm, &a.borrow(), &b.borrow())
+        }
+        _ => Ok(None),
+    }
+}
+
+fn lexical(vm: &Vm, a: &[Value], b: &[Value]) -> Result<Option<Ordering>> {
+    nested(vm, || {
+        for (a, b) in a.iter().zip(b) {
+            match compare(vm, a, b)? {
+                Some(Ordering::Equal) => {}
+                other => return Ok(other),
+            }
+        }
+        Ok(Some(a.len().cmp(&b.len())))
+    })
+}
+
+/// `item in container`.
+pub fn contains(vm: &Vm, container: &Value, item: &Value) -> Result<bool> {
+    let any = |items: &[Value]| {
+        for value in items {
+            if equal(vm, value, item)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    match container {
+        Value::Str(text) => match item {
+            Value::Str(part) => Ok(text.as_str().contains(part.as_str())),
+            other => Err(error::operator_types("in", other.type_name(), "str")),
+        },
+        Value::List(list) => any(&list.borrow()),
+        Value::Tuple(tuple) => any(tuple.items()),
+        Value::Dict(dict) => Ok(dict.borrow().contains_key(&Key::new(item)?)),
+        Value::Record(record) => Ok(item.as_str().is_some_and(|name| record.position(name).is_some())),
+        Value::Range(range) => Ok(match item {
+            Value::Float(f) if f.fract() == 0.0 && f.abs() < 9.2e18 => range.contains(*f as i64),
+            other => other.as_int().is_some_and(|i| range.contains(i)),
+        }),
+        other => Err(error::operator_types("in", item.type_name(), other.type_name())),
+    }
+}

@@ -1,0 +1,202 @@
+//! Assignments.
+//!
+//! Records do not change: `r.field = e` rebinds the variable at the root to a copy with another
+//! field. Lists, dicts and tensors change in place.
+
+use std::rc::Rc;
+
+use super::super::bytecode::Op;
+use super::super::error;
+use super::super::function::PatternShape;
+use super::expr::{binary_op, writes_late};
+use super::scope;
+use super::{Compiler, Reg};
+use crate::base::{Result, Span};
+use crate::syntax::ast::*;
+
+/// A place whose parts have been evaluated.
+enum Place<'a> {
+    Variable(&'a Rc<str>, Span),
+    Index { container: Reg, index: Reg, spans: Vec<Span>, span: Span },
+    Field { record: Reg, name: &'a Rc<str>, spans: Vec<Span>, span: Span, parent: Option<Box<Place<'a>>> },
+}
+
+impl<'a> Compiler<'_, '_, 'a> {
+    /// `place = value`.
+    pub(super) fn assign(&mut self, place: &'a Expr, value: &'a Expr) -> Result<()> {
+        if let ExprKind::Name(name) = &place.kind
+            && let Some(scope::Place::Register(dst)) = self.resolve(name)?
+            && writes_late(value)
+        {
+            return self.expr(value, dst);
+        }
+        self.temporary(|c| {
+            let src = c.temp()?;
+            c.expr(value, src)?;
+            c.store_to(place, value.span, src)
+        })
+    }
+
+    /// `place op= value`: the place's parts are evaluated once.
+    pub(super) fn update(&mut self, place: &'a Expr, op: Binary, value: &'a Expr, span: Span) -> Result<()> {
+        self.temporary(|c| {
+            let spans = vec![place.span, value.span];
+            if let ExprKind::Name(name) = &place.kind
+                && let Some(scope::Place::Register(dst)) = c.resolve(name)?
+            {
+                let dead = c.last().next;
+                let a = c.operand_before(place, value)?;
+                let small = match value.kind {
+                    ExprKind::Int(i) => i16::try_from(i).ok(),
+                    _ => None,
+                };
+                let op = match (op, small, c.number_constant(value)) {
+                    (Binary::Add, Some(value), _) => Op::AddInt { dst, a, value },
+                    (Binary::Add, _, Some(k)) => Op::AddK { dst, a, k },
+                    (Binary::Sub, _, Some(k)) => Op::SubK { dst, a, k },
+                    (Binary::Mul, _, Some(k)) => Op::MulK { dst, a, k },
+                    (Binary::Div, _, Some(k)) => Op::DivK { dst, a, k },
+                    _ => binary_op(op, dst, a, c.operand(value)?),
+                };
+                c.emit_at(op, span, spans, dead);
+                return Ok(());
+            }
+            let target = c.place(place)?;
+            let dst = c.temp()?;
+            match &target {
+                Place::Variable(name, span) => c.read(name, *span, dst)?,
+                Place::Index { container, index, spans, span } => {
+                    let op = Op::Index { dst, a: *container, b: *index };
+                    c.emit_at(op, *span, spans.clone(), u16::MAX);
+                }
+                Place::Field { record, name, spans, span, .. } => {
+                    let k = c.name_constant(name)?;
+                    c.emit_at(Op::Field { dst, a: *record, k }, *span, spans.clone(), u16::MAX);
+                }
+            }
+            let dead = c.last().next;
+            let b = c.operand(value)?;
+            c.emit_at(binary_op(op, dst, dst, b), span, spans, dead);
+            c.store(target, dst, value.span)
+        })
+    }
+
+    /// Evaluates the parts of `place` and stores `src`.
+    fn store_to(&mut self, place: &'a Expr, value_span: Span, src: Reg) -> Result<()> {
+        match &place.kind {
+            ExprKind::Paren(inner) => self.deeper(place.span, |c| c.store_to(inner, value_span, src)),
+            ExprKind::Tuple(items) | ExprKind::List(items) => self.temporary(|c| {
+                let count = u16::try_from(items.len()).map_err(|_| error::function_size())?;
+                let base = c.reserve(count)?;
+                let spread = items.iter().position(|i| matches!(i, Item::Spread(_)));
+                let rest = spread.map(|at| (at as u16, true));
+                let count = count - u16::from(rest.is_some());
+                let shape = PatternShape { count, rest, names: None, record_only: false, list: false };
+                let shape = c.pattern_shape(shape)?;
+                c.emit_at(Op::Unpack { src, base, shape }, place.span, vec![value_span], u16::MAX);
+                for (reg, Item::One(e) | Item::Spread(e)) in (base..).zip(items) {
+                    c.deeper(place.span, |c| c.store_to(e, value_span, reg))?;
+                }
+                Ok(())
+            }),
+            _ => self.temporary(|c| {
+                let place = c.place(place)?;
+                c.store(place, src, value_span)
+            }),
+        }
+    }
+
+    fn place(&mut self, place: &'a Expr) -> Result<Place<'a>> {
+        match &place.kind {
+            ExprKind::Paren(inner) => self.deeper(place.span, |c| c.place(inner)),
+            ExprKind::Name(name) => Ok(Place::Variable(name, place.span)),
+            ExprKind::Index(inner, indices) => {
+                let container = self.temp()?;
+                self.expr(inner, container)?;
+                let index = self.temp()?;
+                let (at, span) = self.index_value(indices)?;
+                self.emit(Op::Move { take: false, dst: index, src: at });
+                Ok(Place::Index { container, index, spans: vec![inner.span, span], span: place.span })
+            }
+            ExprKind::Member(inner, name) => {
+                let parent = match &inner.kind {
+                    ExprKind::Name(_) | ExprKind::Index(..) | ExprKind::Member(..) | ExprKind::Paren(_) => {
+                        self.deeper(place.span, |c| c.place(inner)).ok().map(Box::new)
+                    }
+                    _ => None,
+                };
+                let record = self.temp()?;
+                match parent.as_deref() {
+                    Some(Place::Variable(name, span)) => self.read(name, *span, record)?,
+                    Some(Place::Index { container, index, spans, span }) => {
+                        let op = Op::Index { dst: record, a: *container, b: *index };
+                        let (spans, span) = (spans.clone(), *span);
+                        self.emit_at(op, span, spans, u16::MAX);
+                    }
+                    Some(Place::Field { record: outer, name, spans, span, .. }) => {
+                        let (outer, name, spans, span) = (*outer, *name, spans.clone(), *span);
+                        let k = self.name_constant(name)?;
+                        self.emit_at(Op::Field { dst: record, a: outer, k }, span, spans, u16::MAX);
+                    }
+                    None => self.expr(inner, record)?,
+                }
+                let spans = vec![inner.span, name.span];
+                Ok(Place::Field { record, name: &name.text, spans, span: place.span, parent })
+            }
+            _ => Err(error::not_assignable("only names, elements and attributes can be assigned to".into())
+                .at(place.span, "this is no place")),
+        }
+    }
+
+    fn store(&mut self, place: Place<'a>, src: Reg, value_span: Span) -> Result<()> {
+        match place {
+            Place::Variable(name, span) => self.write(name, span, src),
+            Place::Index { container, index, mut spans, span } => {
+                spans.push(value_span);
+                self.emit_at(Op::SetIndex { a: container, b: index, src }, span, spans, u16::MAX);
+                self.emit(Op::Clear { from: container, count: 1 });
+                Ok(())
+            }
+            Place::Field { record, name, mut spans, span, parent } => {
+                spans.push(value_span);
+                let k = self.name_constant(name)?;
+                self.emit_at(Op::SetField { a: record, k, src }, span, spans, u16::MAX);
+                match parent.map(|p| *p) {
+                    // A native or a literal keeps no change; its attribute was assigned in place.
+                    None => Ok(()),
+                    Some(Place::Variable(name, _))
+                        if matches!(self.resolve(name)?, Some(scope::Place::Builtin(_))) =>
+                    {
+                        Ok(())
+                    }
+                    Some(parent) => self.store(parent, record, value_span),
+                }
+            }
+        }
+    }
+
+    /// Rebinds an existing name.
+    fn write(&mut self, name: &Rc<str>, span: Span, src: Reg) -> Result<()> {
+        match self.resolve(name)? {
+            _ if &**name == "_" => {}
+            Some(scope::Place::Register(dst)) => drop(self.emit(Op::Move { take: true, dst, src })),
+            Some(scope::Place::Cell(cell)) => drop(self.emit(Op::SetCell { take: true, cell, src })),
+            Some(scope::Place::Capture(index)) => drop(self.emit(Op::SetCapture { take: true, src, index })),
+            Some(scope::Place::Global(slot)) => drop(self.emit(Op::SetGlobal { take: true, src, slot })),
+            Some(scope::Place::Builtin(_)) => {
+                let error = error::not_assignable(format!("`{name}` is part of Runnel"));
+                return Err(error
+                    .at(span, "assigned here")
+                    .help(format!("make a new name: `let {name} = ...`")));
+            }
+            None => {
+                let error = self.unknown(name, span);
+                return Err(match error.help_text() {
+                    Some(_) => error,
+                    None => error.help(format!("a new name is made with `let {name} = ...`")),
+                });
+            }
+        }
+        Ok(())
+    }
+}

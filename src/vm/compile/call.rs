@@ -1,0 +1,141 @@
+//! Calls.
+
+use std::rc::Rc;
+
+use super::super::bytecode::Op;
+use super::super::error;
+use super::super::function::{CallShape, Passed};
+use super::super::value::Value;
+use super::scope::Place;
+use super::{Compiler, Reg};
+use crate::base::{Result, Span};
+use crate::syntax::ast::*;
+
+/// How the callee of a call is found.
+enum Callee<'a> {
+    /// The value in the first register.
+    Value,
+    /// A method of the value in the first register.
+    Method(&'a Rc<str>),
+    Global(u16),
+    Native(u16),
+}
+
+impl<'a> Compiler<'_, '_, 'a> {
+    /// `x |> f(2)`, `x |> f`.
+    pub(super) fn pipe(&mut self, receiver: &'a Expr, call: &'a Expr, span: Span, dst: Reg) -> Result<()> {
+        match &call.kind {
+            ExprKind::Call(callee, args) => self.call(callee, Some(receiver), args, span, dst),
+            _ => self.call(call, Some(receiver), &[], span, dst),
+        }
+    }
+
+    /// `callee(first, args...)`.
+    pub(super) fn call(
+        &mut self,
+        callee: &'a Expr,
+        first: Option<&'a Expr>,
+        args: &'a [Arg],
+        span: Span,
+        dst: Reg,
+    ) -> Result<()> {
+        self.temporary(|c| {
+            let base = c.temp()?;
+            let mut spans = Vec::with_capacity(args.len() + 2);
+            let target = c.callee(callee, base)?;
+            if let Callee::Method(_) = target
+                && let ExprKind::Member(receiver, _) = &unparen(callee).kind
+            {
+                spans.push(receiver.span);
+            }
+            if let Some(e) = first {
+                let reg = c.temp()?;
+                c.expr(e, reg)?;
+                spans.push(e.span);
+            }
+            for arg in args {
+                let reg = c.temp()?;
+                let (Arg::One(e) | Arg::Named(_, e) | Arg::Spread(e)) = arg;
+                c.expr(e, reg)?;
+                spans.push(e.span);
+            }
+            let count = args.len() + usize::from(first.is_some());
+            let plain = args.iter().all(|a| matches!(a, Arg::One(_)));
+            let op = match (u8::try_from(count), &target) {
+                (Ok(argc), Callee::Value) if plain => Op::Call { argc, base, dst },
+                (Ok(argc), Callee::Global(slot)) if plain => Op::CallGlobal { argc, base, dst, slot: *slot },
+                (Ok(argc), Callee::Native(k)) if plain => Op::CallNative { argc, base, dst, k: *k },
+                (Ok(argc), Callee::Method(name)) if plain => {
+                    let k = c.name_constant(name)?;
+                    Op::CallMethod { argc, base, dst, k }
+                }
+                _ => {
+                    let shape = c.call_shape(&target, first.is_some(), args)?;
+                    match target {
+                        Callee::Global(slot) => drop(c.emit(Op::GetGlobal { dst: base, slot: slot.into() })),
+                        Callee::Native(k) => drop(c.emit(Op::Load { dst: base, k: k.into() })),
+                        Callee::Value | Callee::Method(_) => {}
+                    }
+                    Op::CallShaped { base, dst, shape }
+                }
+            };
+            c.emit_at(op, span, spans, u16::MAX);
+            Ok(())
+        })
+    }
+
+    fn callee(&mut self, callee: &'a Expr, base: Reg) -> Result<Callee<'a>> {
+        match &unparen(callee).kind {
+            ExprKind::Member(receiver, name) => {
+                self.expr(receiver, base)?;
+                return Ok(Callee::Method(&name.text));
+            }
+            ExprKind::Name(name) => match self.resolve(name)? {
+                Some(Place::Global(slot)) => {
+                    if let Ok(slot) = u16::try_from(slot) {
+                        return Ok(Callee::Global(slot));
+                    }
+                }
+                Some(Place::Builtin(Value::Native(native))) => {
+                    let key = super::emit::ConstKey::Native(Rc::as_ptr(&native) as usize);
+                    let k = self.constant(key, || Value::Native(native));
+                    if let Ok(k) = u16::try_from(k) {
+                        return Ok(Callee::Native(k));
+                    }
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+        self.expr(callee, base)?;
+        Ok(Callee::Value)
+    }
+
+    fn call_shape(&mut self, target: &Callee<'a>, first: bool, args: &'a [Arg]) -> Result<u16> {
+        let method = match target {
+            Callee::Method(name) => Some(self.intern(name)),
+            _ => None,
+        };
+        let mut passed: Vec<Passed> = Vec::with_capacity(args.len() + 1);
+        if first {
+            passed.push(Passed::One);
+        }
+        for arg in args {
+            passed.push(match arg {
+                Arg::One(_) => Passed::One,
+                Arg::Named(name, _) => Passed::Named(self.intern(&name.text)),
+                Arg::Spread(_) => Passed::Spread,
+            });
+        }
+        let calls = &mut self.last().shapes.calls;
+        calls.push(CallShape { method, args: passed.into() });
+        u16::try_from(calls.len() - 1).map_err(|_| error::function_size())
+    }
+}
+
+fn unparen(mut expr: &Expr) -> &Expr {
+    while let ExprKind::Paren(inner) = &expr.kind {
+        expr = inner;
+    }
+    expr
+}

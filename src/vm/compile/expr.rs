@@ -1,0 +1,594 @@
+//! Expressions.
+
+use std::rc::Rc;
+
+use super::super::bytecode::Op;
+use super::super::error;
+use super::super::value::Value;
+use super::emit::ConstKey;
+use super::scope::Place;
+use super::{Compiler, Exit, Reg, mentions};
+use crate::array::Dtype;
+use crate::base::{Error, Result, Span};
+use crate::device::DeviceId;
+use crate::syntax::ast::*;
+
+/// What a list element, tuple element or record field is pushed as.
+const CHUNK: usize = 64;
+
+impl<'a> Compiler<'_, '_, 'a> {
+    /// Evaluates `expr` into `dst`, which is written only once the value is there unless `expr`
+    /// holds blocks or `and`/`or` (see [`writes_late`]).
+    pub(super) fn expr(&mut self, expr: &'a Expr, dst: Reg) -> Result<()> {
+        self.deeper(expr.span, |c| c.located(expr.span, |c| c.expr_kind(expr, dst)))
+    }
+
+    /// Evaluates `expr` into a register: a variable's own, or a fresh one.
+    pub(super) fn operand(&mut self, expr: &'a Expr) -> Result<Reg> {
+        if let ExprKind::Name(name) = &expr.kind
+            && let Some(Place::Register(reg)) = self.resolve(name)?
+        {
+            return Ok(reg);
+        }
+        if let ExprKind::Paren(inner) = &expr.kind {
+            return self.deeper(expr.span, |c| c.operand(inner));
+        }
+        let reg = self.temp()?;
+        self.expr(expr, reg)?;
+        Ok(reg)
+    }
+
+    /// As [`Self::operand`], when `later` is evaluated before the value is used: a variable that
+    /// `later` may assign is copied.
+    pub(super) fn operand_before(&mut self, expr: &'a Expr, later: &'a Expr) -> Result<Reg> {
+        if matches!(expr.kind, ExprKind::Name(_) | ExprKind::Paren(_)) && mentions::has_block(later) {
+            let reg = self.temp()?;
+            self.expr(expr, reg)?;
+            return Ok(reg);
+        }
+        self.operand(expr)
+    }
+
+    fn expr_kind(&mut self, expr: &'a Expr, dst: Reg) -> Result<()> {
+        match &expr.kind {
+            ExprKind::None => self.load_plain(dst, Value::None),
+            ExprKind::Bool(b) => self.load_plain(dst, Value::Bool(*b)),
+            ExprKind::Ellipsis => self.load_plain(dst, Value::Ellipsis),
+            ExprKind::Int(i) => self.load_plain(dst, Value::Int(*i)),
+            ExprKind::Float(f) => self.load_plain(dst, Value::Float(*f)),
+            ExprKind::Device(device) => self.device(*device, dst),
+            ExprKind::Dtype(name) => self.dtype(name, expr.span, dst),
+            ExprKind::Str(pieces) => self.string(pieces, dst),
+            ExprKind::Name(name) => self.read(name, expr.span, dst),
+            ExprKind::List(items) => self.list(items, dst),
+            ExprKind::Typed(dtype, items) => self.typed(dtype, items, expr.span, dst),
+            ExprKind::Tuple(items) => self.tuple(items, dst),
+            ExprKind::Record(fields) => self.record(fields, dst),
+            ExprKind::Paren(inner) => self.expr(inner, dst),
+            ExprKind::Unary(op, operand) => self.unary(*op, operand, expr.span, dst),
+            ExprKind::Binary(..) => self.binary_chain(expr, dst),
+            ExprKind::And(a, b) => self.shortcut(a, b, false, dst),
+            ExprKind::Or(a, b) => self.shortcut(a, b, true, dst),
+            ExprKind::Range(start, end, step) => {
+                let parts = [start.as_deref(), end.as_deref(), step.as_deref()];
+                self.range(parts, expr.span, dst)
+            }
+            ExprKind::Call(callee, args) => self.call(callee, None, args, expr.span, dst),
+            ExprKind::Pipe(receiver, call) => self.pipe(receiver, call, expr.span, dst),
+            ExprKind::Member(inner, name) => self.member(inner, name, expr.span, dst),
+            ExprKind::Index(inner, indices) => self.index(inner, indices, expr.span, dst),
+            ExprKind::On(inner, device) => self.on(inner, device, dst),
+            ExprKind::Lambda(function) => self.closure(function, "<lambda>".into(), false, expr.span, dst),
+            ExprKind::Block(block) => self.block(block, Some(dst)),
+            ExprKind::If(arms, last) => self.branches(arms, last.as_ref(), Some(dst)),
+            ExprKind::With(contexts, block) => self.with(contexts, block, dst),
+            ExprKind::Try(body, name, catch) => self.try_catch(body, name.as_ref(), catch, dst),
+            ExprKind::Match(subject, arms) => self.match_arms(subject, arms, dst),
+            ExprKind::Error => Err(not_compiled(expr.span)),
+        }
+    }
+
+    fn load_plain(&mut self, dst: Reg, value: Value) -> Result<()> {
+        self.load(dst, value);
+        Ok(())
+    }
+
+    fn device(&mut self, device: DeviceLit, dst: Reg) -> Result<()> {
+        match device {
+            DeviceLit::Cpu => self.load(dst, Value::Device(DeviceId::Cpu)),
+            DeviceLit::Cuda(index) => self.load(dst, Value::Device(DeviceId::Cuda(index))),
+            DeviceLit::Current => drop(self.emit(Op::LoadCuda { dst })),
+        }
+        Ok(())
+    }
+
+    fn dtype(&mut self, name: &str, span: Span, dst: Reg) -> Result<()> {
+        let dtype = Dtype::from_name(name);
+        let known = Dtype::ALL.map(Dtype::name);
+        let dtype = dtype.ok_or_else(|| error::unknown_name(name, known).at(span, "not a dtype"))?;
+        self.load(dst, Value::Dtype(dtype));
+        Ok(())
+    }
+
+    fn string(&mut self, pieces: &'a [StrPiece], dst: Reg) -> Result<()> {
+        match pieces {
+            [] => {
+                let k = self.text(&"".into());
+                self.emit(Op::Load { dst, k });
+                return Ok(());
+            }
+            [StrPiece::Text(text)] => {
+                let k = self.text(text);
+                self.emit(Op::Load { dst, k });
+                return Ok(());
+            }
+            _ => {}
+        }
+        let count = u16::try_from(pieces.len()).map_err(|_| error::function_size())?;
+        self.temporary(|c| {
+            let base = c.reserve(count)?;
+            for (reg, piece) in (base..).zip(pieces) {
+                match piece {
+                    StrPiece::Text(text) => {
+                        let k = c.text(text);
+                        c.emit(Op::Load { dst: reg, k });
+                    }
+                    StrPiece::Expr(e, spec) if spec.is_empty() => c.expr(e, reg)?,
+                    StrPiece::Expr(e, spec) => {
+                        c.expr(e, reg)?;
+                        c.temporary(|c| {
+                            let text = c.temp()?;
+                            c.string(spec, text)?;
+                            c.emit_at(
+                                Op::Format { dst: reg, src: reg, spec: text },
+                                e.span,
+                                vec![e.span],
+                                text,
+                            );
+                            Ok(())
+                        })?;
+                    }
+                }
+            }
+            c.emit(Op::Concat { dst, base, count });
+            Ok(())
+        })
+    }
+
+    fn list(&mut self, items: &'a [Item], dst: Reg) -> Result<()> {
+        if items.len() <= CHUNK && items.iter().all(|i| matches!(i, Item::One(_))) {
+            return self.temporary(|c| {
+                let base = c.items(items)?;
+                c.emit(Op::NewList { dst, base, count: items.len() as u16 });
+                Ok(())
+            });
+        }
+        self.temporary(|c| {
+            let list = c.temp()?;
+            c.emit(Op::NewList { dst: list, base: list, count: 0 });
+            let mut rest = items;
+            while let Some(first) = rest.first() {
+                if let Item::Spread(e) = first {
+                    c.temporary(|c| {
+                        let src = c.operand(e)?;
+                        c.emit_at(Op::ListExtend { list, src }, e.span, vec![e.span], list + 1);
+                        Ok(())
+                    })?;
+                    rest = &rest[1..];
+                    continue;
+                }
+                let one = |i: &&Item| matches!(i, Item::One(_));
+                let (now, later) = rest.split_at(rest.iter().take_while(one).count().min(CHUNK));
+                c.temporary(|c| {
+                    let base = c.items(now)?;
+                    c.emit(Op::ListPush { list, base, count: now.len() as u16 });
+                    Ok(())
+                })?;
+                rest = later;
+            }
+            c.emit(Op::Move { take: true, dst, src: list });
+            Ok(())
+        })
+    }
+
+    /// Evaluates elements, none of them spread, into registers side by side.
+    fn items(&mut self, items: &'a [Item]) -> Result<Reg> {
+        let base = self.reserve(items.len() as u16)?;
+        for (reg, Item::One(e) | Item::Spread(e)) in (base..).zip(items) {
+            self.expr(e, reg)?;
+        }
+        Ok(base)
+    }
+
+    fn typed(&mut self, dtype: &Rc<str>, items: &'a [Item], span: Span, dst: Reg) -> Result<()> {
+        self.temporary(|c| {
+            let list = c.temp()?;
+            c.list(items, list)?;
+            let b = c.temp()?;
+            c.dtype(dtype, span, b)?;
+            c.emit_at(Op::Typed { dst, a: list, b }, span, vec![span], list);
+            Ok(())
+        })
+    }
+
+    fn tuple(&mut self, items: &'a [Item], dst: Reg) -> Result<()> {
+        self.temporary(|c| {
+            if items.len() <= CHUNK && items.iter().all(|i| matches!(i, Item::One(_))) {
+                let base = c.items(items)?;
+                c.emit(Op::NewTuple { dst, base, count: items.len() as u16 });
+                return Ok(());
+            }
+            let src = c.temp()?;
+            c.list(items, src)?;
+            c.emit(Op::TupleOfList { dst, src });
+            Ok(())
+        })
+    }
+
+    fn record(&mut self, fields: &'a [Field], dst: Reg) -> Result<()> {
+        self.temporary(|c| {
+            let result = c.temp()?;
+            let mut rest = fields;
+            let mut started = false;
+            while !rest.is_empty() || !started {
+                c.temporary(|c| {
+                    let part = if started { c.temp()? } else { result };
+                    let mut operand = None;
+                    if let Some(Field::Spread(e)) = rest.first() {
+                        c.expr(e, part)?;
+                        operand = Some(e.span);
+                        rest = &rest[1..];
+                    } else {
+                        let named = rest.iter().take_while(|f| matches!(f, Field::Named(..))).count();
+                        c.fields(&rest[..named], part)?;
+                        rest = &rest[named..];
+                    }
+                    if started || operand.is_some() {
+                        let b = part;
+                        let span = operand.unwrap_or(c.last().here);
+                        let a = if started { result } else { part };
+                        c.emit_at(Op::RecordMerge { dst: result, a, b }, span, vec![span], u16::MAX);
+                        if started {
+                            c.emit(Op::Clear { from: part, count: 1 });
+                        }
+                    }
+                    Ok(())
+                })?;
+                started = true;
+            }
+            c.emit(Op::Move { take: true, dst, src: result });
+            Ok(())
+        })
+    }
+
+    fn fields(&mut self, fields: &'a [Field], dst: Reg) -> Result<()> {
+        let count = u16::try_from(fields.len()).map_err(|_| error::function_size())?;
+        let mut names: Vec<Rc<str>> = Vec::with_capacity(fields.len());
+        self.temporary(|c| {
+            let base = c.reserve(count)?;
+            for (reg, field) in (base..).zip(fields) {
+                if let Field::Named(name, e) = field {
+                    if names.contains(&name.text) {
+                        return Err(
+                            error::argument_twice("(...)", &name.text, 0).at(name.span, "given again")
+                        );
+                    }
+                    let interned = c.intern(&name.text);
+                    names.push(interned);
+                    c.expr(e, reg)?;
+                }
+            }
+            let shapes = &mut c.last().shapes.records;
+            shapes.push(Rc::new(names));
+            let shape = u16::try_from(shapes.len() - 1).map_err(|_| error::function_size())?;
+            c.emit(Op::NewRecord { dst, base, shape });
+            Ok(())
+        })
+    }
+
+    fn unary(&mut self, op: Unary, operand: &'a Expr, span: Span, dst: Reg) -> Result<()> {
+        match (op, &operand.kind) {
+            (Unary::Neg, ExprKind::Int(i)) if *i != i64::MIN => return self.load_plain(dst, Value::Int(-i)),
+            (Unary::Neg, ExprKind::Float(f)) => return self.load_plain(dst, Value::Float(-f)),
+            _ => {}
+        }
+        self.temporary(|c| {
+            let dead = c.last().next;
+            let a = c.operand(operand)?;
+            let op = match op {
+                Unary::Neg => Op::Neg { dst, a },
+                Unary::Not => Op::Not { dst, a },
+                Unary::BitNot => Op::BitNot { dst, a },
+            };
+            c.emit_at(op, span, vec![operand.span], dead);
+            Ok(())
+        })
+    }
+
+    /// A chain of left-associative operators, from its innermost left side outwards: a chain of
+    /// any length needs no recursion.
+    fn binary_chain(&mut self, expr: &'a Expr, dst: Reg) -> Result<()> {
+        let mut chain = Vec::new();
+        let mut left = expr;
+        while let ExprKind::Binary(op, a, b) = &left.kind {
+            chain.push((*op, &**a, &**b, left.span));
+            left = a;
+        }
+        self.temporary(|c| {
+            let dead = c.last().next;
+            let mut value = None;
+            while let Some((op, left, right, span)) = chain.pop() {
+                let target = if chain.is_empty() { dst } else { dead };
+                let mark = c.last().next;
+                let a = match value {
+                    Some(reg) => reg,
+                    None => c.operand_before(left, right)?,
+                };
+                if target == dead && c.last().next == dead {
+                    // The intermediate result takes the first free register.
+                    c.reserve(1)?;
+                }
+                c.binary(op, a, right, dead, (left.span, right.span, span), target)?;
+                value = Some(target);
+                c.last().next = if chain.is_empty() { mark } else { dead + 1 };
+            }
+            Ok(())
+        })
+    }
+
+    /// `dst = a op right`.
+    fn binary(
+        &mut self,
+        op: Binary,
+        a: Reg,
+        right: &'a Expr,
+        dead: Reg,
+        (left_span, right_span, span): (Span, Span, Span),
+        dst: Reg,
+    ) -> Result<()> {
+        let spans = vec![left_span, right_span];
+        if let Some(op) = self.with_constant(op, a, right, dst) {
+            self.emit_at(op, span, spans, dead);
+            return Ok(());
+        }
+        let b = self.operand(right)?;
+        self.emit_at(binary_op(op, dst, a, b), span, spans, dead);
+        Ok(())
+    }
+
+    /// The instruction for a number on the right side.
+    fn with_constant(&mut self, op: Binary, a: Reg, right: &Expr, dst: Reg) -> Option<Op> {
+        let k = match (op, &right.kind) {
+            (Binary::Add, ExprKind::Int(i)) if i16::try_from(*i).is_ok() => {
+                return Some(Op::AddInt { dst, a, value: *i as i16 });
+            }
+            (_, ExprKind::Int(_) | ExprKind::Float(_)) => self.number_constant(right)?,
+            _ => return None,
+        };
+        match op {
+            Binary::Add => Some(Op::AddK { dst, a, k }),
+            Binary::Sub => Some(Op::SubK { dst, a, k }),
+            Binary::Mul => Some(Op::MulK { dst, a, k }),
+            Binary::Div => Some(Op::DivK { dst, a, k }),
+            Binary::FloorDiv => Some(Op::FloorDivK { dst, a, k }),
+            Binary::Mod => Some(Op::ModK { dst, a, k }),
+            _ => None,
+        }
+    }
+
+    /// A literal number as a constant operand.
+    pub(super) fn number_constant(&mut self, expr: &Expr) -> Option<u16> {
+        let k = match expr.kind {
+            ExprKind::Int(i) => self.constant(ConstKey::Int(i), || Value::Int(i)),
+            ExprKind::Float(f) => self.constant(ConstKey::Float(f.to_bits()), || Value::Float(f)),
+            _ => return None,
+        };
+        u16::try_from(k).ok()
+    }
+
+    /// `a and b`, `a or b`: the side that decided.
+    fn shortcut(&mut self, a: &'a Expr, b: &'a Expr, sense: bool, dst: Reg) -> Result<()> {
+        self.expr(a, dst)?;
+        let jump = self.emit_at(Op::JumpIf { sense, a: dst, offset: 0 }, a.span, vec![a.span], u16::MAX);
+        self.expr(b, dst)?;
+        self.patch(jump);
+        Ok(())
+    }
+
+    fn range(&mut self, parts: [Option<&'a Expr>; 3], span: Span, dst: Reg) -> Result<()> {
+        self.temporary(|c| {
+            let base = c.range_parts(parts)?;
+            let spans = parts.iter().map(|p| p.map_or(span, |e| e.span)).collect();
+            c.emit_at(Op::NewRange { dst, base }, span, spans, base);
+            Ok(())
+        })
+    }
+
+    /// Start, end and step side by side; `none` where left out.
+    pub(super) fn range_parts(&mut self, parts: [Option<&'a Expr>; 3]) -> Result<Reg> {
+        let base = self.reserve(3)?;
+        for (reg, part) in (base..).zip(parts) {
+            match part {
+                Some(e) => self.expr(e, reg)?,
+                None => self.load(reg, Value::None),
+            }
+        }
+        Ok(base)
+    }
+
+    fn member(&mut self, inner: &'a Expr, name: &'a Name, span: Span, dst: Reg) -> Result<()> {
+        self.temporary(|c| {
+            let dead = c.last().next;
+            let a = c.operand(inner)?;
+            let k = c.name_constant(&name.text)?;
+            c.emit_at(Op::Field { dst, a, k }, span, vec![inner.span, name.span], dead);
+            Ok(())
+        })
+    }
+
+    fn index(&mut self, inner: &'a Expr, indices: &'a [Expr], span: Span, dst: Reg) -> Result<()> {
+        self.temporary(|c| {
+            let dead = c.last().next;
+            let a = match indices {
+                [only] => c.operand_before(inner, only)?,
+                _ => c.operand(inner)?,
+            };
+            let (b, at) = c.index_value(indices)?;
+            c.emit_at(Op::Index { dst, a, b }, span, vec![inner.span, at], dead);
+            Ok(())
+        })
+    }
+
+    /// The value between the brackets: one index, or a tuple of them.
+    pub(super) fn index_value(&mut self, indices: &'a [Expr]) -> Result<(Reg, Span)> {
+        if let [only] = indices {
+            return Ok((self.operand(only)?, only.span));
+        }
+        let dst = self.temp()?;
+        let count = u16::try_from(indices.len()).map_err(|_| error::function_size())?;
+        self.temporary(|c| {
+            let base = c.reserve(count)?;
+            for (reg, e) in (base..).zip(indices) {
+                c.expr(e, reg)?;
+            }
+            c.emit(Op::NewTuple { dst, base, count });
+            Ok(())
+        })?;
+        let span = indices.iter().fold(Span::NONE, |all, e| all.to(e.span));
+        Ok((dst, span))
+    }
+
+    /// `e on device`: evaluated with that device as the current one, then moved there.
+    fn on(&mut self, inner: &'a Expr, device: &'a Expr, dst: Reg) -> Result<()> {
+        self.temporary(|c| {
+            let place = c.temp()?;
+            c.expr(device, place)?;
+            c.emit_at(Op::EnterDevice { src: place }, device.span, vec![device.span], u16::MAX);
+            c.last().exits.push(Exit::Context);
+            let value = c.temp()?;
+            c.expr(inner, value)?;
+            c.last().exits.pop();
+            let spans = vec![inner.span, device.span];
+            c.emit_at(Op::Place { dst: value, src: value, device: place }, inner.span, spans, u16::MAX);
+            c.emit(Op::ExitContext { count: 1 });
+            c.emit(Op::Move { take: true, dst, src: value });
+            Ok(())
+        })
+    }
+
+    /// `if`; without a target only its effects matter.
+    pub(super) fn branches(
+        &mut self,
+        arms: &'a [(Expr, Block)],
+        last: Option<&'a Block>,
+        dst: Option<Reg>,
+    ) -> Result<()> {
+        let mut ends = Vec::new();
+        for (i, (condition, block)) in arms.iter().enumerate() {
+            let mut next = Vec::new();
+            self.condition(condition, false, &mut next)?;
+            self.block(block, dst)?;
+            if i + 1 < arms.len() || last.is_some() || dst.is_some() {
+                ends.push(self.emit(Op::Jump { offset: 0 }));
+            }
+            self.patch_all(next);
+        }
+        match (last, dst) {
+            (Some(block), _) => self.block(block, dst)?,
+            (None, Some(dst)) => self.load(dst, Value::None),
+            (None, None) => {}
+        }
+        self.patch_all(ends);
+        Ok(())
+    }
+
+    fn with(&mut self, contexts: &'a [Expr], block: &'a Block, dst: Reg) -> Result<()> {
+        for context in contexts {
+            self.temporary(|c| {
+                let dead = c.last().next;
+                let src = c.operand(context)?;
+                c.emit_at(Op::EnterContext { src }, context.span, vec![context.span], dead);
+                Ok(())
+            })?;
+            self.last().exits.push(Exit::Context);
+        }
+        self.block(block, Some(dst))?;
+        let exits = &mut self.last().exits;
+        exits.truncate(exits.len() - contexts.len());
+        let count = u16::try_from(contexts.len()).map_err(|_| error::function_size())?;
+        self.emit(Op::ExitContext { count });
+        Ok(())
+    }
+
+    fn try_catch(
+        &mut self,
+        body: &'a Block,
+        name: Option<&'a Name>,
+        catch: &'a Block,
+        dst: Reg,
+    ) -> Result<()> {
+        let error = self.temp()?;
+        let handler = self.emit(Op::PushHandler { catch: true, dst: error, offset: 0 });
+        self.last().exits.push(Exit::Handler);
+        self.block(body, Some(dst))?;
+        self.last().exits.pop();
+        self.emit(Op::PopHandler { flush: true });
+        let end = self.emit(Op::Jump { offset: 0 });
+        self.patch(handler);
+        self.last().scopes.push(super::scope::Scope::at(error));
+        if let Some(name) = name {
+            self.declare(&name.text, error);
+        }
+        self.block(catch, Some(dst))?;
+        self.close_scope();
+        self.patch(end);
+        Ok(())
+    }
+
+    pub(super) fn closure(
+        &mut self,
+        function: &'a Rc<Function>,
+        name: Rc<str>,
+        itself: bool,
+        span: Span,
+        dst: Reg,
+    ) -> Result<()> {
+        let proto = self.function(function, name, itself, span)?;
+        self.emit(Op::Closure { dst, proto });
+        Ok(())
+    }
+}
+
+/// The instruction of a binary operator.
+pub(super) fn binary_op(op: Binary, dst: Reg, a: Reg, b: Reg) -> Op {
+    match op {
+        Binary::Add => Op::Add { dst, a, b },
+        Binary::Sub => Op::Sub { dst, a, b },
+        Binary::Mul => Op::Mul { dst, a, b },
+        Binary::Div => Op::Div { dst, a, b },
+        Binary::FloorDiv => Op::FloorDiv { dst, a, b },
+        Binary::Mod => Op::Mod { dst, a, b },
+        _ => Op::Binary { op: op as u8, dst, a, b },
+    }
+}
+
+/// Whether [`Compiler::expr`] writes its target only when the value is complete, so that the
+/// target may be a variable which the expression reads.
+pub(super) fn writes_late(expr: &Expr) -> bool {
+    match &expr.kind {
+        ExprKind::Paren(inner) => writes_late(inner),
+        ExprKind::And(..) | ExprKind::Or(..) => false,
+        ExprKind::Block(_)
+        | ExprKind::If(..)
+        | ExprKind::With(..)
+        | ExprKind::Try(..)
+        | ExprKind::Match(..) => false,
+        _ => true,
+    }
+}
+
+/// A tree that the parser has already refused.
+#[cold]
+pub(super) fn not_compiled(span: Span) -> Error {
+    error::bad_value(0, "this text is no part of a program").at(span, "here")
+}

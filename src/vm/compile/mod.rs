@@ -1,0 +1,296 @@
+//! Syntax tree to bytecode.
+//!
+//! Names become places here: registers for locals, cells for captured ones, slots of the global
+//! table for what functions share at the top level, constants for natives. Knows no operation; a
+//! function name is a name like any other. Invariant: the code it emits keeps the promise of
+//! [`Proto`], on which the machine's unchecked register access rests.
+
+mod assign;
+mod call;
+mod condition;
+mod emit;
+mod expr;
+mod mentions;
+mod pattern;
+mod scope;
+mod stmt;
+
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use super::bytecode::Op;
+use super::error;
+use super::function::{Capture, Module, ParamInfo, Places, Proto, Shapes};
+use super::value::Value;
+use crate::base::{Error, Result, Span};
+use crate::syntax::ast::{self, Block, Expr};
+use emit::ConstKey;
+use mentions::NameSet;
+use scope::Scope;
+
+pub(super) type Reg = u16;
+
+/// The most registers of one function.
+const MAX_REGISTERS: u16 = 60_000;
+/// The most nested expressions.
+const MAX_DEPTH: u32 = 160;
+
+/// What the code of a unit is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// A file that runs once: top-level names that no function mentions live in registers and
+    /// become visible to others when it ends.
+    Script,
+    /// One input of many: every top-level name is a global slot.
+    Input,
+}
+
+/// What a unit is compiled against.
+pub struct World<'a> {
+    /// Its names for global slots; new ones are added.
+    pub module: &'a Module,
+    /// The global table; new slots are added, without a value.
+    pub globals: &'a mut Vec<Value>,
+    /// Natives and constants by name.
+    pub builtins: &'a FxHashMap<Rc<str>, Value>,
+    /// One shared text per name.
+    pub names: &'a mut rustc_hash::FxHashSet<Rc<str>>,
+}
+
+/// Compiles a unit. Its code takes no arguments and returns the unit's value.
+pub fn compile(block: &Block, world: &mut World, mode: Mode) -> Result<Rc<Proto>> {
+    let first = Compiler::new(world, mode, true).unit(block)?;
+    match first {
+        Some(proto) => Ok(proto),
+        // Some jump was too far for its short form: once more without short forms.
+        None => Compiler::new(world, mode, false).unit(block)?.ok_or_else(error::function_size),
+    }
+}
+
+struct Compiler<'w, 'g, 'a> {
+    world: &'w mut World<'g>,
+    mode: Mode,
+    /// Whether compare-and-jump instructions with short offsets may be used.
+    fuse: bool,
+    /// A short offset did not reach.
+    too_far: bool,
+    /// The functions being compiled, outermost first.
+    functions: Vec<Function<'a>>,
+    /// Names that something in the unit assigns.
+    assigned: NameSet,
+    /// Top-level names that live in registers until the unit ends.
+    exported: Vec<Rc<str>>,
+    depth: u32,
+}
+
+/// A function being compiled.
+struct Function<'a> {
+    name: Rc<str>,
+    code: Vec<Op>,
+    places: Places,
+    shapes: Shapes,
+    consts: Vec<Value>,
+    const_index: FxHashMap<ConstKey, u32>,
+    protos: Vec<Rc<Proto>>,
+    captures: Vec<Capture>,
+    capture_names: Vec<Rc<str>>,
+    scopes: Vec<Scope>,
+    next: Reg,
+    most: Reg,
+    loops: Vec<Loop>,
+    exits: Vec<Exit<'a>>,
+    /// Names that functions inside mention.
+    inner: NameSet,
+    /// The span of what is being compiled.
+    here: Span,
+}
+
+/// A loop being compiled.
+struct Loop {
+    breaks: Vec<usize>,
+    continues: Vec<usize>,
+    exits: usize,
+    /// The first register of its body.
+    from: Reg,
+}
+
+/// What must happen when control leaves a region early.
+#[derive(Clone, Copy)]
+enum Exit<'a> {
+    Handler,
+    Context,
+    Defer(&'a Expr),
+}
+
+impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
+    fn new(world: &'w mut World<'g>, mode: Mode, fuse: bool) -> Self {
+        let (assigned, exported) = (NameSet::default(), Vec::new());
+        Compiler { world, mode, fuse, too_far: false, functions: Vec::new(), assigned, exported, depth: 0 }
+    }
+
+    /// The unit's code; `None` when a short jump did not reach.
+    fn unit(mut self, block: &'a Block) -> Result<Option<Rc<Proto>>> {
+        let (inner, assigned) = mentions::mentions(&[], block);
+        self.assigned = assigned;
+        self.functions.push(Function::new("<script>".into(), inner, block.span));
+        self.open_scope();
+        self.top_names(block);
+        let value = self.temp()?;
+        self.top_level(block, value)?;
+        self.emit(Op::Return { src: value });
+        let Some(function) = self.functions.pop() else { return Ok(None) };
+        Ok((!self.too_far).then(|| function.finish(Vec::new(), None, block.span)))
+    }
+
+    /// Compiles a function; gives its index among the protos of the one around it.
+    fn function(
+        &mut self,
+        function: &'a ast::Function,
+        name: Rc<str>,
+        itself: bool,
+        span: Span,
+    ) -> Result<u32> {
+        let (inner, _) = mentions::mentions(&function.params, &function.body);
+        self.functions.push(Function::new(Rc::clone(&name), inner, span));
+        self.open_scope();
+        let params = self.parameters(function, itself.then_some(&name))?;
+        self.tail_block(&function.body)?;
+        let Some(done) = self.functions.pop() else { return Err(error::function_size()) };
+        let proto = done.finish(params, function.doc.clone(), span);
+        let outer = self.last();
+        outer.protos.push(proto);
+        Ok(outer.protos.len() as u32 - 1)
+    }
+
+    /// Binds parameters: register i + 1 holds the i-th when the call begins, register 0 the
+    /// function, which `itself` names.
+    fn parameters(
+        &mut self,
+        function: &'a ast::Function,
+        itself: Option<&Rc<str>>,
+    ) -> Result<Vec<ParamInfo>> {
+        let count = u16::try_from(function.params.len()).map_err(|_| error::function_size())?;
+        let first = self.reserve(count)?;
+        match itself {
+            Some(name) if self.last().inner.contains(name) => {
+                let dst = self.temp()?;
+                self.emit(Op::Move { take: false, dst, src: 0 });
+                self.declare_register(name, dst);
+            }
+            Some(name) => self.declare_plain(name, 0),
+            None => {}
+        }
+        let mut infos = Vec::with_capacity(function.params.len());
+        let mut after_rest = false;
+        for (i, param) in function.params.iter().enumerate() {
+            let reg = first + i as u16;
+            if let Some(default) = &param.default {
+                let skip = self.emit(Op::JumpIfSet { a: reg, offset: 0 });
+                self.expr(default, reg)?;
+                self.patch(skip);
+            }
+            let name = match &param.pattern.kind {
+                ast::PatternKind::Bind(name) => Rc::clone(&name.text),
+                _ => "_".into(),
+            };
+            infos.push(ParamInfo {
+                name: self.intern(&name),
+                optional: param.default.is_some(),
+                rest: param.rest,
+                named_only: after_rest,
+            });
+            after_rest |= param.rest;
+            self.pattern(&param.pattern, reg)?;
+        }
+        Ok(infos)
+    }
+
+    fn last(&mut self) -> &mut Function<'a> {
+        let last = self.functions.len() - 1;
+        &mut self.functions[last]
+    }
+
+    /// Runs `body` one level deeper, refusing trees that are too deep.
+    fn deeper<T>(&mut self, span: Span, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth >= MAX_DEPTH {
+            return Err(error::nesting("this expression").at(span, "too deep here"));
+        }
+        self.depth += 1;
+        let result = body(self);
+        self.depth -= 1;
+        result
+    }
+
+    fn intern(&mut self, name: &str) -> Rc<str> {
+        if let Some(known) = self.world.names.get(name) {
+            return Rc::clone(known);
+        }
+        let new: Rc<str> = name.into();
+        self.world.names.insert(Rc::clone(&new));
+        new
+    }
+
+    fn slot(&mut self, name: &str) -> u32 {
+        if let Some(&slot) = self.world.module.names.borrow().get(name) {
+            return slot;
+        }
+        let slot = self.world.globals.len() as u32;
+        self.world.globals.push(Value::Unset);
+        let name = self.intern(name);
+        self.world.module.names.borrow_mut().insert(name, slot);
+        slot
+    }
+
+    #[cold]
+    fn unknown(&mut self, name: &str, span: Span) -> Error {
+        let mut known: Vec<Rc<str>> = self.world.module.names.borrow().keys().cloned().collect();
+        known.extend(self.world.builtins.keys().cloned());
+        for function in &self.functions {
+            known.extend(function.scopes.iter().flat_map(Scope::names));
+        }
+        error::unknown_name(name, known.iter().map(|n| &**n)).at(span, "not defined")
+    }
+}
+
+impl Function<'_> {
+    fn new(name: Rc<str>, inner: NameSet, here: Span) -> Self {
+        Function {
+            name,
+            code: Vec::new(),
+            places: Places::default(),
+            shapes: Shapes::default(),
+            consts: Vec::new(),
+            const_index: FxHashMap::default(),
+            protos: Vec::new(),
+            captures: Vec::new(),
+            capture_names: Vec::new(),
+            scopes: Vec::new(),
+            next: 1,
+            most: 1,
+            loops: Vec::new(),
+            exits: Vec::new(),
+            inner,
+            here,
+        }
+    }
+
+    fn finish(self, params: Vec<ParamInfo>, doc: Option<Rc<str>>, span: Span) -> Rc<Proto> {
+        let rest = params.iter().any(|p| p.rest);
+        let plain = if rest { None } else { u8::try_from(params.len()).ok() };
+        Rc::new(Proto {
+            name: self.name,
+            code: self.code,
+            consts: self.consts,
+            protos: self.protos,
+            registers: self.most + 1,
+            params,
+            plain,
+            captures: self.captures,
+            doc,
+            span,
+            places: self.places,
+            shapes: self.shapes,
+        })
+    }
+}

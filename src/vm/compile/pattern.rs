@@ -1,0 +1,178 @@
+//! Patterns of `let`, `for`, parameters and `match`.
+
+use std::rc::Rc;
+
+use super::super::bytecode::Op;
+use super::super::error;
+use super::super::function::PatternShape;
+use super::{Compiler, Reg};
+use crate::base::Result;
+use crate::syntax::ast::*;
+
+impl<'a> Compiler<'_, '_, 'a> {
+    /// Binds a pattern to the value in `reg`, which the pattern owns from here on.
+    pub(super) fn pattern(&mut self, pattern: &'a Pattern, reg: Reg) -> Result<()> {
+        self.deeper(pattern.span, |c| c.located(pattern.span, |c| c.bind(pattern, reg)))
+    }
+
+    fn bind(&mut self, pattern: &'a Pattern, reg: Reg) -> Result<()> {
+        match &pattern.kind {
+            PatternKind::Discard => drop(self.emit(Op::Clear { from: reg, count: 1 })),
+            PatternKind::Bind(name) => self.declare(&name.text, reg),
+            PatternKind::Tuple(..) | PatternKind::List(..) | PatternKind::Record(..) => {
+                let Some((shape, parts, rest)) = self.sequence(pattern)? else { return Ok(()) };
+                let base = self.reserve(parts.len() as u16 + u16::from(rest.is_some()))?;
+                self.emit_at(
+                    Op::Unpack { src: reg, base, shape },
+                    pattern.span,
+                    vec![pattern.span],
+                    u16::MAX,
+                );
+                self.emit(Op::Clear { from: reg, count: 1 });
+                self.parts(parts, rest, base)?;
+            }
+            PatternKind::Value(_) | PatternKind::Or(_) => {
+                let error = error::unpack("this pattern belongs in a `match`".into());
+                return Err(error.at(pattern.span, "here"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The patterns inside a sequence pattern, and the rest.
+    fn parts(&mut self, parts: Vec<&'a Pattern>, rest: Option<&'a Rest>, base: Reg) -> Result<()> {
+        let at = rest.map_or(usize::MAX, |r| r.at);
+        for (i, part) in parts.into_iter().enumerate() {
+            let reg = base + i as u16 + u16::from(i >= at);
+            self.pattern(part, reg)?;
+        }
+        match rest.map(|r| (&r.name, base + r.at as u16)) {
+            Some((Some(name), reg)) => self.declare(&name.text, reg),
+            Some((None, reg)) => drop(self.emit(Op::Clear { from: reg, count: 1 })),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// The shape of a tuple, list or record pattern with the patterns inside.
+    #[allow(clippy::type_complexity)]
+    fn sequence(
+        &mut self,
+        pattern: &'a Pattern,
+    ) -> Result<Option<(u16, Vec<&'a Pattern>, Option<&'a Rest>)>> {
+        let (parts, rest, names): (Vec<&Pattern>, _, Option<Box<[Rc<str>]>>) = match &pattern.kind {
+            PatternKind::Tuple(list, rest) => {
+                let name = |p: &Pattern| match &p.kind {
+                    PatternKind::Bind(name) => Some(Rc::clone(&name.text)),
+                    _ => None,
+                };
+                let names: Option<Box<[Rc<str>]>> = list.iter().map(name).collect();
+                (list.iter().collect(), rest, names.filter(|n| !n.is_empty()))
+            }
+            PatternKind::List(list, rest) => (list.iter().collect(), rest, None),
+            PatternKind::Record(fields, rest) => {
+                let names = fields.iter().map(|(name, _)| Rc::clone(&name.text)).collect();
+                (fields.iter().map(|(_, p)| p).collect(), rest, Some(names))
+            }
+            _ => return Ok(None),
+        };
+        let count = u16::try_from(parts.len()).map_err(|_| error::function_size())?;
+        let names = names.map(|list| list.iter().map(|n| self.intern(n)).collect());
+        let shape = self.pattern_shape(PatternShape {
+            count,
+            rest: rest.as_ref().map(|r| (r.at as u16, r.name.is_some())),
+            names,
+            record_only: matches!(pattern.kind, PatternKind::Record(..)),
+            list: matches!(pattern.kind, PatternKind::List(..)),
+        })?;
+        Ok(Some((shape, parts, rest.as_ref())))
+    }
+
+    pub(super) fn pattern_shape(&mut self, shape: PatternShape) -> Result<u16> {
+        let shapes = &mut self.last().shapes.patterns;
+        shapes.push(shape);
+        u16::try_from(shapes.len() - 1).map_err(|_| error::function_size())
+    }
+
+    /// `match`.
+    pub(super) fn match_arms(&mut self, subject: &'a Expr, arms: &'a [Arm], dst: Reg) -> Result<()> {
+        let from = self.last().next;
+        let value = self.temp()?;
+        self.expr(subject, value)?;
+        let (mut ends, mut most) = (Vec::new(), value + 1);
+        for arm in arms {
+            self.open_scope();
+            let mut fails = Vec::new();
+            self.test(&arm.pattern, value, &mut fails)?;
+            if let Some(guard) = &arm.guard {
+                self.condition(guard, false, &mut fails)?;
+            }
+            self.expr(&arm.body, dst)?;
+            most = most.max(self.last().next);
+            if let Some(scope) = self.last().scopes.pop() {
+                self.last().next = scope.start();
+            }
+            ends.push(self.emit(Op::Jump { offset: 0 }));
+            self.patch_all(fails);
+        }
+        self.emit_at(Op::NoArm { src: value }, subject.span, vec![subject.span], u16::MAX);
+        self.patch_all(ends);
+        // One release for all arms: what an arm bound stands above the subject.
+        self.emit(Op::Clear { from, count: most - from });
+        self.last().next = from;
+        Ok(())
+    }
+
+    /// Jumps away when the value in `reg` does not fit; binds names on the way.
+    fn test(&mut self, pattern: &'a Pattern, reg: Reg, fails: &mut Vec<usize>) -> Result<()> {
+        self.deeper(pattern.span, |c| c.located(pattern.span, |c| c.test_kind(pattern, reg, fails)))
+    }
+
+    fn test_kind(&mut self, pattern: &'a Pattern, reg: Reg, fails: &mut Vec<usize>) -> Result<()> {
+        match &pattern.kind {
+            PatternKind::Discard => Ok(()),
+            PatternKind::Bind(name) => {
+                let dst = self.temp()?;
+                self.emit(Op::Move { take: false, dst, src: reg });
+                self.declare(&name.text, dst);
+                Ok(())
+            }
+            PatternKind::Value(e) => self.temporary(|c| {
+                let b = c.operand(e)?;
+                let dst = c.temp()?;
+                c.emit_at(Op::FitsValue { dst, a: reg, b }, e.span, vec![e.span], u16::MAX);
+                fails.push(c.emit(Op::JumpIf { sense: false, a: dst, offset: 0 }));
+                Ok(())
+            }),
+            PatternKind::Or(list) => {
+                let mut fits = Vec::new();
+                let Some((last, before)) = list.split_last() else { return Ok(()) };
+                for alternative in before {
+                    let mut next = Vec::new();
+                    self.test(alternative, reg, &mut next)?;
+                    fits.push(self.emit(Op::Jump { offset: 0 }));
+                    self.patch_all(next);
+                }
+                self.test(last, reg, fails)?;
+                self.patch_all(fits);
+                Ok(())
+            }
+            PatternKind::Tuple(..) | PatternKind::List(..) | PatternKind::Record(..) => {
+                let Some((shape, parts, rest)) = self.sequence(pattern)? else { return Ok(()) };
+                let base = self.reserve(parts.len() as u16 + 1 + u16::from(rest.is_some()))?;
+                self.emit(Op::Fits { src: reg, base, shape });
+                fails.push(self.emit(Op::JumpIf { sense: false, a: base, offset: 0 }));
+                let at = rest.map_or(usize::MAX, |r| r.at);
+                for (i, part) in parts.into_iter().enumerate() {
+                    self.test(part, base + 1 + i as u16 + u16::from(i >= at), fails)?;
+                }
+                if let Some(Rest { at, name: Some(name) }) = rest {
+                    let dst = self.temp()?;
+                    self.emit(Op::Move { take: true, dst, src: base + 1 + *at as u16 });
+                    self.declare(&name.text, dst);
+                }
+                Ok(())
+            }
+        }
+    }
+}

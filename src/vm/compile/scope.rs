@@ -1,0 +1,218 @@
+//! Names to places.
+
+use std::rc::Rc;
+
+use super::super::bytecode::Op;
+use super::super::function::Capture;
+use super::super::value::Value;
+use super::{Compiler, Mode, Reg};
+use crate::base::{Result, Span};
+use crate::syntax::ast::{Block, Pattern, PatternKind, StmtKind};
+
+/// A block's names, and the first register it may use.
+pub(super) struct Scope {
+    locals: Vec<(Rc<str>, Reg, bool)>,
+    from: Reg,
+}
+
+impl Scope {
+    /// A scope without names yet, whose registers begin at `from`.
+    pub(super) fn at(from: Reg) -> Scope {
+        Scope { locals: Vec::new(), from }
+    }
+
+    /// Its first register.
+    pub(super) fn start(&self) -> Reg {
+        self.from
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = Rc<str>> {
+        self.locals.iter().map(|(name, ..)| Rc::clone(name))
+    }
+}
+
+/// Where a name's value is.
+pub(super) enum Place {
+    Register(Reg),
+    Cell(Reg),
+    Capture(u16),
+    Global(u32),
+    Builtin(Value),
+}
+
+impl<'a> Compiler<'_, '_, 'a> {
+    pub(super) fn open_scope(&mut self) {
+        let from = self.last().next;
+        self.last().scopes.push(Scope::at(from));
+    }
+
+    /// Ends a block: its variables are released and their registers free.
+    pub(super) fn close_scope(&mut self) {
+        if let Some(scope) = self.last().scopes.pop() {
+            self.clear_from(scope.from);
+            self.last().next = scope.from;
+        }
+    }
+
+    /// Whether a variable of this name must be visible beyond its registers.
+    fn is_shared(&mut self, name: &str) -> bool {
+        self.last().inner.contains(name)
+    }
+
+    fn is_top_level(&mut self) -> bool {
+        self.functions.len() == 1 && self.last().scopes.len() == 1
+    }
+
+    /// Makes `reg`, which holds a value, the variable `name`.
+    pub(super) fn declare(&mut self, name: &Rc<str>, reg: Reg) {
+        if &**name == "_" {
+            self.emit(Op::Clear { from: reg, count: 1 });
+        } else if self.is_top_level() && (self.mode == Mode::Input || self.is_shared(name)) {
+            let slot = self.slot(name);
+            self.emit(Op::SetGlobal { take: true, src: reg, slot });
+        } else {
+            self.declare_register(name, reg);
+        }
+    }
+
+    /// As [`Self::declare`], for names that are never global.
+    pub(super) fn declare_register(&mut self, name: &Rc<str>, reg: Reg) {
+        let cell = self.is_shared(name);
+        if cell {
+            self.emit(Op::NewCell { reg });
+        }
+        if self.is_top_level() && !self.exported.contains(name) {
+            self.exported.push(Rc::clone(name));
+        }
+        self.push_local(name, reg, cell);
+    }
+
+    /// A name for a register that is never written again.
+    pub(super) fn declare_plain(&mut self, name: &Rc<str>, reg: Reg) {
+        self.push_local(name, reg, false);
+    }
+
+    fn push_local(&mut self, name: &Rc<str>, reg: Reg, cell: bool) {
+        let name = self.intern(name);
+        if let Some(scope) = self.last().scopes.last_mut() {
+            scope.locals.push((name, reg, cell));
+        }
+    }
+
+    /// Where `name` is; `None` when it is nowhere.
+    pub(super) fn resolve(&mut self, name: &str) -> Result<Option<Place>> {
+        let depth = self.functions.len() - 1;
+        if let Some((reg, cell)) = self.local(depth, name) {
+            return Ok(Some(if cell { Place::Cell(reg) } else { Place::Register(reg) }));
+        }
+        if let Some(index) = self.capture(depth, name) {
+            return Ok(Some(Place::Capture(index)));
+        }
+        if let Some(&slot) = self.world.module.names.borrow().get(name) {
+            return Ok(Some(Place::Global(slot)));
+        }
+        Ok(self.world.builtins.get(name).cloned().map(Place::Builtin))
+    }
+
+    /// The place of a function's name that its block has made already.
+    pub(super) fn predeclared(&mut self, name: &str) -> Option<Place> {
+        let scope = self.last().scopes.last()?;
+        let found = scope.locals.iter().rev().find(|(n, ..)| **n == *name)?;
+        found.2.then_some(Place::Cell(found.1))
+    }
+
+    fn local(&self, depth: usize, name: &str) -> Option<(Reg, bool)> {
+        let scopes = self.functions[depth].scopes.iter().rev();
+        let mut locals = scopes.flat_map(|s| s.locals.iter().rev());
+        locals.find(|(n, ..)| **n == *name).map(|&(_, reg, cell)| (reg, cell))
+    }
+
+    /// The capture of the function at `depth` that holds `name`, made through all functions between.
+    fn capture(&mut self, depth: usize, name: &str) -> Option<u16> {
+        if let Some(at) = self.functions[depth].capture_names.iter().position(|n| **n == *name) {
+            return u16::try_from(at).ok();
+        }
+        // The nearest function around that has it, from the inside out.
+        let owner = (0..depth).rev().find(|&d| {
+            self.local(d, name).is_some() || self.functions[d].capture_names.iter().any(|n| **n == *name)
+        })?;
+        let mut from = match self.local(owner, name) {
+            Some((reg, true)) => Capture::Register(reg),
+            // Plain locals are invisible to functions inside: their names are mentioned nowhere.
+            Some((_, false)) => return None,
+            None => {
+                let at = self.functions[owner].capture_names.iter().position(|n| **n == *name)?;
+                Capture::Outer(u16::try_from(at).ok()?)
+            }
+        };
+        let name = self.intern(name);
+        for function in &mut self.functions[owner + 1..=depth] {
+            function.captures.push(from);
+            function.capture_names.push(Rc::clone(&name));
+            from = Capture::Outer(u16::try_from(function.captures.len() - 1).ok()?);
+        }
+        match from {
+            Capture::Outer(index) => Some(index),
+            Capture::Register(_) => None,
+        }
+    }
+
+    /// Reads a name into `dst`.
+    pub(super) fn read(&mut self, name: &str, span: Span, dst: Reg) -> Result<()> {
+        match self.resolve(name)? {
+            Some(Place::Register(src)) if src == dst => {}
+            Some(Place::Register(src)) => drop(self.emit(Op::Move { take: false, dst, src })),
+            Some(Place::Cell(cell)) => drop(self.emit(Op::GetCell { dst, cell })),
+            Some(Place::Capture(index)) => drop(self.emit(Op::GetCapture { dst, index })),
+            Some(Place::Global(slot)) => drop(self.emit(Op::GetGlobal { dst, slot })),
+            Some(Place::Builtin(value)) => self.load(dst, value),
+            None => return Err(self.unknown(name, span)),
+        }
+        Ok(())
+    }
+
+    /// Gives every top-level name a slot before anything runs, so that functions can mention
+    /// names that are defined further down.
+    pub(super) fn top_names(&mut self, block: &Block) {
+        for stmt in &block.body {
+            match &stmt.kind {
+                StmtKind::Let(pattern, _) => self.top_pattern(pattern),
+                StmtKind::Fn(name, _) => self.top_name(&name.text),
+                StmtKind::Import(import) => self.top_name(&import.name.text),
+                _ => {}
+            }
+        }
+    }
+
+    fn top_name(&mut self, name: &str) {
+        if name != "_" && (self.mode == Mode::Input || self.is_shared(name)) {
+            self.slot(name);
+        }
+    }
+
+    fn top_pattern(&mut self, pattern: &Pattern) {
+        match &pattern.kind {
+            PatternKind::Bind(name) => self.top_name(&name.text),
+            PatternKind::Tuple(list, rest) | PatternKind::List(list, rest) => {
+                list.iter().for_each(|p| self.top_pattern(p));
+                rest.iter().filter_map(|r| r.name.as_ref()).for_each(|n| self.top_name(&n.text));
+            }
+            PatternKind::Record(fields, rest) => {
+                fields.iter().for_each(|(_, p)| self.top_pattern(p));
+                rest.iter().filter_map(|r| r.name.as_ref()).for_each(|n| self.top_name(&n.text));
+            }
+            PatternKind::Discard | PatternKind::Value(_) | PatternKind::Or(_) => {}
+        }
+    }
+
+    /// Copies top-level variables from registers to global slots, when the unit ends.
+    pub(super) fn export(&mut self) -> Result<()> {
+        for name in std::mem::take(&mut self.exported) {
+            if let Some(Place::Register(src)) = self.resolve(&name)? {
+                let slot = self.slot(&name);
+                self.emit(Op::SetGlobal { take: false, src, slot });
+            }
+        }
+        Ok(())
+    }
+}

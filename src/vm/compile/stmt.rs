@@ -1,0 +1,394 @@
+//! Statements and blocks.
+
+use std::rc::Rc;
+
+use super::super::bytecode::Op;
+use super::super::error;
+use super::super::value::Value;
+use super::expr::not_compiled;
+use super::{Compiler, Exit, Loop, Reg};
+use crate::base::{Result, Span};
+use crate::syntax::ast::*;
+
+impl<'a> Compiler<'_, '_, 'a> {
+    /// A block with a scope of its own; its value goes to `dst`, if that is wanted.
+    pub(super) fn block(&mut self, block: &'a Block, dst: Option<Reg>) -> Result<()> {
+        self.deeper(block.span, |c| {
+            c.open_scope();
+            c.predeclare(&block.body)?;
+            c.statements(&block.body, dst)?;
+            c.close_scope();
+            Ok(())
+        })
+    }
+
+    /// The statements of a unit: functions exist before the first one runs.
+    pub(super) fn top_level(&mut self, block: &'a Block, dst: Reg) -> Result<()> {
+        for stmt in &block.body {
+            if let StmtKind::Fn(name, function) = &stmt.kind {
+                self.located(stmt.span, |c| c.top_function(name, function, stmt.span))?;
+            }
+        }
+        self.statements(&block.body, Some(dst))?;
+        self.export()
+    }
+
+    fn top_function(&mut self, name: &'a Name, function: &'a Rc<Function>, span: Span) -> Result<()> {
+        let reg = self.temp()?;
+        let text = self.intern(&name.text);
+        self.closure(function, text, false, span, reg)?;
+        self.declare(&name.text, reg);
+        Ok(())
+    }
+
+    /// Functions of a block know one another: their names exist, without values, when it begins.
+    fn predeclare(&mut self, body: &'a [Stmt]) -> Result<()> {
+        let names = body.iter().filter_map(|s| match &s.kind {
+            StmtKind::Fn(name, _) => Some(name),
+            _ => None,
+        });
+        for name in names {
+            if self.last().inner.contains(&name.text) && !self.is_lone(name, body) {
+                let reg = self.temp()?;
+                self.load(reg, Value::Unset);
+                self.declare_register(&name.text, reg);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether only the function itself can mention its name from inside a function, so that it
+    /// needs no captured variable: it is the block's only function, and nothing assigns it.
+    fn is_lone(&self, name: &Name, body: &[Stmt]) -> bool {
+        let functions = body.iter().filter(|s| matches!(s.kind, StmtKind::Fn(..))).count();
+        functions == 1 && !self.assigned.contains(&name.text)
+    }
+
+    /// Statements in the current scope. The last one's value goes to `dst`.
+    fn statements(&mut self, body: &'a [Stmt], dst: Option<Reg>) -> Result<()> {
+        let Some((first, rest)) = body.split_first() else {
+            if let Some(dst) = dst {
+                self.load(dst, Value::None);
+            }
+            return Ok(());
+        };
+        let mut current = first;
+        let mut rest = rest;
+        loop {
+            if let StmtKind::Defer(e) = &current.kind {
+                return self.defer(e, rest, dst);
+            }
+            let target = if rest.is_empty() { dst } else { None };
+            self.located(current.span, |c| c.stmt(current, target))?;
+            match rest.split_first() {
+                Some((next, others)) => (current, rest) = (next, others),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn stmt(&mut self, stmt: &'a Stmt, dst: Option<Reg>) -> Result<()> {
+        if let StmtKind::Expr(e) = &stmt.kind {
+            return match dst {
+                Some(dst) => self.expr(e, dst),
+                None => self.effect(e),
+            };
+        }
+        match &stmt.kind {
+            StmtKind::Let(pattern, value) => self.let_value(pattern, value)?,
+            StmtKind::Assign(place, value) => self.assign(place, value)?,
+            StmtKind::Update(place, op, value) => self.update(place, *op, value, stmt.span)?,
+            StmtKind::Fn(name, function) => self.local_function(name, function, stmt.span)?,
+            StmtKind::For(pattern, sequence, block) => self.for_loop(pattern, sequence, block)?,
+            StmtKind::While(condition, block) => self.while_loop(condition, block)?,
+            StmtKind::Break => self.leave(true, stmt.span)?,
+            StmtKind::Continue => self.leave(false, stmt.span)?,
+            StmtKind::Return(value) => self.return_value(value.as_ref())?,
+            StmtKind::Throw(e) => self.temporary(|c| {
+                let src = c.operand(e)?;
+                c.emit_at(Op::Throw { src }, stmt.span, vec![e.span], u16::MAX);
+                Ok(())
+            })?,
+            StmtKind::Import(import) => self.import(import)?,
+            StmtKind::Test(name, block) => self.test_case(name, block, stmt.span)?,
+            StmtKind::Discard(e) => self.effect(e)?,
+            StmtKind::Expr(_) | StmtKind::Defer(_) => {}
+            StmtKind::Error => return Err(not_compiled(stmt.span)),
+        }
+        if let Some(dst) = dst {
+            self.load(dst, Value::None);
+        }
+        Ok(())
+    }
+
+    /// Evaluates an expression for its effects.
+    fn effect(&mut self, expr: &'a Expr) -> Result<()> {
+        match &expr.kind {
+            ExprKind::If(arms, last) => self.located(expr.span, |c| c.branches(arms, last.as_ref(), None)),
+            ExprKind::Block(block) => self.block(block, None),
+            _ => self.temporary(|c| {
+                let from = c.temp()?;
+                c.expr(expr, from)?;
+                c.emit(Op::Clear { from, count: 1 });
+                Ok(())
+            }),
+        }
+    }
+
+    fn let_value(&mut self, pattern: &'a Pattern, value: &'a Expr) -> Result<()> {
+        let names_before = self.last().scopes.last().map_or(0, |s| s.names().count());
+        let reg = self.temp()?;
+        self.expr(value, reg)?;
+        self.pattern(pattern, reg)?;
+        // What went to global slots or nowhere leaves no register behind.
+        if self.last().scopes.last().map_or(0, |s| s.names().count()) == names_before {
+            self.last().next = reg;
+        }
+        Ok(())
+    }
+
+    fn local_function(&mut self, name: &'a Name, function: &'a Rc<Function>, span: Span) -> Result<()> {
+        if self.functions.len() == 1 && self.last().scopes.len() == 1 {
+            // It exists since the unit began.
+            return Ok(());
+        }
+        let text = self.intern(&name.text);
+        if let Some(super::scope::Place::Cell(cell)) = self.predeclared(&text) {
+            let itself = !self.assigned.contains(&name.text);
+            return self.temporary(|c| {
+                let src = c.temp()?;
+                c.closure(function, text, itself, span, src)?;
+                c.emit(Op::SetCell { take: true, cell, src });
+                Ok(())
+            });
+        }
+        let reg = self.temp()?;
+        let itself = !self.assigned.contains(&name.text);
+        self.closure(function, text, itself, span, reg)?;
+        self.declare(&name.text, reg);
+        Ok(())
+    }
+
+    fn for_loop(&mut self, pattern: &'a Pattern, sequence: &'a Expr, block: &'a Block) -> Result<()> {
+        self.open_scope();
+        let (base, ranged) = match &sequence.kind {
+            ExprKind::Range(start, Some(end), step) => {
+                let base = self.range_parts([start.as_deref(), Some(end), step.as_deref()])?;
+                self.emit_at(Op::RangeLoop { base }, sequence.span, vec![sequence.span], u16::MAX);
+                (base, true)
+            }
+            _ => {
+                let base = self.reserve(2)?;
+                self.expr(sequence, base)?;
+                self.emit_at(Op::SequenceLoop { base }, sequence.span, vec![sequence.span], u16::MAX);
+                (base, false)
+            }
+        };
+        let start = self.emit(Op::Jump { offset: 0 });
+        let top = self.position();
+        let dst = self.temp()?;
+        self.open_scope();
+        self.begin_loop(dst + 1);
+        self.pattern(pattern, dst)?;
+        self.predeclare(&block.body)?;
+        self.statements(&block.body, None)?;
+        self.close_scope();
+        let Some(done) = self.last().loops.pop() else { return Ok(()) };
+        self.patch_all(done.continues);
+        self.patch(start);
+        let next = match ranged {
+            true => Op::RangeNext { base, dst, offset: 0 },
+            false => Op::SequenceNext { base, dst, offset: 0 },
+        };
+        let next = self.emit_at(next, sequence.span, vec![sequence.span], u16::MAX);
+        if self.fuse {
+            self.patch_to(next, top);
+        } else {
+            self.patch_to(next, next + 2);
+            let exit = self.emit(Op::Jump { offset: 0 });
+            let back = self.emit(Op::Loop { offset: 0 });
+            self.patch_to(back, top);
+            self.patch(exit);
+        }
+        self.patch_all(done.breaks);
+        self.close_scope();
+        Ok(())
+    }
+
+    fn while_loop(&mut self, condition: &'a Expr, block: &'a Block) -> Result<()> {
+        let mut exits = Vec::new();
+        self.condition(condition, false, &mut exits)?;
+        let top = self.position();
+        let from = self.last().next;
+        self.begin_loop(from);
+        self.block(block, None)?;
+        let Some(done) = self.last().loops.pop() else { return Ok(()) };
+        self.patch_all(done.continues);
+        if self.fuse {
+            let mut back = Vec::new();
+            self.condition(condition, true, &mut back)?;
+            back.into_iter().for_each(|at| self.patch_to(at, top));
+        } else {
+            self.condition(condition, false, &mut exits)?;
+            let back = self.emit(Op::Loop { offset: 0 });
+            self.patch_to(back, top);
+        }
+        self.patch_all(exits);
+        self.patch_all(done.breaks);
+        Ok(())
+    }
+
+    fn begin_loop(&mut self, from: Reg) {
+        let exits = self.last().exits.len();
+        self.last().loops.push(Loop { breaks: Vec::new(), continues: Vec::new(), exits, from });
+    }
+
+    /// `break` and `continue`.
+    fn leave(&mut self, breaks: bool, span: Span) -> Result<()> {
+        let Some((exits, from)) = self.last().loops.last().map(|l| (l.exits, l.from)) else {
+            return Err(not_compiled(span));
+        };
+        self.unwind_to(exits)?;
+        self.clear_from(from);
+        let jump = self.emit(Op::Jump { offset: 0 });
+        if let Some(inner) = self.last().loops.last_mut() {
+            if breaks { inner.breaks.push(jump) } else { inner.continues.push(jump) }
+        }
+        Ok(())
+    }
+
+    fn return_value(&mut self, value: Option<&'a Expr>) -> Result<()> {
+        self.temporary(|c| {
+            let src = match value {
+                Some(e) if c.last().exits.is_empty() => c.operand(e)?,
+                Some(e) => {
+                    let reg = c.temp()?;
+                    c.expr(e, reg)?;
+                    reg
+                }
+                None => {
+                    let reg = c.temp()?;
+                    c.load(reg, Value::None);
+                    reg
+                }
+            };
+            c.unwind_to(0)?;
+            c.emit(Op::Return { src });
+            Ok(())
+        })
+    }
+
+    /// Emits what leaving all regions from the innermost down to the `count`-th does.
+    fn unwind_to(&mut self, count: usize) -> Result<()> {
+        let left = self.last().exits.split_off(count);
+        let all = [self.last().exits.clone(), left.clone()].concat();
+        for i in (count..all.len()).rev() {
+            // What runs on the way out is inside the regions further out only.
+            self.last().exits = all[..i].to_vec();
+            match all[i] {
+                Exit::Handler => drop(self.emit(Op::PopHandler { flush: false })),
+                Exit::Context => drop(self.emit(Op::ExitContext { count: 1 })),
+                Exit::Defer(e) => {
+                    self.emit(Op::PopHandler { flush: false });
+                    self.effect(e)?;
+                }
+            }
+        }
+        self.last().exits = all;
+        Ok(())
+    }
+
+    /// `defer e` and the rest of its block: `e` runs when the rest ends, however it ends.
+    fn defer(&mut self, e: &'a Expr, rest: &'a [Stmt], dst: Option<Reg>) -> Result<()> {
+        let error = self.temp()?;
+        let handler = self.emit(Op::PushHandler { catch: false, dst: error, offset: 0 });
+        self.last().exits.push(Exit::Defer(e));
+        self.statements(rest, dst)?;
+        self.last().exits.pop();
+        self.emit(Op::PopHandler { flush: true });
+        self.effect(e)?;
+        let end = self.emit(Op::Jump { offset: 0 });
+        self.patch(handler);
+        self.effect(e)?;
+        self.emit(Op::Rethrow { src: error });
+        self.patch(end);
+        Ok(())
+    }
+
+    fn import(&mut self, import: &'a Import) -> Result<()> {
+        let dst = self.temp()?;
+        let k = self.text(&import.path);
+        let op = Op::Import { file: import.file, dst, k };
+        self.emit_at(op, import.path_span, vec![import.path_span], u16::MAX);
+        self.declare(&import.name.text, dst);
+        Ok(())
+    }
+
+    fn test_case(&mut self, name: &'a Rc<str>, block: &'a Block, span: Span) -> Result<()> {
+        self.functions.push(super::Function::new("<test>".into(), mentions_of(block), span));
+        self.open_scope();
+        self.tail_block(block)?;
+        let Some(done) = self.functions.pop() else { return Err(error::function_size()) };
+        let proto = done.finish(Vec::new(), None, span);
+        self.last().protos.push(proto);
+        let proto = self.last().protos.len() as u32 - 1;
+        self.temporary(|c| {
+            let src = c.temp()?;
+            c.emit(Op::Closure { dst: src, proto });
+            let k = c.text(name);
+            c.emit(Op::Test { src, k });
+            Ok(())
+        })
+    }
+
+    /// A function's body: its value is returned.
+    pub(super) fn tail_block(&mut self, block: &'a Block) -> Result<()> {
+        self.deeper(block.span, |c| {
+            let deferred = block.body.iter().any(|s| matches!(s.kind, StmtKind::Defer(_)));
+            let Some((last, before)) = block.body.split_last() else { return c.return_value(None) };
+            c.open_scope();
+            c.predeclare(&block.body)?;
+            match &last.kind {
+                StmtKind::Expr(e) if !deferred => {
+                    before.iter().try_for_each(|s| c.located(s.span, |c| c.stmt(s, None)))?;
+                    c.tail(e)?;
+                }
+                _ => {
+                    let src = c.temp()?;
+                    c.statements(&block.body, Some(src))?;
+                    c.emit(Op::Return { src });
+                }
+            }
+            // Nothing runs here: the registers were released by the return.
+            if let Some(scope) = c.last().scopes.pop() {
+                c.last().next = scope.start();
+            }
+            Ok(())
+        })
+    }
+
+    /// Evaluates and returns.
+    fn tail(&mut self, expr: &'a Expr) -> Result<()> {
+        match &expr.kind {
+            ExprKind::If(arms, last) => {
+                for (condition, block) in arms {
+                    let mut next = Vec::new();
+                    self.condition(condition, false, &mut next)?;
+                    self.tail_block(block)?;
+                    self.patch_all(next);
+                }
+                match last {
+                    Some(block) => self.tail_block(block),
+                    None => self.return_value(None),
+                }
+            }
+            ExprKind::Block(block) => self.tail_block(block),
+            ExprKind::Paren(inner) => self.deeper(expr.span, |c| c.tail(inner)),
+            _ => self.return_value(Some(expr)),
+        }
+    }
+}
+
+fn mentions_of(block: &Block) -> super::NameSet {
+    super::mentions::mentions(&[], block).0
+}

@@ -1,0 +1,487 @@
+//! The errors of running scripts: types, values and calls (E03xx), programs (E09xx), limits (E10xx).
+//!
+//! One constructor per error. Labels point at operand numbers; the loop that runs bytecode puts
+//! the source places in. Names and plain arity mistakes are reported by the checker before a
+//! script runs; the calls here that can only fail at run time have codes of their own.
+
+use crate::base::{Code, Error, ErrorKind, suggest};
+
+macro_rules! codes {
+    ($($name:ident $id:literal $kind:ident $title:literal $page:literal $example:literal;)*) => {
+        $(
+            #[doc = $title]
+            pub static $name: Code = Code {
+                id: $id,
+                kind: ErrorKind::$kind,
+                title: $title,
+                page: $page,
+                example: $example,
+            };
+        )*
+        /// Every code of this phase.
+        pub static CODES: &[&Code] = &[$(&$name),*];
+    };
+}
+
+codes! {
+    OPERATOR_TYPES "E0301" Type "an operator does not take these types"
+        "The operator has no meaning for the types on its sides. Numbers, tensors and numeric lists calculate; strings join with `+` or `++`; lists join with `++`. Convert one side first, with `int(...)`, `float(...)` or `str(...)`."
+        "\"a\" - 1";
+    ARGUMENT_TYPE "E0302" Type "an argument has the wrong type"
+        "The function takes another type for this parameter. The label names the parameter and what it takes. Convert the value, or pass another one."
+        "\"abc\".split(3)";
+    ARGUMENT_MISSING "E0303" Type "an argument is missing"
+        "A parameter without a default was not given. The message shows the signature."
+        "let f = [abs][0]\nf()";
+    ARGUMENT_EXTRA "E0304" Type "there are too many arguments"
+        "More positional arguments were given than the function has parameters for. The message shows the signature."
+        "let f = [abs][0]\nf(1, 2)";
+    ARGUMENT_UNKNOWN "E0305" Type "no parameter has this name"
+        "An argument was given by a name that the function does not have. The help names the nearest one."
+        "let f = [sorted][0]\nf([1], revers = true)";
+    ARGUMENT_TWICE "E0306" Type "an argument is given twice"
+        "A parameter received a value by position and another by name, or twice by name."
+        "let f = |a, b = 1| a\nlet g = [f][0]\ng(1, a = 2)";
+    NOT_CALLABLE "E0307" Type "a value is no function"
+        "Only functions, methods and modules' functions can be called. A name was probably rebound to a value."
+        "let f = 3\nf(1)";
+    NO_ATTRIBUTE "E0308" Name "a value has no such attribute"
+        "The type has no attribute or method of this name. The help names the nearest one; `runnel doc TYPE` lists all."
+        "\"abc\".uper()";
+    NOT_ITERABLE "E0309" Type "a value cannot be iterated"
+        "`for`, spreading and the functions over sequences take lists, tuples, ranges, strings, dicts, records and tensors."
+        "for x in 3 { print(x) }";
+    NOT_INDEXABLE "E0310" Type "a value cannot be indexed"
+        "Strings, lists, tuples, dicts, ranges and tensors take `x[i]`. Records are read by name: `r.field`."
+        "let x = 3\nx[0]";
+    INDEX_TYPE "E0311" Type "an index has the wrong type"
+        "Strings, lists and tuples are indexed by an int (negative ones count from the end) or a range."
+        "[1, 2, 3][\"a\"]";
+    OVERFLOW "E0312" Value "an integer result does not fit in 64 bits"
+        "Ints are 64 bits wide and never wrap. Use floats for magnitudes above 9.2e18, or tensors, whose integers wrap as PyTorch's do."
+        "9223372036854775807 + 1";
+    DIVISION_BY_ZERO "E0313" Value "a division by the integer zero"
+        "Dividing ints by zero has no value. Floats divide by zero as tensors do: `1.0 / 0.0` is `inf`."
+        "1 // 0";
+    SHIFT_RANGE "E0314" Value "a shift count is out of range"
+        "Shift counts go from 0 to 63."
+        "1 << 64";
+    INDEX_RANGE "E0315" Index "an index is out of range"
+        "A sequence of n elements has the indices 0 to n - 1, and -n to -1 from the end."
+        "[1, 2, 3][3]";
+    NO_KEY "E0316" Index "a dict has no such key"
+        "Reading `d[k]` needs the key to be there. `d.get(k, default)` gives a default, `k in d` asks."
+        "let d = dict()\nd[\"a\"]";
+    BAD_KEY "E0317" Type "a value cannot be a dict key"
+        "Keys are `none`, bools, numbers, strings, and tuples of them: values that cannot change."
+        "let d = dict()\nd[[1]] = 2";
+    UNPACK "E0318" Value "a value does not have the shape of the pattern"
+        "The pattern on the left binds a fixed number of elements, or fields by name, and the value has others. `..rest` takes any further ones."
+        "let (a, b) = (1, 2, 3)";
+    NO_ARM "E0319" Value "no arm of the match fits"
+        "Every arm's pattern or guard refused the value. End with `_ => ...` to take whatever is left."
+        "match 3 { 1 => \"one\" }";
+    UNSET "E0320" Name "a name is used before it has a value"
+        "The name is defined further down, and its definition has not run yet. Move the use below the definition."
+        "fn f() { later }\nf()\nlet later = 1";
+    CONVERSION "E0321" Value "a text is not a number"
+        "`int` and `float` read Runnel's own number literals, with blanks around them."
+        "int(\"twelve\")";
+    FORMAT_SPEC "E0322" Value "a format does not fit the value"
+        "After the colon stands Python's format mini-language: `[[fill]align][sign][#][0][width][,|_][.precision][type]`. Ints take `b c d o x X n` and the float types, floats take `e E f F g G n %`, texts take `s`."
+        "let x = \"a\"\n\"{x:d}\"";
+    NOT_ASSIGNABLE "E0323" Type "a place cannot be assigned to"
+        "Tuples, strings and ranges do not change, and most attributes are read-only. Build a new value: `(..r, field = x)`, `list(t)`."
+        "let t = (1, 2)\nt[0] = 3";
+    NOT_CONTEXT "E0324" Type "a value is no context"
+        "`with` takes contexts: `device(1)`, `stream(s)`, `no_grad()`, and so on."
+        "with 3 { print(1) }";
+    BAD_VALUE "E0325" Value "an argument has a value that the function cannot use"
+        "The type is right and the value is not. The message says which values are taken."
+        "range(0, 10, 0)";
+    NOT_SPREADABLE "E0326" Type "a value cannot be spread here"
+        "`..x` in a list, tuple or call takes what can be iterated; in a record it takes a record."
+        "let x = 3\n(..x, a = 1)";
+    NO_TRUTH "E0327" Type "a condition has no truth value"
+        "Guards and conditions take bools, numbers, strings, containers, `none`, and tensors of one element."
+        "";
+    UNKNOWN_NAME "E0328" Name "a name is not defined"
+        "Nothing of this name is in scope. The help names the nearest one."
+        "";
+    CONDITIONAL_ASSERT "E0901" Assert "an assertion does not hold"
+        "`assert(condition, \"text\")` found its condition false."
+        "assert(1 > 2, \"one is small\")";
+    THROWN "E0902" Thrown "the script threw"
+        "`throw` raised this error; its text is the script's own."
+        "throw \"no luck\"";
+    MODULE_MISSING "E0903" Io "a module cannot be read"
+        "`import \"file.rnl\"` is looked up beside the file that imports it; `import name` in Runnel's own library."
+        "import \"no-such-file.rnl\" as m";
+    MODULE_CYCLE "E0904" Value "modules import each other"
+        "A module needs another one that is still being run because it needs the first. Move what both need into a third file."
+        "";
+    OPTION "E0905" Value "a script option is wrong"
+        "The script was started with an option that it does not declare, or with a value of another type than the option's default. `runnel FILE --help` lists what it takes."
+        "";
+    THROW_TYPE "E0906" Type "only texts and errors can be thrown"
+        "`throw` takes a string, or an error that `catch` caught."
+        "throw 3";
+    FILE "E0907" Io "a file cannot be used"
+        "The operating system refused to read or write the file; the message has its reason. Embedders can also switch file access off."
+        "read(\"no-such-file.txt\")";
+    CALL_DEPTH "E1001" Limit "calls are nested too deeply"
+        "A function calls itself without an end, or deeper than the limit (10,000 script calls)."
+        "fn f(n) { 1 + f(n + 1) }\nf(0)";
+    FUEL "E1002" Limit "the script used up its operations"
+        "Whoever started the script limited how much it may compute, and the limit is reached."
+        "";
+    HOST_MEMORY "E1003" Limit "the script used up its host memory"
+        "Lists and texts grew beyond the limit on host memory. Tensors have their own limits."
+        "let s = \"0123456789abcdef\"\nwhile true { s = s ++ s }";
+    INTERRUPTED "E1004" Interrupted "the script was interrupted"
+        "Ctrl-C, or an embedder's interrupt handle, stopped the script. `catch` does not catch this; `defer` runs."
+        "";
+    NESTING "E1005" Limit "something is nested too deeply"
+        "Source text, or lists within lists, go deeper than what can be handled."
+        "let a = []\nlet b = []\nfor i in 0..20000 { a = [a]; b = [b] }\na == b";
+    CALLBACK_DEPTH "E1006" Limit "callbacks are nested too deeply"
+        "Functions such as `sorted` and `map` call back into the script, which called them again, deeper than the limit (100)."
+        "fn f(x) { map(f, [x]) }\nf(1)";
+    FUNCTION_SIZE "E1007" Limit "a function is too large"
+        "One function uses more than 60,000 variables and intermediate values at once. Split it."
+        "";
+}
+
+/// `+` has no meaning for str and int.
+#[cold]
+pub fn operator_types(op: &str, left: &str, right: &str) -> Error {
+    let error = Error::new(&OPERATOR_TYPES, format!("`{op}` does not take {} and {}", a(left), a(right)))
+        .operand(0, format!("this is {}", a(left)))
+        .operand(1, format!("this is {}", a(right)));
+    match (op, left, right) {
+        ("+" | "++", "str", _) | ("+" | "++", _, "str") => {
+            error.help("write the value into the text: `\"{x}\"`, or convert it with `str(x)`")
+        }
+        ("+", "tuple" | "record" | "dict", _) => error.help("join tuples and lists with `++`"),
+        _ => error,
+    }
+}
+
+/// `-` has no meaning for str.
+#[cold]
+pub fn unary_type(op: &str, operand: &str) -> Error {
+    Error::new(&OPERATOR_TYPES, format!("`{op}` does not take {}", a(operand)))
+        .operand(0, format!("this is {}", a(operand)))
+}
+
+/// Two values have no order, or an operator no meaning, inside a container.
+#[cold]
+pub fn no_order(left: &str, right: &str) -> Error {
+    Error::new(&OPERATOR_TYPES, format!("{} and {} have no order", a(left), a(right)))
+}
+
+/// The `index`-th parameter, `name`, got the wrong type.
+#[cold]
+pub fn argument_type(function: &str, index: usize, name: &str, expected: &str, found: &str) -> Error {
+    Error::new(&ARGUMENT_TYPE, format!("`{name}` of `{function}` is {expected}, not {}", a(found)))
+        .operand(index, format!("this is {}", a(found)))
+}
+
+/// A required parameter was left out.
+#[cold]
+pub fn argument_missing(function: &str, name: &str, signature: &str) -> Error {
+    Error::new(&ARGUMENT_MISSING, format!("`{function}` needs the argument `{name}`"))
+        .help(format!("it is called as `{function}{signature}`"))
+}
+
+/// More positional arguments than parameters.
+#[cold]
+pub fn argument_extra(function: &str, taken: usize, given: usize, operand: usize, signature: &str) -> Error {
+    let plural = if taken == 1 { "" } else { "s" };
+    Error::new(&ARGUMENT_EXTRA, format!("`{function}` takes {taken} argument{plural}, not {given}"))
+        .operand(operand, "this one is too many")
+        .help(format!("it is called as `{function}{signature}`"))
+}
+
+/// An argument by a name that is no parameter's.
+#[cold]
+pub fn argument_unknown<'a>(
+    function: &str,
+    name: &str,
+    operand: usize,
+    names: impl IntoIterator<Item = &'a str>,
+    signature: &str,
+) -> Error {
+    let error = Error::new(&ARGUMENT_UNKNOWN, format!("`{function}` has no parameter `{name}`"))
+        .operand(operand, "given here");
+    match suggest(name, names) {
+        Some(near) => error.help(format!("did you mean `{near}`?")),
+        None => error.help(format!("it is called as `{function}{signature}`")),
+    }
+}
+
+/// A parameter with two values.
+#[cold]
+pub fn argument_twice(function: &str, name: &str, operand: usize) -> Error {
+    Error::new(&ARGUMENT_TWICE, format!("`{name}` of `{function}` is given twice"))
+        .operand(operand, "given here again")
+}
+
+/// A call of something that is no function.
+#[cold]
+pub fn not_callable(found: &str) -> Error {
+    Error::new(&NOT_CALLABLE, format!("{} cannot be called", a(found)))
+        .label(crate::base::Place::Here, format!("what stands before the parentheses is {}", a(found)))
+}
+
+/// An unknown attribute or method.
+#[cold]
+pub fn no_attribute<'a>(found: &str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Error {
+    let error = Error::new(&NO_ATTRIBUTE, format!("{} has no attribute `{name}`", a(found)))
+        .operand(0, format!("this is {}", a(found)));
+    match suggest(name, known) {
+        Some(near) => error.help(format!("did you mean `{near}`?")),
+        None => error,
+    }
+}
+
+/// A value that is no sequence.
+#[cold]
+pub fn not_iterable(found: &str) -> Error {
+    let error = Error::new(&NOT_ITERABLE, format!("{} cannot be iterated", a(found)))
+        .operand(0, format!("this is {}", a(found)));
+    if found == "int" { error.help("count with a range: `0..n`") } else { error }
+}
+
+/// A value that takes no `x[i]`.
+#[cold]
+pub fn not_indexable(found: &str) -> Error {
+    let error = Error::new(&NOT_INDEXABLE, format!("{} cannot be indexed", a(found)))
+        .operand(0, format!("this is {}", a(found)));
+    if found == "record" { error.help("read a field by its name: `r.field`") } else { error }
+}
+
+/// An index of the wrong type.
+#[cold]
+pub fn index_type(container: &str, found: &str) -> Error {
+    Error::new(&INDEX_TYPE, format!("{} is indexed by an int or a range, not {}", a(container), a(found)))
+        .operand(1, format!("this is {}", a(found)))
+}
+
+/// An int result that does not fit.
+#[cold]
+pub fn overflow(op: &str, left: i64, right: i64) -> Error {
+    Error::new(&OVERFLOW, format!("`{left} {op} {right}` does not fit in an int"))
+        .help("ints have 64 bits; write one side as a float to go on approximately")
+}
+
+/// An int divided by zero.
+#[cold]
+pub fn division_by_zero(op: &str) -> Error {
+    Error::new(&DIVISION_BY_ZERO, format!("`{op}` by the int 0")).operand(1, "this is 0")
+}
+
+/// A shift by less than 0 or more than 63.
+#[cold]
+pub fn shift_range(count: i64) -> Error {
+    Error::new(&SHIFT_RANGE, format!("a shift by {count} is out of range"))
+        .operand(1, "counts go from 0 to 63")
+}
+
+/// An index beyond a sequence.
+#[cold]
+pub fn index_range(container: &str, index: i64, length: usize) -> Error {
+    Error::new(&INDEX_RANGE, format!("index {index} is out of range for {} of {length}", a(container)))
+        .operand(0, format!("this has {length} element{}", if length == 1 { "" } else { "s" }))
+        .operand(1, format!("this is {index}"))
+}
+
+/// A key that a dict does not have.
+#[cold]
+pub fn no_key(key: &str) -> Error {
+    Error::new(&NO_KEY, format!("the dict has no key {key}"))
+        .operand(1, "this key is missing")
+        .help("`d.get(key, default)` gives a default")
+}
+
+/// A value that cannot be a key.
+#[cold]
+pub fn bad_key(found: &str) -> Error {
+    Error::new(&BAD_KEY, format!("{} cannot be a dict key", a(found)))
+        .operand(1, format!("this is {}", a(found)))
+        .help("keys are none, bools, numbers, strings and tuples of them")
+}
+
+/// A pattern and a value that do not fit.
+#[cold]
+pub fn unpack(message: String) -> Error {
+    Error::new(&UNPACK, message)
+}
+
+/// No arm of a `match` fits.
+#[cold]
+pub fn no_arm(value: &str) -> Error {
+    Error::new(&NO_ARM, format!("no arm fits {value}"))
+        .operand(0, format!("this is {value}"))
+        .help("add an arm `_ => ...` for everything else")
+}
+
+/// A name without a value yet.
+#[cold]
+pub fn unset(name: &str) -> Error {
+    Error::new(&UNSET, format!("`{name}` has no value yet"))
+        .label(crate::base::Place::Here, "used here, before its definition has run")
+}
+
+/// A name that nothing defines.
+#[cold]
+pub fn unknown_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Error {
+    let error = Error::new(&UNKNOWN_NAME, format!("`{name}` is not defined"));
+    match suggest(name, known) {
+        Some(near) => error.help(format!("did you mean `{near}`?")),
+        None => error,
+    }
+}
+
+/// A text that is no number.
+#[cold]
+pub fn conversion(text: &str, to: &str) -> Error {
+    let short: String = text.chars().take(40).collect();
+    Error::new(&CONVERSION, format!("`{short}` is no {to}")).operand(0, format!("this text is no {to}"))
+}
+
+/// A format that does not fit its value.
+#[cold]
+pub fn format_spec(spec: &str, message: impl std::fmt::Display) -> Error {
+    Error::new(&FORMAT_SPEC, format!("format `{spec}`: {message}"))
+}
+
+/// A place that cannot be assigned to.
+#[cold]
+pub fn not_assignable(message: String) -> Error {
+    Error::new(&NOT_ASSIGNABLE, message)
+}
+
+/// A value that `with` cannot enter.
+#[cold]
+pub fn not_context(found: &str) -> Error {
+    Error::new(&NOT_CONTEXT, format!("{} is no context", a(found)))
+        .operand(0, format!("this is {}", a(found)))
+        .help("`with` takes `device(...)`, `stream(...)`, `no_grad()` and the like")
+}
+
+/// A value that a function cannot use.
+#[cold]
+pub fn bad_value(operand: usize, message: impl Into<String>) -> Error {
+    let message = message.into();
+    Error::new(&BAD_VALUE, message).operand(operand, "this value")
+}
+
+/// A value that cannot be spread.
+#[cold]
+pub fn not_spreadable(found: &str, place: &str) -> Error {
+    Error::new(&NOT_SPREADABLE, format!("{} cannot be spread into {place}", a(found)))
+        .operand(0, format!("this is {}", a(found)))
+}
+
+/// `assert` failed.
+#[cold]
+pub fn assertion(text: Option<&str>) -> Error {
+    Error::new(&CONDITIONAL_ASSERT, text.unwrap_or("assertion failed").to_string())
+        .operand(0, "this is false")
+}
+
+/// `throw "text"`.
+#[cold]
+pub fn thrown(text: &str) -> Error {
+    Error::new(&THROWN, text.to_string())
+}
+
+/// `throw` of something else.
+#[cold]
+pub fn throw_type(found: &str) -> Error {
+    Error::new(&THROW_TYPE, format!("{} cannot be thrown", a(found)))
+        .operand(0, format!("this is {}", a(found)))
+        .help("throw a string, or an error that was caught")
+}
+
+/// A module that cannot be read.
+#[cold]
+pub fn module_missing<'a>(path: &str, reason: &str, known: impl IntoIterator<Item = &'a str>) -> Error {
+    let error = Error::new(&MODULE_MISSING, format!("module `{path}` cannot be read: {reason}"));
+    match suggest(path, known) {
+        Some(near) => error.help(format!("did you mean `import {near}`?")),
+        None => error,
+    }
+}
+
+/// Modules that need each other.
+#[cold]
+pub fn module_cycle(chain: &[String]) -> Error {
+    Error::new(&MODULE_CYCLE, format!("modules import each other: {}", chain.join(" -> ")))
+}
+
+/// A script option that is wrong.
+#[cold]
+pub fn option(message: String) -> Error {
+    Error::new(&OPTION, message)
+}
+
+/// A file that cannot be used.
+#[cold]
+pub fn file(path: &str, reason: &str) -> Error {
+    Error::new(&FILE, format!("`{path}` cannot be used: {reason}")).operand(0, "this file")
+}
+
+/// Too many nested calls.
+#[cold]
+pub fn call_depth(limit: usize) -> Error {
+    Error::new(&CALL_DEPTH, format!("more than {limit} calls are active"))
+        .help("does the recursion end? `while` and `for` need no calls")
+}
+
+/// Out of fuel.
+#[cold]
+pub fn fuel() -> Error {
+    Error::new(&FUEL, "the script's limit on operations is reached")
+}
+
+/// Out of host memory.
+#[cold]
+pub fn host_memory(wanted: usize, limit: usize) -> Error {
+    let (wanted, limit) = (crate::base::bytes_text(wanted as u64), crate::base::bytes_text(limit as u64));
+    Error::new(&HOST_MEMORY, format!("{wanted} of host memory would exceed the limit of {limit}"))
+}
+
+/// Interrupted.
+#[cold]
+pub fn interrupted() -> Error {
+    Error::new(&INTERRUPTED, "interrupted")
+}
+
+/// Nested too deeply.
+#[cold]
+pub fn nesting(what: &str) -> Error {
+    Error::new(&NESTING, format!("{what} is nested too deeply"))
+}
+
+/// Callbacks within callbacks.
+#[cold]
+pub fn callback_depth(limit: usize) -> Error {
+    Error::new(&CALLBACK_DEPTH, format!("more than {limit} callbacks are active"))
+}
+
+/// A function that is too large.
+#[cold]
+pub fn function_size() -> Error {
+    Error::new(&FUNCTION_SIZE, "this function uses too many variables at once")
+}
+
+/// `an int`, `a str`.
+pub fn a(noun: &str) -> String {
+    match noun.bytes().next() {
+        _ if noun == "none" => noun.to_string(),
+        Some(b'a' | b'e' | b'i' | b'o') => format!("an {noun}"),
+        _ => format!("a {noun}"),
+    }
+}

@@ -1,0 +1,216 @@
+//! What can be called: closures over bytecode, natives, bound methods; and modules.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use indexmap::IndexMap;
+
+use super::Vm;
+use super::bytecode::Op;
+use super::heap::Cell;
+use super::value::Value;
+use crate::base::{Result, Span};
+use crate::ops::signature::Signature;
+
+/// A function as the compiler leaves it.
+///
+/// Invariant (the compiler's, on which unchecked register access rests): every register operand
+/// in `code` is below `registers`, every constant operand inside `consts`, every jump lands
+/// inside `code`, and the last instruction returns. Register 0 holds the closure itself and is
+/// never written; registers 1 to n are the parameters.
+pub struct Proto {
+    /// `fib`; `<lambda>`, `<script>`.
+    pub name: Rc<str>,
+    /// The instructions.
+    pub code: Vec<Op>,
+    /// Constants: numbers, texts, names, natives.
+    pub consts: Vec<Value>,
+    /// Functions defined inside.
+    pub protos: Vec<Rc<Proto>>,
+    /// Registers that a call needs.
+    pub registers: u16,
+    /// The parameters.
+    pub params: Vec<ParamInfo>,
+    /// How many arguments a call by position alone must have to need no binding; `None` when
+    /// there is a rest parameter.
+    pub plain: Option<u8>,
+    /// Where captured variables come from when a closure is made.
+    pub captures: Vec<Capture>,
+    /// The documentation above `fn`.
+    pub doc: Option<Rc<str>>,
+    /// Where it is defined.
+    pub span: Span,
+    /// Places of the instructions; only errors read it.
+    pub places: Places,
+    /// Operand shapes: calls by name, record fields, patterns.
+    pub shapes: Shapes,
+}
+
+/// Side tables from instruction to source, which cost nothing until an error happens.
+#[derive(Default)]
+pub struct Places {
+    /// The span of each instruction.
+    pub spans: Vec<Span>,
+    /// The spans of an instruction's operands; sorted by instruction.
+    pub operands: Vec<(u32, Box<[Span]>)>,
+    /// Registers from this one on are dead after the instruction: its operands among them are
+    /// released by it, so that intermediate tensors die as soon as they are used.
+    pub dead_from: Vec<u16>,
+}
+
+impl Places {
+    /// The span of the instruction at `pc` and those of its operands.
+    pub fn at(&self, pc: usize) -> (Span, &[Span]) {
+        let here = self.spans.get(pc).copied().unwrap_or(Span::NONE);
+        let found = self.operands.binary_search_by_key(&(pc as u32), |(at, _)| *at);
+        (here, found.map_or(&[], |i| &self.operands[i].1))
+    }
+}
+
+/// Operand shapes that do not fit in an instruction.
+#[derive(Default)]
+pub struct Shapes {
+    /// Calls that are not by position alone.
+    pub calls: Vec<CallShape>,
+    /// Field names of record literals.
+    pub records: Vec<super::heap::Names>,
+    /// What sequence patterns bind.
+    pub patterns: Vec<PatternShape>,
+}
+
+/// A call with named or spread arguments.
+#[derive(Debug)]
+pub struct CallShape {
+    /// The method's name, for `x.name(...)`.
+    pub method: Option<Rc<str>>,
+    /// How each argument is passed.
+    pub args: Box<[Passed]>,
+}
+
+/// How an argument is passed.
+#[derive(Clone, Debug)]
+pub enum Passed {
+    /// By position.
+    One,
+    /// By name.
+    Named(Rc<str>),
+    /// `..e`
+    Spread,
+}
+
+/// A tuple or list pattern: how many elements, where the rest is, and the names that bind record
+/// fields.
+#[derive(Debug)]
+pub struct PatternShape {
+    /// Patterns, the rest not counted.
+    pub count: u16,
+    /// Position of `..rest` among them, and whether its elements are kept.
+    pub rest: Option<(u16, bool)>,
+    /// Field names, when the pattern reads records by name.
+    pub names: Option<Box<[Rc<str>]>>,
+    /// True when only a record fits.
+    pub record_only: bool,
+    /// True when only a list fits (in `match`), false when only tuples and records do.
+    pub list: bool,
+}
+
+/// A parameter of a function written in Runnel.
+#[derive(Debug)]
+pub struct ParamInfo {
+    /// Its name; a pattern has none.
+    pub name: Rc<str>,
+    /// It may be left out.
+    pub optional: bool,
+    /// `*rest`
+    pub rest: bool,
+    /// It follows the rest parameter.
+    pub named_only: bool,
+}
+
+/// Where a closure finds a captured variable when it is made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Capture {
+    /// In a register of the function that makes it.
+    Register(u16),
+    /// Among that function's own captures.
+    Outer(u16),
+}
+
+/// A function and the variables it captured.
+pub struct Closure {
+    /// The code.
+    pub proto: Rc<Proto>,
+    /// The captured variables.
+    pub captures: Box<[Rc<Cell>]>,
+}
+
+/// A function of an embedder.
+pub type Dynamic = RefCell<Box<dyn FnMut(&mut Vm, &mut [Value]) -> Result<Value> + Send>>;
+
+/// The code of a native.
+pub enum Run {
+    /// A function of the library.
+    Static(fn(&mut Vm, &mut [Value]) -> Result<Value>),
+    /// A function that an embedder registered.
+    Dynamic(Dynamic),
+    /// An operation.
+    Op(&'static crate::ops::Op),
+    /// An operation's in-place form.
+    OpInPlace(&'static crate::ops::Op),
+}
+
+/// A native function, documented where it is defined.
+///
+/// Its code receives one value per parameter of the signature, bound and checked; a rest
+/// parameter's is a list, a missing one's its default.
+pub struct NativeDef {
+    /// `split`
+    pub name: &'static str,
+    /// The type whose method it is (`str`), or the empty text for a function.
+    pub receiver: &'static str,
+    /// The parameters; a method's receiver first.
+    pub signature: Signature,
+    /// Markdown: one line, then what else there is to say.
+    pub doc: &'static str,
+    /// A script that runs and shows it.
+    pub example: &'static str,
+    /// The code.
+    pub run: fn(&mut Vm, &mut [Value]) -> Result<Value>,
+}
+
+/// A native as a value.
+pub struct Native {
+    /// `split`
+    pub name: Rc<str>,
+    /// The parameters.
+    pub signature: Signature,
+    /// Its documentation, when it has some.
+    pub doc: Option<&'static str>,
+    /// The code.
+    pub run: Run,
+}
+
+/// A method together with its receiver: `let f = x.sum`.
+pub struct Bound {
+    /// The receiver.
+    pub receiver: Value,
+    /// The method.
+    pub method: Rc<Native>,
+}
+
+/// A module: names for slots of the machine's global table.
+pub struct Module {
+    /// `nn`; the path of a file.
+    pub name: Rc<str>,
+    /// Global slots by name.
+    pub names: RefCell<IndexMap<Rc<str>, u32, rustc_hash::FxBuildHasher>>,
+    /// Natives of an embedded module, looked up after its names.
+    pub natives: RefCell<IndexMap<Rc<str>, Value, rustc_hash::FxBuildHasher>>,
+}
+
+impl Module {
+    /// An empty module.
+    pub fn new(name: &str) -> Module {
+        Module { name: name.into(), names: RefCell::default(), natives: RefCell::default() }
+    }
+}

@@ -1,0 +1,610 @@
+//! The script heap: texts, lists, tuples, records, dicts, ranges, errors, captured variables.
+//!
+//! Everything is counted (`Rc`) and belongs to one machine. Two invariants: the bytes of growing
+//! containers are charged to the machine that runs on this thread ([`charge`]), so that growth
+//! meets the host limit; and dropping a structure of any depth uses bounded stack ([`bury`]).
+
+use std::cell::{self, RefCell};
+use std::hash::{Hash, Hasher};
+use std::rc::Rc;
+
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+
+use super::error;
+use super::value::Value;
+use crate::base::{Error, Result};
+
+thread_local! {
+    /// Live bytes of containers, the limit, and how deep drops are nested.
+    static LIVE: cell::Cell<isize> = const { cell::Cell::new(0) };
+    static LIMIT: cell::Cell<usize> = const { cell::Cell::new(usize::MAX) };
+    static DROPS: cell::Cell<u32> = const { cell::Cell::new(0) };
+    static GRAVES: RefCell<Vec<Value>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The most nested drops before the rest is put off.
+const DROP_DEPTH: u32 = 48;
+
+/// Makes a machine's counters this thread's, and gives back those before.
+pub(super) fn enter(live: isize, limit: usize) -> (isize, usize) {
+    (LIVE.replace(live), LIMIT.replace(limit))
+}
+
+/// The bytes that live containers hold.
+pub fn live_bytes() -> isize {
+    LIVE.get()
+}
+
+/// Refuses to grow by `bytes` beyond the limit. Natives call this before they build something
+/// whose size a script chooses.
+#[inline]
+pub fn charge(bytes: usize) -> Result<()> {
+    let live = LIVE.get().max(0) as usize;
+    if live.saturating_add(bytes) > LIMIT.get() {
+        return Err(error::host_memory(live.saturating_add(bytes), LIMIT.get()));
+    }
+    Ok(())
+}
+
+/// As [`charge`], for `count` values.
+#[inline]
+pub fn charge_values(count: usize) -> Result<()> {
+    charge(count.saturating_mul(std::mem::size_of::<Value>()))
+}
+
+fn note(change: isize) {
+    let _ = LIVE.try_with(|live| live.set(live.get() + change));
+}
+
+const fn bytes(count: usize) -> isize {
+    (count * std::mem::size_of::<Value>()) as isize
+}
+
+/// Drops values with bounded stack: beyond a depth they wait until the outermost drop is back.
+fn bury(values: impl Iterator<Item = Value>) {
+    let depth = DROPS.try_with(cell::Cell::get).unwrap_or(0);
+    if depth >= DROP_DEPTH {
+        let _ = GRAVES.try_with(|graves| graves.borrow_mut().extend(values.filter(|v| !v.is_plain())));
+        return;
+    }
+    let _ = DROPS.try_with(|d| d.set(depth + 1));
+    values.for_each(drop);
+    let _ = DROPS.try_with(|d| d.set(depth));
+    if depth == 0 {
+        while let Ok(Some(value)) = GRAVES.try_with(|graves| graves.borrow_mut().pop()) {
+            let _ = DROPS.try_with(|d| d.set(1));
+            drop(value);
+            let _ = DROPS.try_with(|d| d.set(0));
+        }
+    }
+}
+
+fn bury_vec(values: Vec<Value>) {
+    if values.iter().any(|v| !v.is_plain()) {
+        bury(values.into_iter());
+    }
+}
+
+/// A `str`.
+pub struct Text {
+    text: Box<str>,
+    chars: cell::Cell<u32>,
+}
+
+impl Text {
+    /// A text; its characters are counted when first asked for.
+    pub fn new(text: Box<str>) -> Text {
+        note(text.len() as isize);
+        Text { text, chars: cell::Cell::new(u32::MAX) }
+    }
+
+    /// The text.
+    #[inline]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// How many characters it has.
+    pub fn chars(&self) -> usize {
+        if self.chars.get() == u32::MAX {
+            self.chars.set(self.text.chars().count().min(u32::MAX as usize - 1) as u32);
+        }
+        self.chars.get() as usize
+    }
+
+    /// The byte offset of the n-th character; the length for one past the last.
+    pub fn offset(&self, index: usize) -> usize {
+        if self.chars() == self.text.len() {
+            return index.min(self.text.len());
+        }
+        self.text.char_indices().nth(index).map_or(self.text.len(), |(at, _)| at)
+    }
+}
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        note(-(self.text.len() as isize));
+    }
+}
+
+/// A `list`: mutable, shared.
+pub struct List {
+    items: RefCell<Vec<Value>>,
+}
+
+impl List {
+    /// A list of these.
+    pub fn new(items: Vec<Value>) -> List {
+        note(bytes(items.capacity()));
+        List { items: RefCell::new(items) }
+    }
+
+    /// How many elements it has.
+    pub fn len(&self) -> usize {
+        self.items.borrow().len()
+    }
+
+    /// True without elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Reads it. No script code may run while the borrow lives.
+    #[inline]
+    pub fn borrow(&self) -> cell::Ref<'_, Vec<Value>> {
+        self.items.borrow()
+    }
+
+    /// A copy of the elements.
+    pub fn to_vec(&self) -> Vec<Value> {
+        self.items.borrow().clone()
+    }
+
+    /// The n-th element.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<Value> {
+        self.items.borrow().get(index).cloned()
+    }
+
+    /// Replaces the n-th element; false when there is none.
+    pub fn set(&self, index: usize, value: Value) -> bool {
+        let old = match self.items.borrow_mut().get_mut(index) {
+            Some(slot) => std::mem::replace(slot, value),
+            None => return false,
+        };
+        drop(old);
+        true
+    }
+
+    /// Appends.
+    pub fn push(&self, value: Value) -> Result<()> {
+        let mut items = self.items.borrow_mut();
+        if items.len() == items.capacity() {
+            charge_values(items.len().max(4))?;
+            let before = items.capacity();
+            items.push(value);
+            note(bytes(items.capacity() - before));
+        } else {
+            items.push(value);
+        }
+        Ok(())
+    }
+
+    /// Changes it in place by `change`, which must run no script code; growth is charged.
+    pub fn change<T>(&self, change: impl FnOnce(&mut Vec<Value>) -> T) -> T {
+        let mut items = self.items.borrow_mut();
+        let before = bytes(items.capacity());
+        let result = change(&mut items);
+        note(bytes(items.capacity()) - before);
+        result
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        let items = std::mem::take(self.items.get_mut());
+        note(-bytes(items.capacity()));
+        bury_vec(items);
+    }
+}
+
+/// A `tuple`: immutable.
+pub struct Tuple {
+    items: Vec<Value>,
+}
+
+impl Tuple {
+    /// A tuple of these.
+    pub fn new(items: Vec<Value>) -> Tuple {
+        note(bytes(items.capacity()));
+        Tuple { items }
+    }
+
+    /// The elements.
+    #[inline]
+    pub fn items(&self) -> &[Value] {
+        &self.items
+    }
+}
+
+impl Drop for Tuple {
+    fn drop(&mut self) {
+        note(-bytes(self.items.capacity()));
+        bury_vec(std::mem::take(&mut self.items));
+    }
+}
+
+/// The field names of records that were made at one place.
+pub type Names = Rc<Vec<Rc<str>>>;
+
+/// A `record`: a tuple with names, immutable.
+///
+/// Invariant: as many values as names; no name twice.
+pub struct Record {
+    names: Names,
+    values: Vec<Value>,
+}
+
+impl Record {
+    /// A record; `values` belong to `names` in order.
+    pub fn new(names: Names, values: Vec<Value>) -> Record {
+        note(bytes(values.capacity()));
+        Record { names, values }
+    }
+
+    /// The field names.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// The values.
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    /// Where a field is.
+    #[inline]
+    pub fn position(&self, name: &str) -> Option<usize> {
+        let same = |n: &Rc<str>| std::ptr::eq(n.as_ptr(), name.as_ptr()) || **n == *name;
+        self.names.iter().position(same)
+    }
+
+    /// The value of a field.
+    #[inline]
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.position(name).map(|at| &self.values[at])
+    }
+
+    /// Names and values.
+    pub fn fields(&self) -> impl Iterator<Item = (&Rc<str>, &Value)> {
+        self.names.iter().zip(&self.values)
+    }
+
+    /// The same record with the fields of `other` changed or added.
+    pub fn merged(&self, other: &Record) -> Record {
+        let mut values = self.values.clone();
+        let mut added: Vec<Rc<str>> = Vec::new();
+        for (name, value) in other.fields() {
+            match self.position(name) {
+                Some(at) => values[at] = value.clone(),
+                None => {
+                    added.push(Rc::clone(name));
+                    values.push(value.clone());
+                }
+            }
+        }
+        if added.is_empty() {
+            return Record::new(Rc::clone(&self.names), values);
+        }
+        Record::new(Rc::new(self.names.iter().cloned().chain(added).collect()), values)
+    }
+
+    /// Replaces a field's value in place: for a record that nobody else holds.
+    pub(super) fn replace(&mut self, at: usize, value: Value) {
+        self.values[at] = value;
+    }
+}
+
+impl Clone for Record {
+    fn clone(&self) -> Record {
+        Record::new(Rc::clone(&self.names), self.values.clone())
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        note(-bytes(self.values.capacity()));
+        bury_vec(std::mem::take(&mut self.values));
+    }
+}
+
+/// A dict key.
+///
+/// Invariant: one of none, bool, int, float, str, dtype, device, or a tuple of keys at most
+/// [`KEY_DEPTH`] deep. `1`, `1.0` and `true` are the same key, as in Python; nan equals itself.
+#[derive(Clone)]
+pub struct Key(Value);
+
+const KEY_DEPTH: usize = 64;
+
+impl Key {
+    /// The key that a value is.
+    pub fn new(value: &Value) -> Result<Key> {
+        check_key(value, 0)?;
+        Ok(Key(value.clone()))
+    }
+
+    /// The value that this key was made of.
+    pub fn value(&self) -> &Value {
+        &self.0
+    }
+}
+
+fn check_key(value: &Value, depth: usize) -> Result<(), Error> {
+    match value {
+        Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Str(_) => Ok(()),
+        Value::Dtype(_) | Value::Device(_) => Ok(()),
+        Value::Tuple(_) if depth >= KEY_DEPTH => Err(error::nesting("a dict key")),
+        Value::Tuple(tuple) => tuple.items().iter().try_for_each(|v| check_key(v, depth + 1)),
+        other => Err(error::bad_key(other.type_name())),
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        match (&self.0, &other.0) {
+            (Value::Str(a), Value::Str(b)) => a.as_str() == b.as_str(),
+            (Value::Tuple(a), Value::Tuple(b)) => {
+                let (a, b) = (a.items(), b.items());
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Key(a.clone()) == Key(b.clone()))
+            }
+            (Value::None, Value::None) => true,
+            (Value::Dtype(a), Value::Dtype(b)) => a == b,
+            (Value::Device(a), Value::Device(b)) => a == b,
+            (a, b) => match (number_bits(a), number_bits(b)) {
+                (Some(a), Some(b)) => a == b,
+                _ => false,
+            },
+        }
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match &self.0 {
+            Value::Str(text) => text.as_str().hash(state),
+            Value::Tuple(tuple) => {
+                state.write_usize(tuple.items().len());
+                tuple.items().iter().for_each(|v| Key(v.clone()).hash(state));
+            }
+            Value::Dtype(dtype) => dtype.hash(state),
+            Value::Device(device) => device.hash(state),
+            value => number_bits(value).hash(state),
+        }
+    }
+}
+
+/// Numbers that are equal have equal bits: integral floats become ints.
+fn number_bits(value: &Value) -> Option<(bool, u64)> {
+    match *value {
+        Value::Bool(b) => Some((true, u64::from(b))),
+        Value::Int(i) => Some((true, i as u64)),
+        Value::Float(f) if f == (f as i64) as f64 && f.abs() < 9.2e18 => Some((true, (f as i64) as u64)),
+        Value::Float(f) if f.is_nan() => Some((false, f64::NAN.to_bits())),
+        Value::Float(f) => Some((false, f.to_bits())),
+        _ => None,
+    }
+}
+
+/// The table of a dict: insertion order.
+pub type Table = IndexMap<Key, Value, FxBuildHasher>;
+
+/// A `dict`: mutable, shared.
+#[derive(Default)]
+pub struct Dict {
+    table: RefCell<Table>,
+}
+
+impl Dict {
+    /// An empty one.
+    pub fn new() -> Dict {
+        Dict::default()
+    }
+
+    /// Reads it. No script code may run while the borrow lives.
+    pub fn borrow(&self) -> cell::Ref<'_, Table> {
+        self.table.borrow()
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &Key) -> Option<Value> {
+        self.table.borrow().get(key).cloned()
+    }
+
+    /// Sets the value of a key.
+    pub fn insert(&self, key: Key, value: Value) -> Result<()> {
+        charge_values(3)?;
+        let old = self.change(|table| table.insert(key, value));
+        drop(old);
+        Ok(())
+    }
+
+    /// Changes it in place by `change`, which must run no script code; growth is charged.
+    pub fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
+        let mut table = self.table.borrow_mut();
+        let before = table.capacity();
+        let result = change(&mut table);
+        note(bytes(3 * table.capacity()) - bytes(3 * before));
+        result
+    }
+}
+
+impl Drop for Dict {
+    fn drop(&mut self) {
+        let table = std::mem::take(self.table.get_mut());
+        note(-bytes(3 * table.capacity()));
+        bury(table.into_iter().flat_map(|(key, value)| [key.0, value]));
+    }
+}
+
+/// A `range`: half open, with a step; an open end where `None`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Range {
+    /// The first element.
+    pub start: Option<i64>,
+    /// One past the last, in the step's direction.
+    pub end: Option<i64>,
+    /// Never zero.
+    pub step: i64,
+}
+
+impl Range {
+    /// How many elements it has; `None` when its end is open.
+    pub fn len(&self) -> Option<usize> {
+        let (start, end) = (i128::from(self.start.unwrap_or(0)), i128::from(self.end?));
+        let step = i128::from(self.step);
+        let count = if step > 0 { (end - start + step - 1) / step } else { (start - end - step - 1) / -step };
+        Some(count.clamp(0, i128::from(u64::MAX >> 1)) as usize)
+    }
+
+    /// The n-th element; `None` beyond the last, or where it would not fit in an int.
+    pub fn get(&self, index: usize) -> Option<i64> {
+        if self.len().is_some_and(|len| index >= len) {
+            return None;
+        }
+        i64::try_from(index).ok()?.checked_mul(self.step)?.checked_add(self.start.unwrap_or(0))
+    }
+
+    /// Whether an int is among its elements.
+    pub fn contains(&self, value: i64) -> bool {
+        let (start, value, step) =
+            (i128::from(self.start.unwrap_or(0)), i128::from(value), i128::from(self.step));
+        let inside = match (self.end.map(i128::from), step > 0) {
+            (Some(end), true) => value >= start && value < end,
+            (Some(end), false) => value <= start && value > end,
+            (None, true) => value >= start,
+            (None, false) => value <= start,
+        };
+        inside && (value - start) % step == 0
+    }
+
+    /// Start, step and count of the positions that this picks from a sequence of `length`, as
+    /// Python's slices do: negative ends count from the end, and ends are clamped.
+    pub fn slice(&self, length: usize) -> (usize, i64, usize) {
+        let n = i128::from(i64::try_from(length).unwrap_or(i64::MAX));
+        let step = i128::from(self.step);
+        let (low, high) = if step > 0 { (0, n) } else { (-1, n - 1) };
+        let clamp = |end: Option<i64>, open: i128| match end.map(i128::from) {
+            None => open,
+            Some(end) if end < 0 => (end + n).clamp(low, high),
+            Some(end) => end.clamp(low, high),
+        };
+        let (start, end) = if step > 0 {
+            (clamp(self.start, 0), clamp(self.end, n))
+        } else {
+            (clamp(self.start, n - 1), clamp(self.end, -1))
+        };
+        let count = if step > 0 { (end - start + step - 1) / step } else { (start - end - step - 1) / -step };
+        (start.max(0) as usize, self.step, count.clamp(0, n) as usize)
+    }
+}
+
+/// An `error` that was caught.
+pub struct ErrorValue {
+    /// The error; `throw e` raises it again, with its places.
+    pub error: Error,
+    /// The line where it happened, from 1; 0 when unknown.
+    pub line: usize,
+}
+
+/// A captured variable.
+pub struct Cell {
+    value: cell::UnsafeCell<Value>,
+}
+
+impl Cell {
+    /// A variable with this value.
+    pub fn new(value: Value) -> Cell {
+        Cell { value: cell::UnsafeCell::new(value) }
+    }
+
+    /// Its value now.
+    #[inline]
+    pub fn get(&self) -> Value {
+        // SAFETY: the machine is single threaded (`Cell` is not `Sync`), and no reference into
+        // the cell outlives `get` or `set`; cloning a value runs no other code.
+        unsafe { (*self.value.get()).clone() }
+    }
+
+    /// Changes it.
+    #[inline]
+    pub fn set(&self, value: Value) {
+        // SAFETY: as in `get`; the old value is dropped after the reference is gone, because
+        // its destructor may reach this cell again.
+        let old = unsafe { std::mem::replace(&mut *self.value.get(), value) };
+        drop(old);
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        let value = std::mem::take(self.value.get_mut());
+        if !value.is_plain() {
+            bury(std::iter::once(value));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deep_structures_drop_without_deep_recursion() {
+        let mut list = Value::list(vec![]);
+        let mut tuple = Value::tuple(vec![]);
+        for _ in 0..500_000 {
+            list = Value::list(vec![list]);
+            tuple = Value::Cell(Rc::new(Cell::new(Value::tuple(vec![tuple, Value::Int(1)]))));
+        }
+        drop((list, tuple));
+    }
+
+    #[test]
+    fn growth_is_charged_and_given_back() {
+        let before = live_bytes();
+        let list = List::new(vec![]);
+        (0..1000).for_each(|i| list.push(Value::Int(i)).unwrap());
+        assert!(live_bytes() >= before + 16_000);
+        drop(list);
+        assert_eq!(live_bytes(), before);
+    }
+
+    #[test]
+    fn equal_numbers_are_one_key() {
+        let dict = Dict::new();
+        for key in [Value::Int(1), Value::Float(1.0), Value::Bool(true)] {
+            dict.insert(Key::new(&key).unwrap(), key).unwrap();
+        }
+        assert_eq!(dict.borrow().len(), 1);
+        assert!(Key::new(&Value::list(vec![])).is_err());
+    }
+
+    #[test]
+    fn ranges_count_and_slice_as_python_does() {
+        let r = |start, end, step| Range { start, end, step };
+        assert_eq!(r(Some(0), Some(10), 3).len(), Some(4));
+        assert_eq!(r(Some(3), Some(0), -1).len(), Some(3));
+        assert_eq!(r(Some(3), Some(0), 1).len(), Some(0));
+        assert_eq!(r(Some(i64::MIN), Some(i64::MAX), 1).len(), Some((u64::MAX >> 1) as usize));
+        assert_eq!(r(None, None, 1).slice(5), (0, 1, 5));
+        assert_eq!(r(None, None, -1).slice(5), (4, -1, 5));
+        assert_eq!(r(Some(-2), None, 1).slice(5), (3, 1, 2));
+        assert_eq!(r(Some(1), Some(100), 2).slice(5), (1, 2, 2));
+        assert_eq!(r(Some(9), None, 1).slice(5).2, 0);
+        assert!(r(Some(10), Some(0), -5).contains(5) && !r(Some(10), Some(0), -5).contains(0));
+    }
+}

@@ -1,0 +1,134 @@
+//! Limits on what a script may use, and their checks.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{Vm, error, heap};
+use crate::base::{Error, Result};
+
+/// Backward jumps and calls between two looks at the limits.
+pub(super) const SLICE: u32 = 4096;
+/// The most callbacks from natives into the script within one another: each uses Rust stack.
+pub(super) const CALLBACKS: usize = 100;
+
+/// What a script may use. Each bound, when reached, is a coded error of kind `Limit`.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Operations: backward jumps, calls, and elements that natives move.
+    pub fuel: Option<u64>,
+    /// Script calls within one another.
+    pub call_depth: usize,
+    /// Bytes of lists, texts and the like.
+    pub host_bytes: usize,
+    /// Time from the call of `eval` or `call`.
+    pub time: Option<Duration>,
+    /// Whether scripts may read and write files.
+    pub files: bool,
+    /// Whether scripts may read the environment.
+    pub environment: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            fuel: None,
+            call_depth: 10_000,
+            host_bytes: 4 << 30,
+            time: None,
+            files: true,
+            environment: true,
+        }
+    }
+}
+
+impl Vm {
+    /// Begins an entry from Rust: the limits start anew with the outermost one.
+    pub(super) fn enter(&mut self) {
+        self.entered += 1;
+        if self.entered == 1 {
+            self.fuel = self.limits.fuel;
+            self.fuel_grace = false;
+            self.depth_limit = self.limits.call_depth;
+            self.started = std::time::Instant::now();
+            self.budget = 1;
+            heap::enter(self.heap_bytes, self.limits.host_bytes);
+        }
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.entered -= 1;
+        if self.entered == 0 {
+            (self.heap_bytes, _) = heap::enter(0, usize::MAX);
+        }
+    }
+
+    /// Looks at the limits, and sets how long until the next look.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn refill(&mut self) -> Result<()> {
+        self.budget = SLICE;
+        if self.interrupt.swap(false, Ordering::Relaxed) {
+            return Err(error::interrupted());
+        }
+        if self.limits.time.is_some_and(|limit| self.started.elapsed() > limit) {
+            return Err(self.spent());
+        }
+        if let Some(fuel) = self.fuel {
+            if fuel == 0 {
+                return Err(self.spent());
+            }
+            self.budget = u64::from(SLICE).min(fuel) as u32;
+            self.fuel = Some(fuel - u64::from(self.budget));
+        }
+        Ok(())
+    }
+
+    /// Charges work that a native does in one go, such as moving `count` elements.
+    pub fn charge(&mut self, count: usize) -> Result<()> {
+        if let Some(fuel) = self.fuel {
+            let left = fuel.saturating_sub(count as u64);
+            self.fuel = Some(left);
+            if left == 0 && count > 0 {
+                return Err(self.spent());
+            }
+        }
+        if count >= SLICE as usize && self.interrupt.swap(false, Ordering::Relaxed) {
+            return Err(error::interrupted());
+        }
+        Ok(())
+    }
+
+    /// Looks for an interrupt and the time limit; natives that wait call this.
+    pub fn poll(&mut self) -> Result<()> {
+        let budget = self.budget;
+        if self.interrupt.swap(false, Ordering::Relaxed) {
+            return Err(error::interrupted());
+        }
+        if self.limits.time.is_some_and(|limit| self.started.elapsed() > limit) {
+            return Err(self.spent());
+        }
+        self.budget = budget;
+        Ok(())
+    }
+
+    /// Time since the machine was made.
+    pub fn uptime(&self) -> Duration {
+        self.born.elapsed()
+    }
+
+    /// The error of a used-up script. The first time, a handler gets a little more to clean up.
+    fn spent(&mut self) -> Error {
+        if !self.fuel_grace {
+            self.fuel_grace = true;
+            self.budget = SLICE;
+            self.fuel = self.fuel.map(|_| 0);
+        } else {
+            self.budget = 1;
+        }
+        error::fuel()
+    }
+
+    pub(super) fn too_deep(&self) -> Error {
+        error::call_depth(self.depth_limit)
+    }
+}

@@ -1,0 +1,271 @@
+//! The virtual machine: script values, the compiler, the register machine, calls.
+//!
+//! A [`Vm`] owns everything of one session that a script can reach: the script heap, the global
+//! table, modules, sources, and the [`Runtime`] that tensors are submitted to. It writes only to
+//! the sink it was given. Invariant: script heap values (`Rc`) never leave the machine, so a whole
+//! machine may move between threads while nothing of it is borrowed.
+
+pub mod bind;
+mod bytecode;
+pub mod compare;
+mod compile;
+pub mod error;
+pub mod format;
+mod function;
+mod heap;
+mod limits;
+mod modules;
+mod natives;
+mod object;
+pub mod print;
+mod run;
+mod tensor_index;
+mod tensors;
+mod value;
+
+use std::cell::Cell as Slot;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+pub use compile::Mode;
+pub use function::{Bound, Closure, Module, Native, NativeDef, Passed, Proto, Run};
+pub use heap::{
+    Cell, Dict, ErrorValue, Key, List, Names, Range, Record, Table, Text, Tuple, charge, charge_values,
+};
+pub use limits::Limits;
+pub use modules::Loader;
+pub use natives::{Natives, Operators};
+pub use object::{Context, Exit, Handle, Object};
+pub use run::arith;
+pub use value::Value;
+
+use crate::base::{Error, Result, SourceMap, Span};
+use crate::plan::Runtime;
+use crate::syntax::ast::Block;
+use crate::tensor::PrintOptions;
+use run::{Frame, Handler};
+
+/// A virtual machine.
+///
+/// Sample: `vm.eval("<-e>", "1 + 1", Mode::Input)` gives `Value::Int(2)`.
+pub struct Vm {
+    /// Where tensor work goes.
+    pub rt: Runtime,
+    /// Every source that was compiled or parsed here.
+    pub sources: SourceMap,
+    /// Arguments for `option` and `flag`, and the rest for `args`.
+    pub script_args: Vec<String>,
+    /// Tests that `test "name" { }` statements have defined, in order.
+    pub tests: Vec<(String, Value)>,
+    /// What a script may use.
+    pub limits: Limits,
+    /// How tensors print.
+    pub print_options: PrintOptions,
+    natives: Rc<Natives>,
+    loader: Box<dyn Loader>,
+    out: Box<dyn FnMut(&str) + Send>,
+    names: FxHashSet<Rc<str>>,
+    globals: Vec<Value>,
+    main: Rc<Module>,
+    modules: FxHashMap<Rc<str>, modules::State>,
+    importing: Vec<Rc<str>>,
+    options: Vec<modules::Declared>,
+    stack: Vec<Value>,
+    /// One past the running call's registers.
+    top: usize,
+    frames: Vec<Frame>,
+    handlers: Vec<Handler>,
+    contexts: Vec<Exit>,
+    depth_limit: usize,
+    callbacks: usize,
+    /// Backward jumps and calls until the limits are looked at.
+    budget: u32,
+    fuel: Option<u64>,
+    fuel_grace: bool,
+    interrupt: Arc<AtomicBool>,
+    heap_bytes: isize,
+    entered: usize,
+    started: std::time::Instant,
+    born: std::time::Instant,
+    /// The depth of values being compared or printed.
+    nesting: Slot<u32>,
+}
+
+impl Vm {
+    /// A machine over a runtime, with the natives that its scripts may call, and a source of modules.
+    pub fn new(rt: Runtime, natives: Rc<Natives>, loader: Box<dyn Loader>) -> Vm {
+        Vm {
+            rt,
+            sources: SourceMap::default(),
+            script_args: Vec::new(),
+            tests: Vec::new(),
+            limits: Limits::default(),
+            print_options: PrintOptions::default(),
+            natives,
+            loader,
+            out: Box::new(|_| {}),
+            names: FxHashSet::default(),
+            globals: Vec::new(),
+            main: Rc::new(Module::new("main")),
+            modules: FxHashMap::default(),
+            importing: Vec::new(),
+            options: Vec::new(),
+            stack: Vec::new(),
+            top: 0,
+            frames: Vec::new(),
+            handlers: Vec::new(),
+            contexts: Vec::new(),
+            depth_limit: Limits::default().call_depth,
+            callbacks: 0,
+            budget: limits::SLICE,
+            fuel: None,
+            fuel_grace: false,
+            interrupt: Arc::new(AtomicBool::new(false)),
+            heap_bytes: 0,
+            entered: 0,
+            started: std::time::Instant::now(),
+            born: std::time::Instant::now(),
+            nesting: Slot::new(0),
+        }
+    }
+
+    /// Sends what scripts print to `out`.
+    pub fn set_output(&mut self, out: impl FnMut(&str) + Send + 'static) {
+        self.out = Box::new(out);
+    }
+
+    /// Writes to the output.
+    pub fn write(&mut self, text: &str) {
+        (self.out)(text);
+    }
+
+    /// The natives that scripts may call.
+    pub fn natives(&self) -> &Rc<Natives> {
+        &self.natives
+    }
+
+    /// The flag that stops a running script from another thread: it ends with `Interrupted`.
+    pub fn interrupt_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.interrupt)
+    }
+
+    /// Parses, compiles and runs a source text.
+    ///
+    /// # Errors
+    /// Syntax errors (the first, with the others attached), and whatever the script raises. What
+    /// earlier sources defined is untouched by a failure.
+    pub fn eval(&mut self, name: &str, text: &str, mode: Mode) -> Result<Value> {
+        let block = self.parse(name, text)?;
+        self.run(&block, mode)
+    }
+
+    /// Parses a source text and keeps it for error reports.
+    pub fn parse(&mut self, name: &str, text: &str) -> Result<Block> {
+        let Some((_, base)) = self.sources.add(name, text) else {
+            return Err(error::bad_value(0, "the session holds too much source text"));
+        };
+        let parsed = crate::syntax::parse(base, text);
+        let mut errors = parsed.errors.into_iter();
+        match errors.next() {
+            Some(first) => Err(errors.fold(first, Error::and)),
+            None => Ok(parsed.block),
+        }
+    }
+
+    /// Compiles and runs a parsed source in the main module; gives the value of its last expression.
+    pub fn run(&mut self, block: &Block, mode: Mode) -> Result<Value> {
+        let module = Rc::clone(&self.main);
+        let result = self.run_in(block, &module, mode);
+        if result.is_err() {
+            // Names whose definition was not reached are unknown again.
+            let globals = &self.globals;
+            module.names.borrow_mut().retain(|_, slot| !matches!(globals[*slot as usize], Value::Unset));
+        }
+        result
+    }
+
+    fn run_in(&mut self, block: &Block, module: &Rc<Module>, mode: Mode) -> Result<Value> {
+        let natives = Rc::clone(&self.natives);
+        let mut world = compile::World {
+            module,
+            globals: &mut self.globals,
+            builtins: natives.functions(),
+            names: &mut self.names,
+        };
+        let proto = compile::compile(block, &mut world, mode)?;
+        let closure = Closure { proto, captures: Box::default() };
+        self.call(&Value::Fn(Rc::new(closure)), &[])
+    }
+
+    /// Calls a function value from Rust, and submits what it left pending.
+    pub fn call(&mut self, function: &Value, args: &[Value]) -> Result<Value> {
+        self.call_named(function, args.to_vec(), Vec::new())
+    }
+
+    /// As [`Vm::call`], with arguments by name.
+    pub fn call_named(
+        &mut self,
+        function: &Value,
+        args: Vec<Value>,
+        named: Vec<(Rc<str>, Value)>,
+    ) -> Result<Value> {
+        self.enter();
+        let result = self.call_from_rust(function, args, named);
+        let result = match (result, self.entered) {
+            (Ok(value), 1) => self.flush().map(|()| value),
+            (result, _) => result,
+        };
+        self.leave();
+        result
+    }
+
+    /// The names of the main module that have a value, with their values.
+    pub fn globals(&self) -> Vec<(Rc<str>, Value)> {
+        let names = self.main.names.borrow();
+        let values = names.iter().map(|(name, &slot)| (Rc::clone(name), self.globals[slot as usize].clone()));
+        values.filter(|(_, value)| !matches!(value, Value::Unset)).collect()
+    }
+
+    /// The value of a name of the main module.
+    pub fn global(&self, name: &str) -> Option<Value> {
+        let slot = *self.main.names.borrow().get(name)?;
+        self.globals.get(slot as usize).filter(|v| !matches!(v, Value::Unset)).cloned()
+    }
+
+    /// Defines a name of the main module.
+    pub fn set_global(&mut self, name: &str, value: Value) {
+        let known = self.main.names.borrow().get(name).copied();
+        match known {
+            Some(slot) => self.globals[slot as usize] = value,
+            None => {
+                self.main.names.borrow_mut().insert(name.into(), self.globals.len() as u32);
+                self.globals.push(value);
+            }
+        }
+    }
+
+    /// The source line of a span, from 1; 0 when it has none.
+    pub fn line(&self, span: Span) -> usize {
+        self.sources.line_column(span).map_or(0, |(line, _)| line)
+    }
+
+    /// Submits pending tensor work, so that its errors surface now.
+    pub fn flush(&mut self) -> Result<()> {
+        self.rt.flush()
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        // Functions refer to their module's globals and globals to functions: cut those cycles.
+        self.enter();
+        let globals = std::mem::take(&mut self.globals);
+        drop(globals);
+        self.stack.clear();
+        self.modules.clear();
+        self.leave();
+    }
+}

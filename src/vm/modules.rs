@@ -1,0 +1,171 @@
+//! Modules, and the options a script declares.
+//!
+//! A module is a file or a part of the embedded library. It runs once, in a namespace of its own;
+//! importing it again gives the same module. A module that needs itself is an error.
+
+use std::collections::hash_map::Entry;
+use std::rc::Rc;
+
+use super::error;
+use super::function::Module;
+use super::value::Value;
+use super::{Mode, Vm};
+use crate::base::{Result, Span};
+
+/// Where the text of modules comes from.
+pub trait Loader {
+    /// The text of a file, or why it cannot be read.
+    fn file(&self, path: &str) -> Result<String, String>;
+    /// The text of a module of the embedded library.
+    fn library(&self, name: &str) -> Option<&'static str>;
+    /// The modules of the embedded library.
+    fn names(&self) -> Vec<&'static str>;
+}
+
+/// A module, while it runs and after.
+pub(super) enum State {
+    Running,
+    Done(Rc<Module>),
+}
+
+/// An option that the script has read.
+pub(super) struct Declared {
+    pub(super) name: String,
+}
+
+impl Vm {
+    /// `import path`: from the source at `span`.
+    pub(super) fn import(&mut self, path: &str, file: bool, span: Span) -> Result<Value> {
+        let key: Rc<str> = if file { self.beside(path, span).into() } else { format!("<{path}>").into() };
+        match self.modules.entry(Rc::clone(&key)) {
+            Entry::Occupied(entry) => match entry.get() {
+                State::Done(module) => return Ok(Value::Module(Rc::clone(module))),
+                State::Running => {
+                    let from = self.importing.iter().position(|k| *k == key).unwrap_or(0);
+                    let mut chain: Vec<String> =
+                        self.importing[from..].iter().map(|k| k.to_string()).collect();
+                    chain.push(key.to_string());
+                    return Err(error::module_cycle(&chain));
+                }
+            },
+            Entry::Vacant(_) => {}
+        }
+        let text = if file {
+            if !self.limits.files {
+                return Err(error::module_missing(path, "file access is switched off", []));
+            }
+            self.loader.file(&key).map_err(|reason| error::module_missing(path, &reason, []))?
+        } else {
+            if let Some(value @ Value::Module(_)) = self.natives.functions().get(path) {
+                return Ok(value.clone());
+            }
+            match self.loader.library(path) {
+                Some(text) => text.to_string(),
+                None => {
+                    let known = self.loader.names();
+                    return Err(error::module_missing(path, "the library has no such module", known));
+                }
+            }
+        };
+        let block = self.parse(&key, &text)?;
+        let module = Rc::new(Module::new(path));
+        self.modules.insert(Rc::clone(&key), State::Running);
+        self.importing.push(Rc::clone(&key));
+        let result = self.run_in(&block, &module, Mode::Script);
+        self.importing.pop();
+        match result {
+            Ok(_) => {
+                self.modules.insert(key, State::Done(Rc::clone(&module)));
+                Ok(Value::Module(module))
+            }
+            Err(error) => {
+                self.modules.remove(&key);
+                Err(error)
+            }
+        }
+    }
+
+    /// The path of `path` as the source at `span` means it.
+    fn beside(&self, path: &str, span: Span) -> String {
+        let source = self.sources.find(span).map(|id| self.sources.name(id));
+        let folder = source.and_then(|name| std::path::Path::new(name).parent());
+        let full = match folder {
+            Some(folder) => folder.join(path),
+            None => path.into(),
+        };
+        // Lexical: `a/../b.rnl` and `b.rnl` are one module.
+        let mut parts: Vec<std::path::Component> = Vec::new();
+        for part in full.components() {
+            match (part, parts.last()) {
+                (std::path::Component::CurDir, _) => {}
+                (std::path::Component::ParentDir, Some(std::path::Component::Normal(_))) => drop(parts.pop()),
+                _ => parts.push(part),
+            }
+        }
+        parts.iter().collect::<std::path::PathBuf>().to_string_lossy().into_owned()
+    }
+
+    pub(super) fn loaded_modules(&self) -> Vec<Rc<Module>> {
+        let done = |state: &State| match state {
+            State::Done(module) => Some(Rc::clone(module)),
+            State::Running => None,
+        };
+        self.modules.values().filter_map(done).collect()
+    }
+
+    /// The value of `option(name, default)`: from the script's arguments, typed by the default.
+    pub fn option(&mut self, name: &str, default: &Value) -> Result<Value> {
+        self.declare_option(name);
+        let equals = format!("{name}=");
+        let mut found = None;
+        let mut args = self.script_args.iter().peekable();
+        while let Some(arg) = args.next() {
+            if arg == "--" {
+                break;
+            }
+            if arg == name {
+                found = Some(args.peek().map(|v| v.to_string()).unwrap_or_default());
+            } else if let Some(value) = arg.strip_prefix(&equals) {
+                found = Some(value.to_string());
+            }
+        }
+        let Some(text) = found else { return Ok(default.clone()) };
+        let wrong = |what: &str| error::option(format!("`{name}` takes {what}, not `{text}`"));
+        match default {
+            Value::Bool(_) => match text.as_str() {
+                "true" | "yes" | "1" => Ok(Value::Bool(true)),
+                "false" | "no" | "0" => Ok(Value::Bool(false)),
+                _ => Err(wrong("true or false")),
+            },
+            Value::Int(_) => text.replace('_', "").parse().map(Value::Int).map_err(|_| wrong("an int")),
+            Value::Float(_) => text.replace('_', "").parse().map(Value::Float).map_err(|_| wrong("a float")),
+            Value::Device(_) => device_of(&text).map(Value::Device).ok_or_else(|| wrong("a device")),
+            Value::Dtype(_) => {
+                crate::array::Dtype::from_name(&text).map(Value::Dtype).ok_or_else(|| wrong("a dtype"))
+            }
+            _ => Ok(Value::str(text)),
+        }
+    }
+
+    /// The value of `flag(name)`: whether the script's arguments have it.
+    pub fn flag(&mut self, name: &str) -> bool {
+        self.declare_option(name);
+        self.script_args.iter().take_while(|a| *a != "--").any(|a| a == name)
+    }
+
+    fn declare_option(&mut self, name: &str) {
+        if !self.options.iter().any(|o| o.name == name) {
+            self.options.push(Declared { name: name.to_string() });
+        }
+    }
+}
+
+/// `cpu`, `cuda:1`
+fn device_of(text: &str) -> Option<crate::device::DeviceId> {
+    use crate::device::DeviceId;
+    match text {
+        "cpu" => Some(DeviceId::Cpu),
+        "cuda" => Some(DeviceId::Cuda(0)),
+        _ => text.strip_prefix("cuda:")?.parse().ok().map(DeviceId::Cuda),
+    }
+}

@@ -1,0 +1,179 @@
+//! The tables of what scripts may call: by name, and by receiver type.
+
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use super::Vm;
+use super::function::{Module, Native, NativeDef, Run};
+use super::value::Value;
+use crate::base::Result;
+use crate::ops::Op;
+use crate::plan::Runtime;
+use crate::syntax::ast::Binary;
+use crate::tensor::Tensor;
+
+/// Reads an attribute of a value.
+pub type Attribute = fn(&mut Vm, &Value) -> Result<Value>;
+
+/// `x[ids, mask]` after plain indices were applied: one entry per dimension, a tensor or nothing.
+pub type IndexBy = fn(&mut Runtime, &Tensor, &[Option<Tensor>]) -> Result<Tensor>;
+/// `x[ids] = values`, likewise.
+pub type AssignBy = fn(&mut Runtime, &Tensor, &[Option<Tensor>], &Tensor) -> Result<()>;
+
+/// The operations behind operators on tensors.
+#[derive(Default)]
+pub struct Operators {
+    binary: [Option<&'static Op>; 22],
+    /// `-x`
+    pub neg: Option<&'static Op>,
+    /// `~x`
+    pub bit_not: Option<&'static Op>,
+    /// `x[ids]`
+    pub index: Option<IndexBy>,
+    /// `x[ids] = values`
+    pub assign: Option<AssignBy>,
+}
+
+impl Operators {
+    /// Makes `op` the operation of an operator.
+    pub fn set(&mut self, operator: Binary, op: &'static Op) {
+        self.binary[operator as usize] = Some(op);
+    }
+
+    /// The operation of an operator.
+    pub fn get(&self, operator: Binary) -> Option<&'static Op> {
+        self.binary[operator as usize]
+    }
+}
+
+/// What scripts may call. Built once per machine, from tables.
+#[derive(Default)]
+pub struct Natives {
+    functions: FxHashMap<Rc<str>, Value>,
+    methods: FxHashMap<&'static str, FxHashMap<Rc<str>, Rc<Native>>>,
+    attributes: FxHashMap<&'static str, FxHashMap<&'static str, Attribute>>,
+    /// The operations behind operators.
+    pub operators: Operators,
+}
+
+impl Natives {
+    /// Empty tables.
+    pub fn new() -> Natives {
+        Natives::default()
+    }
+
+    /// Adds a native under its name, or as a method of its receiver type.
+    pub fn add(&mut self, def: &'static NativeDef) {
+        let native = Rc::new(Native {
+            name: def.name.into(),
+            signature: def.signature,
+            doc: Some(def.doc),
+            run: Run::Static(def.run),
+        });
+        self.add_native(def.name, def.receiver, native);
+    }
+
+    /// Adds an operation under all its forms.
+    pub fn add_op(&mut self, op: &'static Op) {
+        let native = |name: &str, run| {
+            let (signature, doc) = (op.signature(), Some(op.doc));
+            Rc::new(Native { name: name.into(), signature, doc, run })
+        };
+        if op.form.function {
+            self.add_native(op.name, "", native(op.name, Run::Op(op)));
+        }
+        if op.form.method {
+            self.add_native(op.name, "tensor", native(op.name, Run::Op(op)));
+        }
+        if op.form.in_place {
+            let name = format!("{}_", op.name);
+            self.add_native(&name, "tensor", native(&name, Run::OpInPlace(op)));
+        }
+    }
+
+    fn add_native(&mut self, name: &str, receiver: &'static str, native: Rc<Native>) {
+        if !receiver.is_empty() {
+            self.methods.entry(receiver).or_default().insert(name.into(), native);
+            return;
+        }
+        match name.split_once('.') {
+            Some((space, inner)) => self.add_to(space, inner, Value::Native(native)),
+            None => drop(self.functions.insert(name.into(), Value::Native(native))),
+        }
+    }
+
+    /// Adds a value to a namespace that scripts see as a module: `fft.fft`.
+    pub fn add_to(&mut self, space: &str, name: &str, value: Value) {
+        let module = self.functions.entry(space.into());
+        let module = module.or_insert_with(|| Value::Module(Rc::new(Module::new(space))));
+        if let Value::Module(module) = module {
+            module.natives.borrow_mut().insert(name.into(), value);
+        }
+    }
+
+    /// Adds a constant: `pi`.
+    pub fn constant(&mut self, name: &str, value: Value) {
+        self.functions.insert(name.into(), value);
+    }
+
+    /// Adds a function of an embedder under `name`.
+    pub fn function(&mut self, name: &str, native: Native) {
+        self.functions.insert(name.into(), Value::Native(Rc::new(native)));
+    }
+
+    /// Adds an attribute of a type.
+    pub fn attribute_of(&mut self, receiver: &'static str, name: &'static str, read: Attribute) {
+        self.attributes.entry(receiver).or_default().insert(name, read);
+    }
+
+    /// All functions, constants and namespaces by name.
+    pub fn functions(&self) -> &FxHashMap<Rc<str>, Value> {
+        &self.functions
+    }
+
+    /// The method `name` of a value. A list has the methods of tensors too, because numbers in
+    /// lists become one.
+    #[inline]
+    pub fn method(&self, receiver: &Value, name: &str) -> Option<Rc<Native>> {
+        let own = self.methods.get(receiver.type_name()).and_then(|m| m.get(name));
+        match (own, receiver) {
+            (None, Value::List(_)) => self.methods.get("tensor").and_then(|m| m.get(name)).cloned(),
+            (own, _) => own.cloned(),
+        }
+    }
+
+    /// How an attribute of a value is read.
+    pub fn attribute(&self, object: &Value, name: &str) -> Option<Attribute> {
+        let own = self.attributes.get(object.type_name()).and_then(|a| a.get(name)).copied();
+        match (own, object) {
+            (None, Value::List(_)) => self.attributes.get("tensor").and_then(|a| a.get(name)).copied(),
+            (own, _) => own,
+        }
+    }
+
+    /// The methods and attributes of a type.
+    pub fn names_of(&self, type_name: &str) -> Vec<Rc<str>> {
+        let methods = self.methods.get(type_name).into_iter().flat_map(|m| m.keys().cloned());
+        let attributes =
+            self.attributes.get(type_name).into_iter().flat_map(|a| a.keys().map(|n| Rc::from(*n)));
+        let mut names: Vec<Rc<str>> = methods.chain(attributes).collect();
+        names.sort();
+        names
+    }
+
+    /// The types that have methods.
+    pub fn types(&self) -> Vec<&'static str> {
+        let mut types: Vec<&'static str> = self.methods.keys().copied().collect();
+        types.sort_unstable();
+        types
+    }
+
+    /// The methods of a type.
+    pub fn methods_of(&self, type_name: &str) -> Vec<Rc<Native>> {
+        let mut all: Vec<Rc<Native>> =
+            self.methods.get(type_name).into_iter().flat_map(|m| m.values().cloned()).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+}

@@ -1,0 +1,128 @@
+//! Values that belong to the rooms below: streams, events, generators, graphs, contexts.
+//!
+//! The machine knows nothing of what they do; it prints them, compares them, reads their
+//! attributes and enters them in `with`. Their methods are natives whose receiver is the type's name.
+
+use std::any::Any;
+use std::rc::Rc;
+
+use super::Vm;
+use super::error;
+use super::value::Value;
+use crate::base::Result;
+use crate::ops::Arg;
+use crate::ops::signature::Kind;
+
+/// What leaving a context does.
+pub type Exit = Box<dyn FnOnce(&mut Vm) -> Result<()>>;
+
+/// A value of a type from below.
+///
+/// Sample: a stream is an object of type `stream` with the attributes `device` and `id`, and a
+/// context that makes it the current one.
+pub trait Object: Any {
+    /// `stream`; the receiver name of its methods.
+    fn type_name(&self) -> &'static str;
+
+    /// What `print` shows.
+    fn text(&self) -> String;
+
+    /// An attribute; `Ok(None)` when there is none of that name.
+    fn attribute(&self, _vm: &mut Vm, _name: &str) -> Result<Option<Value>> {
+        Ok(None)
+    }
+
+    /// The attributes' names, for suggestions and completion.
+    fn attributes(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Assigns an attribute.
+    fn assign(&self, _vm: &mut Vm, name: &str, _value: &Value) -> Result<()> {
+        Err(error::not_assignable(format!(
+            "`{name}` of {} cannot be assigned to",
+            error::a(self.type_name())
+        )))
+    }
+
+    /// Whether two of the same type are equal; without this, only an object and itself are.
+    fn equals(&self, _other: &dyn Object) -> Option<bool> {
+        None
+    }
+
+    /// Enters it as a context. What it gives runs when the `with` block is left, in any way.
+    fn enter(&self, _vm: &mut Vm) -> Result<Exit> {
+        Err(error::not_context(self.type_name()))
+    }
+
+    /// `object[index]`; `Ok(None)` when it takes no index.
+    fn index(&self, _vm: &mut Vm, _index: &Value) -> Result<Option<Value>> {
+        Ok(None)
+    }
+
+    /// What operations take it as, for a parameter of this kind.
+    fn as_arg(&self, _kind: Kind) -> Option<Arg> {
+        None
+    }
+
+    /// For downcasts in natives.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// A counted object.
+pub struct Handle(Box<dyn Object>);
+
+impl Handle {
+    /// The object.
+    pub fn get(&self) -> &dyn Object {
+        &*self.0
+    }
+}
+
+impl Value {
+    /// A value that holds an object.
+    pub fn object(object: impl Object) -> Value {
+        Value::Object(Rc::new(Handle(Box::new(object))))
+    }
+
+    /// The object of that Rust type, if this holds one.
+    pub fn as_object<T: Object>(&self) -> Option<&T> {
+        match self {
+            Value::Object(handle) => handle.get().as_any().downcast_ref(),
+            _ => None,
+        }
+    }
+}
+
+type Enter = dyn Fn(&mut Vm) -> Result<Exit>;
+
+/// A context made of a function: `no_grad()`, `races("warn")`.
+pub struct Context {
+    name: &'static str,
+    enter: Box<Enter>,
+}
+
+impl Context {
+    /// A context value that is called `name` and runs `enter` when a `with` block begins.
+    pub fn value(name: &'static str, enter: impl Fn(&mut Vm) -> Result<Exit> + 'static) -> Value {
+        Value::object(Context { name, enter: Box::new(enter) })
+    }
+}
+
+impl Object for Context {
+    fn type_name(&self) -> &'static str {
+        "context"
+    }
+
+    fn text(&self) -> String {
+        format!("<context {}>", self.name)
+    }
+
+    fn enter(&self, vm: &mut Vm) -> Result<Exit> {
+        (self.enter)(vm)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

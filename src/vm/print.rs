@@ -1,0 +1,220 @@
+//! Values as text: what `print` shows, and what `repr` writes.
+//!
+//! Containers that hold themselves print as `[...]`, and depth is bounded.
+
+use std::rc::Rc;
+
+use super::value::Value;
+use super::{Vm, charge};
+use crate::base::Result;
+use crate::tensor::Tensor;
+
+/// The most nested containers that are shown.
+const DEPTH: usize = 100;
+
+impl Vm {
+    /// The text that `print` shows: of a `str` its characters.
+    pub fn display(&mut self, value: &Value) -> Result<String> {
+        match value {
+            Value::Str(text) => Ok(text.as_str().to_string()),
+            Value::Error(caught) => Ok(caught.error.message().to_string()),
+            other => self.repr(other),
+        }
+    }
+
+    /// The text that reads back as the value, where there is one.
+    pub fn repr(&mut self, value: &Value) -> Result<String> {
+        let mut text = String::new();
+        self.write_repr(value, &mut text, &mut Vec::new())?;
+        Ok(text)
+    }
+
+    /// A short form for messages.
+    pub(super) fn short_repr(&self, value: &Value) -> String {
+        match value {
+            Value::None | Value::Unset | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Str(_) => {
+                let mut text = String::new();
+                plain(value, &mut text);
+                match text.char_indices().nth(60) {
+                    Some((at, _)) => format!("`{}...`", &text[..at]),
+                    None => format!("`{text}`"),
+                }
+            }
+            other => super::error::a(other.type_name()),
+        }
+    }
+
+    fn write_repr(&mut self, value: &Value, text: &mut String, open: &mut Vec<*const ()>) -> Result<()> {
+        charge(text.len())?;
+        let (pointer, ends) = match value {
+            Value::List(list) => (Rc::as_ptr(list).cast::<()>(), ("[", "]")),
+            Value::Tuple(tuple) => (Rc::as_ptr(tuple).cast(), ("(", ")")),
+            Value::Record(record) => (Rc::as_ptr(record).cast(), ("(", ")")),
+            Value::Dict(dict) => (Rc::as_ptr(dict).cast(), ("{", "}")),
+            Value::Tensor(tensor) => {
+                let shown = self.tensor_text(tensor)?;
+                // Lines after the first stand under the first one's column.
+                let column = text.rsplit('\n').next().map_or(0, |line| line.chars().count());
+                text.push_str(&shown.replace('\n', &format!("\n{}", " ".repeat(column))));
+                return Ok(());
+            }
+            other => {
+                plain(other, text);
+                return Ok(());
+            }
+        };
+        if open.contains(&pointer) || open.len() >= DEPTH {
+            text.push_str(ends.0);
+            text.push_str("...");
+            text.push_str(ends.1);
+            return Ok(());
+        }
+        open.push(pointer);
+        text.push_str(ends.0);
+        match value {
+            Value::List(list) => {
+                for (i, item) in list.to_vec().iter().enumerate() {
+                    separate(i, text);
+                    self.write_repr(item, text, open)?;
+                }
+            }
+            Value::Tuple(tuple) => {
+                for (i, item) in tuple.items().iter().enumerate() {
+                    separate(i, text);
+                    self.write_repr(item, text, open)?;
+                }
+                if tuple.items().len() == 1 {
+                    text.push(',');
+                }
+            }
+            Value::Record(record) => {
+                for (i, (name, item)) in record.fields().enumerate() {
+                    separate(i, text);
+                    text.push_str(name);
+                    text.push_str(" = ");
+                    self.write_repr(item, text, open)?;
+                }
+            }
+            Value::Dict(dict) => {
+                let entries: Vec<(Value, Value)> =
+                    dict.borrow().iter().map(|(k, v)| (k.value().clone(), v.clone())).collect();
+                for (i, (key, item)) in entries.iter().enumerate() {
+                    separate(i, text);
+                    self.write_repr(key, text, open)?;
+                    text.push_str(": ");
+                    self.write_repr(item, text, open)?;
+                }
+            }
+            _ => {}
+        }
+        text.push_str(ends.1);
+        open.pop();
+        Ok(())
+    }
+
+    /// A tensor as text. Reads its elements, and so waits for them.
+    fn tensor_text(&mut self, tensor: &Tensor) -> Result<String> {
+        let options = self.print_options;
+        let bytes = self.rt.read(tensor)?;
+        Ok(crate::tensor::format_tensor(&bytes, tensor.shape(), tensor.dtype(), tensor.device(), &options))
+    }
+}
+
+fn separate(index: usize, text: &mut String) {
+    if index > 0 {
+        text.push_str(", ");
+    }
+}
+
+/// What holds no other values.
+fn plain(value: &Value, text: &mut String) {
+    use std::fmt::Write;
+    let written = match value {
+        Value::None | Value::Unset => text.write_str("none"),
+        Value::Ellipsis => text.write_str("..."),
+        Value::Bool(b) => write!(text, "{b}"),
+        Value::Int(i) => write!(text, "{i}"),
+        Value::Float(f) => text.write_str(&float_text(*f)),
+        Value::Dtype(dtype) => write!(text, "{dtype}"),
+        Value::Device(device) => write!(text, "{device}"),
+        Value::Str(s) => quote(s.as_str(), text),
+        Value::Range(range) => {
+            let end = |e: Option<i64>| e.map_or(String::new(), |e| e.to_string());
+            let step = if range.step == 1 { String::new() } else { format!(" by {}", range.step) };
+            write!(text, "{}..{}{step}", end(range.start), end(range.end))
+        }
+        Value::Fn(closure) => write!(text, "<fn {}>", closure.proto.name.trim_matches(['<', '>'])),
+        Value::Native(native) => write!(text, "<fn {}>", native.name),
+        Value::Bound(bound) => write!(text, "<fn {} of {}>", bound.method.name, bound.receiver.type_name()),
+        Value::Module(module) => write!(text, "<module {}>", module.name),
+        Value::Error(caught) => write!(text, "<error {}: {}>", caught.error.kind(), caught.error.message()),
+        Value::Object(handle) => text.write_str(&handle.get().text()),
+        other => write!(text, "<{}>", other.type_name()),
+    };
+    // Writing to a string does not fail.
+    let _ = written;
+}
+
+/// A float as Python writes it: the shortest digits that read back as the same float.
+pub fn float_text(value: f64) -> String {
+    if value.is_nan() {
+        return "nan".into();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "inf".into() } else { "-inf".into() };
+    }
+    let scientific = format!("{value:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if value != 0.0 && !(-4..16).contains(&exponent) {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{digits}e{sign}{:02}", exponent.abs());
+    }
+    let plain = format!("{value}");
+    if plain.contains('.') { plain } else { format!("{plain}.0") }
+}
+
+/// A text as a string literal.
+fn quote(source: &str, text: &mut String) -> std::fmt::Result {
+    use std::fmt::Write;
+    text.push('"');
+    for c in source.chars() {
+        match c {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '\r' => text.push_str("\\r"),
+            '\t' => text.push_str("\\t"),
+            '\0' => text.push_str("\\0"),
+            '{' => text.push_str("{{"),
+            '}' => text.push_str("}}"),
+            c if c.is_control() => write!(text, "\\u{{{:x}}}", c as u32)?,
+            c => text.push(c),
+        }
+    }
+    text.push('"');
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::float_text;
+
+    #[test]
+    fn floats_read_as_python_writes_them() {
+        let cases = [
+            (1.0, "1.0"),
+            (0.1, "0.1"),
+            (-0.0, "-0.0"),
+            (1e16, "1e+16"),
+            (1e15, "1000000000000000.0"),
+            (0.0001, "0.0001"),
+            (0.00001, "1e-05"),
+            (123456.789, "123456.789"),
+            (f64::MAX, "1.7976931348623157e+308"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(float_text(value), text);
+        }
+    }
+}

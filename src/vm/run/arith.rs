@@ -1,0 +1,340 @@
+//! Operators on values.
+//!
+//! Numbers are calculated here; tensors, and lists of numbers beside an arithmetic operator, go to
+//! the operation that the operator names (`vm::tensors`). Ints never wrap: what does not fit is a
+//! coded error. `//` and `%` round towards negative infinity, as Python's. A float divided by zero
+//! is infinite or nan, as for tensors; an int divided by zero is an error.
+
+use super::super::compare::{contains, equal, order};
+use super::super::value::Value;
+use super::super::{Vm, charge, charge_values, error};
+use crate::base::Result;
+use crate::syntax::ast::{Binary, Unary};
+
+/// The binary operators, by the number that instructions hold.
+pub static BINARY: [Binary; 22] = [
+    Binary::Add,
+    Binary::Sub,
+    Binary::Mul,
+    Binary::Div,
+    Binary::FloorDiv,
+    Binary::Mod,
+    Binary::Pow,
+    Binary::MatMul,
+    Binary::BitAnd,
+    Binary::BitOr,
+    Binary::BitXor,
+    Binary::Shl,
+    Binary::Shr,
+    Binary::Join,
+    Binary::Eq,
+    Binary::Ne,
+    Binary::Lt,
+    Binary::Le,
+    Binary::Gt,
+    Binary::Ge,
+    Binary::In,
+    Binary::NotIn,
+];
+
+/// How an operator is written, by the same number.
+static SYMBOLS: [&str; 22] = [
+    "+", "-", "*", "/", "//", "%", "**", "@", "&", "|", "^", "<<", ">>", "++", "==", "!=", "<", "<=", ">",
+    ">=", "in", "not in",
+];
+
+/// How an operator is written.
+pub fn symbol(op: Binary) -> &'static str {
+    SYMBOLS[op as usize]
+}
+
+/// `left op right`.
+pub fn binary(vm: &mut Vm, op: Binary, left: Value, right: Value) -> Result<Value> {
+    if let (Some(a), Some(b)) = (number(&left), number(&right)) {
+        return numbers(op, a, b);
+    }
+    if vm.takes_tensor(op, &left, &right) {
+        return vm.tensor_binary(op, left, right);
+    }
+    match op {
+        Binary::Eq => equal(vm, &left, &right).map(Value::Bool),
+        Binary::Ne => equal(vm, &left, &right).map(|e| Value::Bool(!e)),
+        Binary::Lt => order(vm, op, &left, &right).map(|o| Value::Bool(o.is_lt())),
+        Binary::Le => order(vm, op, &left, &right).map(|o| Value::Bool(o.is_le())),
+        Binary::Gt => order(vm, op, &left, &right).map(|o| Value::Bool(o.is_gt())),
+        Binary::Ge => order(vm, op, &left, &right).map(|o| Value::Bool(o.is_ge())),
+        Binary::In => contains(vm, &right, &left).map(Value::Bool),
+        Binary::NotIn => contains(vm, &right, &left).map(|c| Value::Bool(!c)),
+        Binary::Add | Binary::Join => join(vm, op, &left, &right),
+        Binary::Mul => match (&left, &right) {
+            (Value::Str(text), Value::Int(n)) | (Value::Int(n), Value::Str(text)) => {
+                repeat(vm, text.as_str(), *n)
+            }
+            _ => Err(refused(op, &left, &right)),
+        },
+        _ => Err(refused(op, &left, &right)),
+    }
+}
+
+fn refused(op: Binary, left: &Value, right: &Value) -> crate::base::Error {
+    error::operator_types(symbol(op), left.type_name(), right.type_name())
+}
+
+/// `+` on texts, `++` on texts, lists and tuples.
+fn join(vm: &mut Vm, op: Binary, left: &Value, right: &Value) -> Result<Value> {
+    match (left, right) {
+        (Value::Str(a), Value::Str(b)) => {
+            let length = a.as_str().len() + b.as_str().len();
+            charge(length)?;
+            vm.charge(length / 64)?;
+            let mut text = String::with_capacity(length);
+            text.push_str(a.as_str());
+            text.push_str(b.as_str());
+            Ok(Value::str(text))
+        }
+        (Value::List(a), Value::List(b)) if op == Binary::Join => {
+            charge_values(a.len() + b.len())?;
+            vm.charge((a.len() + b.len()) / 8)?;
+            let (a, b) = (a.borrow(), b.borrow());
+            Ok(Value::list(a.iter().chain(b.iter()).cloned().collect()))
+        }
+        (Value::Tuple(a), Value::Tuple(b)) if op == Binary::Join => {
+            charge_values(a.items().len() + b.items().len())?;
+            vm.charge((a.items().len() + b.items().len()) / 8)?;
+            Ok(Value::tuple(a.items().iter().chain(b.items()).cloned().collect()))
+        }
+        _ => Err(refused(op, left, right)),
+    }
+}
+
+fn repeat(vm: &mut Vm, text: &str, count: i64) -> Result<Value> {
+    let count = usize::try_from(count).unwrap_or(0);
+    let length = text.len().saturating_mul(count);
+    charge(length)?;
+    vm.charge(length / 64)?;
+    Ok(Value::str(text.repeat(count)))
+}
+
+/// A number as operators see it: bools count as ints.
+#[derive(Clone, Copy)]
+enum Number {
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+}
+
+fn number(value: &Value) -> Option<Number> {
+    match *value {
+        Value::Bool(b) => Some(Number::Bool(b)),
+        Value::Int(i) => Some(Number::Int(i)),
+        Value::Float(f) => Some(Number::Float(f)),
+        _ => None,
+    }
+}
+
+impl Number {
+    fn float(self) -> f64 {
+        match self {
+            Number::Bool(b) => f64::from(u8::from(b)),
+            Number::Int(i) => i as f64,
+            Number::Float(f) => f,
+        }
+    }
+
+    fn int(self) -> Option<i64> {
+        match self {
+            Number::Bool(b) => Some(i64::from(b)),
+            Number::Int(i) => Some(i),
+            Number::Float(_) => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Number::Bool(_) => "bool",
+            Number::Int(_) => "int",
+            Number::Float(_) => "float",
+        }
+    }
+}
+
+fn numbers(op: Binary, a: Number, b: Number) -> Result<Value> {
+    use std::cmp::Ordering::{Equal, Greater, Less};
+    let ordered = |accepted: &[std::cmp::Ordering]| {
+        let found = order_numbers(a, b);
+        Ok(Value::Bool(found.is_some_and(|o| accepted.contains(&o))))
+    };
+    match op {
+        Binary::Eq => return ordered(&[Equal]),
+        Binary::Ne => return Ok(Value::Bool(order_numbers(a, b) != Some(Equal))),
+        Binary::Lt => return ordered(&[Less]),
+        Binary::Le => return ordered(&[Less, Equal]),
+        Binary::Gt => return ordered(&[Greater]),
+        Binary::Ge => return ordered(&[Greater, Equal]),
+        _ => {}
+    }
+    if let (Number::Bool(x), Number::Bool(y)) = (a, b) {
+        match op {
+            Binary::BitAnd => return Ok(Value::Bool(x & y)),
+            Binary::BitOr => return Ok(Value::Bool(x | y)),
+            Binary::BitXor => return Ok(Value::Bool(x ^ y)),
+            _ => {}
+        }
+    }
+    match (a.int(), b.int()) {
+        (Some(x), Some(y)) => ints(op, x, y).unwrap_or_else(|| Err(refuse(op, a, b))),
+        _ => floats(op, a.float(), b.float()).ok_or_else(|| refuse(op, a, b)).map(Value::Float),
+    }
+}
+
+fn refuse(op: Binary, a: Number, b: Number) -> crate::base::Error {
+    error::operator_types(symbol(op), a.name(), b.name())
+}
+
+/// The order of two numbers, exact also between ints and floats; `None` for nan.
+fn order_numbers(a: Number, b: Number) -> Option<std::cmp::Ordering> {
+    match (a.int(), b.int()) {
+        (Some(x), Some(y)) => Some(x.cmp(&y)),
+        (Some(x), None) => int_float_order(x, b.float()),
+        (None, Some(y)) => int_float_order(y, a.float()).map(std::cmp::Ordering::reverse),
+        (None, None) => a.float().partial_cmp(&b.float()),
+    }
+}
+
+fn int_float_order(int: i64, float: f64) -> Option<std::cmp::Ordering> {
+    use std::cmp::Ordering::{Greater, Less};
+    if float.is_nan() {
+        return None;
+    }
+    if float >= 9_223_372_036_854_775_808.0 {
+        return Some(Less);
+    }
+    if float < -9_223_372_036_854_775_808.0 {
+        return Some(Greater);
+    }
+    let whole = float.trunc();
+    Some(int.cmp(&(whole as i64)).then_with(|| 0.0.partial_cmp(&(float - whole)).unwrap_or(Less)))
+}
+
+/// The order of two values, when both are numbers.
+pub(in crate::vm) fn number_order(a: &Value, b: &Value) -> Option<Option<std::cmp::Ordering>> {
+    Some(order_numbers(number(a)?, number(b)?))
+}
+
+/// An operator on ints; `None` when it has no meaning for them.
+fn ints(op: Binary, x: i64, y: i64) -> Option<Result<Value>> {
+    let checked = |value: Option<i64>| value.map(Value::Int).ok_or_else(|| error::overflow(symbol(op), x, y));
+    Some(match op {
+        Binary::Add => checked(x.checked_add(y)),
+        Binary::Sub => checked(x.checked_sub(y)),
+        Binary::Mul => checked(x.checked_mul(y)),
+        Binary::Div if y == 0 => Err(error::division_by_zero("/")),
+        Binary::Div => Ok(Value::Float(x as f64 / y as f64)),
+        Binary::FloorDiv | Binary::Mod if y == 0 => Err(error::division_by_zero(symbol(op))),
+        Binary::FloorDiv => checked(floor_div(x, y)),
+        Binary::Mod => Ok(Value::Int(floor_mod(x, y))),
+        Binary::Pow => return Some(power(x, y)),
+        Binary::BitAnd => Ok(Value::Int(x & y)),
+        Binary::BitOr => Ok(Value::Int(x | y)),
+        Binary::BitXor => Ok(Value::Int(x ^ y)),
+        Binary::Shl | Binary::Shr if !(0..64).contains(&y) => Err(error::shift_range(y)),
+        Binary::Shl => checked((x << y >> y == x).then_some(x << y)),
+        Binary::Shr => Ok(Value::Int(x >> y)),
+        _ => return None,
+    })
+}
+
+fn floor_div(x: i64, y: i64) -> Option<i64> {
+    let quotient = x.checked_div(y)?;
+    if x % y != 0 && (x < 0) != (y < 0) { quotient.checked_sub(1) } else { Some(quotient) }
+}
+
+fn floor_mod(x: i64, y: i64) -> i64 {
+    let rest = x.wrapping_rem(y);
+    if rest != 0 && (rest < 0) != (y < 0) { rest + y } else { rest }
+}
+
+fn power(x: i64, y: i64) -> Result<Value> {
+    if y < 0 {
+        return if x == 0 {
+            Err(error::division_by_zero("**"))
+        } else {
+            Ok(Value::Float((x as f64).powf(y as f64)))
+        };
+    }
+    let exponent = u32::try_from(y).unwrap_or(u32::MAX);
+    let small = match x {
+        0 | 1 => Some(x.pow(u32::from(y > 0))),
+        -1 => Some(if y % 2 == 0 { 1 } else { -1 }),
+        _ => x.checked_pow(exponent),
+    };
+    small.map(Value::Int).ok_or_else(|| error::overflow("**", x, y))
+}
+
+fn floats(op: Binary, x: f64, y: f64) -> Option<f64> {
+    Some(match op {
+        Binary::Add => x + y,
+        Binary::Sub => x - y,
+        Binary::Mul => x * y,
+        Binary::Div => x / y,
+        Binary::FloorDiv => (x / y).floor(),
+        Binary::Mod => float_mod(x, y),
+        Binary::Pow => x.powf(y),
+        _ => return None,
+    })
+}
+
+fn float_mod(x: f64, y: f64) -> f64 {
+    let rest = x % y;
+    if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest }
+}
+
+/// `-x`, `not x`, `~x`.
+pub fn unary(vm: &mut Vm, op: Unary, value: Value) -> Result<Value> {
+    match (op, &value) {
+        (Unary::Not, Value::Bool(b)) => Ok(Value::Bool(!b)),
+        (Unary::Not, _) => vm.truth(&value).map(|t| Value::Bool(!t)),
+        (Unary::Neg, Value::Int(i)) => {
+            i.checked_neg().map(Value::Int).ok_or_else(|| error::overflow("-", 0, *i))
+        }
+        (Unary::Neg, Value::Float(f)) => Ok(Value::Float(-f)),
+        (Unary::Neg, Value::Bool(b)) => Ok(Value::Int(-i64::from(*b))),
+        (Unary::BitNot, Value::Int(i)) => Ok(Value::Int(!i)),
+        (Unary::BitNot, Value::Bool(b)) => Ok(Value::Bool(!b)),
+        (_, Value::Tensor(_) | Value::List(_)) => vm.tensor_unary(op, value),
+        (Unary::Neg, other) => Err(error::unary_type("-", other.type_name())),
+        (Unary::BitNot, other) => Err(error::unary_type("~", other.type_name())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floor_division_is_pythons() {
+        for (x, y, q, r) in [(7, 2, 3, 1), (-7, 2, -4, 1), (7, -2, -4, -1), (-7, -2, 3, -1), (6, -3, -2, 0)] {
+            assert_eq!((floor_div(x, y), floor_mod(x, y)), (Some(q), r));
+        }
+        assert_eq!(floor_div(i64::MIN, -1), None);
+        assert_eq!(floor_mod(i64::MIN, -1), 0);
+        assert_eq!(float_mod(-1.0, 3.0), 2.0);
+    }
+
+    #[test]
+    fn ints_and_floats_compare_exactly() {
+        use std::cmp::Ordering::*;
+        assert_eq!(int_float_order(i64::MAX, 9_223_372_036_854_775_807.0), Some(Less));
+        assert_eq!(int_float_order(i64::MIN, -9_223_372_036_854_775_808.0), Some(Equal));
+        assert_eq!(int_float_order(1, 1.5), Some(Less));
+        assert_eq!(int_float_order(-1, -1.5), Some(Greater));
+        assert_eq!(int_float_order(0, f64::NAN), None);
+    }
+
+    #[test]
+    fn the_tables_agree_with_the_operators() {
+        for (i, op) in BINARY.into_iter().enumerate() {
+            assert_eq!(op as usize, i);
+        }
+    }
+}

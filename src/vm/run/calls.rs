@@ -1,0 +1,195 @@
+//! Calls of anything but a script function with plain arguments.
+
+use std::rc::Rc;
+
+use smallvec::SmallVec;
+
+use super::super::function::{CallShape, Native, Passed, Run};
+use super::super::limits::CALLBACKS;
+use super::super::value::Value;
+use super::super::{Vm, bind, error};
+use super::Frame;
+use crate::base::Result;
+
+/// Arguments by position.
+pub(in crate::vm) type Positional = SmallVec<[Value; 6]>;
+/// Arguments by name.
+pub(in crate::vm) type Named = SmallVec<[(Rc<str>, Value); 2]>;
+
+impl Vm {
+    /// Moves `count` arguments out of the registers after `index`.
+    #[inline]
+    fn take_args(&mut self, index: usize, count: usize) -> Positional {
+        self.stack[index + 1..index + 1 + count].iter_mut().map(std::mem::take).collect()
+    }
+
+    /// Calls what stands at `index` with the plain arguments behind it, when it is no script
+    /// function of that arity: gives the result, or leaves a bound script call to begin (`None`).
+    #[inline(never)]
+    pub(super) fn prepare_call(&mut self, index: usize, argc: usize) -> Result<Option<Value>> {
+        let args = self.take_args(index, argc);
+        let callee = std::mem::take(&mut self.stack[index]);
+        self.begin(index, callee, args, Named::new())
+    }
+
+    /// Calls `callee`, or makes its window at `index`.
+    fn begin(
+        &mut self,
+        index: usize,
+        mut callee: Value,
+        args: Positional,
+        named: Named,
+    ) -> Result<Option<Value>> {
+        // A record of layers is called through its field `forward`, as a module is in PyTorch.
+        while let Value::Record(record) = &callee {
+            match record.get("forward") {
+                Some(forward) => callee = forward.clone(),
+                None => break,
+            }
+        }
+        match callee {
+            Value::Fn(closure) => {
+                let bound = bind::script(&closure.proto, args, named)?;
+                let needed = index + closure.proto.registers as usize;
+                if needed > self.stack.len() {
+                    self.grow_stack(needed);
+                }
+                for (i, value) in bound.into_iter().enumerate() {
+                    self.stack[index + 1 + i] = value;
+                }
+                self.stack[index] = Value::Fn(closure);
+                Ok(None)
+            }
+            Value::Native(native) => self.call_native(&native, args, named).map(Some),
+            Value::Bound(bound) => {
+                let mut all = Positional::new();
+                all.push(bound.receiver.clone());
+                all.extend(args);
+                self.call_native(&bound.method, all, named).map(Some)
+            }
+            other => Err(error::not_callable(other.type_name())),
+        }
+    }
+
+    /// Calls the native in constant `callee` with the `argc` arguments after `index`.
+    pub(super) fn call_native_at(&mut self, index: usize, argc: usize, callee: &Value) -> Result<Value> {
+        let args = self.take_args(index, argc);
+        match callee {
+            Value::Native(native) => {
+                let native = Rc::clone(native);
+                self.call_native(&native, args, Named::new())
+            }
+            other => Err(error::not_callable(other.type_name())),
+        }
+    }
+
+    /// Calls the method `name` of the value at `index`. `None`: what stands at `index` now is a
+    /// function to be called with the arguments, which are still there.
+    pub(super) fn call_method_at(
+        &mut self,
+        index: usize,
+        argc: usize,
+        name: &Value,
+    ) -> Result<Option<Value>> {
+        let name = name.as_str().unwrap_or("");
+        if let Some(method) = self.natives.method(&self.stack[index], name) {
+            let mut args = Positional::new();
+            args.extend(self.stack[index..index + 1 + argc].iter_mut().map(std::mem::take));
+            return self.call_native(&method, args, Named::new()).map(Some);
+        }
+        let receiver = self.stack[index].clone();
+        let function = self.attribute(&receiver, name)?;
+        self.stack[index] = function;
+        Ok(None)
+    }
+
+    /// Calls with named or spread arguments. `None`: the window at `index` is bound.
+    pub(super) fn call_shaped_at(&mut self, index: usize, shape: &CallShape) -> Result<Option<Value>> {
+        let mut callee = std::mem::take(&mut self.stack[index]);
+        let (mut args, mut named) = (Positional::new(), Named::new());
+        if let Some(name) = &shape.method {
+            match self.natives.method(&callee, name) {
+                Some(method) => args.push(std::mem::replace(&mut callee, Value::Native(method))),
+                None => callee = self.attribute(&callee, name)?,
+            }
+        }
+        for (i, passed) in shape.args.iter().enumerate() {
+            let value = std::mem::take(&mut self.stack[index + 1 + i]);
+            match passed {
+                Passed::One => args.push(value),
+                Passed::Named(name) => named.push((Rc::clone(name), value)),
+                Passed::Spread => match &value {
+                    Value::Record(record) => {
+                        named.extend(record.fields().map(|(n, v)| (Rc::clone(n), v.clone())));
+                    }
+                    other => args.extend(self.collect(other)?),
+                },
+            }
+        }
+        self.begin(index, callee, args, named)
+    }
+
+    /// Binds the arguments of a native and runs it.
+    pub(in crate::vm) fn call_native(
+        &mut self,
+        native: &Rc<Native>,
+        args: Positional,
+        named: Named,
+    ) -> Result<Value> {
+        match &native.run {
+            Run::Static(run) => {
+                let mut bound = bind::native(self, native, args, named)?;
+                run(self, &mut bound)
+            }
+            Run::Op(op) => self.call_op(op, native, args, named, false),
+            Run::OpInPlace(op) => self.call_op(op, native, args, named, true),
+            Run::Dynamic(function) => {
+                let mut bound = bind::native(self, native, args, named)?;
+                match function.try_borrow_mut() {
+                    Ok(mut function) => function(self, &mut bound),
+                    Err(_) => Err(error::bad_value(0, format!("`{}` is running already", native.name))),
+                }
+            }
+        }
+    }
+
+    /// Calls a function value from a native.
+    pub fn callback(&mut self, function: &Value, args: &[Value]) -> Result<Value> {
+        self.call_from_rust(function, args.to_vec(), Vec::new())
+    }
+
+    pub(in crate::vm) fn call_from_rust(
+        &mut self,
+        function: &Value,
+        args: Vec<Value>,
+        named: Vec<(Rc<str>, Value)>,
+    ) -> Result<Value> {
+        if self.callbacks >= CALLBACKS {
+            return Err(error::callback_depth(CALLBACKS));
+        }
+        let index = self.top;
+        if index >= self.stack.len() {
+            self.grow_stack(index + 1);
+        }
+        if let Some(value) = self.begin(index, function.clone(), args.into(), named.into())? {
+            return Ok(value);
+        }
+        if self.frames.len() >= self.depth_limit {
+            return Err(self.too_deep());
+        }
+        let before = self.top;
+        let needed = index + self.registers_at(index);
+        if needed > self.stack.len() {
+            self.grow_stack(needed);
+        }
+        self.frames.push(Frame { pc: std::ptr::null(), base: before as u32, dst: 0, entry: true });
+        self.top = needed;
+        self.callbacks += 1;
+        let span = self.rt.span;
+        let result = self.run_loop(index);
+        self.rt.span = span;
+        self.callbacks -= 1;
+        self.top = before;
+        result
+    }
+}

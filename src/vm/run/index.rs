@@ -1,0 +1,224 @@
+//! `x[i]`, `x[i] = v` and `x.name`.
+
+use std::rc::Rc;
+
+use super::super::function::Bound;
+use super::super::heap::{Key, Range};
+use super::super::value::Value;
+use super::super::{Vm, charge_values, error};
+use crate::base::Result;
+
+impl Vm {
+    /// `container[index]`.
+    pub fn index(&mut self, container: &Value, index: &Value) -> Result<Value> {
+        match container {
+            Value::List(list) => match index {
+                Value::Range(range) => Ok(Value::list(pick(&list.borrow(), range)?)),
+                _ => {
+                    let at = position("list", index, list.len())?;
+                    Ok(list.get(at).unwrap_or_default())
+                }
+            },
+            Value::Tuple(tuple) => match index {
+                Value::Range(range) => Ok(Value::tuple(pick(tuple.items(), range)?)),
+                _ => Ok(tuple.items()[position("tuple", index, tuple.items().len())?].clone()),
+            },
+            Value::Str(text) => match index {
+                Value::Range(range) => {
+                    let chars: Vec<char> = text.as_str().chars().collect();
+                    let (start, step, count) = range.slice(chars.len());
+                    let at = |i: usize| (start as i64 + i as i64 * step) as usize;
+                    Ok(Value::str((0..count).map(|i| chars[at(i)]).collect::<String>()))
+                }
+                _ => {
+                    let from = text.offset(position("str", index, text.chars())?);
+                    let one = text.as_str()[from..].chars().next();
+                    Ok(Value::str(one.map(String::from).unwrap_or_default()))
+                }
+            },
+            Value::Dict(dict) => match dict.get(&Key::new(index)?) {
+                Some(value) => Ok(value),
+                None => Err(error::no_key(&self.short_repr(index))),
+            },
+            Value::Range(range) => {
+                let length = range.len().unwrap_or(usize::MAX >> 1);
+                let at = position("range", index, length)?;
+                range.get(at).map(Value::Int).ok_or_else(|| error::index_range("range", at as i64, length))
+            }
+            Value::Record(record) => match index {
+                Value::Str(name) if record.position(name.as_str()).is_some() => {
+                    Ok(record.get(name.as_str()).cloned().unwrap_or_default())
+                }
+                Value::Int(_) => {
+                    Ok(record.values()[position("record", index, record.values().len())?].clone())
+                }
+                _ => Err(error::not_indexable("record")),
+            },
+            Value::Tensor(_) => self.tensor_index(container, index),
+            Value::Object(_) => self.object_index(container, index),
+            other => Err(error::not_indexable(other.type_name())),
+        }
+    }
+
+    /// `container[index] = value`.
+    pub fn set_index(&mut self, container: &Value, index: &Value, value: Value) -> Result<()> {
+        match container {
+            Value::List(list) => match index {
+                Value::Range(range) => self.set_slice(list, range, &value),
+                _ => {
+                    let at = position("list", index, list.len())?;
+                    list.set(at, value);
+                    Ok(())
+                }
+            },
+            Value::Dict(dict) => dict.insert(Key::new(index)?, value),
+            Value::Tensor(_) => self.tensor_set_index(container, index, value),
+            other => {
+                let name = other.type_name();
+                let error =
+                    error::not_assignable(format!("an element of {} cannot be assigned to", error::a(name)));
+                Err(error.operand(0, format!("this is {}, which does not change", error::a(name))))
+            }
+        }
+    }
+
+    fn set_slice(&mut self, list: &super::super::heap::List, range: &Range, value: &Value) -> Result<()> {
+        let items = self.collect(value)?;
+        let (start, step, count) = range.slice(list.len());
+        if step == 1 {
+            charge_values(items.len())?;
+            let old: Vec<Value> = list.change(|all| all.splice(start..start + count, items).collect());
+            drop(old);
+            return Ok(());
+        }
+        if items.len() != count {
+            return Err(error::unpack(format!("{} values for {count} places", items.len())));
+        }
+        for (i, item) in items.into_iter().enumerate() {
+            list.set((start as i64 + i as i64 * step) as usize, item);
+        }
+        Ok(())
+    }
+
+    /// `object.name`.
+    pub fn attribute(&mut self, object: &Value, name: &str) -> Result<Value> {
+        match object {
+            Value::Record(record) => {
+                if let Some(value) = record.get(name) {
+                    return Ok(value.clone());
+                }
+            }
+            Value::Module(module) => {
+                let slot = module.names.borrow().get(name).copied();
+                if let Some(slot) = slot {
+                    return match &self.globals[slot as usize] {
+                        Value::Unset => Err(error::unset(name)),
+                        value => Ok(value.clone()),
+                    };
+                }
+                if let Some(value) = module.natives.borrow().get(name) {
+                    return Ok(value.clone());
+                }
+            }
+            Value::Error(caught) => {
+                if let Some(value) = self.error_attribute(caught, name) {
+                    return Ok(value);
+                }
+            }
+            Value::Range(range) => match name {
+                "start" => return Ok(range.start.into()),
+                "end" => return Ok(range.end.into()),
+                "step" => return Ok(Value::Int(range.step)),
+                _ => {}
+            },
+            Value::Object(handle) => {
+                let handle = Rc::clone(handle);
+                if let Some(value) = handle.get().attribute(self, name)? {
+                    return Ok(value);
+                }
+            }
+            _ => {}
+        }
+        if let Some(value) = self.natives.attribute(object, name) {
+            return (value)(self, object);
+        }
+        if let Some(method) = self.natives.method(object, name) {
+            return Ok(Value::Bound(Rc::new(Bound { receiver: object.clone(), method })));
+        }
+        let known = self.attribute_names(object);
+        Err(error::no_attribute(object.type_name(), name, known.iter().map(|n| &**n)))
+    }
+
+    /// The attributes and methods of a value, for suggestions and completion.
+    pub fn attribute_names(&self, object: &Value) -> Vec<Rc<str>> {
+        let mut names: Vec<Rc<str>> = match object {
+            Value::Record(record) => record.names().iter().cloned().collect(),
+            Value::Module(module) => {
+                let names = module.names.borrow();
+                names.keys().cloned().chain(module.natives.borrow().keys().cloned()).collect()
+            }
+            Value::Error(_) => ["kind", "message", "line", "help", "code"].map(Rc::from).into(),
+            Value::Range(_) => ["start", "end", "step"].map(Rc::from).into(),
+            Value::Object(handle) => handle.get().attributes().iter().map(|n| Rc::from(*n)).collect(),
+            _ => Vec::new(),
+        };
+        names.extend(self.natives.names_of(object.type_name()));
+        names
+    }
+
+    pub(super) fn set_attribute(&mut self, object: &Value, name: &str, value: &Value) -> Result<()> {
+        match object {
+            Value::Object(handle) => {
+                let handle = Rc::clone(handle);
+                handle.get().assign(self, name, value)
+            }
+            Value::Module(module) => {
+                let slot = module.names.borrow().get(name).copied();
+                match slot {
+                    Some(slot) => {
+                        self.globals[slot as usize] = value.clone();
+                        Ok(())
+                    }
+                    None => {
+                        let known = self.attribute_names(object);
+                        Err(error::no_attribute("module", name, known.iter().map(|n| &**n)))
+                    }
+                }
+            }
+            other => {
+                let what = error::a(other.type_name());
+                Err(error::not_assignable(format!("`{name}` of {what} cannot be assigned to"))
+                    .operand(0, format!("this is {what}")))
+            }
+        }
+    }
+
+    /// `e.kind`, `e.message`, `e.line`, `e.help`, `e.code`.
+    fn error_attribute(&self, caught: &super::super::heap::ErrorValue, name: &str) -> Option<Value> {
+        Some(match name {
+            "kind" => Value::str(caught.error.kind().to_string()),
+            "message" => Value::str(caught.error.message()),
+            "line" => Value::Int(caught.line as i64),
+            "help" => caught.error.help_text().map(Value::str).unwrap_or_default(),
+            "code" => Value::str(caught.error.code().id),
+            _ => return None,
+        })
+    }
+}
+
+/// A position from an int that may count from the end.
+fn position(container: &str, index: &Value, length: usize) -> Result<usize> {
+    let Some(index) = index.as_int() else { return Err(error::index_type(container, index.type_name())) };
+    let from_end = i64::try_from(length).unwrap_or(i64::MAX);
+    let at = if index < 0 { index.checked_add(from_end) } else { Some(index) };
+    match at.and_then(|i| usize::try_from(i).ok()) {
+        Some(at) if at < length => Ok(at),
+        _ => Err(error::index_range(container, index, length)),
+    }
+}
+
+fn pick(items: &[Value], range: &Range) -> Result<Vec<Value>> {
+    let (start, step, count) = range.slice(items.len());
+    charge_values(count)?;
+    Ok((0..count).map(|i| items[(start as i64 + i as i64 * step) as usize].clone()).collect())
+}

@@ -1,0 +1,136 @@
+//! `for`, and whatever else goes through a sequence.
+
+use super::super::heap::charge_values;
+use super::super::value::Value;
+use super::super::{Vm, error};
+use crate::base::Result;
+
+impl Vm {
+    /// Turns start, end and step into next value, remaining count and step.
+    pub(super) fn range_loop(&mut self, base: usize, first: u16) -> Result<()> {
+        let at = base + first as usize;
+        let range = match self.new_range(base, first)? {
+            Value::Range(range) => *range,
+            _ => return Ok(()),
+        };
+        let count = range.len().map_or(i64::MAX, |n| i64::try_from(n).unwrap_or(i64::MAX));
+        self.stack[at] = Value::Int(range.start.unwrap_or(0));
+        self.stack[at + 1] = Value::Int(count);
+        self.stack[at + 2] = Value::Int(range.step);
+        Ok(())
+    }
+
+    pub(super) fn sequence_loop(&mut self, base: usize, first: u16) -> Result<()> {
+        let at = base + first as usize;
+        let value = self.stack[at].clone();
+        match &value {
+            Value::List(_)
+            | Value::Tuple(_)
+            | Value::Str(_)
+            | Value::Dict(_)
+            | Value::Record(_)
+            | Value::Range(_) => {}
+            Value::Tensor(_) => self.check_rows(&value)?,
+            other => return Err(error::not_iterable(other.type_name())),
+        }
+        self.stack[at + 1] = Value::Int(0);
+        Ok(())
+    }
+
+    pub(super) fn sequence_next(&mut self, base: usize, first: u16) -> Result<Option<Value>> {
+        let at = base + first as usize;
+        let Value::Int(position) = self.stack[at + 1] else { return Ok(None) };
+        let (value, next) = match &self.stack[at] {
+            Value::List(list) => match list.get(position as usize) {
+                Some(value) => (value, position + 1),
+                None => return Ok(None),
+            },
+            _ => {
+                let sequence = self.stack[at].clone();
+                match self.element(&sequence, position)? {
+                    Some(found) => found,
+                    None => return Ok(None),
+                }
+            }
+        };
+        self.stack[at + 1] = Value::Int(next);
+        Ok(Some(value))
+    }
+
+    /// The element of a sequence at a position, and the next position. Positions count elements,
+    /// in texts bytes.
+    fn element(&mut self, sequence: &Value, position: i64) -> Result<Option<(Value, i64)>> {
+        let at = position as usize;
+        let next = position + 1;
+        Ok(match sequence {
+            Value::List(list) => list.get(at).map(|v| (v, next)),
+            Value::Tuple(tuple) => tuple.items().get(at).map(|v| (v.clone(), next)),
+            Value::Str(text) => text.as_str()[at..].chars().next().map(|c| {
+                let mut buffer = [0; 4];
+                (Value::str(&*c.encode_utf8(&mut buffer)), position + c.len_utf8() as i64)
+            }),
+            Value::Dict(dict) => dict.borrow().get_index(at).map(|(key, _)| (key.value().clone(), next)),
+            Value::Record(record) => {
+                let field = record.names().get(at).zip(record.values().get(at));
+                field.map(|(name, value)| (Value::tuple(vec![Value::str(&**name), value.clone()]), next))
+            }
+            Value::Range(range) => range.get(at).map(|i| (Value::Int(i), next)),
+            Value::Tensor(_) => self.row(sequence, position)?.map(|v| (v, next)),
+            _ => None,
+        })
+    }
+
+    /// All elements of a sequence.
+    ///
+    /// # Errors
+    /// E0309 for what is no sequence; limits for a range without end.
+    pub fn collect(&mut self, sequence: &Value) -> Result<Vec<Value>> {
+        match sequence {
+            Value::List(list) => Ok(list.to_vec()),
+            Value::Tuple(tuple) => Ok(tuple.items().to_vec()),
+            Value::Range(range) => {
+                let count = range.len().unwrap_or(usize::MAX);
+                charge_values(count)?;
+                self.charge(count / 8)?;
+                Ok((0..count).map_while(|i| range.get(i).map(Value::Int)).collect())
+            }
+            Value::Str(_) | Value::Dict(_) | Value::Record(_) | Value::Tensor(_) => {
+                if let Value::Tensor(_) = sequence {
+                    self.check_rows(sequence)?;
+                }
+                let mut items = Vec::new();
+                let mut position = 0;
+                while let Some((value, next)) = self.element(sequence, position)? {
+                    if items.len() == items.capacity() {
+                        charge_values(items.len().max(4) * 2)?;
+                    }
+                    items.push(value);
+                    position = next;
+                }
+                Ok(items)
+            }
+            other => Err(error::not_iterable(other.type_name())),
+        }
+    }
+
+    /// The length of a container, as `len` gives it.
+    pub fn length(&mut self, value: &Value) -> Result<usize> {
+        Ok(match value {
+            Value::Str(text) => text.chars(),
+            Value::List(list) => list.len(),
+            Value::Tuple(tuple) => tuple.items().len(),
+            Value::Record(record) => record.values().len(),
+            Value::Dict(dict) => dict.borrow().len(),
+            Value::Range(range) => {
+                range.len().ok_or_else(|| error::bad_value(0, "a range without an end has no length"))?
+            }
+            Value::Tensor(tensor) => match tensor.shape().first() {
+                Some(&rows) => rows,
+                None => return Err(error::bad_value(0, "a tensor without dimensions has no length")),
+            },
+            other => {
+                return Err(error::argument_type("len", 0, "x", "a container or a str", other.type_name()));
+            }
+        })
+    }
+}

@@ -1,0 +1,411 @@
+//! The slow sides of instructions: whatever is not a plain number.
+
+use std::rc::Rc;
+
+use super::super::bind;
+use super::super::compare::equal;
+use super::super::function::PatternShape;
+use super::super::heap::{Record, charge_values};
+use super::super::value::Value;
+use super::super::{Vm, charge, error};
+use super::arith;
+use crate::base::Result;
+use crate::syntax::ast::{Binary, Unary};
+
+impl Vm {
+    /// The value of an operand: moved out of its register when that is dead after the instruction.
+    #[inline]
+    fn operand(&mut self, base: usize, reg: u16, dead_from: u16) -> Value {
+        let register = &mut self.stack[base + reg as usize];
+        if reg >= dead_from { std::mem::take(register) } else { register.clone() }
+    }
+
+    fn dead_from(&self, base: usize, at: usize) -> u16 {
+        match &self.stack[base] {
+            Value::Fn(closure) => closure.proto.places.dead_from.get(at).copied().unwrap_or(u16::MAX),
+            _ => u16::MAX,
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn binary_step(
+        &mut self,
+        base: usize,
+        at: usize,
+        op: Binary,
+        dst: u16,
+        a: u16,
+        b: u16,
+    ) -> Result<()> {
+        let dead = self.dead_from(base, at);
+        let (left, right) = if a == b {
+            let left = self.operand(base, a, dead);
+            (left.clone(), left)
+        } else {
+            (self.operand(base, a, dead), self.operand(base, b, dead))
+        };
+        self.note_span(base, at, &left, &right);
+        let value = arith::binary(self, op, left, right)?;
+        self.stack[base + dst as usize] = value;
+        Ok(())
+    }
+
+    #[inline(never)]
+    pub(super) fn binary_value_step(
+        &mut self,
+        base: usize,
+        at: usize,
+        op: Binary,
+        dst: u16,
+        a: u16,
+        right: Value,
+    ) -> Result<()> {
+        let dead = self.dead_from(base, at);
+        let left = self.operand(base, a, dead);
+        self.note_span(base, at, &left, &right);
+        let value = arith::binary(self, op, left, right)?;
+        self.stack[base + dst as usize] = value;
+        Ok(())
+    }
+
+    /// Tells the runtime where the operation stands that is about to be submitted.
+    #[inline]
+    fn note_span(&mut self, base: usize, at: usize, left: &Value, right: &Value) {
+        if !left.is_plain() || !right.is_plain() {
+            self.rt.span = self.span_at(base, at);
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn unary_step(&mut self, base: usize, at: usize, op: Unary, dst: u16, a: u16) -> Result<()> {
+        let dead = self.dead_from(base, at);
+        let value = self.operand(base, a, dead);
+        self.note_span(base, at, &value, &Value::None);
+        let value = arith::unary(self, op, value)?;
+        self.stack[base + dst as usize] = value;
+        Ok(())
+    }
+
+    #[inline(never)]
+    pub(super) fn truth_step(&mut self, base: usize, at: usize, a: u16) -> Result<bool> {
+        let dead = self.dead_from(base, at);
+        let value = self.operand(base, a, dead);
+        self.note_span(base, at, &value, &Value::None);
+        self.truth(&value)
+    }
+
+    #[inline(never)]
+    pub(super) fn compare_step(
+        &mut self,
+        base: usize,
+        at: usize,
+        op: Binary,
+        a: u16,
+        b: u16,
+    ) -> Result<bool> {
+        let dead = self.dead_from(base, at);
+        let (left, right) = if a == b {
+            let left = self.operand(base, a, dead);
+            (left.clone(), left)
+        } else {
+            (self.operand(base, a, dead), self.operand(base, b, dead))
+        };
+        self.note_span(base, at, &left, &right);
+        let value = arith::binary(self, op, left, right)?;
+        self.truth(&value)
+    }
+
+    #[inline(never)]
+    pub(super) fn compare_value_step(
+        &mut self,
+        base: usize,
+        at: usize,
+        op: Binary,
+        a: u16,
+        right: Value,
+    ) -> Result<bool> {
+        let dead = self.dead_from(base, at);
+        let left = self.operand(base, a, dead);
+        self.note_span(base, at, &left, &right);
+        let value = arith::binary(self, op, left, right)?;
+        self.truth(&value)
+    }
+
+    #[inline(never)]
+    pub(super) fn index_step(&mut self, base: usize, at: usize, dst: u16, a: u16, b: u16) -> Result<()> {
+        let dead = self.dead_from(base, at);
+        let container = self.operand(base, a, dead);
+        let index = if a == b { container.clone() } else { self.operand(base, b, dead) };
+        self.note_span(base, at, &container, &index);
+        let value = self.index(&container, &index)?;
+        self.stack[base + dst as usize] = value;
+        Ok(())
+    }
+
+    #[inline(never)]
+    pub(super) fn set_index_step(&mut self, base: usize, a: u16, b: u16, src: u16) -> Result<()> {
+        let container = self.stack[base + a as usize].clone();
+        let index = self.stack[base + b as usize].clone();
+        let value = self.stack[base + src as usize].clone();
+        self.set_index(&container, &index, value)
+    }
+
+    #[inline(never)]
+    pub(super) fn field_step(
+        &mut self,
+        base: usize,
+        at: usize,
+        dst: u16,
+        a: u16,
+        name: &Value,
+    ) -> Result<()> {
+        let dead = self.dead_from(base, at);
+        let object = self.operand(base, a, dead);
+        self.note_span(base, at, &object, &Value::None);
+        let value = self.attribute(&object, name.as_str().unwrap_or(""))?;
+        self.stack[base + dst as usize] = value;
+        Ok(())
+    }
+
+    /// Replaces a record by one with another field, or assigns an attribute of an object.
+    #[inline(never)]
+    pub(super) fn set_field_step(&mut self, base: usize, a: u16, name: &Value, src: u16) -> Result<()> {
+        let name = name.as_str().unwrap_or("");
+        let value = self.stack[base + src as usize].clone();
+        if let Value::Record(record) = &mut self.stack[base + a as usize] {
+            let Some(at) = record.position(name) else {
+                let names: Vec<Rc<str>> = record.names().iter().cloned().collect();
+                let error = error::no_attribute("record", name, names.iter().map(|n| &**n));
+                return Err(match error.help_text() {
+                    Some(_) => error,
+                    None => error.help(format!("a record with one more field is `(..r, {name} = value)`")),
+                });
+            };
+            Rc::make_mut(record).replace(at, value);
+            return Ok(());
+        }
+        let object = self.stack[base + a as usize].clone();
+        self.set_attribute(&object, name, &value)
+    }
+
+    pub(super) fn take_values(&mut self, base: usize, first: u16, count: u16) -> Result<Vec<Value>> {
+        charge_values(count as usize)?;
+        let from = base + first as usize;
+        Ok(self.stack[from..from + count as usize].iter_mut().map(std::mem::take).collect())
+    }
+
+    pub(super) fn list_extend(&mut self, base: usize, list: u16, src: u16) -> Result<()> {
+        let source = self.stack[base + src as usize].clone();
+        let items = match self.collect(&source) {
+            Ok(items) => items,
+            Err(_) => return Err(error::not_spreadable(source.type_name(), "a list")),
+        };
+        if let Value::List(list) = &self.stack[base + list as usize] {
+            charge_values(items.len())?;
+            list.change(|all| all.extend(items));
+        }
+        Ok(())
+    }
+
+    pub(super) fn new_range(&mut self, base: usize, first: u16) -> Result<Value> {
+        let at = base + first as usize;
+        let (start, end) = (self.bound(at, 0)?, self.bound(at, 1)?);
+        let step = self.bound(at, 2)?.unwrap_or(1);
+        if step == 0 {
+            return Err(error::bad_value(2, "a range's step is not 0"));
+        }
+        Ok(Value::range(start, end, step))
+    }
+
+    /// The `index`-th end of a range whose parts stand at `at`.
+    pub(super) fn bound(&mut self, at: usize, index: usize) -> Result<Option<i64>> {
+        const NAMES: [&str; 3] = ["start", "end", "step"];
+        let value = self.stack[at + index].clone();
+        match &value {
+            Value::None => Ok(None),
+            Value::Tensor(tensor) if tensor.count() == 1 => match self.rt.item(tensor)? {
+                crate::array::Scalar::Float(_) => {
+                    Err(error::argument_type("..", index, NAMES[index], "an int", "float tensor"))
+                }
+                scalar => Ok(Some(scalar.as_i64())),
+            },
+            other => match other.as_int() {
+                Some(i) => Ok(Some(i)),
+                None => Err(error::argument_type("..", index, NAMES[index], "an int", other.type_name())),
+            },
+        }
+    }
+
+    /// Takes a value apart for `let` and `for`.
+    pub(super) fn unpack_step(
+        &mut self,
+        base: usize,
+        src: u16,
+        first: u16,
+        shape: &PatternShape,
+    ) -> Result<()> {
+        let value = self.stack[base + src as usize].clone();
+        let parts = match self.take_apart(&value, shape)? {
+            Ok(parts) => parts,
+            Err(message) => return Err(error::unpack(message)),
+        };
+        let at = base + first as usize;
+        for (i, part) in parts.into_iter().enumerate() {
+            self.stack[at + i] = part;
+        }
+        Ok(())
+    }
+
+    /// Takes a value apart for `match`: a bool, then the parts if it fits.
+    pub(super) fn fits_step(
+        &mut self,
+        base: usize,
+        src: u16,
+        first: u16,
+        shape: &PatternShape,
+    ) -> Result<()> {
+        let value = self.stack[base + src as usize].clone();
+        let at = base + first as usize;
+        let right_type = match &value {
+            Value::List(_) => shape.list,
+            Value::Tuple(_) => !shape.list && !shape.record_only,
+            Value::Record(_) => !shape.list,
+            _ => false,
+        };
+        let parts = if right_type { self.take_apart(&value, shape)?.ok() } else { None };
+        self.stack[at] = Value::Bool(parts.is_some());
+        for (i, part) in parts.into_iter().flatten().enumerate() {
+            self.stack[at + 1 + i] = part;
+        }
+        Ok(())
+    }
+
+    /// The parts that a pattern binds, or what does not fit.
+    fn take_apart(&mut self, value: &Value, shape: &PatternShape) -> Result<Result<Vec<Value>, String>> {
+        if let (Value::Record(record), Some(names)) = (value, &shape.names) {
+            let rest = shape.rest.is_some();
+            if !rest && shape.record_only && record.names().len() > usize::MAX - 1 {
+                return Ok(Err("the record has further fields".into()));
+            }
+            let mut parts = Vec::with_capacity(names.len() + 1);
+            for name in names.iter() {
+                match record.get(name) {
+                    Some(part) => parts.push(part.clone()),
+                    None => {
+                        let known = record.names().iter().map(|n| &**n);
+                        let near = crate::base::suggest(name, known);
+                        let near = near.map_or(String::new(), |n| format!("; did you mean `{n}`?"));
+                        return Ok(Err(format!("the record has no field `{name}`{near}")));
+                    }
+                }
+            }
+            if let Some((at, _)) = shape.rest {
+                let other = |(name, _): &(&Rc<str>, &Value)| !names.contains(name);
+                let (left, values) =
+                    record.fields().filter(other).map(|(n, v)| (Rc::clone(n), v.clone())).unzip();
+                parts.insert(at as usize, Value::Record(Rc::new(Record::new(Rc::new(left), values))));
+            }
+            return Ok(Ok(parts));
+        }
+        let items = match value {
+            _ if shape.record_only => {
+                return Ok(Err(format!("a record fits, not {}", error::a(value.type_name()))));
+            }
+            Value::List(list) => list.to_vec(),
+            Value::Tuple(tuple) => tuple.items().to_vec(),
+            Value::Record(record) => record.values().to_vec(),
+            Value::Range(_) | Value::Tensor(_) => self.collect(value)?,
+            other => return Ok(Err(format!("{} has no elements to bind", error::a(other.type_name())))),
+        };
+        let wanted = shape.count as usize;
+        match shape.rest {
+            None if items.len() == wanted => Ok(Ok(items)),
+            None => Ok(Err(format!("{wanted} name{} for {}", plural(wanted), elements(items.len())))),
+            Some(_) if items.len() < wanted => {
+                Ok(Err(format!("at least {} needed, and there are {}", elements(wanted), items.len())))
+            }
+            Some((at, _)) => {
+                let mut items = items;
+                let taken: Vec<Value> =
+                    items.drain(at as usize..at as usize + items.len() - wanted).collect();
+                let is_tuple = matches!(value, Value::Tuple(_) | Value::Record(_));
+                let rest = if is_tuple { Value::tuple(taken) } else { Value::list(taken) };
+                items.insert(at as usize, rest);
+                Ok(Ok(items))
+            }
+        }
+    }
+
+    /// Whether a value fits a literal, name or range of a `match`.
+    pub(super) fn fits_value(&mut self, value: &Value, pattern: &Value) -> Result<bool> {
+        match (value, pattern) {
+            (Value::Range(_), _) => equal(self, value, pattern),
+            (Value::Int(i), Value::Range(range)) => Ok(range.contains(*i)),
+            (Value::Float(f), Value::Range(range)) => {
+                let above = range.start.is_none_or(|s| *f >= s as f64);
+                Ok(above && range.end.is_none_or(|e| *f < e as f64))
+            }
+            (Value::Bool(a), Value::Bool(b)) => Ok(a == b),
+            (Value::Bool(_), Value::Int(_) | Value::Float(_)) => Ok(false),
+            (Value::Int(_) | Value::Float(_), Value::Bool(_)) => Ok(false),
+            _ => equal(self, value, pattern),
+        }
+    }
+
+    /// Joins the pieces of a string literal.
+    pub(super) fn concat(&mut self, base: usize, first: u16, count: u16) -> Result<Value> {
+        let from = base + first as usize;
+        let mut text = String::new();
+        for i in from..from + count as usize {
+            let piece = std::mem::take(&mut self.stack[i]);
+            match &piece {
+                Value::Str(piece) => text.push_str(piece.as_str()),
+                Value::Int(i) => text.push_str(&i.to_string()),
+                other => text.push_str(&self.display(other)?),
+            }
+            charge(text.len())?;
+        }
+        Ok(Value::str(text))
+    }
+
+    /// Whether a value counts as true.
+    pub fn truth(&mut self, value: &Value) -> Result<bool> {
+        Ok(match value {
+            Value::None | Value::Unset => false,
+            Value::Bool(b) => *b,
+            Value::Int(i) => *i != 0,
+            Value::Float(f) => *f != 0.0,
+            Value::Str(text) => !text.as_str().is_empty(),
+            Value::List(list) => !list.is_empty(),
+            Value::Tuple(tuple) => !tuple.items().is_empty(),
+            Value::Record(record) => !record.values().is_empty(),
+            Value::Dict(dict) => !dict.borrow().is_empty(),
+            Value::Range(range) => range.len() != Some(0),
+            Value::Tensor(tensor) => return self.tensor_truth(tensor),
+            _ => true,
+        })
+    }
+
+    /// Checks and converts a value for a parameter; natives that take functions' results use it.
+    pub fn expect_int(&mut self, value: &Value, function: &str, name: &str) -> Result<i64> {
+        bind::int_of(value)
+            .ok_or_else(|| error::argument_type(function, 0, name, "an int", value.type_name()))
+    }
+}
+
+/// `(..a, ..b)`.
+pub(super) fn merge(a: &Value, b: &Value) -> Result<Value> {
+    match (a, b) {
+        (Value::Record(a), Value::Record(b)) if Rc::ptr_eq(a, b) => Ok(Value::Record(Rc::clone(a))),
+        (Value::Record(a), Value::Record(b)) => Ok(Value::Record(Rc::new(a.merged(b)))),
+        (Value::Record(_), other) | (other, _) => Err(error::not_spreadable(other.type_name(), "a record")),
+    }
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+fn elements(count: usize) -> String {
+    format!("{count} element{}", plural(count))
+}

@@ -1,0 +1,153 @@
+//! Errors on their way to a handler, and contexts on their way out.
+
+use std::rc::Rc;
+
+use super::super::heap::ErrorValue;
+use super::super::value::Value;
+use super::super::{Vm, error};
+use crate::base::{Error, ErrorKind, Result, Span};
+
+impl Vm {
+    /// Takes an error to the innermost handler above `floor` frames. Gives where to go on, or the
+    /// error when no handler of this entry takes it; contexts are left on the way.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn unwind(
+        &mut self,
+        error: Error,
+        mut base: usize,
+        pc: usize,
+        floor: usize,
+        contexts: usize,
+    ) -> Result<(usize, usize)> {
+        let mut error = self.locate(error, base, pc);
+        loop {
+            let here = |h: &super::Handler| h.depth == self.frames.len();
+            while let Some(handler) = self.handlers.pop_if(|h| here(h)) {
+                if handler.catch && error.kind() == ErrorKind::Interrupted {
+                    continue;
+                }
+                error = self.leave_failed(handler.contexts, error);
+                let line = self.line(error.span());
+                let value = Value::Error(Rc::new(ErrorValue { error, line }));
+                self.stack[base + handler.dst as usize] = value;
+                self.top = base + self.registers_at(base);
+                return Ok((base, handler.target));
+            }
+            let count = self.registers_at(base);
+            let Some(frame) = self.frames.pop() else { return Err(error) };
+            for register in &mut self.stack[base..base + count] {
+                *register = Value::None;
+            }
+            if frame.entry {
+                self.top = frame.base as usize;
+                debug_assert!(self.frames.len() + 1 == floor);
+                return Err(self.leave_failed(contexts, error));
+            }
+            base = frame.base as usize;
+            let code = match &self.stack[base] {
+                Value::Fn(closure) => closure.proto.code.as_ptr(),
+                _ => frame.pc,
+            };
+            // SAFETY: a frame's `pc` points into its own function's code, behind the call.
+            let at = unsafe { frame.pc.offset_from(code) } as usize - 1;
+            error = error.call(self.span_at(base, at));
+        }
+    }
+
+    /// Puts source places into an error of the instruction at `pc`.
+    fn locate(&self, error: Error, base: usize, pc: usize) -> Error {
+        let Value::Fn(closure) = &self.stack[base] else { return error };
+        let (here, operands) = closure.proto.places.at(pc);
+        if error.is_located() && !error.span().is_none() {
+            // It comes from a callback or a module: this instruction is one of its callers.
+            let inside = error.span().lo >= here.lo && error.span().hi <= here.hi;
+            return if inside { error } else { error.call(here) };
+        }
+        error.locate(here, operands)
+    }
+
+    /// The span of the instruction at `pc` of the call at `base`.
+    pub(super) fn span_at(&self, base: usize, pc: usize) -> Span {
+        match &self.stack[base] {
+            Value::Fn(closure) => closure.proto.places.at(pc).0,
+            _ => Span::NONE,
+        }
+    }
+
+    /// Leaves contexts down to the `count`-th, innermost first; the first failure wins.
+    pub(super) fn leave_contexts(&mut self, count: usize) -> Result<()> {
+        let mut result = Ok(());
+        while self.contexts.len() > count {
+            if let Some(exit) = self.contexts.pop() {
+                let left = exit(self);
+                result = result.and(left);
+            }
+        }
+        result
+    }
+
+    /// As [`Vm::leave_contexts`], on the way of an error that stays the main one.
+    fn leave_failed(&mut self, count: usize, error: Error) -> Error {
+        match self.leave_contexts(count) {
+            Ok(()) => error,
+            Err(other) => error.and(other),
+        }
+    }
+
+    pub(super) fn enter_context(&mut self, base: usize, src: u16) -> Result<()> {
+        let context = self.stack[base + src as usize].clone();
+        let exit = match &context {
+            Value::Object(handle) => {
+                let handle = Rc::clone(handle);
+                handle.get().enter(self)?
+            }
+            Value::Device(device) => self.device_context(*device)?,
+            other => return Err(error::not_context(other.type_name())),
+        };
+        self.contexts.push(exit);
+        Ok(())
+    }
+
+    pub(super) fn enter_device(&mut self, base: usize, src: u16) -> Result<()> {
+        let exit = match &self.stack[base + src as usize] {
+            Value::Device(device) => self.device_context(*device)?,
+            other => return Err(error::argument_type("on", 0, "device", "a device", other.type_name())),
+        };
+        self.contexts.push(exit);
+        Ok(())
+    }
+
+    /// The error of `throw value`.
+    #[cold]
+    pub(super) fn thrown(&self, value: &Value) -> Error {
+        match value {
+            Value::Str(text) => error::thrown(text.as_str()),
+            Value::Error(caught) => caught.error.clone(),
+            other => error::throw_type(other.type_name()),
+        }
+    }
+
+    /// A captured variable without a value: a function of the block whose definition comes later.
+    #[cold]
+    pub(super) fn unset_name(&self) -> Error {
+        error::unset("this function")
+    }
+
+    /// The value of a global name without one: the native of that name, if it hides one.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn unset_global(&mut self, slot: u32) -> Result<Value> {
+        let find = |module: &super::super::Module| {
+            let names = module.names.borrow();
+            names.iter().find(|(_, s)| **s == slot).map(|(name, _)| Rc::clone(name))
+        };
+        let loaded = self.loaded_modules();
+        let name = find(&self.main).or_else(|| loaded.iter().find_map(|m| find(m)));
+        let name = name.unwrap_or_else(|| "it".into());
+        match self.natives.functions().get(&name) {
+            Some(value) => Ok(value.clone()),
+            None => Err(error::unset(&name)),
+        }
+    }
+}

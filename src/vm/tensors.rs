@@ -1,0 +1,585 @@
+//! Where script values meet tensors: numeric lists, operators, indices, places.
+
+use std::rc::Rc;
+
+use half::{bf16, f16};
+use smallvec::SmallVec;
+
+use super::error;
+use super::function::Native;
+use super::heap::charge;
+use super::object::Exit;
+use super::run::arith::symbol;
+use super::run::calls::{Named, Positional};
+use super::value::Value;
+use super::{Vm, bind};
+use crate::array::{Dtype, Scalar};
+use crate::base::Result;
+use crate::device::DeviceId;
+use crate::kernel::CAST;
+use crate::ops::signature::{Kind, Param};
+use crate::ops::{Arg, Args, Data, Op, Out, Run};
+use crate::plan::MapArg;
+use crate::syntax::ast::{Binary, Unary};
+use crate::tensor::Tensor;
+
+/// The most nested lists of a tensor literal.
+const RANKS: usize = 32;
+
+impl Vm {
+    /// What bare `cuda` means.
+    pub(super) fn current_cuda(&self) -> DeviceId {
+        self.rt.current_cuda()
+    }
+
+    /// Whether an operator on these values is a tensor operation.
+    pub(super) fn takes_tensor(&self, op: Binary, left: &Value, right: &Value) -> bool {
+        let fits = |v: &Value| v.as_scalar().is_some() || matches!(v, Value::List(_) | Value::Tensor(_));
+        match (left, right) {
+            (Value::Tensor(_), other) | (other, Value::Tensor(_)) => {
+                !matches!(op, Binary::In | Binary::NotIn) && fits(other)
+            }
+            (Value::List(a), Value::List(b)) => {
+                is_arithmetic(op) && numeric(&a.borrow()) && numeric(&b.borrow())
+            }
+            (Value::List(list), other) | (other, Value::List(list)) => {
+                (is_arithmetic(op) || is_order(op)) && other.as_scalar().is_some() && numeric(&list.borrow())
+            }
+            _ => false,
+        }
+    }
+
+    /// An operator on tensors, or on what becomes one.
+    pub(super) fn tensor_binary(&mut self, op: Binary, left: Value, right: Value) -> Result<Value> {
+        let Some(operation) = self.natives().operators.get(op) else {
+            return Err(error::operator_types(symbol(op), left.type_name(), right.type_name()));
+        };
+        let near = match (&left, &right) {
+            (Value::Tensor(t), _) | (_, Value::Tensor(t)) => Some(t.device()),
+            _ => None,
+        };
+        let (left, right) = (self.operand_arg(left, 0, near)?, self.operand_arg(right, 1, near)?);
+        if let Run::Map(map) = &operation.run
+            && operation.params.len() == 2
+        {
+            let args = [map_arg(&left), map_arg(&right)];
+            return crate::ops::map(&mut self.rt, operation.name, map, &args).map(Value::Tensor);
+        }
+        let mut args: SmallVec<[Arg; 4]> = SmallVec::new();
+        args.extend([left, right]);
+        for param in operation.params.iter().skip(2) {
+            args.push(default_arg(param));
+        }
+        let out = operation.call(&mut self.rt, &Args(&args))?;
+        Ok(from_out(out))
+    }
+
+    /// `-x` and `~x` on a tensor or a numeric list.
+    pub(super) fn tensor_unary(&mut self, op: Unary, value: Value) -> Result<Value> {
+        let operators = &self.natives().operators;
+        let (operation, sign) = match op {
+            Unary::BitNot => (operators.bit_not, "~"),
+            _ => (operators.neg, "-"),
+        };
+        let tensor = self.as_tensor(&value, None)?;
+        match (operation, tensor) {
+            (Some(operation), Some(tensor)) => {
+                operation.call(&mut self.rt, &Args(&[Arg::Tensor(tensor)])).map(from_out)
+            }
+            _ => Err(error::unary_type(sign, value.type_name())),
+        }
+    }
+
+    fn operand_arg(&mut self, value: Value, index: usize, near: Option<DeviceId>) -> Result<Arg> {
+        match value {
+            Value::Tensor(tensor) => Ok(Arg::Tensor(tensor)),
+            Value::Bool(b) => Ok(Arg::Bool(b)),
+            Value::Int(i) => Ok(Arg::Int(i)),
+            Value::Float(f) => Ok(Arg::Float(f)),
+            other => match self.as_tensor(&other, near)? {
+                Some(tensor) => Ok(Arg::Tensor(tensor)),
+                None => {
+                    Err(error::argument_type("operator", index, "operand", "a tensor", other.type_name()))
+                }
+            },
+        }
+    }
+
+    /// The tensor that a value is or becomes: a number, or a rectangular list of numbers, goes to
+    /// `device`, else to the current one. `None` for anything else.
+    pub fn as_tensor(&mut self, value: &Value, device: Option<DeviceId>) -> Result<Option<Tensor>> {
+        match value {
+            Value::Tensor(tensor) => Ok(Some(tensor.clone())),
+            Value::List(_) | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
+                let Some((shape, scalars)) = flatten(value)? else { return Ok(None) };
+                let dtype = literal_dtype(&scalars);
+                self.literal(&shape, &scalars, dtype, device).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn literal(
+        &mut self,
+        shape: &[usize],
+        scalars: &[Scalar],
+        dtype: Dtype,
+        device: Option<DeviceId>,
+    ) -> Result<Tensor> {
+        self.charge(scalars.len())?;
+        let device = device.unwrap_or_else(|| self.rt.current_device());
+        let bytes = encode(scalars, dtype);
+        self.rt.from_host(&bytes, shape, dtype, device)
+    }
+
+    /// `f16[0.5, 0.25]`
+    pub(super) fn typed_literal(&mut self, value: &Value, dtype: &Value) -> Result<Value> {
+        let Value::Dtype(dtype) = dtype else { return Ok(Value::None) };
+        match flatten(value)? {
+            Some((shape, scalars)) => self.literal(&shape, &scalars, *dtype, None).map(Value::Tensor),
+            None => Err(not_rectangular(0)),
+        }
+    }
+
+    /// Moves a tensor, a numeric literal, or the tensors in a record, tuple or list to a device.
+    pub(super) fn place_value(&mut self, value: Value, device: &Value) -> Result<Value> {
+        let Value::Device(device) = device else { return Ok(value) };
+        self.place_at(&value, *device, 0)
+    }
+
+    fn place_at(&mut self, value: &Value, device: DeviceId, depth: usize) -> Result<Value> {
+        if depth > RANKS {
+            return Err(error::nesting("a value that is moved"));
+        }
+        match value {
+            Value::Tensor(tensor) if tensor.device() == device => Ok(value.clone()),
+            Value::Tensor(tensor) => self.rt.copy_to(tensor, device, false).map(Value::Tensor),
+            Value::Int(_) | Value::Float(_) | Value::Bool(_) => {
+                Ok(self.as_tensor(value, Some(device))?.map_or(Value::None, Value::Tensor))
+            }
+            Value::List(list) => match self.as_tensor(value, Some(device))? {
+                Some(tensor) => Ok(Value::Tensor(tensor)),
+                None => {
+                    let items = list.to_vec();
+                    let placed: Result<Vec<Value>> =
+                        items.iter().map(|v| self.place_inside(v, device, depth)).collect();
+                    placed.map(Value::list)
+                }
+            },
+            Value::Tuple(tuple) => {
+                let placed: Result<Vec<Value>> =
+                    tuple.items().iter().map(|v| self.place_inside(v, device, depth)).collect();
+                placed.map(Value::tuple)
+            }
+            Value::Record(record) => {
+                let placed: Result<Vec<Value>> =
+                    record.values().iter().map(|v| self.place_inside(v, device, depth)).collect();
+                let names = Rc::clone(record.names());
+                placed.map(|values| Value::Record(Rc::new(super::heap::Record::new(names, values))))
+            }
+            other => Ok(other.clone()),
+        }
+    }
+
+    /// Inside containers numbers stay numbers.
+    fn place_inside(&mut self, value: &Value, device: DeviceId, depth: usize) -> Result<Value> {
+        match value {
+            Value::Int(_) | Value::Float(_) | Value::Bool(_) => Ok(value.clone()),
+            other => self.place_at(other, device, depth + 1),
+        }
+    }
+
+    /// Makes a device the current one; leaving restores what was current.
+    pub(super) fn device_context(&mut self, device: DeviceId) -> Result<Exit> {
+        let saved = self.rt.selection();
+        self.rt.set_device(device)?;
+        Ok(Box::new(move |vm| {
+            vm.rt.select(saved);
+            Ok(())
+        }))
+    }
+
+    /// The truth of a tensor with one element; reads it.
+    pub(super) fn tensor_truth(&mut self, tensor: &Tensor) -> Result<bool> {
+        if tensor.count() != 1 {
+            let what = tensor.describe();
+            return Err(crate::base::Error::new(
+                &error::NO_TRUTH,
+                format!("{what} has no single truth value"),
+            )
+            .operand(0, format!("this is {what}"))
+            .help("write `.any()` or `.all()`"));
+        }
+        Ok(self.rt.item(tensor)?.as_f64() != 0.0)
+    }
+
+    /// Refuses to iterate a tensor without rows.
+    pub(super) fn check_rows(&mut self, value: &Value) -> Result<()> {
+        match value {
+            Value::Tensor(tensor) if tensor.rank() == 0 => {
+                Err(error::not_iterable("tensor").help("it has no dimensions; `x.item()` gives its value"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The row of a tensor at a position.
+    pub(super) fn row(&mut self, value: &Value, at: i64) -> Result<Option<Value>> {
+        let Value::Tensor(tensor) = value else { return Ok(None) };
+        match tensor.shape().first() {
+            Some(&rows) if (at as usize) < rows => self.tensor_index(value, &Value::Int(at)).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Calls an operation with script arguments.
+    pub(super) fn call_op(
+        &mut self,
+        op: &'static Op,
+        native: &Rc<Native>,
+        args: Positional,
+        named: Named,
+        in_place: bool,
+    ) -> Result<Value> {
+        let params = op.params;
+        let plain =
+            named.is_empty() && args.len() == params.len() && params.iter().all(|p| !p.rest && !p.named_only);
+        let bound = if plain { args } else { bind::places(native, args, named)? };
+        let near = bound.iter().find_map(|v| match v {
+            Value::Tensor(tensor) => Some(tensor.device()),
+            _ => None,
+        });
+        let mut values: SmallVec<[Arg; 6]> = SmallVec::new();
+        for (i, (param, value)) in params.iter().zip(bound).enumerate() {
+            values.push(match value {
+                Value::Unset => default_arg(param),
+                value => self.op_arg(&native.name, i, param, value, near)?,
+            });
+        }
+        let args = Args(&values);
+        let out =
+            if in_place { op.call_in_place(&mut self.rt, &args)? } else { op.call(&mut self.rt, &args)? };
+        Ok(from_out(out))
+    }
+
+    /// A script value as an operation's argument.
+    fn op_arg(
+        &mut self,
+        function: &str,
+        index: usize,
+        param: &Param,
+        value: Value,
+        near: Option<DeviceId>,
+    ) -> Result<Arg> {
+        if param.rest {
+            return self.rest_arg(function, index, param, &value, near);
+        }
+        if value.is_none() && param.default == crate::ops::signature::Default::None {
+            return Ok(Arg::None);
+        }
+        let found = match (param.kind, &value) {
+            (Kind::Tensor, _) => self.as_tensor(&value, near)?.map(Arg::Tensor),
+            (Kind::TensorOrNumber, Value::Tensor(_) | Value::List(_)) => {
+                self.as_tensor(&value, near)?.map(Arg::Tensor)
+            }
+            (Kind::TensorOrNumber | Kind::Number | Kind::Any, Value::Bool(b)) => Some(Arg::Bool(*b)),
+            (Kind::TensorOrNumber | Kind::Number | Kind::Any, Value::Int(i)) => Some(Arg::Int(*i)),
+            (Kind::TensorOrNumber | Kind::Number | Kind::Any, Value::Float(f)) => Some(Arg::Float(*f)),
+            (Kind::Number, Value::Tensor(t)) if t.count() == 1 => Some(scalar_arg(self.rt.item(t)?)),
+            (Kind::Int, Value::Tensor(t)) if t.count() == 1 && !t.dtype().is_float() => {
+                Some(Arg::Int(self.rt.item(t)?.as_i64()))
+            }
+            (Kind::Int, _) => value.as_int().map(Arg::Int),
+            (Kind::Float, Value::Tensor(t)) if t.count() == 1 => Some(Arg::Float(self.rt.item(t)?.as_f64())),
+            (Kind::Float, _) => value.as_float().map(Arg::Float),
+            (Kind::Bool, Value::Bool(b)) => Some(Arg::Bool(*b)),
+            (Kind::Str | Kind::Any, Value::Str(text)) => Some(Arg::Str(text.as_str().to_string())),
+            (Kind::Shape | Kind::Dims, _) => self.ints(&value)?.map(Arg::Ints),
+            (Kind::Tensors, _) => self.tensors(&value, near)?.map(Arg::Tensors),
+            (Kind::Dtype | Kind::Any, Value::Dtype(dtype)) => Some(Arg::Dtype(*dtype)),
+            (Kind::Device | Kind::Any, Value::Device(device)) => Some(Arg::Device(*device)),
+            (Kind::Device, Value::Int(i)) => u32::try_from(*i).ok().map(|i| Arg::Device(DeviceId::Cuda(i))),
+            (Kind::Any | Kind::Data, Value::Tensor(tensor)) => Some(Arg::Tensor(tensor.clone())),
+            (Kind::Data, _) => data(&value, 0)?.map(Arg::Data),
+            (Kind::Stream | Kind::Event | Kind::Generator, Value::Object(handle)) => {
+                handle.get().as_arg(param.kind)
+            }
+            _ => None,
+        };
+        let wrong = || {
+            error::argument_type(function, index, param.name, bind::expected(param.kind), value.type_name())
+        };
+        found.ok_or_else(wrong)
+    }
+
+    fn rest_arg(
+        &mut self,
+        function: &str,
+        index: usize,
+        param: &Param,
+        value: &Value,
+        near: Option<DeviceId>,
+    ) -> Result<Arg> {
+        let items = self.collect(value)?;
+        // One list or tuple in place of several arguments.
+        let single = match &items[..] {
+            [one @ (Value::List(_) | Value::Tuple(_))] => one.clone(),
+            _ => value.clone(),
+        };
+        let found = match param.kind {
+            Kind::Shape | Kind::Dims | Kind::Int => self.ints(&single)?.map(Arg::Ints),
+            _ => self.tensors(&single, near)?.map(Arg::Tensors),
+        };
+        found.ok_or_else(|| {
+            let culprit = items.iter().find(|v| !matches!(v, Value::Int(_) | Value::Tensor(_)));
+            let name = culprit.map_or("list", Value::type_name);
+            error::argument_type(function, index, param.name, bind::expected(param.kind), name)
+        })
+    }
+
+    /// The ints of an int, a list or a tuple.
+    fn ints(&mut self, value: &Value) -> Result<Option<Vec<i64>>> {
+        match value {
+            Value::Int(i) => Ok(Some(vec![*i])),
+            Value::List(_) | Value::Tuple(_) => {
+                let items = self.collect(value)?;
+                Ok(items.iter().map(Value::as_int).collect())
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn tensors(&mut self, value: &Value, near: Option<DeviceId>) -> Result<Option<Vec<Tensor>>> {
+        let items = match value {
+            Value::List(_) | Value::Tuple(_) => self.collect(value)?,
+            Value::Record(record) => record.values().to_vec(),
+            Value::Tensor(tensor) => return Ok(Some(vec![tensor.clone()])),
+            _ => return Ok(None),
+        };
+        let near = near.or_else(|| {
+            items.iter().find_map(|v| match v {
+                Value::Tensor(t) => Some(t.device()),
+                _ => None,
+            })
+        });
+        let mut tensors = Vec::with_capacity(items.len());
+        for item in &items {
+            match self.as_tensor(item, near)? {
+                Some(tensor) => tensors.push(tensor),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(tensors))
+    }
+
+    /// Stores a number or a tensor into a view.
+    pub(super) fn store(&mut self, target: &Tensor, value: &Value) -> Result<()> {
+        if let Some(scalar) = value.as_scalar() {
+            let (from, to) = (scalar.dtype(), target.dtype());
+            let from = if from.is_float() && to.is_float() { to } else { from };
+            return self.rt.map_into("index", &CAST, target, &[MapArg::Number(scalar)], from, to);
+        }
+        match self.as_tensor(value, Some(target.device()))? {
+            Some(source) if source.rank() == 0 && source.device() == DeviceId::Cpu => {
+                self.rt.copy_into(target, &source, false)
+            }
+            Some(source) => self.rt.assign("index", target, &source),
+            None => Err(error::argument_type("[]", 2, "value", "a tensor or a number", value.type_name())),
+        }
+    }
+}
+
+fn is_arithmetic(op: Binary) -> bool {
+    !matches!(op, Binary::Join | Binary::In | Binary::NotIn | Binary::Eq | Binary::Ne) && !is_order(op)
+}
+
+fn is_order(op: Binary) -> bool {
+    matches!(op, Binary::Lt | Binary::Le | Binary::Gt | Binary::Ge)
+}
+
+/// Whether a list may be a tensor literal, as far as its first elements show.
+fn numeric(items: &[Value]) -> bool {
+    match items.first() {
+        Some(Value::List(inner)) => {
+            let mut inner = Rc::clone(inner);
+            for _ in 0..RANKS {
+                let first = inner.get(0);
+                match first {
+                    Some(Value::List(next)) => inner = next,
+                    Some(value) => return value.as_scalar().is_some(),
+                    None => return true,
+                }
+            }
+            false
+        }
+        Some(value) => value.as_scalar().is_some(),
+        None => true,
+    }
+}
+
+/// Shape and row-major elements of a number or of rectangular nested lists; `None` when an element
+/// is no number.
+fn flatten(value: &Value) -> Result<Option<(Vec<usize>, Vec<Scalar>)>> {
+    if let Some(scalar) = value.as_scalar() {
+        return Ok(Some((Vec::new(), vec![scalar])));
+    }
+    let (mut shape, mut scalars) = (Vec::new(), Vec::new());
+    let mut first = value.clone();
+    while let Value::List(list) = &first {
+        if shape.len() >= RANKS {
+            return Err(error::nesting("a tensor literal"));
+        }
+        shape.push(list.len());
+        match list.get(0) {
+            Some(next) => first = next,
+            None => break,
+        }
+    }
+    charge(shape.iter().fold(16usize, |all, &n| all.saturating_mul(n)))?;
+    Ok(if fill(value, &shape, &mut scalars)? { Some((shape, scalars)) } else { None })
+}
+
+fn fill(value: &Value, shape: &[usize], scalars: &mut Vec<Scalar>) -> Result<bool> {
+    match (value, shape) {
+        (Value::List(list), [extent, inner @ ..]) => {
+            if list.len() != *extent {
+                return Err(not_rectangular(0));
+            }
+            for item in list.borrow().iter() {
+                if !fill(item, inner, scalars)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        (Value::List(_), []) => Err(not_rectangular(0)),
+        (other, []) => match other.as_scalar() {
+            Some(scalar) => {
+                scalars.push(scalar);
+                Ok(true)
+            }
+            None => Ok(false),
+        },
+        (other, _) if other.as_scalar().is_some() => Err(not_rectangular(0)),
+        _ => Ok(false),
+    }
+}
+
+fn not_rectangular(index: usize) -> crate::base::Error {
+    error::bad_value(index, "the rows of these nested lists differ in length, so they are no tensor")
+}
+
+/// Any float makes `f32`, else any int `i64`, else `bool`; no elements at all `f32`.
+fn literal_dtype(scalars: &[Scalar]) -> Dtype {
+    let any = |f: fn(&Scalar) -> bool| scalars.iter().any(f);
+    if scalars.is_empty() || any(|s| matches!(s, Scalar::Float(_))) {
+        Dtype::F32
+    } else if any(|s| matches!(s, Scalar::Int(_))) {
+        Dtype::I64
+    } else {
+        Dtype::Bool
+    }
+}
+
+/// Elements as bytes of a dtype.
+fn encode(scalars: &[Scalar], dtype: Dtype) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(scalars.len() * dtype.size());
+    for scalar in scalars {
+        let (float, int) = (scalar.as_f64(), scalar.as_i64());
+        match dtype {
+            Dtype::Bool => bytes.push(u8::from(float != 0.0)),
+            Dtype::U8 => bytes.push(int as u8),
+            Dtype::I8 => bytes.push(int as i8 as u8),
+            Dtype::I16 => bytes.extend((int as i16).to_le_bytes()),
+            Dtype::I32 => bytes.extend((int as i32).to_le_bytes()),
+            Dtype::I64 => bytes.extend(int.to_le_bytes()),
+            Dtype::F16 => bytes.extend(f16::from_f64(float).to_le_bytes()),
+            Dtype::BF16 => bytes.extend(bf16::from_f64(float).to_le_bytes()),
+            Dtype::F32 => bytes.extend((float as f32).to_le_bytes()),
+            Dtype::F64 => bytes.extend(float.to_le_bytes()),
+        }
+    }
+    bytes
+}
+
+fn map_arg(arg: &Arg) -> MapArg<'_> {
+    match arg {
+        Arg::Tensor(tensor) => MapArg::Tensor(tensor),
+        Arg::Bool(b) => MapArg::Number(Scalar::Bool(*b)),
+        Arg::Int(i) => MapArg::Number(Scalar::Int(*i)),
+        Arg::Float(f) => MapArg::Number(Scalar::Float(*f)),
+        _ => MapArg::Number(Scalar::Int(0)),
+    }
+}
+
+fn scalar_arg(scalar: Scalar) -> Arg {
+    match scalar {
+        Scalar::Bool(b) => Arg::Bool(b),
+        Scalar::Int(i) => Arg::Int(i),
+        Scalar::Float(f) => Arg::Float(f),
+    }
+}
+
+fn default_arg(param: &Param) -> Arg {
+    use crate::ops::signature::Default;
+    match param.default {
+        Default::Required | Default::None => Arg::None,
+        Default::Bool(b) => Arg::Bool(b),
+        Default::Int(i) => Arg::Int(i),
+        Default::Float(f) => Arg::Float(f),
+        Default::Str(s) => Arg::Str(s.to_string()),
+    }
+}
+
+/// Nested lists of numbers, as `tensor(...)` takes them.
+fn data(value: &Value, depth: usize) -> Result<Option<Data>> {
+    if depth > RANKS {
+        return Err(error::nesting("a tensor literal"));
+    }
+    if let Some(scalar) = value.as_scalar() {
+        return Ok(Some(Data::Number(scalar)));
+    }
+    let items = match value {
+        Value::List(list) => list.to_vec(),
+        Value::Tuple(tuple) => tuple.items().to_vec(),
+        Value::Range(range) => {
+            let count = range.len().unwrap_or(usize::MAX);
+            charge(count.saturating_mul(24))?;
+            (0..count).map_while(|i| range.get(i).map(Value::Int)).collect()
+        }
+        _ => return Ok(None),
+    };
+    let mut all = Vec::with_capacity(items.len());
+    for item in &items {
+        match data(item, depth + 1)? {
+            Some(inner) => all.push(inner),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(Data::List(all)))
+}
+
+/// What an operation gives back, as a script value.
+pub fn from_out(out: Out) -> Value {
+    match out {
+        Out::None => Value::None,
+        Out::Tensor(tensor) => Value::Tensor(tensor),
+        Out::Tuple(tensors) => Value::tuple(tensors.into_iter().map(Value::Tensor).collect()),
+        Out::Record(names, tensors) => {
+            Value::record(names.iter().copied().zip(tensors.into_iter().map(Value::Tensor)))
+        }
+        Out::Number(scalar) => Value::scalar(scalar),
+        Out::Str(text) => Value::str(text),
+        Out::Ints(ints) => Value::tuple(ints.into_iter().map(Value::Int).collect()),
+        Out::Dtype(dtype) => Value::Dtype(dtype),
+        Out::Device(device) => Value::Device(device),
+        Out::Data(data) => from_data(data),
+    }
+}
+
+fn from_data(data: Data) -> Value {
+    match data {
+        Data::Number(scalar) => Value::scalar(scalar),
+        Data::List(items) => Value::list(items.into_iter().map(from_data).collect()),
+    }
+}

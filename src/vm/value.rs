@@ -1,0 +1,280 @@
+//! Script values.
+//!
+//! A [`Value`] is 16 bytes: a tag, and a number or a counted pointer into the script heap.
+//! Invariant: tags below [`FIRST_HEAP`] own nothing, so such values are copied bit by bit and
+//! forgotten without a destructor; `is_plain` is the only test for it.
+
+use std::rc::Rc;
+
+use super::function::{Bound, Closure, Module, Native};
+use super::heap::{Cell, Dict, ErrorValue, List, Range, Record, Text, Tuple};
+use super::object::Handle;
+use crate::array::{Dtype, Scalar};
+use crate::device::DeviceId;
+use crate::tensor::Tensor;
+
+/// A script value.
+///
+/// Sample: `[1, "a"]` is a `List` of `Int(1)` and a `Str`.
+#[repr(u8)]
+#[derive(Default)]
+pub enum Value {
+    /// `none`
+    #[default]
+    None = 0,
+    /// A name whose definition has not run; no script sees it.
+    Unset,
+    /// `...` in an index.
+    Ellipsis,
+    /// `bool`
+    Bool(bool),
+    /// `int`
+    Int(i64),
+    /// `float`
+    Float(f64),
+    /// `dtype`
+    Dtype(Dtype),
+    /// `device`
+    Device(DeviceId),
+    /// `str`; the first tag that owns something.
+    Str(Rc<Text>),
+    /// `list`
+    List(Rc<List>),
+    /// `tuple`
+    Tuple(Rc<Tuple>),
+    /// `record`
+    Record(Rc<Record>),
+    /// `dict`
+    Dict(Rc<Dict>),
+    /// `range`
+    Range(Rc<Range>),
+    /// `fn`, written in Runnel
+    Fn(Rc<Closure>),
+    /// `fn`, native
+    Native(Rc<Native>),
+    /// `fn`, a method with its receiver
+    Bound(Rc<Bound>),
+    /// `module`
+    Module(Rc<Module>),
+    /// `error`
+    Error(Rc<ErrorValue>),
+    /// `stream`, `event`, `generator`, `graph`, a context
+    Object(Rc<Handle>),
+    /// `tensor`
+    Tensor(Tensor),
+    /// A captured variable; no script sees it.
+    Cell(Rc<Cell>),
+}
+
+/// The tag of the first variant that owns something.
+pub const FIRST_HEAP: u8 = 8;
+
+const _: () = assert!(std::mem::size_of::<Value>() == 16);
+
+impl Value {
+    /// A string.
+    pub fn str(text: impl Into<Box<str>>) -> Value {
+        Value::Str(Rc::new(Text::new(text.into())))
+    }
+
+    /// A list.
+    pub fn list(items: Vec<Value>) -> Value {
+        Value::List(Rc::new(List::new(items)))
+    }
+
+    /// A tuple.
+    pub fn tuple(items: Vec<Value>) -> Value {
+        Value::Tuple(Rc::new(Tuple::new(items)))
+    }
+
+    /// A record of these fields.
+    pub fn record<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
+        let (names, values) = fields.into_iter().map(|(n, v)| (Rc::from(n), v)).unzip();
+        Value::Record(Rc::new(Record::new(Rc::new(names), values)))
+    }
+
+    /// A dict.
+    pub fn dict(dict: Dict) -> Value {
+        Value::Dict(Rc::new(dict))
+    }
+
+    /// A range; `None` for an open end.
+    pub fn range(start: Option<i64>, end: Option<i64>, step: i64) -> Value {
+        Value::Range(Rc::new(Range { start, end, step }))
+    }
+
+    /// A number.
+    pub fn scalar(scalar: Scalar) -> Value {
+        match scalar {
+            Scalar::Bool(b) => Value::Bool(b),
+            Scalar::Int(i) => Value::Int(i),
+            Scalar::Float(f) => Value::Float(f),
+        }
+    }
+
+    /// The number this is, if it is one.
+    pub fn as_scalar(&self) -> Option<Scalar> {
+        match *self {
+            Value::Bool(b) => Some(Scalar::Bool(b)),
+            Value::Int(i) => Some(Scalar::Int(i)),
+            Value::Float(f) => Some(Scalar::Float(f)),
+            _ => None,
+        }
+    }
+
+    /// The int this is: an `int` or a `bool`.
+    pub fn as_int(&self) -> Option<i64> {
+        match *self {
+            Value::Int(i) => Some(i),
+            Value::Bool(b) => Some(i64::from(b)),
+            _ => None,
+        }
+    }
+
+    /// The float this is: any number.
+    pub fn as_float(&self) -> Option<f64> {
+        self.as_scalar().map(Scalar::as_f64)
+    }
+
+    /// The text of a `str`.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Value::Str(text) => Some(text.as_str()),
+            _ => None,
+        }
+    }
+
+    /// True for `none`.
+    pub fn is_none(&self) -> bool {
+        matches!(self, Value::None)
+    }
+
+    /// What `type(x)` gives, and what errors call it.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Value::None | Value::Unset => "none",
+            Value::Ellipsis => "ellipsis",
+            Value::Bool(_) => "bool",
+            Value::Int(_) => "int",
+            Value::Float(_) => "float",
+            Value::Dtype(_) => "dtype",
+            Value::Device(_) => "device",
+            Value::Str(_) => "str",
+            Value::List(_) => "list",
+            Value::Tuple(_) => "tuple",
+            Value::Record(_) => "record",
+            Value::Dict(_) => "dict",
+            Value::Range(_) => "range",
+            Value::Fn(_) | Value::Native(_) | Value::Bound(_) => "fn",
+            Value::Module(_) => "module",
+            Value::Error(_) => "error",
+            Value::Object(handle) => handle.get().type_name(),
+            Value::Tensor(_) => "tensor",
+            Value::Cell(_) => "variable",
+        }
+    }
+
+    /// True when this owns nothing.
+    #[inline(always)]
+    pub(super) fn is_plain(&self) -> bool {
+        self.tag() < FIRST_HEAP
+    }
+
+    #[inline(always)]
+    pub(super) fn tag(&self) -> u8 {
+        // SAFETY: the enum is `repr(u8)`, so its first byte is the discriminant.
+        unsafe { *(self as *const Value).cast::<u8>() }
+    }
+
+    #[inline(never)]
+    fn clone_heap(&self) -> Value {
+        match self {
+            Value::Str(x) => Value::Str(Rc::clone(x)),
+            Value::List(x) => Value::List(Rc::clone(x)),
+            Value::Tuple(x) => Value::Tuple(Rc::clone(x)),
+            Value::Record(x) => Value::Record(Rc::clone(x)),
+            Value::Dict(x) => Value::Dict(Rc::clone(x)),
+            Value::Range(x) => Value::Range(Rc::clone(x)),
+            Value::Fn(x) => Value::Fn(Rc::clone(x)),
+            Value::Native(x) => Value::Native(Rc::clone(x)),
+            Value::Bound(x) => Value::Bound(Rc::clone(x)),
+            Value::Module(x) => Value::Module(Rc::clone(x)),
+            Value::Error(x) => Value::Error(Rc::clone(x)),
+            Value::Object(x) => Value::Object(Rc::clone(x)),
+            Value::Tensor(x) => Value::Tensor(x.clone()),
+            Value::Cell(x) => Value::Cell(Rc::clone(x)),
+            _ => Value::None,
+        }
+    }
+}
+
+impl Clone for Value {
+    #[inline(always)]
+    fn clone(&self) -> Value {
+        if self.is_plain() {
+            // SAFETY: a plain value owns nothing, so a bitwise copy is a clone.
+            unsafe { std::ptr::read(self) }
+        } else {
+            self.clone_heap()
+        }
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::str(text)
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::str(text)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(i: i64) -> Value {
+        Value::Int(i)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(f: f64) -> Value {
+        Value::Float(f)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(b: bool) -> Value {
+        Value::Bool(b)
+    }
+}
+
+impl From<Vec<Value>> for Value {
+    fn from(items: Vec<Value>) -> Value {
+        Value::list(items)
+    }
+}
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Value {
+        value.map_or(Value::None, Into::into)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_values_own_nothing_and_others_do() {
+        for plain in
+            [Value::None, Value::Unset, Value::Bool(true), Value::Float(1.0), Value::Device(DeviceId::Cpu)]
+        {
+            assert!(plain.is_plain());
+        }
+        for owner in [Value::str(""), Value::list(vec![]), Value::range(None, None, 1)] {
+            assert!(!owner.is_plain());
+        }
+    }
+}

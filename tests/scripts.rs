@@ -1,0 +1,103 @@
+//! Runs every script of `tests/lang` as a test case of its own.
+//!
+//! A script passes when it ends without an error; its `assert`s say what must hold. A line that must
+//! fail ends in `# error: E0302`, and the script must stop there with that code. With several marks,
+//! the text up to each mark's line is run by itself, without the marked lines before it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use runnel::base::{Error, Result};
+use runnel::device::{Backend, Config, Machine};
+use runnel::plan::{Runtime, Settings};
+use runnel::vm::{Mode, Vm};
+
+fn main() -> ExitCode {
+    let filters: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let listing = std::env::args().any(|a| a == "--list");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lang");
+    let mut scripts = Vec::new();
+    find(&root, &mut scripts);
+    scripts.sort();
+    let named = |path: &PathBuf| path.strip_prefix(&root).unwrap_or(path).display().to_string();
+    scripts.retain(|s| filters.is_empty() || filters.iter().any(|f| named(s).contains(f.as_str())));
+    if listing {
+        scripts.iter().for_each(|s| println!("{}: test", named(s)));
+        return ExitCode::SUCCESS;
+    }
+    println!("\nrunning {} tests", scripts.len());
+    let mut failures = Vec::new();
+    for script in &scripts {
+        // A stack of known size: a script must never need more.
+        let path = script.clone();
+        let thread = std::thread::Builder::new().stack_size(4 << 20).spawn(move || check(&path));
+        let outcome = match thread.map(std::thread::JoinHandle::join) {
+            Ok(Ok(outcome)) => outcome,
+            _ => Err("it panicked".to_string()),
+        };
+        println!("test {} ... {}", named(script), if outcome.is_ok() { "ok" } else { "FAILED" });
+        if let Err(reason) = outcome {
+            failures.push(format!("---- {} ----\n{reason}\n", named(script)));
+        }
+    }
+    failures.iter().for_each(|f| println!("\n{f}"));
+    let (passed, failed) = (scripts.len() - failures.len(), failures.len());
+    println!(
+        "test result: {}. {passed} passed; {failed} failed\n",
+        if failed == 0 { "ok" } else { "FAILED" }
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn find(folder: &Path, scripts: &mut Vec<PathBuf>) {
+    let entries = std::fs::read_dir(folder).map(|d| d.flatten().collect::<Vec<_>>()).unwrap_or_default();
+    for entry in entries {
+        let path = entry.path();
+        if path.is_dir() {
+            // Modules that other scripts import are no cases of their own.
+            if path.file_name().is_none_or(|n| n != "modules") {
+                find(&path, scripts);
+            }
+        } else if path.extension().is_some_and(|e| e == "rnl") {
+            scripts.push(path);
+        }
+    }
+}
+
+fn check(path: &Path) -> Result<(), String> {
+    let text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
+    let mark = |line: &str| line.split_once("# error: ").map(|(_, code)| code.trim().to_string());
+    let marks: Vec<(usize, String)> =
+        text.lines().enumerate().filter_map(|(i, line)| mark(line).map(|code| (i, code))).collect();
+    let without = |last: Option<usize>| -> String {
+        let keep = |(i, line): (usize, &str)| match (mark(line), last) {
+            (Some(_), last) if last != Some(i) => String::new(),
+            _ if last.is_some_and(|last| i > last) => String::new(),
+            _ => line.to_string(),
+        };
+        text.lines().enumerate().map(keep).collect::<Vec<_>>().join("\n")
+    };
+    for (line, code) in &marks {
+        let (result, vm) = run(path, &without(Some(*line)));
+        match result {
+            Ok(()) => return Err(format!("line {}: no error, but {code} is expected", line + 1)),
+            Err(error) if error.code().id != code => {
+                return Err(format!("line {}: {error:?}, but {code} is expected", line + 1));
+            }
+            Err(error) if vm.line(error.span()) != line + 1 => {
+                return Err(format!("{code} is at line {}, not {}", vm.line(error.span()), line + 1));
+            }
+            Err(_) => {}
+        }
+    }
+    let (result, vm) = run(path, &without(None));
+    result.map_err(|error| format!("{}: {error:?}", vm.sources.place(error.span())))
+}
+
+fn run(path: &Path, text: &str) -> (Result<(), Error>, Vm) {
+    let config = Config { backend: Backend::Emu, ..Config::default() };
+    let machine = Machine::open(&config).expect("emulated devices are always there");
+    let mut vm = runnel::library::machine(Runtime::new(machine, Settings::default()));
+    let result = vm.eval(&path.to_string_lossy(), text, Mode::Script).map(drop);
+    (result, vm)
+}
