@@ -384,7 +384,7 @@ fn conditional(p: &Place<'_>) -> Option<Advice> {
 fn comprehension(p: &Place<'_>) -> Option<Advice> {
     let inside = matches!(p.bracket(), Some(T::LBracket | T::LParen));
     (p.kind(0) == Some(T::For) && inside).then_some(())?;
-    p.advice(0, "there are no comprehensions", "write `xs.map(|x| ...)`, or fill a list in a `for` loop")
+    p.advice(0, "there are no comprehensions", "use `map` with a function, or fill a list in a `for` loop")
 }
 
 /// `for i, x in ...`, `let a, b = ...`, `return a, b`
