@@ -92,3 +92,12 @@ INLINE double logit_clamped(double a, double eps) {
     const double high = 1.0 - eps, inner = a < eps ? eps : a > high ? high : a;
     return log(inner / (1.0 - inner));
 }
+
+// --- Ranges ----------------------------------------------------------------------------------------
+
+// Element `at` of `count` numbers from first to last; the second half is counted back from last.
+INLINE double spaced(i64 at, double first, double last, i64 count) {
+    if (count < 2) return first;
+    const double step = (last - first) / (double)(count - 1);
+    return at < count / 2 ? first + step * (double)at : last - step * (double)(count - 1 - at);
+}

@@ -2,6 +2,7 @@
 
 pub mod array;
 pub mod base;
+pub mod check;
 pub mod device;
 pub mod engine;
 pub mod kernel;

@@ -1,9 +1,11 @@
 //! Texts that help people: did-you-mean, and byte sizes.
 
 /// The candidate nearest to `name`, when one is near enough to be what was meant: at most one
-/// edit in three characters, and never more than three. Swapped neighbours count as one edit.
+/// edit in three characters (one in two for names of two), and never more than three. Swapped
+/// neighbours count as one edit. A name of one letter is near to nothing but its other case.
 pub fn suggest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (name.chars().count().max(3) / 3).min(3);
+    let length = name.chars().count();
+    let limit = (length.max(3) / 3).min(3).min(length.saturating_sub(1));
     let lower = name.to_lowercase();
     candidates
         .into_iter()
@@ -59,6 +61,8 @@ mod tests {
         assert_eq!(suggest("rleu", names), Some("relu"));
         assert_eq!(suggest("Matmul", names), Some("matmul"));
         assert_eq!(suggest("zebra", names), None);
+        assert_eq!(suggest("a", ["b", "A"]), Some("A"));
+        assert_eq!(suggest("a", ["b"]), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::host::HostDriver;
 use super::machine::{Backend, Config};
-use super::{Driver, error};
+use super::{Driver, emu, error};
 use crate::base::{Error, Result};
 use std::sync::Arc;
 
@@ -63,8 +63,21 @@ fn emulated(config: &Config) -> Result<(usize, Open)> {
     if count > MOST_EMULATED_DEVICES {
         return Err(error::too_many_devices(count, MOST_EMULATED_DEVICES));
     }
-    let shown = visible(config.visible.as_deref(), count);
-    Ok((shown.len(), Box::new(|_| Ok(Arc::new(HostDriver::new())))))
+    // Emulated devices are all alike: those that are hidden need not be made.
+    let count = visible(config.visible.as_deref(), count).len();
+    let defaults = emu::Config::default();
+    let drivers = emu::Machine::new(emu::Config {
+        devices: count,
+        memory_per_device: config.device_memory.unwrap_or(defaults.memory_per_device),
+        schedule: config.schedule,
+        interrupt: config.interrupt.clone(),
+        ..defaults
+    });
+    let open = move |index: usize| match drivers.get(index) {
+        Some(driver) => Ok(driver.clone()),
+        None => Err(error::bad_device(index as i64, count)),
+    };
+    Ok((count, Box::new(open)))
 }
 
 /// Which of `count` devices a list such as `CUDA_VISIBLE_DEVICES` shows, in its order: numbers up to

@@ -29,7 +29,7 @@ pub struct Device {
 }
 
 enum Memory {
-    Cached(Mutex<Allocator>),
+    Cached(Box<Mutex<Allocator>>),
     /// Bytes in use.
     Plain(AtomicU64),
 }
@@ -54,7 +54,7 @@ impl Device {
         let memory = match id {
             DeviceId::Cpu => Memory::Plain(AtomicU64::new(0)),
             DeviceId::Cuda(index) => {
-                Memory::Cached(Mutex::new(Allocator::new(driver.clone(), index, conf.clone())))
+                Memory::Cached(Box::new(Mutex::new(Allocator::new(driver.clone(), index, conf.clone()))))
             }
         };
         Arc::new(Device { id, driver, streams, default_stream, memory, faults: Faults::default() })
@@ -101,9 +101,11 @@ impl Device {
         self.streams.all()
     }
 
-    /// Takes memory for work on `stream`, a stream of this device; `span` is the source that asks. Its
-    /// contents are arbitrary. 0 bytes take nothing. Errors: out of memory, with the facts.
+    /// Takes memory for work on `stream`, a stream of this device (another's is taken for the default
+    /// one); `span` is the source that asks. Its contents are arbitrary. 0 bytes take nothing. Errors:
+    /// out of memory, with the facts.
     pub fn alloc(self: &Arc<Self>, bytes: u64, stream: &Arc<Stream>, span: Span) -> Result<Block> {
+        let stream = if stream.device() == self.id { stream } else { &self.default_stream };
         let (ptr, id) = match &self.memory {
             _ if bytes == 0 => (0, NO_BLOCK),
             Memory::Cached(allocator) => {
@@ -252,9 +254,9 @@ impl Block {
 
     /// Notes that work on a stream, of this device or a peer, uses the block: after the drop it is
     /// handed out again only when that stream has passed what it has queued by then. Nothing to note
-    /// for the stream it was allocated on.
+    /// for the stream it was allocated on, nor for the host's memory.
     pub fn used_on(&self, stream: &Arc<Stream>) {
-        if Arc::ptr_eq(stream, &self.stream) || **stream == *self.stream {
+        if Arc::ptr_eq(stream, &self.stream) || **stream == *self.stream || self.id == NO_BLOCK {
             return;
         }
         let mut uses = self.uses.lock();

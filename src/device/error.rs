@@ -408,3 +408,10 @@ mod tests {
         assert_eq!(bad_device(0, 0).help_text(), Some("write `cpu`, or run with `--backend emu`"));
     }
 }
+
+/// A text that names no device.
+pub fn invalid_device_string(text: &str) -> Error {
+    Error::new(&BAD_DEVICE, format!("invalid device string: `{text}`"))
+        .operand(0, "not `cpu`, `cuda` or `cuda:N`")
+        .help("write `cpu`, `cuda`, or `cuda:` and an index: `cuda:1`")
+}

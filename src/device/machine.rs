@@ -6,6 +6,7 @@ use super::pinned::{PinnedBlock, PinnedPool, PinnedStats};
 use super::{Device, DeviceId, error};
 use crate::base::Result;
 use parking_lot::Mutex;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 /// Which backend a machine is asked to have.
@@ -21,7 +22,7 @@ pub enum Backend {
 }
 
 /// What a machine is asked to be.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Config {
     /// `--backend`
     pub backend: Backend,
@@ -36,6 +37,9 @@ pub struct Config {
     pub visible: Option<String>,
     /// The allocator's settings, as `RUNNEL_ALLOC_CONF` gives them. [`Config::from_env`] fills it in.
     pub alloc: AllocConf,
+    /// Set from another thread, it ends waits for devices with the error `Interrupted`; whoever set
+    /// it clears it.
+    pub interrupt: Option<Arc<AtomicBool>>,
 }
 
 impl Config {

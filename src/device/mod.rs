@@ -13,6 +13,7 @@
 mod alloc;
 mod backend;
 mod context;
+pub mod cuda;
 mod driver;
 pub mod emu;
 pub mod error;

@@ -8,6 +8,8 @@ use crate::kernel::Fault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod schedules;
+
 const MIB: u64 = 1 << 20;
 
 /// A machine of mock devices, and how many were opened.
@@ -225,4 +227,40 @@ fn opening_from_many_threads_opens_once() {
     });
     assert_eq!(opened.load(Ordering::Relaxed), 1);
     assert_eq!(cuda(&machine, 0).streams().len(), 9);
+}
+
+#[test]
+fn emulated_devices_run_under_the_same_policy() {
+    let config = Config {
+        backend: Backend::Emu,
+        devices: Some(2),
+        device_memory: Some(64 * MIB),
+        ..Config::default()
+    };
+    let machine = Machine::open(&config).unwrap();
+    assert_eq!((machine.backend(), machine.device_count(), machine.notice()), ("emu", 2, None));
+    let (a, b) = (cuda(&machine, 0), cuda(&machine, 1));
+    let side = a.stream(-1).unwrap();
+    let block = a.alloc(4096, &side, Span::NONE).unwrap();
+    let pinned = machine.pinned(4096, DeviceId::Cuda(0)).unwrap();
+    // A fill on the side stream, a copy to the peer after it, and a copy to the host after that.
+    a.driver().fill(block.ptr(), 7, 4, 1024, side.handle()).unwrap();
+    let there = b.alloc(4096, b.default_stream(), Span::NONE).unwrap();
+    b.default_stream().wait_stream(&side).unwrap();
+    let to = b.default_stream().handle();
+    b.driver().copy(there.ptr(), block.ptr(), 4096, CopyKind::FromPeer(0), to).unwrap();
+    block.used_on(b.default_stream());
+    drop(block);
+    b.driver().copy(pinned.ptr(), there.ptr(), 4096, CopyKind::DeviceToHost, to).unwrap();
+    pinned.used_on(b.default_stream());
+    let event = Event::new(EventFlags::default());
+    event.record(b.default_stream()).unwrap();
+    event.synchronize().unwrap();
+    // SAFETY: the block has that many bytes, and the copy into it has ended.
+    let values = unsafe { std::slice::from_raw_parts(pinned.ptr() as *const u32, 1024) };
+    assert!(values.iter().all(|v| *v == 7));
+    let error = a.alloc(65 * MIB, a.default_stream(), Span::NONE).unwrap_err();
+    assert!(error.message().contains("GPU 0 has a total capacity of 64.00 MiB"), "{error}");
+    drop((there, pinned));
+    assert_eq!((a.memory_allocated(), b.memory_allocated()), (0, 0));
 }

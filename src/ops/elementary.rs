@@ -9,8 +9,8 @@ use super::{Args, Form, MapOp, Op, Out, Rule, Run, map};
 use crate::array::Scalar;
 use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_unary};
-use crate::kernel::host::math;
-use crate::kernel::{CudaText, MapFn};
+use crate::kernel::host::{math, single};
+use crate::kernel::{CudaText, HostMap, MapFn, Reg, RegMut};
 use crate::plan::{MapArg, Runtime};
 
 /// The operations of this file.
@@ -155,7 +155,7 @@ pub static OPS: &[Op] = &[
                 arity: 1,
                 select: false,
                 cuda: CudaText { f32: "sinf(a)", f64: "sin(a)", i64: "" },
-                host: host_unary!(float: |a| math::sin(a)),
+                host: sin,
             },
         }),
     },
@@ -173,7 +173,7 @@ pub static OPS: &[Op] = &[
                 arity: 1,
                 select: false,
                 cuda: CudaText { f32: "cosf(a)", f64: "cos(a)", i64: "" },
-                host: host_unary!(float: |a| math::cos(a)),
+                host: cos,
             },
         }),
     },
@@ -191,7 +191,7 @@ pub static OPS: &[Op] = &[
                 arity: 1,
                 select: false,
                 cuda: CudaText { f32: "tanf(a)", f64: "tan(a)", i64: "" },
-                host: host_unary!(float: |a| math::tan(a)),
+                host: tan,
             },
         }),
     },
@@ -553,6 +553,36 @@ pub static OPS: &[Op] = &[
         }),
     },
 ];
+
+fn sin(args: &[Reg<'_>], out: RegMut<'_>) {
+    let fast = host_unary!(f32: |a| single::sin(a), f64: |a| math::sin(a));
+    of_angle(fast, |a| math::sin(a), args, out);
+}
+
+fn cos(args: &[Reg<'_>], out: RegMut<'_>) {
+    let fast = host_unary!(f32: |a| single::cos(a), f64: |a| math::cos(a));
+    of_angle(fast, |a| math::cos(a), args, out);
+}
+
+fn tan(args: &[Reg<'_>], out: RegMut<'_>) {
+    let fast = host_unary!(f32: |a| single::tan(a), f64: |a| math::tan(a));
+    of_angle(fast, |a| math::tan(a), args, out);
+}
+
+/// Runs vector code over a chunk, then again one by one over the `f32` angles that are too large for it.
+fn of_angle(fast: HostMap, exact: fn(f32) -> f32, args: &[Reg<'_>], out: RegMut<'_>) {
+    match (args, out) {
+        (&[Reg::F32(angles)], RegMut::F32(out)) => {
+            fast(args, RegMut::F32(&mut *out));
+            for (&angle, out) in angles.iter().zip(out) {
+                if angle.abs() > single::MAX_ANGLE {
+                    *out = exact(angle);
+                }
+            }
+        }
+        (args, out) => fast(args, out),
+    }
+}
 
 static LOGIT: MapFn = MapFn {
     name: "logit",

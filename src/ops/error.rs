@@ -2,7 +2,12 @@
 
 use crate::array::{Dims, Dtype, element_count};
 use crate::base::{Code, Error, ErrorKind, Result};
+use crate::device::DeviceId;
 use crate::tensor::Tensor;
+
+mod shapes;
+
+pub use shapes::*;
 
 /// Every code of this file.
 pub static CODES: &[&Code] = &[
@@ -13,6 +18,7 @@ pub static CODES: &[&Code] = &[
     &BAD_SHAPE,
     &BAD_DIM,
     &NOT_LAST_EXTENTS,
+    &RAGGED,
 ];
 
 static WRONG_ARGUMENT: Code = Code {
@@ -79,6 +85,15 @@ static NOT_LAST_EXTENTS: Code = Code {
     example: "layer_norm(zeros(8, 16), 8)",
 };
 
+static RAGGED: Code = Code {
+    id: "E0404",
+    kind: ErrorKind::Shape,
+    title: "lists that form no rectangle",
+    page: "Nested lists become a tensor when all lists of one depth have the same length, and numbers stand \
+           at one depth only. Pad the shorter rows, or make one tensor per row.",
+    example: "tensor([[1, 2], [3]])",
+};
+
 /// An argument of another kind than the parameter's.
 pub fn wrong_argument(index: usize, wanted: &str) -> Error {
     Error::new(&WRONG_ARGUMENT, format!("this operation needs {wanted} here"))
@@ -139,6 +154,30 @@ pub fn no_such_dim(index: usize, dim: i64, rank: usize) -> Error {
 /// A dimension that is named twice.
 pub fn dim_twice(index: usize, dim: usize) -> Error {
     Error::new(&BAD_DIM, format!("dimension {dim} is named twice")).operand(index, "these dimensions")
+}
+
+/// Nested lists that are not rectangular.
+pub fn ragged(index: usize, why: String) -> Error {
+    Error::new(&RAGGED, format!("these lists form no rectangle: {why}"))
+        .operand(index, "these lists")
+        .help("give all lists of one depth the same length")
+}
+
+/// Lists nested deeper than a tensor has dimensions.
+pub fn nested_too_deep(index: usize, limit: usize) -> Error {
+    Error::new(&RAGGED, format!("a tensor has at most {limit} dimensions"))
+        .operand(index, "these lists are nested deeper")
+}
+
+/// `arange` with a step away from its end.
+pub fn step_leads_away() -> Error {
+    bad_value(2, "the step leads away from the end of the range", "change the sign of the step")
+}
+
+/// `pin_memory` for a tensor on a device.
+pub fn only_host_is_pinned(device: DeviceId) -> Error {
+    Error::new(&BAD_VALUE, format!("only host memory can be pinned, and this tensor goes to {device}"))
+        .help("write `device=cpu`, or leave `pin_memory` out")
 }
 
 /// Extents that a normalisation was told and the tensor does not have.

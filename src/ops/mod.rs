@@ -11,17 +11,33 @@ pub mod activation;
 mod args;
 pub mod arith;
 pub mod compare;
+pub mod data;
+pub mod diagonal;
 pub mod dims;
 pub mod elementary;
 pub mod error;
+pub mod factory;
 pub mod folds;
+pub mod index;
+pub mod inspect;
+pub mod join;
 pub mod logic;
+mod make;
 mod map;
+pub mod matmul;
 pub mod params;
+pub mod ranges;
+pub mod reduce;
 pub mod round;
+pub mod scan;
 pub mod select;
+pub mod shape;
+pub mod show;
 pub mod signature;
+pub mod sort;
+pub mod subscript;
 pub mod table;
+pub mod transfer;
 
 pub use args::{Arg, Args, Data, Out};
 pub use map::{MapOp, Rule, in_place, map};
@@ -88,6 +104,15 @@ impl Op {
     /// How it is called.
     pub fn signature(&self) -> Signature {
         Signature { params: self.params }
+    }
+
+    /// Its function and dtype rule, when it is elementwise over plain operands (`alpha` is 1): the
+    /// short way for operators, without bound arguments.
+    pub fn elementwise(&self) -> Option<&MapOp> {
+        match &self.run {
+            Run::Map(op) | Run::Scaled(op, _) => Some(op),
+            Run::Call(_) => None,
+        }
     }
 
     /// Runs it on bound arguments, one per parameter.

@@ -15,6 +15,18 @@ static TABLES: &[&[Op]] = &[
     super::elementary::OPS,
     super::select::OPS,
     super::activation::OPS,
+    super::reduce::OPS,
+    super::scan::OPS,
+    super::matmul::OPS,
+    super::shape::OPS,
+    super::join::OPS,
+    super::diagonal::OPS,
+    super::index::OPS,
+    super::sort::OPS,
+    super::transfer::OPS,
+    super::inspect::OPS,
+    super::factory::OPS,
+    super::ranges::OPS,
 ];
 
 /// The operations behind binary operators.

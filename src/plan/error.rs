@@ -6,7 +6,8 @@ use crate::device::DeviceId;
 use crate::tensor::Tensor;
 
 /// Every code of this room.
-pub static CODES: &[&Code] = &[&DEVICES_DIFFER, &DO_NOT_BROADCAST, &LOST, &WRITES_OVERLAP, &BAD_RACE_MODE];
+pub static CODES: &[&Code] =
+    &[&DEVICES_DIFFER, &DO_NOT_BROADCAST, &LOST, &WRITES_OVERLAP, &BAD_RACE_MODE, &DEPRECATED];
 
 static DEVICES_DIFFER: Code = Code {
     id: "E0510",
@@ -45,6 +46,15 @@ static WRITES_OVERLAP: Code = Code {
            elements, as `expand` makes it. Which value would stay is not defined.\n\nCopy it first: \
            `x.clone()`.",
     example: "let x = zeros(1, 3).expand(2, 3)\nx.add_(1)",
+};
+
+static DEPRECATED: Code = Code {
+    id: "E0705",
+    kind: ErrorKind::Value,
+    title: "a deprecated name",
+    page: "The name works and will go on working; PyTorch has a newer one for the same. This is a \
+           warning, shown once per session.",
+    example: "",
 };
 
 static BAD_RACE_MODE: Code = Code {
@@ -135,4 +145,9 @@ pub fn bad_race_mode(name: &str) -> Error {
     Error::new(&BAD_RACE_MODE, format!("`{name}` is not a race mode"))
         .operand(0, "not `deny`, `warn`, `fix` or `allow`")
         .help("write `races(\"deny\")`, `races(\"warn\")`, `races(\"fix\")` or `races(\"allow\")`")
+}
+
+/// A name that has a newer one.
+pub fn deprecated(what: &str, help: &str) -> Error {
+    Error::new(&DEPRECATED, what).help(help)
 }

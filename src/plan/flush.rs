@@ -130,6 +130,7 @@ impl Runtime {
         stream: &Arc<Stream>,
         launch: &Launch,
     ) -> Result<()> {
+        self.launches += 1;
         let driver = device.driver();
         let fused = match &launch.program.body {
             Body::Map(map) => map.instrs.len() > 1,

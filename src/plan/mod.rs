@@ -26,7 +26,8 @@ mod unfused;
 
 pub use context::{RaceMode, Selection, Settings};
 pub use infer::MapArg;
-pub use submit::Submission;
+pub use submit::{Submission, SubmittedView};
+pub use transfer::scalar_of;
 
 use crate::base::{Result, Span};
 use crate::device::races::Checker;
@@ -62,6 +63,8 @@ pub struct Runtime {
     generators: Vec<Generator>,
     warnings: Vec<crate::base::Error>,
     repaired: u64,
+    launches: u64,
+    deprecated: Vec<String>,
     /// Memory that scripts took and give back themselves, by address.
     raw: rustc_hash::FxHashMap<u64, crate::device::Block>,
 }
@@ -95,6 +98,8 @@ impl Runtime {
             generators,
             warnings: Vec::new(),
             repaired: 0,
+            launches: 0,
+            deprecated: Vec::new(),
             raw: Default::default(),
         }
     }
@@ -116,6 +121,20 @@ impl Runtime {
     /// Reports of races that were let through (`warn`), since the last call.
     pub fn take_warnings(&mut self) -> Vec<crate::base::Error> {
         std::mem::take(&mut self.warnings)
+    }
+
+    /// Reports a name that has a newer one, once per session.
+    pub fn warn_deprecated(&mut self, what: &str, help: &str) {
+        let report = error::deprecated(what, help).locate(self.span, &[]);
+        if !self.deprecated.iter().any(|d| d == what) {
+            self.deprecated.push(what.to_string());
+            self.warnings.push(report);
+        }
+    }
+
+    /// How many programs have been launched: what fusion saves is the difference.
+    pub fn launches(&self) -> u64 {
+        self.launches
     }
 
     /// How many missing waits `races("fix")` and `races("warn")` have put in.

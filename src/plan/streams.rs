@@ -113,7 +113,7 @@ impl Runtime {
         }
         let site = Site { name, span: self.span };
         let stream = &self.queues[at].stream;
-        let bytes = tensor.byte_range();
+        let bytes = tensor.region();
         let conflict = {
             let mut history = tensor.storage().history.lock();
             // The host's own work is over when the call returns: it is the host that accesses.

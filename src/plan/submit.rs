@@ -54,9 +54,12 @@ impl Runtime {
     pub fn submit(&mut self, work: Submission<'_>) -> Result<()> {
         let device_id = self.common_device(work.name, work.views.iter().map(|v| v.tensor))?;
         let at = self.place(device_id)?.queue;
-        for (i, view) in work.views.iter().enumerate() {
+        for view in &work.views {
             match view.write {
                 false => self.note_read(work.name, view.tensor, at)?,
+                true if overlaps_itself(view.tensor.layout()) => {
+                    return Err(super::error::writes_overlap(work.name));
+                }
                 true => self.note_write(work.name, view.tensor, at)?,
             }
         }

@@ -145,10 +145,13 @@ fn lambda(p: &Place<'_>) -> Option<Advice> {
     None
 }
 
-/// `match x { 1 -> 2 }`, `1..2..3`
+/// `match x { 1 -> 2 }`, `a == not b`, `1..2..3`
 fn arrow(p: &Place<'_>) -> Option<Advice> {
     if p.kind(0) == Some(T::ThinArrow) && p.expected.has("=>") {
         return p.advice(0, "an arm is written with `=>`", "write `pattern => result`");
+    }
+    if p.kind(0) == Some(T::Not) && p.expected.has("match") && !p.expected.has("not") {
+        return p.help("put it into parentheses: `(not x)`");
     }
     if p.kind(0) == Some(T::DotDot) && !p.expected.has("match") {
         return p.help("put one of the ranges into parentheses");

@@ -284,3 +284,30 @@ fn spans_cover_the_text() {
     let StmtKind::Update(_, _, string) = &block.body[0].kind else { panic!("update") };
     assert_eq!(at(string.span), "\"{y:3}\"");
 }
+
+/// Every script of the repository parses, but for those that say which E01xx they end in.
+#[test]
+fn the_scripts_of_the_repository_parse() {
+    let mut folders = vec![std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR"))];
+    let (mut count, mut wrong) = (0, Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap().flatten() {
+            let (path, name) = (entry.path(), entry.file_name());
+            let name = name.to_string_lossy();
+            if entry.file_type().unwrap().is_dir() {
+                if !name.starts_with('.') && name != "target" {
+                    folders.push(path);
+                }
+            } else if name.ends_with(".rnl") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let errors = parse(1, &text).errors;
+                if !errors.is_empty() && !text.contains("E01") {
+                    wrong.push(format!("{}: {errors:?}", path.display()));
+                }
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 0);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -80,6 +80,19 @@ pub enum Element {
     Rest(Option<Name>),
 }
 
+/// An element of a pattern with its place.
+pub struct Part {
+    element: Element,
+    span: Span,
+}
+
+impl Part {
+    /// The element that stands at `lo..hi`.
+    pub fn new(lo: u32, element: Element, hi: u32) -> Part {
+        Part { element, span: Span::new(lo, hi) }
+    }
+}
+
 /// The builder of one source's tree.
 pub struct Tree<'s> {
     base: u32,
@@ -804,12 +817,12 @@ impl<'s> Tree<'s> {
     pub fn tuple_pattern(
         &mut self,
         lo: u32,
-        elements: Vec<Box<(u32, Element, u32)>>,
+        elements: Vec<Node<Part>>,
         comma: bool,
         hi: u32,
     ) -> Node<Pattern> {
         let span = Span::new(lo, hi);
-        if elements.iter().any(|e| matches!(e.1, Element::Field(..))) {
+        if elements.iter().any(|e| matches!(e.it.element, Element::Field(..))) {
             return self.record_pattern(span, elements);
         }
         let (mut patterns, rest, depth) = self.elements(elements);
@@ -823,38 +836,33 @@ impl<'s> Tree<'s> {
     }
 
     /// `[a, b]`
-    pub fn list_pattern(
-        &mut self,
-        lo: u32,
-        elements: Vec<Box<(u32, Element, u32)>>,
-        hi: u32,
-    ) -> Node<Pattern> {
-        for (lo, element, hi) in elements.iter().map(|e| &**e) {
+    pub fn list_pattern(&mut self, lo: u32, elements: Vec<Node<Part>>, hi: u32) -> Node<Pattern> {
+        for Part { element, span } in elements.iter().map(|e| &*e.it) {
             if matches!(element, Element::Field(..)) {
-                self.errors.push(error::named_in_list(Span::new(*lo, *hi)));
+                self.errors.push(error::named_in_list(*span));
             }
         }
         let (patterns, rest, depth) = self.elements(elements);
         Node::new(Pattern { kind: PatternKind::List(patterns, rest), span: Span::new(lo, hi) }, depth + 1)
     }
 
-    fn elements(&mut self, elements: Vec<Box<(u32, Element, u32)>>) -> (Vec<Pattern>, Option<Rest>, u32) {
+    fn elements(&mut self, elements: Vec<Node<Part>>) -> (Vec<Pattern>, Option<Rest>, u32) {
         let (mut patterns, mut rest, mut depth) = (Vec::new(), RestSeen::default(), 0);
-        for (lo, element, hi) in elements.into_iter().map(|e| *e) {
+        for Part { element, span } in elements.into_iter().map(|e| *e.it) {
             match element {
                 Element::One(p) | Element::Field(_, p) => {
                     depth = depth.max(p.depth);
                     patterns.push(*p.it);
                 }
-                Element::Rest(name) => self.rest(&mut rest, patterns.len(), name, Span::new(lo, hi)),
+                Element::Rest(name) => self.rest(&mut rest, patterns.len(), name, span),
             }
         }
         (patterns, rest.rest, depth)
     }
 
-    fn record_pattern(&mut self, span: Span, elements: Vec<Box<(u32, Element, u32)>>) -> Node<Pattern> {
+    fn record_pattern(&mut self, span: Span, elements: Vec<Node<Part>>) -> Node<Pattern> {
         let (mut fields, mut rest, mut depth) = (Vec::new(), RestSeen::default(), 0);
-        for (lo, element, hi) in elements.into_iter().map(|e| *e) {
+        for Part { element, span } in elements.into_iter().map(|e| *e.it) {
             match element {
                 Element::Field(name, p) => {
                     depth = depth.max(p.depth);
@@ -865,7 +873,7 @@ impl<'s> Tree<'s> {
                     PatternKind::Bind(name) => fields.push((name.clone(), *p.it)),
                     _ => self.errors.push(error::mixed_record(p.it.span)),
                 },
-                Element::Rest(name) => self.rest(&mut rest, fields.len(), name, Span::new(lo, hi)),
+                Element::Rest(name) => self.rest(&mut rest, fields.len(), name, span),
             }
         }
         Node::new(Pattern { kind: PatternKind::Record(fields, rest.rest), span }, depth + 1)

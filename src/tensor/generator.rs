@@ -17,6 +17,26 @@ pub struct GeneratorState {
     pub offset: u64,
 }
 
+impl GeneratorState {
+    /// The state as PyTorch writes it: seed, then offset, little-endian.
+    pub fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.seed.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.offset.to_le_bytes());
+        bytes
+    }
+
+    /// The state that 16 bytes hold, or 8: a seed at offset 0. `None` for any other length.
+    pub fn from_bytes(bytes: &[u8]) -> Option<GeneratorState> {
+        let word = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
+        match bytes.len() {
+            8 => Some(GeneratorState { seed: word(0)?, offset: 0 }),
+            16 => Some(GeneratorState { seed: word(0)?, offset: word(8)? }),
+            _ => None,
+        }
+    }
+}
+
 /// A shared generator of one device.
 #[derive(Clone)]
 pub struct Generator {

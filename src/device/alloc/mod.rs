@@ -471,8 +471,8 @@ impl Drop for Allocator {
 /// How much is taken from the driver for a rounded request.
 fn segment_size(size: u64) -> u64 {
     match size {
-        ..=SMALL_REQUEST => SMALL_SEGMENT,
-        ..LARGE_REQUEST => LARGE_SEGMENT,
+        0..=SMALL_REQUEST => SMALL_SEGMENT,
+        _ if size < LARGE_REQUEST => LARGE_SEGMENT,
         _ => size.next_multiple_of(LARGE_STEP),
     }
 }

@@ -9,9 +9,12 @@ use std::sync::Arc;
 /// Per stream, in the order of the frees: an event after the last use, and the block.
 #[derive(Default)]
 pub(super) struct Pending {
-    queues: Vec<(Arc<Stream>, VecDeque<(Point, BlockId)>)>,
+    queues: Vec<(Arc<Stream>, Queue)>,
     waiting: usize,
 }
+
+/// Blocks whose last use on one stream lies before a point, oldest first.
+type Queue = VecDeque<(Point, BlockId)>;
 
 /// What tells that a stream has passed a block's last use.
 enum Point {

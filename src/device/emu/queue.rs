@@ -65,12 +65,14 @@ pub(super) struct Event {
     times: Mutex<Times>,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Times {
     recorded: u64,
-    completed: u64,
+    /// The records that have not completed, with their streams, oldest first. Records on two streams
+    /// may complete in any order, and who waits for one waits for that one.
+    open: Vec<(u64, usize)>,
+    /// When the newest completed record completed.
     at: u64,
-    stream: usize,
 }
 
 /// All queues of a machine.
@@ -133,8 +135,9 @@ impl Event {
     pub(super) fn next_record(&self, stream: usize) -> u64 {
         let mut times = self.times.lock();
         times.recorded += 1;
-        times.stream = stream;
-        times.recorded
+        let record = times.recorded;
+        times.open.push((record, stream));
+        record
     }
 
     /// The number of its last record; 0 before the first.
@@ -145,11 +148,28 @@ impl Event {
     /// When its last record completed, if it has.
     pub(super) fn time(&self) -> Option<u64> {
         let times = self.times.lock();
-        (times.recorded > 0 && times.completed >= times.recorded).then_some(times.at)
+        (times.recorded > 0 && Event::stream_of(&times, times.recorded).is_none()).then_some(times.at)
+    }
+
+    fn complete(&self, record: u64, clock: u64) {
+        let mut times = self.times.lock();
+        times.open.retain(|(r, _)| *r != record);
+        if record == times.recorded {
+            times.at = clock;
+        }
     }
 
     fn has_completed(&self, record: u64) -> bool {
-        self.times.lock().completed >= record
+        Event::stream_of(&self.times.lock(), record).is_none()
+    }
+
+    /// The stream that an open record is queued on.
+    fn open_on(&self, record: u64) -> Option<usize> {
+        Event::stream_of(&self.times.lock(), record)
+    }
+
+    fn stream_of(times: &Times, record: u64) -> Option<usize> {
+        times.open.iter().find(|(r, _)| *r == record).map(|(_, stream)| *stream)
     }
 }
 
@@ -373,9 +393,7 @@ impl State {
         match command {
             Command::Record(event, record) => {
                 self.clock += 1;
-                let mut times = event.times.lock();
-                times.completed = times.completed.max(record);
-                times.at = self.clock;
+                event.complete(record, self.clock);
                 None
             }
             Command::Wait(..) | Command::Sleep(_) => None,
@@ -440,7 +458,7 @@ impl State {
     fn needed(&self, goal: &Goal) -> Option<usize> {
         let mut stream = match goal {
             Goal::Stream(stream) => *stream,
-            Goal::Event(event, _) => event.times.lock().stream,
+            Goal::Event(event, record) => event.open_on(*record)?,
             Goal::Device(_) | Goal::Room => return None,
         };
         // Each step leads to an earlier record, so this ends; the bound is for safety alone.
@@ -449,7 +467,7 @@ impl State {
                 return Some(stream);
             }
             match self.streams[stream].queue.front() {
-                Some((_, Command::Wait(event, _))) => stream = event.times.lock().stream,
+                Some((_, Command::Wait(event, record))) => stream = event.open_on(*record)?,
                 _ => return None,
             }
         }

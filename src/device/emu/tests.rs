@@ -276,3 +276,22 @@ fn a_machine_goes_away_with_work_queued() {
         assert!(devices[0].event_synchronize(99).is_err());
     }
 }
+
+#[test]
+fn a_wait_is_for_the_record_it_saw() {
+    // The event is recorded again on an idle stream; the wait for the first record stays.
+    for schedule in (0..20).map(Some) {
+        let devices = machine(schedule);
+        let d = &devices[0];
+        let (s, t, u) = (d.stream(0).unwrap(), d.stream(0).unwrap(), d.stream(0).unwrap());
+        let x = d.alloc(8).unwrap();
+        let event = d.event(false).unwrap();
+        d.fill(x, 1, 8, 1, s).unwrap();
+        d.event_record(event, s).unwrap();
+        d.event_wait(t, event, &**d).unwrap();
+        d.event_record(event, u).unwrap();
+        d.fill(x, 2, 8, 1, t).unwrap();
+        d.synchronize().unwrap();
+        assert_eq!(read(&**d, x, 0), 2, "{schedule:?}");
+    }
+}

@@ -1,6 +1,7 @@
 //! What happened to the bytes of one storage.
 
 use super::clock::{Agent, View};
+use super::region::{Region, Residues};
 use super::{Access, Site};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -33,13 +34,38 @@ pub struct History {
     limit: usize,
 }
 
-/// The accesses to one range.
+/// What happened to one range.
+#[derive(Debug)]
+enum Record {
+    /// The same to all of it.
+    Plain(Marks),
+    /// Different things to equally spaced runs, such as the columns of a matrix.
+    Striped(Box<Stripes>),
+}
+
+/// What happened to the bytes of a range, by their offset modulo a distance.
+///
+/// Invariant: `inner` has only plain records, within `0..step`.
+#[derive(Debug)]
+struct Stripes {
+    step: u64,
+    inner: History,
+}
+
+/// The accesses that all bytes of a record have seen.
 #[derive(Clone, Default, Debug)]
-struct Record {
+struct Marks {
     write: Option<Mark>,
     reads: SmallVec<[Mark; 1]>,
     /// Something was read since the last write, remembered or settled since.
     was_read: bool,
+}
+
+/// The newest read and the newest write that an access would race with.
+#[derive(Default)]
+struct Conflicts {
+    read: Option<Mark>,
+    write: Option<Mark>,
 }
 
 impl History {
@@ -53,67 +79,70 @@ impl History {
         usize::from(self.only.is_some()) + self.many.len()
     }
 
-    /// What [`History::read`] and [`History::write`] would return, without noting anything.
-    pub(super) fn conflict(&self, bytes: &Range<u64>, access: Access, view: &View) -> Option<(Mark, Access)> {
-        let (mut read, mut write) = (None, None);
-        let mut look = |range: Range<u64>, record: &Record| {
-            if range.start < bytes.end && bytes.start < range.end {
-                match record.conflict(access, view) {
-                    Some((mark, Access::Read)) => read = newer(read, Some(mark)),
-                    Some((mark, Access::Write)) => write = newer(write, Some(mark)),
-                    None => {}
-                }
+    /// Notes an access; returns one that nothing orders before it.
+    pub(super) fn note(
+        &mut self,
+        region: Region,
+        access: Access,
+        now: Mark,
+        view: &View,
+    ) -> Option<(Mark, Access)> {
+        let mut found = Conflicts::default();
+        let whole = self.touch(region, view, &mut |marks| {
+            found.add(marks.conflict(access, view));
+            match access {
+                Access::Read => marks.read(now, view),
+                Access::Write => marks.write(now),
             }
-        };
+        });
+        if access == Access::Write && !whole && region.stripes().is_none() {
+            self.join(region.bytes(), now);
+        }
+        found.newest()
+    }
+
+    /// Notes an access unless it races: then it leaves no trace.
+    pub(super) fn admit(
+        &mut self,
+        region: Region,
+        access: Access,
+        now: Mark,
+        view: &View,
+    ) -> Option<(Mark, Access)> {
+        let mut found = Conflicts::default();
+        self.look(region, &mut |marks| found.add(marks.conflict(access, view)));
+        found.newest().or_else(|| self.note(region, access, now, view))
+    }
+
+    /// Calls `f` with what happened to each part of a region.
+    fn look(&self, region: Region, f: &mut dyn FnMut(&Marks)) {
+        let bytes = region.bytes();
+        if bytes.is_empty() {
+            return;
+        }
         if let Some((range, record)) = &self.only {
-            look(range.clone(), record);
+            record.look(range, region, f);
         }
         let first = self.many.range(..=bytes.start).next_back().map_or(bytes.start, |(&start, _)| start);
-        for (&start, (end, record)) in self.many.range(first..bytes.end.max(first)) {
-            look(start..*end, record);
+        for (&start, (end, record)) in self.many.range(first..bytes.end) {
+            record.look(&(start..*end), region, f);
         }
-        read.map(|m| (m, Access::Read)).or(write.map(|m| (m, Access::Write)))
     }
 
-    /// Notes a read; returns the last write if nothing orders it before.
-    pub(super) fn read(&mut self, bytes: Range<u64>, now: Mark, view: &View) -> Option<Mark> {
-        let mut found = None;
-        self.touch(bytes, view, |record| {
-            found = newer(found, record.read(now, view));
-        });
-        found
-    }
-
-    /// Notes a write; returns an access that nothing orders before.
-    pub(super) fn write(&mut self, bytes: Range<u64>, now: Mark, view: &View) -> Option<(Mark, Access)> {
-        let (mut read, mut write) = (None, None);
-        let whole = self.touch(bytes.clone(), view, |record| match record.write(now, view) {
-            Some((mark, Access::Read)) => read = newer(read, Some(mark)),
-            Some((mark, Access::Write)) => write = newer(write, Some(mark)),
-            None => {}
-        });
-        if !whole {
-            self.join(bytes, now);
-        }
-        read.map(|m| (m, Access::Read)).or(write.map(|m| (m, Access::Write)))
-    }
-
-    /// Calls `f` with the record of every part of `bytes`, cut so that no record reaches outside;
-    /// true when that was one record of all of them.
-    fn touch(&mut self, bytes: Range<u64>, view: &View, mut f: impl FnMut(&mut Record)) -> bool {
+    /// Calls `f` with the marks of each part of a region, cut so that no record reaches outside; true
+    /// when that was one plain record of all of it.
+    fn touch(&mut self, region: Region, view: &View, f: &mut dyn FnMut(&mut Marks)) -> bool {
+        let bytes = region.bytes();
         if bytes.is_empty() {
             return true;
         }
         match &mut self.only {
-            Some((range, record)) if *range == bytes => {
-                f(record);
-                return true;
-            }
+            Some((range, record)) if *range == bytes => return record.touch(&bytes, region, view, f),
             None if self.many.is_empty() => {
                 let mut record = Record::default();
-                f(&mut record);
+                let whole = record.touch(&bytes, region, view, f);
                 self.only = Some((bytes, record));
-                return true;
+                return whole;
             }
             only => {
                 if let Some((range, record)) = only.take() {
@@ -124,8 +153,7 @@ impl History {
         if let Some((end, record)) = self.many.get_mut(&bytes.start)
             && *end == bytes.end
         {
-            f(record);
-            return true;
+            return record.touch(&bytes, region, view, f);
         }
         self.cut(bytes.start);
         self.cut(bytes.end);
@@ -135,7 +163,7 @@ impl History {
             if at < start {
                 gaps.push(at..start);
             }
-            f(record);
+            record.touch(&(start..*end), region, view, f);
             at = *end;
         }
         if at < bytes.end {
@@ -143,7 +171,7 @@ impl History {
         }
         for gap in gaps {
             let mut record = Record::default();
-            f(&mut record);
+            record.touch(&gap, region, view, f);
             self.many.insert(gap.start, (gap.end, record));
         }
         if self.many.len() > self.limit.max(TIDY) {
@@ -156,7 +184,7 @@ impl History {
     fn cut(&mut self, at: u64) {
         let Some((_, (end, record))) = self.many.range_mut(..at).next_back() else { return };
         if *end > at {
-            let rest = (*end, record.clone());
+            let rest = (*end, record.copy());
             *end = at;
             self.many.insert(at, rest);
         }
@@ -164,17 +192,20 @@ impl History {
 
     /// After a write of all of `bytes`: they are one range again.
     fn join(&mut self, bytes: Range<u64>, now: Mark) {
-        if self.many.is_empty() || bytes.is_empty() {
+        let record = Record::Plain(Marks { write: Some(now), ..Marks::default() });
+        if let Some((range, only)) = &mut self.only
+            && *range == bytes
+        {
+            *only = record;
             return;
         }
         let starts: SmallVec<[u64; 8]> = self.many.range(bytes.clone()).map(|(&start, _)| start).collect();
         for start in starts {
             self.many.remove(&start);
         }
-        let record = Record { write: Some(now), ..Record::default() };
-        if self.many.is_empty() {
+        if self.many.is_empty() && self.only.is_none() {
             self.only = Some((bytes, record));
-        } else {
+        } else if self.only.is_none() {
             self.many.insert(bytes.start, (bytes.end, record));
         }
     }
@@ -192,17 +223,114 @@ impl History {
         self.limit = joined.len() * 2;
         self.many = joined.into_iter().map(|(start, end, record)| (start, (end, record))).collect();
     }
+
+    /// A copy, for the two parts of a range that is cut.
+    fn copy(&self) -> History {
+        let only = self.only.as_ref().map(|(range, record)| (range.clone(), record.copy()));
+        let many = self.many.iter().map(|(&start, (end, record))| (start, (*end, record.copy()))).collect();
+        History { only, many, limit: self.limit }
+    }
 }
 
-/// The newer of two marks, as far as that can be told: the later place in the source.
-fn newer(a: Option<Mark>, b: Option<Mark>) -> Option<Mark> {
-    match (a, b) {
-        (Some(x), Some(y)) if x.site.span.lo > y.site.span.lo => Some(x),
-        (a, b) => b.or(a),
+impl Default for Record {
+    fn default() -> Record {
+        Record::Plain(Marks::default())
     }
 }
 
 impl Record {
+    /// Calls `f` with the marks of the bytes that a region has in `range`, which is this record's and
+    /// lies in the region's bounds; true when the record is plain.
+    fn touch(
+        &mut self,
+        range: &Range<u64>,
+        region: Region,
+        view: &View,
+        f: &mut dyn FnMut(&mut Marks),
+    ) -> bool {
+        if let (Record::Plain(_), Some((step, _))) = (&*self, region.stripes()) {
+            let before = std::mem::take(self);
+            *self = Record::Striped(Box::new(Stripes {
+                step,
+                inner: History { only: Some((0..step, before)), ..History::default() },
+            }));
+        }
+        match self {
+            Record::Plain(marks) => {
+                f(marks);
+                true
+            }
+            Record::Striped(stripes) => {
+                let (there, touched) = stripes.residues(range, region);
+                for part in there.and(touched) {
+                    stripes.inner.touch(Region::from(part), view, f);
+                }
+                false
+            }
+        }
+    }
+
+    /// As [`Record::touch`], for reading; `range` may reach outside of the region.
+    fn look(&self, range: &Range<u64>, region: Region, f: &mut dyn FnMut(&Marks)) {
+        let bytes = region.bytes();
+        let common = range.start.max(bytes.start)..range.end.min(bytes.end);
+        if common.is_empty() {
+            return;
+        }
+        match self {
+            Record::Plain(marks) => f(marks),
+            Record::Striped(stripes) => {
+                let (there, touched) = stripes.residues(&common, region);
+                for part in there.and(touched) {
+                    stripes.inner.look(Region::from(part), f);
+                }
+            }
+        }
+    }
+
+    fn settle(&mut self, view: &View) {
+        match self {
+            Record::Plain(marks) => {
+                marks.reads.retain(|m| !view.settled(m.agent, m.clock));
+                marks.write = marks.write.filter(|m| !view.settled(m.agent, m.clock));
+            }
+            Record::Striped(stripes) => {
+                let inner = &mut stripes.inner;
+                inner.only.iter_mut().for_each(|(_, record)| record.settle(view));
+                inner.many.values_mut().for_each(|(_, record)| record.settle(view));
+            }
+        }
+    }
+
+    fn is_like(&self, other: &Record) -> bool {
+        match (self, other) {
+            (Record::Plain(a), Record::Plain(b)) => a.is_like(b),
+            _ => false,
+        }
+    }
+
+    fn copy(&self) -> Record {
+        match self {
+            Record::Plain(marks) => Record::Plain(marks.clone()),
+            Record::Striped(s) => Record::Striped(Box::new(Stripes { step: s.step, inner: s.inner.copy() })),
+        }
+    }
+}
+
+impl Stripes {
+    /// The residues of the bytes in `range`, and those that a region touches. Runs at another distance
+    /// are taken for all bytes: more than they are.
+    fn residues(&self, range: &Range<u64>, region: Region) -> (Residues, Residues) {
+        let there = Residues::of(range.start, range.end - range.start, self.step);
+        let touched = match region.stripes() {
+            Some((step, residues)) if step == self.step => residues,
+            _ => Residues::of(0, self.step, self.step),
+        };
+        (there, touched)
+    }
+}
+
+impl Marks {
     /// The access that one now would race with.
     fn conflict(&self, access: Access, view: &View) -> Option<(Mark, Access)> {
         let open = |m: &&Mark| !view.covers(m.agent, m.clock);
@@ -212,30 +340,22 @@ impl Record {
         }
     }
 
-    fn read(&mut self, now: Mark, view: &View) -> Option<Mark> {
+    fn read(&mut self, now: Mark, view: &View) {
         // A read that this one is ordered after is implied by it: a write that comes after this one
         // comes after that one too. That includes this agent's own earlier reads.
         self.reads.retain(|m| !view.covers(m.agent, m.clock));
         self.reads.push(now);
         self.was_read = true;
-        self.write.filter(|m| !view.covers(m.agent, m.clock))
     }
 
-    fn write(&mut self, now: Mark, view: &View) -> Option<(Mark, Access)> {
-        let conflict = self.conflict(Access::Write, view);
+    fn write(&mut self, now: Mark) {
         self.write = Some(now);
         self.reads.clear();
         self.was_read = false;
-        conflict
-    }
-
-    fn settle(&mut self, view: &View) {
-        self.reads.retain(|m| !view.settled(m.agent, m.clock));
-        self.write = self.write.filter(|m| !view.settled(m.agent, m.clock));
     }
 
     /// True when no later access could tell the two apart, except by the places in reports.
-    fn is_like(&self, other: &Record) -> bool {
+    fn is_like(&self, other: &Marks) -> bool {
         let same = |a: &Mark, b: &Mark| (a.agent, a.clock) == (b.agent, b.clock);
         let write = match (&self.write, &other.write) {
             (Some(a), Some(b)) => same(a, b),
@@ -245,5 +365,23 @@ impl Record {
             && self.was_read == other.was_read
             && self.reads.len() == other.reads.len()
             && self.reads.iter().zip(&other.reads).all(|(a, b)| same(a, b))
+    }
+}
+
+impl Conflicts {
+    fn add(&mut self, found: Option<(Mark, Access)>) {
+        let Some((mark, access)) = found else { return };
+        let newest = match access {
+            Access::Read => &mut self.read,
+            Access::Write => &mut self.write,
+        };
+        // The later place in the source, as far as that tells.
+        if newest.is_none_or(|m| m.site.span.lo <= mark.site.span.lo) {
+            *newest = Some(mark);
+        }
+    }
+
+    fn newest(self) -> Option<(Mark, Access)> {
+        self.read.map(|m| (m, Access::Read)).or(self.write.map(|m| (m, Access::Write)))
     }
 }

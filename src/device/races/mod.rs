@@ -26,16 +26,17 @@
 
 mod clock;
 mod history;
+mod region;
 
 pub use clock::EventClock;
 pub use history::History;
+pub use region::Region;
 
 use super::{DeviceId, Stream};
 use crate::base::Span;
-use clock::{Agent, Agents, HOST};
+use clock::{Agent, Agents, HOST, View};
 use history::Mark;
 use parking_lot::Mutex;
-use std::ops::Range;
 
 /// What an access does to its bytes. An operation that changes memory in place writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,19 +90,19 @@ impl Checker {
     }
 
     /// Notes an access by work that is being queued on a stream, and returns an earlier access it
-    /// races with (the newest, if several). `bytes` are offsets in the storage; none of them: no
-    /// access.
+    /// races with (the newest, if several). `bytes` are offsets in the storage, a range or the
+    /// [`Region`] of a view; none of them: no access.
     pub fn access(
         &self,
         stream: &Stream,
         history: &mut History,
-        bytes: Range<u64>,
+        bytes: impl Into<Region>,
         access: Access,
         site: Site,
     ) -> Option<Conflict> {
         let mut agents = self.agents.lock();
         let agent = agents.of(stream);
-        agents.access(agent, history, bytes, access, site)
+        agents.access(agent, history, bytes.into(), access, site)
     }
 
     /// As [`Checker::access`], but an access that races is refused: it does not happen, and leaves
@@ -110,19 +111,15 @@ impl Checker {
         &self,
         stream: Option<&Stream>,
         history: &mut History,
-        bytes: Range<u64>,
+        bytes: impl Into<Region>,
         access: Access,
         site: Site,
     ) -> Option<Conflict> {
         let mut agents = self.agents.lock();
         let agent = stream.map_or(HOST, |s| agents.of(s));
-        let found = history.conflict(&bytes, access, &agents.view(agent));
-        match found {
-            Some((mark, access)) => {
-                Some(Conflict { site: mark.site, access, place: agents.place(mark.agent) })
-            }
-            None => agents.access(agent, history, bytes, access, site),
-        }
+        let (view, now) = agents.now(agent, site);
+        let found = history.admit(bytes.into(), access, now, &view);
+        found.map(|(mark, access)| agents.conflict(mark, access))
     }
 
     /// As [`Checker::access`], by the host itself, now: reading or writing a pinned buffer that
@@ -130,11 +127,11 @@ impl Checker {
     pub fn host_access(
         &self,
         history: &mut History,
-        bytes: Range<u64>,
+        bytes: impl Into<Region>,
         access: Access,
         site: Site,
     ) -> Option<Conflict> {
-        self.agents.lock().access(HOST, history, bytes, access, site)
+        self.agents.lock().access(HOST, history, bytes.into(), access, site)
     }
 
     /// An event is recorded on a stream: it covers everything queued there so far. Replaces what
@@ -182,17 +179,24 @@ impl Agents {
         &self,
         agent: Agent,
         history: &mut History,
-        bytes: Range<u64>,
+        region: Region,
         access: Access,
         site: Site,
     ) -> Option<Conflict> {
+        let (view, now) = self.now(agent, site);
+        let found = history.note(region, access, now, &view);
+        found.map(|(mark, access)| self.conflict(mark, access))
+    }
+
+    /// What an agent knows, and the mark of an access it makes.
+    fn now(&self, agent: Agent, site: Site) -> (View<'_>, Mark) {
         let view = self.view(agent);
         let now = Mark { site, clock: view.now(), agent };
-        let before = match access {
-            Access::Read => history.read(bytes, now, &view).map(|m| (m, Access::Write)),
-            Access::Write => history.write(bytes, now, &view),
-        };
-        before.map(|(mark, access)| Conflict { site: mark.site, access, place: self.place(mark.agent) })
+        (view, now)
+    }
+
+    fn conflict(&self, mark: Mark, access: Access) -> Conflict {
+        Conflict { site: mark.site, access, place: self.place(mark.agent) }
     }
 }
 

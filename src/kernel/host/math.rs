@@ -3,6 +3,8 @@
 //! Operation definitions call these, not the methods of `f32`: they give the same bits on every
 //! machine, and the common ones compile to vector code inside [`host_map`](super::define) loops.
 
+use super::single;
+
 /// The two float types of registers, with the functions that host code needs.
 pub trait Real: Copy {
     #![allow(missing_docs)]
@@ -119,6 +121,16 @@ macro_rules! methods {
     (@ $more:ident $wide:ty) => { $wide };
 }
 
+/// Methods that [`single`] has.
+macro_rules! vectors {
+    ($($name:ident($($more:ident)?)),+ $(,)?) => {
+        $(#[inline(always)]
+        fn $name(self $(, $more: Self)?) -> Self {
+            single::$name(self $(, $more)?)
+        })+
+    };
+}
+
 impl Real for f64 {
     methods! {
         f64,
@@ -136,14 +148,16 @@ impl Real for f64 {
 impl Real for f32 {
     methods! {
         f64,
-        exp() = libm::exp, exp2() = libm::exp2, expm1() = libm::expm1, ln() = libm::log, log1p() = libm::log1p,
-        log2() = libm::log2, log10() = libm::log10, sin() = libm::sin, cos() = libm::cos, tan() = libm::tan,
-        asin() = libm::asin, acos() = libm::acos, atan() = libm::atan, sinh() = libm::sinh, cosh() = libm::cosh,
-        tanh() = libm::tanh, asinh() = libm::asinh, acosh() = libm::acosh, atanh() = libm::atanh,
-        sigmoid() = |a| 1.0 / (1.0 + libm::exp(-a)),
-        erf() = libm::erf, erfc() = libm::erfc, lgamma() = libm::lgamma, tgamma() = libm::tgamma,
-        cbrt() = libm::cbrt, pow(exponent) = libm::pow, atan2(x) = libm::atan2, hypot(other) = libm::hypot,
+        sin() = libm::sin, cos() = libm::cos, tan() = libm::tan,
+        asin() = libm::asin, acos() = libm::acos, atan() = libm::atan,
+        asinh() = libm::asinh, acosh() = libm::acosh, atanh() = libm::atanh,
+        erfc() = libm::erfc, lgamma() = libm::lgamma, tgamma() = libm::tgamma,
+        cbrt() = libm::cbrt, atan2(x) = libm::atan2, hypot(other) = libm::hypot,
         fmod(divisor) = |a, b| a % b,
+    }
+    vectors! {
+        exp(), exp2(), expm1(), ln(), log1p(), log2(), log10(), sinh(), cosh(), tanh(), sigmoid(), erf(),
+        pow(exponent),
     }
 }
 

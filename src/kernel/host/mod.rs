@@ -5,13 +5,22 @@ pub mod define;
 mod element;
 mod fault;
 mod fold;
+mod gather;
 pub mod isa;
 mod machine;
 mod map;
 pub mod math;
+mod matmul;
+mod nonzero;
 mod reduce;
+mod scan;
+mod scatter;
+pub mod single;
+mod sort;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_moves;
 
 pub use fault::FaultSlot;
 pub use fold::{Choice, Combine, HostReduce, LANES};
@@ -32,10 +41,14 @@ pub unsafe fn run(launch: &Launch, faults: &FaultSlot) {
         match &launch.program.body {
             Body::Map(map) => map::run(map, launch),
             Body::Reduce(reduce) => reduce::run(reduce, launch),
-            _ => {}
+            Body::Scan(scan) => scan::run(scan, launch),
+            Body::Gather(gather) => gather::run(gather, launch, faults),
+            Body::Scatter(scatter) => scatter::run(scatter, launch, faults),
+            Body::Sort(sort) => sort::run(sort, launch),
+            Body::NonZero(dtype) => nonzero::run(*dtype, launch),
+            Body::Matmul(matmul) => matmul::run(matmul, launch),
         }
     }
-    let _ = faults;
 }
 
 /// [`CAST`](super::CAST): any class to any class, without the rounding to the result's dtype.

@@ -1,0 +1,63 @@
+// out[i] = source[.., index[i], ..]. A unit is WIDTH neighbouring elements with one index.
+//
+// p.w: 0 units, 1 extent of the axis, 2 source's stride along the axis, 3 fault slot, 4 tag,
+// 5 source, 6 index, 7 out, then what codegen/gather.rs lays out.
+
+struct Params { u64 w[@WORDS@]; };
+typedef @INDEX@ Index;
+typedef @BITS@ Bits;
+#define WIDTH @WIDTH@
+#define UNROLL 4
+
+extern "C" __global__ void __launch_bounds__(256) gather(const __grid_constant__ Params p) {
+    const Index units = (Index)p.w[0];
+    const Index first = (Index)blockIdx.x * (256 * UNROLL) + threadIdx.x;
+    i64 index[UNROLL];
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        const Index unit = first + u * 256;
+        if (unit < units) {
+@COORDINATES@
+            index[u] = reinterpret_cast<const i64*>(p.w[6])[@AT_INDEX@];
+        }
+    }
+#if WIDTH > 1
+    u32 x[UNROLL][WIDTH * sizeof(Bits) / 4];
+#else
+    Bits x[UNROLL];
+#endif
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        const Index unit = first + u * 256;
+        if (unit < units) {
+            i64 at = index[u];
+            const i64 extent = (i64)p.w[1];
+            if (at < -extent || at >= extent) {
+                report_fault(p.w[3], (u32)p.w[4], (u64)unit * WIDTH, at);
+                at = 0;
+            }
+            at += at < 0 ? extent : 0;
+@COORDINATES@
+            const u64 from = p.w[5] + ((u64)(@AT_SOURCE@) + (u64)at * p.w[2]) * sizeof(Bits);
+#if WIDTH > 1
+            load_words(x[u], from);
+#else
+            // An axis without elements has nothing to read.
+            x[u] = extent > 0 ? *reinterpret_cast<const Bits*>(from) : (Bits)0;
+#endif
+        }
+    }
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        const Index unit = first + u * 256;
+        if (unit < units) {
+@COORDINATES@
+            const u64 to = p.w[7] + (u64)(@AT_OUT@) * sizeof(Bits);
+#if WIDTH > 1
+            store_words(x[u], to);
+#else
+            *reinterpret_cast<Bits*>(to) = x[u];
+#endif
+        }
+    }
+}

@@ -1,0 +1,38 @@
+// Elementwise programs. A unit is WIDTH neighbouring elements; a thread takes UNROLL units, one
+// block width apart, and has all their loads in flight before it computes.
+//
+// p.w: 0 units, 1 elements after the last unit, then what codegen/map.rs lays out.
+
+struct Params { u64 w[@WORDS@]; };
+typedef @INDEX@ Index;
+#define BLOCK @BLOCK@
+#define WIDTH @WIDTH@
+#define UNROLL @UNROLL@
+
+extern "C" __global__ void __launch_bounds__(BLOCK) map(const __grid_constant__ Params p) {
+    const Index units = (Index)p.w[0];
+    const Index first = (Index)blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
+@UNIFORM@
+@REGISTERS@
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        const Index unit = first + u * BLOCK;
+        if (unit < units) {
+@LOADS@
+        }
+    }
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        const Index unit = first + u * BLOCK;
+        if (unit < units) {
+@RESULTS@
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) {
+                const i64 position = (i64)(unit * WIDTH + j);
+@ELEMENT@
+            }
+@STORES@
+        }
+    }
+@TAIL@
+}

@@ -1,0 +1,203 @@
+// What every kernel starts with: types, conversions between memory and registers, index
+// arithmetic, random bits. Compiled without any header.
+//
+// Registers are float, double or i64; memory holds bits (u8, u16, u32, u64). For each dtype D:
+//   load_D(bits)   -> register
+//   store_D(value) -> bits          (the register is already rounded)
+//   round_D(value) -> register      (exactly as if stored and loaded)
+
+typedef signed char i8;
+typedef unsigned char u8;
+typedef short i16;
+typedef unsigned short u16;
+typedef int i32;
+typedef unsigned int u32;
+typedef long long i64;
+typedef unsigned long long u64;
+
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+#ifndef NAN
+#define NAN __int_as_float(0x7fc00000)
+#endif
+#define I64_MAX 0x7fffffffffffffffLL
+#define FULL_WARP 0xffffffffu
+#define INLINE __device__ __forceinline__
+
+// --- Bits ------------------------------------------------------------------------------------
+
+INLINE u32 bits(float a) { return __float_as_uint(a); }
+INLINE u64 bits(double a) { return (u64)__double_as_longlong(a); }
+INLINE u64 bits(i64 a) { return (u64)a; }
+INLINE float f32_of(u64 w) { return __uint_as_float((u32)w); }
+INLINE double f64_of(u64 w) { return __longlong_as_double((i64)w); }
+INLINE i64 i64_of(u64 w) { return (i64)w; }
+
+// --- Halves ----------------------------------------------------------------------------------
+
+INLINE float load_f16(u16 b) {
+    float a;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(a) : "h"(b));
+    return a;
+}
+INLINE u16 store_f16(float a) {
+    u16 b;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(b) : "f"(a));
+    return b;
+}
+INLINE float load_bf16(u16 b) { return __uint_as_float((u32)b << 16); }
+INLINE u16 store_bf16(float a) {
+#if __CUDA_ARCH__ >= 800
+    u16 b;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(b) : "f"(a));
+    return b;
+#else
+    // Round to nearest, ties to even; a nan keeps no payload, as the instruction has it.
+    const u32 x = __float_as_uint(a);
+    return a != a ? (u16)0x7fff : (u16)((x + 0x7fffu + ((x >> 16) & 1u)) >> 16);
+#endif
+}
+
+// --- Dtypes ----------------------------------------------------------------------------------
+
+INLINE i64 load_bool(u8 b) { return b != 0; }
+INLINE i64 load_u8(u8 b) { return b; }
+INLINE i64 load_i8(u8 b) { return (i8)b; }
+INLINE i64 load_i16(u16 b) { return (i16)b; }
+INLINE i64 load_i32(u32 b) { return (i32)b; }
+INLINE i64 load_i64(u64 b) { return (i64)b; }
+INLINE float load_f32(u32 b) { return __uint_as_float(b); }
+INLINE double load_f64(u64 b) { return __longlong_as_double((i64)b); }
+
+INLINE u8 store_bool(i64 a) { return a != 0; }
+INLINE u8 store_u8(i64 a) { return (u8)a; }
+INLINE u8 store_i8(i64 a) { return (u8)a; }
+INLINE u16 store_i16(i64 a) { return (u16)a; }
+INLINE u32 store_i32(i64 a) { return (u32)a; }
+INLINE u64 store_i64(i64 a) { return (u64)a; }
+INLINE u32 store_f32(float a) { return __float_as_uint(a); }
+INLINE u64 store_f64(double a) { return (u64)__double_as_longlong(a); }
+
+INLINE i64 round_bool(i64 a) { return a != 0; }
+INLINE i64 round_u8(i64 a) { return (u8)a; }
+INLINE i64 round_i8(i64 a) { return (i8)a; }
+INLINE i64 round_i16(i64 a) { return (i16)a; }
+INLINE i64 round_i32(i64 a) { return (i32)a; }
+INLINE i64 round_i64(i64 a) { return a; }
+INLINE float round_f16(float a) { return load_f16(store_f16(a)); }
+INLINE float round_bf16(float a) { return load_bf16(store_bf16(a)); }
+INLINE float round_f32(float a) { return a; }
+INLINE double round_f64(double a) { return a; }
+
+// Casts between classes. To an integer: toward zero, saturating, nan is 0. To bool: is it not 0.
+INLINE float to_f32(float a) { return a; }
+INLINE float to_f32(double a) { return __double2float_rn(a); }
+INLINE float to_f32(i64 a) { return __ll2float_rn(a); }
+INLINE double to_f64(float a) { return a; }
+INLINE double to_f64(double a) { return a; }
+INLINE double to_f64(i64 a) { return __ll2double_rn(a); }
+INLINE i64 to_i64(float a) { return a != a ? 0 : __float2ll_rz(a); }
+INLINE i64 to_i64(double a) { return a != a ? 0 : __double2ll_rz(a); }
+INLINE i64 to_i64(i64 a) { return a; }
+INLINE i64 to_bool(float a) { return a != 0.0f; }
+INLINE i64 to_bool(double a) { return a != 0.0; }
+INLINE i64 to_bool(i64 a) { return a != 0; }
+
+INLINE bool is_nan(float a) { return a != a; }
+INLINE bool is_nan(double a) { return a != a; }
+INLINE bool is_nan(i64) { return false; }
+
+// --- Units: WORDS x 4 bytes, moved by the widest instruction that fits ---------------------------
+
+template <int WORDS> INLINE void load_words(u32 (&w)[WORDS], u64 address) {
+    if constexpr (WORDS % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < WORDS / 4; i++) {
+            const uint4 v = reinterpret_cast<const uint4*>(address)[i];
+            w[4 * i] = v.x; w[4 * i + 1] = v.y; w[4 * i + 2] = v.z; w[4 * i + 3] = v.w;
+        }
+    } else if constexpr (WORDS == 2) {
+        const uint2 v = *reinterpret_cast<const uint2*>(address);
+        w[0] = v.x; w[1] = v.y;
+    } else {
+        w[0] = *reinterpret_cast<const u32*>(address);
+    }
+}
+template <int WORDS> INLINE void store_words(const u32 (&w)[WORDS], u64 address) {
+    if constexpr (WORDS % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < WORDS / 4; i++) {
+            reinterpret_cast<uint4*>(address)[i] = make_uint4(w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3]);
+        }
+    } else if constexpr (WORDS == 2) {
+        *reinterpret_cast<uint2*>(address) = make_uint2(w[0], w[1]);
+    } else {
+        *reinterpret_cast<u32*>(address) = w[0];
+    }
+}
+// Element j of a unit, and its replacement (units are cleared before narrow elements are put in).
+template <class B, int WORDS> INLINE B take(const u32 (&w)[WORDS], int j) {
+    if constexpr (sizeof(B) == 1) return (B)(w[j / 4] >> (8 * (j % 4)));
+    else if constexpr (sizeof(B) == 2) return (B)(w[j / 2] >> (16 * (j % 2)));
+    else if constexpr (sizeof(B) == 4) return (B)w[j];
+    else return (B)((u64)w[2 * j] | (u64)w[2 * j + 1] << 32);
+}
+template <class B, int WORDS> INLINE void put(u32 (&w)[WORDS], int j, B b) {
+    if constexpr (sizeof(B) == 1) w[j / 4] |= (u32)b << (8 * (j % 4));
+    else if constexpr (sizeof(B) == 2) w[j / 2] |= (u32)b << (16 * (j % 2));
+    else if constexpr (sizeof(B) == 4) w[j] = (u32)b;
+    else { w[2 * j] = (u32)b; w[2 * j + 1] = (u32)((u64)b >> 32); }
+}
+
+// --- Index arithmetic --------------------------------------------------------------------------
+
+// i / d for i < 2^31; `magic` holds the multiplier in its low half and the shift in its high half.
+INLINE u32 quotient(u32 i, u64, u64 magic) { return (__umulhi(i, (u32)magic) + i) >> (u32)(magic >> 32); }
+INLINE u64 quotient(u64 i, u64 extent, u64) { return i / extent; }
+
+// --- Faults ------------------------------------------------------------------------------------
+
+// A device's slot: the first fault is kept until the host takes it.
+struct FaultSlot {
+    u32 claimed;
+    u32 tag;
+    u64 position;
+    i64 value;
+    u32 ready;
+};
+INLINE void report_fault(u64 slot, u32 tag, u64 position, i64 value) {
+    FaultSlot* f = reinterpret_cast<FaultSlot*>(slot);
+    if (atomicCAS_system(&f->claimed, 0u, 1u) == 0u) {
+        f->tag = tag;
+        f->position = position;
+        f->value = value;
+        __threadfence_system();
+        *(volatile u32*)&f->ready = 1u;
+        __threadfence_system();
+    }
+}
+
+// --- Random bits: Philox 4x32-10 (Salmon et al., 2011) -------------------------------------------
+
+struct Philox { u32 x, y, z, w; };
+INLINE Philox philox(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, u32 k1) {
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        const u64 a = (u64)0xd2511f53u * c0, b = (u64)0xcd9e8d57u * c2;
+        const u32 n0 = (u32)(b >> 32) ^ c1 ^ k0, n2 = (u32)(a >> 32) ^ c3 ^ k1;
+        c1 = (u32)b;
+        c3 = (u32)a;
+        c0 = n0;
+        c2 = n2;
+        k0 += 0x9e3779b9u;
+        k1 += 0xbb67ae85u;
+    }
+    return Philox{c0, c1, c2, c3};
+}
+// Word `lane` (0 to 3) of the block at (counter, subsequence) under a 64-bit seed.
+INLINE u32 philox_word(u64 seed, u64 counter, u64 subsequence, u32 lane) {
+    const Philox p = philox((u32)counter, (u32)(counter >> 32), (u32)subsequence, (u32)(subsequence >> 32),
+                            (u32)seed, (u32)(seed >> 32));
+    return lane == 0 ? p.x : lane == 1 ? p.y : lane == 2 ? p.z : p.w;
+}

@@ -1,0 +1,182 @@
+// Stable radix sort of rows of keys with their positions, eight bits a pass.
+//
+// A pass counts the digits of each tile, turns the counts into offsets, and moves every key to its
+// place: first within the tile, in shared memory, then to global memory in runs. Keys move as they
+// are in memory; `sortable` gives the number that orders them.
+//
+// p.w: 0 keys in, 1 positions in (0: the identity), 2 keys out, 3 positions out, 4 counts,
+// 5 totals, 6 length, 7 tiles of a row, 8 shift, 9 row stride of keys in, 10 of keys out, 11 of
+// positions out, 12 whether positions leave as i64.
+
+struct RadixParams { u64 w[13]; };
+typedef @KEY@ Key;
+typedef @COUNT@ Count;
+#define RADIX_ITEMS 16
+#define RADIX_TILE (256 * RADIX_ITEMS)
+
+INLINE Key sortable(Key k) {
+@SORTABLE@
+}
+INLINE u32 digit_of(Key k, u32 shift) { return (u32)(sortable(k) >> shift) & 255u; }
+
+// What stands before each thread of the block, for 256 threads.
+template <class T> INLINE T before_in_block(T mine, T& total) {
+    __shared__ T warps[8];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    T sum = mine;
+#pragma unroll
+    for (int delta = 1; delta < 32; delta *= 2) {
+        const T below = __shfl_up_sync(FULL_WARP, sum, delta);
+        if (lane >= delta) sum += below;
+    }
+    __syncthreads();
+    if (lane == 31) warps[warp] = sum;
+    __syncthreads();
+    T front = 0;
+    total = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        if (i == warp) front = total;
+        total += warps[i];
+    }
+    return front + sum - mine;
+}
+
+extern "C" __global__ void __launch_bounds__(256) digit_counts(const __grid_constant__ RadixParams p) {
+    __shared__ u32 counts[256];
+    const u64 tile = blockIdx.x % p.w[7], row = blockIdx.x / p.w[7];
+    const Key* keys = reinterpret_cast<const Key*>(p.w[0]) + row * p.w[9];
+    counts[threadIdx.x] = 0;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < RADIX_ITEMS; i++) {
+        const u64 at = tile * RADIX_TILE + i * 256 + threadIdx.x;
+        if (at < p.w[6]) atomicAdd(&counts[digit_of(keys[at], (u32)p.w[8])], 1u);
+    }
+    __syncthreads();
+    reinterpret_cast<Count*>(p.w[4])[(row * 256 + threadIdx.x) * p.w[7] + tile] = counts[threadIdx.x];
+}
+
+// One block per row and digit: the tiles' counts become what stands before them within the digit.
+extern "C" __global__ void __launch_bounds__(256) digit_offsets(const __grid_constant__ RadixParams p) {
+    Count* counts = reinterpret_cast<Count*>(p.w[4]) + (u64)blockIdx.x * p.w[7];
+    Count carry = 0;
+    for (u64 base = 0; base < p.w[7]; base += 256 * 8) {
+        const u64 at = base + threadIdx.x * 8;
+        Count v[8], sum = 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            v[i] = at + i < p.w[7] ? counts[at + i] : 0;
+            sum += v[i];
+        }
+        Count total;
+        Count before = carry + before_in_block(sum, total);
+        carry += total;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            if (at + i < p.w[7]) counts[at + i] = before;
+            before += v[i];
+        }
+    }
+    if (threadIdx.x == 0) reinterpret_cast<Count*>(p.w[5])[blockIdx.x] = carry;
+}
+
+extern "C" __global__ void __launch_bounds__(256) digit_move(const __grid_constant__ RadixParams p) {
+    __shared__ u32 in_warp[8][256];
+    __shared__ u32 in_tile[256];
+    __shared__ Count in_row[256];
+    __shared__ u64 stage[RADIX_TILE * (sizeof(Key) > sizeof(Count) ? sizeof(Key) : sizeof(Count)) / 8];
+    const u64 tile = blockIdx.x % p.w[7], row = blockIdx.x / p.w[7];
+    const u64 first = tile * RADIX_TILE;
+    const u64 left = p.w[6] - first;
+    const u32 valid = left < RADIX_TILE ? (u32)left : RADIX_TILE;
+    const u32 shift = (u32)p.w[8];
+    const Key* keys_in = reinterpret_cast<const Key*>(p.w[0]) + row * p.w[9] + first;
+    const u32 t = threadIdx.x, lane = t % 32, warp = t / 32;
+    u32 lanes_below;
+    asm("mov.u32 %0, %%lanemask_lt;" : "=r"(lanes_below));
+
+#pragma unroll
+    for (int w = 0; w < 8; w++) in_warp[w][t] = 0;
+    Key key[RADIX_ITEMS];
+#pragma unroll
+    for (int i = 0; i < RADIX_ITEMS; i++) {
+        const u32 at = warp * (32 * RADIX_ITEMS) + i * 32 + lane;
+        key[i] = at < valid ? keys_in[at] : (Key)0;
+    }
+    __syncthreads();
+    // Ranks within the warp, in order. What lies beyond the row counts as the greatest digit and
+    // comes last in its tile, where it is not written.
+    u32 place[RADIX_ITEMS];
+#pragma unroll
+    for (int i = 0; i < RADIX_ITEMS; i++) {
+        const u32 at = warp * (32 * RADIX_ITEMS) + i * 32 + lane;
+        const u32 digit = at < valid ? digit_of(key[i], shift) : 255u;
+        const u32 peers = __match_any_sync(FULL_WARP, digit);
+        const int leader = __ffs(peers) - 1;
+        u32 before = 0;
+        if ((int)lane == leader) {
+            before = in_warp[warp][digit];
+            in_warp[warp][digit] = before + __popc(peers);
+        }
+        place[i] = __shfl_sync(FULL_WARP, before, leader) + __popc(peers & lanes_below);
+        __syncwarp();
+    }
+    __syncthreads();
+    u32 sum = 0;
+#pragma unroll
+    for (int w = 0; w < 8; w++) {
+        const u32 count = in_warp[w][t];
+        in_warp[w][t] = sum;
+        sum += count;
+    }
+    u32 all;
+    in_tile[t] = before_in_block(sum, all);
+    Count total;
+    const Count digit_start = before_in_block(reinterpret_cast<const Count*>(p.w[5])[row * 256 + t], total);
+    in_row[t] = digit_start + reinterpret_cast<const Count*>(p.w[4])[(row * 256 + t) * p.w[7] + tile];
+    __syncthreads();
+
+    Key* staged_keys = reinterpret_cast<Key*>(stage);
+#pragma unroll
+    for (int i = 0; i < RADIX_ITEMS; i++) {
+        const u32 at = warp * (32 * RADIX_ITEMS) + i * 32 + lane;
+        const u32 digit = at < valid ? digit_of(key[i], shift) : 255u;
+        place[i] += in_tile[digit] + in_warp[warp][digit];
+        staged_keys[place[i]] = key[i];
+    }
+    __syncthreads();
+    Count target[RADIX_ITEMS];
+    Key* keys_out = reinterpret_cast<Key*>(p.w[2]) + row * p.w[10];
+#pragma unroll
+    for (int i = 0; i < RADIX_ITEMS; i++) {
+        const u32 at = i * 256 + t;
+        if (at < valid) {
+            const Key k = staged_keys[at];
+            const u32 digit = digit_of(k, shift);
+            target[i] = in_row[digit] + (at - in_tile[digit]);
+            keys_out[target[i]] = k;
+        }
+    }
+    __syncthreads();
+    Count* staged = reinterpret_cast<Count*>(stage);
+#pragma unroll
+    for (int i = 0; i < RADIX_ITEMS; i++) {
+        const u32 at = warp * (32 * RADIX_ITEMS) + i * 32 + lane;
+        if (at < valid) {
+            const u64 from = first + at;
+            staged[place[i]] = p.w[1] == 0 ? (Count)from
+                                           : reinterpret_cast<const Count*>(p.w[1])[row * p.w[6] + from];
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < RADIX_ITEMS; i++) {
+        const u32 at = i * 256 + t;
+        if (at < valid) {
+            const u64 to = row * p.w[11] + target[i];
+            if (p.w[12]) reinterpret_cast<i64*>(p.w[3])[to] = (i64)staged[at];
+            else reinterpret_cast<Count*>(p.w[3])[to] = staged[at];
+        }
+    }
+}

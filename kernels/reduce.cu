@@ -1,0 +1,228 @@
+// Reductions over the last dimensions.
+//
+// Each result has `reduced` elements, in row-major order, cut into segments of `segment` elements.
+// In a segment element i belongs to lane i mod LANES; a lane combines its elements in ascending
+// order, starting with INIT, then the lanes combine by halves: lane l with lane l + LANES/2, then
+// LANES/4, ... Segments combine in a second launch by the same rule. This order depends on the
+// shape alone; `rows` and `columns` follow it over different memory layouts.
+//
+// p.w: 0 kept, 1 reduced, 2 segment, 3 segments, 4 values of partials, 5 their positions, 6 elements of
+// a result, then what codegen/reduce.rs lays out. The text is used once per launch of a reduction.
+
+namespace @NAME@ {
+struct Params { u64 w[@WORDS@]; };
+typedef @INDEX@ Index;
+typedef @ACC@ Acc;
+#undef WIDTH
+#undef LANES
+#undef THREADS_PER_SEGMENT
+#undef KEPT_THREADS
+#undef INIT
+#undef INDEXED
+#undef GROUPS
+#undef STEPS
+#undef LANE_THREADS
+#define WIDTH @WIDTH@
+#define LANES @LANES@
+#define THREADS_PER_SEGMENT @THREADS@
+#define KEPT_THREADS @KEPT_THREADS@
+#define INIT @INIT@
+#define INDEXED @INDEXED@
+
+#if INDEXED
+// A value and where it was found; the better one wins, then a nan, then the lower position.
+struct Held { Acc v; i64 at; };
+INLINE Held start() { return Held{INIT, I64_MAX}; }
+INLINE bool better(Acc a, Acc b) { return @COMBINE@; }
+INLINE Held combine(Held x, Held y) {
+    bool y_wins;
+    if (is_nan(y.v)) y_wins = !is_nan(x.v) || y.at < x.at;
+    else y_wins = !is_nan(x.v) && (better(x.v, y.v) || (x.v == y.v && y.at < x.at));
+    return y_wins ? y : x;
+}
+INLINE Held from_lane(Held x, int delta) {
+    return Held{__shfl_down_sync(FULL_WARP, x.v, delta, THREADS_PER_SEGMENT),
+                __shfl_down_sync(FULL_WARP, x.at, delta, THREADS_PER_SEGMENT)};
+}
+#else
+typedef Acc Held;
+INLINE Held start() { return INIT; }
+INLINE Held combine(Acc a, Acc b) { return @COMBINE@; }
+INLINE Held from_lane(Held x, int delta) { return __shfl_down_sync(FULL_WARP, x, delta, THREADS_PER_SEGMENT); }
+#endif
+
+INLINE void finish(const Params& p, Held held, u64 kept, u64 part) {
+@FINISH@
+}
+
+#if THREADS_PER_SEGMENT
+// Neighbouring threads take neighbouring elements of one segment.
+#define GROUPS (LANES / (THREADS_PER_SEGMENT * WIDTH))
+#define STEPS @STEPS@
+extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_constant__ Params p) {
+    const u64 reduced = p.w[1], length = p.w[2], parts = p.w[3];
+    const u64 slot = ((u64)blockIdx.x * 256 + threadIdx.x) / THREADS_PER_SEGMENT;
+    const bool live = slot < p.w[0] * parts;
+    const u64 kept = live ? slot / parts : 0, part = live ? slot % parts : 0;
+    const int t = threadIdx.x % THREADS_PER_SEGMENT;
+    const u64 begin = part * length;
+    const u64 left = reduced - begin;
+    const u64 count = !live ? 0 : left < length ? left : length;
+@KEPT_OFFSETS@
+    Held lanes[GROUPS * WIDTH];
+#pragma unroll
+    for (int i = 0; i < GROUPS * WIDTH; i++) lanes[i] = start();
+    u64 base = (u64)t * WIDTH;
+    // Whole rounds, several at a time so that many loads are in flight.
+    for (; base + (STEPS - 1) * LANES + (GROUPS - 1) * THREADS_PER_SEGMENT * WIDTH < count; base += STEPS * LANES) {
+@REGISTERS@
+#pragma unroll
+        for (int u = 0; u < STEPS * GROUPS; u++) {
+            const Index r = (Index)(begin + base + u * (THREADS_PER_SEGMENT * WIDTH));
+@LOADS@
+        }
+#pragma unroll
+        for (int u = 0; u < STEPS * GROUPS; u++) {
+            const Index r = (Index)(begin + base + u * (THREADS_PER_SEGMENT * WIDTH));
+@RESULTS@
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) {
+                Held& lane = lanes[u % GROUPS * WIDTH + j];
+                const i64 within = (i64)(r + j);
+                const i64 position = (i64)kept * (i64)reduced + within;
+@ELEMENT@
+            }
+@STORES@
+        }
+    }
+    for (; base < count; base += LANES) {
+#pragma unroll
+        for (int g = 0; g < GROUPS; g++) {
+            constexpr int u = 0;
+            const u64 at = base + g * (THREADS_PER_SEGMENT * WIDTH);
+            if (at < count) {
+                const Index r = (Index)(begin + at);
+@REGISTERS_ONE@
+@LOADS@
+@RESULTS@
+#pragma unroll
+                for (int j = 0; j < WIDTH; j++) {
+                    Held& lane = lanes[g * WIDTH + j];
+                    const i64 within = (i64)(r + j);
+                    const i64 position = (i64)kept * (i64)reduced + within;
+@ELEMENT@
+                }
+@STORES@
+            }
+        }
+    }
+#pragma unroll
+    for (int half = GROUPS / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int i = 0; i < half * WIDTH; i++) lanes[i] = combine(lanes[i], lanes[i + half * WIDTH]);
+    }
+#pragma unroll
+    for (int delta = THREADS_PER_SEGMENT / 2; delta > 0; delta /= 2) {
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) lanes[j] = combine(lanes[j], from_lane(lanes[j], delta));
+    }
+#pragma unroll
+    for (int half = WIDTH / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int j = 0; j < half; j++) lanes[j] = combine(lanes[j], lanes[j + half]);
+    }
+    if (live && t == 0) finish(p, lanes[0], kept, part);
+}
+#else
+// Neighbouring threads take neighbouring results; threadIdx / KEPT_THREADS is the first lane.
+#define LANE_THREADS (256 / KEPT_THREADS)
+#define GROUPS (LANES / LANE_THREADS)
+#define STEPS 1
+extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_constant__ Params p) {
+    const u64 reduced = p.w[1], length = p.w[2];
+    const int x = threadIdx.x % KEPT_THREADS, y = threadIdx.x / KEPT_THREADS;
+    const u64 kept = ((u64)blockIdx.x * KEPT_THREADS + x) * WIDTH;
+    const u64 part = blockIdx.y;
+    const bool live = kept < p.w[0];
+    const u64 begin = part * length;
+    const u64 left = reduced - begin;
+    const u64 count = !live ? 0 : left < length ? left : length;
+@KEPT_OFFSETS@
+    Held sums[GROUPS][WIDTH];
+#pragma unroll
+    for (int u = 0; u < GROUPS; u++) {
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) sums[u][j] = start();
+    }
+    u64 base = y;
+    for (; base + (GROUPS - 1) * LANE_THREADS < count; base += LANES) {
+@REGISTERS@
+#pragma unroll
+        for (int u = 0; u < GROUPS; u++) {
+            const Index r = (Index)(begin + base + u * LANE_THREADS);
+@LOADS@
+        }
+#pragma unroll
+        for (int u = 0; u < GROUPS; u++) {
+            const Index r = (Index)(begin + base + u * LANE_THREADS);
+@RESULTS@
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) {
+                Held& lane = sums[u][j];
+                const i64 within = (i64)r;
+                const i64 position = (i64)(kept + j) * (i64)reduced + within;
+@ELEMENT@
+            }
+@STORES@
+        }
+    }
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+        constexpr int u = 0;
+        const u64 at = base + g * LANE_THREADS;
+        if (at < count) {
+            const Index r = (Index)(begin + at);
+@REGISTERS_ONE@
+@LOADS@
+@RESULTS@
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) {
+                Held& lane = sums[g][j];
+                const i64 within = (i64)r;
+                const i64 position = (i64)(kept + j) * (i64)reduced + within;
+@ELEMENT@
+            }
+@STORES@
+        }
+    }
+#pragma unroll
+    for (int half = GROUPS / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int g = 0; g < half; g++) {
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) sums[g][j] = combine(sums[g][j], sums[g + half][j]);
+        }
+    }
+    __shared__ Held shared[WIDTH][256];
+#pragma unroll
+    for (int half = LANE_THREADS / 2; half > 0; half /= 2) {
+        if (y >= half && y < 2 * half) {
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) shared[j][threadIdx.x] = sums[0][j];
+        }
+        __syncthreads();
+        if (y < half) {
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) {
+                sums[0][j] = combine(sums[0][j], shared[j][threadIdx.x + half * KEPT_THREADS]);
+            }
+        }
+        __syncthreads();
+    }
+    if (live && y == 0) {
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) finish(p, sums[0][j], kept + j, part);
+    }
+}
+#endif
+}  // namespace @NAME@

@@ -1,0 +1,152 @@
+// Running combinations along rows whose elements are neighbours.
+//
+// A thread takes ITEMS neighbouring elements, a team of TEAM threads (a warp or a block) a tile of
+// TEAM * ITEMS; tiles follow one another with a carry. Few long rows are cut into segments: their
+// totals are combined first, then scanned, then each segment starts with what stands before it.
+// How a row is cut depends on the shape alone.
+//
+// p.w: 0 input, 1 output, 2 carries or 0, 3 rows, 4 length, 5 segment, 6 segments, 7 input's row
+// stride, 8 output's row stride.
+
+struct Params { u64 w[9]; };
+typedef @ACC@ Acc;
+typedef @BITS@ Bits;
+#define INIT @INIT@
+#define TEAM @TEAM@
+#define ITEMS 8
+#define TILE (TEAM * ITEMS)
+#define VECTOR @VECTOR@
+#define UNIT (ITEMS * sizeof(Bits) / 4)
+
+INLINE Acc combine(Acc a, Acc b) { return @COMBINE@; }
+
+// Combines one value per thread of the team; gives what stands before this thread, and the total.
+INLINE Acc team_scan(Acc mine, Acc& total) {
+    const int lane = threadIdx.x % 32;
+    Acc sum = mine;
+#pragma unroll
+    for (int delta = 1; delta < 32; delta *= 2) {
+        const Acc before = __shfl_up_sync(FULL_WARP, sum, delta);
+        if (lane >= delta) sum = combine(before, sum);
+    }
+    Acc before = __shfl_up_sync(FULL_WARP, sum, 1);
+    if (lane == 0) before = INIT;
+    total = __shfl_sync(FULL_WARP, sum, 31);
+#if TEAM > 32
+    __shared__ Acc warps[TEAM / 32];
+    const int warp = threadIdx.x / 32;
+    __syncthreads();
+    if (lane == 0) warps[warp] = total;
+    __syncthreads();
+    Acc front = INIT;
+    total = INIT;
+#pragma unroll
+    for (int i = 0; i < TEAM / 32; i++) {
+        if (i == warp) front = total;
+        total = combine(total, warps[i]);
+    }
+    before = combine(front, before);
+#endif
+    return before;
+}
+
+INLINE void load_items(Acc (&v)[ITEMS], u64 row, u64 at, u64 end) {
+#if VECTOR
+    if (at < end) {
+        u32 words[UNIT];
+        load_words(words, row + at * sizeof(Bits));
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) v[i] = load_@DTYPE@(take<Bits>(words, i));
+        return;
+    }
+#endif
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) {
+        v[i] = at + i < end ? load_@DTYPE@(reinterpret_cast<const Bits*>(row)[at + i]) : INIT;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) scan_rows(const __grid_constant__ Params p) {
+    const u64 slot = (u64)blockIdx.x * (256 / TEAM) + threadIdx.x / TEAM;
+    const bool live = slot < p.w[3] * p.w[6];
+    const u64 row = live ? slot / p.w[6] : 0, part = live ? slot % p.w[6] : 0;
+    const u64 begin = part * p.w[5];
+    const u64 left = p.w[4] - begin;
+    const u64 end = !live ? 0 : begin + (left < p.w[5] ? left : p.w[5]);
+    const u64 in = p.w[0] + row * p.w[7] * sizeof(Bits), out = p.w[1] + row * p.w[8] * sizeof(Bits);
+    const int t = threadIdx.x % TEAM;
+    Acc carry = INIT;
+    if (live && p.w[2] != 0) carry = reinterpret_cast<const Acc*>(p.w[2])[slot];
+    // Every thread of a team goes through every tile: the team's scan needs them all.
+    for (u64 tile = begin; tile < end; tile += TILE) {
+        const u64 at = tile + (u64)t * ITEMS;
+        Acc v[ITEMS];
+        load_items(v, in, at, end);
+#pragma unroll
+        for (int i = 1; i < ITEMS; i++) v[i] = combine(v[i - 1], v[i]);
+        Acc total;
+        const Acc before = combine(carry, team_scan(v[ITEMS - 1], total));
+        carry = combine(carry, total);
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) v[i] = combine(before, v[i]);
+#if VECTOR
+        if (at < end) {
+            u32 words[UNIT] = {};
+#pragma unroll
+            for (int i = 0; i < ITEMS; i++) put<Bits>(words, i, store_@DTYPE@(round_@DTYPE@(v[i])));
+            store_words(words, out + at * sizeof(Bits));
+        }
+#else
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) {
+            if (at + i < end) reinterpret_cast<Bits*>(out)[at + i] = store_@DTYPE@(round_@DTYPE@(v[i]));
+        }
+#endif
+    }
+}
+
+#if TEAM > 32
+// One block per segment: its total.
+extern "C" __global__ void __launch_bounds__(256) scan_totals(const __grid_constant__ Params p) {
+    const u64 row = blockIdx.x / p.w[6], part = blockIdx.x % p.w[6];
+    const u64 begin = part * p.w[5];
+    const u64 left = p.w[4] - begin;
+    const u64 end = begin + (left < p.w[5] ? left : p.w[5]);
+    const u64 in = p.w[0] + row * p.w[7] * sizeof(Bits);
+    // A thread combines its items of every tile, then the tiles' totals follow in order.
+    Acc sum = INIT;
+    for (u64 tile = begin; tile < end; tile += TILE) {
+        Acc v[ITEMS];
+        load_items(v, in, tile + (u64)threadIdx.x * ITEMS, end);
+#pragma unroll
+        for (int i = 1; i < ITEMS; i++) v[i] = combine(v[i - 1], v[i]);
+        sum = combine(sum, v[ITEMS - 1]);
+    }
+    Acc total;
+    team_scan(sum, total);
+    if (threadIdx.x == 0) reinterpret_cast<Acc*>(p.w[2])[blockIdx.x] = total;
+}
+
+// One block per row: each segment's total becomes what stands before the segment.
+extern "C" __global__ void __launch_bounds__(256) scan_carries(const __grid_constant__ Params p) {
+    Acc* row = reinterpret_cast<Acc*>(p.w[2]) + (u64)blockIdx.x * p.w[6];
+    Acc carry = INIT;
+    for (u64 base = 0; base < p.w[6]; base += TILE) {
+        const u64 at = base + (u64)threadIdx.x * ITEMS;
+        Acc v[ITEMS];
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) v[i] = at + i < p.w[6] ? row[at + i] : INIT;
+        Acc sum = v[0];
+#pragma unroll
+        for (int i = 1; i < ITEMS; i++) sum = combine(sum, v[i]);
+        Acc total;
+        Acc before = combine(carry, team_scan(sum, total));
+        carry = combine(carry, total);
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) {
+            if (at + i < p.w[6]) row[at + i] = before;
+            before = combine(before, v[i]);
+        }
+    }
+}
+#endif

@@ -1,0 +1,54 @@
+// Rows that fit one block: a bitonic sort of (key, position) pairs, which makes it stable.
+//
+// p.w: 0 input, 1 values, 2 positions, 3 length, 4 row strides of input, 5 values, 6 positions.
+
+struct SortParams { u64 w[7]; };
+#define SIZE @SIZE@
+
+extern "C" __global__ void __launch_bounds__(SORT_THREADS) sort_rows(const __grid_constant__ SortParams p) {
+    __shared__ Key keys[SIZE];
+    __shared__ u16 places[SIZE];
+    const u64 row = blockIdx.x;
+    const u32 length = (u32)p.w[3];
+    const Key* in = reinterpret_cast<const Key*>(p.w[0]) + row * p.w[4];
+    for (u32 i = threadIdx.x; i < SIZE; i += SORT_THREADS) {
+        // Padding is greater than any element: the greatest key at a later position.
+        keys[i] = i < length ? sortable(in[i]) : (Key)~(Key)0;
+        places[i] = (u16)i;
+    }
+    __syncthreads();
+    for (u32 run = 2; run <= SIZE; run *= 2) {
+        for (u32 step = run / 2; step > 0; step /= 2) {
+            for (u32 i = threadIdx.x; i < SIZE / 2; i += SORT_THREADS) {
+                const u32 low = 2 * i - (i & (step - 1)), high = low + step;
+                const bool up = (low & run) == 0;
+                const Key a = keys[low], b = keys[high];
+                const u16 x = places[low], y = places[high];
+                const bool after = a > b || (a == b && x > y);
+                if (after == up) {
+                    keys[low] = b; keys[high] = a;
+                    places[low] = y; places[high] = x;
+                }
+            }
+            __syncthreads();
+        }
+    }
+    Key* values = reinterpret_cast<Key*>(p.w[1]) + row * p.w[5];
+    i64* positions = reinterpret_cast<i64*>(p.w[2]) + row * p.w[6];
+    // Values may be sorted in place: everything is read before anything is written.
+    Key moved[(SIZE + SORT_THREADS - 1) / SORT_THREADS];
+    int n = 0;
+#pragma unroll
+    for (u32 i = threadIdx.x; i < SIZE; i += SORT_THREADS, n++) {
+        if (i < length) moved[n] = in[places[i]];
+    }
+    __syncthreads();
+    n = 0;
+#pragma unroll
+    for (u32 i = threadIdx.x; i < SIZE; i += SORT_THREADS, n++) {
+        if (i < length) {
+            values[i] = moved[n];
+            positions[i] = places[i];
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The errors and warnings about names and calls: E02xx and W02xx.
+
+use crate::base::{Code, Error, ErrorKind, Span};
+
+const fn code(id: &'static str, title: &'static str, page: &'static str, example: &'static str) -> Code {
+    Code { id, kind: ErrorKind::Name, title, page, example }
+}
+
+/// A name that means nothing here.
+pub static UNKNOWN_NAME: Code = code(
+    "E0201",
+    "unknown name",
+    "The name is bound nowhere that this place can see: not by `let`, `fn`, `import` or a parameter, and it is no \
+     function of Runnel. A name lives from its `let` to the end of the block `{ }` it stands in. PyTorch's functions \
+     are in scope without `torch.`.",
+    "print(lenght([1, 2]))",
+);
+
+/// `x = 1` without a `let x` before.
+pub static UNKNOWN_TARGET: Code = code(
+    "E0202",
+    "assignment to a name that is not bound",
+    "`x = e` gives a new value to a name that exists; `let x = e` introduces one. So a misspelt assignment is found \
+     before anything runs.",
+    "total = 1",
+);
+
+/// `print = 1`
+pub static BUILTIN_TARGET: Code = code(
+    "E0203",
+    "assignment to a name of Runnel",
+    "Functions and values that every script sees cannot be given another value. `let sum = ...` makes a name of \
+     your own that hides it in its block.",
+    "print = 1",
+);
+
+/// A name before its `let`.
+pub static USED_EARLY: Code = code(
+    "E0204",
+    "name used before its definition",
+    "The name is defined further down in the same block. Move its definition up. Functions of the top level may be \
+     used anywhere, and the body of a function may use any name of the top level.",
+    "print(x)\nlet x = 1",
+);
+
+/// A member that a module lacks.
+pub static UNKNOWN_MEMBER: Code = code(
+    "E0205",
+    "a module has no such member",
+    "The part after the `.` is nothing that the module holds. `runnel doc NAME` lists the members of a module.",
+    "cuda.memory_alocated()",
+);
+
+/// An argument name that a function lacks.
+pub static UNKNOWN_ARGUMENT: Code = code(
+    "E0206",
+    "no parameter has this name",
+    "An argument `name = value` goes to the parameter of that name, and the function has none. The help shows its \
+     parameters.",
+    "fn f(a, b = 1) { a + b }\nf(1, c = 2)",
+);
+
+/// More arguments than parameters.
+pub static EXTRA_ARGUMENT: Code = code(
+    "E0207",
+    "too many arguments",
+    "The call gives more arguments by place than the function takes. Parameters after `*` or `*rest` are given by \
+     name alone.",
+    "fn f(a) { a }\nf(1, 2)",
+);
+
+/// A parameter without a value.
+pub static MISSING_ARGUMENT: Code = code(
+    "E0208",
+    "an argument is missing",
+    "The parameter has no default, so each call gives it a value: by place, or by name.",
+    "fn f(a, b) { a + b }\nf(1)",
+);
+
+/// A parameter with two values.
+pub static ARGUMENT_TWICE: Code = code(
+    "E0209",
+    "an argument is given twice",
+    "One parameter gets a value by place and by name, or twice by name. Leave one out.",
+    "fn f(a, b = 1) { a + b }\nf(1, a = 2)",
+);
+
+/// One name twice in a pattern, a parameter list or a record.
+pub static NAME_TWICE: Code = code(
+    "E0210",
+    "a name stands twice",
+    "A pattern, a parameter list or a record binds each name once. Use `_` for a part that is not needed.",
+    "let (a, a) = (1, 2)",
+);
+
+/// `break` outside of a loop.
+pub static OUTSIDE_LOOP: Code = code(
+    "E0211",
+    "`break` or `continue` outside of a loop",
+    "They end or continue the `for` or `while` loop around them, in the same function. The body of a function inside \
+     of a loop is not part of the loop.",
+    "break",
+);
+
+/// `return` outside of a function.
+pub static OUTSIDE_FUNCTION: Code = code(
+    "E0212",
+    "`return` outside of a function",
+    "`return` ends the function around it, and there is none. The value of a block is its last expression; `exit()` \
+     ends a script.",
+    "return 1",
+);
+
+/// `import` of a library that does not exist.
+pub static UNKNOWN_LIBRARY: Code = code(
+    "E0213",
+    "unknown library",
+    "`import name` brings in a library of Runnel, such as `nn` or `optim`; `import \"file.rnl\"` brings in a file. The \
+     functions of PyTorch and NumPy need no import.",
+    "import neural_networks",
+);
+
+/// A method that no value has.
+pub static UNKNOWN_METHOD: Code = code(
+    "E0214",
+    "no value has this method",
+    "No type has a method of this name, and the script puts no function into a field of this name. `runnel doc NAME` \
+     finds methods by words.",
+    "zeros(2).summ()",
+);
+
+/// A name nobody reads.
+pub static UNUSED: Code = code(
+    "W0201",
+    "unused name",
+    "The name is bound and never read. Remove it, or let its name begin with `_`.",
+    "",
+);
+
+/// Statements after `return`.
+pub static UNREACHABLE: Code = code(
+    "W0202",
+    "unreachable statement",
+    "No run can get here: the statement before always leaves the block. Remove what follows it.",
+    "",
+);
+
+/// `x == 1` as a statement.
+pub static NO_EFFECT: Code = code(
+    "W0203",
+    "comparison without effect",
+    "The result of the comparison is not used. To give a name a new value, write `=`.",
+    "",
+);
+
+/// Every error of this phase.
+pub static CODES: &[&Code] = &[
+    &UNKNOWN_NAME,
+    &UNKNOWN_TARGET,
+    &BUILTIN_TARGET,
+    &USED_EARLY,
+    &UNKNOWN_MEMBER,
+    &UNKNOWN_ARGUMENT,
+    &EXTRA_ARGUMENT,
+    &MISSING_ARGUMENT,
+    &ARGUMENT_TWICE,
+    &NAME_TWICE,
+    &OUTSIDE_LOOP,
+    &OUTSIDE_FUNCTION,
+    &UNKNOWN_LIBRARY,
+    &UNKNOWN_METHOD,
+];
+
+/// Every warning of this phase.
+pub static WARNINGS: &[&Code] = &[&UNUSED, &UNREACHABLE, &NO_EFFECT];
+
+fn did_you_mean(error: Error, suggestion: Option<&str>) -> Error {
+    match suggestion {
+        Some(name) => error.help(format!("did you mean `{name}`?")),
+        None => error,
+    }
+}
+
+/// What people write for something that Runnel says differently.
+fn foreign_name(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "True" | "TRUE" => "write `true`",
+        "False" | "FALSE" => "write `false`",
+        "None" | "null" | "nil" | "NULL" | "undefined" => "write `none`",
+        "torch" => {
+            "PyTorch's functions are in scope: write `zeros(2)` and `cuda.synchronize()`, without `torch.`"
+        }
+        "np" | "numpy" | "jnp" | "cupy" | "cp" => {
+            "tensor functions are in scope: write `zeros(2)`, without a module"
+        }
+        "self" | "this" => "there are no classes: take the value as a parameter",
+        "pass" => "an empty block is `{ }`",
+        "float32" => "write `f32`",
+        "float64" | "double" => "write `f64`",
+        "float16" | "half" => "write `f16`",
+        "bfloat16" => "write `bf16`",
+        "int64" | "long" => "write `i64`",
+        "int32" => "write `i32`",
+        "int16" | "short" => "write `i16`",
+        "int8" => "write `i8`",
+        "uint8" => "write `u8`",
+        "gpu" => "write `cuda`",
+        "infinity" | "Inf" | "Infinity" => "write `inf`",
+        "NaN" | "NAN" => "write `nan`",
+        "println" | "printf" | "echo" => "write `print(...)`",
+        "range" | "xrange" => "write `0..n`, or `0..n by 2`",
+        "length" | "size" => "write `len(x)`",
+        _ => return None,
+    })
+}
+
+pub(super) fn unknown_name(span: Span, name: &str, suggestion: Option<&str>) -> Error {
+    let error = Error::new(&UNKNOWN_NAME, format!("unknown name `{name}`")).at(span, "");
+    match foreign_name(name) {
+        Some(help) => error.help(help),
+        None => did_you_mean(error, suggestion),
+    }
+}
+
+pub(super) fn unknown_target(span: Span, name: &str, suggestion: Option<&str>) -> Error {
+    let help = match suggestion {
+        Some(other) => format!("did you mean `{other}`? to introduce a name, write `let {name} = ...`"),
+        None => format!("write `let {name} = ...` to introduce it"),
+    };
+    Error::new(&UNKNOWN_TARGET, format!("`{name}` is assigned to, but never introduced"))
+        .at(span, "")
+        .help(help)
+}
+
+pub(super) fn builtin_target(span: Span, name: &str) -> Error {
+    Error::new(&BUILTIN_TARGET, format!("`{name}` belongs to Runnel and cannot be assigned to"))
+        .at(span, "")
+        .help(format!("write `let {name} = ...` for a name of your own"))
+}
+
+pub(super) fn used_early(span: Span, name: &str, defined: Span) -> Error {
+    Error::new(&USED_EARLY, format!("`{name}` is used before its definition"))
+        .at(span, "used here")
+        .at(defined, "defined here")
+        .help("move the definition up")
+}
+
+pub(super) fn unknown_member(span: Span, module: &str, name: &str, suggestion: Option<&str>) -> Error {
+    did_you_mean(Error::new(&UNKNOWN_MEMBER, format!("`{module}` has no `{name}`")).at(span, ""), suggestion)
+}
+
+pub(super) fn unknown_argument(
+    span: Span,
+    function: &str,
+    name: &str,
+    suggestion: Option<&str>,
+    signature: &str,
+) -> Error {
+    let help = match suggestion {
+        Some(other) => format!("did you mean `{other}`? the parameters are `{function}{signature}`"),
+        None => format!("the parameters are `{function}{signature}`"),
+    };
+    Error::new(&UNKNOWN_ARGUMENT, format!("`{function}` has no parameter `{name}`")).at(span, "").help(help)
+}
+
+pub(super) fn extra_argument(
+    span: Span,
+    function: &str,
+    takes: usize,
+    given: usize,
+    signature: &str,
+) -> Error {
+    let count = |n: usize| if n == 1 { "1 argument".to_string() } else { format!("{n} arguments") };
+    let verb = if given == 1 { "is" } else { "are" };
+    Error::new(&EXTRA_ARGUMENT, format!("`{function}` takes {} by place, {given} {verb} given", count(takes)))
+        .at(span, "this is one too many")
+        .help(format!("the parameters are `{function}{signature}`"))
+}
+
+pub(super) fn missing_argument(span: Span, function: &str, names: &[&str], signature: &str) -> Error {
+    let names: Vec<String> = names.iter().map(|n| format!("`{n}`")).collect();
+    Error::new(&MISSING_ARGUMENT, format!("`{function}` lacks a value for {}", names.join(" and ")))
+        .at(span, "")
+        .help(format!("the parameters are `{function}{signature}`"))
+}
+
+pub(super) fn argument_twice(span: Span, function: &str, name: &str, first: Option<Span>) -> Error {
+    let error =
+        Error::new(&ARGUMENT_TWICE, format!("`{function}` gets two values for `{name}`")).at(span, "");
+    match first {
+        Some(first) => error.at(first, "the first one is here"),
+        None => error,
+    }
+}
+
+pub(super) fn name_twice(span: Span, name: &str, first: Span, place: &str) -> Error {
+    Error::new(&NAME_TWICE, format!("`{name}` stands twice in {place}"))
+        .at(span, "")
+        .at(first, "the first one is here")
+        .help("give one of them another name")
+}
+
+pub(super) fn outside_loop(span: Span, word: &str, in_function: bool) -> Error {
+    let error = Error::new(&OUTSIDE_LOOP, format!("`{word}` outside of a loop")).at(span, "");
+    if in_function { error.help("`return` ends a function") } else { error }
+}
+
+pub(super) fn outside_function(span: Span) -> Error {
+    Error::new(&OUTSIDE_FUNCTION, "`return` outside of a function")
+        .at(span, "")
+        .help("the value of a block is its last expression; `exit()` ends a script")
+}
+
+pub(super) fn unknown_library(span: Span, name: &str, suggestion: Option<&str>) -> Error {
+    let error = Error::new(&UNKNOWN_LIBRARY, format!("there is no library `{name}`")).at(span, "");
+    match (name, suggestion) {
+        ("torch" | "numpy" | "np" | "cupy" | "jax" | "math", _) => {
+            error.help("leave this line out: tensor functions are in scope without an import")
+        }
+        (_, None) => error.help(format!("for a file of your own write `import \"{name}.rnl\"`")),
+        (_, suggestion) => did_you_mean(error, suggestion),
+    }
+}
+
+pub(super) fn unknown_method(span: Span, name: &str, suggestion: Option<&str>) -> Error {
+    did_you_mean(
+        Error::new(&UNKNOWN_METHOD, format!("no value has a method `{name}`")).at(span, ""),
+        suggestion,
+    )
+}
+
+pub(super) fn unused(span: Span, name: &str) -> Error {
+    Error::new(&UNUSED, format!("`{name}` is never used"))
+        .at(span, "")
+        .help(format!("remove it, or call it `_{name}`"))
+}
+
+pub(super) fn unreachable(span: Span, before: Span) -> Error {
+    Error::new(&UNREACHABLE, "this statement is never reached")
+        .at(span, "")
+        .at(before, "this always leaves the block")
+}
+
+pub(super) fn no_effect(span: Span) -> Error {
+    Error::new(&NO_EFFECT, "the result of this comparison is not used")
+        .at(span, "")
+        .help("write `=` to assign")
+}

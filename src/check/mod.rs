@@ -1,0 +1,73 @@
+//! What is wrong with the names and calls of a program, found before anything runs.
+//!
+//! Knows the tree and, through a [`Catalog`], which names every script sees; no operation, no value.
+//! It changes nothing and resolves nothing for others: the compiler finds the places of names itself,
+//! by the same rules. Invariant: a program without findings here has no unknown name, and no call of a
+//! known function that its parameters do not fit.
+//!
+//! The rules of names: a `let`, `fn` or `import` binds from its statement to the end of its block, and
+//! may hide a name from outside. Functions of the top level exist before its first statement; the body
+//! of a function may use every name of the top level, and the functions of the blocks around it, also
+//! those further down.
+
+mod bind;
+pub mod error;
+mod scope;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use crate::base::Error;
+use crate::ops::signature::Signature;
+use crate::syntax::ast::Block;
+
+/// What a name that every script sees stands for.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Entry {
+    /// A function whose calls are checked.
+    Function(Signature),
+    /// Something with members, to be looked up under its name.
+    Module,
+    /// Anything else; calls of it are not checked.
+    Value,
+}
+
+/// The names that every script sees.
+///
+/// Sample: `find("relu")` is a function, `find("fft")` a module, `member("cuda", "synchronize")` a
+/// function. The members of `cuda` are those of the bare device token too.
+pub trait Catalog {
+    /// What a name stands for where nothing hides it.
+    fn find(&self, name: &str) -> Option<Entry>;
+
+    /// All names that [`Catalog::find`] finds, for suggestions.
+    fn names(&self) -> Vec<&str>;
+
+    /// A member of a module or imported library.
+    fn member(&self, module: &str, name: &str) -> Option<Entry>;
+
+    /// The members of a module or library; `None` where they are not known, and not checked.
+    fn members(&self, module: &str) -> Option<Vec<&str>>;
+
+    /// The libraries that `import name` finds; `None` where they are not known, and not checked.
+    fn libraries(&self) -> Option<Vec<&str>>;
+
+    /// The methods and attributes that values have; `None` where they are not known, and not checked.
+    fn methods(&self) -> Option<Vec<&str>>;
+}
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// What is wrong, in the order of the text: E02xx. Such a program is not run.
+    pub errors: Vec<Error>,
+    /// What is likely not meant, in the order of the text: W02xx.
+    pub warnings: Vec<Error>,
+}
+
+/// Checks a program. `globals` are the names that earlier inputs of the same session have bound.
+pub fn check(block: &Block, catalog: &dyn Catalog, globals: &[&str]) -> Findings {
+    let mut walk = walk::Walk::new(catalog, globals);
+    walk.program(block);
+    walk.finish()
+}

@@ -1,0 +1,567 @@
+//! The walk over the tree that finds what is wrong.
+//!
+//! It may recurse: no tree is deeper than `syntax::MAX_DEPTH`.
+
+use super::bind::{self, Given};
+use super::scope::{Found, Id, Names, Origin, bound_names};
+use super::{Catalog, Entry, Findings, error};
+use crate::base::{self, Error, Span};
+use crate::syntax::ast::*;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::rc::Rc;
+
+/// How many errors a check gives at most.
+const MAX_ERRORS: usize = 100;
+
+/// What a walk has seen so far.
+pub struct Walk<'c> {
+    catalog: &'c dyn Catalog,
+    globals: FxHashSet<&'c str>,
+    names: Names,
+    errors: Vec<Error>,
+    warnings: Vec<Error>,
+    /// Unknown names that were reported; each is reported once.
+    reported: FxHashSet<Rc<str>>,
+    /// Calls of functions of the script: checked at the end, when it is known what is assigned.
+    calls: Vec<(Id, Given)>,
+    /// Calls of methods: checked at the end, when the fields are known.
+    methods: Vec<Name>,
+    /// Names of fields that the script makes.
+    fields: FxHashSet<Rc<str>>,
+    imports: bool,
+    loops: usize,
+    functions: usize,
+}
+
+/// What a member is of.
+enum Member {
+    /// Of a module.
+    Of(Rc<str>, Entry),
+    /// Of a value, known when the program runs.
+    OfValue,
+    /// Of nothing known; reported where that is an error.
+    Unknown,
+}
+
+/// What a name stands for.
+enum Meaning {
+    Bound(Id),
+    Global,
+    Builtin(Entry),
+    Unknown,
+}
+
+impl<'c> Walk<'c> {
+    /// A walk of a program of a session that has bound `globals`.
+    pub fn new(catalog: &'c dyn Catalog, globals: &[&'c str]) -> Walk<'c> {
+        Walk {
+            catalog,
+            globals: globals.iter().copied().collect(),
+            names: Names::default(),
+            errors: Vec::new(),
+            warnings: Vec::new(),
+            reported: FxHashSet::default(),
+            calls: Vec::new(),
+            methods: Vec::new(),
+            fields: FxHashSet::default(),
+            imports: false,
+            loops: 0,
+            functions: 0,
+        }
+    }
+
+    /// Walks a whole program.
+    pub fn program(&mut self, block: &Block) {
+        self.names.open(&block.body);
+        self.statements(&block.body);
+        // The scope stays open: the calls that are left to check may suggest its names.
+    }
+
+    /// What the walk has found.
+    pub fn finish(mut self) -> Findings {
+        for (id, given) in std::mem::take(&mut self.calls) {
+            let binding = &self.names.bindings[id];
+            if let (Origin::Fn(function), false) = (&binding.origin, binding.rebound) {
+                let defined = binding.span;
+                let errors = bind::script(&binding.name, function, &given);
+                self.errors.extend(errors.into_iter().map(|e| e.at(defined, "defined here")));
+            }
+        }
+        self.check_methods();
+        for binding in &self.names.bindings {
+            let local = !binding.top && matches!(binding.origin, Origin::Let | Origin::Fn(_));
+            if local && !binding.used && !binding.name.starts_with('_') {
+                self.warnings.push(error::unused(binding.span, &binding.name));
+            }
+        }
+        self.errors.sort_by_key(|e| e.span().lo);
+        self.errors.truncate(MAX_ERRORS);
+        self.warnings.sort_by_key(|e| e.span().lo);
+        Findings { errors: self.errors, warnings: self.warnings }
+    }
+
+    /// Methods that no type has and no field can hold. Where other code may bring records with
+    /// functions in their fields, nothing is said.
+    fn check_methods(&mut self) {
+        let Some(known) = self.catalog.methods().filter(|_| !self.imports && self.globals.is_empty()) else {
+            return;
+        };
+        let known: FxHashSet<&str> = known.into_iter().collect();
+        for name in std::mem::take(&mut self.methods) {
+            if !known.contains(&*name.text) && !self.fields.contains(&name.text) {
+                let fields = self.fields.iter().map(|f| &**f);
+                let suggestion = self.suggest(&name.text, known.iter().copied().chain(fields));
+                let error = error::unknown_method(name.span, &name.text, suggestion);
+                self.errors.push(error);
+            }
+        }
+    }
+
+    // --- Statements ---
+
+    fn block(&mut self, block: &Block) {
+        self.names.open(&block.body);
+        self.statements(&block.body);
+        self.names.close();
+    }
+
+    fn statements(&mut self, body: &[Stmt]) {
+        for (i, stmt) in body.iter().enumerate() {
+            self.stmt(stmt);
+            let Some(next) = body.get(i + 1) else { break };
+            match &stmt.kind {
+                StmtKind::Return(_) | StmtKind::Throw(_) | StmtKind::Break | StmtKind::Continue => {
+                    // Functions may stand anywhere.
+                    if !matches!(next.kind, StmtKind::Fn(..)) {
+                        self.warnings.push(error::unreachable(next.span, stmt.span));
+                    }
+                }
+                StmtKind::Expr(Expr { kind: ExprKind::Binary(Binary::Eq, ..), span }) => {
+                    self.warnings.push(error::no_effect(*span));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        match &stmt.kind {
+            StmtKind::Let(pattern, e) => {
+                self.expr(e);
+                self.pattern_values(pattern);
+                self.once(pattern);
+                bound_names(pattern, &mut |name, _| self.names.bind(name));
+            }
+            StmtKind::Assign(target, e) => {
+                self.expr(e);
+                self.target(target);
+            }
+            StmtKind::Update(target, _, e) => {
+                self.expr(e);
+                if let ExprKind::Name(name) = &target.kind {
+                    self.assigned(name, target.span, true);
+                } else {
+                    self.expr(target);
+                }
+            }
+            StmtKind::Fn(name, function) => {
+                self.names.bind(&name.text);
+                self.function(function);
+            }
+            StmtKind::For(pattern, e, body) => self.for_loop(pattern, e, body),
+            StmtKind::While(e, body) => {
+                self.expr(e);
+                self.loops += 1;
+                self.block(body);
+                self.loops -= 1;
+            }
+            StmtKind::Break => self.jump(stmt.span, "break"),
+            StmtKind::Continue => self.jump(stmt.span, "continue"),
+            StmtKind::Return(e) => {
+                if self.functions == 0 {
+                    self.errors.push(error::outside_function(stmt.span));
+                }
+                self.optional(e.as_ref());
+            }
+            StmtKind::Throw(e) | StmtKind::Expr(e) | StmtKind::Discard(e) => self.expr(e),
+            StmtKind::Defer(e) => {
+                let loops = std::mem::take(&mut self.loops);
+                self.expr(e);
+                self.loops = loops;
+            }
+            StmtKind::Import(import) => self.import(import),
+            StmtKind::Test(_, body) => self.test(body),
+            StmtKind::Error => {}
+        }
+    }
+
+    fn jump(&mut self, span: Span, word: &str) {
+        if self.loops == 0 {
+            self.errors.push(error::outside_loop(span, word, self.functions > 0));
+        }
+    }
+
+    fn for_loop(&mut self, pattern: &Pattern, e: &Expr, body: &Block) {
+        self.expr(e);
+        self.names.open(&[]);
+        self.bind_pattern(pattern);
+        self.loops += 1;
+        self.block(body);
+        self.loops -= 1;
+        self.names.close();
+    }
+
+    fn import(&mut self, import: &Import) {
+        self.imports = true;
+        if let Some(libraries) = self.catalog.libraries().filter(|_| !import.file)
+            && !libraries.contains(&&*import.path)
+        {
+            let suggestion = self.suggest(&import.path, libraries);
+            self.errors.push(error::unknown_library(import.path_span, &import.path, suggestion));
+        }
+        self.names.bind(&import.name.text);
+    }
+
+    /// A test runs by itself, after the file: its block sees what a function would.
+    fn test(&mut self, body: &Block) {
+        let loops = std::mem::take(&mut self.loops);
+        self.names.level += 1;
+        self.block(body);
+        self.names.level -= 1;
+        self.loops = loops;
+    }
+
+    /// The target of an assignment.
+    fn target(&mut self, target: &Expr) {
+        match &target.kind {
+            ExprKind::Name(name) => self.assigned(name, target.span, false),
+            ExprKind::Tuple(items) | ExprKind::List(items) => {
+                for item in items {
+                    match item {
+                        Item::One(e) | Item::Spread(e) => self.target(e),
+                    }
+                }
+            }
+            ExprKind::Member(e, name) => {
+                self.fields.insert(name.text.clone());
+                self.expr(e);
+            }
+            _ => self.expr(target),
+        }
+    }
+
+    fn assigned(&mut self, name: &Rc<str>, span: Span, read: bool) {
+        if &**name == "_" && !read {
+            return;
+        }
+        match self.names.find(name) {
+            Found::Bound(id) => {
+                let binding = &mut self.names.bindings[id];
+                binding.rebound = true;
+                binding.used |= read;
+            }
+            _ if self.globals.contains(&**name) => {}
+            Found::Later(id) => {
+                let defined = self.names.bindings[id].span;
+                self.errors.push(error::used_early(span, name, defined));
+            }
+            Found::Nothing if self.catalog.find(name).is_some() => {
+                self.errors.push(error::builtin_target(span, name));
+            }
+            Found::Nothing => {
+                if self.reported.insert(name.clone()) {
+                    let visible = self.names.visible().chain(self.globals.iter().copied());
+                    let suggestion = self.suggest(name, visible);
+                    let error = error::unknown_target(span, name, suggestion);
+                    self.errors.push(error);
+                }
+            }
+        }
+    }
+
+    // --- Functions and patterns ---
+
+    fn function(&mut self, function: &Function) {
+        let loops = std::mem::take(&mut self.loops);
+        self.functions += 1;
+        self.names.level += 1;
+        self.names.open(&[]);
+        let mut seen = FxHashMap::default();
+        for param in &function.params {
+            self.optional(param.default.as_ref());
+            self.distinct(&param.pattern, &mut seen, "the parameters");
+            bound_names(&param.pattern, &mut |name, span| self.names.bind_local(name, span));
+        }
+        self.block(&function.body);
+        self.names.close();
+        self.names.level -= 1;
+        self.functions -= 1;
+        self.loops = loops;
+    }
+
+    fn once(&mut self, pattern: &Pattern) {
+        self.distinct(pattern, &mut FxHashMap::default(), "the pattern");
+    }
+
+    fn distinct(&mut self, pattern: &Pattern, seen: &mut FxHashMap<Rc<str>, Span>, place: &str) {
+        bound_names(pattern, &mut |name, span| {
+            if let Some(first) = seen.insert(name.clone(), span) {
+                self.errors.push(error::name_twice(span, name, first, place));
+            }
+        });
+    }
+
+    /// Binds what a pattern of an arm, a loop or a `catch` binds, in the innermost scope.
+    fn bind_pattern(&mut self, pattern: &Pattern) {
+        self.pattern_values(pattern);
+        if matches!(pattern.kind, PatternKind::Or(_)) {
+            // The alternatives bind the same names, if any.
+            bound_names(pattern, &mut |name, span| self.names.bind_local(name, span));
+            return;
+        }
+        self.once(pattern);
+        bound_names(pattern, &mut |name, span| self.names.bind_local(name, span));
+    }
+
+    /// The expressions that stand in a pattern.
+    fn pattern_values(&mut self, pattern: &Pattern) {
+        match &pattern.kind {
+            PatternKind::Value(e) => self.expr(e),
+            PatternKind::Tuple(parts, _) | PatternKind::List(parts, _) | PatternKind::Or(parts) => {
+                parts.iter().for_each(|p| self.pattern_values(p));
+            }
+            PatternKind::Record(fields, _) => fields.iter().for_each(|(_, p)| self.pattern_values(p)),
+            PatternKind::Discard | PatternKind::Bind(_) => {}
+        }
+    }
+
+    // --- Expressions ---
+
+    fn optional(&mut self, e: Option<&Expr>) {
+        if let Some(e) = e {
+            self.expr(e);
+        }
+    }
+
+    fn expr(&mut self, e: &Expr) {
+        match &e.kind {
+            ExprKind::None
+            | ExprKind::Bool(_)
+            | ExprKind::Int(_)
+            | ExprKind::Float(_)
+            | ExprKind::Device(_)
+            | ExprKind::Dtype(_)
+            | ExprKind::Ellipsis
+            | ExprKind::Error => {}
+            ExprKind::Str(pieces) => self.pieces(pieces),
+            ExprKind::Name(name) => {
+                self.name(name, e.span);
+            }
+            ExprKind::List(items) | ExprKind::Typed(_, items) | ExprKind::Tuple(items) => self.items(items),
+            ExprKind::Record(fields) => self.record(fields),
+            ExprKind::Paren(e) | ExprKind::Unary(_, e) => self.expr(e),
+            ExprKind::Binary(_, a, b) | ExprKind::And(a, b) | ExprKind::Or(a, b) | ExprKind::On(a, b) => {
+                self.expr(a);
+                self.expr(b);
+            }
+            ExprKind::Range(a, b, step) => {
+                for part in [a, b, step] {
+                    self.optional(part.as_deref());
+                }
+            }
+            ExprKind::Call(f, args) => self.call(f, args, None, e.span),
+            ExprKind::Pipe(a, f) => self.pipe(a, f, e.span),
+            ExprKind::Member(base, name) => {
+                self.member(base, name);
+            }
+            ExprKind::Index(base, indices) => {
+                self.expr(base);
+                indices.iter().for_each(|i| self.expr(i));
+            }
+            ExprKind::Lambda(function) => self.function(function),
+            ExprKind::Block(block) => self.block(block),
+            ExprKind::If(arms, last) => {
+                for (condition, block) in arms {
+                    self.expr(condition);
+                    self.block(block);
+                }
+                last.iter().for_each(|b| self.block(b));
+            }
+            ExprKind::With(contexts, block) => {
+                contexts.iter().for_each(|c| self.expr(c));
+                self.block(block);
+            }
+            ExprKind::Try(body, name, catch) => self.try_catch(body, name.as_ref(), catch),
+            ExprKind::Match(value, arms) => {
+                self.expr(value);
+                arms.iter().for_each(|arm| self.arm(arm));
+            }
+        }
+    }
+
+    fn pieces(&mut self, pieces: &[StrPiece]) {
+        for piece in pieces {
+            if let StrPiece::Expr(e, format) = piece {
+                self.expr(e);
+                self.pieces(format);
+            }
+        }
+    }
+
+    fn items(&mut self, items: &[Item]) {
+        for item in items {
+            match item {
+                Item::One(e) | Item::Spread(e) => self.expr(e),
+            }
+        }
+    }
+
+    fn record(&mut self, fields: &[Field]) {
+        let mut seen: FxHashMap<&str, Span> = FxHashMap::default();
+        for field in fields {
+            match field {
+                Field::Named(name, e) => {
+                    self.fields.insert(name.text.clone());
+                    if let Some(first) = seen.insert(&name.text, name.span) {
+                        self.errors.push(error::name_twice(name.span, &name.text, first, "the record"));
+                    }
+                    self.expr(e);
+                }
+                Field::Spread(e) => self.expr(e),
+            }
+        }
+    }
+
+    fn try_catch(&mut self, body: &Block, name: Option<&Name>, catch: &Block) {
+        self.block(body);
+        self.names.open(&[]);
+        if let Some(name) = name {
+            self.names.bind_local(&name.text, name.span);
+        }
+        self.block(catch);
+        self.names.close();
+    }
+
+    fn arm(&mut self, arm: &Arm) {
+        self.names.open(&[]);
+        self.bind_pattern(&arm.pattern);
+        self.optional(arm.guard.as_ref());
+        self.expr(&arm.body);
+        self.names.close();
+    }
+
+    /// `a |> f` and `a |> f(b)`
+    fn pipe(&mut self, a: &Expr, f: &Expr, span: Span) {
+        self.expr(a);
+        match &f.kind {
+            ExprKind::Call(f, args) => self.call(f, args, Some(a.span), span),
+            ExprKind::Name(_) | ExprKind::Member(..) => self.call(f, &[], Some(a.span), span),
+            _ => self.expr(f),
+        }
+    }
+
+    fn call(&mut self, f: &Expr, args: &[Arg], first: Option<Span>, span: Span) {
+        for arg in args {
+            match arg {
+                Arg::Named(name, e) => {
+                    self.fields.insert(name.text.clone());
+                    self.expr(e);
+                }
+                Arg::One(e) | Arg::Spread(e) => self.expr(e),
+            }
+        }
+        let (shown, meaning) = match &f.kind {
+            ExprKind::Name(name) => (name.to_string(), self.name(name, f.span)),
+            ExprKind::Member(base, name) => match self.member(base, name) {
+                Member::Of(module, entry) => (format!("{module}.{}", name.text), Meaning::Builtin(entry)),
+                Member::Unknown => return,
+                Member::OfValue => {
+                    self.methods.push(name.clone());
+                    return;
+                }
+            },
+            _ => return self.expr(f),
+        };
+        match meaning {
+            Meaning::Bound(id) => self.calls.push((id, Given::new(first, args, span))),
+            Meaning::Builtin(Entry::Function(signature)) => {
+                let given = Given::new(first, args, span);
+                self.errors.extend(bind::native(&shown, &signature, &given));
+            }
+            _ => {}
+        }
+    }
+
+    /// A name that is read.
+    fn name(&mut self, name: &Rc<str>, span: Span) -> Meaning {
+        match self.names.find(name) {
+            Found::Bound(id) => {
+                self.names.bindings[id].used = true;
+                return Meaning::Bound(id);
+            }
+            _ if self.globals.contains(&**name) => return Meaning::Global,
+            found => {
+                if let Some(entry) = self.catalog.find(name) {
+                    return Meaning::Builtin(entry);
+                }
+                if let Found::Later(id) = found {
+                    let binding = &mut self.names.bindings[id];
+                    binding.used = true;
+                    self.errors.push(error::used_early(span, name, binding.span));
+                    return Meaning::Unknown;
+                }
+            }
+        }
+        if self.reported.insert(name.clone()) {
+            let builtins = self.catalog.names();
+            let visible = self.names.visible().chain(self.globals.iter().copied());
+            let candidates =
+                visible.chain(builtins.iter().copied()).chain(["true", "false", "none", "inf", "nan"]);
+            let suggestion = self.suggest(name, candidates);
+            let error = error::unknown_name(span, name, suggestion);
+            self.errors.push(error);
+        }
+        Meaning::Unknown
+    }
+
+    /// `base.name`
+    fn member(&mut self, base: &Expr, name: &Name) -> Member {
+        let module: Rc<str> = match &base.kind {
+            ExprKind::Device(DeviceLit::Current) => "cuda".into(),
+            ExprKind::Name(text) => match self.name(text, base.span) {
+                Meaning::Builtin(Entry::Module) => text.clone(),
+                Meaning::Unknown => return Member::Unknown,
+                Meaning::Bound(id) if !self.names.bindings[id].rebound => {
+                    match &self.names.bindings[id].origin {
+                        Origin::Import(Some(library)) => library.clone(),
+                        _ => return Member::OfValue,
+                    }
+                }
+                _ => return Member::OfValue,
+            },
+            ExprKind::Member(inner, middle) => {
+                return match self.member(inner, middle) {
+                    Member::Unknown => Member::Unknown,
+                    _ => Member::OfValue,
+                };
+            }
+            _ => {
+                self.expr(base);
+                return Member::OfValue;
+            }
+        };
+        if let Some(entry) = self.catalog.member(&module, &name.text) {
+            return Member::Of(module, entry);
+        }
+        if let Some(members) = self.catalog.members(&module) {
+            let suggestion = self.suggest(&name.text, members);
+            self.errors.push(error::unknown_member(name.span, &module, &name.text, suggestion));
+        }
+        Member::Unknown
+    }
+
+    /// The nearest name, while there are few errors: nobody reads the hundredth suggestion.
+    fn suggest<'n>(&self, name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+        if self.errors.len() < 30 { base::suggest(name, candidates) } else { None }
+    }
+}

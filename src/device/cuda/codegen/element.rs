@@ -1,0 +1,100 @@
+//! The straight-line code of a map, for one element.
+
+use super::{bits_type, class_name, class_type, convert};
+use crate::array::Dtype;
+use crate::kernel::{CAST, Map, Source, Store};
+use std::fmt::Write;
+
+/// How the surrounding kernel gives an element its inputs and takes its results.
+pub(super) struct Surroundings<'a> {
+    /// An expression for the bits of the view's element.
+    pub load: &'a dyn Fn(u16, Dtype) -> String,
+    /// The parameter word of a number.
+    pub number: &'a dyn Fn(u16) -> usize,
+    /// A statement that stores bits.
+    pub store: &'a dyn Fn(&Store, &str) -> String,
+}
+
+/// The statements that compute one element: registers `r0`, `r1`, ..., then the stores. A register
+/// that is stored as it was loaded keeps its bits. Expects `position` (i64) in scope.
+///
+/// Every instruction's result is rounded to its dtype; see Note [Fusion never changes a bit].
+pub(super) fn element(map: &Map, around: &Surroundings<'_>) -> String {
+    let mut out = String::new();
+    for (i, source) in map.sources.iter().enumerate() {
+        let _ = match source {
+            Source::Load { view, dtype } => {
+                let (bits, class) = (bits_type(*dtype), class_type(dtype.class()));
+                let load = (around.load)(*view, *dtype);
+                writeln!(out, "const {bits} b{i} = {load}; const {class} r{i} = load_{dtype}(b{i});")
+            }
+            Source::Number { slot, dtype } => {
+                let (class, name) = (class_type(dtype.class()), class_name(dtype.class()));
+                writeln!(out, "const {class} r{i} = {name}_of(p.w[{}]);", (around.number)(*slot))
+            }
+            Source::Position => writeln!(out, "const i64 r{i} = position;"),
+        };
+    }
+    for (i, instr) in map.instrs.iter().enumerate() {
+        let reg = map.sources.len() + i;
+        let class = class_type(instr.dtype.class());
+        if std::ptr::eq(instr.f, &CAST) {
+            let arg = instr.args.first().copied().unwrap_or_default();
+            let value = convert(&format!("r{arg}"), map.dtype(arg).class(), instr.dtype);
+            let _ = writeln!(out, "const {class} r{reg} = {value};");
+            continue;
+        }
+        let _ = write!(out, "{class} r{reg}; {{ ");
+        for (name, arg) in ["a", "b", "c", "d"].iter().zip(&instr.args) {
+            let _ = write!(out, "const {} {name} = r{arg}; ", class_type(map.dtype(*arg).class()));
+        }
+        let _ = writeln!(out, "r{reg} = round_{}({}); }}", instr.dtype, instr.f.cuda.of(instr.class));
+    }
+    for store in &map.stores {
+        let dtype = map.dtype(store.reg);
+        let bits = match map.sources.get(usize::from(store.reg)) {
+            Some(Source::Load { dtype: from, .. }) if *from != Dtype::Bool => format!("b{}", store.reg),
+            _ => format!("store_{dtype}(r{})", store.reg),
+        };
+        out.push_str(&(around.store)(store, &bits));
+        out.push('\n');
+    }
+    out
+}
+
+/// Views and numbers that a map names: one more than the highest index of each.
+pub(super) fn counts(map: &Map) -> (usize, usize) {
+    let (mut views, mut numbers) = (0, 0);
+    for source in &map.sources {
+        match source {
+            Source::Load { view, .. } => views = views.max(usize::from(*view) + 1),
+            Source::Number { slot, .. } => numbers = numbers.max(usize::from(*slot) + 1),
+            Source::Position => {}
+        }
+    }
+    for store in &map.stores {
+        views = views.max(usize::from(store.view) + 1);
+    }
+    (views, numbers)
+}
+
+/// The dtype of a view that the map loads (first) or stores.
+pub(super) fn view_dtype(map: &Map, view: usize) -> Option<Dtype> {
+    loaded(map, view).or_else(|| {
+        let store = map.stores.iter().find(|s| usize::from(s.view) == view)?;
+        Some(map.dtype(store.reg))
+    })
+}
+
+/// The dtype with which the map loads a view; `None` when it does not.
+pub(super) fn loaded(map: &Map, view: usize) -> Option<Dtype> {
+    map.sources.iter().find_map(|s| match s {
+        Source::Load { view: v, dtype } if usize::from(*v) == view => Some(*dtype),
+        _ => None,
+    })
+}
+
+/// True when the map stores to the view.
+pub(super) fn stored(map: &Map, view: usize) -> bool {
+    map.stores.iter().any(|s| usize::from(s.view) == view)
+}

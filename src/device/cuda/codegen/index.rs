@@ -1,0 +1,128 @@
+//! Index arithmetic in kernels: a linear position to coordinates, coordinates to offsets.
+//!
+//! Divisions are by numbers that only the launch knows; 32-bit ones use a multiplier that the host
+//! computes, 64-bit ones divide.
+
+use crate::kernel::View;
+use smallvec::SmallVec;
+use std::fmt::Write;
+
+/// Parameter words of a launch, in order.
+pub(in crate::device::cuda) type Words = SmallVec<[u64; 64]>;
+
+/// Largest count of parameter words: kernel parameters end at 4 KiB on older drivers.
+pub(super) const MAX_WORDS: usize = 500;
+
+/// The words of a divisor: itself, and the multiplier and shift for dividends below 2^31.
+pub(super) fn divisor(d: u64) -> [u64; 2] {
+    if d == 0 || d >= 1 << 31 {
+        return [d.max(1), 0];
+    }
+    let shift = (d - 1).checked_ilog2().map_or(0, |log| log + 1);
+    let multiplier = ((1u64 << 32) * ((1u64 << shift) - d)) / d + 1;
+    [d, (multiplier & 0xffff_ffff) | u64::from(shift) << 32]
+}
+
+/// Dimensions whose linear position a kernel splits into coordinates.
+///
+/// `rank` dimensions named `{name}0..`; their divisors stand in two words each from `word` on, for
+/// every dimension but the first.
+pub(super) struct Space {
+    pub name: &'static str,
+    pub rank: usize,
+    pub word: usize,
+    /// `u32` or `u64`.
+    pub index: &'static str,
+}
+
+impl Space {
+    /// Parameter words taken.
+    pub fn words(rank: usize) -> usize {
+        2 * rank.saturating_sub(1)
+    }
+
+    /// Appends the divisors of these extents.
+    pub fn push(words: &mut Words, extents: impl DoubleEndedIterator<Item = usize> + ExactSizeIterator) {
+        for extent in extents.skip(1) {
+            words.extend(divisor(extent as u64));
+        }
+    }
+
+    /// Declares the coordinates of the linear position `linear`.
+    pub fn coordinates(&self, linear: &str) -> String {
+        let (name, index) = (self.name, self.index);
+        match self.rank {
+            0 => return String::new(),
+            1 => return format!("const {index} {name}0 = {linear};\n"),
+            _ => {}
+        }
+        let mut out = format!("{index} {name}rest = {linear};\n");
+        for d in (1..self.rank).rev() {
+            let word = self.word + 2 * (d - 1);
+            let _ = writeln!(
+                out,
+                "const {index} {name}q{d} = quotient({name}rest, p.w[{word}], p.w[{}]); \
+                 const {index} {name}{d} = {name}rest - {name}q{d} * ({index})p.w[{word}]; {name}rest = {name}q{d};",
+                word + 1
+            );
+        }
+        let _ = writeln!(out, "const {index} {name}0 = {name}rest;");
+        out
+    }
+
+    /// The offset, in elements, of the coordinates under the strides in the words from `strides` on.
+    pub fn offset(&self, strides: usize) -> String {
+        match self.rank {
+            0 => "0".into(),
+            _ => (0..self.rank)
+                .map(|d| {
+                    format!("({index}){}{d} * ({index})p.w[{}]", self.name, strides + d, index = self.index)
+                })
+                .collect::<Vec<_>>()
+                .join(" + "),
+        }
+    }
+}
+
+/// The largest offset, in elements, that a view reaches over a shape without empty dimensions.
+pub(super) fn reach(shape: &[usize], view: &View) -> u64 {
+    shape.iter().zip(&view.strides).map(|(&n, &s)| (n as u64 - 1) * s.unsigned_abs() as u64).sum()
+}
+
+/// True when the view's elements lie row-major without gaps over the shape.
+pub(super) fn is_linear(shape: &[usize], strides: &[isize]) -> bool {
+    let mut step = 1isize;
+    for (&extent, &stride) in shape.iter().zip(strides).rev() {
+        if extent != 1 {
+            if stride != step {
+                return false;
+            }
+            step *= extent as isize;
+        }
+    }
+    true
+}
+
+/// True when every element of the shape is the same one in memory.
+pub(super) fn is_uniform(shape: &[usize], strides: &[isize]) -> bool {
+    shape.iter().zip(strides).all(|(&extent, &stride)| extent == 1 || stride == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn multipliers_divide_exactly() {
+        let quotient = |i: u32, [_, magic]: [u64; 2]| {
+            let high = ((u64::from(i) * (magic & 0xffff_ffff)) >> 32) as u32;
+            (high + i) >> (magic >> 32)
+        };
+        for d in (1..2000).chain([4095, 4096, 65_537, 1 << 30, (1 << 31) - 1]) {
+            let words = divisor(d);
+            for i in (0..3000).chain([d as u32 - 1, d as u32, (1 << 31) - 1, (1 << 31) - 2, 1_000_000_007]) {
+                assert_eq!(u64::from(quotient(i, words)), u64::from(i) / d, "{i} / {d}");
+            }
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Elementwise programs.
+//!
+//! Views fall into kinds. When all are linear or uniform the shape does not matter and the kernel
+//! counts elements; otherwise it splits each unit's position into coordinates. A unit is as many
+//! neighbouring elements as fit 16 bytes of the narrowest dtype (at most 32 of the widest); one
+//! view that is out of alignment, or strided along the innermost dimension, makes it one element.
+
+use super::element::{Surroundings, counts, element, loaded, stored, view_dtype};
+use super::index::{MAX_WORDS, Space, Words, is_linear, is_uniform, reach};
+use super::{Kind, Signature, Source, assemble, bits_type, blocks};
+use crate::array::Dims;
+use crate::base::Result;
+use crate::device::cuda::error;
+use crate::device::cuda::queue::Queue;
+use crate::kernel::{Launch, Map};
+use std::fmt::Write;
+
+/// Threads of a block.
+const BLOCK: usize = 256;
+
+/// How a view is addressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ViewKind {
+    /// Row-major without gaps: by the element's position.
+    Linear = 0,
+    /// One element, loaded once per thread.
+    Uniform = 1,
+    /// Neighbours along the innermost dimension are neighbours in memory.
+    Row = 2,
+    /// Constant along the innermost dimension.
+    Repeat = 3,
+    /// By coordinates.
+    Strided = 4,
+}
+
+impl ViewKind {
+    const ALL: [ViewKind; 5] =
+        [ViewKind::Linear, ViewKind::Uniform, ViewKind::Row, ViewKind::Repeat, ViewKind::Strided];
+
+    fn by_coordinates(self) -> bool {
+        matches!(self, ViewKind::Row | ViewKind::Repeat | ViewKind::Strided)
+    }
+}
+
+/// What the source depends on.
+struct Plan {
+    /// Elements of a unit, a power of two.
+    width: usize,
+    /// 64-bit positions.
+    wide: bool,
+    /// Dimensions to split positions into; 0 when no view needs them.
+    rank: usize,
+    kinds: Vec<ViewKind>,
+}
+
+/// Most views whose kinds fit a signature; programs with more address all of them as strided.
+const MAX_KINDS: usize = 36;
+
+impl Plan {
+    fn read(map: &Map, signature: Signature) -> Plan {
+        let views = counts(map).0;
+        let kinds = if views <= MAX_KINDS {
+            (0..views).map(|v| ViewKind::ALL[(signature.0 >> (16 + 3 * v) & 7) as usize]).collect()
+        } else {
+            vec![ViewKind::Strided; views]
+        };
+        Plan {
+            width: 1 << (signature.0 & 7),
+            wide: signature.0 >> 3 & 1 == 1,
+            rank: (signature.0 >> 4 & 0xfff) as usize,
+            kinds,
+        }
+    }
+
+    fn unroll(&self, map: &Map) -> usize {
+        let loads = (0..self.kinds.len()).filter(|&v| loaded(map, v).is_some());
+        let bytes: usize = loads
+            .filter(|&v| self.kinds[v] != ViewKind::Uniform)
+            .map(|v| view_dtype(map, v).map_or(0, |d| d.size().max(4)) * self.width)
+            .sum();
+        match bytes {
+            _ if self.width == 1 => 4,
+            0..=32 => 4,
+            33..=64 => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// Extents that are not 1.
+fn squeezed(shape: &[usize]) -> impl DoubleEndedIterator<Item = (usize, usize)> + Clone {
+    shape.iter().copied().enumerate().filter(|&(_, extent)| extent != 1)
+}
+
+impl Kind for Map {
+    fn signature(&self, launch: &Launch) -> Signature {
+        let shape = &launch.shape;
+        let count: u64 = shape.iter().map(|&n| n as u64).product();
+        let (views, _) = counts(self);
+        let views = &launch.views[..views];
+        let mut kinds = [ViewKind::Strided; MAX_KINDS];
+        let inner = squeezed(shape).next_back();
+        let mut wide = count >= 1 << 31;
+        let (mut narrowest, mut widest, mut aligned, mut flat) = (8, 1, 0u64, true);
+        for (v, view) in views.iter().enumerate() {
+            let written = stored(self, v);
+            let kind = if is_linear(shape, &view.strides) {
+                ViewKind::Linear
+            } else if !written && is_uniform(shape, &view.strides) {
+                ViewKind::Uniform
+            } else {
+                flat = false;
+                wide |= reach(shape, view) >= 1 << 31;
+                match inner.map(|(d, _)| view.strides[d]) {
+                    Some(1) => ViewKind::Row,
+                    Some(0) if !written => ViewKind::Repeat,
+                    _ => ViewKind::Strided,
+                }
+            };
+            if let Some(slot) = kinds.get_mut(v) {
+                *slot = kind;
+            }
+            let size = view.dtype.size();
+            match kind {
+                ViewKind::Linear | ViewKind::Row => {
+                    narrowest = narrowest.min(size);
+                    widest = widest.max(size);
+                }
+                ViewKind::Strided => aligned = 1,
+                ViewKind::Uniform | ViewKind::Repeat => {}
+            }
+        }
+        // Strides of rows in elements and addresses in bytes must keep every unit aligned.
+        let mut width = (16 / narrowest).clamp(1, 32 / widest);
+        for (v, view) in views.iter().enumerate().take(MAX_KINDS) {
+            if matches!(kinds[v], ViewKind::Linear | ViewKind::Row) {
+                let unit = (width * view.dtype.size()).min(16) as u64;
+                aligned |= view.ptr % unit;
+            }
+            if kinds[v] == ViewKind::Row {
+                let outer = squeezed(shape).rev().skip(1);
+                aligned |= outer.fold(0, |all, (d, _)| all | (view.strides[d].unsigned_abs() % width)) as u64;
+            }
+        }
+        let ragged = !flat && inner.is_some_and(|(_, extent)| extent % width != 0);
+        if aligned != 0 || ragged || views.len() > MAX_KINDS {
+            width = 1;
+        }
+        let rank = if flat && views.len() <= MAX_KINDS { 0 } else { squeezed(shape).count() };
+        let mut bits = 0u128;
+        if views.len() <= MAX_KINDS {
+            for (v, kind) in kinds.iter().enumerate().take(views.len()) {
+                let kind = match kind {
+                    ViewKind::Row | ViewKind::Repeat if width == 1 => ViewKind::Strided,
+                    kind => *kind,
+                };
+                bits |= (kind as u128) << (16 + 3 * v);
+            }
+        }
+        Signature(bits | (rank as u128 & 0xfff) << 4 | u128::from(wide) << 3 | u128::from(width.ilog2()))
+    }
+
+    fn source(&self, signature: Signature) -> Source {
+        let plan = Plan::read(self, signature);
+        let (views, numbers) = counts(self);
+        let (width, vector) = (plan.width, plan.width > 1);
+        let index = if plan.wide { "u64" } else { "u32" };
+        let pointer = |v: usize| 2 + v;
+        let number = |slot: u16| 2 + views + usize::from(slot);
+        let divisors = 2 + views + numbers;
+        let mut next = divisors + Space::words(plan.rank);
+        let space = Space { name: "c", rank: plan.rank, word: divisors, index };
+        let mut strides = vec![0; views];
+        for (slot, kind) in strides.iter_mut().zip(&plan.kinds) {
+            if kind.by_coordinates() {
+                *slot = next;
+                next += plan.rank;
+            }
+        }
+        let address = |v: usize| {
+            let size = view_dtype(self, v).map_or(1, |d| d.size());
+            let at = match plan.kinds[v] {
+                ViewKind::Linear => format!("(unit) * {}", width * size),
+                ViewKind::Uniform => "0".into(),
+                _ => format!("({}) * {size}", space.offset(strides[v])),
+            };
+            format!("p.w[{}] + (u64){at}", pointer(v))
+        };
+        let moves_unit = |v: usize| vector && matches!(plan.kinds[v], ViewKind::Linear | ViewKind::Row);
+
+        let (mut uniform, mut registers, mut loads) = (String::new(), String::new(), String::new());
+        let (mut results, mut stores) = (String::new(), String::new());
+        let mut load_coordinates = false;
+        for v in 0..views {
+            let Some(dtype) = loaded(self, v) else { continue };
+            let (bits, address) = (bits_type(dtype), address(v));
+            if plan.kinds[v] == ViewKind::Uniform {
+                let _ = writeln!(uniform, "const {bits} x{v} = *reinterpret_cast<const {bits}*>({address});");
+            } else if moves_unit(v) {
+                let _ = writeln!(registers, "u32 x{v}[UNROLL][{}];", width * dtype.size() / 4);
+                let _ = writeln!(loads, "load_words(x{v}[u], {address});");
+            } else {
+                let _ = writeln!(registers, "{bits} x{v}[UNROLL];");
+                let _ = writeln!(loads, "x{v}[u] = *reinterpret_cast<const {bits}*>({address});");
+            }
+            load_coordinates |= plan.kinds[v].by_coordinates();
+        }
+        let mut store_coordinates = false;
+        for (s, store) in self.stores.iter().enumerate() {
+            let v = usize::from(store.view);
+            let dtype = self.dtype(store.reg);
+            let (bits, address) = (bits_type(dtype), address(v));
+            if moves_unit(v) {
+                let _ = writeln!(results, "u32 y{s}[{}] = {{}};", width * dtype.size() / 4);
+                let _ = writeln!(stores, "store_words(y{s}, {address});");
+            } else {
+                let _ = writeln!(results, "{bits} y{s};");
+                let _ = writeln!(stores, "*reinterpret_cast<{bits}*>({address}) = y{s};");
+            }
+            store_coordinates |= plan.kinds[v].by_coordinates();
+        }
+        let coordinates = space.coordinates("unit");
+        if load_coordinates {
+            loads.insert_str(0, &coordinates);
+        }
+        if store_coordinates {
+            results.insert_str(0, &coordinates);
+        }
+        let place =
+            |store: &crate::kernel::Store| self.stores.iter().position(|s| s == store).unwrap_or_default();
+        let code = element(
+            self,
+            &Surroundings {
+                load: &|view, dtype| match usize::from(view) {
+                    v if plan.kinds[v] == ViewKind::Uniform => format!("x{v}"),
+                    v if moves_unit(v) => format!("take<{}>(x{v}[u], j)", bits_type(dtype)),
+                    v => format!("x{v}[u]"),
+                },
+                number: &number,
+                store: &|store, value| match (moves_unit(usize::from(store.view)), place(store)) {
+                    (true, s) => format!("put<{}>(y{s}, j, {value});", bits_type(self.dtype(store.reg))),
+                    (false, s) => format!("y{s} = {value};"),
+                },
+            },
+        );
+        let mut tail = String::new();
+        if vector && plan.rank == 0 {
+            let tail_code = element(
+                self,
+                &Surroundings {
+                    load: &|view, dtype| match usize::from(view) {
+                        v if plan.kinds[v] == ViewKind::Uniform => format!("x{v}"),
+                        v => {
+                            format!("reinterpret_cast<const {}*>(p.w[{}])[at]", bits_type(dtype), pointer(v))
+                        }
+                    },
+                    number: &number,
+                    store: &|store, value| {
+                        let bits = bits_type(self.dtype(store.reg));
+                        let word = pointer(usize::from(store.view));
+                        format!("reinterpret_cast<{bits}*>(p.w[{word}])[at] = {value};")
+                    },
+                },
+            );
+            let _ = write!(
+                tail,
+                "if (blockIdx.x == 0 && threadIdx.x < (u32)p.w[1]) {{\n\
+                 const u64 at = (u64)units * WIDTH + threadIdx.x;\n\
+                 const i64 position = (i64)at;\n{tail_code}}}\n"
+            );
+        }
+        let values = [
+            ("WORDS", next.to_string()),
+            ("INDEX", index.to_string()),
+            ("BLOCK", BLOCK.to_string()),
+            ("WIDTH", width.to_string()),
+            ("UNROLL", plan.unroll(self).to_string()),
+            ("UNIFORM", uniform),
+            ("REGISTERS", registers),
+            ("LOADS", loads),
+            ("RESULTS", results),
+            ("ELEMENT", code),
+            ("STORES", stores),
+            ("TAIL", tail),
+        ];
+        let values = values.each_ref().map(|(name, text)| (*name, text.as_str()));
+        let template = include_str!("../../../../kernels/map.cu");
+        Source { text: assemble(template, &values), entries: &["map"] }
+    }
+
+    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+        let plan = Plan::read(self, signature);
+        let (views, numbers) = counts(self);
+        let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
+        let width = plan.width as u64;
+        let units = count / width;
+        let mut words = Words::new();
+        words.extend([units, count % width]);
+        words.extend(launch.views[..views].iter().map(|view| view.ptr));
+        words.extend(launch.numbers[..numbers].iter().copied());
+        if plan.rank > 0 {
+            let mut dims: Dims = squeezed(&launch.shape).map(|(_, extent)| extent).collect();
+            if let Some(inner) = dims.last_mut() {
+                *inner /= plan.width;
+            }
+            Space::push(&mut words, dims.iter().copied());
+        }
+        for (view, _) in launch.views.iter().zip(&plan.kinds).filter(|(_, kind)| kind.by_coordinates()) {
+            let mut strides = squeezed(&launch.shape).map(|(d, _)| view.strides[d] as u64);
+            let inner = strides.next_back().map(|s| s * width);
+            words.extend(strides.chain(inner));
+        }
+        if words.len() > MAX_WORDS {
+            return Err(error::program_too_large(words.len()));
+        }
+        let per_block = (BLOCK * plan.unroll(self)) as u64;
+        queue.run(0, blocks(units.max(1), per_block), BLOCK as u32, &words)
+    }
+}

@@ -1,0 +1,214 @@
+//! Matrix products: floats by cuBLAS, integers by a kernel of ours.
+//!
+//! cuBLAS counts columns first, so a product of row-major matrices is asked for as the transposed
+//! product of the transposed operands. An operand whose strides are a matrix in either order goes
+//! as it is; any other is packed first.
+
+use super::scan::{copy, packed};
+use super::{Kind, Signature, Source, assemble, bits_type};
+use crate::array::{Dims, Strides};
+use crate::base::Result;
+use crate::device::cuda::blas::{Operand, Product};
+use crate::device::cuda::queue::Queue;
+use crate::kernel::{Launch, Matmul, View};
+use smallvec::SmallVec;
+
+/// The shape of a product: batch dimensions, then m, n, k.
+struct Sizes {
+    batch: Dims,
+    m: usize,
+    n: usize,
+    k: usize,
+}
+
+impl Sizes {
+    fn of(launch: &Launch) -> Sizes {
+        let split = launch.shape.len().saturating_sub(3);
+        let at = |i: usize| launch.shape.get(split + i).copied().unwrap_or(1);
+        Sizes { batch: launch.shape[..split].into(), m: at(0), n: at(1), k: at(2) }
+    }
+}
+
+/// A matrix `[rows, columns]` as cuBLAS sees its memory: `Some((transposed, leading))`, where an
+/// untransposed operand is one whose rows are contiguous here.
+fn as_operand(rows: usize, columns: usize, strides: [isize; 2]) -> Option<(bool, i64)> {
+    let fits =
+        |leading: isize, extent: usize| leading >= extent.max(1) as isize && leading <= i32::MAX as isize;
+    let [row, column] = strides;
+    if column == 1 || columns == 1 {
+        let leading = if rows == 1 { columns.max(1) as isize } else { row };
+        if fits(leading, columns) {
+            return Some((false, leading as i64));
+        }
+    }
+    if row == 1 || rows == 1 {
+        let leading = if columns == 1 { rows.max(1) as isize } else { column };
+        if fits(leading, rows) {
+            return Some((true, leading as i64));
+        }
+    }
+    None
+}
+
+/// Packs an operand unless cuBLAS can read it; gives the view to read and how.
+fn operand(
+    queue: &mut Queue<'_>,
+    batch: &[usize],
+    rows: usize,
+    columns: usize,
+    view: &View,
+) -> Result<(View, bool, i64)> {
+    let rank = batch.len();
+    let last = [view.strides[rank], view.strides[rank + 1]];
+    if let Some((transposed, leading)) = as_operand(rows, columns, last) {
+        return Ok((view.clone(), transposed, leading));
+    }
+    // Broadcast batch dimensions are packed once and stay broadcast.
+    let extents: Dims = batch
+        .iter()
+        .zip(&view.strides)
+        .map(|(&n, &s)| if s == 0 { 1 } else { n })
+        .chain([rows, columns])
+        .collect();
+    let mut place = packed(queue, &extents, view.dtype)?;
+    copy(queue, &extents, view, &place)?;
+    for (stride, &extent) in place.strides.iter_mut().zip(&extents).take(rank) {
+        if extent == 1 {
+            *stride = 0;
+        }
+    }
+    Ok((place, false, columns.max(1) as i64))
+}
+
+/// Splits the batch dimensions: the innermost ones that have one common step in all three views
+/// run as one strided batch, the others one by one.
+fn strided_batch(batch: &[usize], strides: [&Strides; 3]) -> (usize, usize, [isize; 3]) {
+    let real: SmallVec<[usize; 6]> = (0..batch.len()).filter(|&d| batch[d] != 1).collect();
+    let Some((&last, outer)) = real.split_last() else { return (0, 1, [0; 3]) };
+    let steps = strides.map(|s| s[last]);
+    let mut count = batch[last];
+    let mut first = last;
+    for &d in outer.iter().rev() {
+        let joins = strides.iter().zip(steps).all(|(s, step)| s[d] == step * count as isize);
+        if !joins || count * batch[d] > i32::MAX as usize {
+            break;
+        }
+        count *= batch[d];
+        first = d;
+    }
+    (first, count, steps)
+}
+
+impl Kind for Matmul {
+    fn signature(&self, _launch: &Launch) -> Signature {
+        Signature::default()
+    }
+
+    fn source(&self, _signature: Signature) -> Source {
+        if self.dtype.is_float() {
+            return Source { text: String::new(), entries: &[] };
+        }
+        let values = [("BITS", bits_type(self.dtype)), ("DTYPE", self.dtype.name())];
+        let text = assemble(include_str!("../../../../kernels/matmul.cu"), &values);
+        Source { text, entries: &["matmul"] }
+    }
+
+    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+        let Sizes { batch, m, n, k } = Sizes::of(launch);
+        let out = launch.views[2].clone();
+        let size = self.dtype.size() as u64;
+        if k == 0 {
+            let count = batch.iter().product::<usize>() * m * n;
+            return queue.clear(out.ptr, count as u64 * size);
+        }
+        let float = self.dtype.is_float();
+        let (left, right) = match float {
+            true => (
+                operand(queue, &batch, m, k, &launch.views[0])?,
+                operand(queue, &batch, k, n, &launch.views[1])?,
+            ),
+            false => ((launch.views[0].clone(), false, 0), (launch.views[1].clone(), false, 0)),
+        };
+        let (first, count, steps) = strided_batch(&batch, [&left.0.strides, &right.0.strides, &out.strides]);
+        // Integers run one product at a time.
+        let (first, count) = if float { (first, count) } else { (batch.len(), 1) };
+        let outer = &batch[..first];
+        let mut at: SmallVec<[usize; 6]> = SmallVec::from_elem(0, outer.len());
+        let address = |view: &View, at: &[usize]| {
+            let offset: u64 = at.iter().zip(&view.strides).map(|(&i, &s)| i as u64 * s as u64).sum();
+            view.ptr + offset * size
+        };
+        for _ in 0..outer.iter().product::<usize>() {
+            let pointers = [&left.0, &right.0, &out].map(|view| address(view, &at));
+            if float {
+                let operand = |i: usize, (_, transposed, leading): &(View, bool, i64)| Operand {
+                    ptr: pointers[i],
+                    transposed: *transposed,
+                    leading: *leading,
+                    step: steps[i] as i64,
+                };
+                let product = Product {
+                    dtype: self.dtype,
+                    tf32: self.tf32,
+                    sizes: [m, n, k],
+                    batch: count,
+                    left: operand(0, &left),
+                    right: operand(1, &right),
+                    out: pointers[2],
+                    out_step: steps[2] as i64,
+                };
+                queue.driver.with_blas(queue.stream, |blas| blas.multiply(&product))?;
+            } else {
+                let stride = |view: &View, i: usize| view.strides[batch.len() + i] as u64;
+                let words = [
+                    pointers[0],
+                    pointers[1],
+                    pointers[2],
+                    m as u64,
+                    n as u64,
+                    k as u64,
+                    stride(&left.0, 0),
+                    stride(&left.0, 1),
+                    stride(&right.0, 0),
+                    stride(&right.0, 1),
+                ];
+                queue.run(0, (m.div_ceil(16) * n.div_ceil(16)) as u32, 256, &words)?;
+            }
+            for d in (0..outer.len()).rev() {
+                at[d] += 1;
+                if at[d] < outer[d] {
+                    break;
+                }
+                at[d] = 0;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use smallvec::smallvec;
+
+    #[test]
+    fn strides_that_are_matrices_need_no_copy() {
+        assert_eq!(as_operand(3, 4, [4, 1]), Some((false, 4)));
+        assert_eq!(as_operand(3, 4, [9, 1]), Some((false, 9)));
+        assert_eq!(as_operand(3, 4, [1, 3]), Some((true, 3)));
+        assert_eq!(as_operand(3, 1, [5, 7]), Some((false, 5)));
+        assert_eq!(as_operand(1, 4, [0, 2]), Some((true, 2)));
+        assert_eq!(as_operand(3, 4, [0, 1]), None, "broadcast rows overlap");
+        assert_eq!(as_operand(3, 4, [8, 2]), None);
+    }
+
+    #[test]
+    fn batches_join_while_all_views_step_alike() {
+        let (a, b, c): (Strides, Strides, Strides) =
+            (smallvec![60, 20, 5, 1], smallvec![0, 0, 5, 1], smallvec![12, 4, 2, 1]);
+        assert_eq!(strided_batch(&[2, 3], [&a, &b, &c]), (0, 6, [20, 0, 4]));
+        let b: Strides = smallvec![20, 0, 5, 1];
+        assert_eq!(strided_batch(&[2, 3], [&a, &b, &c]), (1, 3, [20, 0, 4]));
+        assert_eq!(strided_batch(&[], [&a, &b, &c]), (0, 1, [0; 3]));
+    }
+}

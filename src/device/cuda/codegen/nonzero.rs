@@ -1,0 +1,41 @@
+//! The positions of non-zero elements.
+
+use super::{Kind, Signature, Source, assemble, bits_type};
+use crate::array::Dtype;
+use crate::base::Result;
+use crate::device::cuda::queue::Queue;
+use crate::kernel::Launch;
+
+/// Elements of a tile, also in the template.
+const TILE: u64 = 4096;
+
+/// The dtype of the elements: a search needs to know nothing else.
+impl Kind for Dtype {
+    fn signature(&self, _launch: &Launch) -> Signature {
+        Signature::default()
+    }
+
+    fn source(&self, _signature: Signature) -> Source {
+        let values = [("BITS", bits_type(*self)), ("DTYPE", self.name())];
+        Source {
+            text: assemble(include_str!("../../../../kernels/nonzero.cu"), &values),
+            entries: &["tile_counts", "tile_offsets", "write_positions"],
+        }
+    }
+
+    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+        let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
+        let tiles = count.div_ceil(TILE);
+        let counts = queue.scratch(8 * tiles)?;
+        let [input, positions, found] = [0, 1, 2].map(|v| launch.views[v].ptr);
+        let words = [input, positions, found, count, tiles, counts];
+        if tiles > 0 {
+            queue.run(0, tiles as u32, 256, &words)?;
+        }
+        queue.run(1, 1, 256, &words)?;
+        if tiles > 0 {
+            queue.run(2, tiles as u32, 256, &words)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! The radix sort that sorts and scatters share: its text, and its passes.
+
+use super::fill;
+use crate::base::Result;
+use crate::device::cuda::queue::Queue;
+use crate::kernel::Ptr;
+
+/// Kernels of the text, in order; entries of a source that begins with them.
+pub(super) const ENTRIES: [&str; 3] = ["digit_counts", "digit_offsets", "digit_move"];
+
+/// Keys of a tile, also in the template.
+const TILE: u64 = 4096;
+
+/// The text for keys of a type, ordered by the statements `sortable`; `wide` counts in 64 bits.
+pub(super) fn text(key: &str, wide: bool, sortable: &str) -> String {
+    let count = if wide { "u64" } else { "u32" };
+    let values = [("KEY", key), ("COUNT", count), ("SORTABLE", sortable)];
+    fill(include_str!("../../../../kernels/radix.cu"), &values)
+}
+
+/// Rows of keys, and positions as counts (`ptr` 0 for the identity).
+#[derive(Clone, Copy)]
+pub(super) struct Pairs {
+    pub keys: Ptr,
+    /// Between rows of keys, in keys.
+    pub key_stride: u64,
+    pub positions: Ptr,
+    /// Between rows of positions, in positions.
+    pub position_stride: u64,
+}
+
+/// What is sorted.
+pub(super) struct Job {
+    pub rows: u64,
+    pub length: u64,
+    /// Bytes of a key, and how many of them (the low ones) order it.
+    pub key_size: u64,
+    pub passes: u64,
+    pub wide: bool,
+    pub from: Pairs,
+    pub to: Pairs,
+    /// Positions leave as `i64`, not as counts.
+    pub long_positions: bool,
+}
+
+/// Queues the passes. The source's first entries are [`ENTRIES`].
+pub(super) fn sort(queue: &mut Queue<'_>, job: &Job) -> Result<()> {
+    let count_size = if job.wide { 8 } else { 4 };
+    let tiles = job.length.div_ceil(TILE);
+    let counts = queue.scratch(job.rows * 256 * tiles * count_size)?;
+    let totals = queue.scratch(job.rows * 256 * count_size)?;
+    let elements = job.rows * job.length;
+    let buffer = |needed: bool, queue: &mut Queue<'_>| -> Result<Pairs> {
+        if !needed {
+            return Ok(job.to);
+        }
+        Ok(Pairs {
+            keys: queue.scratch(elements * job.key_size)?,
+            key_stride: job.length,
+            positions: queue.scratch(elements * count_size)?,
+            position_stride: job.length,
+        })
+    };
+    let between = [buffer(job.passes > 1, queue)?, buffer(job.passes > 2, queue)?];
+    let mut from = job.from;
+    for pass in 0..job.passes {
+        let last = pass + 1 == job.passes;
+        let to = if last { job.to } else { between[(pass % 2) as usize] };
+        let words = [
+            from.keys,
+            from.positions,
+            to.keys,
+            to.positions,
+            counts,
+            totals,
+            job.length,
+            tiles,
+            8 * pass,
+            from.key_stride,
+            to.key_stride,
+            to.position_stride,
+            u64::from(last && job.long_positions),
+        ];
+        queue.run(0, (job.rows * tiles) as u32, 256, &words)?;
+        queue.run(1, (job.rows * 256) as u32, 256, &words)?;
+        queue.run(2, (job.rows * tiles) as u32, 256, &words)?;
+        from = to;
+    }
+    Ok(())
+}

@@ -1,0 +1,480 @@
+//! Reductions: a map, then a combination over the last dimensions.
+//!
+//! The order of the combination is the template's (`kernels/reduce.cu`) and depends on the shape
+//! alone. Strides decide only which threads do it: neighbouring threads take neighbouring elements
+//! of one result (rows) or neighbouring results (columns), whichever lie together in memory.
+
+use super::element::{Surroundings, counts, element, loaded, stored, view_dtype};
+use super::index::{MAX_WORDS, Space, Words, reach};
+use super::{Kind, PRELUDE, Signature, Source, bits_type, blocks, class_type, convert, fill, literal};
+use crate::base::Result;
+use crate::device::cuda::error;
+use crate::device::cuda::queue::Queue;
+use crate::kernel::{Launch, Reduce};
+use smallvec::SmallVec;
+use std::fmt::Write;
+
+/// Threads of a block, also in the template.
+const BLOCK: u64 = 256;
+/// Lanes of a segment, for results of that many elements or more.
+const LANES: u64 = 256;
+/// Segments of all results together, about: enough to fill any device.
+const SEGMENTS: u64 = 4096;
+/// First words of the parameter; see the template.
+const HEAD: usize = 7;
+/// Views whose kinds fit a signature.
+const MAX_KINDS: usize = 64;
+
+/// How a launch is cut; of the shape alone.
+struct Cut {
+    kept: u64,
+    reduced: u64,
+    segment: u64,
+    segments: u64,
+    lanes: u64,
+}
+
+impl Cut {
+    fn of(launch: &Launch) -> Cut {
+        let split = launch.shape.len() - launch.reduced.min(launch.shape.len());
+        let count = |dims: &[usize]| dims.iter().map(|&n| n as u64).product::<u64>();
+        Cut::new(count(&launch.shape[..split]), count(&launch.shape[split..]))
+    }
+
+    fn new(kept: u64, reduced: u64) -> Cut {
+        let share = kept.saturating_mul(reduced).div_ceil(SEGMENTS).next_power_of_two();
+        let segment = share.max(4096).min(reduced.max(1));
+        let segments = reduced.div_ceil(segment).max(1);
+        Cut { kept, reduced, segment, segments, lanes: reduced.clamp(1, LANES).next_power_of_two() }
+    }
+}
+
+/// What the source depends on.
+struct Plan {
+    columns: bool,
+    width: usize,
+    lanes: usize,
+    wide: bool,
+    partial: bool,
+    second_lanes: usize,
+    kept_rank: usize,
+    reduced_rank: usize,
+    /// Views that are constant along the vector's dimension.
+    repeats: u64,
+}
+
+/// Widths of a signature's fields; the kinds of views stand above them.
+const FIELDS: [u32; 8] = [1, 3, 4, 1, 1, 4, 6, 6];
+
+impl Plan {
+    fn read(signature: Signature) -> Plan {
+        let [columns, width, lanes, wide, partial, second, kept_rank, reduced_rank] =
+            signature.fields(FIELDS);
+        Plan {
+            columns: columns == 1,
+            width: 1 << width,
+            lanes: 1 << lanes,
+            wide: wide == 1,
+            partial: partial == 1,
+            second_lanes: 1 << second,
+            kept_rank,
+            reduced_rank,
+            repeats: (signature.0 >> 64) as u64,
+        }
+    }
+
+    /// Threads along the kept dimension, for columns.
+    fn kept_threads(&self) -> usize {
+        256 / self.lanes.min(32)
+    }
+
+    /// Threads of a segment, for rows.
+    fn segment_threads(&self) -> usize {
+        (self.lanes / self.width.max(4)).clamp(1, 32)
+    }
+
+    fn groups(&self) -> usize {
+        match self.columns {
+            true => self.lanes / self.lanes.min(32),
+            false => self.lanes / (self.segment_threads() * self.width),
+        }
+    }
+
+    /// Rounds of loads in flight, for rows.
+    fn steps(&self, bytes: usize) -> usize {
+        if self.lanes < 256 || bytes == 0 {
+            return 1;
+        }
+        (128 / (bytes * self.width * self.groups())).clamp(1, 8)
+    }
+}
+
+type Axes = SmallVec<[usize; 6]>;
+
+/// Dimensions whose extent is not 1: kept ones, reduced ones.
+fn axes(launch: &Launch) -> (Axes, Axes) {
+    let split = launch.shape.len() - launch.reduced.min(launch.shape.len());
+    let real = |range: std::ops::Range<usize>| range.filter(|&d| launch.shape[d] != 1).collect::<Axes>();
+    (real(0..split), real(split..launch.shape.len()))
+}
+
+/// The widest vectors along dimension `axis`, and the views that are constant along it.
+fn vectors(reduce: &Reduce, launch: &Launch, views: usize, axis: usize, most: usize) -> (usize, u64) {
+    let mut repeats = 0u64;
+    let (mut narrowest, mut widest, mut off) = (8, 1, 0u64);
+    for (v, view) in launch.views[..views].iter().enumerate() {
+        let written = stored(&reduce.map, v);
+        if !written && loaded(&reduce.map, v).is_none() {
+            continue;
+        }
+        match view.strides[axis] {
+            0 if !written && v < MAX_KINDS => repeats |= 1 << v,
+            1 => {
+                narrowest = narrowest.min(view.dtype.size());
+                widest = widest.max(view.dtype.size());
+            }
+            _ => return (1, 0),
+        }
+    }
+    let mut width = (16 / narrowest).clamp(1, 32 / widest).min(most);
+    while width > 1 && !launch.shape[axis].is_multiple_of(width) {
+        width /= 2;
+    }
+    for (v, view) in launch.views[..views].iter().enumerate() {
+        let used = stored(&reduce.map, v) || loaded(&reduce.map, v).is_some();
+        if used && repeats >> v.min(63) & 1 == 0 {
+            off |= view.ptr % (width * view.dtype.size()).min(16) as u64;
+            for (d, &stride) in view.strides.iter().enumerate() {
+                if d != axis && launch.shape[d] != 1 {
+                    off |= (stride.unsigned_abs() % width) as u64;
+                }
+            }
+            // A unit narrower than a word has no vector load.
+            off |= u64::from(width > 1 && width * view.dtype.size() < 4);
+        }
+    }
+    if off == 0 && width > 1 { (width, repeats) } else { (1, 0) }
+}
+
+impl Kind for Reduce {
+    fn signature(&self, launch: &Launch) -> Signature {
+        let cut = Cut::of(launch);
+        let (kept, reduced) = axes(launch);
+        let views = counts(&self.map).0;
+        let mut wide = cut.kept.saturating_mul(cut.reduced) >= 1 << 31;
+        let (mut rows, mut columns) = (0, 0);
+        for view in &launch.views[..views] {
+            let stride = |axes: &Axes| axes.last().map(|&d| view.strides[d]);
+            if stride(&reduced) == Some(1) {
+                rows += view.dtype.size();
+            } else if stride(&kept) == Some(1) {
+                columns += view.dtype.size();
+            }
+            wide |= cut.reduced > 0 && reach(&launch.shape, view) >= 1 << 31;
+        }
+        for v in std::iter::once(self.out).chain(self.out_index) {
+            let kept_shape = &launch.shape[..launch.shape.len() - launch.reduced];
+            wide |= reach(kept_shape, &launch.views[usize::from(v)]) >= 1 << 31;
+        }
+        let columns = columns > rows && !reduced.is_empty() && !kept.is_empty();
+        let axis = if columns { kept.last() } else { reduced.last() };
+        let most = if columns { 4 } else { cut.lanes as usize };
+        let (width, repeats) = match axis {
+            Some(&axis) if cut.reduced > 0 => vectors(self, launch, views, axis, most),
+            _ => (1, 0),
+        };
+        let second = cut.segments.clamp(1, LANES).next_power_of_two();
+        let mut signature = Signature(u128::from(repeats));
+        let fields = [
+            usize::from(columns),
+            width.ilog2() as usize,
+            cut.lanes.ilog2() as usize,
+            usize::from(wide),
+            usize::from(cut.segments > 1),
+            second.ilog2() as usize,
+            kept.len().min(63),
+            reduced.len().min(63),
+        ];
+        // The kinds move up to bit 64, above the fields.
+        signature.0 <<= 64 - FIELDS.iter().sum::<u32>();
+        for (value, width) in fields.into_iter().zip(FIELDS) {
+            signature.push(value, width);
+        }
+        signature
+    }
+
+    fn source(&self, signature: Signature) -> Source {
+        let plan = Plan::read(signature);
+        let mut text = format!("{PRELUDE}\n{}", self.first(&plan));
+        if plan.partial {
+            text.push_str(&self.second(&plan));
+            return Source { text, entries: &["reduce_kernel", "combine_kernel"] };
+        }
+        Source { text, entries: &["reduce_kernel"] }
+    }
+
+    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+        let plan = Plan::read(signature);
+        let cut = Cut::of(launch);
+        let (kept, reduced) = axes(launch);
+        let (views, numbers) = counts(&self.map);
+        let (mut values, mut positions) = (0, 0);
+        if plan.partial {
+            let count = cut.kept * cut.segments;
+            values = queue.scratch(8 * count)?;
+            positions = if self.f.indexed { queue.scratch(8 * count)? } else { 0 };
+        }
+        let mut words = Words::new();
+        words.extend([cut.kept, cut.reduced, cut.segment, cut.segments, values, positions, cut.reduced]);
+        self.push_results(&mut words, launch, &kept);
+        words.extend(launch.views[..views].iter().map(|view| view.ptr));
+        words.extend(launch.numbers[..numbers].iter().copied());
+        Space::push(&mut words, reduced.iter().map(|&d| launch.shape[d]));
+        for view in &launch.views[..views] {
+            words.extend(kept.iter().chain(&reduced).map(|&d| view.strides[d] as u64));
+        }
+        if words.len() > MAX_WORDS {
+            return Err(error::program_too_large(words.len()));
+        }
+        let segments = cut.kept * cut.segments;
+        let grid = match plan.columns {
+            true => (blocks(cut.kept, (plan.kept_threads() * plan.width) as u64), cut.segments as u32, 1),
+            false => (blocks(segments * plan.segment_threads() as u64, BLOCK), 1, 1),
+        };
+        queue.run_grid(0, grid, BLOCK as u32, &words)?;
+        if plan.partial {
+            let mut words = Words::new();
+            words.extend([cut.kept, cut.segments, cut.segments, 1, values, positions, cut.reduced]);
+            self.push_results(&mut words, launch, &kept);
+            let threads = second_threads(plan.second_lanes) as u64;
+            queue.run(1, blocks(cut.kept * threads, BLOCK), BLOCK as u32, &words)?;
+        }
+        Ok(())
+    }
+}
+
+/// Threads of a segment in the second launch.
+fn second_threads(lanes: usize) -> usize {
+    (lanes / 4).clamp(1, 32)
+}
+
+impl Reduce {
+    /// Pointers and strides of the results: the same words in both launches.
+    fn push_results(&self, words: &mut Words, launch: &Launch, kept: &Axes) {
+        Space::push(words, kept.iter().map(|&d| launch.shape[d]));
+        for v in std::iter::once(self.out).chain(self.out_index) {
+            let view = &launch.views[usize::from(v)];
+            words.push(view.ptr);
+            words.extend(kept.iter().map(|&d| view.strides[d] as u64));
+        }
+    }
+
+    fn results_words(&self, plan: &Plan) -> usize {
+        let views = 1 + usize::from(self.out_index.is_some());
+        Space::words(plan.kept_rank) + views * (1 + plan.kept_rank)
+    }
+
+    fn kept_space(&self, plan: &Plan) -> Space {
+        Space { name: "k", rank: plan.kept_rank, word: HEAD, index: index_type(plan) }
+    }
+
+    /// Stores a final result.
+    fn finish(&self, plan: &Plan) -> String {
+        let space = self.kept_space(plan);
+        let index = index_type(plan);
+        let class = self.map.dtype(self.value).class();
+        let held = if self.f.indexed { "held.v" } else { "held" };
+        let mut out = format!("const {index} k = ({index})kept;\n{}", space.coordinates("k"));
+        let mut word = HEAD + Space::words(plan.kept_rank);
+        if self.store_value {
+            let value = match self.f.mean {
+                true => format!("({held} / ({})p.w[6])", class_type(class)),
+                false => held.to_string(),
+            };
+            let _ = writeln!(
+                out,
+                "reinterpret_cast<{}*>(p.w[{word}])[{}] = store_{}({});",
+                bits_type(self.dtype),
+                space.offset(word + 1),
+                self.dtype,
+                convert(&value, class, self.dtype)
+            );
+        }
+        word += 1 + plan.kept_rank;
+        if self.out_index.is_some() {
+            let offset = space.offset(word + 1);
+            let _ = writeln!(out, "reinterpret_cast<i64*>(p.w[{word}])[{offset}] = held.at;");
+        }
+        out
+    }
+
+    /// Values that both launches' texts take.
+    fn common(&self, plan: &Plan) -> Vec<(&'static str, String)> {
+        let class = self.map.dtype(self.value).class();
+        vec![
+            ("INDEX", index_type(plan).to_string()),
+            ("ACC", class_type(class).to_string()),
+            ("INIT", literal((self.f.init)(class), class)),
+            ("INDEXED", u8::from(self.f.indexed).to_string()),
+            ("COMBINE", self.f.cuda.of(class).to_string()),
+        ]
+    }
+
+    fn text(values: Vec<(&'static str, String)>) -> String {
+        let values: Vec<(&str, &str)> = values.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        fill(include_str!("../../../../kernels/reduce.cu"), &values)
+    }
+
+    fn first(&self, plan: &Plan) -> String {
+        let (views, numbers) = counts(&self.map);
+        let index = index_type(plan);
+        let width = plan.width;
+        let pointers = HEAD + self.results_words(plan);
+        let divisors = pointers + views + numbers;
+        let strides = divisors + Space::words(plan.reduced_rank);
+        let rank = plan.kept_rank + plan.reduced_rank;
+        let words = strides + views * rank;
+        let kept = self.kept_space(plan);
+        let space = Space { name: "c", rank: plan.reduced_rank, word: divisors, index };
+
+        let moves_unit = |v: usize| width > 1 && plan.repeats >> v.min(63) & 1 == 0;
+        let dtype_of = |v: usize| view_dtype(&self.map, v);
+        let address = |v: usize| {
+            let size = dtype_of(v).map_or(1, |d| d.size());
+            let within = space.offset(strides + v * rank + plan.kept_rank);
+            format!("p.w[{}] + (u64)(o{v} + {within}) * {size}", pointers + v)
+        };
+        let mut offsets = format!("const {index} k = ({index})kept;\n{}", kept.coordinates("k"));
+        let (mut registers, mut one) = (String::new(), String::new());
+        let (mut loads, mut results, mut stores) = (String::new(), String::new(), String::new());
+        let mut bytes = 0;
+        for v in (0..views).filter(|&v| dtype_of(v).is_some()) {
+            let _ = writeln!(offsets, "const {index} o{v} = {};", kept.offset(strides + v * rank));
+        }
+        for v in 0..views {
+            let Some(dtype) = loaded(&self.map, v) else { continue };
+            let (bits, address) = (bits_type(dtype), address(v));
+            if moves_unit(v) {
+                let unit = width * dtype.size() / 4;
+                let _ = writeln!(registers, "u32 x{v}[STEPS * GROUPS][{unit}];");
+                let _ = writeln!(one, "u32 x{v}[1][{unit}];");
+                let _ = writeln!(loads, "load_words(x{v}[u], {address});");
+                bytes += dtype.size();
+            } else {
+                let _ = writeln!(registers, "{bits} x{v}[STEPS * GROUPS];");
+                let _ = writeln!(one, "{bits} x{v}[1];");
+                let _ = writeln!(loads, "x{v}[u] = *reinterpret_cast<const {bits}*>({address});");
+                bytes += dtype.size() / width.min(dtype.size());
+            }
+        }
+        let loads = format!("{{\n{}{loads}}}\n", space.coordinates("r"));
+        for (s, store) in self.map.stores.iter().enumerate() {
+            let v = usize::from(store.view);
+            let dtype = self.map.dtype(store.reg);
+            let (bits, address) = (bits_type(dtype), address(v));
+            if moves_unit(v) {
+                let _ = writeln!(results, "u32 y{s}[{}] = {{}};", width * dtype.size() / 4);
+                let _ = writeln!(stores, "store_words(y{s}, {address});");
+            } else {
+                let _ = writeln!(results, "{bits} y{s};");
+                let _ = writeln!(stores, "*reinterpret_cast<{bits}*>({address}) = y{s};");
+            }
+        }
+        if !self.map.stores.is_empty() {
+            results.insert_str(0, &space.coordinates("r"));
+        }
+        let place = |store: &crate::kernel::Store| {
+            self.map.stores.iter().position(|s| s == store).unwrap_or_default()
+        };
+        let mut code = element(
+            &self.map,
+            &Surroundings {
+                load: &|view, dtype| match usize::from(view) {
+                    v if moves_unit(v) => format!("take<{}>(x{v}[u], j)", bits_type(dtype)),
+                    v => format!("x{v}[u]"),
+                },
+                number: &|slot| pointers + views + usize::from(slot),
+                store: &|store, value| match (moves_unit(usize::from(store.view)), place(store)) {
+                    (true, s) => format!("put<{}>(y{s}, j, {value});", bits_type(self.map.dtype(store.reg))),
+                    (false, s) => format!("y{s} = {value};"),
+                },
+            },
+        );
+        let value = self.value;
+        code.push_str(&match self.f.indexed {
+            true => format!("lane = combine(lane, Held{{r{value}, within}});\n"),
+            false => format!("lane = combine(lane, r{value});\n"),
+        });
+        let finish = match (plan.partial, self.f.indexed) {
+            (false, _) => self.finish(plan),
+            (true, false) => "reinterpret_cast<Acc*>(p.w[4])[kept * p.w[3] + part] = held;".into(),
+            (true, true) => "reinterpret_cast<Acc*>(p.w[4])[kept * p.w[3] + part] = held.v;\n\
+                             reinterpret_cast<i64*>(p.w[5])[kept * p.w[3] + part] = held.at;"
+                .into(),
+        };
+        let (threads, kept_threads) = match plan.columns {
+            true => (0, plan.kept_threads()),
+            false => (plan.segment_threads(), 1),
+        };
+        let mut values = self.common(plan);
+        values.extend([
+            ("NAME", "reduce".to_string()),
+            ("WORDS", words.to_string()),
+            ("WIDTH", width.to_string()),
+            ("LANES", plan.lanes.to_string()),
+            ("THREADS", threads.to_string()),
+            ("KEPT_THREADS", kept_threads.to_string()),
+            ("STEPS", plan.steps(bytes).to_string()),
+            ("FINISH", finish),
+            ("KEPT_OFFSETS", offsets),
+            ("REGISTERS", registers),
+            ("REGISTERS_ONE", one),
+            ("LOADS", loads),
+            ("RESULTS", results),
+            ("ELEMENT", code),
+            ("STORES", stores),
+        ]);
+        Reduce::text(values)
+    }
+
+    /// Combines the segments' values.
+    fn second(&self, plan: &Plan) -> String {
+        let acc = class_type(self.map.dtype(self.value).class());
+        let load = |array: usize, bits: &str| {
+            format!("reinterpret_cast<const {bits}*>(p.w[{array}])[kept * reduced + r]")
+        };
+        let mut registers = format!("{acc} x[STEPS * GROUPS];\n");
+        let mut one = format!("{acc} x[1];\n");
+        let mut loads = format!("x[u] = {};\n", load(4, acc));
+        let mut code = "lane = combine(lane, x[u]);\n";
+        if self.f.indexed {
+            registers.push_str("i64 found[STEPS * GROUPS];\n");
+            one.push_str("i64 found[1];\n");
+            let _ = writeln!(loads, "found[u] = {};", load(5, "i64"));
+            code = "lane = combine(lane, Held{x[u], found[u]});\n";
+        }
+        let mut values = self.common(plan);
+        values.extend([
+            ("NAME", "combine".to_string()),
+            ("WORDS", (HEAD + self.results_words(plan)).to_string()),
+            ("WIDTH", "1".to_string()),
+            ("LANES", plan.second_lanes.to_string()),
+            ("THREADS", second_threads(plan.second_lanes).to_string()),
+            ("KEPT_THREADS", "1".to_string()),
+            ("STEPS", "1".to_string()),
+            ("FINISH", self.finish(plan)),
+            ("KEPT_OFFSETS", String::new()),
+            ("REGISTERS", registers),
+            ("REGISTERS_ONE", one),
+            ("LOADS", loads),
+            ("RESULTS", String::new()),
+            ("ELEMENT", code.to_string()),
+            ("STORES", String::new()),
+        ]);
+        Reduce::text(values)
+    }
+}
+
+fn index_type(plan: &Plan) -> &'static str {
+    if plan.wide { "u64" } else { "u32" }
+}

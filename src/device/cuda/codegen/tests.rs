@@ -1,0 +1,343 @@
+//! Every template over a matrix of programs compiles for every kind of device. Needs NVRTC and no
+//! device; without NVRTC the tests say so and end.
+
+use super::*;
+use crate::array::{Dims, Strides, contiguous_strides};
+use crate::device::cuda::nvrtc;
+use crate::kernel::host::define::{host_better, host_combine};
+use crate::kernel::{
+    CAST, CudaText, Gather, Instr, MapFn, Matmul, Reduce, ReduceFn, Scan, Scatter, Sort, Store, View,
+};
+use smallvec::{SmallVec, smallvec};
+
+const ARCHS: [&str; 5] = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"];
+
+static ADD: MapFn = MapFn {
+    name: "add",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "(a + b)", f64: "(a + b)", i64: "(i64)((u64)a + (u64)b)" },
+    host: crate::kernel::host::cast,
+};
+
+static LESS: MapFn = MapFn {
+    name: "less",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "(i64)(a < b)", f64: "(i64)(a < b)", i64: "(i64)(a < b)" },
+    host: crate::kernel::host::cast,
+};
+
+const SUM_TEXT: CudaText = CudaText { f32: "a + b", f64: "a + b", i64: "a + b" };
+
+static SUM: ReduceFn = ReduceFn {
+    name: "sum",
+    indexed: false,
+    init: |_| 0,
+    cuda: SUM_TEXT,
+    host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
+    mean: false,
+};
+
+static MEAN: ReduceFn = ReduceFn {
+    name: "mean",
+    indexed: false,
+    init: |_| 0,
+    cuda: SUM_TEXT,
+    host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
+    mean: true,
+};
+
+static ARGMAX: ReduceFn = ReduceFn {
+    name: "argmax",
+    indexed: true,
+    init: |class| match class {
+        Class::F32 => u64::from(f32::NEG_INFINITY.to_bits()),
+        Class::F64 => f64::NEG_INFINITY.to_bits(),
+        Class::I64 => i64::MIN as u64,
+    },
+    cuda: CudaText { f32: "(b > a)", f64: "(b > a)", i64: "(b > a)" },
+    host: host_better!(all: |a, b| b > a),
+    mean: false,
+};
+
+/// False, with a note, when NVRTC is not on this machine.
+fn nvrtc_is_here() -> bool {
+    let here = !nvrtc::arch_list().is_empty();
+    if !here {
+        println!("skipped: NVRTC is not on this machine");
+    }
+    here
+}
+
+fn compiles(program: &Program, signature: Signature, archs: &[&str]) {
+    let source = kind(&program.body).source(signature);
+    for arch in archs {
+        if !nvrtc::arch_list().iter().any(|a| a == arch) {
+            println!("skipped: this NVRTC does not know {arch}");
+            continue;
+        }
+        if let Err(error) = nvrtc::compile_now(&source.text, arch, &program.label) {
+            panic!("{} for {arch}: {error}\n{}", program.key, source.text);
+        }
+    }
+}
+
+fn view(dtype: Dtype, strides: &[isize], ptr: u64) -> View {
+    View { ptr, dtype, strides: Strides::from(strides) }
+}
+
+fn launch(body: Body, shape: &[usize], views: &[View], reduced: usize) -> Launch {
+    Launch {
+        program: Arc::new(Program::new(body)),
+        shape: Dims::from(shape),
+        views: views.iter().cloned().collect(),
+        numbers: smallvec![0; 4],
+        reduced,
+        axis: 0,
+        limit: 4,
+        tag: 0,
+    }
+}
+
+fn check(launch: &Launch, archs: &[&str]) {
+    compiles(&launch.program, kind(&launch.program.body).signature(launch), archs);
+}
+
+/// `out = cast(a + b, to)`, and `position < number` beside it.
+fn sample_map(dtype: Dtype, to: Dtype) -> Map {
+    let args = |args: &[u16]| SmallVec::from(args);
+    Map {
+        sources: vec![
+            Register::Load { view: 0, dtype },
+            Register::Load { view: 1, dtype },
+            Register::Number { slot: 0, dtype: Dtype::I64 },
+            Register::Position,
+        ],
+        instrs: vec![
+            Instr { f: &ADD, args: args(&[0, 1]), class: dtype.class(), dtype },
+            Instr { f: &CAST, args: args(&[4]), class: dtype.class(), dtype: to },
+            Instr { f: &LESS, args: args(&[3, 2]), class: Class::I64, dtype: Dtype::Bool },
+        ],
+        stores: vec![Store { reg: 5, view: 2 }, Store { reg: 6, view: 3 }, Store { reg: 0, view: 4 }],
+    }
+}
+
+#[test]
+fn templates_have_all_their_values() {
+    assert_eq!(fill("a @X@ b@Y@", &[("X", "1"), ("Y", "2")]), "a 1 b2");
+    let map = sample_map(Dtype::F16, Dtype::I8);
+    let text = map.source(Signature(2)).text;
+    assert!(!text.contains('@'), "{text}");
+}
+
+#[test]
+fn signatures_keep_their_fields() {
+    let mut signature = Signature::default();
+    signature.push(3, 2);
+    signature.push(0, 5);
+    signature.push(9, 4);
+    assert_eq!(signature.fields([2, 5, 4]), [3, 0, 9]);
+}
+
+#[test]
+fn maps_of_all_dtypes_compile() {
+    if !nvrtc_is_here() {
+        return;
+    }
+    for dtype in Dtype::ALL {
+        let to = if dtype.is_float() { Dtype::I16 } else { Dtype::BF16 };
+        let views = |strides: &[isize], ptr: u64| {
+            [
+                view(dtype, strides, ptr),
+                view(dtype, &[0], 0),
+                view(to, &[1], 0),
+                view(Dtype::Bool, &[1], 0),
+                view(dtype, &[1], 0),
+            ]
+        };
+        check(&launch(Body::Map(sample_map(dtype, to)), &[1000], &views(&[1], 0), 0), &["sm_75", "sm_90"]);
+        check(&launch(Body::Map(sample_map(to, dtype)), &[1001], &views(&[3], 0), 0), &["sm_90"]);
+    }
+}
+
+#[test]
+fn maps_of_all_layouts_compile() {
+    if !nvrtc_is_here() {
+        return;
+    }
+    let (a, b, c) = (Dtype::F32, Dtype::F32, Dtype::F16);
+    let shape = [6, 5, 8];
+    let dense = contiguous_strides(&shape);
+    for (first, second, ptr) in [
+        (&[40, 8, 1], &[0, 0, 0], 0),
+        (&[40, 8, 1], &[0, 8, 1], 0),
+        (&[40, 8, 1], &[8, 0, 0], 0),
+        (&[1, 6, 30], &[0, 1, 0], 0),
+        (&[40, 8, 1], &[40, 8, 1], 4),
+        (&[1 << 40, 8, 1], &[40, 8, 1], 0),
+    ] {
+        let views = [
+            view(a, first, ptr),
+            view(b, second, 0),
+            view(c, &dense, 0),
+            view(Dtype::Bool, &dense, 0),
+            view(a, &dense, 0),
+        ];
+        check(&launch(Body::Map(sample_map(a, c)), &shape, &views, 0), &ARCHS);
+    }
+}
+
+#[test]
+fn reductions_compile() {
+    if !nvrtc_is_here() {
+        return;
+    }
+    let reduce = |dtype: Dtype, f: &'static ReduceFn, fused: bool| {
+        let mut map = Map { sources: vec![Register::Load { view: 0, dtype }], ..Map::default() };
+        if fused {
+            map = sample_map(dtype, dtype);
+        }
+        let views = if fused { 5 } else { 1 };
+        Body::Reduce(Reduce {
+            map,
+            value: if fused { 4 } else { 0 },
+            f,
+            dtype,
+            out: views,
+            out_index: f.indexed.then_some(views + 1),
+            store_value: true,
+        })
+    };
+    for dtype in [Dtype::Bool, Dtype::I32, Dtype::F16, Dtype::F32, Dtype::F64] {
+        for (shape, strides, out, reduced) in [
+            (vec![64, 4096], vec![4096, 1], vec![1], 1),
+            (vec![1 << 20], vec![1], vec![], 1),
+            (vec![4096, 64], vec![1, 4096], vec![1], 1),
+            (vec![4096, 3], vec![3, 1], vec![1], 1),
+            (vec![64, 2], vec![1, 64], vec![1], 1),
+            (vec![8, 4, 6, 6], vec![200, 40, 7, 1], vec![4, 1], 2),
+        ] {
+            for f in [&SUM, &ARGMAX] {
+                let views = [view(dtype, &strides, 0), view(dtype, &out, 0), view(Dtype::I64, &out, 0)];
+                check(&launch(reduce(dtype, f, false), &shape, &views, reduced), &["sm_90"]);
+            }
+        }
+        let own = |dtype| view(dtype, &[512, 1], 0);
+        let views = [
+            own(dtype),
+            view(dtype, &[0, 1], 0),
+            own(dtype),
+            own(Dtype::Bool),
+            own(dtype),
+            view(dtype, &[1], 0),
+        ];
+        check(&launch(reduce(dtype, &MEAN, true), &[64, 512], &views, 1), &ARCHS);
+    }
+}
+
+#[test]
+fn other_kinds_compile() {
+    if !nvrtc_is_here() {
+        return;
+    }
+    for dtype in Dtype::ALL {
+        let dense = |shape: &[usize]| view(dtype, &contiguous_strides(shape), 0);
+        let index = |strides: &[isize]| view(Dtype::I64, strides, 0);
+        let archs: &[&str] = if dtype == Dtype::BF16 { &ARCHS } else { &["sm_90"] };
+        for length in [64, 4096] {
+            let shape = [3, length];
+            let scan = Body::Scan(Scan { f: &SUM, dtype });
+            check(&launch(scan, &shape, &[dense(&shape), dense(&shape)], 0), archs);
+            for descending in [false, true] {
+                let sort = Body::Sort(Sort { dtype, descending });
+                let out = index(&contiguous_strides(&shape));
+                check(&launch(sort, &shape, &[dense(&shape), dense(&shape), out], 0), archs);
+            }
+        }
+        let shape = [3, 64];
+        for strides in [[1, 0], [64, 1]] {
+            let gather = Body::Gather(Gather { dtype });
+            check(&launch(gather, &shape, &[dense(&shape), index(&strides), dense(&shape)], 0), archs);
+        }
+        for f in [None, Some(&SUM)] {
+            let scatter = Body::Scatter(Scatter { dtype, f });
+            let views = [dense(&shape), index(&[64, 1]), dense(&shape)];
+            check(&launch(scatter.clone(), &shape, &views, 0), archs);
+            let far = View { strides: smallvec![1 << 33, 1], ..dense(&shape) };
+            check(&launch(scatter, &shape, &[dense(&shape), index(&[64, 1]), far], 0), archs);
+        }
+        check(&launch(Body::NonZero(dtype), &[64], &[dense(&[64]), index(&[1]), index(&[])], 0), archs);
+        if !dtype.is_float() {
+            let matmul = Body::Matmul(Matmul { dtype, tf32: false });
+            check(&launch(matmul, &[2, 3, 4], &[dense(&[2, 4]), dense(&[4, 3]), dense(&[2, 3])], 0), archs);
+        }
+    }
+}
+
+#[test]
+fn the_device_kernels_and_philox_compile() {
+    if !nvrtc_is_here() {
+        return;
+    }
+    let device = include_str!("../../../../kernels/device.cu");
+    // Known answers of Random123: counter and key all zero, and the digits of pi.
+    let philox = "constexpr int unused = 0;\n\
+        extern \"C\" __global__ void words(u64 seed, u64 counter, u64 sub, u32* out) {\n\
+        for (u32 i = 0; i < 4; i++) out[i] = philox_word(seed, counter, sub, i); }";
+    for text in [device, philox] {
+        for arch in ARCHS {
+            if nvrtc::arch_list().iter().any(|a| a == arch) {
+                nvrtc::compile_now(&format!("{PRELUDE}\n{text}"), arch, "device").unwrap();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod operations {
+    use super::*;
+    use crate::ops::{Run, table};
+
+    /// One program per class with every elementwise operation that the class has.
+    #[test]
+    fn texts_of_all_elementwise_operations_compile() {
+        if !nvrtc_is_here() {
+            return;
+        }
+        let functions: Vec<&'static MapFn> = table::all()
+            .filter_map(|op| match &op.run {
+                Run::Map(map) | Run::Scaled(map, _) => Some(map.f),
+                Run::Call(_) => None,
+            })
+            .collect();
+        for dtype in [Dtype::F32, Dtype::F64, Dtype::I64] {
+            let class = dtype.class();
+            let mut map = Map {
+                sources: vec![
+                    Register::Load { view: 0, dtype },
+                    Register::Load { view: 1, dtype },
+                    Register::Load { view: 2, dtype },
+                    Register::Load { view: 3, dtype },
+                    Register::Number { slot: 0, dtype: Dtype::I64 },
+                ],
+                ..Map::default()
+            };
+            let mut views = vec![view(dtype, &[1], 0); 4];
+            for f in functions.iter().filter(|f| !f.cuda.of(class).is_empty()) {
+                let mut args: SmallVec<[u16; 4]> = (0..u16::from(f.arity)).collect();
+                if f.select {
+                    args[0] = 4;
+                }
+                // The text's own type tells whether the result is a condition.
+                let (dtype, class) =
+                    (if f.cuda.of(class).starts_with("(i64)(") { Dtype::I64 } else { dtype }, class);
+                map.instrs.push(Instr { f, args, class, dtype });
+                let reg = (map.sources.len() + map.instrs.len() - 1) as u16;
+                map.stores.push(Store { reg, view: views.len() as u16 });
+                views.push(view(dtype, &[1], 0));
+            }
+            check(&launch(Body::Map(map), &[1000], &views, 0), &["sm_90"]);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! One CUDA device.
+
+use super::blas::Blas;
+use super::codegen::kind;
+use super::context::{Context, check};
+use super::fault::FaultSlot;
+use super::library::{Library, Loaded};
+use super::memory::Peers;
+use super::nvrtc::Arch;
+use super::probe;
+use super::queue::Queue;
+use super::scratch::Scratch;
+use crate::base::Result;
+use crate::device::{CopyKind, Driver, EventHandle, Properties, StreamHandle};
+use crate::kernel::{Body, Fault, Launch, Ptr};
+use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+/// A device and its primary context.
+///
+/// Invariant: the context is retained as long as this lives; every handle in it belongs to that
+/// context. There is at most one of these per device.
+pub struct CudaDriver {
+    pub(super) index: u32,
+    pub(super) device: CUdevice,
+    pub(super) context: Context,
+    pub(super) properties: Properties,
+    pub(super) streams: Mutex<Vec<u64>>,
+    pub(super) peers: Mutex<Peers>,
+    pub(super) scratch: Scratch,
+    pub(super) fault: FaultSlot,
+    pub(super) library: Arc<Library>,
+    pub(super) blas: Mutex<Option<Blas>>,
+    /// Kernels of `kernels/device.cu`.
+    own: OnceLock<Arc<Loaded>>,
+}
+
+/// The driver of a visible device; made on the first call, with its primary context.
+pub fn open(index: u32) -> Result<Arc<dyn Driver>> {
+    Ok(open_device(index)?)
+}
+
+pub(super) fn open_device(index: u32) -> Result<Arc<CudaDriver>> {
+    static OPEN: Mutex<Option<HashMap<u32, Weak<CudaDriver>>>> = Mutex::new(None);
+    let mut open = OPEN.lock();
+    let open = open.get_or_insert_default();
+    if let Some(driver) = open.get(&index).and_then(Weak::upgrade) {
+        return Ok(driver);
+    }
+    let driver = Arc::new(CudaDriver::new(index)?);
+    open.insert(index, Arc::downgrade(&driver));
+    Ok(driver)
+}
+
+/// The driver's name for a visible device.
+pub(super) fn device_handle(index: u32) -> Result<CUdevice> {
+    let (count, _) = probe::driver()?;
+    if index >= count {
+        return Err(crate::device::error::bad_device(i64::from(index), count as usize));
+    }
+    let mut device = 0;
+    // SAFETY: the driver works, and the index is below the count.
+    check(unsafe { sys::cuDeviceGet(&mut device, index as i32) }, "cuDeviceGet")?;
+    Ok(device)
+}
+
+impl CudaDriver {
+    fn new(index: u32) -> Result<CudaDriver> {
+        let device = device_handle(index)?;
+        let context = Context::retain(device)?;
+        context.enter()?;
+        let properties = describe(device)?;
+        let arch = Arch { major: properties.major, minor: properties.minor };
+        Ok(CudaDriver {
+            index,
+            device,
+            context,
+            properties,
+            streams: Mutex::default(),
+            peers: Mutex::default(),
+            scratch: Scratch::new(context, device)?,
+            fault: FaultSlot::new()?,
+            library: Arc::new(Library::new(context, arch)),
+            blas: Mutex::default(),
+            own: OnceLock::new(),
+        })
+    }
+
+    /// Makes the device's context current on this thread.
+    #[inline]
+    pub(super) fn enter(&self) -> Result<()> {
+        self.context.enter()
+    }
+
+    /// Queues a program; compiles it first when it must.
+    pub(super) fn queue_launch(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
+        // A reduction over nothing still has results; everything else without elements is nothing.
+        let shape = match launch.program.body {
+            Body::Reduce(_) => &launch.shape[..launch.shape.len() - launch.reduced.min(launch.shape.len())],
+            Body::Matmul(_) => &launch.shape[..launch.shape.len().saturating_sub(1)],
+            Body::NonZero(_) => &[],
+            _ => &launch.shape[..],
+        };
+        if shape.contains(&0) {
+            return Ok(());
+        }
+        self.enter()?;
+        let kind = kind(&launch.program.body);
+        let signature = kind.signature(launch);
+        let loaded = self.library.get(launch, signature)?;
+        kind.enqueue(launch, signature, &mut Queue::new(self, stream, &loaded))
+    }
+
+    fn own_kernels(&self) -> Result<&Arc<Loaded>> {
+        if let Some(own) = self.own.get() {
+            return Ok(own);
+        }
+        let text = concat!(
+            include_str!("../../../kernels/prelude.cuh"),
+            "\n",
+            include_str!("../../../kernels/device.cu")
+        );
+        let own = self.library.compile(text, &["fill64", "pause"], "device")?;
+        Ok(self.own.get_or_init(|| own))
+    }
+
+    /// Fills with a 64-bit pattern.
+    pub(super) fn fill_pairs(&self, dst: Ptr, pattern: u64, count: u64, stream: StreamHandle) -> Result<()> {
+        let grid = count.div_ceil(1024).min(1 << 16) as u32;
+        let own = self.own_kernels()?;
+        Queue::new(self, stream, own).run(0, grid, 256, &[dst, pattern, count, 0])
+    }
+}
+
+fn describe(device: CUdevice) -> Result<Properties> {
+    use CUdevice_attribute::*;
+    let attribute = |which| -> Result<u32> {
+        let mut value = 0;
+        // SAFETY: the device exists; the call writes one integer.
+        check(unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) }, "cuDeviceGetAttribute")?;
+        Ok(value.unsigned_abs())
+    };
+    let mut name = [0; 256];
+    let mut total = 0;
+    let mut uuid = sys::CUuuid { bytes: [0; 16] };
+    let (mut least, mut greatest) = (0, 0);
+    // SAFETY: the device exists and its context is current; the name fits with its zero byte.
+    let name = unsafe {
+        check(sys::cuDeviceGetName(name.as_mut_ptr(), 255, device), "cuDeviceGetName")?;
+        check(sys::cuDeviceTotalMem_v2(&mut total, device), "cuDeviceTotalMem")?;
+        check(sys::cuDeviceGetUuid_v2(&mut uuid, device), "cuDeviceGetUuid")?;
+        check(sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest), "cuCtxGetStreamPriorityRange")?;
+        std::ffi::CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
+    };
+    let mut text = String::with_capacity(36);
+    for (i, byte) in uuid.bytes.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{:02x}", *byte as u8));
+    }
+    Ok(Properties {
+        name,
+        major: attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        minor: attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        total_memory: total as u64,
+        multi_processor_count: attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        l2_cache_size: u64::from(attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
+        warp_size: attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
+        max_threads_per_multi_processor: attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
+        uuid: text,
+        greatest_priority: greatest,
+    })
+}
+
+impl Driver for CudaDriver {
+    fn backend(&self) -> &'static str {
+        "cuda"
+    }
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+    fn memory_info(&self) -> Result<(u64, u64)> {
+        self.memory_free_total()
+    }
+
+    fn alloc(&self, bytes: u64) -> Result<Ptr> {
+        self.take_memory(bytes)
+    }
+    fn free(&self, ptr: Ptr, _bytes: u64) {
+        self.give_memory(ptr);
+    }
+    fn pinned_alloc(&self, bytes: u64) -> Result<Ptr> {
+        self.take_pinned(bytes)
+    }
+    fn pinned_free(&self, ptr: Ptr, _bytes: u64) {
+        self.give_pinned(ptr);
+    }
+
+    fn stream(&self, priority: i32) -> Result<StreamHandle> {
+        self.make_stream(priority)
+    }
+    fn stream_query(&self, stream: StreamHandle) -> Result<bool> {
+        self.stream_done(stream)
+    }
+    fn stream_synchronize(&self, stream: StreamHandle) -> Result<()> {
+        self.stream_wait(stream)
+    }
+    fn synchronize(&self) -> Result<()> {
+        self.wait_all()
+    }
+
+    fn event(&self, timing: bool) -> Result<EventHandle> {
+        self.make_event(timing)
+    }
+    fn event_free(&self, event: EventHandle) {
+        self.drop_event(event);
+    }
+    fn event_record(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
+        self.record(event, stream)
+    }
+    fn event_wait(&self, stream: StreamHandle, event: EventHandle, owner: &dyn Driver) -> Result<()> {
+        debug_assert_eq!(owner.backend(), self.backend());
+        self.wait_on_stream(stream, event)
+    }
+    fn event_query(&self, event: EventHandle) -> Result<bool> {
+        self.event_done(event)
+    }
+    fn event_synchronize(&self, event: EventHandle) -> Result<()> {
+        self.event_wait_host(event)
+    }
+    fn event_elapsed(&self, start: EventHandle, end: EventHandle) -> Result<f64> {
+        self.elapsed(start, end)
+    }
+
+    fn copy(&self, dst: Ptr, src: Ptr, bytes: u64, kind: CopyKind, stream: StreamHandle) -> Result<()> {
+        self.queue_copy(dst, src, bytes, kind, stream)
+    }
+    fn fill(&self, dst: Ptr, pattern: u64, width: u32, count: u64, stream: StreamHandle) -> Result<()> {
+        self.queue_fill(dst, pattern, width, count, stream)
+    }
+    fn launch(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
+        self.queue_launch(launch, stream)
+    }
+    fn prepared(&self, launch: &Launch) -> bool {
+        // A launch over nothing has no signature, and needs no kernel.
+        launch.shape.contains(&0)
+            || self.library.prepared(launch, kind(&launch.program.body).signature(launch))
+    }
+    fn sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()> {
+        self.enter()?;
+        Queue::new(self, stream, self.own_kernels()?).run(1, 1, 1, &[cycles, 0, 0, 0])
+    }
+
+    fn can_access_peer(&self, peer: u32) -> bool {
+        self.reads_peer(peer)
+    }
+    fn take_fault(&self) -> Option<Fault> {
+        self.fault.take()
+    }
+    fn blas_handle(&self, stream: StreamHandle) -> Result<u64> {
+        self.enter()?;
+        self.with_blas(stream, |blas| Ok(blas.handle()))
+    }
+}
+
+impl Drop for CudaDriver {
+    fn drop(&mut self) {
+        // After a sticky error every call fails; then the process's end cleans up.
+        if self.wait_all().is_err() {
+            return;
+        }
+        if let Some(blas) = self.blas.get_mut().take() {
+            blas.release();
+        }
+        self.scratch.release();
+        self.library.release();
+        for &stream in self.streams.get_mut().iter() {
+            // SAFETY: made by this driver, and idle.
+            let _ = unsafe { sys::cuStreamDestroy_v2(stream as sys::CUstream) };
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Errors of the CUDA backend that no other backend has.
+
+use crate::base::{Code, Error, ErrorKind};
+
+/// Every code of this room.
+pub static CODES: &[&Code] =
+    &[&NO_DRIVER, &NO_DEVICE, &OLD_DRIVER, &NO_LIBRARY, &KERNEL_REJECTED, &PROGRAM_TOO_LARGE];
+
+/// The NVIDIA driver's library is not on this machine.
+pub static NO_DRIVER: Code = Code {
+    id: "E0810",
+    kind: ErrorKind::Device,
+    title: "no CUDA driver",
+    page: "The library of NVIDIA's driver (`libcuda.so.1`, `nvcuda.dll`) was not found, or it would not \
+           start.\n\nInstall NVIDIA's driver; in a container, start it with access to the GPU \
+           (`--gpus all`). Without a GPU, `--backend emu` runs every script on emulated devices.",
+    example: "",
+};
+
+/// The driver sees no device.
+pub static NO_DEVICE: Code = Code {
+    id: "E0811",
+    kind: ErrorKind::Device,
+    title: "no CUDA device",
+    page: "NVIDIA's driver works, but it shows no device to this process.\n\nLook at \
+           `CUDA_VISIBLE_DEVICES`: an empty value hides every device. `nvidia-smi -L` lists what the \
+           machine has.",
+    example: "",
+};
+
+/// The driver is older than what Runnel calls.
+pub static OLD_DRIVER: Code = Code {
+    id: "E0812",
+    kind: ErrorKind::Device,
+    title: "CUDA driver too old",
+    page: "Runnel needs a driver for CUDA 12.8 or newer (570 or newer on Linux).\n\nUpdate NVIDIA's \
+           driver.",
+    example: "",
+};
+
+/// A CUDA library that comes with the toolkit is missing.
+pub static NO_LIBRARY: Code = Code {
+    id: "E0813",
+    kind: ErrorKind::Cuda,
+    title: "CUDA library not found",
+    page: "Kernels are compiled by NVRTC and matrix products run in cuBLAS; both come with the CUDA \
+           toolkit, not with the driver. They are looked for on the system's library path and under \
+           `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`.\n\nInstall the toolkit, or the packages \
+           `nvidia-cuda-nvrtc` and `nvidia-cublas` and add their folders to `LD_LIBRARY_PATH`.",
+    example: "",
+};
+
+/// NVRTC refused a kernel.
+pub static KERNEL_REJECTED: Code = Code {
+    id: "E0814",
+    kind: ErrorKind::Cuda,
+    title: "kernel does not compile",
+    page: "NVRTC refused the source of a kernel; its log is in the message. For a kernel written in a \
+           script the log's line numbers count from that text. For one of Runnel's own this is a \
+           defect of Runnel: please report the message.",
+    example: "",
+};
+
+/// A fused program with more operands than a kernel takes.
+pub static PROGRAM_TOO_LARGE: Code = Code {
+    id: "E0815",
+    kind: ErrorKind::Limit,
+    title: "kernel program too large",
+    page: "A kernel takes its addresses, strides and numbers as parameters, and there is room for 4 KiB \
+           of them.",
+    example: "",
+};
+
+/// No driver library; `why` in the words of the loader or the driver.
+pub(super) fn no_driver(why: &str) -> Error {
+    Error::new(&NO_DRIVER, format!("no usable NVIDIA driver: {why}"))
+        .help("install NVIDIA's driver, or run with `--backend emu`")
+}
+
+/// A driver without visible devices.
+pub(super) fn no_device() -> Error {
+    Error::new(&NO_DEVICE, "NVIDIA's driver shows no device to this process")
+        .help("check `CUDA_VISIBLE_DEVICES`, or run with `--backend emu`")
+}
+
+/// A driver version (as `cuDriverGetVersion` gives it) below what is needed.
+pub(super) fn old_driver(version: i32) -> Error {
+    let (major, minor) = (version / 1000, version % 1000 / 10);
+    Error::new(&OLD_DRIVER, format!("the NVIDIA driver supports CUDA {major}.{minor}, and 12.8 is needed"))
+        .help("update NVIDIA's driver")
+}
+
+/// `name`: `NVRTC`, `cuBLAS`; `file`: what was looked for.
+pub(super) fn no_library(name: &str, file: &str) -> Error {
+    Error::new(&NO_LIBRARY, format!("{name} was not found (looked for `{file}`)"))
+        .help("install the CUDA toolkit, or add the library's folder to `LD_LIBRARY_PATH`")
+}
+
+/// NVRTC's log for the program `label`.
+pub(super) fn kernel_rejected(label: &str, log: &str) -> Error {
+    Error::new(&KERNEL_REJECTED, format!("the kernel `{label}` does not compile: {}", log.trim()))
+}
+
+/// `words` parameter words are more than fit.
+pub(super) fn program_too_large(words: usize) -> Error {
+    Error::new(
+        &PROGRAM_TOO_LARGE,
+        format!("a fused program needs {words} parameter words, more than a kernel takes"),
+    )
+}

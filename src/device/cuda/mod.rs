@@ -1,0 +1,32 @@
+//! The CUDA backend: drivers of real devices. The only folder that names the bindings.
+//!
+//! `probe` says what the machine has and guards every library; `driver` is one device's
+//! [`Driver`](super::Driver) over its primary context, with `memory` and `stream` beside it;
+//! `codegen` turns kernel programs into CUDA C, `nvrtc` compiles it behind the `cache` on disk, and
+//! `library` keeps what is loaded; `queue` and `scratch` carry one launch into a stream; `blas` is
+//! cuBLAS. Knows nothing of tensors, operations, races or the allocator.
+//!
+//! Invariant: no call into a library that was not probed first, and every result is checked.
+
+mod blas;
+mod cache;
+mod codegen;
+mod context;
+mod driver;
+pub mod error;
+mod fault;
+mod library;
+mod memory;
+mod nvrtc;
+mod probe;
+mod queue;
+mod scratch;
+mod stream;
+
+#[cfg(test)]
+mod gpu;
+
+pub use driver::open;
+pub use nvrtc::arch_list;
+pub use probe::{Probe, probe};
+pub use stream::set_interrupt;

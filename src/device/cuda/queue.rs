@@ -1,0 +1,78 @@
+//! One launch on its way into a stream: its kernels, and scratch memory between them.
+
+use super::context::check;
+use super::driver::CudaDriver;
+use super::library::Loaded;
+use super::scratch::Lease;
+use crate::base::Result;
+use crate::device::StreamHandle;
+use crate::kernel::{Launch, Ptr};
+use cudarc::driver::sys::{self, CUstream};
+
+/// Where a kind of program puts its kernels, in order.
+///
+/// Invariant: the driver's context is current.
+pub(super) struct Queue<'a> {
+    pub driver: &'a CudaDriver,
+    pub stream: StreamHandle,
+    loaded: &'a Loaded,
+    lease: Option<Lease<'a>>,
+}
+
+impl<'a> Queue<'a> {
+    pub fn new(driver: &'a CudaDriver, stream: StreamHandle, loaded: &'a Loaded) -> Queue<'a> {
+        Queue { driver, stream, loaded, lease: None }
+    }
+
+    /// Queues the source's `entry`-th kernel; `words` is its whole parameter.
+    #[inline]
+    pub fn run(&mut self, entry: usize, grid: u32, block: u32, words: &[u64]) -> Result<()> {
+        self.run_grid(entry, (grid, 1, 1), block, words)
+    }
+
+    /// The same over a grid of several dimensions.
+    #[inline]
+    pub fn run_grid(&mut self, entry: usize, grid: (u32, u32, u32), block: u32, words: &[u64]) -> Result<()> {
+        let function = self.loaded.functions[entry];
+        let mut params = [words.as_ptr() as *mut std::ffi::c_void];
+        // SAFETY: the kernel takes one parameter, a struct of as many words as its source declares,
+        // which is how many its kind passes; the driver copies it before it returns.
+        let result = unsafe {
+            sys::cuLaunchKernel(
+                function,
+                grid.0,
+                grid.1,
+                grid.2,
+                block,
+                1,
+                1,
+                0,
+                self.stream as CUstream,
+                params.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        check(result, "cuLaunchKernel")
+    }
+
+    /// Scratch memory until this launch's last kernel.
+    pub fn scratch(&mut self, bytes: u64) -> Result<Ptr> {
+        let (driver, stream) = (self.driver, self.stream as CUstream);
+        self.lease.get_or_insert_with(|| driver.scratch.lease(stream)).take(bytes)
+    }
+
+    /// Sets bytes to zero.
+    pub fn clear(&mut self, ptr: Ptr, bytes: u64) -> Result<()> {
+        self.driver.queue_fill(ptr, 0, 1, bytes, self.stream)
+    }
+
+    /// The address of the device's fault slot.
+    pub fn fault_slot(&self) -> u64 {
+        self.driver.fault.address()
+    }
+
+    /// Queues another program on the same stream.
+    pub fn launch(&mut self, launch: &Launch) -> Result<()> {
+        self.driver.queue_launch(launch, self.stream)
+    }
+}

@@ -1,0 +1,188 @@
+//! Batched matrix products: the `gemm` crate for floats, a loop for integers.
+//!
+//! Halves are widened to `f32` and the result is rounded once. The order of additions depends on
+//! the extents and strides of the matrices, never on the number of threads.
+
+use super::element::{self, Element, Tile};
+use super::isa::multiversion;
+use super::map::PARALLEL;
+use crate::array::Dtype;
+use crate::kernel::{Launch, Matmul};
+use rayon::prelude::*;
+
+/// One product of the batch: `out[m, n] = left[m, k] right[k, n]`.
+#[derive(Clone, Copy)]
+struct Product {
+    m: usize,
+    n: usize,
+    k: usize,
+    left: Operand,
+    right: Operand,
+    out: Operand,
+    /// Whether it may use all threads.
+    threads: bool,
+}
+
+/// A matrix in memory; strides in elements.
+#[derive(Clone, Copy)]
+struct Operand {
+    ptr: *mut u8,
+    rs: isize,
+    cs: isize,
+}
+
+// SAFETY: a product's tasks read the operands and write different parts of the result.
+unsafe impl Send for Product {}
+// SAFETY: as above.
+unsafe impl Sync for Product {}
+
+/// Multiply-adds from which one product uses all threads.
+const HEAVY: usize = 1 << 18;
+
+/// Runs a matrix product.
+///
+/// # Safety
+/// The launch keeps its invariant, and no other code writes what it reads meanwhile.
+pub(super) unsafe fn run(matmul: &Matmul, launch: &Launch) {
+    let rank = launch.shape.len();
+    let [batch @ .., m, n, k] = &launch.shape[..] else { return };
+    let (m, n, k) = (*m, *n, *k);
+    let batches: usize = batch.iter().product();
+    if batches == 0 || m == 0 || n == 0 {
+        return;
+    }
+    let work = m.saturating_mul(n).saturating_mul(k.max(1));
+    let share = batches > 1 && work < HEAVY * 16 && work.saturating_mul(batches) >= HEAVY;
+    let product = |number: usize| {
+        let operand = |view: usize| {
+            let view = &launch.views[view];
+            let (mut rest, mut offset) = (number, 0);
+            for d in (0..rank - 3).rev() {
+                offset += (rest % batch[d]) as isize * view.strides[d];
+                rest /= batch[d];
+            }
+            let ptr = view.ptr as usize as *mut u8;
+            let ptr = ptr.wrapping_offset(offset * matmul.dtype.size() as isize);
+            Operand { ptr, rs: view.strides[rank - 3], cs: view.strides[rank - 2] }
+        };
+        let threads = !share && work >= HEAVY;
+        Product { m, n, k, left: operand(0), right: operand(1), out: operand(2), threads }
+    };
+    let one = |number: usize| {
+        let p = product(number);
+        // SAFETY: the caller's.
+        unsafe {
+            match matmul.dtype {
+                _ if k == 0 => clear(matmul.dtype, p),
+                Dtype::F32 => float::<f32>(p),
+                Dtype::F64 => float::<f64>(p),
+                Dtype::F16 => half::<element::F16>(p),
+                Dtype::BF16 => half::<element::BF16>(p),
+                Dtype::Bool => whole::<element::Bool>(p),
+                Dtype::U8 => whole::<u8>(p),
+                Dtype::I8 => whole::<i8>(p),
+                Dtype::I16 => whole::<i16>(p),
+                Dtype::I32 => whole::<i32>(p),
+                Dtype::I64 => whole::<i64>(p),
+            }
+        }
+    };
+    if share {
+        (0..batches).into_par_iter().for_each(one);
+    } else {
+        (0..batches).for_each(one);
+    }
+}
+
+unsafe fn clear(dtype: Dtype, p: Product) {
+    for row in 0..p.m {
+        let to = p.out.ptr.wrapping_offset(row as isize * p.out.rs * dtype.size() as isize);
+        // SAFETY: the caller's: rows of the result are contiguous, and 0 is zero in every dtype.
+        unsafe { to.write_bytes(0, p.n * dtype.size()) };
+    }
+}
+
+unsafe fn float<T: From<f32> + 'static>(p: Product) {
+    let parallelism = match p.threads {
+        true => gemm::Parallelism::Rayon(0),
+        false => gemm::Parallelism::None,
+    };
+    let (out, left, right) = (p.out, p.left, p.right);
+    // SAFETY: the caller's: the matrices lie in memory with these strides; the result is not read.
+    unsafe {
+        #[rustfmt::skip]
+        gemm::gemm::<T>(
+            p.m, p.n, p.k,
+            out.ptr.cast(), out.cs, out.rs, false,
+            left.ptr.cast(), left.cs, left.rs,
+            right.ptr.cast(), right.cs, right.rs,
+            T::from(0.0), T::from(1.0), false, false, false, parallelism,
+        );
+    }
+}
+
+/// Halves: widened, multiplied in `f32`, rounded once.
+unsafe fn half<M: Element<Lane = f32>>(p: Product) {
+    let (m, n, k) = (p.m, p.n, p.k);
+    let (mut left, mut right) = (vec![0f32; m * k], vec![0f32; k * n]);
+    let mut out = vec![0f32; m * n];
+    let dense =
+        |matrix: &mut [f32], w: usize| Operand { ptr: matrix.as_mut_ptr().cast(), rs: w as isize, cs: 1 };
+    // SAFETY: the caller's, and the buffers have the matrices' extents.
+    unsafe {
+        element::load::<M>(p.left.ptr.cast(), p.left.tile(m, k), left.as_mut_ptr());
+        element::load::<M>(p.right.ptr.cast(), p.right.tile(k, n), right.as_mut_ptr());
+        float::<f32>(Product {
+            left: dense(&mut left, k),
+            right: dense(&mut right, n),
+            out: dense(&mut out, n),
+            ..p
+        });
+        element::store::<M>(out.as_ptr(), p.out.tile(m, n), p.out.ptr.cast());
+    }
+}
+
+/// Integers: widened to `i64`, wrapped at the end, which gives what wrapping at each step would.
+unsafe fn whole<M: Element<Lane = i64>>(p: Product) {
+    let (m, n, k) = (p.m, p.n, p.k);
+    let mut right = vec![0i64; k * n];
+    // SAFETY: the caller's, and the buffer has the matrix's extents.
+    unsafe { element::load::<M>(p.right.ptr.cast(), p.right.tile(k, n), right.as_mut_ptr()) };
+    let row = |i: usize| {
+        // The whole product is shared, not its pointers one by one.
+        let p = &p;
+        let (mut left, mut out) = (vec![0i64; k], vec![0i64; n]);
+        let size = size_of::<M>() as isize;
+        let from = p.left.ptr.wrapping_offset(i as isize * p.left.rs * size);
+        // SAFETY: as above.
+        unsafe { element::load::<M>(from.cast(), p.left.tile(1, k), left.as_mut_ptr()) };
+        for (j, &factor) in left.iter().enumerate() {
+            add_scaled(&mut out, &right[j * n..(j + 1) * n], factor);
+        }
+        let to = p.out.ptr.wrapping_offset(i as isize * p.out.rs * size);
+        // SAFETY: as above; rows differ.
+        unsafe { element::store::<M>(out.as_ptr(), p.out.tile(1, n), to.cast()) };
+    };
+    if p.threads && m * n * k >= PARALLEL {
+        (0..m).into_par_iter().for_each(row);
+    } else {
+        (0..m).for_each(row);
+    }
+}
+
+impl Operand {
+    fn tile(&self, h: usize, w: usize) -> Tile {
+        Tile { h, w, rs: self.rs, cs: self.cs }
+    }
+}
+
+/// Adds a multiple of a row.
+fn add_scaled(out: &mut [i64], row: &[i64], factor: i64) {
+    #[inline(always)]
+    fn add(out: &mut [i64], row: &[i64], factor: i64) {
+        for (out, &x) in out.iter_mut().zip(row) {
+            *out = out.wrapping_add(x.wrapping_mul(factor));
+        }
+    }
+    multiversion!(add(out: &mut [i64] = out, row: &[i64] = row, factor: i64 = factor))
+}

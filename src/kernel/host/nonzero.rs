@@ -1,0 +1,62 @@
+//! The positions of elements that are not zero: blocks are counted first, then written.
+
+use super::element::{Element, with_element};
+use super::gather::element;
+use super::map::PARALLEL;
+use crate::array::Dtype;
+use crate::kernel::Launch;
+use rayon::prelude::*;
+
+/// Elements of a block.
+const BLOCK: usize = 16 << 10;
+
+/// Finds the positions.
+///
+/// # Safety
+/// The launch keeps its invariant, and no other code writes what it reads meanwhile.
+pub(super) unsafe fn run(dtype: Dtype, launch: &Launch) {
+    // SAFETY: the caller's.
+    with_element!(dtype, M => unsafe { typed::<M>(launch) });
+}
+
+unsafe fn typed<M: Element>(launch: &Launch)
+where
+    M::Lane: PartialEq,
+{
+    let count: usize = launch.shape.iter().product();
+    let is_set = |i: usize| {
+        // SAFETY: the element lies in the input.
+        let value = unsafe { element::<M>(&launch.views[0]).wrapping_add(i).read_unaligned() };
+        value.widen() != M::Lane::default()
+    };
+    let block = |number: usize| number * BLOCK..((number + 1) * BLOCK).min(count);
+    let write = |mut place: usize, number: usize| {
+        for i in block(number).filter(|&i| is_set(i)) {
+            // SAFETY: there are as many places as elements.
+            unsafe { element::<i64>(&launch.views[1]).wrapping_add(place).write_unaligned(i as i64) };
+            place += 1;
+        }
+        place
+    };
+    let blocks = count.div_ceil(BLOCK);
+    let total = if count < PARALLEL {
+        (0..blocks).fold(0, write)
+    } else {
+        let counts: Vec<usize> =
+            (0..blocks).into_par_iter().map(|number| block(number).filter(|&i| is_set(i)).count()).collect();
+        let starts: Vec<usize> = counts
+            .iter()
+            .scan(0, |sum, &n| {
+                let start = *sum;
+                *sum += n;
+                Some(start)
+            })
+            .collect();
+        starts.into_par_iter().enumerate().for_each(|(number, start)| {
+            write(start, number);
+        });
+        counts.iter().sum()
+    };
+    // SAFETY: the view of the count has one element.
+    unsafe { element::<i64>(&launch.views[2]).write_unaligned(total as i64) };
+}

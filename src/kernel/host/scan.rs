@@ -1,0 +1,123 @@
+//! Running combinations along the last dimension; rows in parallel, each row in order.
+
+use super::element::{self, Element, Tile, with_element};
+use super::fold::Accumulator;
+use super::map::PARALLEL;
+use crate::array::{Class, Dims};
+use crate::kernel::{Launch, Scan};
+use rayon::prelude::*;
+use smallvec::smallvec;
+
+/// Rows that go side by side, so that neighbouring columns of memory share cache lines.
+const ROWS: usize = 16;
+
+/// Elements of a row at a time.
+const COLUMNS: usize = 256;
+
+/// Runs a scan.
+///
+/// # Safety
+/// The launch keeps its invariant, and no other code writes what it reads meanwhile.
+pub(super) unsafe fn run(scan: &Scan, launch: &Launch) {
+    // SAFETY: the caller's.
+    unsafe {
+        match scan.dtype.class() {
+            Class::F32 => with_class::<f32>(scan, launch),
+            Class::F64 => with_class::<f64>(scan, launch),
+            Class::I64 => with_class::<i64>(scan, launch),
+        }
+    }
+}
+
+unsafe fn with_class<T: Accumulator>(scan: &Scan, launch: &Launch) {
+    let Some(combine) = T::combine(&scan.f.host) else { return };
+    let Some((&length, outer)) = launch.shape.split_last() else {
+        // Without dimensions: one row of one element.
+        let mut launch = launch.clone();
+        launch.shape.push(1);
+        launch.views.iter_mut().for_each(|view| view.strides.push(1));
+        // SAFETY: the caller's.
+        return unsafe { with_class::<T>(scan, &launch) };
+    };
+    let rows: usize = outer.iter().product();
+    if rows == 0 || length == 0 {
+        return;
+    }
+    let init = T::from_bits64((scan.f.init)(scan.dtype.class()));
+    let (side, side_extent) = match outer.split_last() {
+        Some((&extent, _)) => (Some(outer.len() - 1), extent),
+        None => (None, 1),
+    };
+    let parts = side_extent.div_ceil(ROWS);
+    let strips = rows / side_extent * parts;
+    let strip = |number: usize| {
+        let mut at: Dims = smallvec![0; launch.shape.len()];
+        let (mut rest, part) = (number / parts, number % parts);
+        for d in (0..outer.len().saturating_sub(1)).rev() {
+            at[d] = rest % outer[d];
+            rest /= outer[d];
+        }
+        if let Some(side) = side {
+            at[side] = part * ROWS;
+        }
+        let h = ROWS.min(side_extent - part * ROWS);
+        let mut held = [init; ROWS];
+        let mut new = [T::default(); ROWS * COLUMNS];
+        let mut out = [T::default(); ROWS * COLUMNS];
+        let mut from = 0;
+        while from < length {
+            let w = COLUMNS.min(length - from);
+            at[outer.len()] = from;
+            // SAFETY: the tile lies in the shape, and the buffers hold it.
+            unsafe {
+                let (tile, ptr) = place(launch, 0, &at, side, h, w);
+                load::<T>(scan, ptr, tile, &mut new);
+                for r in 0..h {
+                    let row = r * w..(r + 1) * w;
+                    held[r] = (combine.along)(held[r], &new[row.clone()], &mut out[row]);
+                }
+                let (tile, ptr) = place(launch, 1, &at, side, h, w);
+                store::<T>(scan, &out, tile, ptr);
+            }
+            from += w;
+        }
+    };
+    if rows.saturating_mul(length).saturating_mul(2) < PARALLEL || strips == 1 {
+        (0..strips).for_each(strip);
+    } else {
+        (0..strips).into_par_iter().for_each(strip);
+    }
+}
+
+/// A tile of a view: `h` rows along `side`, `w` elements of each.
+fn place(
+    launch: &Launch,
+    view: usize,
+    at: &[usize],
+    side: Option<usize>,
+    h: usize,
+    w: usize,
+) -> (Tile, *mut u8) {
+    let view = &launch.views[view];
+    let offset: isize = at.iter().zip(&view.strides).map(|(&i, &s)| i as isize * s).sum();
+    let rs = side.map_or(0, |side| view.strides[side]);
+    let cs = view.strides[at.len() - 1];
+    let base = view.ptr as usize as *mut u8;
+    (Tile { h, w, rs, cs }, base.wrapping_offset(offset * view.dtype.size() as isize))
+}
+
+unsafe fn load<T: Accumulator>(scan: &Scan, from: *const u8, tile: Tile, to: &mut [T]) {
+    let to = to.as_mut_ptr();
+    // SAFETY: the caller's; `T` is the lane type of the dtype's class.
+    with_element!(scan.dtype, M => unsafe {
+        element::load::<M>(from.cast(), tile, to.cast::<<M as Element>::Lane>())
+    });
+}
+
+unsafe fn store<T: Accumulator>(scan: &Scan, from: &[T], tile: Tile, to: *mut u8) {
+    let from = from.as_ptr();
+    // SAFETY: as in `load`.
+    with_element!(scan.dtype, M => unsafe {
+        element::store::<M>(from.cast::<<M as Element>::Lane>(), tile, to.cast())
+    });
+}

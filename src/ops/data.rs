@@ -1,0 +1,171 @@
+//! Numbers in nested lists become tensors.
+
+use super::{Data, error};
+use crate::array::{Dims, Dtype, Scalar};
+use crate::base::Result;
+use crate::device::DeviceId;
+use crate::plan::Runtime;
+use crate::tensor::Tensor;
+use half::{bf16, f16};
+
+/// The deepest nesting that becomes dimensions.
+const MAX_DEPTH: usize = 64;
+
+/// A tensor of these numbers, written straight to its device (by default the current one).
+/// `index` is the argument they came from, for errors.
+///
+/// # Errors
+/// Rows of different lengths, numbers beside lists, integers that the dtype cannot hold.
+pub fn tensor(
+    rt: &mut Runtime,
+    data: &Data,
+    index: usize,
+    dtype: Option<Dtype>,
+    device: Option<DeviceId>,
+) -> Result<Tensor> {
+    let shape = shape(data, index)?;
+    let dtype = dtype.unwrap_or_else(|| inferred(data));
+    let count: usize = shape.iter().product();
+    let mut bytes = Vec::with_capacity(count * dtype.size());
+    encode(data, dtype, index, &mut bytes)?;
+    let device = device.unwrap_or(rt.current_device());
+    rt.from_host(&bytes, &shape, dtype, device)
+}
+
+/// The shape of nested lists, after a check that they are rectangular.
+pub fn shape(data: &Data, index: usize) -> Result<Dims> {
+    let mut shape = Dims::new();
+    let mut first = data;
+    while let Data::List(items) = first {
+        if shape.len() == MAX_DEPTH {
+            return Err(error::nested_too_deep(index, MAX_DEPTH));
+        }
+        shape.push(items.len());
+        match items.first() {
+            Some(item) => first = item,
+            None => break,
+        }
+    }
+    check(data, &shape, index)?;
+    Ok(shape)
+}
+
+/// The dtype of numbers: `f32` if any is a float, else `i64` if any is an int, else `bool`; `f32`
+/// for none.
+pub fn inferred(data: &Data) -> Dtype {
+    fn widest(data: &Data) -> Option<Dtype> {
+        match data {
+            Data::Number(number) => Some(number.dtype()),
+            Data::List(items) => items.iter().filter_map(widest).max(),
+        }
+    }
+    widest(data).unwrap_or(Dtype::F32)
+}
+
+fn check(data: &Data, shape: &[usize], index: usize) -> Result<()> {
+    match (data, shape.split_first()) {
+        (Data::Number(_), None) => Ok(()),
+        (Data::List(items), Some((&extent, rest))) if items.len() == extent => {
+            items.iter().try_for_each(|item| check(item, rest, index))
+        }
+        (Data::List(items), Some((&extent, _))) => Err(error::ragged(
+            index,
+            format!("one list has {} and another of the same depth {}", amount(extent), items.len()),
+        )),
+        _ => Err(error::ragged(index, "numbers and lists stand beside each other".to_string())),
+    }
+}
+
+fn amount(count: usize) -> String {
+    if count == 1 { "1 element".to_string() } else { format!("{count} elements") }
+}
+
+fn encode(data: &Data, dtype: Dtype, index: usize, bytes: &mut Vec<u8>) -> Result<()> {
+    match data {
+        Data::List(items) => items.iter().try_for_each(|item| encode(item, dtype, index, bytes)),
+        Data::Number(number) => push(*number, dtype, bytes).ok_or_else(|| {
+            error::bad_value(
+                index,
+                format!("{} does not fit in {dtype}", text(*number)),
+                "choose a wider dtype, such as `dtype=i64`",
+            )
+        }),
+    }
+}
+
+fn text(number: Scalar) -> String {
+    match number {
+        Scalar::Bool(b) => format!("`{b}`"),
+        Scalar::Int(i) => format!("`{i}`"),
+        Scalar::Float(f) => format!("`{f:?}`"),
+    }
+}
+
+/// Appends one element; `None` when an integer dtype cannot hold the number.
+fn push(number: Scalar, dtype: Dtype, bytes: &mut Vec<u8>) -> Option<()> {
+    let integer = || match number {
+        Scalar::Float(f) if !(f.is_finite() && f.abs() < 9.3e18) => None,
+        number => Some(number.as_i64()),
+    };
+    match dtype {
+        Dtype::Bool => bytes.push(number.bits_as(Dtype::Bool) as u8),
+        Dtype::U8 => bytes.push(u8::try_from(integer()?).ok()?),
+        Dtype::I8 => bytes.extend(i8::try_from(integer()?).ok()?.to_le_bytes()),
+        Dtype::I16 => bytes.extend(i16::try_from(integer()?).ok()?.to_le_bytes()),
+        Dtype::I32 => bytes.extend(i32::try_from(integer()?).ok()?.to_le_bytes()),
+        Dtype::I64 => bytes.extend(integer()?.to_le_bytes()),
+        Dtype::F16 => bytes.extend(f16::from_f64(number.as_f64()).to_le_bytes()),
+        Dtype::BF16 => bytes.extend(bf16::from_f64(number.as_f64()).to_le_bytes()),
+        Dtype::F32 => bytes.extend((number.as_f64() as f32).to_le_bytes()),
+        Dtype::F64 => bytes.extend(number.as_f64().to_le_bytes()),
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ints(numbers: &[i64]) -> Data {
+        Data::List(numbers.iter().map(|&n| Data::Number(Scalar::Int(n))).collect())
+    }
+
+    #[test]
+    fn nested_lists_have_a_shape_when_they_are_rectangular() {
+        let whole = Data::List(vec![ints(&[1, 2, 3]), ints(&[4, 5, 6])]);
+        assert_eq!(shape(&whole, 0).unwrap().as_slice(), [2, 3]);
+        assert_eq!(shape(&Data::Number(Scalar::Int(1)), 0).unwrap().as_slice(), [0usize; 0]);
+        assert_eq!(shape(&Data::List(vec![]), 0).unwrap().as_slice(), [0]);
+        let ragged = Data::List(vec![ints(&[1]), ints(&[1, 2])]);
+        assert_eq!(shape(&ragged, 0).unwrap_err().code().id, "E0404");
+        let mixed = Data::List(vec![ints(&[1]), Data::Number(Scalar::Int(1))]);
+        assert_eq!(shape(&mixed, 0).unwrap_err().code().id, "E0404");
+        let mut deep = Data::Number(Scalar::Int(1));
+        for _ in 0..100 {
+            deep = Data::List(vec![deep]);
+        }
+        assert!(shape(&deep, 0).is_err());
+    }
+
+    #[test]
+    fn the_dtype_is_the_widest_kind() {
+        let list = |numbers: &[Scalar]| Data::List(numbers.iter().map(|&n| Data::Number(n)).collect());
+        assert_eq!(inferred(&list(&[Scalar::Bool(true)])), Dtype::Bool);
+        assert_eq!(inferred(&list(&[Scalar::Bool(true), Scalar::Int(2)])), Dtype::I64);
+        assert_eq!(inferred(&list(&[Scalar::Float(1.0), Scalar::Int(2)])), Dtype::F32);
+        assert_eq!(inferred(&list(&[])), Dtype::F32);
+    }
+
+    #[test]
+    fn integers_must_fit() {
+        let mut bytes = Vec::new();
+        assert_eq!(push(Scalar::Int(255), Dtype::U8, &mut bytes), Some(()));
+        assert_eq!(push(Scalar::Int(256), Dtype::U8, &mut bytes), None);
+        assert_eq!(push(Scalar::Int(-129), Dtype::I8, &mut bytes), None);
+        assert_eq!(push(Scalar::Float(f64::NAN), Dtype::I32, &mut bytes), None);
+        assert_eq!(push(Scalar::Float(1e19), Dtype::I64, &mut bytes), None);
+        assert_eq!(push(Scalar::Float(-2.7), Dtype::I8, &mut bytes), Some(()));
+        assert_eq!(push(Scalar::Float(1.0), Dtype::F16, &mut bytes), Some(()));
+        assert_eq!(bytes, [255, 254, 0, 0x3c]);
+    }
+}

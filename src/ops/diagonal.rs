@@ -1,0 +1,151 @@
+//! Triangles and diagonals.
+
+use super::make::filled;
+use super::params::X;
+use super::select::WHERE;
+use super::signature::{Default, Kind, Param};
+use super::{Args, Form, Op, Out, Run, dims, error};
+use crate::array::{Dtype, Scalar};
+use crate::base::Result;
+use crate::kernel::host::define::host_map;
+use crate::kernel::{CudaText, MapFn};
+use crate::plan::{MapArg, Runtime};
+use crate::tensor::Tensor;
+
+const DIAGONAL: Param = Param::or("diagonal", Kind::Int, Default::Int(0));
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "tril",
+        doc: "Keeps the lower triangle of a matrix (or of each matrix of a batch) and writes 0 elsewhere; \
+              `diagonal` says which diagonal is the last kept: 0 the main one, positive above. \
+              Source: `torch.tril`.",
+        search: &["lower triangle", "causal mask", "triangular"],
+        params: &[X, DIAGONAL],
+        form: Form::ALL,
+        example: "assert(equal(tril(ones(2, 2)), [[1.0, 0.0], [1.0, 1.0]]))",
+        run: Run::Call(|rt, args| triangle(rt, "tril", &IN_LOWER, args)),
+    },
+    Op {
+        name: "triu",
+        doc: "Keeps the upper triangle of a matrix (or of each matrix of a batch) and writes 0 elsewhere; \
+              `diagonal` says which diagonal is the first kept. Source: `torch.triu`.",
+        search: &["upper triangle", "causal mask", "triangular"],
+        params: &[X, DIAGONAL],
+        form: Form::ALL,
+        example: "assert(equal(triu(ones(2, 2), 1), [[0.0, 1.0], [0.0, 0.0]]))",
+        run: Run::Call(|rt, args| triangle(rt, "triu", &IN_UPPER, args)),
+    },
+    Op {
+        name: "diagonal",
+        doc: "Gives the diagonal between two dimensions as the last dimension; `offset` counts from the main one, \
+              positive above. A view. Source: `torch.diagonal`.",
+        search: &["trace", "main diagonal"],
+        params: &[
+            X,
+            Param::or("offset", Kind::Int, Default::Int(0)),
+            Param::or("dim1", Kind::Int, Default::Int(0)),
+            Param::or("dim2", Kind::Int, Default::Int(1)),
+        ],
+        form: Form::BOTH,
+        example: "assert(equal(tensor([[1, 2], [3, 4]]).diagonal(), [1, 4]))",
+        run: Run::Call(|_, args| {
+            let x = args.tensor(0)?;
+            let (a, b) = (dims::one(2, args.int(2)?, x.rank())?, dims::one(3, args.int(3)?, x.rank())?);
+            if x.rank() < 2 || a == b {
+                let help = "name two dimensions of a matrix or batch";
+                return Err(error::wrong_rank("diagonal", 0, x, "two different dimensions", help));
+            }
+            Ok(Out::Tensor(diagonal_of(x, args.int(1)?, a, b)))
+        }),
+    },
+    Op {
+        name: "diag",
+        doc: "Makes a matrix with a vector on its diagonal, or gives the diagonal of a matrix. A copy. \
+              Source: `torch.diag`.",
+        search: &["diagonal matrix", "eye"],
+        params: &[X, DIAGONAL],
+        form: Form::BOTH,
+        example: "assert(equal(diag([1, 2]), [[1, 0], [0, 2]]))\nassert(equal(diag([[1, 2], [3, 4]]), [1, 4]))",
+        run: Run::Call(diag),
+    },
+];
+
+/// 1 where position `a` of matrices of `b` rows and `c` columns is on or below diagonal `d`.
+static IN_LOWER: MapFn = MapFn {
+    name: "in_lower",
+    arity: 4,
+    select: false,
+    cuda: CudaText { f32: "", f64: "", i64: "(i64)((b == 0 || c == 0) ? 0 : a % c - a / c % b <= d)" },
+    host: host_map!((a: i64, b: i64, c: i64, d: i64) -> i64: i64::from(above(a, b, c) <= d)),
+};
+
+/// 1 where position `a` of matrices of `b` rows and `c` columns is on or above diagonal `d`.
+static IN_UPPER: MapFn = MapFn {
+    name: "in_upper",
+    arity: 4,
+    select: false,
+    cuda: CudaText { f32: "", f64: "", i64: "(i64)((b == 0 || c == 0) ? 0 : a % c - a / c % b >= d)" },
+    host: host_map!((a: i64, b: i64, c: i64, d: i64) -> i64: i64::from(above(a, b, c) >= d)),
+};
+
+/// On which diagonal a position lies: its column less its row.
+#[inline(always)]
+fn above(at: i64, rows: i64, columns: i64) -> i64 {
+    if rows == 0 || columns == 0 {
+        return 0;
+    }
+    at.wrapping_rem(columns) - at.wrapping_div(columns).wrapping_rem(rows)
+}
+
+fn triangle(rt: &mut Runtime, name: &'static str, test: &'static MapFn, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let [.., rows, columns] = x.shape().as_slice() else {
+        return Err(error::wrong_rank(name, 0, x, "at least 2 dimensions", "add one: `x.unsqueeze(0)`"));
+    };
+    let number = |n: i64| MapArg::Number(Scalar::Int(n));
+    let place = [MapArg::Position, number(*rows as i64), number(*columns as i64), number(args.int(1)?)];
+    let inside = rt.map_over(name, test, &place, Dtype::I64, Dtype::Bool, x.shape().clone(), x.device())?;
+    let operands = [MapArg::Tensor(&inside), MapArg::Tensor(x), number(0)];
+    rt.map(name, &WHERE, &operands, x.dtype(), x.dtype()).map(Out::Tensor)
+}
+
+/// The diagonal between two different dimensions, as the last dimension of a view.
+fn diagonal_of(x: &Tensor, offset: i64, a: usize, b: usize) -> Tensor {
+    let mut layout = x.layout().clone();
+    let (rows, columns) = (layout.shape[a], layout.shape[b]);
+    let (down, right) = (layout.strides[a], layout.strides[b]);
+    let skipped = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
+    let (length, start) = match offset >= 0 {
+        true => (rows.min(columns.saturating_sub(skipped)), right),
+        false => (columns.min(rows.saturating_sub(skipped)), down),
+    };
+    if length > 0 {
+        layout.offset += skipped * start as usize;
+    }
+    for d in [a.max(b), a.min(b)] {
+        layout.shape.remove(d);
+        layout.strides.remove(d);
+    }
+    layout.shape.push(length);
+    layout.strides.push(down + right);
+    x.with_layout(layout)
+}
+
+fn diag(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let offset = args.int(1)?;
+    match x.rank() {
+        2 => rt.contiguous_copy(&diagonal_of(x, offset, 0, 1)).map(Out::Tensor),
+        1 => {
+            let extra = i64::try_from(offset.unsigned_abs()).unwrap_or(i64::MAX);
+            let side = (x.count() as i64).saturating_add(extra);
+            let shape = error::shape(1, &[side, side])?;
+            let out = filled(rt, &shape, x.dtype(), x.device(), Scalar::Int(0))?;
+            rt.assign("diag", &diagonal_of(&out, offset, 0, 1), x)?;
+            Ok(Out::Tensor(out))
+        }
+        _ => Err(error::wrong_rank("diag", 0, x, "a vector or a matrix", "`diagonal` takes batches")),
+    }
+}

@@ -1,0 +1,395 @@
+//! Errors of reductions, shapes, indices and matrix products: E036x types, E041x to E043x shapes
+//! and indices.
+
+use crate::array::Dtype;
+use crate::base::{Code, Error, ErrorKind};
+use crate::tensor::Tensor;
+
+/// Every code of reductions, shapes, indices and matrix products.
+pub static SHAPE_CODES: &[&Code] = &[
+    &NEEDS_FLOAT,
+    &DTYPES_DIFFER,
+    &NOT_INDICES,
+    &AMBIGUOUS_BYTES,
+    &NOTHING_TO_REDUCE,
+    &COUNTS_DIFFER,
+    &CANNOT_VIEW,
+    &MATMUL_SHAPES,
+    &WRONG_RANK,
+    &CANNOT_JOIN,
+    &INDEX_OUT_OF_RANGE,
+    &TOO_MANY_INDICES,
+    &DOES_NOT_ADD_UP,
+    &CANNOT_EXPAND,
+    &MASK_DIFFERS,
+    &INDICES_DO_NOT_FIT,
+    &NOT_ONE_ELEMENT,
+    &TOO_MANY_DIMS,
+    &NOT_ON_HOST,
+];
+
+static NEEDS_FLOAT: Code = Code {
+    id: "E0360",
+    kind: ErrorKind::Type,
+    title: "the operation needs floats",
+    page: "A mean, a variance or a norm of integers is not an integer, and which float it should be is \
+           for the script to say. Convert first: `x.to(f32)`, or pass `dtype=f32` where the operation \
+           has it.",
+    example: "tensor([1, 2]).mean()",
+};
+
+static DTYPES_DIFFER: Code = Code {
+    id: "E0361",
+    kind: ErrorKind::Type,
+    title: "operands of two dtypes",
+    page: "Matrix products do not promote: both operands must have one dtype, so that no large copy is \
+           made unseen. Convert one of them: `a @ b.to(a.dtype)`.",
+    example: "zeros(2, 2) @ zeros(2, 2, dtype=f64)",
+};
+
+static NOT_INDICES: Code = Code {
+    id: "E0362",
+    kind: ErrorKind::Type,
+    title: "indices must be integers",
+    page: "A tensor that selects elements holds integers (positions) or bools (a mask). Convert it: \
+           `ids.to(i64)`.",
+    example: "zeros(3)[tensor([0.5])]",
+};
+
+static AMBIGUOUS_BYTES: Code = Code {
+    id: "E0363",
+    kind: ErrorKind::Type,
+    title: "`u8` as an index is ambiguous",
+    page: "A `u8` tensor could mean positions or a mask; PyTorch reads it as a mask and warns. Say which: \
+           `ids.to(i64)` or `mask.to(bool)`.",
+    example: "zeros(3)[tensor([0, 1], dtype=u8)]",
+};
+
+static NOTHING_TO_REDUCE: Code = Code {
+    id: "E0410",
+    kind: ErrorKind::Shape,
+    title: "nothing to choose from",
+    page: "The greatest, least or middle element of nothing does not exist. Sums and products of nothing \
+           do (0 and 1).\n\nCheck `x.numel()` first.",
+    example: "zeros(0).max()",
+};
+
+static COUNTS_DIFFER: Code = Code {
+    id: "E0411",
+    kind: ErrorKind::Shape,
+    title: "another number of elements",
+    page: "A tensor can be seen with another shape only when that has as many elements. One extent may be \
+           `-1`: it is what is left.",
+    example: "zeros(2, 3).reshape(4, 2)",
+};
+
+static CANNOT_VIEW: Code = Code {
+    id: "E0412",
+    kind: ErrorKind::Shape,
+    title: "the elements do not lie so that they can be viewed like this",
+    page: "A view copies nothing, so it can merge dimensions only where their elements follow one another \
+           in memory. After `t()`, `permute` or `expand` they may not. `reshape` copies when it must.",
+    example: "zeros(2, 3).t().view(6)",
+};
+
+static MATMUL_SHAPES: Code = Code {
+    id: "E0413",
+    kind: ErrorKind::Shape,
+    title: "shapes do not multiply",
+    page: "In a matrix product the last dimension of the left operand meets the dimension before the last \
+           of the right one (the only one of a vector), and both must be equal. Dimensions in front are \
+           batches and broadcast.",
+    example: "zeros(3, 4) @ zeros(5)",
+};
+
+static WRONG_RANK: Code = Code {
+    id: "E0414",
+    kind: ErrorKind::Shape,
+    title: "another number of dimensions is needed",
+    page: "The operation is defined for a certain number of dimensions. `unsqueeze` adds one, `squeeze` and \
+           `flatten` remove some; `matmul` takes any.",
+    example: "zeros(3).mm(zeros(3, 3))",
+};
+
+static CANNOT_JOIN: Code = Code {
+    id: "E0415",
+    kind: ErrorKind::Shape,
+    title: "tensors that cannot be joined",
+    page: "`cat` joins tensors whose shapes are equal but for the joined dimension; `stack` needs equal \
+           shapes. The list must not be empty.",
+    example: "cat([zeros(2, 3), zeros(2, 4)])",
+};
+
+static INDEX_OUT_OF_RANGE: Code = Code {
+    id: "E0416",
+    kind: ErrorKind::Index,
+    title: "index out of range",
+    page: "Positions go from 0 to the extent less one; negative ones count from the end, -1 is the last.",
+    example: "zeros(3)[3]",
+};
+
+static TOO_MANY_INDICES: Code = Code {
+    id: "E0417",
+    kind: ErrorKind::Index,
+    title: "more indices than dimensions",
+    page: "Each integer, slice or index tensor takes one dimension, a mask as many as it has. `none` adds a \
+           dimension, `...` stands for all that are left and may be there once.",
+    example: "zeros(3)[0, 0]",
+};
+
+static DOES_NOT_ADD_UP: Code = Code {
+    id: "E0418",
+    kind: ErrorKind::Shape,
+    title: "sizes that do not add up",
+    page: "The sizes of the parts must be zero or more and add up to the extent that is divided.",
+    example: "zeros(5).split([2, 2])",
+};
+
+static CANNOT_EXPAND: Code = Code {
+    id: "E0419",
+    kind: ErrorKind::Shape,
+    title: "the shape cannot be expanded to this",
+    page: "`expand` stretches extents of 1 and adds dimensions in front; all other extents must be equal, or \
+           `-1`, which keeps them.",
+    example: "zeros(3).expand(2, 4)",
+};
+
+static MASK_DIFFERS: Code = Code {
+    id: "E0420",
+    kind: ErrorKind::Index,
+    title: "a mask of another shape",
+    page: "A mask says of every element whether it is selected, so its shape must be that of the dimensions it \
+           stands for.",
+    example: "zeros(3)[tensor([true, false])]",
+};
+
+static INDICES_DO_NOT_FIT: Code = Code {
+    id: "E0421",
+    kind: ErrorKind::Index,
+    title: "index tensors that do not fit",
+    page: "Several index tensors select together, element by element, so their shapes must broadcast. In \
+           `gather` and `scatter` the index has as many dimensions as the tensor and does not reach beyond it \
+           in the other dimensions.",
+    example: "zeros(3, 3)[tensor([0, 1]), tensor([0, 1, 2])]",
+};
+
+static NOT_ONE_ELEMENT: Code = Code {
+    id: "E0422",
+    kind: ErrorKind::Value,
+    title: "not exactly one element",
+    page: "`item` gives the value of a tensor with one element. `tolist` gives all values of any tensor.",
+    example: "zeros(2).item()",
+};
+
+static TOO_MANY_DIMS: Code = Code {
+    id: "E0423",
+    kind: ErrorKind::Shape,
+    title: "too many dimensions",
+    page: "A tensor has at most 64 dimensions.",
+    example: "let x = zeros(1)\nfor i in 0..64 { x = x.unsqueeze(0) }",
+};
+
+static NOT_ON_HOST: Code = Code {
+    id: "E0424",
+    kind: ErrorKind::Device,
+    title: "only host memory can be pinned",
+    page: "Pinned (page-locked) memory is host memory that devices copy from and to directly. Bring the tensor \
+           to the host first: `x.cpu().pin_memory()`.",
+    example: "(zeros(2) on cuda:0).pin_memory()",
+};
+
+/// A reduction of integers that gives floats.
+pub fn needs_float(name: &str, x: &Tensor) -> Error {
+    Error::new(&NEEDS_FLOAT, format!("`{name}` needs floats, not {}", x.dtype()))
+        .operand(0, format!("this is {}", x.describe()))
+        .help("convert first: `x.to(f32)`")
+}
+
+/// The same for a `dtype=` argument.
+pub fn not_a_float(name: &str, index: usize, dtype: Dtype) -> Error {
+    Error::new(&NEEDS_FLOAT, format!("`{name}` needs floats, not {dtype}"))
+        .operand(index, "not a float")
+        .help("write `dtype=f32`")
+}
+
+/// Operands that must have one dtype.
+pub fn dtypes_differ(name: &str, a: (usize, &Tensor), b: (usize, &Tensor)) -> Error {
+    let (one, two) = (a.1.dtype(), b.1.dtype());
+    Error::new(&DTYPES_DIFFER, format!("`{name}` needs operands of one dtype, not {one} and {two}"))
+        .operand(a.0, format!("this is {}", a.1.describe()))
+        .operand(b.0, format!("this is {}", b.1.describe()))
+        .help(format!("convert one of them: `.to({one})`"))
+}
+
+/// An index tensor of floats.
+pub fn not_indices(index: usize, ids: &Tensor) -> Error {
+    Error::new(&NOT_INDICES, format!("indices must be integers, not {}", ids.dtype()))
+        .operand(index, format!("this is {}", ids.describe()))
+        .help("convert it: `.to(i64)`")
+}
+
+/// An index tensor of `u8`.
+pub fn ambiguous_bytes(index: usize, ids: &Tensor) -> Error {
+    Error::new(&AMBIGUOUS_BYTES, "a `u8` tensor as an index could mean positions or a mask")
+        .operand(index, format!("this is {}", ids.describe()))
+        .help("write `.to(i64)` for positions, or `.to(bool)` for a mask")
+}
+
+/// `max`, `argmax`, `median` of nothing; `dim` when one was given.
+pub fn nothing_to_reduce(name: &str, x: &Tensor, dim: Option<usize>) -> Error {
+    let message = match dim {
+        Some(dim) => format!("`{name}` needs at least one element, and dimension {dim} has size 0"),
+        None => format!("`{name}` needs at least one element"),
+    };
+    Error::new(&NOTHING_TO_REDUCE, message)
+        .operand(0, format!("this is {}", x.describe()))
+        .help("check `x.numel() > 0` first")
+}
+
+/// A shape of another element count, or with a `-1` that is not determined.
+pub fn counts_differ(name: &str, x: &Tensor, shape: &[i64]) -> Error {
+    let message = format!("`{name}` cannot see {} elements as shape {shape:?}", x.count());
+    Error::new(&COUNTS_DIFFER, message)
+        .operand(0, format!("this is {}", x.describe()))
+        .operand(1, "this shape")
+        .help("the extents must multiply to the number of elements; one of them may be `-1`")
+}
+
+/// A view that strides do not allow.
+pub fn cannot_view(x: &Tensor, shape: &[usize]) -> Error {
+    let strides = x.layout().strides.as_slice();
+    let message = format!("a view of shape {shape:?} needs elements that follow one another in memory");
+    Error::new(&CANNOT_VIEW, message)
+        .operand(0, format!("this is {} with strides {strides:?}", x.describe()))
+        .help("write `reshape`, which copies when it must")
+}
+
+/// Shapes that do not multiply.
+pub fn matmul_shapes(name: &str, a: (usize, &Tensor), b: (usize, &Tensor), why: String, help: &str) -> Error {
+    Error::new(&MATMUL_SHAPES, format!("`{name}`: {why}"))
+        .operand(a.0, format!("this is {}", a.1.describe()))
+        .operand(b.0, format!("this is {}", b.1.describe()))
+        .help(help)
+}
+
+/// An operand with another number of dimensions.
+pub fn wrong_rank(name: &str, index: usize, x: &Tensor, wanted: &str, help: &str) -> Error {
+    Error::new(&WRONG_RANK, format!("`{name}` needs {wanted}, not {} dimensions", x.rank()))
+        .operand(index, format!("this is {}", x.describe()))
+        .help(help)
+}
+
+/// An empty list for `cat` or `stack`.
+pub fn nothing_to_join(name: &str) -> Error {
+    Error::new(&CANNOT_JOIN, format!("`{name}` needs at least one tensor")).operand(0, "this list is empty")
+}
+
+/// Shapes that differ beside the joined dimension.
+pub fn cannot_join(name: &str, first: &Tensor, at: usize, other: &Tensor, dim: usize) -> Error {
+    let (a, b) = (first.shape().as_slice(), other.shape().as_slice());
+    let help = match name {
+        "cat" => format!("shapes may differ in dimension {dim} alone"),
+        _ => "all shapes must be equal".to_string(),
+    };
+    Error::new(&CANNOT_JOIN, format!("`{name}` cannot join shapes {a:?} and {b:?}"))
+        .operand(0, format!("the first tensor is {}, tensor {at} is {}", first.describe(), other.describe()))
+        .help(help)
+}
+
+/// A constant position outside the dimension. `index` is the argument that holds it.
+pub fn index_out_of_range(index: usize, position: i64, dim: usize, extent: usize) -> Error {
+    let message = format!("index {position} is out of range for dimension {dim} of size {extent}");
+    let error = Error::new(&INDEX_OUT_OF_RANGE, message).operand(index, format!("`{position}`"));
+    match extent {
+        0 => error.help("a dimension of size 0 has no valid index"),
+        n => error.help(format!("valid indices go from 0 to {}, or from -{n} to -1", n - 1)),
+    }
+}
+
+/// Index tensors into a dimension of size 0.
+pub fn indexes_nothing(name: &str, x: &Tensor) -> Error {
+    Error::new(&INDEX_OUT_OF_RANGE, format!("`{name}` selects from a dimension of size 0"))
+        .operand(0, format!("this is {}", x.describe()))
+        .help("a dimension of size 0 has no valid index")
+}
+
+/// More indices than dimensions, or a second `...`.
+pub fn too_many_indices(x: &Tensor, used: usize) -> Error {
+    Error::new(&TOO_MANY_INDICES, format!("{used} indices for a tensor with {} dimensions", x.rank()))
+        .operand(0, format!("this is {}", x.describe()))
+        .help("leave some of them out")
+}
+
+/// A second `...`.
+pub fn two_ellipses() -> Error {
+    Error::new(&TOO_MANY_INDICES, "`...` may stand once among the indices")
+        .help("write `..` for one dimension")
+}
+
+/// Sizes that do not add up to the extent.
+pub fn does_not_add_up(name: &str, x: &Tensor, sizes: &[i64], dim: usize) -> Error {
+    let extent = x.shape().get(dim).copied().unwrap_or(1);
+    let message = format!("`{name}`: the sizes {sizes:?} do not make up dimension {dim} of size {extent}");
+    Error::new(&DOES_NOT_ADD_UP, message)
+        .operand(0, format!("this is {}", x.describe()))
+        .operand(1, "these sizes")
+}
+
+/// A target shape that the tensor does not stretch to.
+pub fn cannot_expand(name: &str, x: &Tensor, shape: &[i64]) -> Error {
+    let message = format!("`{name}` cannot stretch {:?} to {shape:?}", x.shape().as_slice());
+    Error::new(&CANNOT_EXPAND, message)
+        .operand(0, format!("this is {}", x.describe()))
+        .operand(1, "this shape")
+        .help("extents of 1 can be stretched, others must be equal or `-1`")
+}
+
+/// A mask that does not fit the dimensions it stands for.
+pub fn mask_differs(x: &Tensor, at: usize, mask: (usize, &Tensor)) -> Error {
+    let dims = x.shape().get(at..).unwrap_or(&[]);
+    let dims = dims.get(..mask.1.rank()).unwrap_or(dims);
+    let message = format!("a mask of shape {:?} for dimensions of shape {dims:?}", mask.1.shape().as_slice());
+    Error::new(&MASK_DIFFERS, message)
+        .operand(0, format!("this is {}", x.describe()))
+        .operand(mask.0, format!("this is {}", mask.1.describe()))
+        .help("the mask must have an element for every element it selects from")
+}
+
+/// Index tensors that do not broadcast.
+pub fn indices_do_not_broadcast(shapes: &[String]) -> Error {
+    let message = format!("the shapes of the index tensors do not broadcast: {}", shapes.join(" and "));
+    Error::new(&INDICES_DO_NOT_FIT, message).help("to select every combination, write `x[rows][.., columns]`")
+}
+
+/// An index of `gather` or `scatter` that does not fit the tensor.
+pub fn index_shape(name: &str, x: (usize, &Tensor), ids: (usize, &Tensor), dim: usize) -> Error {
+    let message = format!(
+        "`{name}`: an index of shape {:?} does not fit {:?} apart from dimension {dim}",
+        ids.1.shape().as_slice(),
+        x.1.shape().as_slice()
+    );
+    Error::new(&INDICES_DO_NOT_FIT, message)
+        .operand(x.0, format!("this is {}", x.1.describe()))
+        .operand(ids.0, format!("this is {}", ids.1.describe()))
+        .help("both have the same number of dimensions, and the index is not longer in the other ones")
+}
+
+/// `item` of several elements.
+pub fn not_one_element(x: &Tensor) -> Error {
+    Error::new(&NOT_ONE_ELEMENT, format!("`item` needs one element, and this tensor has {}", x.count()))
+        .operand(0, format!("this is {}", x.describe()))
+        .help("write `tolist()`, or select an element first: `x[0]`")
+}
+
+/// More than 64 dimensions.
+pub fn too_many_dims(count: usize) -> Error {
+    Error::new(&TOO_MANY_DIMS, format!("a tensor cannot have {count} dimensions"))
+        .help("a tensor has at most 64 dimensions")
+}
+
+/// `pin_memory` of a device tensor.
+pub fn not_on_host(x: &Tensor) -> Error {
+    Error::new(&NOT_ON_HOST, "only dense CPU tensors can be pinned")
+        .operand(0, format!("this is {}", x.describe()))
+        .help("write `x.cpu().pin_memory()`")
+}

@@ -1,0 +1,341 @@
+//! Factories: tensors from numbers, shapes and ranges.
+//!
+//! Memory is bound at once, so a request that cannot fit fails at its line; only the fill waits. A
+//! factory puts its tensor on the current device unless `device` says otherwise.
+
+use super::params::{DEVICE, DTYPE, X};
+use super::signature::{Default, Kind, Param};
+use super::{Arg, Args, Form, Op, Out, Run, data, error};
+use crate::array::{Dims, Dtype, Scalar};
+use crate::base::Result;
+use crate::device::DeviceId;
+use crate::kernel::CAST;
+use crate::plan::{MapArg, Runtime};
+use crate::tensor::Tensor;
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "tensor",
+        doc: "Makes a tensor of numbers in nested lists, or a copy of a tensor. The dtype is `f32` if any number \
+              is a float, else `i64`, else `bool`; a copy keeps its dtype and device. Source: `torch.tensor`.",
+        search: &["array", "literal", "from list", "create", "copy"],
+        params: &[Param::new("data", Kind::Data), DTYPE, DEVICE, PIN_MEMORY],
+        form: Form::FUNCTION,
+        example: "let x = tensor([[1, 2], [3, 4]], dtype=f16)\nassert(x.shape == (2, 2))\nassert(x.dtype == f16)",
+        run: Run::Call(tensor),
+    },
+    Op {
+        name: "zeros",
+        doc: "Makes a tensor of zeros (`f32` unless `dtype` is given). Source: `torch.zeros`.",
+        search: &["create", "fill", "0"],
+        params: SIZED,
+        form: Form::FUNCTION,
+        example: "assert(equal(zeros(2, 2), [[0.0, 0.0], [0.0, 0.0]]))",
+        run: Run::Call(|rt, args| sized(rt, "zeros", args, Some(0))),
+    },
+    Op {
+        name: "ones",
+        doc: "Makes a tensor of ones (`f32` unless `dtype` is given). Source: `torch.ones`.",
+        search: &["create", "fill", "1"],
+        params: SIZED,
+        form: Form::FUNCTION,
+        example: "assert(equal(ones(2, dtype=i32), [1, 1]))",
+        run: Run::Call(|rt, args| sized(rt, "ones", args, Some(1))),
+    },
+    Op {
+        name: "empty",
+        doc: "Makes a tensor without setting its elements (`f32` unless `dtype` is given). Reading what was \
+              never written gives arbitrary numbers. Source: `torch.empty`.",
+        search: &["create", "allocate", "uninitialised"],
+        params: SIZED,
+        form: Form::FUNCTION,
+        example: "assert(empty(2, 3).shape == (2, 3))",
+        run: Run::Call(|rt, args| sized(rt, "empty", args, None)),
+    },
+    Op {
+        name: "full",
+        doc: "Makes a tensor of one number; the dtype follows the number (`bool`, `i64` or `f32`) unless \
+              `dtype` is given. Source: `torch.full`.",
+        search: &["create", "constant", "fill"],
+        params: &[
+            Param::new("size", Kind::Shape),
+            Param::new("fill_value", Kind::Number),
+            DTYPE,
+            DEVICE,
+            PIN_MEMORY,
+        ],
+        form: Form::FUNCTION,
+        example: "assert(equal(full([2], 7), [7, 7]))",
+        run: Run::Call(|rt, args| {
+            let value = args.number(1)?;
+            let place = Place::of(rt, args, 2, value.dtype());
+            let shape = args.shape(0)?;
+            filled(rt, "full", &shape, place, Some(value)).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "zeros_like",
+        doc: "Makes a tensor of zeros with the shape, dtype and device of `x`. Source: `torch.zeros_like`.",
+        search: &["create", "same shape"],
+        params: LIKE,
+        form: Form::FUNCTION,
+        example: "assert(equal(zeros_like(tensor([1, 2])), [0, 0]))",
+        run: Run::Call(|rt, args| like(rt, "zeros_like", args, 1, Some(Scalar::Int(0)))),
+    },
+    Op {
+        name: "ones_like",
+        doc: "Makes a tensor of ones with the shape, dtype and device of `x`. Source: `torch.ones_like`.",
+        search: &["create", "same shape"],
+        params: LIKE,
+        form: Form::FUNCTION,
+        example: "assert(equal(ones_like(tensor([5, 6])), [1, 1]))",
+        run: Run::Call(|rt, args| like(rt, "ones_like", args, 1, Some(Scalar::Int(1)))),
+    },
+    Op {
+        name: "empty_like",
+        doc: "Makes a tensor with the shape, dtype and device of `x`, without setting its elements. Source: \
+              `torch.empty_like`.",
+        search: &["create", "same shape", "allocate"],
+        params: LIKE,
+        form: Form::FUNCTION,
+        example: "assert(empty_like(zeros(3, dtype=f64)).dtype == f64)",
+        run: Run::Call(|rt, args| like(rt, "empty_like", args, 1, None)),
+    },
+    Op {
+        name: "full_like",
+        doc: "Makes a tensor of one number with the shape, dtype and device of `x`. Source: \
+              `torch.full_like`.",
+        search: &["create", "same shape", "constant"],
+        params: &[X, Param::new("fill_value", Kind::Number), DTYPE, DEVICE],
+        form: Form::FUNCTION,
+        example: "assert(equal(full_like(tensor([1, 2]), 9), [9, 9]))",
+        run: Run::Call(|rt, args| {
+            let value = args.number(1)?;
+            like(rt, "full_like", args, 2, Some(value))
+        }),
+    },
+    Op {
+        name: "new_tensor",
+        doc: "Makes a tensor of numbers in nested lists with the dtype and on the device of this one. Source: \
+              `torch.Tensor.new_tensor`.",
+        search: &["create", "same device", "same dtype"],
+        params: &[X, Param::new("data", Kind::Data), DTYPE, DEVICE],
+        form: Form::METHOD,
+        example: "assert(zeros(1, dtype=f64).new_tensor([1, 2]).dtype == f64)",
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            let place = Place::beside(rt, args, 2, x);
+            from_argument(rt, args.get(1), 1, Some(place.dtype), Some(place.device)).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "new_full",
+        doc: "Makes a tensor of one number with the dtype and on the device of this one. Source: \
+              `torch.Tensor.new_full`.",
+        search: &["create", "same device", "same dtype", "constant"],
+        params: &[X, Param::new("size", Kind::Shape), Param::new("fill_value", Kind::Number), DTYPE, DEVICE],
+        form: Form::METHOD,
+        example: "assert(equal(tensor([1]).new_full([2], 3), [3, 3]))",
+        run: Run::Call(|rt, args| {
+            let (shape, value) = (args.shape(1)?, args.number(2)?);
+            let place = Place::beside(rt, args, 3, args.tensor(0)?);
+            filled(rt, "new_full", &shape, place, Some(value)).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "new_zeros",
+        doc: "Makes a tensor of zeros with the dtype and on the device of this one. Source: \
+              `torch.Tensor.new_zeros`.",
+        search: &["create", "same device", "same dtype"],
+        params: NEW,
+        form: Form::METHOD,
+        example: "assert(equal(tensor([1]).new_zeros(2), [0, 0]))",
+        run: Run::Call(|rt, args| new(rt, "new_zeros", args, Some(0))),
+    },
+    Op {
+        name: "new_ones",
+        doc: "Makes a tensor of ones with the dtype and on the device of this one. Source: \
+              `torch.Tensor.new_ones`.",
+        search: &["create", "same device", "same dtype"],
+        params: NEW,
+        form: Form::METHOD,
+        example: "assert(equal(tensor([5]).new_ones(2), [1, 1]))",
+        run: Run::Call(|rt, args| new(rt, "new_ones", args, Some(1))),
+    },
+    Op {
+        name: "new_empty",
+        doc: "Makes a tensor with the dtype and on the device of this one, without setting its elements. \
+              Source: `torch.Tensor.new_empty`.",
+        search: &["create", "same device", "same dtype", "allocate"],
+        params: NEW,
+        form: Form::METHOD,
+        example: "assert(zeros(1, dtype=i8).new_empty(2, 3).shape == (2, 3))",
+        run: Run::Call(|rt, args| new(rt, "new_empty", args, None)),
+    },
+    Op {
+        name: "fill",
+        doc: "Gives a tensor of the shape and dtype of `x`, every element of which is `value`; `x.fill_(value)` \
+              sets the elements of `x`. Source: `torch.Tensor.fill_`.",
+        search: &["set all", "constant", "fill_"],
+        params: &[X, Param::new("value", Kind::TensorOrNumber)],
+        form: Form::ALL,
+        example: "let x = zeros(2)\nx.fill_(3)\nassert(equal(x, [3.0, 3.0]))",
+        run: Run::Call(|rt, args| {
+            let (x, value) = (args.tensor(0)?, args.operand(1)?);
+            if let MapArg::Tensor(value) = value
+                && value.rank() > 0
+            {
+                return Err(error::wrong_argument(1, "a number or a tensor without dimensions"));
+            }
+            constant(rt, "fill", x, value)
+        }),
+    },
+    Op {
+        name: "zero",
+        doc: "Sets all elements to 0: `x.zero_()`. Source: `torch.Tensor.zero_`.",
+        search: &["set all", "clear", "reset", "zero_"],
+        params: &[X],
+        form: Form { function: false, method: false, in_place: true },
+        example: "let x = ones(2)\nx.zero_()\nassert(equal(x, [0.0, 0.0]))",
+        run: Run::Call(|rt, args| constant(rt, "zero", args.tensor(0)?, MapArg::Number(Scalar::Int(0)))),
+    },
+];
+
+/// `pin_memory=false`
+pub(super) const PIN_MEMORY: Param = Param::named("pin_memory", Kind::Bool, Default::Bool(false));
+
+/// `(*size, dtype=none, device=none, pin_memory=false)`
+const SIZED: &[Param] = &[Param::rest("size", Kind::Shape), DTYPE, DEVICE, PIN_MEMORY];
+
+/// `(x, *, dtype=none, device=none)`
+const LIKE: &[Param] = &[X, DTYPE, DEVICE];
+
+/// `(x, *size, dtype=none, device=none)`
+const NEW: &[Param] = &[X, Param::rest("size", Kind::Shape), DTYPE, DEVICE];
+
+/// Where a factory puts its tensor, and of what dtype.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub dtype: Dtype,
+    pub device: DeviceId,
+    pub pinned: bool,
+}
+
+impl Place {
+    /// As the arguments from `index` on say: `dtype`, `device`, and `pin_memory` where there is one.
+    pub fn of(rt: &Runtime, args: &Args<'_>, index: usize, dtype: Dtype) -> Place {
+        Place {
+            dtype: args.dtype(index).unwrap_or(dtype),
+            device: args.device(index + 1).unwrap_or(rt.current_device()),
+            pinned: args.flag(index + 2),
+        }
+    }
+
+    /// The same beside a tensor, whose dtype and device hold where the arguments say nothing.
+    pub fn beside(_: &Runtime, args: &Args<'_>, index: usize, x: &Tensor) -> Place {
+        Place {
+            dtype: args.dtype(index).unwrap_or(x.dtype()),
+            device: args.device(index + 1).unwrap_or(x.device()),
+            pinned: false,
+        }
+    }
+}
+
+/// A tensor with memory and without values.
+pub(super) fn allocate(rt: &mut Runtime, shape: &[usize], place: Place) -> Result<Tensor> {
+    match (place.pinned, place.device) {
+        (false, device) => rt.empty(shape, place.dtype, device),
+        (true, DeviceId::Cpu) => rt.pinned(shape, place.dtype),
+        (true, device) => Err(error::only_host_is_pinned(device)),
+    }
+}
+
+/// A tensor of one number, or with whatever its memory holds.
+fn filled(
+    rt: &mut Runtime,
+    name: &'static str,
+    shape: &Dims,
+    place: Place,
+    value: Option<Scalar>,
+) -> Result<Tensor> {
+    let tensor = allocate(rt, shape, place)?;
+    if let Some(value) = value {
+        rt.map_into(name, &CAST, &tensor, &[MapArg::Number(value)], place.dtype, place.dtype)?;
+    }
+    Ok(tensor)
+}
+
+fn sized(rt: &mut Runtime, name: &'static str, args: &Args<'_>, value: Option<i64>) -> Result<Out> {
+    let shape = args.shape(0)?;
+    let place = Place::of(rt, args, 1, Dtype::F32);
+    filled(rt, name, &shape, place, value.map(Scalar::Int)).map(Out::Tensor)
+}
+
+fn like(
+    rt: &mut Runtime,
+    name: &'static str,
+    args: &Args<'_>,
+    index: usize,
+    value: Option<Scalar>,
+) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let place = Place::beside(rt, args, index, x);
+    filled(rt, name, x.shape(), place, value).map(Out::Tensor)
+}
+
+fn new(rt: &mut Runtime, name: &'static str, args: &Args<'_>, value: Option<i64>) -> Result<Out> {
+    let shape = args.shape(1)?;
+    let place = Place::beside(rt, args, 2, args.tensor(0)?);
+    filled(rt, name, &shape, place, value.map(Scalar::Int)).map(Out::Tensor)
+}
+
+/// A lazily computed tensor like `x`, all elements of which are `value`.
+fn constant(rt: &mut Runtime, name: &'static str, x: &Tensor, value: MapArg<'_>) -> Result<Out> {
+    let (shape, dtype) = (x.shape().clone(), x.dtype());
+    rt.map_over(name, &CAST, &[value], dtype, dtype, shape, x.device()).map(Out::Tensor)
+}
+
+fn tensor(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (dtype, device) = (args.dtype(1), args.device(2));
+    let made = from_argument(rt, args.get(0), 0, dtype, device)?;
+    if !args.flag(3) {
+        return Ok(Out::Tensor(made));
+    }
+    let place = Place { dtype: made.dtype(), device: made.device(), pinned: true };
+    let pinned = allocate(rt, made.shape(), place)?;
+    rt.assign("tensor", &pinned, &made)?;
+    Ok(Out::Tensor(pinned))
+}
+
+/// A tensor of what `Kind::Data` accepts: numbers, nested lists, a tensor (which is copied).
+fn from_argument(
+    rt: &mut Runtime,
+    arg: &Arg,
+    index: usize,
+    dtype: Option<Dtype>,
+    device: Option<DeviceId>,
+) -> Result<Tensor> {
+    match arg {
+        Arg::Tensor(tensor) => {
+            let device = device.unwrap_or(tensor.device());
+            match dtype.filter(|&d| d != tensor.dtype()) {
+                Some(dtype) if device == tensor.device() => rt.convert(tensor, dtype),
+                Some(dtype) => {
+                    let converted = rt.convert(tensor, dtype)?;
+                    rt.copy_to(&converted, device, false)
+                }
+                None => rt.copy_to(tensor, device, false),
+            }
+        }
+        Arg::Data(numbers) => data::tensor(rt, numbers, index, dtype, device),
+        Arg::Tensors(tensors) => Err(error::wrong_argument(
+            index,
+            if tensors.is_empty() { "numbers" } else { "numbers, not tensors (see `stack`)" },
+        )),
+        other => match Args(std::slice::from_ref(other)).number(0) {
+            Ok(number) => data::tensor(rt, &super::Data::Number(number), index, dtype, device),
+            Err(_) => Err(error::wrong_argument(index, "numbers in nested lists")),
+        },
+    }
+}

@@ -1,0 +1,541 @@
+//! Selecting by position: `gather`, `scatter`, `index_select`, `take`, `nonzero`.
+//!
+//! Positions are checked where they are: one that the script writes is an error at once; one that a
+//! device computes is reported by the kernel and raised by the next wait, at the line that launched it.
+
+use super::folds::{MAX, SUM};
+use super::params::X;
+use super::reduce::{MIN, PROD};
+use super::shape::{needs_dim, reshaped, selected, unsqueezed};
+use super::signature::{Default, Kind, Param};
+use super::subscript::{Index, get, set_with};
+use super::{Args, Form, MapOp, Op, Out, Rule, Run, error, make};
+use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
+use crate::base::Result;
+use crate::kernel::{Body, Gather, ReduceFn, Scatter};
+use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
+use crate::tensor::Tensor;
+use smallvec::smallvec;
+use std::sync::Arc;
+
+const DIM: Param = Param::new("dim", Kind::Int);
+const INDEX: Param = Param::new("index", Kind::Tensor);
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "index_select",
+        doc: "Takes the positions `index` (a vector of integers) of a dimension. A copy. Source: \
+              `torch.index_select`.",
+        search: &["take", "rows", "lookup", "embedding", "gather"],
+        params: &[X, DIM, INDEX],
+        form: Form::BOTH,
+        example: "let x = tensor([[1, 2], [3, 4], [5, 6]])\n\
+                  assert(equal(x.index_select(0, [2, 0]), [[5, 6], [1, 2]]))",
+        run: Run::Call(index_select),
+    },
+    Op {
+        name: "gather",
+        doc: "Takes one element per element of `index`: along `dim` from the position it holds, elsewhere from its \
+              own. The result has the shape of `index`. Source: `torch.gather`.",
+        search: &["pick", "lookup", "along", "take_along_dim"],
+        params: &[X, DIM, INDEX],
+        form: Form::BOTH,
+        example: "let x = tensor([[1, 2], [3, 4]])\nassert(equal(x.gather(1, [[1], [0]]), [[2], [3]]))",
+        run: Run::Call(gather),
+    },
+    Op {
+        name: "take_along_dim",
+        doc: "`gather`, with `x` and `index` broadcast against each other; without `dim` both are flattened. \
+              Source: `torch.take_along_dim`.",
+        search: &["gather", "argsort", "argmax"],
+        params: &[X, INDEX, Param::or("dim", Kind::Int, Default::None)],
+        form: Form::BOTH,
+        example: "let x = tensor([[3, 1, 2]])\nassert(equal(take_along_dim(x, argsort(x, dim=1), dim=1), [[1, 2, 3]]))",
+        run: Run::Call(take_along_dim),
+    },
+    Op {
+        name: "take",
+        doc: "Takes elements of the flattened tensor. The result has the shape of `index`. Source: `torch.take`.",
+        search: &["flat", "pick", "lookup"],
+        params: &[X, INDEX],
+        form: Form::BOTH,
+        example: "assert(equal(tensor([[1, 2], [3, 4]]).take([0, -1]), [1, 4]))",
+        run: Run::Call(take),
+    },
+    Op {
+        name: "scatter",
+        doc: "Writes `src` (a tensor of at least the shape of `index`, or a number) to the positions that `index` \
+              holds along `dim`. Of several writes to one place the last in row-major order stays; with `reduce` \
+              (`\"add\"`, `\"multiply\"`, `\"amax\"`, `\"amin\"`) they are combined, in that order. \
+              Source: `torch.scatter`.",
+        search: &["write", "put", "one hot", "assign"],
+        params: &[
+            X,
+            DIM,
+            INDEX,
+            Param::new("src", Kind::TensorOrNumber),
+            Param::named("reduce", Kind::Str, Default::None),
+        ],
+        form: Form::ALL,
+        example: "assert(equal(zeros(2, 3).scatter(1, [[2], [0]], 1), [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]))",
+        run: Run::Call(scatter),
+    },
+    Op {
+        name: "scatter_add",
+        doc: "Adds the elements of `src` to the positions that `index` holds along `dim`, the same bits run after \
+              run. Source: `torch.scatter_add`.",
+        search: &["histogram", "accumulate", "segment sum", "index_add"],
+        params: &[X, DIM, INDEX, Param::new("src", Kind::Tensor)],
+        form: Form::ALL,
+        example: "assert(equal(zeros(3).scatter_add(0, [0, 2, 0], [1.0, 2.0, 3.0]), [4.0, 0.0, 2.0]))",
+        run: Run::Call(|rt, args| {
+            let src = MapArg::Tensor(args.tensor(3)?);
+            scattered(rt, "scatter_add", args, src, Some(&SUM))
+        }),
+    },
+    Op {
+        name: "index_add",
+        doc: "Adds the slices of `source` to the positions `index` of a dimension. Source: `torch.index_add`.",
+        search: &["accumulate", "segment sum", "scatter_add"],
+        params: &[
+            X,
+            DIM,
+            INDEX,
+            Param::new("source", Kind::Tensor),
+            Param::named("alpha", Kind::Number, Default::Int(1)),
+        ],
+        form: Form::ALL,
+        example: "assert(equal(zeros(3).index_add(0, [0, 0], [1.0, 2.0]), [3.0, 0.0, 0.0]))",
+        run: Run::Call(|rt, args| {
+            let source = args.tensor(3)?;
+            let alpha = args.number(4)?;
+            let op = MapOp { f: &super::arith::MUL, rule: Rule::Promote };
+            let scaled = match alpha.as_f64() == 1.0 {
+                true => source.clone(),
+                false => super::map(rt, "index_add", &op, &[MapArg::Tensor(source), MapArg::Number(alpha)])?,
+            };
+            indexed_write(rt, "index_add", args, MapArg::Tensor(&scaled), Some(&SUM))
+        }),
+    },
+    Op {
+        name: "index_copy",
+        doc: "Writes the slices of `source` to the positions `index` of a dimension. Source: `torch.index_copy`.",
+        search: &["assign", "put", "rows"],
+        params: &[X, DIM, INDEX, Param::new("source", Kind::Tensor)],
+        form: Form::ALL,
+        example: "assert(equal(zeros(3).index_copy(0, [2, 0], [1.0, 2.0]), [2.0, 0.0, 1.0]))",
+        run: Run::Call(|rt, args| {
+            let source = MapArg::Tensor(args.tensor(3)?);
+            indexed_write(rt, "index_copy", args, source, None)
+        }),
+    },
+    Op {
+        name: "index_fill",
+        doc: "Writes a number to the positions `index` of a dimension. Source: `torch.index_fill`.",
+        search: &["assign", "put", "rows"],
+        params: &[X, DIM, INDEX, Param::new("value", Kind::Number)],
+        form: Form::ALL,
+        example: "assert(equal(zeros(3).index_fill(0, [1], 7), [0.0, 7.0, 0.0]))",
+        run: Run::Call(|rt, args| {
+            let value = MapArg::Number(args.number(3)?);
+            indexed_write(rt, "index_fill", args, value, None)
+        }),
+    },
+    Op {
+        name: "index_put",
+        doc: "Writes `values` where the index tensors say: `x[a, b] = values` as a function. With `accumulate` \
+              they are added. Source: `torch.index_put`.",
+        search: &["assign", "put", "advanced indexing"],
+        params: &[
+            X,
+            Param::new("indices", Kind::Tensors),
+            Param::new("values", Kind::TensorOrNumber),
+            Param::or("accumulate", Kind::Bool, Default::Bool(false)),
+        ],
+        form: Form::ALL,
+        example: "let x = zeros(2, 2).index_put([tensor([0, 1]), tensor([1, 1])], 5)\n\
+                  assert(equal(x, [[0.0, 5.0], [0.0, 5.0]]))",
+        run: Run::Call(|rt, args| {
+            let out = rt.contiguous_copy(args.tensor(0)?)?;
+            let indices: Vec<Index> = args.tensors(1)?.iter().cloned().map(Index::of).collect();
+            let f = args.flag(3).then_some(&SUM);
+            set_with(rt, "index_put", &out, &indices, args.operand(2)?, f)?;
+            Ok(Out::Tensor(out))
+        }),
+    },
+    Op {
+        name: "masked_select",
+        doc: "Gives the elements where `mask` is true, as a vector; both broadcast. Waits for the mask. \
+              Source: `torch.masked_select`.",
+        search: &["filter", "where", "boolean index"],
+        params: &[X, Param::new("mask", Kind::Tensor)],
+        form: Form::BOTH,
+        example: "let x = tensor([1, 5, 2])\nassert(equal(x.masked_select(x > 1), [5, 2]))",
+        run: Run::Call(masked_select),
+    },
+    Op {
+        name: "nonzero",
+        doc: "Gives the positions of the elements that are not 0, one row each, in row-major order; with \
+              `as_tuple` one vector per dimension. Waits for the tensor. Source: `torch.nonzero`.",
+        search: &["where", "indices", "true", "find"],
+        params: &[X, Param::named("as_tuple", Kind::Bool, Default::Bool(false))],
+        form: Form::BOTH,
+        example: "assert(equal(nonzero([[0, 3], [4, 0]]), [[0, 1], [1, 0]]))",
+        run: Run::Call(nonzero),
+    },
+];
+
+/// An index tensor as `i64`; integers only, bools no.
+pub(super) fn as_positions(rt: &mut Runtime, argument: usize, ids: &Tensor) -> Result<Tensor> {
+    match ids.dtype() {
+        Dtype::I64 => Ok(ids.clone()),
+        dtype if dtype.is_int() => rt.convert(ids, Dtype::I64),
+        _ if ids.count() == 0 && ids.dtype().is_float() => rt.convert(ids, Dtype::I64),
+        _ => Err(error::not_indices(argument, ids)),
+    }
+}
+
+/// The positions `ids` (a vector or a tensor without dimensions, `i64`) of a dimension that exists.
+pub(super) fn pick(
+    rt: &mut Runtime,
+    name: &'static str,
+    x: &Tensor,
+    dim: usize,
+    ids: &Tensor,
+) -> Result<Tensor> {
+    let ids = along(x.shape(), dim, ids);
+    gathered(rt, name, x, x.layout().strides.clone(), &ids, dim)
+}
+
+/// A vector of positions, seen over `shape` with its own length in dimension `dim`.
+fn along(shape: &[usize], dim: usize, ids: &Tensor) -> Tensor {
+    let mut shape = Dims::from_slice(shape);
+    let mut strides: Strides = smallvec![0; shape.len()];
+    shape[dim] = ids.count();
+    strides[dim] = ids.layout().strides.first().copied().unwrap_or(0);
+    ids.with_layout(Layout { shape, strides, offset: ids.layout().offset })
+}
+
+/// The gather kernel: `out[.., i, ..] = x[.., ids[i], ..]` over the shape of `ids`; `source` are the
+/// strides of `x` over it.
+fn gathered(
+    rt: &mut Runtime,
+    name: &'static str,
+    x: &Tensor,
+    source: Strides,
+    ids: &Tensor,
+    axis: usize,
+) -> Result<Tensor> {
+    let limit = x.shape()[axis.min(x.rank().saturating_sub(1))];
+    gather_from(rt, name, (x, source), ids, axis, limit)
+}
+
+/// [`gathered`] with the extent that positions may reach.
+pub(super) fn gather_from(
+    rt: &mut Runtime,
+    name: &'static str,
+    (x, source): (&Tensor, Strides),
+    ids: &Tensor,
+    axis: usize,
+    limit: usize,
+) -> Result<Tensor> {
+    let device = rt.common_device(name, [x, ids])?;
+    let shape = ids.shape().clone();
+    if ids.count() == 0 {
+        return rt.empty(&shape, x.dtype(), device);
+    }
+    if x.count() == 0 {
+        return Err(error::indexes_nothing(name, x));
+    }
+    let out = rt.fresh(&shape, x.dtype(), device)?;
+    let views = smallvec![
+        SubmittedView { tensor: x, strides: source, write: false },
+        SubmittedView::read(ids),
+        SubmittedView::write(&out),
+    ];
+    let body = Body::Gather(Gather { dtype: x.dtype() });
+    rt.submit(Submission { name, body, shape, views, axis, limit })?;
+    Ok(out)
+}
+
+fn index_select(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let ids = vector_of_positions(rt, "index_select", args)?;
+    if x.rank() == 0 {
+        let x = unsqueezed(x, 0)?;
+        let picked = pick(rt, "index_select", &x, 0, &ids)?;
+        return reshaped(rt, &picked, &[]).map(Out::Tensor);
+    }
+    let dim = needs_dim("index_select", x, 1, args.int(1)?)?;
+    pick(rt, "index_select", x, dim, &ids).map(Out::Tensor)
+}
+
+/// Argument 2 as a vector of positions.
+fn vector_of_positions(rt: &mut Runtime, name: &str, args: &Args<'_>) -> Result<Tensor> {
+    let ids = args.tensor(2)?;
+    if ids.rank() > 1 {
+        let help = "flatten it, or use `gather` to select by element";
+        return Err(error::wrong_rank(name, 2, ids, "a vector of positions", help));
+    }
+    as_positions(rt, 2, ids)
+}
+
+/// Checks an index for `gather` and `scatter`, and makes both at least vectors.
+fn same_rank(name: &str, x: &Tensor, ids: (usize, &Tensor), dim: i64) -> Result<(Tensor, Tensor, usize)> {
+    let (one, two) = match (x.rank(), ids.1.rank()) {
+        (0, 0) => (unsqueezed(x, 0)?, unsqueezed(ids.1, 0)?),
+        (0, 1) => (unsqueezed(x, 0)?, ids.1.clone()),
+        (1, 0) => (x.clone(), unsqueezed(ids.1, 0)?),
+        _ => (x.clone(), ids.1.clone()),
+    };
+    let dim = needs_dim(name, &one, 1, dim)?;
+    let fits = one.rank() == two.rank()
+        && (two.count() == 0 || (0..one.rank()).all(|d| d == dim || two.shape()[d] <= one.shape()[d]));
+    match fits {
+        true => Ok((one, two, dim)),
+        false => Err(error::index_shape(name, (0, x), ids, dim)),
+    }
+}
+
+fn gather(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (x, given) = (args.tensor(0)?, args.tensor(2)?);
+    let ids = as_positions(rt, 2, given)?;
+    let (x, ids, dim) = same_rank("gather", x, (2, &ids), args.int(1)?)?;
+    let out = gather_along(rt, "gather", &x, &ids, dim)?;
+    reshaped(rt, &out, given.shape()).map(Out::Tensor)
+}
+
+fn gather_along(
+    rt: &mut Runtime,
+    name: &'static str,
+    x: &Tensor,
+    ids: &Tensor,
+    dim: usize,
+) -> Result<Tensor> {
+    gathered(rt, name, x, x.layout().strides.clone(), ids, dim)
+}
+
+fn take_along_dim(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (x, ids) = (args.tensor(0)?, as_positions(rt, 1, args.tensor(1)?)?);
+    let name = "take_along_dim";
+    let Some(dim) = args.opt_int(2) else { return taken(rt, name, x, &ids).map(Out::Tensor) };
+    let (x, ids, dim) = {
+        let dim = needs_dim(name, x, 2, dim)?;
+        let wrong = || error::index_shape(name, (0, x), (1, &ids), dim);
+        if x.rank() != ids.rank() {
+            return Err(wrong());
+        }
+        let mut shape = broadcast(
+            &Dims::from_iter(x.shape().iter().enumerate().map(|(d, &n)| if d == dim { 1 } else { n })),
+            &Dims::from_iter(ids.shape().iter().enumerate().map(|(d, &n)| if d == dim { 1 } else { n })),
+        )
+        .ok_or_else(wrong)?;
+        shape[dim] = x.shape()[dim];
+        let wide = x.layout().broadcast_to(&shape).ok_or_else(wrong)?;
+        shape[dim] = ids.shape()[dim];
+        let index = ids.layout().broadcast_to(&shape).ok_or_else(wrong)?;
+        (x.with_layout(wide), ids.with_layout(index), dim)
+    };
+    gather_along(rt, name, &x, &ids, dim).map(Out::Tensor)
+}
+
+fn take(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let ids = as_positions(rt, 1, args.tensor(1)?)?;
+    taken(rt, "take", args.tensor(0)?, &ids).map(Out::Tensor)
+}
+
+fn taken(rt: &mut Runtime, name: &'static str, x: &Tensor, ids: &Tensor) -> Result<Tensor> {
+    rt.common_device(name, [x, ids])?;
+    let flat = reshaped(rt, x, &[x.count()])?;
+    if ids.rank() == 0 {
+        let one = pick(rt, name, &flat, 0, ids)?;
+        return Ok(one.with_layout(Layout::contiguous(&[])));
+    }
+    let mut source: Strides = smallvec![0; ids.rank()];
+    source[0] = 1;
+    gather_from(rt, name, (&flat, source), ids, 0, x.count())
+}
+
+/// `value` as a tensor of the target's dtype on its device: a number becomes one element.
+pub(super) fn value_for(rt: &mut Runtime, target: &Tensor, value: MapArg<'_>) -> Result<Tensor> {
+    match value {
+        MapArg::Tensor(value) if value.rank() == 0 && value.device() != target.device() => {
+            let number = match value.device() {
+                crate::device::DeviceId::Cpu => rt.item(value)?,
+                _ => return Ok(value.clone()),
+            };
+            make::filled(rt, &[], target.dtype(), target.device(), number)
+        }
+        MapArg::Tensor(value) if value.dtype() != target.dtype() => rt.convert(value, target.dtype()),
+        MapArg::Tensor(value) if Arc::ptr_eq(value.storage(), target.storage()) => rt.contiguous_copy(value),
+        MapArg::Tensor(value) => Ok(value.clone()),
+        MapArg::Number(number) => make::filled(rt, &[], target.dtype(), target.device(), number),
+        MapArg::Raw(..) | MapArg::Position => Ok(target.clone()),
+    }
+}
+
+/// The scatter kernel: `target[.., ids[i], ..] = value[i]` over the shape of `ids`, which `value` has
+/// too or, without dimensions, is stretched to; `own` are the strides of the target over it, and
+/// `limit` is the extent that positions may reach.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn scatter_into(
+    rt: &mut Runtime,
+    name: &'static str,
+    (target, own): (&Tensor, Strides),
+    ids: &Tensor,
+    value: &Tensor,
+    axis: usize,
+    limit: usize,
+    f: Option<&'static ReduceFn>,
+) -> Result<()> {
+    rt.common_device(name, [target, ids, value])?;
+    if ids.count() == 0 {
+        return Ok(());
+    }
+    if target.count() == 0 {
+        return Err(error::indexes_nothing(name, target));
+    }
+    let ids = match Arc::ptr_eq(ids.storage(), target.storage()) {
+        true => rt.contiguous_copy(ids)?,
+        false => ids.clone(),
+    };
+    let shape = ids.shape().clone();
+    let strides = if value.rank() == 0 { smallvec![0; shape.len()] } else { value.layout().strides.clone() };
+    let views = smallvec![
+        SubmittedView { tensor: value, strides, write: false },
+        SubmittedView::read(&ids),
+        SubmittedView { tensor: target, strides: own, write: true },
+    ];
+    let body = Body::Scatter(Scatter { dtype: target.dtype(), f });
+    rt.submit(Submission { name, body, shape, views, axis, limit })
+}
+
+fn scatter(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let f = match args.text(4) {
+        None => None,
+        Some("add" | "sum") => Some(&SUM),
+        Some("multiply" | "prod") => Some(&PROD),
+        Some("amax") => Some(&MAX),
+        Some("amin") => Some(&MIN),
+        Some(other) => {
+            return Err(error::not_one_of(4, "reduce", other, &["add", "multiply", "amax", "amin"]));
+        }
+    };
+    scattered(rt, "scatter", args, args.operand(3)?, f)
+}
+
+fn scattered(
+    rt: &mut Runtime,
+    name: &'static str,
+    args: &Args<'_>,
+    src: MapArg<'_>,
+    f: Option<&'static ReduceFn>,
+) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let ids = as_positions(rt, 2, args.tensor(2)?)?;
+    if let MapArg::Tensor(src) = src {
+        rt.common_device(name, [x, &ids, src])?;
+        if src.dtype() != x.dtype() && src.rank() > 0 {
+            return Err(error::dtypes_differ(name, (0, x), (3, src)));
+        }
+    }
+    let out = rt.contiguous_copy(x)?;
+    let (target, ids, dim) = same_rank(name, &out, (2, &ids), args.int(1)?)?;
+    let value = value_for(rt, &target, src)?;
+    let covers = |rank| rank == ids.rank() && (0..rank).all(|d| ids.shape()[d] <= value.shape()[d]);
+    if value.rank() > 0 && !covers(value.rank()) {
+        return Err(error::index_shape(name, (3, &value), (2, &ids), dim));
+    }
+    let own = target.layout().strides.clone();
+    scatter_into(rt, name, (&target, own), &ids, &value, dim, target.shape()[dim], f)?;
+    Ok(Out::Tensor(out))
+}
+
+/// `index_add`, `index_copy`, `index_fill`: slices along a dimension.
+fn indexed_write(
+    rt: &mut Runtime,
+    name: &'static str,
+    args: &Args<'_>,
+    source: MapArg<'_>,
+    f: Option<&'static ReduceFn>,
+) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let ids = vector_of_positions(rt, name, args)?;
+    let out = rt.contiguous_copy(x)?;
+    let target = if x.rank() == 0 { unsqueezed(&out, 0)? } else { out.clone() };
+    let dim = needs_dim(name, &target, 1, args.int(1)?)?;
+    let mut shape = target.shape().clone();
+    shape[dim] = ids.count();
+    if let MapArg::Tensor(source) = source {
+        rt.common_device(name, [x, &ids, source])?;
+        if source.dtype() != x.dtype() {
+            return Err(error::dtypes_differ(name, (0, x), (3, source)));
+        }
+        if source.rank() > 0 && *source.shape() != shape {
+            return Err(error::index_shape(name, (3, source), (2, &ids), dim));
+        }
+    }
+    let value = value_for(rt, &target, source)?;
+    let (own, ids) = (target.layout().strides.clone(), along(&shape, dim, &ids));
+    scatter_into(rt, name, (&target, own), &ids, &value, dim, target.shape()[dim], f)?;
+    Ok(Out::Tensor(out))
+}
+
+fn masked_select(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (x, mask) = (args.tensor(0)?, args.tensor(1)?);
+    rt.common_device("masked_select", [x, mask])?;
+    if mask.dtype() != Dtype::Bool {
+        return Err(error::wrong_argument(1, "a mask of dtype bool"));
+    }
+    let Some(shape) = broadcast(x.shape(), mask.shape()) else {
+        let args = [MapArg::Tensor(x), MapArg::Tensor(mask)];
+        return Err(crate::plan::error::shapes_do_not_broadcast("masked_select", &args, 1));
+    };
+    let wide = |t: &Tensor| t.layout().broadcast_to(&shape).map_or_else(|| t.clone(), |l| t.with_layout(l));
+    let (x, mask) = (wide(x), wide(mask));
+    let picked = get(rt, &x, &[Index::Mask(mask)])?;
+    Ok(Out::Tensor(picked))
+}
+
+/// The row-major positions of the elements that are not 0, a vector. Waits for the tensor.
+pub(super) fn true_positions(rt: &mut Runtime, x: &Tensor) -> Result<Tensor> {
+    let flat = reshaped(rt, x, &[x.count()])?;
+    if x.count() == 0 {
+        return rt.empty(&[0], Dtype::I64, x.device());
+    }
+    let positions = rt.fresh(&[x.count()], Dtype::I64, x.device())?;
+    let count = rt.fresh(&[1], Dtype::I64, x.device())?;
+    let views = smallvec![
+        SubmittedView::read(&flat),
+        SubmittedView::write(&positions),
+        SubmittedView::write(&count),
+    ];
+    let (name, body) = ("nonzero", Body::NonZero(x.dtype()));
+    let shape = smallvec![x.count()];
+    rt.submit(Submission { name, body, shape, views, axis: 0, limit: 0 })?;
+    let found = match rt.item(&count)? {
+        Scalar::Int(found) => usize::try_from(found).unwrap_or(0).min(x.count()),
+        _ => 0,
+    };
+    Ok(super::shape::narrowed(&positions, 0, 0, found))
+}
+
+fn nonzero(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let flat = true_positions(rt, x)?;
+    let rank = x.rank();
+    let out = rt.empty(&[flat.count(), rank], Dtype::I64, x.device())?;
+    let mut step = x.count();
+    for (d, &extent) in x.shape().iter().enumerate() {
+        step /= extent.max(1);
+        let number = |n: usize| MapArg::Number(Scalar::Int(n as i64));
+        let column = selected(&out, 1, d);
+        let digits = [MapArg::Tensor(&flat), number(step), number(extent)];
+        rt.map_into("nonzero", &make::DIGIT, &column, &digits, Dtype::I64, Dtype::I64)?;
+    }
+    match args.flag(1) {
+        true => Ok(Out::Tuple((0..rank).map(|d| selected(&out, 1, d)).collect())),
+        false => Ok(Out::Tensor(out)),
+    }
+}

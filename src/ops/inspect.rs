@@ -1,0 +1,156 @@
+//! What a tensor is: its extents, strides, address. Nothing is computed.
+
+use super::dims;
+use super::params::X;
+use super::signature::{Default, Kind, Param};
+use super::{Args, Form, Op, Out, Run};
+use crate::array::Scalar;
+use crate::base::Result;
+
+const OPTIONAL_DIM: &[Param] = &[X, Param::or("dim", Kind::Int, Default::None)];
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "size",
+        doc: "Gives the shape as a tuple, or the extent of one dimension. Source: `torch.Tensor.size`.",
+        search: &["shape", "length", "extent", "dimensions"],
+        params: OPTIONAL_DIM,
+        form: Form::METHOD,
+        example: "assert(zeros(2, 3).size() == (2, 3))\nassert(zeros(2, 3).size(-1) == 3)",
+        run: Run::Call(|_, args| {
+            let x = args.tensor(0)?;
+            let extents = x.shape().iter().map(|&n| n as i64);
+            one_or_all(args, extents.collect())
+        }),
+    },
+    Op {
+        name: "stride",
+        doc: "Gives the steps between neighbours along each dimension, in elements, or along one. \
+              Source: `torch.Tensor.stride`.",
+        search: &["strides", "memory", "layout"],
+        params: OPTIONAL_DIM,
+        form: Form::METHOD,
+        example: "assert(zeros(2, 3).stride() == (3, 1))\nassert(zeros(2, 3).t().stride(0) == 1)",
+        run: Run::Call(|_, args| {
+            let strides = args.tensor(0)?.layout().strides.iter().map(|&s| s as i64);
+            one_or_all(args, strides.collect())
+        }),
+    },
+    Op {
+        name: "dim",
+        doc: "Gives the number of dimensions. Source: `torch.Tensor.dim`.",
+        search: &["ndim", "rank", "dimensions"],
+        params: &[X],
+        form: Form::METHOD,
+        example: "assert(zeros(2, 3).dim() == 2)",
+        run: Run::Call(|_, args| int(args.tensor(0)?.rank())),
+    },
+    Op {
+        name: "numel",
+        doc: "Gives the number of elements. Source: `torch.numel`.",
+        search: &["count", "size", "length", "elements"],
+        params: &[X],
+        form: Form::BOTH,
+        example: "assert(zeros(2, 3).numel() == 6)",
+        run: Run::Call(|_, args| int(args.tensor(0)?.count())),
+    },
+    Op {
+        name: "element_size",
+        doc: "Gives the bytes of one element. Source: `torch.Tensor.element_size`.",
+        search: &["bytes", "itemsize", "dtype"],
+        params: &[X],
+        form: Form::METHOD,
+        example: "assert(zeros(2, dtype=f16).element_size() == 2)",
+        run: Run::Call(|_, args| int(args.tensor(0)?.dtype().size())),
+    },
+    Op {
+        name: "storage_offset",
+        doc: "Gives the position of the first element in the storage, in elements. \
+              Source: `torch.Tensor.storage_offset`.",
+        search: &["view", "memory", "offset"],
+        params: &[X],
+        form: Form::METHOD,
+        example: "assert(zeros(4)[1..].storage_offset() == 1)",
+        run: Run::Call(|_, args| int(args.tensor(0)?.layout().offset)),
+    },
+    Op {
+        name: "is_contiguous",
+        doc: "Says whether the elements lie row-major without gaps. Source: `torch.Tensor.is_contiguous`.",
+        search: &["memory", "layout", "strides"],
+        params: &[X],
+        form: Form::METHOD,
+        example: "assert(zeros(2, 3).is_contiguous())\nassert(not zeros(2, 3).t().is_contiguous())",
+        run: Run::Call(|_, args| truth(args.tensor(0)?.layout().is_contiguous())),
+    },
+    Op {
+        name: "data_ptr",
+        doc: "Gives the address of the first element on its device; 0 for a tensor without elements. Work that \
+              still computes the tensor is sent off first. Source: `torch.Tensor.data_ptr`.",
+        search: &["address", "pointer", "memory"],
+        params: &[X],
+        form: Form::METHOD,
+        example: "let x = zeros(4)\nassert(x.view(2, 2).data_ptr() == x.data_ptr())",
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            if x.storage().memory().is_none() || x.storage().pending().is_some() {
+                rt.flush()?;
+            }
+            let first = x.storage().memory().map_or(0, |memory| memory.ptr());
+            let offset = if first == 0 { 0 } else { (x.layout().offset * x.dtype().size()) as u64 };
+            Ok(Out::Number(Scalar::Int(first.wrapping_add(offset) as i64)))
+        }),
+    },
+    Op {
+        name: "is_floating_point",
+        doc: "Says whether the dtype is a float. Source: `torch.is_floating_point`.",
+        search: &["dtype", "float", "type"],
+        params: &[X],
+        form: Form::BOTH,
+        example: "assert(zeros(2).is_floating_point())\nassert(not tensor([1]).is_floating_point())",
+        run: Run::Call(|_, args| truth(args.tensor(0)?.dtype().is_float())),
+    },
+    Op {
+        name: "get_device",
+        doc: "Gives the index of the CUDA device, or -1 for a host tensor. Source: `torch.Tensor.get_device`.",
+        search: &["device", "index", "where"],
+        params: &[X],
+        form: Form::METHOD,
+        example: "assert((zeros(2) on cpu).get_device() == -1)",
+        run: Run::Call(|_, args| {
+            let index = args.tensor(0)?.device().cuda_index();
+            Ok(Out::Number(Scalar::Int(index.map_or(-1, |i| i as i64))))
+        }),
+    },
+    Op {
+        name: "is_pinned",
+        doc: "Says whether the tensor lies in page-locked host memory. Source: `torch.Tensor.is_pinned`.",
+        search: &["pinned", "page-locked", "host"],
+        params: &[X],
+        form: Form::METHOD,
+        example: "let x = zeros(2) on cpu\nassert(not x.is_pinned())\nassert(x.pin_memory().is_pinned())",
+        run: Run::Call(|_, args| truth(args.tensor(0)?.storage().is_pinned())),
+    },
+];
+
+fn int(value: usize) -> Result<Out> {
+    Ok(Out::Number(Scalar::Int(value as i64)))
+}
+
+fn truth(value: bool) -> Result<Out> {
+    Ok(Out::Number(Scalar::Bool(value)))
+}
+
+/// The value of the dimension that argument 1 names, or all of them.
+fn one_or_all(args: &Args<'_>, all: Vec<i64>) -> Result<Out> {
+    match args.opt_int(1) {
+        None => Ok(Out::Ints(all)),
+        Some(dim) => {
+            let dim = dims::one(1, dim, all.len())?;
+            match all.get(dim) {
+                Some(&value) => Ok(Out::Number(Scalar::Int(value))),
+                None => Err(super::error::no_such_dim(1, dim as i64, 0)),
+            }
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Taking apart and putting together: `cat`, `split`, `repeat`, `flip`, `roll`.
+
+use super::index::pick;
+use super::params::X;
+use super::shape::{MAX_RANK, expanded, narrowed, needs_dim, reshaped, selected, unsqueezed};
+use super::signature::{Default, Kind, Param};
+use super::{Arg, Args, Form, Op, Out, Run, dims, error, make};
+use crate::array::{Dims, Layout, Operand, Strides, element_count, result_type};
+use crate::base::Result;
+use crate::plan::Runtime;
+use crate::tensor::Tensor;
+
+const TENSORS: Param = Param::new("tensors", Kind::Tensors);
+const FIRST_DIM: Param = Param::or("dim", Kind::Int, Default::Int(0));
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "cat",
+        doc: "Joins tensors along a dimension. Other extents must be equal; dtypes promote; all tensors are on one \
+              device. Source: `torch.cat`.",
+        search: &["concatenate", "join", "append", "concat"],
+        params: &[TENSORS, FIRST_DIM],
+        form: Form::FUNCTION,
+        example: "assert(equal(cat([tensor([1, 2]), tensor([3])]), [1, 2, 3]))\n\
+                  assert(cat([zeros(2, 3), zeros(2, 4)], dim=1).shape == (2, 7))",
+        run: Run::Call(cat),
+    },
+    Op {
+        name: "stack",
+        doc: "Joins tensors of one shape along a new dimension. Source: `torch.stack`.",
+        search: &["join", "batch", "new dimension"],
+        params: &[TENSORS, FIRST_DIM],
+        form: Form::FUNCTION,
+        example: "assert(equal(stack([tensor([1, 2]), tensor([3, 4])]), [[1, 2], [3, 4]]))\n\
+                  assert(equal(stack([tensor([1, 2]), tensor([3, 4])], dim=1), [[1, 3], [2, 4]]))",
+        run: Run::Call(stack),
+    },
+    Op {
+        name: "split",
+        doc: "Cuts a dimension into parts of one size (the last may be smaller), or of the sizes of a list. Views. \
+              Source: `torch.split`.",
+        search: &["cut", "divide", "parts", "chunk"],
+        params: &[X, Param::new("sizes", Kind::Dims), FIRST_DIM],
+        form: Form::BOTH,
+        example: "let (a, b) = tensor([1, 2, 3]).split(2)\nassert(equal(a, [1, 2]))\nassert(equal(b, [3]))\n\
+                  let (c, d) = tensor([1, 2, 3]).split([1, 2])\nassert(equal(d, [2, 3]))",
+        run: Run::Call(split),
+    },
+    Op {
+        name: "chunk",
+        doc: "Cuts a dimension into `chunks` parts of equal size, the last smaller; there may be fewer parts. Views. \
+              Source: `torch.chunk`.",
+        search: &["cut", "divide", "parts", "split"],
+        params: &[X, Param::new("chunks", Kind::Int), FIRST_DIM],
+        form: Form::BOTH,
+        example: "let (a, b) = tensor([1, 2, 3, 4]).chunk(2)\nassert(equal(b, [3, 4]))",
+        run: Run::Call(chunk),
+    },
+    Op {
+        name: "unbind",
+        doc: "Gives the slices along a dimension, which is dropped, as a tuple of views. Source: `torch.unbind`.",
+        search: &["slices", "rows", "unstack", "iterate"],
+        params: &[X, FIRST_DIM],
+        form: Form::BOTH,
+        example: "let (a, b) = tensor([[1, 2], [3, 4]]).unbind()\nassert(equal(b, [3, 4]))",
+        run: Run::Call(unbind),
+    },
+    Op {
+        name: "repeat",
+        doc: "Repeats a tensor along each dimension, copying; more repeats than dimensions add dimensions in front. \
+              Source: `torch.Tensor.repeat`.",
+        search: &["tile", "copy", "duplicate", "expand"],
+        params: &[X, Param::rest("repeats", Kind::Shape)],
+        form: Form::METHOD,
+        example: "assert(equal(tensor([1, 2]).repeat(2), [1, 2, 1, 2]))\nassert(zeros(2, 3).repeat(4, 1, 2).shape == (4, 2, 6))",
+        run: Run::Call(|rt, args| {
+            let (x, repeats) = (args.tensor(0)?, args.ints(1).unwrap_or(&[]));
+            if repeats.len() < x.rank() {
+                let wanted = format!("at most {} dimensions for {} repeats", repeats.len(), repeats.len());
+                return Err(error::wrong_rank("repeat", 0, x, &wanted, "give a repeat for every dimension"));
+            }
+            repeated(rt, x, repeats).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "tile",
+        doc: "Repeats a tensor along its last dimensions, copying; missing repeats count as 1. Source: `torch.tile`.",
+        search: &["repeat", "copy", "duplicate"],
+        params: &[X, Param::rest("repeats", Kind::Shape)],
+        form: Form::BOTH,
+        example: "assert(equal(tile([[1, 2]], 2), [[1, 2, 1, 2]]))",
+        run: Run::Call(|rt, args| {
+            let (x, given) = (args.tensor(0)?, args.ints(1).unwrap_or(&[]));
+            let mut repeats = vec![1; x.rank().saturating_sub(given.len())];
+            repeats.extend_from_slice(given);
+            repeated(rt, x, &repeats).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "repeat_interleave",
+        doc: "Repeats each element (or each slice along `dim`) `repeats` times, one after the other. \
+              Source: `torch.repeat_interleave`.",
+        search: &["repeat", "duplicate", "upsample"],
+        params: &[X, Param::new("repeats", Kind::Int), Param::or("dim", Kind::Int, Default::None)],
+        form: Form::BOTH,
+        example: "assert(equal(tensor([1, 2]).repeat_interleave(2), [1, 1, 2, 2]))",
+        run: Run::Call(repeat_interleave),
+    },
+    Op {
+        name: "flip",
+        doc: "Reverses the order along the named dimensions. A copy. Source: `torch.flip`.",
+        search: &["reverse", "mirror", "backwards"],
+        params: &[X, Param::rest("dims", Kind::Dims)],
+        form: Form::BOTH,
+        example: "assert(equal(tensor([1, 2, 3]).flip(0), [3, 2, 1]))",
+        run: Run::Call(flip),
+    },
+    Op {
+        name: "roll",
+        doc: "Shifts elements along dimensions; what leaves at one end comes back at the other. Without `dims` the \
+              flattened tensor is shifted. A copy. Source: `torch.roll`.",
+        search: &["shift", "rotate", "circular", "cyclic"],
+        params: &[X, Param::new("shifts", Kind::Dims), Param::or("dims", Kind::Dims, Default::None)],
+        form: Form::BOTH,
+        example: "assert(equal(tensor([1, 2, 3]).roll(1), [3, 1, 2]))\n\
+                  assert(equal(tensor([[1, 2], [3, 4]]).roll(1, 0), [[3, 4], [1, 2]]))",
+        run: Run::Call(roll),
+    },
+    Op {
+        name: "meshgrid",
+        doc: "Expands vectors to grids: the i-th result varies along dimension i (`indexing=\"ij\"`), or the first \
+              two change places (`\"xy\"`). Views. Source: `torch.meshgrid`.",
+        search: &["grid", "coordinates", "cartesian"],
+        params: &[
+            Param::rest("tensors", Kind::Tensors),
+            Param::named("indexing", Kind::Str, Default::Str("ij")),
+        ],
+        form: Form::FUNCTION,
+        example: "let (x, y) = meshgrid(tensor([1, 2]), tensor([3, 4, 5]))\nassert(x.shape == (2, 3))\n\
+                  assert(equal(y[1], [3, 4, 5]))",
+        run: Run::Call(meshgrid),
+    },
+];
+
+fn cat(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let tensors = args.tensors(0)?;
+    let Some(first) = tensors.first() else { return Err(error::nothing_to_join("cat")) };
+    let device = rt.common_device("cat", tensors)?;
+    // Empty vectors join anything, as PyTorch has it.
+    let joined: Vec<&Tensor> = tensors.iter().filter(|t| t.shape().as_slice() != [0]).collect();
+    let Some(&model) = joined.first() else { return joined_nothing(rt, first, tensors) };
+    let dim = needs_dim("cat", model, 1, args.int(1)?)?;
+    let mut extent = 0usize;
+    for (i, tensor) in joined.iter().enumerate() {
+        let fits = tensor.rank() == model.rank()
+            && (0..model.rank()).all(|d| d == dim || tensor.shape()[d] == model.shape()[d]);
+        if !fits {
+            return Err(error::cannot_join("cat", model, i, tensor, dim));
+        }
+        extent = extent.saturating_add(tensor.shape()[dim]);
+    }
+    let dtype = result_type(tensors.iter().map(|t| Operand::Tensor(t.dtype())));
+    let mut shape = model.shape().clone();
+    shape[dim] = extent;
+    if element_count(&shape).is_none_or(|n| n > isize::MAX as usize / 8) {
+        return Err(error::bad_value(0, "the joined tensor has too many elements", "join fewer tensors"));
+    }
+    let out = rt.empty(&shape, dtype, device)?;
+    let mut at = 0;
+    for tensor in joined {
+        let length = tensor.shape()[dim];
+        rt.assign("cat", &narrowed(&out, dim, at, length), tensor)?;
+        at += length;
+    }
+    Ok(Out::Tensor(out))
+}
+
+/// `cat` of empty vectors alone.
+fn joined_nothing(rt: &mut Runtime, first: &Tensor, tensors: &[Tensor]) -> Result<Out> {
+    let dtype = result_type(tensors.iter().map(|t| Operand::Tensor(t.dtype())));
+    rt.empty(&[0], dtype, first.device()).map(Out::Tensor)
+}
+
+fn stack(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let tensors = args.tensors(0)?;
+    let Some(first) = tensors.first() else { return Err(error::nothing_to_join("stack")) };
+    let device = rt.common_device("stack", tensors)?;
+    let dim = dims::one(1, args.int(1)?, first.rank() + 1)?;
+    if let Some(i) = tensors.iter().position(|t| t.shape() != first.shape()) {
+        return Err(error::cannot_join("stack", first, i, &tensors[i], dim));
+    }
+    let dtype = result_type(tensors.iter().map(|t| Operand::Tensor(t.dtype())));
+    let mut shape = unsqueezed(first, dim)?.shape().clone();
+    shape[dim] = tensors.len();
+    let out = rt.empty(&shape, dtype, device)?;
+    for (i, tensor) in tensors.iter().enumerate() {
+        rt.assign("stack", &selected(&out, dim, i), tensor)?;
+    }
+    Ok(Out::Tensor(out))
+}
+
+/// Views of the given lengths, which add up to the extent.
+fn parts(x: &Tensor, dim: usize, lengths: impl IntoIterator<Item = usize>) -> Out {
+    let mut at = 0;
+    let part = |length| {
+        let part = narrowed(x, dim, at, length);
+        at += length;
+        part
+    };
+    Out::Tuple(lengths.into_iter().map(part).collect())
+}
+
+/// The lengths of parts of one size.
+fn equal_parts(extent: usize, size: usize) -> impl Iterator<Item = usize> {
+    let count = if extent == 0 { 1 } else { extent.div_ceil(size.max(1)) };
+    (0..count).map(move |i| size.min(extent - i * size))
+}
+
+fn split(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dim = needs_dim("split", x, 2, args.int(2)?)?;
+    let extent = x.shape()[dim];
+    let sizes = args.ints(1).unwrap_or(&[]);
+    if let Arg::Int(size) = args.get(1) {
+        return match usize::try_from(*size) {
+            Ok(size) if size > 0 || extent == 0 => Ok(parts(x, dim, equal_parts(extent, size))),
+            _ => Err(error::bad_value(1, format!("parts of size {size}"), "write a size of 1 or more")),
+        };
+    }
+    let lengths: Option<Vec<usize>> = sizes.iter().map(|&s| usize::try_from(s).ok()).collect();
+    let total = |lengths: &Vec<usize>| lengths.iter().try_fold(0usize, |a, &b| a.checked_add(b));
+    match lengths.filter(|l| total(l) == Some(extent)) {
+        Some(lengths) => Ok(parts(x, dim, lengths)),
+        None => Err(error::does_not_add_up("split", x, sizes, dim)),
+    }
+}
+
+fn chunk(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dim = needs_dim("chunk", x, 2, args.int(2)?)?;
+    let extent = x.shape()[dim];
+    let chunks = match usize::try_from(args.int(1)?) {
+        Ok(chunks) if chunks > 0 => chunks,
+        _ => return Err(error::bad_value(1, format!("{} chunks", args.int(1)?), "write 1 or more")),
+    };
+    if extent == 0 {
+        return Ok(parts(x, dim, std::iter::repeat_n(0, chunks.min(MOST_PARTS))));
+    }
+    Ok(parts(x, dim, equal_parts(extent, extent.div_ceil(chunks))))
+}
+
+/// The most empty parts that are made.
+const MOST_PARTS: usize = 1 << 16;
+
+fn unbind(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dim = needs_dim("unbind", x, 1, args.int(1)?)?;
+    Ok(Out::Tuple((0..x.shape()[dim]).map(|i| selected(x, dim, i)).collect()))
+}
+
+/// One copy of a view in which each dimension stands twice: its repeats, stretched, and itself.
+fn repeated(rt: &mut Runtime, x: &Tensor, repeats: &[i64]) -> Result<Tensor> {
+    if repeats.len() > MAX_RANK {
+        return Err(error::too_many_dims(repeats.len()));
+    }
+    let repeats = error::shape(1, repeats)?;
+    let added = repeats.len() - x.rank().min(repeats.len());
+    let mut wide = Layout { shape: Dims::new(), strides: Strides::new(), offset: x.layout().offset };
+    let mut shape = Dims::new();
+    for (i, &times) in repeats.iter().enumerate() {
+        let (extent, stride) = match i.checked_sub(added) {
+            Some(d) => (x.shape()[d], x.layout().strides[d]),
+            None => (1, 0),
+        };
+        wide.shape.extend([times, extent]);
+        wide.strides.extend([0, stride]);
+        shape.push(times.saturating_mul(extent));
+    }
+    if element_count(&shape).is_none_or(|n| n > isize::MAX as usize / 8) {
+        return Err(error::bad_value(1, "the repeated tensor has too many elements", "repeat less often"));
+    }
+    let copy = rt.contiguous_copy(&x.with_layout(wide))?;
+    Ok(copy.with_layout(Layout::contiguous(&shape)))
+}
+
+fn repeat_interleave(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let given = args.tensor(0)?;
+    let (x, dim) = match args.opt_int(2) {
+        Some(dim) => (given.clone(), needs_dim("repeat_interleave", given, 2, dim)?),
+        None => (reshaped(rt, given, &[given.count()])?, 0),
+    };
+    let times = args.int(1)?;
+    let count = usize::try_from(times)
+        .map_err(|_| error::bad_value(1, format!("{times} repeats"), "write 0 or more"))?;
+    let inner = unsqueezed(&x, dim + 1)?;
+    let mut wide: Vec<i64> = inner.shape().iter().map(|&n| n as i64).collect();
+    wide[dim + 1] = times;
+    let wide = expanded("repeat_interleave", &inner, &wide)?;
+    let copy = rt.contiguous_copy(&wide)?;
+    let mut shape = x.shape().clone();
+    shape[dim] = shape[dim].saturating_mul(count);
+    Ok(Out::Tensor(copy.with_layout(Layout::contiguous(&shape))))
+}
+
+fn flip(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let named = match args.ints(1) {
+        Some(named) if !named.is_empty() => dims::many(1, Some(named), x.rank())?,
+        _ => Dims::new(),
+    };
+    let mut flipped = x.clone();
+    for &dim in &named {
+        let count = x.shape()[dim];
+        if count > 1 {
+            let backwards = make::positions(rt, x.device(), count, count as i64 - 1, -1)?;
+            flipped = pick(rt, "flip", &flipped, dim, &backwards)?;
+        }
+    }
+    if flipped.same(x) {
+        flipped = rt.contiguous_copy(x)?;
+    }
+    Ok(Out::Tensor(flipped))
+}
+
+fn roll(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let shifts = args.ints(1).unwrap_or(&[]);
+    let Some(named) = args.ints(2).filter(|d| !d.is_empty()) else {
+        let [shift] = shifts else {
+            let message = format!("{} shifts without dimensions", shifts.len());
+            return Err(error::bad_value(1, message, "name a dimension for each shift: `dims=`"));
+        };
+        let flat = reshaped(rt, x, &[x.count()])?;
+        let rolled = rolled(rt, &flat, *shift, 0)?;
+        return reshaped(rt, &rolled, x.shape()).map(Out::Tensor);
+    };
+    if named.len() != shifts.len() {
+        let message = format!("{} shifts for {} dimensions", shifts.len(), named.len());
+        return Err(error::bad_value(1, message, "give a shift for each dimension"));
+    }
+    let mut out = x.clone();
+    for (&shift, &dim) in shifts.iter().zip(named) {
+        let dim = needs_dim("roll", x, 2, dim)?;
+        out = rolled(rt, &out, shift, dim)?;
+    }
+    Ok(Out::Tensor(out))
+}
+
+/// Two copies: what comes in at the front, and the rest.
+fn rolled(rt: &mut Runtime, x: &Tensor, shift: i64, dim: usize) -> Result<Tensor> {
+    let extent = x.shape()[dim];
+    let front = if extent == 0 { 0 } else { shift.rem_euclid(extent as i64) as usize };
+    let out = rt.empty(x.shape(), x.dtype(), x.device())?;
+    for (to, from, length) in [(0, extent - front, front), (front, 0, extent - front)] {
+        if length > 0 {
+            rt.assign("roll", &narrowed(&out, dim, to, length), &narrowed(x, dim, from, length))?;
+        }
+    }
+    Ok(out)
+}
+
+fn meshgrid(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let tensors = args.tensors(0)?;
+    rt.common_device("meshgrid", tensors)?;
+    let swap = match args.text(1) {
+        Some("xy") => tensors.len() > 1,
+        None | Some("ij") => false,
+        Some(other) => return Err(error::not_one_of(1, "indexing", other, &["ij", "xy"])),
+    };
+    if let Some((_, x)) = tensors.iter().enumerate().find(|(_, t)| t.rank() > 1) {
+        return Err(error::wrong_rank("meshgrid", 0, x, "vectors", "flatten it first: `x.flatten()`"));
+    }
+    let mut shape: Vec<i64> = tensors.iter().map(|t| t.count() as i64).collect();
+    if swap {
+        shape.swap(0, 1);
+    }
+    let mut grids = Vec::new();
+    for (i, tensor) in tensors.iter().enumerate() {
+        let at = if swap && i < 2 { 1 - i } else { i };
+        let mut column = vec![1usize; tensors.len()];
+        column[at] = tensor.count();
+        let column = reshaped(rt, tensor, &column)?;
+        grids.push(expanded("meshgrid", &column, &shape)?);
+    }
+    Ok(Out::Tuple(grids))
+}

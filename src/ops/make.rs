@@ -1,0 +1,55 @@
+//! Tensors that operations make for themselves: constants and positions.
+
+use crate::array::{Dims, Dtype, Scalar};
+use crate::base::Result;
+use crate::device::DeviceId;
+use crate::kernel::host::define::{host_binary, host_ternary};
+use crate::kernel::{CAST, CudaText, MapFn};
+use crate::plan::{MapArg, Runtime};
+use crate::tensor::Tensor;
+
+/// A tensor that holds one value everywhere.
+pub fn filled(
+    rt: &mut Runtime,
+    shape: &[usize],
+    dtype: Dtype,
+    device: DeviceId,
+    value: Scalar,
+) -> Result<Tensor> {
+    rt.map_over("full", &CAST, &[MapArg::Number(value)], dtype, dtype, Dims::from_slice(shape), device)
+}
+
+/// `start + i * step` for `i` in `0..count`, `i64`.
+pub fn positions(rt: &mut Runtime, device: DeviceId, count: usize, start: i64, step: i64) -> Result<Tensor> {
+    let args = [MapArg::Position, MapArg::Number(Scalar::Int(step)), MapArg::Number(Scalar::Int(start))];
+    rt.map_over("positions", &AFFINE, &args, Dtype::I64, Dtype::I64, Dims::from_slice(&[count]), device)
+}
+
+/// `a * b + c` over integers, wrapping.
+pub static AFFINE: MapFn = MapFn {
+    name: "affine",
+    arity: 3,
+    select: false,
+    cuda: CudaText { f32: "", f64: "", i64: "(i64)((u64)a * (u64)b + (u64)c)" },
+    host: host_ternary!(i64: |a, b, c| a.wrapping_mul(b).wrapping_add(c)),
+};
+
+/// `(a / b) % c` over integers: the digit of a row-major position. 0 where a divisor is 0.
+pub static DIGIT: MapFn = MapFn {
+    name: "digit",
+    arity: 3,
+    select: false,
+    cuda: CudaText { f32: "", f64: "", i64: "((b == 0 || c == 0) ? 0 : (a / b) % c)" },
+    host: host_ternary!(i64: |a, b, c| if b == 0 || c == 0 { 0 } else { a.wrapping_div(b).wrapping_rem(c) }),
+};
+
+/// A position that may count from the end of an extent, from the start; what is out of range is 0.
+pub static WRAPPED: MapFn = MapFn {
+    name: "wrapped",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "", f64: "", i64: "((a < -b || a >= b) ? 0 : (a < 0 ? a + b : a))" },
+    host: host_binary!(i64: |a, b| {
+        if a < b.wrapping_neg() || a >= b { 0 } else if a < 0 { a.wrapping_add(b) } else { a }
+    }),
+};

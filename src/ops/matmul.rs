@@ -1,0 +1,356 @@
+//! Matrix products.
+//!
+//! Operands have one dtype and one device; transposed ones are passed by strides, without a copy.
+//! Floats accumulate in `f32` (`f64` for `f64`), integers in `i64`, wrapping. A product over an
+//! empty dimension is 0.
+
+use super::arith::MUL;
+use super::params::X;
+use super::signature::{Default, Kind, Param};
+use super::{Args, Form, MapOp, Op, Out, Rule, Run, error, make};
+use crate::array::{Dims, Dtype, Layout, Scalar, broadcast};
+use crate::base::Result;
+use crate::kernel::host::define::host_quaternary;
+use crate::kernel::{Body, CudaText, MapFn, Matmul};
+use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
+use crate::tensor::Tensor;
+use smallvec::smallvec;
+
+const PAIR: &[Param] = &[X, Param::new("other", Kind::Tensor)];
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "matmul",
+        doc: "Multiplies matrices: `a @ b`. Vectors count as a row on the left and a column on the right, and \
+              that dimension is dropped from the result; dimensions in front of the last two are batches and \
+              broadcast. Both operands have one dtype. Source: `torch.matmul`.",
+        search: &["@", "matrix product", "multiply", "dot", "gemm", "linear"],
+        params: PAIR,
+        form: Form::BOTH,
+        example: "let a = tensor([[1.0, 2.0], [3.0, 4.0]])\n\
+                  assert(equal(a @ a, [[7.0, 10.0], [15.0, 22.0]]))\n\
+                  assert(equal(a @ tensor([1.0, 1.0]), [3.0, 7.0]))\n\
+                  assert((zeros(5, 1, 2, 3) @ zeros(4, 3, 6)).shape == (5, 4, 2, 6))",
+        run: Run::Call(matmul),
+    },
+    Op {
+        name: "mm",
+        doc: "Multiplies two matrices; `matmul` also takes vectors and batches. Source: `torch.mm`.",
+        search: &["matrix product", "gemm"],
+        params: PAIR,
+        form: Form::BOTH,
+        example: "assert(equal(mm([[1, 2]], [[3], [4]]), [[11]]))",
+        run: Run::Call(mm),
+    },
+    Op {
+        name: "bmm",
+        doc: "Multiplies a batch of matrices by a batch of matrices, both of 3 dimensions. Source: `torch.bmm`.",
+        search: &["batched matrix product", "batch"],
+        params: PAIR,
+        form: Form::BOTH,
+        example: "assert(bmm(ones(7, 2, 3), ones(7, 3, 4)).shape == (7, 2, 4))",
+        run: Run::Call(bmm),
+    },
+    Op {
+        name: "mv",
+        doc: "Multiplies a matrix by a vector. Source: `torch.mv`.",
+        search: &["matrix vector product"],
+        params: PAIR,
+        form: Form::BOTH,
+        example: "assert(equal(mv([[1, 2], [3, 4]], [1, 1]), [3, 7]))",
+        run: Run::Call(mv),
+    },
+    Op {
+        name: "dot",
+        doc: "Gives the inner product of two vectors of one length. Source: `torch.dot`.",
+        search: &["inner product", "scalar product"],
+        params: PAIR,
+        form: Form::BOTH,
+        example: "assert(dot([1, 2, 3], [4, 5, 6]).item() == 32)",
+        run: Run::Call(dot),
+    },
+    Op {
+        name: "outer",
+        doc: "Gives all products of an element of one vector with an element of another. Source: `torch.outer`.",
+        search: &["outer product", "ger"],
+        params: PAIR,
+        form: Form::BOTH,
+        example: "assert(equal(outer([1, 2], [3, 4]), [[3, 4], [6, 8]]))",
+        run: Run::Call(outer),
+    },
+    Op {
+        name: "addmm",
+        doc: "Gives `beta * x + alpha * (mat1 @ mat2)`; `x` broadcasts. With `beta=0`, `x` is not read. \
+              Source: `torch.addmm`.",
+        search: &["linear", "bias", "gemm", "affine"],
+        params: &[
+            X,
+            Param::new("mat1", Kind::Tensor),
+            Param::new("mat2", Kind::Tensor),
+            Param::named("beta", Kind::Number, Default::Int(1)),
+            Param::named("alpha", Kind::Number, Default::Int(1)),
+        ],
+        form: Form::ALL,
+        example: "assert(equal(addmm([10, 20], [[1, 2]], [[3, 4], [5, 6]]), [[23, 36]]))",
+        run: Run::Call(addmm),
+    },
+    Op {
+        name: "baddbmm",
+        doc: "Gives `beta * x + alpha * bmm(batch1, batch2)`; `x` broadcasts. Source: `torch.baddbmm`.",
+        search: &["batched", "attention", "bias"],
+        params: &[
+            X,
+            Param::new("batch1", Kind::Tensor),
+            Param::new("batch2", Kind::Tensor),
+            Param::named("beta", Kind::Number, Default::Int(1)),
+            Param::named("alpha", Kind::Number, Default::Int(1)),
+        ],
+        form: Form::ALL,
+        example: "assert(baddbmm(zeros(1), ones(2, 3, 4), ones(2, 4, 5)).shape == (2, 3, 5))",
+        run: Run::Call(baddbmm),
+    },
+];
+
+/// `a * c + b * d`, rounded after each step.
+static COMBINED: MapFn = MapFn {
+    name: "combined",
+    arity: 4,
+    select: false,
+    cuda: CudaText {
+        f32: "(a * c + b * d)",
+        f64: "(a * c + b * d)",
+        i64: "(i64)((u64)a * (u64)c + (u64)b * (u64)d)",
+    },
+    host: host_quaternary!(
+        float: |a, b, c, d| a * c + b * d,
+        i64: |a, b, c, d| a.wrapping_mul(c).wrapping_add(b.wrapping_mul(d)),
+    ),
+};
+
+/// An operand with its place among the arguments.
+type Operand<'a> = (usize, &'a Tensor);
+
+fn pair<'a>(args: &Args<'a>) -> Result<(Operand<'a>, Operand<'a>)> {
+    Ok(((0, args.tensor(0)?), (1, args.tensor(1)?)))
+}
+
+fn matmul(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (a, b) = pair(args)?;
+    product(rt, "matmul", a, b).map(Out::Tensor)
+}
+
+fn mm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (a, b) = pair(args)?;
+    ranked(rt, "mm", (a, 2), (b, 2)).map(Out::Tensor)
+}
+
+fn bmm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (a, b) = pair(args)?;
+    batched(rt, "bmm", a, b).map(Out::Tensor)
+}
+
+fn mv(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (a, b) = pair(args)?;
+    ranked(rt, "mv", (a, 2), (b, 1)).map(Out::Tensor)
+}
+
+fn dot(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (a, b) = pair(args)?;
+    ranked(rt, "dot", (a, 1), (b, 1)).map(Out::Tensor)
+}
+
+fn outer(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (a, b) = pair(args)?;
+    rt.common_device("outer", [a.1, b.1])?;
+    check_rank("outer", a, 1)?;
+    check_rank("outer", b, 1)?;
+    let column = with_dim(a.1, 1);
+    let op = MapOp { f: &MUL, rule: Rule::Promote };
+    super::map(rt, "outer", &op, &[MapArg::Tensor(&column), MapArg::Tensor(b.1)]).map(Out::Tensor)
+}
+
+fn addmm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    added(rt, "addmm", args, |rt, a, b| ranked(rt, "addmm", (a, 2), (b, 2)))
+}
+
+fn baddbmm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    added(rt, "baddbmm", args, |rt, a, b| batched(rt, "baddbmm", a, b))
+}
+
+/// `beta * x + alpha * product`.
+fn added(
+    rt: &mut Runtime,
+    name: &'static str,
+    args: &Args<'_>,
+    multiply: impl Fn(&mut Runtime, Operand<'_>, Operand<'_>) -> Result<Tensor>,
+) -> Result<Out> {
+    let (x, a, b) = (args.tensor(0)?, (1, args.tensor(1)?), (2, args.tensor(2)?));
+    rt.common_device(name, [x, a.1, b.1])?;
+    if x.dtype() != a.1.dtype() {
+        return Err(error::dtypes_differ(name, (0, x), a));
+    }
+    let product = multiply(rt, a, b)?;
+    if x.layout().broadcast_to(product.shape()).is_none() {
+        let shape: Vec<i64> = product.shape().iter().map(|&n| n as i64).collect();
+        return Err(error::cannot_expand(name, x, &shape));
+    }
+    let (beta, alpha) = (args.number(3)?, args.number(4)?);
+    let dtype = product.dtype();
+    if beta.as_f64() == 0.0 {
+        let operands = [MapArg::Tensor(&product), MapArg::Number(alpha)];
+        return rt.map(name, &MUL, &operands, dtype, dtype).map(Out::Tensor);
+    }
+    let operands = [MapArg::Tensor(x), MapArg::Tensor(&product), MapArg::Number(beta), MapArg::Number(alpha)];
+    rt.map(name, &COMBINED, &operands, dtype, dtype).map(Out::Tensor)
+}
+
+fn check_rank(name: &str, x: Operand<'_>, rank: usize) -> Result<()> {
+    if x.1.rank() == rank {
+        return Ok(());
+    }
+    let wanted = match rank {
+        1 => "a vector (1 dimension)",
+        2 => "a matrix (2 dimensions)",
+        _ => "a batch of matrices (3 dimensions)",
+    };
+    Err(error::wrong_rank(name, x.0, x.1, wanted, "`matmul`, or `@`, takes any number of dimensions"))
+}
+
+fn ranked(
+    rt: &mut Runtime,
+    name: &'static str,
+    (a, rank_a): (Operand<'_>, usize),
+    (b, rank_b): (Operand<'_>, usize),
+) -> Result<Tensor> {
+    rt.common_device(name, [a.1, b.1])?;
+    check_rank(name, a, rank_a)?;
+    check_rank(name, b, rank_b)?;
+    product(rt, name, a, b)
+}
+
+fn batched(rt: &mut Runtime, name: &'static str, a: Operand<'_>, b: Operand<'_>) -> Result<Tensor> {
+    rt.common_device(name, [a.1, b.1])?;
+    check_rank(name, a, 3)?;
+    check_rank(name, b, 3)?;
+    let (one, two) = (a.1.shape()[0], b.1.shape()[0]);
+    if one != two {
+        let why = format!("the batches have {one} and {two} matrices");
+        return Err(error::matmul_shapes(name, a, b, why, "`matmul`, or `@`, broadcasts batches"));
+    }
+    product(rt, name, a, b)
+}
+
+/// The tensor with a dimension of extent 1 put in.
+fn with_dim(x: &Tensor, at: usize) -> Tensor {
+    let mut layout = x.layout().clone();
+    layout.shape.insert(at, 1);
+    layout.strides.insert(at, 1);
+    x.with_layout(layout)
+}
+
+/// The product of operands of any rank from 1.
+pub(super) fn product(
+    rt: &mut Runtime,
+    name: &'static str,
+    a: Operand<'_>,
+    b: Operand<'_>,
+) -> Result<Tensor> {
+    let device = rt.common_device(name, [a.1, b.1]);
+    // Errors name the operands by their places among the arguments.
+    let device = match device {
+        Err(_) => return Err(crate::plan::error::devices_differ(name, a, b)),
+        Ok(device) => device,
+    };
+    for x in [a, b] {
+        if x.1.rank() == 0 {
+            let help = "to scale a tensor by a number, write `*`";
+            return Err(error::wrong_rank(name, x.0, x.1, "at least 1 dimension", help));
+        }
+    }
+    let dtype = a.1.dtype();
+    if dtype != b.1.dtype() {
+        return Err(error::dtypes_differ(name, a, b));
+    }
+    if dtype == Dtype::Bool {
+        return Err(error::not_for_dtype(name, dtype));
+    }
+    let (row, column) = (a.1.rank() == 1, b.1.rank() == 1);
+    let left = if row { with_dim(a.1, 0) } else { a.1.clone() };
+    let right = if column { with_dim(b.1, 1) } else { b.1.clone() };
+    let (batch_a, [m, k]) = split_shape(&left);
+    let (batch_b, [inner, n]) = split_shape(&right);
+    if k != inner {
+        let why = format!("the inner dimensions differ: {k} on the left, {inner} on the right");
+        let help = match (column, n == k, m == inner) {
+            (false, true, _) => "transpose the right operand: `.t()`, or `.transpose(-2, -1)` of a batch",
+            (_, _, true) if !row => "transpose the left operand: `.t()`, or `.transpose(-2, -1)` of a batch",
+            _ => {
+                "the last dimension of the left must equal the last but one (of a vector: the only one) of the right"
+            }
+        };
+        return Err(error::matmul_shapes(name, a, b, why, help));
+    }
+    let Some(batch) = broadcast(batch_a, batch_b) else {
+        let why = format!("the batch dimensions {batch_a:?} and {batch_b:?} do not broadcast");
+        return Err(error::matmul_shapes(name, a, b, why, "batch extents must be equal or 1"));
+    };
+    let with = |extents: [usize; 2]| -> Dims { batch.iter().copied().chain(extents).collect() };
+    let shape = with([m, n]);
+    let mut visible = batch.clone();
+    visible.extend((!row).then_some(m));
+    visible.extend((!column).then_some(n));
+    crate::array::element_count(&shape)
+        .and_then(|count| count.checked_mul(8))
+        .filter(|&bytes| isize::try_from(bytes).is_ok())
+        .ok_or_else(|| {
+            error::matmul_shapes(name, a, b, "the result has too many elements".into(), "multiply parts")
+        })?;
+    if shape.contains(&0) {
+        return rt.empty(&visible, dtype, device);
+    }
+    if k == 0 {
+        return make::filled(rt, &visible, dtype, device, Scalar::Int(0));
+    }
+    let out = rt.fresh(&shape, dtype, device)?;
+    let batches: usize = batch.iter().product();
+    // Rows of all batches are rows of one matrix when the right operand is the same for all.
+    let folded = left.layout().view(&[batches * m, k]).filter(|_| right.rank() == 2 && left.rank() > 2);
+    let stretched = |x: &Layout, extents| x.broadcast_to(&with(extents)).unwrap_or_else(|| x.clone());
+    let (left_layout, right_layout, out_layout, dims): (Layout, Layout, Layout, Dims) = match folded {
+        Some(rows) => {
+            let out = Layout::contiguous(&[batches * m, n]);
+            (rows, right.layout().clone(), out, smallvec![batches * m, n, k])
+        }
+        None => {
+            let (left, right) = (stretched(left.layout(), [m, k]), stretched(right.layout(), [k, n]));
+            // One batch dimension where the strides allow it.
+            match (left.view(&[batches, m, k]), right.view(&[batches, k, n])) {
+                (Some(left), Some(right)) if batch.len() > 1 => {
+                    (left, right, Layout::contiguous(&[batches, m, n]), smallvec![batches, m, n, k])
+                }
+                _ => {
+                    let dims = shape.iter().copied().chain([k]).collect();
+                    (left, right, Layout::contiguous(&shape), dims)
+                }
+            }
+        }
+    };
+    let views = smallvec![
+        SubmittedView { tensor: &left, strides: left_layout.strides, write: false },
+        SubmittedView { tensor: &right, strides: right_layout.strides, write: false },
+        SubmittedView { tensor: &out, strides: out_layout.strides, write: true },
+    ];
+    let body = Body::Matmul(Matmul { dtype, tf32: rt.settings.allow_tf32 });
+    rt.submit(Submission { name, body, shape: dims, views, axis: 0, limit: 0 })?;
+    Ok(out.with_layout(Layout::contiguous(&visible)))
+}
+
+/// The batch extents, and those of the matrix.
+fn split_shape(x: &Tensor) -> (&[usize], [usize; 2]) {
+    let shape = x.shape().as_slice();
+    match shape {
+        [batch @ .., rows, columns] => (batch, [*rows, *columns]),
+        _ => (&[], [1, 1]),
+    }
+}

@@ -1,0 +1,638 @@
+//! Reductions: many elements become one, over all dimensions or over some.
+//!
+//! Integers and bools sum in `i64`; halves accumulate in `f32` and are rounded once. The order of
+//! combination depends on the shape alone, so results are the same bits run after run. What exists
+//! of nothing (a sum is 0, a product 1) is given, what does not (a greatest element) is an error.
+
+use super::arith::{MAXIMUM, MINIMUM, SQUARE};
+use super::folds::{ALL, MAX, MEAN, SUM};
+use super::params::{DTYPE, X};
+use super::signature::{Default, Kind, Param};
+use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, dims, error, make};
+use crate::array::{Class, Dtype, Layout, Scalar};
+use crate::base::Result;
+use crate::kernel::host::define::{host_better, host_binary, host_combine, host_unary};
+use crate::kernel::host::math;
+use crate::kernel::{CudaText, MapFn, ReduceFn};
+use crate::plan::{MapArg, Runtime};
+use crate::tensor::Tensor;
+use smallvec::SmallVec;
+
+const DIM: Param = Param::or("dim", Kind::Dims, Default::None);
+const KEEPDIM: Param = Param::or("keepdim", Kind::Bool, Default::Bool(false));
+const VALUES_INDICES: &[&str] = &["values", "indices"];
+const CHOICE: &[Param] = &[
+    X,
+    Param::or("dim", Kind::TensorOrNumber, Default::None),
+    KEEPDIM,
+    Param::named("other", Kind::TensorOrNumber, Default::None),
+];
+const PLAIN: &[Param] = &[X, DIM, KEEPDIM];
+const TYPED: &[Param] = &[X, DIM, KEEPDIM, DTYPE];
+const SPREAD: &[Param] = &[
+    X,
+    DIM,
+    Param::named("correction", Kind::Number, Default::Int(1)),
+    Param::named("keepdim", Kind::Bool, Default::Bool(false)),
+];
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "sum",
+        doc: "Adds all elements, or those along `dim`. Integers and bools give `i64`; `dtype` converts before \
+              adding. The sum of nothing is 0. Source: `torch.sum`.",
+        search: &["add up", "total", "reduce", "accumulate"],
+        params: TYPED,
+        form: Form::BOTH,
+        example: "let x = tensor([[1.0, 2.0], [3.0, 4.0]])\n\
+                  assert(x.sum().item() == 10.0)\n\
+                  assert(equal(x.sum(0), [4.0, 6.0]))\n\
+                  assert(x.sum(dim=1, keepdim=true).shape == (2, 1))",
+        run: Run::Call(sum),
+    },
+    Op {
+        name: "mean",
+        doc: "Averages all elements, or those along `dim`. Needs floats, or `dtype=`; the mean of nothing is nan. \
+              Source: `torch.mean`.",
+        search: &["average", "expectation", "reduce"],
+        params: TYPED,
+        form: Form::BOTH,
+        example: "let x = tensor([[1.0, 2.0], [3.0, 4.0]])\n\
+                  assert(x.mean().item() == 2.5)\n\
+                  assert(equal(x.mean(1), [1.5, 3.5]))\n\
+                  assert(tensor([1, 2]).mean(dtype=f32).item() == 1.5)",
+        run: Run::Call(mean),
+    },
+    Op {
+        name: "prod",
+        doc: "Multiplies all elements, or those along `dim`. Integers and bools give `i64`. The product of nothing \
+              is 1. Source: `torch.prod`.",
+        search: &["product", "multiply", "reduce"],
+        params: TYPED,
+        form: Form::BOTH,
+        example: "assert(tensor([2, 3, 4]).prod().item() == 24)",
+        run: Run::Call(prod),
+    },
+    Op {
+        name: "max",
+        doc: "Gives the greatest element; with `dim` a record of `values` and `indices` (of equals the first); \
+              with a second tensor the elementwise maximum. nan is greater than every number. \
+              Source: `torch.max`.",
+        search: &["maximum", "greatest", "largest", "reduce", "argmax"],
+        params: CHOICE,
+        form: Form::BOTH,
+        example: "let x = tensor([[1.0, 5.0], [7.0, 2.0]])\n\
+                  assert(x.max().item() == 7.0)\n\
+                  let best = x.max(dim=1)\n\
+                  assert(equal(best.values, [5.0, 7.0]))\n\
+                  assert(equal(best.indices, [1, 0]))\n\
+                  assert(equal(max([1, 4], [3, 2]), [3, 4]))",
+        run: Run::Call(max),
+    },
+    Op {
+        name: "min",
+        doc: "Gives the least element; with `dim` a record of `values` and `indices` (of equals the first); with \
+              a second tensor the elementwise minimum. nan is less than every number. Source: `torch.min`.",
+        search: &["minimum", "least", "smallest", "reduce", "argmin"],
+        params: CHOICE,
+        form: Form::BOTH,
+        example: "let x = tensor([[1.0, 5.0], [7.0, 2.0]])\n\
+                  assert(x.min().item() == 1.0)\n\
+                  assert(equal(x.min(0).indices, [0, 1]))",
+        run: Run::Call(min),
+    },
+    Op {
+        name: "amax",
+        doc: "Gives the greatest elements along `dim` (one or several dimensions), without positions. \
+              Source: `torch.amax`.",
+        search: &["maximum", "greatest", "reduce", "max"],
+        params: PLAIN,
+        form: Form::BOTH,
+        example: "assert(equal(tensor([[1, 5], [7, 2]]).amax(dim=0), [7, 5]))",
+        run: Run::Call(amax),
+    },
+    Op {
+        name: "amin",
+        doc: "Gives the least elements along `dim` (one or several dimensions), without positions. \
+              Source: `torch.amin`.",
+        search: &["minimum", "least", "reduce", "min"],
+        params: PLAIN,
+        form: Form::BOTH,
+        example: "assert(equal(tensor([[1, 5], [7, 2]]).amin(dim=0), [1, 2]))",
+        run: Run::Call(amin),
+    },
+    Op {
+        name: "argmax",
+        doc: "Gives the position of the greatest element along `dim`, or in the flattened tensor; of equals the \
+              first. Source: `torch.argmax`.",
+        search: &["index of maximum", "best", "class", "prediction"],
+        params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
+        form: Form::BOTH,
+        example: "let x = tensor([[1.0, 5.0], [7.0, 2.0]])\n\
+                  assert(x.argmax().item() == 2)\n\
+                  assert(equal(x.argmax(dim=1), [1, 0]))",
+        run: Run::Call(argmax),
+    },
+    Op {
+        name: "argmin",
+        doc: "Gives the position of the least element along `dim`, or in the flattened tensor; of equals the \
+              first. Source: `torch.argmin`.",
+        search: &["index of minimum", "nearest"],
+        params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
+        form: Form::BOTH,
+        example: "assert(tensor([3, 1, 2]).argmin().item() == 1)",
+        run: Run::Call(argmin),
+    },
+    Op {
+        name: "any",
+        doc: "Says whether any element is true (not 0), over all or along `dim`. Source: `torch.any`.",
+        search: &["exists", "or", "some", "reduce"],
+        params: PLAIN,
+        form: Form::BOTH,
+        example: "assert(tensor([0, 2]).any().item())\nassert(not any(tensor([false, false])).item())",
+        run: Run::Call(any),
+    },
+    Op {
+        name: "all",
+        doc: "Says whether all elements are true (not 0), over all or along `dim`. Source: `torch.all`.",
+        search: &["every", "and", "reduce"],
+        params: PLAIN,
+        form: Form::BOTH,
+        example: "assert(not tensor([0, 2]).all().item())\nassert(all(tensor([1, 2]) > 0).item())",
+        run: Run::Call(all),
+    },
+    Op {
+        name: "var",
+        doc: "Gives the variance, over all or along `dim`: the squared distances from the mean, added and divided \
+              by the count less `correction` (1: Bessel's). Needs floats. Source: `torch.var`.",
+        search: &["variance", "spread", "second moment"],
+        params: SPREAD,
+        form: Form::BOTH,
+        example: "let x = tensor([1.0, 2.0, 3.0, 4.0])\n\
+                  assert(abs(x.var().item() - 1.6666666) < 1e-6)\n\
+                  assert(x.var(correction=0).item() == 1.25)",
+        run: Run::Call(var),
+    },
+    Op {
+        name: "std",
+        doc: "Gives the standard deviation: the root of `var`. Needs floats. Source: `torch.std`.",
+        search: &["standard deviation", "spread", "sigma"],
+        params: SPREAD,
+        form: Form::BOTH,
+        example: "assert(tensor([1.0, 3.0]).std(correction=0).item() == 1.0)",
+        run: Run::Call(std),
+    },
+    Op {
+        name: "norm",
+        doc: "Gives the vector norm of order `p` over all elements or along `dim`: 2 is the Euclidean one, 1 sums \
+              magnitudes, `inf` takes the greatest, 0 counts what is not 0. Needs floats. \
+              Source: `torch.linalg.vector_norm`.",
+        search: &["length", "magnitude", "euclidean", "l2", "l1"],
+        params: &[X, Param::or("p", Kind::Number, Default::Float(2.0)), DIM, KEEPDIM, DTYPE],
+        form: Form::BOTH,
+        example: "let x = tensor([3.0, -4.0])\n\
+                  assert(x.norm().item() == 5.0)\n\
+                  assert(x.norm(1).item() == 7.0)\n\
+                  assert(x.norm(inf).item() == 4.0)",
+        run: Run::Call(norm),
+    },
+    Op {
+        name: "logsumexp",
+        doc: "Gives the logarithm of the sum of exponentials along `dim`, without overflow. \
+              Source: `torch.logsumexp`.",
+        search: &["softmax", "log sum exp", "normaliser", "partition"],
+        params: &[X, Param::new("dim", Kind::Dims), KEEPDIM],
+        form: Form::BOTH,
+        example: "let x = tensor([1000.0, 1000.0])\nassert(abs(x.logsumexp(0).item() - 1000.6931) < 1e-3)",
+        run: Run::Call(logsumexp),
+    },
+    Op {
+        name: "count_nonzero",
+        doc: "Counts the elements that are not 0, over all or along `dim`. Source: `torch.count_nonzero`.",
+        search: &["count", "number of", "nonzero"],
+        params: &[X, DIM],
+        form: Form::BOTH,
+        example: "assert(tensor([0, 3, 0, 5]).count_nonzero().item() == 2)",
+        run: Run::Call(count_nonzero),
+    },
+];
+
+/// The product; integers wrap.
+pub static PROD: ReduceFn = ReduceFn {
+    name: "prod",
+    indexed: false,
+    init: |class| Scalar::Int(1).bits(class),
+    cuda: CudaText { f32: "a * b", f64: "a * b", i64: "(i64)((u64)a * (u64)b)" },
+    host: host_combine!(float: |a, b| a * b, i64: |a, b| a.wrapping_mul(b)),
+    mean: false,
+};
+
+/// The least; nan if any is.
+pub static MIN: ReduceFn = ReduceFn {
+    name: "min",
+    indexed: false,
+    init: greatest,
+    cuda: CudaText {
+        f32: "(a != a || a < b ? a : b)",
+        f64: "(a != a || a < b ? a : b)",
+        i64: "(a < b ? a : b)",
+    },
+    host: host_combine!(float: |a, b| if a.is_nan() || a < b { a } else { b }, i64: |a, b| a.min(b)),
+    mean: false,
+};
+
+/// Whether any is true; over `bool`.
+pub static ANY: ReduceFn = ReduceFn {
+    name: "any",
+    indexed: false,
+    init: |_| 0,
+    cuda: CudaText { f32: "", f64: "", i64: "(a | b)" },
+    host: host_combine!(i64: |a, b| a | b),
+    mean: false,
+};
+
+/// The greatest with its position.
+pub static ARGMAX: ReduceFn = ReduceFn {
+    name: "argmax",
+    indexed: true,
+    init: least,
+    cuda: CudaText { f32: "b > a", f64: "b > a", i64: "b > a" },
+    host: host_better!(all: |a, b| b > a),
+    mean: false,
+};
+
+/// The least with its position.
+pub static ARGMIN: ReduceFn = ReduceFn {
+    name: "argmin",
+    indexed: true,
+    init: greatest,
+    cuda: CudaText { f32: "b < a", f64: "b < a", i64: "b < a" },
+    host: host_better!(all: |a, b| b < a),
+    mean: false,
+};
+
+fn least(class: Class) -> u64 {
+    match class {
+        Class::I64 => i64::MIN as u64,
+        float => Scalar::Float(f64::NEG_INFINITY).bits(float),
+    }
+}
+
+fn greatest(class: Class) -> u64 {
+    match class {
+        Class::I64 => i64::MAX as u64,
+        float => Scalar::Float(f64::INFINITY).bits(float),
+    }
+}
+
+static SQUARED_DISTANCE: MapFn = MapFn {
+    name: "squared_distance",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "((a - b) * (a - b))", f64: "((a - b) * (a - b))", i64: "" },
+    host: host_binary!(float: |a, b| (a - b) * (a - b)),
+};
+
+static QUOTIENT: MapFn = MapFn {
+    name: "quotient",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "(a / b)", f64: "(a / b)", i64: "" },
+    host: host_binary!(float: |a, b| a / b),
+};
+
+static ROOT_OF_QUOTIENT: MapFn = MapFn {
+    name: "root_of_quotient",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "sqrtf(a / b)", f64: "sqrt(a / b)", i64: "" },
+    host: host_binary!(float: |a, b| (a / b).sqrt()),
+};
+
+static ROOT: MapFn = MapFn {
+    name: "root",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "sqrtf(a)", f64: "sqrt(a)", i64: "" },
+    host: host_unary!(float: |a| a.sqrt()),
+};
+
+static MAGNITUDE: MapFn = MapFn {
+    name: "magnitude",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "fabsf(a)", f64: "fabs(a)", i64: "" },
+    host: host_unary!(float: |a| a.abs()),
+};
+
+static POWER_OF_MAGNITUDE: MapFn = MapFn {
+    name: "power_of_magnitude",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "powf(fabsf(a), b)", f64: "pow(fabs(a), b)", i64: "" },
+    host: host_binary!(float: |a, b| math::pow(a.abs(), b)),
+};
+
+static ONE_IF_NOT_ZERO: MapFn = MapFn {
+    name: "one_if_not_zero",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "(a != 0.0f ? 1.0f : 0.0f)", f64: "(a != 0.0 ? 1.0 : 0.0)", i64: "" },
+    host: host_unary!(float: |a| if a != 0.0 { 1.0 } else { 0.0 }),
+};
+
+/// e^(a - b), where an infinite b (the greatest of a row) counts as 0.
+static EXP_BELOW: MapFn = MapFn {
+    name: "exp_below",
+    arity: 2,
+    select: false,
+    cuda: CudaText {
+        f32: "expf(fabsf(b) == INFINITY ? a : a - b)",
+        f64: "exp(fabs(b) == (double)INFINITY ? a : a - b)",
+        i64: "",
+    },
+    host: host_binary!(float: |a, b| math::exp(if b.is_infinite() { a } else { a - b })),
+};
+
+/// ln(a) + b, where an infinite b counts as 0.
+static LOG_ABOVE: MapFn = MapFn {
+    name: "log_above",
+    arity: 2,
+    select: false,
+    cuda: CudaText {
+        f32: "(fabsf(b) == INFINITY ? logf(a) : logf(a) + b)",
+        f64: "(fabs(b) == (double)INFINITY ? log(a) : log(a) + b)",
+        i64: "",
+    },
+    host: host_binary!(float: |a, b| if b.is_infinite() { math::ln(a) } else { math::ln(a) + b }),
+};
+
+type DimList = SmallVec<[usize; 6]>;
+
+/// The dtype in which halves accumulate: their own tensors are too narrow for intermediate results.
+fn wide(dtype: Dtype) -> Dtype {
+    if matches!(dtype, Dtype::F16 | Dtype::BF16) { Dtype::F32 } else { dtype }
+}
+
+fn summed(dtype: Dtype) -> Dtype {
+    if dtype.is_float() { dtype } else { Dtype::I64 }
+}
+
+/// `sum` and `prod`.
+fn accumulate(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dims = dims::many(1, args.ints(1), x.rank())?;
+    let dtype = args.dtype(3).unwrap_or(summed(x.dtype()));
+    let compute = args.dtype(3).unwrap_or(x.dtype());
+    rt.reduce(name, f, x, &dims, args.flag(2), compute, dtype).map(Out::Tensor)
+}
+
+fn sum(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    accumulate(rt, "sum", &SUM, args)
+}
+
+fn prod(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    accumulate(rt, "prod", &PROD, args)
+}
+
+fn mean(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dims = dims::many(1, args.ints(1), x.rank())?;
+    let dtype = match args.dtype(3) {
+        Some(dtype) if dtype.is_float() => dtype,
+        Some(dtype) => return Err(error::not_a_float("mean", 3, dtype)),
+        None if x.dtype().is_float() => x.dtype(),
+        None => return Err(error::needs_float("mean", x)),
+    };
+    rt.reduce("mean", &MEAN, x, &dims, args.flag(2), dtype, dtype).map(Out::Tensor)
+}
+
+fn max(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    choose(rt, args, &Choice { name: "max", value: &MAX, indexed: &ARGMAX, pair: &MAXIMUM })
+}
+
+fn min(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    choose(rt, args, &Choice { name: "min", value: &MIN, indexed: &ARGMIN, pair: &MINIMUM })
+}
+
+/// The three forms of `max` and `min`.
+struct Choice {
+    name: &'static str,
+    value: &'static ReduceFn,
+    indexed: &'static ReduceFn,
+    pair: &'static MapFn,
+}
+
+fn choose(rt: &mut Runtime, args: &Args<'_>, choice: &Choice) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let second = if args.is_given(3) { 3 } else { 1 };
+    match args.get(second) {
+        Arg::None => choose_value(rt, choice.name, choice.value, x, &all_dims(x), args.flag(2)),
+        Arg::Int(dim) if second == 1 => {
+            let dim = dims::one(1, *dim, x.rank())?;
+            let (values, indices) = choose_along(rt, choice.name, choice.indexed, x, dim, args.flag(2))?;
+            Ok(Out::Record(VALUES_INDICES, vec![values, indices]))
+        }
+        Arg::Tensor(_) | Arg::Int(_) | Arg::Float(_) | Arg::Bool(_)
+            if second == 3 || args.opt_tensor(1).is_some() =>
+        {
+            let op = MapOp { f: choice.pair, rule: Rule::Promote };
+            let operands = [MapArg::Tensor(x), args.operand(second)?];
+            super::map(rt, choice.name, &op, &operands).map(Out::Tensor)
+        }
+        _ => Err(error::wrong_argument(1, "a dimension (an int) or a tensor")),
+    }
+}
+
+/// Values and positions along one dimension.
+pub(super) fn choose_along(
+    rt: &mut Runtime,
+    name: &'static str,
+    f: &'static ReduceFn,
+    x: &Tensor,
+    dim: usize,
+    keepdim: bool,
+) -> Result<(Tensor, Tensor)> {
+    let dims: &[usize] = if x.rank() == 0 { &[] } else { &[dim] };
+    not_empty(name, x, dims)?;
+    match rt.reduce_indexed(name, f, x, dims, keepdim, true)? {
+        (Some(values), indices) => Ok((values, indices)),
+        (None, indices) => Ok((x.clone(), indices)),
+    }
+}
+
+fn choose_value(
+    rt: &mut Runtime,
+    name: &'static str,
+    f: &'static ReduceFn,
+    x: &Tensor,
+    dims: &[usize],
+    keepdim: bool,
+) -> Result<Out> {
+    not_empty(name, x, dims)?;
+    rt.reduce(name, f, x, dims, keepdim, x.dtype(), x.dtype()).map(Out::Tensor)
+}
+
+fn amax(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dims = dims::many(1, args.ints(1), x.rank())?;
+    choose_value(rt, "amax", &MAX, x, &dims, args.flag(2))
+}
+
+fn amin(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dims = dims::many(1, args.ints(1), x.rank())?;
+    choose_value(rt, "amin", &MIN, x, &dims, args.flag(2))
+}
+
+fn argmax(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    arg_choice(rt, "argmax", &ARGMAX, args)
+}
+
+fn argmin(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    arg_choice(rt, "argmin", &ARGMIN, args)
+}
+
+fn arg_choice(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dims = match args.opt_int(1) {
+        Some(dim) => dims::many(1, Some(&[dim]), x.rank())?,
+        None => all_dims(x),
+    };
+    not_empty(name, x, &dims)?;
+    let (_, indices) = rt.reduce_indexed(name, f, x, &dims, args.flag(2), false)?;
+    Ok(Out::Tensor(indices))
+}
+
+fn any(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    logic(rt, "any", &ANY, args)
+}
+
+fn all(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    logic(rt, "all", &ALL, args)
+}
+
+fn logic(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dims = dims::many(1, args.ints(1), x.rank())?;
+    rt.reduce(name, f, x, &dims, args.flag(2), Dtype::Bool, Dtype::Bool).map(Out::Tensor)
+}
+
+fn count_nonzero(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dims = dims::many(1, args.ints(1), x.rank())?;
+    rt.reduce("count_nonzero", &SUM, x, &dims, false, Dtype::Bool, Dtype::I64).map(Out::Tensor)
+}
+
+fn var(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    spread(rt, "var", &QUOTIENT, args)
+}
+
+fn std(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    spread(rt, "std", &ROOT_OF_QUOTIENT, args)
+}
+
+/// Two passes, as accuracy needs them: the mean, then the squared distances from it.
+fn spread(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    if !x.dtype().is_float() {
+        return Err(error::needs_float(name, x));
+    }
+    let dims = dims::many(1, args.ints(1), x.rank())?;
+    let acc = wide(x.dtype());
+    let mean = rt.reduce(name, &MEAN, x, &dims, true, x.dtype(), acc)?;
+    let distances = rt.map(name, &SQUARED_DISTANCE, &[MapArg::Tensor(x), MapArg::Tensor(&mean)], acc, acc)?;
+    let sum = rt.reduce(name, &SUM, &distances, &dims, args.flag(3), acc, acc)?;
+    let divisor = (count(x, &dims) as f64 - args.float(2)?).max(0.0);
+    let operands = [MapArg::Tensor(&sum), MapArg::Number(Scalar::Float(divisor))];
+    rt.map(name, last, &operands, acc, x.dtype()).map(Out::Tensor)
+}
+
+fn norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let given = args.tensor(0)?;
+    let x = match args.dtype(4) {
+        Some(dtype) if !dtype.is_float() => return Err(error::not_a_float("norm", 4, dtype)),
+        Some(dtype) if dtype != given.dtype() => rt.convert(given, dtype)?,
+        _ => given.clone(),
+    };
+    if !x.dtype().is_float() {
+        return Err(error::needs_float("norm", &x));
+    }
+    let dims = dims::many(2, args.ints(2), x.rank())?;
+    let keepdim = args.flag(3);
+    let (acc, dtype, p) = (wide(x.dtype()), x.dtype(), args.float(1)?);
+    let power = MapArg::Number(Scalar::Float(p));
+    let x = MapArg::Tensor(&x);
+    let total = |rt: &mut Runtime, f: &'static MapFn, args: &[MapArg<'_>], fold, dtype| {
+        let terms = rt.map("norm", f, args, acc, acc)?;
+        rt.reduce("norm", fold, &terms, &dims, keepdim, acc, dtype)
+    };
+    if p.is_infinite() {
+        if let MapArg::Tensor(x) = x {
+            not_empty("norm", x, &dims)?;
+        }
+        let fold = if p > 0.0 { &MAX } else { &MIN };
+        return total(rt, &MAGNITUDE, &[x], fold, dtype).map(Out::Tensor);
+    }
+    if p == 0.0 {
+        return total(rt, &ONE_IF_NOT_ZERO, &[x], &SUM, dtype).map(Out::Tensor);
+    }
+    if p == 1.0 {
+        return total(rt, &MAGNITUDE, &[x], &SUM, dtype).map(Out::Tensor);
+    }
+    if p == 2.0 {
+        let sum = total(rt, &SQUARE, &[x], &SUM, acc)?;
+        return rt.map("norm", &ROOT, &[MapArg::Tensor(&sum)], acc, dtype).map(Out::Tensor);
+    }
+    let sum = total(rt, &POWER_OF_MAGNITUDE, &[x, power], &SUM, acc)?;
+    let root = MapArg::Number(Scalar::Float(1.0 / p));
+    rt.map("norm", &POWER_OF_MAGNITUDE, &[MapArg::Tensor(&sum), root], acc, dtype).map(Out::Tensor)
+}
+
+fn logsumexp(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let name = "logsumexp";
+    let given = args.tensor(0)?;
+    let x = match given.dtype().is_float() {
+        true => given.clone(),
+        false => rt.convert(given, Dtype::F32)?,
+    };
+    let dims = dims::many(1, args.ints(1), x.rank())?;
+    let shape = kept_shape(&x, &dims, args.flag(2));
+    if count(&x, &dims) == 0 {
+        let nothing = Scalar::Float(f64::NEG_INFINITY);
+        return make::filled(rt, &shape, x.dtype(), x.device(), nothing).map(Out::Tensor);
+    }
+    let acc = wide(x.dtype());
+    let most = rt.reduce(name, &MAX, &x, &dims, true, x.dtype(), acc)?;
+    let terms = rt.map(name, &EXP_BELOW, &[MapArg::Tensor(&x), MapArg::Tensor(&most)], acc, acc)?;
+    let sum = rt.reduce(name, &SUM, &terms, &dims, args.flag(2), acc, acc)?;
+    let most = most.with_layout(Layout::contiguous(&shape));
+    rt.map(name, &LOG_ABOVE, &[MapArg::Tensor(&sum), MapArg::Tensor(&most)], acc, x.dtype()).map(Out::Tensor)
+}
+
+pub(super) fn all_dims(x: &Tensor) -> DimList {
+    (0..x.rank()).collect()
+}
+
+/// How many elements of `x` become one.
+fn count(x: &Tensor, dims: &[usize]) -> usize {
+    dims.iter().map(|&d| x.shape()[d]).product()
+}
+
+fn kept_shape(x: &Tensor, dims: &[usize], keepdim: bool) -> crate::array::Dims {
+    let extent = |(d, &n): (usize, &usize)| match dims.contains(&d) {
+        true => keepdim.then_some(1),
+        false => Some(n),
+    };
+    x.shape().iter().enumerate().filter_map(extent).collect()
+}
+
+/// Refuses to choose from nothing.
+pub(super) fn not_empty(name: &str, x: &Tensor, dims: &[usize]) -> Result<()> {
+    match dims.iter().find(|&&d| x.shape()[d] == 0) {
+        Some(_) if dims.len() == x.rank() => Err(error::nothing_to_reduce(name, x, None)),
+        Some(&d) => Err(error::nothing_to_reduce(name, x, Some(d))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,502 @@
+//! Views: the same elements seen with another shape. Nothing is copied and storage is shared, but by
+//! `reshape`, `flatten` and `contiguous` where strides allow no view.
+
+use super::params::X;
+use super::signature::{Default, Kind, Param};
+use super::{Args, Form, Op, Out, Run, dims, error};
+use crate::array::{Dims, Layout};
+use crate::base::Result;
+use crate::plan::Runtime;
+use crate::tensor::Tensor;
+
+/// The most dimensions a tensor may have, as in PyTorch.
+pub const MAX_RANK: usize = 64;
+
+const SHAPE: &[Param] = &[X, Param::rest("shape", Kind::Shape)];
+const OTHER: &[Param] = &[X, Param::new("other", Kind::Tensor)];
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "reshape",
+        doc: "Gives the elements another shape: a view where the strides allow it, else a copy. One extent may be \
+              `-1`: what is left. Source: `torch.reshape`.",
+        search: &["shape", "resize", "view", "dimensions"],
+        params: SHAPE,
+        form: Form::BOTH,
+        example: "let x = zeros(2, 6)\nassert(x.reshape(3, -1).shape == (3, 4))\nassert(x.reshape(-1).shape == (12,))",
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            let shape = resolve("reshape", x, args.ints(1).unwrap_or(&[]))?;
+            reshaped(rt, x, &shape).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "reshape_as",
+        doc: "Gives the elements the shape of another tensor. Source: `torch.Tensor.reshape_as`.",
+        search: &["shape", "like"],
+        params: OTHER,
+        form: Form::METHOD,
+        example: "assert(zeros(6).reshape_as(zeros(2, 3)).shape == (2, 3))",
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            let shape = resolve("reshape_as", x, &extents(args.tensor(1)?))?;
+            reshaped(rt, x, &shape).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "view",
+        doc: "Sees the elements with another shape, never copying; an error where the strides do not allow it. One \
+              extent may be `-1`. Source: `torch.Tensor.view`.",
+        search: &["shape", "reshape", "alias"],
+        params: SHAPE,
+        form: Form::METHOD,
+        example: "let x = zeros(4)\nx.view(2, 2)[0, 1] = 5\nassert(x[1].item() == 5)",
+        run: Run::Call(|_, args| {
+            let x = args.tensor(0)?;
+            let shape = resolve("view", x, args.ints(1).unwrap_or(&[]))?;
+            viewed(x, &shape).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "view_as",
+        doc: "Sees the elements with the shape of another tensor, never copying. Source: `torch.Tensor.view_as`.",
+        search: &["shape", "like"],
+        params: OTHER,
+        form: Form::METHOD,
+        example: "assert(zeros(6).view_as(zeros(2, 3)).shape == (2, 3))",
+        run: Run::Call(|_, args| {
+            let x = args.tensor(0)?;
+            let shape = resolve("view_as", x, &extents(args.tensor(1)?))?;
+            viewed(x, &shape).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "permute",
+        doc: "Puts the dimensions into another order. A view. Source: `torch.permute`.",
+        search: &["transpose", "axes", "order", "swap"],
+        params: &[X, Param::rest("dims", Kind::Dims)],
+        form: Form::BOTH,
+        example: "assert(zeros(2, 3, 4).permute(2, 0, 1).shape == (4, 2, 3))",
+        run: Run::Call(permute),
+    },
+    Op {
+        name: "transpose",
+        doc: "Swaps two dimensions. A view. Source: `torch.transpose`.",
+        search: &["swap", "axes", "swapaxes", "mT"],
+        params: &[X, Param::new("dim0", Kind::Int), Param::new("dim1", Kind::Int)],
+        form: Form::BOTH,
+        example: "assert(zeros(2, 3, 4).transpose(0, -1).shape == (4, 3, 2))",
+        run: Run::Call(|_, args| {
+            let x = args.tensor(0)?;
+            let (a, b) = (dims::one(1, args.int(1)?, x.rank())?, dims::one(2, args.int(2)?, x.rank())?);
+            Ok(Out::Tensor(swapped(x, a, b)))
+        }),
+    },
+    Op {
+        name: "t",
+        doc: "Transposes a matrix; a vector or a tensor without dimensions stays as it is. A view. \
+              Source: `torch.t`.",
+        search: &["transpose", "matrix"],
+        params: &[X],
+        form: Form::BOTH,
+        example: "assert(equal(tensor([[1, 2], [3, 4]]).t(), [[1, 3], [2, 4]]))",
+        run: Run::Call(|_, args| {
+            let x = args.tensor(0)?;
+            match x.rank() {
+                0 | 1 => Ok(Out::Tensor(x.clone())),
+                2 => Ok(Out::Tensor(swapped(x, 0, 1))),
+                _ => {
+                    let help = "name the dimensions: `x.transpose(-2, -1)`";
+                    Err(error::wrong_rank("t", 0, x, "at most 2 dimensions", help))
+                }
+            }
+        }),
+    },
+    Op {
+        name: "movedim",
+        doc: "Moves dimensions to other places; the others keep their order. A view. Source: `torch.movedim`.",
+        search: &["moveaxis", "permute", "channels last"],
+        params: &[X, Param::new("source", Kind::Dims), Param::new("destination", Kind::Dims)],
+        form: Form::BOTH,
+        example: "assert(zeros(2, 3, 4).movedim(0, -1).shape == (3, 4, 2))",
+        run: Run::Call(movedim),
+    },
+    Op {
+        name: "squeeze",
+        doc: "Drops dimensions of extent 1: all of them, or those named by `dim` (which are kept when they are \
+              longer). A view. Source: `torch.squeeze`.",
+        search: &["remove dimension", "drop", "unsqueeze"],
+        params: &[X, Param::or("dim", Kind::Dims, Default::None)],
+        form: Form::BOTH,
+        example: "assert(zeros(1, 3, 1).squeeze().shape == (3,))\nassert(zeros(1, 3, 1).squeeze(0).shape == (3, 1))",
+        run: Run::Call(|_, args| {
+            let x = args.tensor(0)?;
+            let dropped = dims::many(1, args.ints(1), x.rank())?;
+            Ok(Out::Tensor(without_ones(x, &dropped)))
+        }),
+    },
+    Op {
+        name: "unsqueeze",
+        doc: "Puts in a dimension of extent 1. A view. Source: `torch.unsqueeze`.",
+        search: &["add dimension", "new axis", "expand_dims", "none"],
+        params: &[X, Param::new("dim", Kind::Int)],
+        form: Form::BOTH,
+        example: "assert(zeros(3).unsqueeze(0).shape == (1, 3))\nassert(zeros(3).unsqueeze(-1).shape == (3, 1))",
+        run: Run::Call(|_, args| {
+            let x = args.tensor(0)?;
+            let at = dims::one(1, args.int(1)?, x.rank() + 1)?;
+            unsqueezed(x, at).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "expand",
+        doc: "Stretches dimensions of extent 1 and adds dimensions in front, without a copy; `-1` keeps an extent. \
+              Elements of the result share memory, so it cannot be written in place. Source: `torch.Tensor.expand`.",
+        search: &["broadcast", "repeat", "stretch"],
+        params: SHAPE,
+        form: Form::METHOD,
+        example: "assert(tensor([[1], [2]]).expand(-1, 3).shape == (2, 3))",
+        run: Run::Call(|_, args| {
+            expanded("expand", args.tensor(0)?, args.ints(1).unwrap_or(&[])).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "expand_as",
+        doc: "Stretches a tensor to the shape of another, without a copy. Source: `torch.Tensor.expand_as`.",
+        search: &["broadcast", "like"],
+        params: OTHER,
+        form: Form::METHOD,
+        example: "assert(zeros(1, 3).expand_as(zeros(2, 3)).shape == (2, 3))",
+        run: Run::Call(|_, args| {
+            expanded("expand_as", args.tensor(0)?, &extents(args.tensor(1)?)).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "broadcast_to",
+        doc: "Stretches a tensor to a shape, without a copy. Source: `torch.broadcast_to`.",
+        search: &["expand", "stretch"],
+        params: &[X, Param::new("shape", Kind::Shape)],
+        form: Form::BOTH,
+        example: "assert(broadcast_to(tensor([1, 2]), [3, 2]).shape == (3, 2))",
+        run: Run::Call(|_, args| {
+            expanded("broadcast_to", args.tensor(0)?, args.ints(1).unwrap_or(&[])).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "flatten",
+        doc: "Merges the dimensions from `start_dim` to `end_dim` into one: a view where the strides allow it, else \
+              a copy. Source: `torch.flatten`.",
+        search: &["ravel", "merge", "reshape"],
+        params: &[
+            X,
+            Param::or("start_dim", Kind::Int, Default::Int(0)),
+            Param::or("end_dim", Kind::Int, Default::Int(-1)),
+        ],
+        form: Form::BOTH,
+        example: "assert(zeros(2, 3, 4).flatten().shape == (24,))\nassert(zeros(2, 3, 4).flatten(1).shape == (2, 12))",
+        run: Run::Call(flatten),
+    },
+    Op {
+        name: "unflatten",
+        doc: "Splits a dimension into several; one extent may be `-1`. A view. Source: `torch.unflatten`.",
+        search: &["split dimension", "reshape", "heads"],
+        params: &[X, Param::new("dim", Kind::Int), Param::new("sizes", Kind::Shape)],
+        form: Form::BOTH,
+        example: "assert(zeros(2, 12).unflatten(1, [3, -1]).shape == (2, 3, 4))",
+        run: Run::Call(unflatten),
+    },
+    Op {
+        name: "contiguous",
+        doc: "Gives the tensor itself when its elements lie row-major without gaps, else a copy that does. \
+              Source: `torch.Tensor.contiguous`.",
+        search: &["memory", "layout", "copy", "strides"],
+        params: &[X],
+        form: Form::METHOD,
+        example: "let x = zeros(2, 3).t()\nassert(not x.is_contiguous())\nassert(x.contiguous().is_contiguous())",
+        run: Run::Call(|rt, args| rt.contiguous(args.tensor(0)?).map(Out::Tensor)),
+    },
+    Op {
+        name: "narrow",
+        doc: "Keeps `length` positions of a dimension, from `start` on. A view. Source: `torch.narrow`.",
+        search: &["slice", "window", "crop"],
+        params: &[
+            X,
+            Param::new("dim", Kind::Int),
+            Param::new("start", Kind::Int),
+            Param::new("length", Kind::Int),
+        ],
+        form: Form::BOTH,
+        example: "assert(equal(narrow([1, 2, 3, 4], 0, 1, 2), [2, 3]))",
+        run: Run::Call(narrow),
+    },
+    Op {
+        name: "select",
+        doc: "Takes one position of a dimension, which is dropped: `x.select(0, i)` is `x[i]`. A view. \
+              Source: `torch.select`.",
+        search: &["index", "row", "slice"],
+        params: &[X, Param::new("dim", Kind::Int), Param::new("index", Kind::Int)],
+        form: Form::BOTH,
+        example: "assert(equal(tensor([[1, 2], [3, 4]]).select(1, 0), [1, 3]))",
+        run: Run::Call(|_, args| {
+            let x = args.tensor(0)?;
+            let dim = needs_dim("select", x, 1, args.int(1)?)?;
+            let at = position(2, args.int(2)?, dim, x.shape()[dim])?;
+            Ok(Out::Tensor(selected(x, dim, at)))
+        }),
+    },
+];
+
+/// The extents as ints.
+fn extents(x: &Tensor) -> Vec<i64> {
+    x.shape().iter().map(|&n| n as i64).collect()
+}
+
+/// Replaces the `-1` of a shape by what is left of the elements of `x`.
+pub(super) fn resolve(name: &str, x: &Tensor, shape: &[i64]) -> Result<Dims> {
+    if shape.len() > MAX_RANK {
+        return Err(error::too_many_dims(shape.len()));
+    }
+    let wrong = || error::counts_differ(name, x, shape);
+    let mut known = 1usize;
+    let mut open = None;
+    let mut resolved = Dims::new();
+    for (i, &extent) in shape.iter().enumerate() {
+        if extent == -1 && open.is_none() {
+            open = Some(i);
+            resolved.push(1);
+            continue;
+        }
+        let extent = usize::try_from(extent).map_err(|_| wrong())?;
+        known = if extent == 0 { 0 } else { known.checked_mul(extent).ok_or_else(wrong)? };
+        resolved.push(extent);
+    }
+    match open {
+        Some(i) if known > 0 && x.count() % known == 0 => resolved[i] = x.count() / known,
+        Some(_) => return Err(wrong()),
+        None if crate::array::element_count(&resolved) != Some(x.count()) => return Err(wrong()),
+        None => {}
+    }
+    Ok(resolved)
+}
+
+/// A view where the strides allow it, else a copy; the counts are equal.
+pub(super) fn reshaped(rt: &mut Runtime, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    if let Some(layout) = x.layout().view(shape) {
+        return Ok(x.with_layout(layout));
+    }
+    let copy = rt.contiguous_copy(x)?;
+    viewed(&copy, shape)
+}
+
+fn viewed(x: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    match x.layout().view(shape) {
+        Some(layout) => Ok(x.with_layout(layout)),
+        None => Err(error::cannot_view(x, shape)),
+    }
+}
+
+/// The tensor with dimensions in another order.
+pub(super) fn permuted(x: &Tensor, order: &[usize]) -> Tensor {
+    x.with_layout(x.layout().permute(order))
+}
+
+/// The tensor with two dimensions swapped; without dimensions it is itself.
+pub(super) fn swapped(x: &Tensor, a: usize, b: usize) -> Tensor {
+    let mut layout = x.layout().clone();
+    if x.rank() > 0 {
+        layout.shape.swap(a, b);
+        layout.strides.swap(a, b);
+    }
+    x.with_layout(layout)
+}
+
+/// The tensor with a dimension of extent 1 put in before `at`.
+pub(super) fn unsqueezed(x: &Tensor, at: usize) -> Result<Tensor> {
+    if x.rank() >= MAX_RANK {
+        return Err(error::too_many_dims(x.rank() + 1));
+    }
+    let mut layout = x.layout().clone();
+    let stride = match layout.shape.get(at) {
+        Some(&extent) => layout.strides[at].saturating_mul(extent as isize),
+        None => 1,
+    };
+    layout.shape.insert(at, 1);
+    layout.strides.insert(at, stride);
+    Ok(x.with_layout(layout))
+}
+
+/// The tensor without those of `dims` whose extent is 1.
+pub(super) fn without_ones(x: &Tensor, dims: &[usize]) -> Tensor {
+    let layout = x.layout();
+    let kept = (0..x.rank()).filter(|d| !dims.contains(d) || layout.shape[*d] != 1);
+    let order: Vec<usize> = kept.collect();
+    permuted(x, &order)
+}
+
+/// One position of a dimension; it lies within.
+pub(super) fn selected(x: &Tensor, dim: usize, at: usize) -> Tensor {
+    let mut layout = x.layout().clone();
+    layout.offset += at * layout.strides[dim] as usize;
+    layout.shape.remove(dim);
+    layout.strides.remove(dim);
+    x.with_layout(layout)
+}
+
+/// `length` positions of a dimension from `start` on; they lie within.
+pub(super) fn narrowed(x: &Tensor, dim: usize, start: usize, length: usize) -> Tensor {
+    let mut layout = x.layout().clone();
+    if length > 0 {
+        layout.offset += start * layout.strides[dim] as usize;
+    }
+    layout.shape[dim] = length;
+    x.with_layout(layout)
+}
+
+/// A position that may count from the end, checked. `index` is the argument that holds it.
+pub(super) fn position(index: usize, position: i64, dim: usize, extent: usize) -> Result<usize> {
+    let from_start = if position < 0 { position.checked_add(extent as i64) } else { Some(position) };
+    match from_start.and_then(|p| usize::try_from(p).ok()).filter(|&p| p < extent) {
+        Some(at) => Ok(at),
+        None => Err(error::index_out_of_range(index, position, dim, extent)),
+    }
+}
+
+/// A dimension of a tensor that must have one.
+pub(super) fn needs_dim(name: &str, x: &Tensor, index: usize, dim: i64) -> Result<usize> {
+    if x.rank() == 0 {
+        let help = "add a dimension first: `x.unsqueeze(0)`";
+        return Err(error::wrong_rank(name, 0, x, "at least 1 dimension", help));
+    }
+    dims::one(index, dim, x.rank())
+}
+
+/// `expand`: `-1` keeps an extent.
+pub(super) fn expanded(name: &str, x: &Tensor, shape: &[i64]) -> Result<Tensor> {
+    if shape.len() > MAX_RANK {
+        return Err(error::too_many_dims(shape.len()));
+    }
+    let wrong = || error::cannot_expand(name, x, shape);
+    let added = shape.len().checked_sub(x.rank()).ok_or_else(wrong)?;
+    let mut resolved = Dims::new();
+    for (i, &extent) in shape.iter().enumerate() {
+        resolved.push(match usize::try_from(extent) {
+            Ok(extent) => extent,
+            Err(_) if extent == -1 && i >= added => x.shape()[i - added],
+            Err(_) => return Err(wrong()),
+        });
+    }
+    crate::array::element_count(&resolved)
+        .and_then(|n| n.checked_mul(8))
+        .filter(|&n| isize::try_from(n).is_ok())
+        .ok_or_else(wrong)?;
+    let layout = x.layout().broadcast_to(&resolved).ok_or_else(wrong)?;
+    Ok(x.with_layout(layout))
+}
+
+fn permute(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let given = args.ints(1).unwrap_or(&[]);
+    let mut order = Dims::new();
+    for &dim in given {
+        let dim = dims::one(1, dim, x.rank())?;
+        if order.contains(&dim) {
+            return Err(error::dim_twice(1, dim));
+        }
+        order.push(dim);
+    }
+    if order.len() != x.rank() {
+        let wanted = format!("{} dimensions to name", order.len());
+        return Err(error::wrong_rank("permute", 0, x, &wanted, "name every dimension once"));
+    }
+    Ok(Out::Tensor(permuted(x, &order)))
+}
+
+fn movedim(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let list = |index: usize| -> Result<Dims> {
+        let mut found = Dims::new();
+        for &dim in args.ints(index).unwrap_or(&[]) {
+            let dim = dims::one(index, dim, x.rank())?;
+            if found.contains(&dim) {
+                return Err(error::dim_twice(index, dim));
+            }
+            found.push(dim);
+        }
+        Ok(found)
+    };
+    let (from, to) = (list(1)?, list(2)?);
+    if from.len() != to.len() {
+        let message = format!("`movedim` moves {} dimensions to {} places", from.len(), to.len());
+        return Err(error::bad_value(2, message, "give a place for each dimension"));
+    }
+    if x.rank() == 0 {
+        return Ok(Out::Tensor(x.clone()));
+    }
+    let mut rest = (0..x.rank()).filter(|d| !from.contains(d));
+    let order: Vec<usize> = (0..x.rank())
+        .filter_map(|place| match to.iter().position(|&t| t == place) {
+            Some(i) => Some(from[i]),
+            None => rest.next(),
+        })
+        .collect();
+    Ok(Out::Tensor(permuted(x, &order)))
+}
+
+fn flatten(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let (start, end) = (dims::one(1, args.int(1)?, x.rank())?, dims::one(2, args.int(2)?, x.rank())?);
+    if x.rank() == 0 {
+        return reshaped(rt, x, &[1]).map(Out::Tensor);
+    }
+    if start > end {
+        let message = format!("`flatten` from dimension {start} to {end}");
+        return Err(error::bad_value(2, message, "`start_dim` must not come after `end_dim`"));
+    }
+    let mut shape = Dims::from_slice(&x.shape()[..start]);
+    shape.push(x.shape()[start..=end].iter().product());
+    shape.extend_from_slice(&x.shape()[end + 1..]);
+    reshaped(rt, x, &shape).map(Out::Tensor)
+}
+
+fn unflatten(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dim = needs_dim("unflatten", x, 1, args.int(1)?)?;
+    let sizes = args.ints(2).unwrap_or(&[]);
+    let part = x.with_layout(Layout {
+        shape: Dims::from_slice(&[x.shape()[dim]]),
+        strides: [x.layout().strides[dim]].as_slice().into(),
+        offset: x.layout().offset,
+    });
+    let sizes = resolve("unflatten", &part, sizes)?;
+    if x.rank() - 1 + sizes.len() > MAX_RANK {
+        return Err(error::too_many_dims(x.rank() - 1 + sizes.len()));
+    }
+    let inner = viewed(&part, &sizes)?;
+    let mut layout = x.layout().clone();
+    layout.shape.remove(dim);
+    layout.strides.remove(dim);
+    for (i, (&extent, &stride)) in sizes.iter().zip(&inner.layout().strides).enumerate() {
+        layout.shape.insert(dim + i, extent);
+        layout.strides.insert(dim + i, stride);
+    }
+    Ok(Out::Tensor(x.with_layout(layout)))
+}
+
+fn narrow(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dim = needs_dim("narrow", x, 1, args.int(1)?)?;
+    let extent = x.shape()[dim];
+    let (start, length) = (args.int(2)?, args.int(3)?);
+    let from = if start < 0 { start.checked_add(extent as i64) } else { Some(start) };
+    let from = from.and_then(|s| usize::try_from(s).ok()).filter(|&s| s <= extent);
+    let Some(from) = from else { return Err(error::index_out_of_range(2, start, dim, extent)) };
+    match usize::try_from(length) {
+        Ok(length) if length <= extent - from => Ok(Out::Tensor(narrowed(x, dim, from, length))),
+        _ => {
+            let message =
+                format!("{length} positions from {from} on do not lie within a dimension of size {extent}");
+            Err(error::bad_value(3, message, format!("write at most {}", extent - from)))
+        }
+    }
+}

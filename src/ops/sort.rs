@@ -1,0 +1,345 @@
+//! Order: sorting, the greatest few, the middle, what occurs and how often.
+//!
+//! Sorting is stable, and nan is greater than every number.
+
+use super::arith::SUB;
+use super::folds::{MAX, SUM};
+use super::index::{as_positions, pick, scatter_into, true_positions};
+use super::make::{filled, positions};
+use super::params::X;
+use super::reduce::MIN;
+use super::scan::last;
+use super::select::WHERE;
+use super::shape::{narrowed, reshaped, selected};
+use super::signature::{Default, Kind, Param};
+use super::{Args, Form, Op, Out, Run, dims, error};
+use crate::array::{Dtype, Scalar};
+use crate::base::Result;
+use crate::kernel::host::define::{host_compare, host_test};
+use crate::kernel::{Body, CudaText, MapFn, Scan, Sort};
+use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
+use crate::tensor::Tensor;
+use smallvec::smallvec;
+
+const VALUES_INDICES: &[&str] = &["values", "indices"];
+const LAST_DIM: Param = Param::or("dim", Kind::Int, Default::Int(-1));
+const DESCENDING: Param = Param::or("descending", Kind::Bool, Default::Bool(false));
+const STABLE: Param = Param::named("stable", Kind::Bool, Default::Bool(true));
+const KEEPDIM: Param = Param::or("keepdim", Kind::Bool, Default::Bool(false));
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "sort",
+        doc: "Sorts along a dimension: a record of `values` and the `indices` they had. Always stable; nan is the \
+              greatest. Source: `torch.sort`.",
+        search: &["order", "rank", "ascending", "descending"],
+        params: &[X, LAST_DIM, DESCENDING, STABLE],
+        form: Form::BOTH,
+        example: "let s = tensor([3, 1, 2]).sort()\nassert(equal(s.values, [1, 2, 3]))\n\
+                  assert(equal(s.indices, [1, 2, 0]))",
+        run: Run::Call(|rt, args| {
+            let (values, indices) = along(rt, "sort", args)?;
+            Ok(Out::Record(VALUES_INDICES, vec![values, indices]))
+        }),
+    },
+    Op {
+        name: "argsort",
+        doc: "Gives the positions that sort a dimension. Stable. Source: `torch.argsort`.",
+        search: &["order", "rank", "permutation"],
+        params: &[X, LAST_DIM, DESCENDING, STABLE],
+        form: Form::BOTH,
+        example: "assert(equal(argsort(tensor([3, 1, 2])), [1, 2, 0]))",
+        run: Run::Call(|rt, args| Ok(Out::Tensor(along(rt, "argsort", args)?.1))),
+    },
+    Op {
+        name: "topk",
+        doc: "Gives the `k` greatest elements along a dimension, greatest first (or the least, least first, with \
+              `largest=false`): a record of `values` and `indices`. Source: `torch.topk`.",
+        search: &["best", "largest", "greatest", "beam"],
+        params: &[
+            X,
+            Param::new("k", Kind::Int),
+            LAST_DIM,
+            Param::or("largest", Kind::Bool, Default::Bool(true)),
+            Param::or("sorted", Kind::Bool, Default::Bool(true)),
+        ],
+        form: Form::BOTH,
+        example: "let best = tensor([1, 9, 5]).topk(2)\nassert(equal(best.values, [9, 5]))\n\
+                  assert(equal(best.indices, [1, 2]))",
+        run: Run::Call(topk),
+    },
+    Op {
+        name: "kthvalue",
+        doc: "Gives the `k`-th least element along a dimension, counted from 1: a record of `values` and `indices`. \
+              Source: `torch.kthvalue`.",
+        search: &["quantile", "order statistic", "percentile"],
+        params: &[X, Param::new("k", Kind::Int), LAST_DIM, KEEPDIM],
+        form: Form::BOTH,
+        example: "assert(tensor([7, 5, 9]).kthvalue(2).values.item() == 7)",
+        run: Run::Call(kthvalue),
+    },
+    Op {
+        name: "median",
+        doc: "Gives the middle element (of an even count the lower one); with `dim` a record of `values` and \
+              `indices`. nan if any is. Source: `torch.median`.",
+        search: &["middle", "quantile", "robust"],
+        params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
+        form: Form::BOTH,
+        example: "assert(tensor([3.0, 1.0, 2.0, 9.0]).median().item() == 2.0)",
+        run: Run::Call(median),
+    },
+    Op {
+        name: "unique",
+        doc: "Gives the distinct elements in ascending order, as a vector; with `return_inverse` and \
+              `return_counts` a tuple of them, where each element went, and how often each occurs. Every nan is \
+              its own. Waits for the tensor. Source: `torch.unique`.",
+        search: &["distinct", "set", "deduplicate", "count values"],
+        params: &[
+            X,
+            Param::or("sorted", Kind::Bool, Default::Bool(true)),
+            Param::or("return_inverse", Kind::Bool, Default::Bool(false)),
+            Param::or("return_counts", Kind::Bool, Default::Bool(false)),
+        ],
+        form: Form::BOTH,
+        example: "assert(equal(unique(tensor([3, 1, 3])), [1, 3]))\n\
+                  let (values, counts) = unique(tensor([3, 1, 3]), return_counts=true)\n\
+                  assert(equal(counts, [1, 2]))",
+        run: Run::Call(unique),
+    },
+    Op {
+        name: "bincount",
+        doc: "Counts how often each of 0, 1, 2, ... occurs in a vector of integers, or adds up `weights` there. \
+              Waits for the tensor. Source: `torch.bincount`.",
+        search: &["histogram", "count", "frequency"],
+        params: &[
+            X,
+            Param::or("weights", Kind::Tensor, Default::None),
+            Param::or("minlength", Kind::Int, Default::Int(0)),
+        ],
+        form: Form::BOTH,
+        example: "assert(equal(bincount(tensor([0, 2, 2])), [1, 0, 2]))",
+        run: Run::Call(bincount),
+    },
+];
+
+static DIFFERS: MapFn = MapFn {
+    name: "differs",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "(i64)(a != b)", f64: "(i64)(a != b)", i64: "(i64)(a != b)" },
+    host: host_compare!(all: |a, b| a != b),
+};
+
+static IS_NO_NUMBER: MapFn = MapFn {
+    name: "is_no_number",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "(i64)(a != a)", f64: "(i64)(a != a)", i64: "0" },
+    host: host_test!(float: |a| a.is_nan(), i64: |_a| false),
+};
+
+/// Sorts along a dimension: values and positions.
+pub(super) fn sorted(
+    rt: &mut Runtime,
+    name: &'static str,
+    x: &Tensor,
+    dim: usize,
+    descending: bool,
+) -> Result<(Tensor, Tensor)> {
+    let (shape, device) = (x.shape(), x.device());
+    if x.rank() == 0 {
+        return Ok((rt.contiguous_copy(x)?, filled(rt, &[], Dtype::I64, device, Scalar::Int(0))?));
+    }
+    if x.count() == 0 {
+        return Ok((rt.empty(shape, x.dtype(), device)?, rt.empty(shape, Dtype::I64, device)?));
+    }
+    let (values, indices) = (rt.fresh(shape, x.dtype(), device)?, rt.fresh(shape, Dtype::I64, device)?);
+    let rows = last(x, dim).0;
+    let view = |tensor, write| SubmittedView { tensor, strides: last(tensor, dim).1, write };
+    let views = smallvec![view(x, false), view(&values, true), view(&indices, true)];
+    let body = Body::Sort(Sort { dtype: x.dtype(), descending });
+    rt.submit(Submission { name, body, shape: rows, views, axis: 0, limit: 0 })?;
+    Ok((values, indices))
+}
+
+fn along(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<(Tensor, Tensor)> {
+    let x = args.tensor(0)?;
+    let dim = dims::one(1, args.int(1)?, x.rank())?;
+    sorted(rt, name, x, dim, args.flag(2))
+}
+
+/// `k` as a count of elements of the dimension, at least `least`.
+fn count_within(name: &str, x: &Tensor, dim: usize, k: i64, least: usize) -> Result<usize> {
+    let extent = x.shape().get(dim).copied().unwrap_or(1);
+    match usize::try_from(k) {
+        Ok(k) if k >= least && k <= extent => Ok(k),
+        _ => {
+            let message = format!("`{name}` with `k={k}` of a dimension of size {extent}");
+            Err(error::bad_value(1, message, format!("write {least} to {extent}")))
+        }
+    }
+}
+
+fn topk(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dim = dims::one(2, args.int(2)?, x.rank())?;
+    let k = count_within("topk", x, dim, args.int(1)?, 0)?;
+    let (values, indices) = sorted(rt, "topk", x, dim, args.flag(3))?;
+    if x.rank() == 0 {
+        return Ok(Out::Record(VALUES_INDICES, vec![values, indices]));
+    }
+    // The few are copied, so that the whole sorted tensor need not live as long as they do.
+    let values = rt.contiguous_copy(&narrowed(&values, dim, 0, k))?;
+    let indices = rt.contiguous_copy(&narrowed(&indices, dim, 0, k))?;
+    Ok(Out::Record(VALUES_INDICES, vec![values, indices]))
+}
+
+/// One position of a dimension, kept as an extent of 1 when wanted.
+fn one(x: &Tensor, dim: usize, at: usize, keepdim: bool) -> Tensor {
+    match (x.rank(), keepdim) {
+        (0, _) => x.clone(),
+        (_, true) => narrowed(x, dim, at, 1),
+        (_, false) => selected(x, dim, at),
+    }
+}
+
+fn kthvalue(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dim = dims::one(2, args.int(2)?, x.rank())?;
+    let k = count_within("kthvalue", x, dim, args.int(1)?, 1)?;
+    let (values, indices) = sorted(rt, "kthvalue", x, dim, false)?;
+    let pair = [values, indices].map(|t| one(&t, dim, k - 1, args.flag(3)));
+    Ok(Out::Record(VALUES_INDICES, pair.into()))
+}
+
+fn median(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let given = args.tensor(0)?;
+    let (x, dim) = match args.opt_int(1) {
+        Some(dim) => (given.clone(), dims::one(1, dim, given.rank())?),
+        None => (reshaped(rt, given, &[given.count()])?, 0),
+    };
+    if x.rank() > 0 && x.shape()[dim] == 0 {
+        let whole = !args.is_given(1);
+        return Err(error::nothing_to_reduce("median", given, (!whole).then_some(dim)));
+    }
+    let count = x.shape().get(dim).copied().unwrap_or(1);
+    let (values, indices) = sorted(rt, "median", &x, dim, false)?;
+    let middle = (count - 1) / 2;
+    let keepdim = args.is_given(1) && args.flag(2);
+    let at = |t: &Tensor, i| one(t, dim, i, keepdim);
+    let dtype = x.dtype();
+    if !dtype.is_float() {
+        let pair = vec![at(&values, middle), at(&indices, middle)];
+        return Ok(record_or_value(args, pair));
+    }
+    // A nan sorts last; where there is one it is the median.
+    let top = at(&values, count - 1);
+    let spoilt = rt.map("median", &IS_NO_NUMBER, &[MapArg::Tensor(&top)], dtype, Dtype::Bool)?;
+    let mut chosen = Vec::new();
+    for (t, dtype) in [(&values, dtype), (&indices, Dtype::I64)] {
+        let (top, mid) = (at(t, count - 1), at(t, middle));
+        let operands = [MapArg::Tensor(&spoilt), MapArg::Tensor(&top), MapArg::Tensor(&mid)];
+        chosen.push(rt.map("median", &WHERE, &operands, dtype, dtype)?);
+    }
+    Ok(record_or_value(args, chosen))
+}
+
+fn record_or_value(args: &Args<'_>, mut pair: Vec<Tensor>) -> Out {
+    match args.is_given(1) {
+        true => Out::Record(VALUES_INDICES, pair),
+        false => Out::Tensor(pair.swap_remove(0)),
+    }
+}
+
+fn unique(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let (name, count, device) = ("unique", x.count(), x.device());
+    let flat = reshaped(rt, x, &[count])?;
+    let (values, places) = sorted(rt, name, &flat, 0, false)?;
+    // True where a new value starts.
+    let starts = rt.empty(&[count], Dtype::Bool, device)?;
+    if count > 0 {
+        let first = filled(rt, &[1], Dtype::Bool, device, Scalar::Bool(true))?;
+        rt.assign(name, &narrowed(&starts, 0, 0, 1), &first)?;
+        let (here, before) = (narrowed(&values, 0, 1, count - 1), narrowed(&values, 0, 0, count - 1));
+        let operands = [MapArg::Tensor(&here), MapArg::Tensor(&before)];
+        let rest = narrowed(&starts, 0, 1, count - 1);
+        rt.map_into(name, &DIFFERS, &rest, &operands, x.dtype(), Dtype::Bool)?;
+    }
+    let found = true_positions(rt, &starts)?;
+    let mut out = vec![pick(rt, name, &values, 0, &found)?];
+    if args.flag(2) {
+        out.push(inverse(rt, &starts, &places, x)?);
+    }
+    if args.flag(3) {
+        let ends = rt.empty(&[found.count()], Dtype::I64, device)?;
+        if let Some(most) = found.count().checked_sub(1) {
+            rt.assign(name, &narrowed(&ends, 0, 0, most), &narrowed(&found, 0, 1, most))?;
+            let end = positions(rt, device, 1, count as i64, 0)?;
+            rt.assign(name, &narrowed(&ends, 0, most, 1), &end)?;
+        }
+        let operands = [MapArg::Tensor(&ends), MapArg::Tensor(&found)];
+        out.push(rt.map(name, &SUB, &operands, Dtype::I64, Dtype::I64)?);
+    }
+    match out.len() {
+        1 => Ok(Out::Tensor(out.swap_remove(0))),
+        _ => Ok(Out::Tuple(out)),
+    }
+}
+
+/// The number of each element's value: running count of starts, sent back to where it came from.
+fn inverse(rt: &mut Runtime, starts: &Tensor, places: &Tensor, x: &Tensor) -> Result<Tensor> {
+    let count = starts.count();
+    let out = rt.empty(&[count], Dtype::I64, x.device())?;
+    if count > 0 {
+        let ones = rt.convert(starts, Dtype::I64)?;
+        let running = rt.fresh(&[count], Dtype::I64, x.device())?;
+        let views = smallvec![SubmittedView::read(&ones), SubmittedView::write(&running)];
+        let body = Body::Scan(Scan { f: &SUM, dtype: Dtype::I64 });
+        let shape = smallvec![count];
+        rt.submit(Submission { name: "unique", body, shape, views, axis: 0, limit: 0 })?;
+        let numbers = [MapArg::Tensor(&running), MapArg::Number(Scalar::Int(1))];
+        let numbers = rt.map("unique", &SUB, &numbers, Dtype::I64, Dtype::I64)?;
+        let own = out.layout().strides.clone();
+        scatter_into(rt, "unique", (&out, own), places, &numbers, 0, count, None)?;
+    }
+    reshaped(rt, &out, x.shape())
+}
+
+fn bincount(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (name, given) = ("bincount", args.tensor(0)?);
+    if given.rank() != 1 {
+        return Err(error::wrong_rank(name, 0, given, "a vector", "flatten it first: `x.flatten()`"));
+    }
+    let x = as_positions(rt, 0, given)?;
+    let least = match usize::try_from(args.int(2)?) {
+        Ok(least) => least,
+        Err(_) => return Err(error::bad_value(2, "a negative length", "write 0 or more")),
+    };
+    let mut length = least;
+    if x.count() > 0 {
+        let low = rt.reduce(name, &MIN, &x, &[0], false, Dtype::I64, Dtype::I64)?;
+        let high = rt.reduce(name, &MAX, &x, &[0], false, Dtype::I64, Dtype::I64)?;
+        let (low, high) = (rt.item(&low)?.as_i64(), rt.item(&high)?.as_i64());
+        if low < 0 {
+            let message = format!("`bincount` of the negative number `{low}`");
+            return Err(error::bad_value(0, message, "the elements count from 0"));
+        }
+        length = length.max(usize::try_from(high).unwrap_or(usize::MAX).saturating_add(1));
+    }
+    let shape = error::shape(0, &[i64::try_from(length).unwrap_or(i64::MAX)])?;
+    let weights = match args.opt_tensor(1) {
+        Some(weights) if weights.shape() != x.shape() => {
+            return Err(error::index_shape(name, (0, &x), (1, weights), 1));
+        }
+        Some(weights) if weights.dtype().is_float() => weights.clone(),
+        Some(weights) => rt.convert(weights, Dtype::F64)?,
+        None => filled(rt, &[], Dtype::I64, x.device(), Scalar::Int(1))?,
+    };
+    rt.common_device(name, [&x, &weights])?;
+    let out = filled(rt, &shape, weights.dtype(), x.device(), Scalar::Int(0))?;
+    let own = out.layout().strides.clone();
+    scatter_into(rt, name, (&out, own), &x, &weights, 0, length, Some(&SUM))?;
+    Ok(Out::Tensor(out))
+}

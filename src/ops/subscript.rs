@@ -1,0 +1,401 @@
+//! Indexing: `x[0, 1..3, ..., none, mask, ids]`, to read and to write.
+//!
+//! Integers, slices, new axes and `...` give views; masks and index tensors select, which copies. The
+//! rules are PyTorch's: integers apply first; several index tensors broadcast and select together; the
+//! dimensions they give stand where the tensors stood when those were neighbours, else in front.
+//! Source: <https://numpy.org/doc/stable/user/basics.indexing.html>
+
+use super::error;
+use super::index::{as_positions, gather_from, scatter_into, true_positions, value_for};
+use super::make::{AFFINE, DIGIT};
+use super::select::WHERE;
+use super::shape::{MAX_RANK, position, reshaped};
+use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
+use crate::base::Result;
+use crate::device::DeviceId;
+use crate::kernel::{Body, CAST, Gather, ReduceFn};
+use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
+use crate::tensor::Tensor;
+use smallvec::smallvec;
+
+/// One index between brackets.
+#[derive(Clone)]
+pub enum Index {
+    /// A position; negative ones count from the end. Drops the dimension.
+    Int(i64),
+    /// Positions from `start` to below `end`, every `step`-th; clamped as in Python.
+    Slice {
+        /// The first; negative counts from the end; none is the beginning.
+        start: Option<i64>,
+        /// One past the last; negative counts from the end; none is the end.
+        end: Option<i64>,
+        /// 1 or more.
+        step: i64,
+    },
+    /// `none`: a dimension of extent 1.
+    NewAxis,
+    /// `...`: all dimensions that no other index takes.
+    Ellipsis,
+    /// A bool tensor over as many dimensions as it has.
+    Mask(Tensor),
+    /// Positions.
+    Ids(Tensor),
+}
+
+impl Index {
+    /// The index that a tensor is: bools are a mask, everything else positions.
+    pub fn of(tensor: Tensor) -> Index {
+        if tensor.dtype() == Dtype::Bool { Index::Mask(tensor) } else { Index::Ids(tensor) }
+    }
+
+    /// All of a dimension: `..`
+    pub const ALL: Index = Index::Slice { start: None, end: None, step: 1 };
+}
+
+/// `x[indices]`: a view when all indices are basic, else a copy.
+pub fn get(rt: &mut Runtime, x: &Tensor, indices: &[Index]) -> Result<Tensor> {
+    let (view, selectors) = basic(x, indices)?;
+    if selectors.is_empty() {
+        return Ok(view);
+    }
+    let picks = Picks::new(rt, &view, selectors)?;
+    let out = gather_from(rt, "index", (&view, picks.own.clone()), &picks.ids, picks.axis, picks.limit)?;
+    Ok(out.with_layout(Layout::contiguous(&picks.shape)))
+}
+
+/// `x[indices] = value`: the value broadcasts to what is selected, and is converted.
+pub fn set(rt: &mut Runtime, x: &Tensor, indices: &[Index], value: MapArg<'_>) -> Result<()> {
+    set_with(rt, "index_put", x, indices, value, None)
+}
+
+/// [`set`], or with `f` a combination of the value with what is there.
+pub(super) fn set_with(
+    rt: &mut Runtime,
+    name: &'static str,
+    x: &Tensor,
+    indices: &[Index],
+    value: MapArg<'_>,
+    f: Option<&'static ReduceFn>,
+) -> Result<()> {
+    let (view, selectors) = basic(x, indices)?;
+    if selectors.is_empty() && f.is_none() {
+        let compute = match value {
+            MapArg::Tensor(value) => value.dtype(),
+            _ => view.dtype(),
+        };
+        return rt.map_into(name, &CAST, &view, &[value], compute, view.dtype());
+    }
+    let single = !matches!(value, MapArg::Tensor(t) if t.rank() > 0);
+    if let ([Selector { dim, ids: Index::Mask(mask) }], true, None) = (selectors.as_slice(), single, f) {
+        let mask = mask_over(rt, &view, *dim, mask)?;
+        let operands = [MapArg::Tensor(&mask), value, MapArg::Tensor(&view)];
+        return rt.map_into(name, &WHERE, &view, &operands, view.dtype(), view.dtype());
+    }
+    let value = value_for(rt, &view, value)?;
+    let picks = Picks::new(rt, &view, selectors)?;
+    let Some(wide) = value.layout().broadcast_to(&picks.shape) else {
+        let shown: Vec<i64> = picks.shape.iter().map(|&n| n as i64).collect();
+        return Err(error::cannot_expand("index_put", &value, &shown));
+    };
+    // Over the shape of the launch, which has a dimension more when the selection has none.
+    let mut wide = wide;
+    if picks.ids.rank() > wide.rank() {
+        wide.shape.insert(picks.axis, 1);
+        wide.strides.insert(picks.axis, 0);
+    }
+    let value = value.with_layout(wide);
+    let target = (&view, picks.own);
+    scatter_into(rt, name, target, &picks.ids, &value, picks.axis, picks.limit, f)
+}
+
+/// An index tensor, and the first dimension of the view that it selects from.
+struct Selector {
+    dim: usize,
+    ids: Index,
+}
+
+/// Applies all indices but masks and index tensors; those keep their dimensions.
+fn basic(x: &Tensor, indices: &[Index]) -> Result<(Tensor, Vec<Selector>)> {
+    let takes = |index: &Index| match index {
+        Index::Int(_) | Index::Slice { .. } | Index::Ids(_) => 1,
+        Index::Mask(mask) => mask.rank(),
+        Index::NewAxis | Index::Ellipsis => 0,
+    };
+    let used: usize = indices.iter().map(takes).sum();
+    let Some(free) = x.rank().checked_sub(used) else { return Err(error::too_many_indices(x, used)) };
+    let ellipses = indices.iter().filter(|i| matches!(i, Index::Ellipsis)).count();
+    if ellipses > 1 {
+        return Err(error::two_ellipses());
+    }
+    let layout = x.layout();
+    let mut view = Layout { shape: Dims::new(), strides: Strides::new(), offset: layout.offset };
+    let mut selectors = Vec::new();
+    let mut at = 0;
+    let implied = (ellipses == 0).then_some(Index::Ellipsis);
+    for (i, index) in indices.iter().chain(&implied).enumerate() {
+        let argument = i + 1;
+        match index {
+            Index::Int(given) => {
+                let place = position(argument, *given, at, layout.shape[at])?;
+                view.offset += place * layout.strides[at] as usize;
+                at += 1;
+            }
+            Index::Slice { start, end, step } => {
+                let (first, length) = slice(argument, *start, *end, *step, layout.shape[at])?;
+                if length > 0 {
+                    view.offset += first * layout.strides[at] as usize;
+                }
+                view.shape.push(length);
+                view.strides.push(layout.strides[at].saturating_mul(*step as isize));
+                at += 1;
+            }
+            Index::NewAxis => {
+                view.shape.push(1);
+                view.strides.push(1);
+            }
+            Index::Ellipsis => {
+                view.shape.extend_from_slice(&layout.shape[at..at + free]);
+                view.strides.extend_from_slice(&layout.strides[at..at + free]);
+                at += free;
+            }
+            Index::Ids(ids) => {
+                check_ids(argument, ids)?;
+                selectors.push(Selector { dim: view.shape.len(), ids: index.clone() });
+                view.shape.push(layout.shape[at]);
+                view.strides.push(layout.strides[at]);
+                at += 1;
+            }
+            Index::Mask(mask) => {
+                let dim = view.shape.len();
+                if mask.rank() == 0 {
+                    // A condition without dimensions selects all or nothing along a new one.
+                    view.shape.push(1);
+                    view.strides.push(1);
+                    let mask = mask.with_layout(mask.layout().view(&[1]).unwrap_or(mask.layout().clone()));
+                    selectors.push(Selector { dim, ids: Index::Mask(mask) });
+                    continue;
+                }
+                let next = at + mask.rank();
+                if mask.shape().as_slice() != &layout.shape[at..next] {
+                    return Err(error::mask_differs(x, at, (argument, mask)));
+                }
+                selectors.push(Selector { dim, ids: index.clone() });
+                view.shape.extend_from_slice(&layout.shape[at..next]);
+                view.strides.extend_from_slice(&layout.strides[at..next]);
+                at = next;
+            }
+        }
+    }
+    if view.shape.len() > MAX_RANK {
+        return Err(error::too_many_dims(view.shape.len()));
+    }
+    if view.shape.contains(&0) {
+        view.offset = layout.offset;
+    }
+    Ok((x.with_layout(view), selectors))
+}
+
+fn check_ids(argument: usize, ids: &Tensor) -> Result<()> {
+    match ids.dtype() {
+        Dtype::U8 => Err(error::ambiguous_bytes(argument, ids)),
+        dtype if dtype.is_int() || ids.count() == 0 => Ok(()),
+        _ => Err(error::not_indices(argument, ids)),
+    }
+}
+
+/// First position and number of positions of a slice, clamped as in Python.
+fn slice(
+    argument: usize,
+    start: Option<i64>,
+    end: Option<i64>,
+    step: i64,
+    extent: usize,
+) -> Result<(usize, usize)> {
+    if step < 1 {
+        let message = format!("a slice with the step `{step}`");
+        return Err(error::bad_value(argument, message, "write a step of 1 or more; `flip` reverses"));
+    }
+    let clamp = |at: i64| -> usize {
+        let from_start = if at < 0 { at.saturating_add(extent as i64) } else { at };
+        usize::try_from(from_start).map_or(0, |at| at.min(extent))
+    };
+    let (first, last) = (start.map_or(0, clamp), end.map_or(extent, clamp));
+    let length = last.saturating_sub(first).div_ceil(usize::try_from(step).unwrap_or(usize::MAX));
+    Ok((first, length))
+}
+
+/// A mask seen over the whole view: new dimensions behind it broadcast.
+fn mask_over(rt: &mut Runtime, view: &Tensor, dim: usize, mask: &Tensor) -> Result<Tensor> {
+    let mask = brought(rt, view, mask)?;
+    let mut layout = mask.layout().clone();
+    for _ in dim + mask.rank()..view.rank() {
+        layout.shape.push(1);
+        layout.strides.push(0);
+    }
+    Ok(mask.with_layout(layout))
+}
+
+/// An index tensor on the device of what it selects from. Host indices may select from any device, as
+/// PyTorch has it.
+fn brought(rt: &mut Runtime, view: &Tensor, ids: &Tensor) -> Result<Tensor> {
+    match ids.device() {
+        DeviceId::Cpu if view.device() != DeviceId::Cpu => rt.copy_to(ids, view.device(), false),
+        _ => {
+            rt.common_device("index", [view, ids])?;
+            Ok(ids.clone())
+        }
+    }
+}
+
+/// What index tensors select, ready for a gather or scatter.
+struct Picks {
+    /// Positions over the shape of the launch.
+    ids: Tensor,
+    /// The strides of the view over it.
+    own: Strides,
+    /// The axis that the positions step along.
+    axis: usize,
+    /// The extent they may reach.
+    limit: usize,
+    /// The shape of the selection: the launch's, or, when the index tensors have no dimensions, without
+    /// the axis.
+    shape: Dims,
+}
+
+impl Picks {
+    fn new(rt: &mut Runtime, view: &Tensor, selectors: Vec<Selector>) -> Result<Picks> {
+        let mut taken = Dims::new();
+        let mut tensors = Vec::new();
+        for selector in &selectors {
+            match &selector.ids {
+                Index::Mask(mask) => {
+                    let mask = brought(rt, view, mask)?;
+                    taken.extend(selector.dim..selector.dim + mask.rank());
+                    tensors.push((selector.dim, mask.rank(), true, true_positions(rt, &mask)?));
+                }
+                Index::Ids(ids) => {
+                    let ids = brought(rt, view, ids)?;
+                    taken.push(selector.dim);
+                    tensors.push((selector.dim, 1, false, as_positions(rt, 1, &ids)?));
+                }
+                _ => {}
+            }
+        }
+        let mut together = Dims::new();
+        for (_, _, _, ids) in &tensors {
+            together = match broadcast(&together, ids.shape()) {
+                Some(shape) => shape,
+                None => {
+                    let shapes: Vec<String> =
+                        tensors.iter().map(|t| format!("{:?}", t.3.shape().as_slice())).collect();
+                    return Err(error::indices_do_not_broadcast(&shapes));
+                }
+            };
+        }
+        let neighbours = taken.windows(2).all(|pair| pair[1] == pair[0] + 1);
+        let before = if neighbours { taken.first().copied().unwrap_or(0) } else { 0 };
+        let rest: Vec<usize> = (0..view.rank()).filter(|d| !taken.contains(d)).collect();
+        let single = tensors.len() == 1 && tensors[0].1 == 1;
+        // Where no view of a single dimension is selected from, positions become offsets.
+        let (positions, step, limit) = match tensors.as_slice() {
+            [(dim, 1, _, ids)] if single => (ids.clone(), view.layout().strides[*dim], view.shape()[*dim]),
+            _ => offsets(rt, view, &tensors, &together)?,
+        };
+        let mut shape = Dims::new();
+        let mut launch =
+            Layout { shape: Dims::new(), strides: Strides::new(), offset: positions.layout().offset };
+        let mut own = Strides::new();
+        let wide = positions.layout().broadcast_to(&together).unwrap_or_else(|| positions.layout().clone());
+        let plain = |dims: &[usize], shape: &mut Dims, launch: &mut Layout, own: &mut Strides| {
+            for &d in dims {
+                shape.push(view.shape()[d]);
+                launch.shape.push(view.shape()[d]);
+                launch.strides.push(0);
+                own.push(view.layout().strides[d]);
+            }
+        };
+        let split = rest.iter().filter(|&&d| d < before).count();
+        plain(&rest[..split], &mut shape, &mut launch, &mut own);
+        let axis = launch.shape.len();
+        shape.extend_from_slice(&together);
+        if together.is_empty() {
+            launch.shape.push(1);
+            launch.strides.push(0);
+            own.push(step);
+        }
+        for (i, (&extent, &stride)) in together.iter().zip(&wide.strides).enumerate() {
+            launch.shape.push(extent);
+            launch.strides.push(stride);
+            own.push(if i == 0 { step } else { 0 });
+        }
+        plain(&rest[split..], &mut shape, &mut launch, &mut own);
+        if shape.len() > MAX_RANK {
+            return Err(error::too_many_dims(shape.len()));
+        }
+        Ok(Picks { ids: positions.with_layout(launch), own, axis, limit, shape })
+    }
+}
+
+/// Several index tensors as one: element offsets within the view, with a step of 1 and the extent they
+/// may reach. Each tensor is checked against its own dimension first.
+fn offsets(
+    rt: &mut Runtime,
+    view: &Tensor,
+    tensors: &[(usize, usize, bool, Tensor)],
+    together: &[usize],
+) -> Result<(Tensor, isize, usize)> {
+    let number = |n: i64| MapArg::Number(Scalar::Int(n));
+    let (shape, strides) = (view.shape(), &view.layout().strides);
+    let mut sum: Option<Tensor> = None;
+    let mut reach = 1usize;
+    let mut add = |rt: &mut Runtime, ids: &Tensor, stride: isize| -> Result<()> {
+        let held = sum.as_ref().map_or(number(0), MapArg::Tensor);
+        let terms = [MapArg::Tensor(ids), number(stride as i64), held];
+        sum = Some(rt.map("index", &AFFINE, &terms, Dtype::I64, Dtype::I64)?);
+        Ok(())
+    };
+    for (dim, rank, is_mask, ids) in tensors {
+        let dims = *dim..dim + rank;
+        for d in dims.clone() {
+            reach = reach.saturating_add(strides[d] as usize * shape[d].saturating_sub(1));
+        }
+        if *is_mask {
+            let mut step: usize = dims.clone().map(|d| shape[d]).product();
+            for d in dims {
+                step /= shape[d].max(1);
+                let digits = [MapArg::Tensor(ids), number(step as i64), number(shape[d] as i64)];
+                let place = rt.map("index", &DIGIT, &digits, Dtype::I64, Dtype::I64)?;
+                add(rt, &place, strides[d])?;
+            }
+        } else {
+            check(rt, ids, shape[*dim])?;
+            let wrapped = [MapArg::Tensor(ids), number(shape[*dim] as i64)];
+            let place = rt.map("index", &super::make::WRAPPED, &wrapped, Dtype::I64, Dtype::I64)?;
+            add(rt, &place, strides[*dim])?;
+        }
+    }
+    let sum = match sum {
+        Some(sum) => sum,
+        None => rt.empty(together, Dtype::I64, view.device())?,
+    };
+    Ok((sum, 1, reach))
+}
+
+/// Checks positions against an extent: a gather that keeps nothing of what it reads, so that a position
+/// outside is reported with its value.
+fn check(rt: &mut Runtime, ids: &Tensor, extent: usize) -> Result<()> {
+    if ids.count() == 0 {
+        return Ok(());
+    }
+    let flat = reshaped(rt, ids, &[ids.count()])?;
+    let nothing = super::make::filled(rt, &[1], Dtype::U8, ids.device(), Scalar::Int(0))?;
+    let sink = rt.fresh(&[ids.count()], Dtype::U8, ids.device())?;
+    let views = smallvec![
+        SubmittedView { tensor: &nothing, strides: smallvec![0], write: false },
+        SubmittedView::read(&flat),
+        SubmittedView::write(&sink),
+    ];
+    let body = Body::Gather(Gather { dtype: Dtype::U8 });
+    let shape = smallvec![ids.count()];
+    rt.submit(Submission { name: "index", body, shape, views, axis: 0, limit: extent })
+}

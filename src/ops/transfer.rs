@@ -1,0 +1,301 @@
+//! Values between places: other devices, other dtypes, the host, the script.
+//!
+//! Nothing else moves a tensor between devices. A tensor that is already what is asked for is
+//! returned itself, unless a copy is wanted.
+
+use super::params::X;
+use super::signature::{Default, Kind, Param};
+use super::{Arg, Args, Data, Form, Op, Out, Run, error};
+use crate::array::Dtype;
+use crate::base::Result;
+use crate::device::DeviceId;
+use crate::plan::{MapArg, Runtime, scalar_of};
+use crate::tensor::Tensor;
+
+const NON_BLOCKING: Param = Param::or("non_blocking", Kind::Bool, Default::Bool(false));
+const ONLY: &[Param] = &[X];
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "to",
+        doc: "Gives the tensor in another dtype, on another device, or like another tensor. It is the tensor itself \
+              when it is that already, unless `copy`. To the host with `non_blocking` the result is pinned and \
+              the call does not wait. Source: `torch.Tensor.to`.",
+        search: &["move", "convert", "cast", "device", "dtype", "transfer", "astype"],
+        params: &[
+            X,
+            Param::or("target", Kind::Any, Default::None),
+            Param::or("dtype", Kind::Dtype, Default::None),
+            Param::named("device", Kind::Device, Default::None),
+            NON_BLOCKING_NAMED,
+            Param::named("copy", Kind::Bool, Default::Bool(false)),
+        ],
+        form: Form::METHOD,
+        example: "let x = tensor([1.5, 2.5])\nassert(equal(x.to(i64), [1, 2]))\n\
+                  assert(x.to(cpu).device == cpu)\nassert(x.to(cpu, f16).dtype == f16)",
+        run: Run::Call(to),
+    },
+    Op {
+        name: "cpu",
+        doc: "Gives the tensor on the host; itself when it is there. Waits for its values unless `non_blocking`. \
+              Source: `torch.Tensor.cpu`.",
+        search: &["host", "move", "download", "transfer"],
+        params: &[X, NON_BLOCKING],
+        form: Form::METHOD,
+        example: "assert(zeros(2).cpu().device == cpu)",
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            moved(rt, x, x.dtype(), DeviceId::Cpu, args.flag(1), false).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "cuda",
+        doc: "Gives the tensor on a CUDA device (the current one unless named); itself when it is there. \
+              Source: `torch.Tensor.cuda`.",
+        search: &["gpu", "move", "upload", "transfer"],
+        params: &[X, Param::or("device", Kind::Device, Default::None), NON_BLOCKING],
+        form: Form::METHOD,
+        example: "let x = zeros(2) on cpu\nassert(x.cuda().device == cuda:0)",
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            let device = args.device(1).unwrap_or(rt.current_cuda());
+            if device == DeviceId::Cpu {
+                let help = "write `.cpu()` to move it to the host";
+                return Err(error::bad_value(1, "`cuda` moves to a CUDA device, not to `cpu`", help));
+            }
+            moved(rt, x, x.dtype(), device, args.flag(2), false).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "copy_",
+        doc: "Writes the elements of `src`, which may be on any device and of any dtype and broadcasts, into the \
+              tensor. Source: `torch.Tensor.copy_`.",
+        search: &["assign", "write", "transfer", "in place"],
+        params: &[X, Param::new("src", Kind::TensorOrNumber), NON_BLOCKING],
+        form: Form::METHOD,
+        example: "let x = zeros(2)\nx.copy_(tensor([1.0, 2.0]) on cpu)\nassert(equal(x, [1.0, 2.0]))",
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            match args.operand(1)? {
+                MapArg::Tensor(src) => rt.copy_into(x, src, args.flag(2))?,
+                value => super::subscript::set(rt, x, &[], value)?,
+            }
+            Ok(Out::Tensor(x.clone()))
+        }),
+    },
+    Op {
+        name: "clone",
+        doc: "Copies the tensor; the copy is contiguous. Source: `torch.clone`.",
+        search: &["copy", "duplicate"],
+        params: ONLY,
+        form: Form::BOTH,
+        example: "let x = zeros(2)\nlet y = x.clone()\ny.add_(1)\nassert(x.sum().item() == 0)",
+        run: Run::Call(|rt, args| rt.contiguous_copy(args.tensor(0)?).map(Out::Tensor)),
+    },
+    Op {
+        name: "detach",
+        doc: "Gives the tensor itself: there is no gradient graph to leave. Source: `torch.Tensor.detach`.",
+        search: &["gradient", "autograd"],
+        params: ONLY,
+        form: Form::METHOD,
+        example: "let x = zeros(2)\nassert(x.detach().data_ptr() == x.data_ptr())",
+        run: Run::Call(|_, args| Ok(Out::Tensor(args.tensor(0)?.clone()))),
+    },
+    Op {
+        name: "item",
+        doc: "Gives the value of a tensor with one element as a number. Waits for it. \
+              Source: `torch.Tensor.item`.",
+        search: &["number", "scalar", "value", "read"],
+        params: ONLY,
+        form: Form::METHOD,
+        example: "assert(tensor([2.5]).item() == 2.5)",
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            if x.count() != 1 {
+                return Err(error::not_one_element(x));
+            }
+            rt.item(x).map(Out::Number)
+        }),
+    },
+    Op {
+        name: "tolist",
+        doc: "Gives the values as numbers in nested lists; of a tensor without dimensions, its number. Waits for \
+              them. Source: `torch.Tensor.tolist`.",
+        search: &["list", "numbers", "values", "read", "numpy"],
+        params: ONLY,
+        form: Form::METHOD,
+        example: "assert(tensor([[1, 2], [3, 4]]).tolist()[1][0] == 3)",
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            let bytes = rt.read(x)?;
+            let mut chunks = bytes.chunks_exact(x.dtype().size());
+            Ok(Out::Data(nested(&mut chunks, x.shape(), x.dtype())))
+        }),
+    },
+    Op {
+        name: "type_as",
+        doc: "Gives the tensor with the dtype and on the device of another. Source: `torch.Tensor.type_as`.",
+        search: &["convert", "cast", "like"],
+        params: &[X, Param::new("other", Kind::Tensor)],
+        form: Form::METHOD,
+        example: "assert(tensor([1]).type_as(zeros(1)).dtype == f32)",
+        run: Run::Call(|rt, args| {
+            let (x, other) = (args.tensor(0)?, args.tensor(1)?);
+            moved(rt, x, other.dtype(), other.device(), false, false).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "pin_memory",
+        doc: "Copies a host tensor to page-locked memory, from and to which devices copy without waiting; itself when \
+              it is there. Source: `torch.Tensor.pin_memory`.",
+        search: &["pinned", "page-locked", "non_blocking"],
+        params: ONLY,
+        form: Form::METHOD,
+        example: "let x = (zeros(2) on cpu).pin_memory()\nassert(x.is_pinned())",
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            if x.device() != DeviceId::Cpu {
+                return Err(error::not_on_host(x));
+            }
+            if x.storage().is_pinned() {
+                return Ok(Out::Tensor(x.clone()));
+            }
+            let pinned = rt.pinned(x.shape(), x.dtype())?;
+            rt.assign("pin_memory", &pinned, x)?;
+            Ok(Out::Tensor(pinned))
+        }),
+    },
+    Op {
+        name: "record_stream",
+        doc: "Keeps the memory from being reused before what is queued on the stream now has ended. Never needed: \
+              uses on other streams are noted by themselves. Source: `torch.Tensor.record_stream`.",
+        search: &["stream", "memory", "reuse"],
+        params: &[X, Param::new("stream", Kind::Stream)],
+        form: Form::METHOD,
+        example: "zeros(2).record_stream(cuda.current_stream())",
+        run: Run::Call(|_, args| {
+            if let (Arg::Stream(stream), Some(memory)) = (args.get(1), args.tensor(0)?.storage().memory()) {
+                memory.used_on(stream);
+            }
+            Ok(Out::None)
+        }),
+    },
+    shorthand("float", &["convert", "cast", "dtype", "f32"], |rt, args| converted(rt, args, Dtype::F32)),
+    shorthand("double", &["convert", "cast", "dtype", "f64"], |rt, args| converted(rt, args, Dtype::F64)),
+    shorthand("half", &["convert", "cast", "dtype", "f16"], |rt, args| converted(rt, args, Dtype::F16)),
+    shorthand("bfloat16", &["convert", "cast", "dtype", "bf16"], |rt, args| converted(rt, args, Dtype::BF16)),
+    shorthand("long", &["convert", "cast", "dtype", "i64"], |rt, args| converted(rt, args, Dtype::I64)),
+    shorthand("int", &["convert", "cast", "dtype", "i32"], |rt, args| converted(rt, args, Dtype::I32)),
+    shorthand("short", &["convert", "cast", "dtype", "i16"], |rt, args| converted(rt, args, Dtype::I16)),
+    shorthand("char", &["convert", "cast", "dtype", "i8"], |rt, args| converted(rt, args, Dtype::I8)),
+    shorthand("byte", &["convert", "cast", "dtype", "u8"], |rt, args| converted(rt, args, Dtype::U8)),
+    shorthand("bool", &["convert", "cast", "dtype", "bool"], |rt, args| converted(rt, args, Dtype::Bool)),
+];
+
+const NON_BLOCKING_NAMED: Param = Param::named("non_blocking", Kind::Bool, Default::Bool(false));
+
+/// A method named after a dtype as PyTorch calls it.
+const fn shorthand(
+    name: &'static str,
+    search: &'static [&'static str],
+    run: fn(&mut Runtime, &Args<'_>) -> Result<Out>,
+) -> Op {
+    Op {
+        name,
+        doc: "Converts to the dtype of that name: `float` f32, `double` f64, `half` f16, `bfloat16` bf16, `long` i64, \
+              `int` i32, `short` i16, `char` i8, `byte` u8, `bool` bool. Floats become integers by dropping what \
+              follows the point. The tensor itself when it has that dtype.",
+        search,
+        params: ONLY,
+        form: Form::METHOD,
+        example: "let x = tensor([1.5, 0.0])\nassert(x.half().dtype == f16)\nassert(equal(x.long(), [1, 0]))\n\
+                  assert(equal(x.bool(), [true, false]))",
+        run: Run::Call(run),
+    }
+}
+
+fn converted(rt: &mut Runtime, args: &Args<'_>, dtype: Dtype) -> Result<Out> {
+    let x = args.tensor(0)?;
+    moved(rt, x, dtype, x.device(), false, false).map(Out::Tensor)
+}
+
+fn to(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let (mut dtype, mut device) = (args.dtype(2), args.device(3));
+    match args.get(1) {
+        Arg::None => {}
+        Arg::Dtype(given) => dtype = Some(*given),
+        Arg::Device(given) => device = Some(*given),
+        Arg::Int(index) => device = Some(cuda_of(*index)?),
+        Arg::Tensor(other) => {
+            dtype = dtype.or(Some(other.dtype()));
+            device = device.or(Some(other.device()));
+        }
+        Arg::Str(name) => device = Some(named(rt, name)?),
+        _ => return Err(error::wrong_argument(1, "a dtype, a device or a tensor")),
+    }
+    let (dtype, device) = (dtype.unwrap_or(x.dtype()), device.unwrap_or(x.device()));
+    moved(rt, x, dtype, device, args.flag(4), args.flag(5)).map(Out::Tensor)
+}
+
+fn cuda_of(index: i64) -> Result<DeviceId> {
+    match u32::try_from(index) {
+        Ok(index) => Ok(DeviceId::Cuda(index)),
+        Err(_) => Err(error::bad_value(1, format!("there is no device `{index}`"), "devices count from 0")),
+    }
+}
+
+/// The device of a name, as PyTorch writes it: `"cpu"`, `"cuda"`, `"cuda:1"`.
+fn named(rt: &Runtime, name: &str) -> Result<DeviceId> {
+    let index = |text: &str| -> Option<u32> {
+        text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+    };
+    match name {
+        "cpu" => Ok(DeviceId::Cpu),
+        "cuda" => Ok(rt.current_cuda()),
+        _ => match name.strip_prefix("cuda:").and_then(index) {
+            Some(index) => Ok(DeviceId::Cuda(index)),
+            None => Err(error::bad_value(
+                1,
+                format!("invalid device string: `{name}`"),
+                "write `cpu`, `cuda` or `cuda:1`, without quotes",
+            )),
+        },
+    }
+}
+
+/// The tensor in a dtype and on a device.
+pub(super) fn moved(
+    rt: &mut Runtime,
+    x: &Tensor,
+    dtype: Dtype,
+    device: DeviceId,
+    non_blocking: bool,
+    copy: bool,
+) -> Result<Tensor> {
+    match (x.dtype() == dtype, x.device() == device) {
+        (true, true) if copy => rt.contiguous_copy(x),
+        (true, true) => Ok(x.clone()),
+        (false, true) => rt.convert(x, dtype),
+        (true, false) => rt.copy_to(x, device, non_blocking),
+        // The narrower one of the two crosses.
+        (false, false) if dtype.size() < x.dtype().size() => {
+            let narrow = rt.convert(x, dtype)?;
+            rt.copy_to(&narrow, device, non_blocking)
+        }
+        // The conversion on the host would read what a copy that is not waited for still writes.
+        (false, false) => {
+            let near = rt.copy_to(x, device, non_blocking && device != DeviceId::Cpu)?;
+            rt.convert(&near, dtype)
+        }
+    }
+}
+
+/// Numbers in nested lists; the depth is the rank.
+fn nested(chunks: &mut std::slice::ChunksExact<'_, u8>, shape: &[usize], dtype: Dtype) -> Data {
+    match shape.split_first() {
+        None => Data::Number(scalar_of(chunks.next().unwrap_or(&[]), dtype)),
+        Some((&extent, inner)) => Data::List((0..extent).map(|_| nested(chunks, inner, dtype)).collect()),
+    }
+}

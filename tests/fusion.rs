@@ -1,0 +1,204 @@
+//! The submission queue: what it saves, and that it never changes a bit.
+
+use runnel::array::{Dtype, Layout};
+use runnel::device::{Backend, Config, DeviceId, Machine};
+use runnel::ops::{Arg, Args, Op, Out, table};
+use runnel::plan::{Runtime, Settings};
+use runnel::tensor::Tensor;
+use std::sync::{Arc, OnceLock};
+
+fn machine() -> Arc<Machine> {
+    static MACHINE: OnceLock<Arc<Machine>> = OnceLock::new();
+    let open = || {
+        Machine::open(&Config { backend: Backend::Emu, devices: Some(2), ..Config::default() }).unwrap()
+    };
+    MACHINE.get_or_init(open).clone()
+}
+
+fn runtime(fuse: bool) -> Runtime {
+    Runtime::new(machine(), Settings { fuse, ..Settings::default() })
+}
+
+fn op(name: &str) -> &'static Op {
+    table::find(name).unwrap_or_else(|| panic!("no operation {name}"))
+}
+
+fn call(rt: &mut Runtime, name: &str, args: &[Arg]) -> Tensor {
+    match op(name).call(rt, &Args(args)) {
+        Ok(Out::Tensor(tensor)) => tensor,
+        Ok(_) => panic!("{name} gives no tensor"),
+        Err(e) => panic!("{name}: {e:?}"),
+    }
+}
+
+fn floats(rt: &mut Runtime, tensor: &Tensor) -> Vec<f32> {
+    let bytes = rt.read(tensor).unwrap();
+    bytes.chunks(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect()
+}
+
+fn tensor(rt: &mut Runtime, values: &[f32], shape: &[usize], device: DeviceId) -> Tensor {
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    rt.from_host(&bytes, shape, Dtype::F32, device).unwrap()
+}
+
+const PLACES: [DeviceId; 2] = [DeviceId::Cpu, DeviceId::Cuda(0)];
+
+#[test]
+fn a_chain_is_few_launches_and_dead_temporaries_take_no_memory() {
+    let mut rt = runtime(true);
+    let a = tensor(&mut rt, &[1.0; 1024], &[1024], DeviceId::Cuda(0));
+    let b = tensor(&mut rt, &[0.5; 1024], &[1024], DeviceId::Cuda(0));
+    let (before, launches) = (rt.device(DeviceId::Cuda(0)).unwrap().memory_allocated(), rt.launches());
+    let mut x = a.clone();
+    for _ in 0..50 {
+        x = call(&mut rt, "add", &[Arg::Tensor(x), Arg::Tensor(b.clone()), Arg::Int(1)]);
+    }
+    rt.flush().unwrap();
+    assert!(rt.launches() - launches <= 50 / 8, "{} launches", rt.launches() - launches);
+    assert_eq!(rt.device(DeviceId::Cuda(0)).unwrap().memory_allocated(), before + 4096);
+    assert_eq!(floats(&mut rt, &x), [26.0; 1024]);
+}
+
+#[test]
+fn work_that_nobody_wants_is_never_launched() {
+    let mut rt = runtime(true);
+    let a = tensor(&mut rt, &[1.0, 2.0], &[2], DeviceId::Cuda(0));
+    let launches = rt.launches();
+    let y = call(&mut rt, "tanh", &[Arg::Tensor(a)]);
+    drop(y);
+    rt.flush().unwrap();
+    assert_eq!(rt.launches(), launches);
+}
+
+#[test]
+fn elementwise_work_joins_the_reduction_that_follows() {
+    let mut rt = runtime(true);
+    let a = tensor(&mut rt, &[1.0, -2.0, 3.0, -4.0], &[2, 2], DeviceId::Cuda(0));
+    let launches = rt.launches();
+    let y = call(&mut rt, "abs", &[Arg::Tensor(a)]);
+    let s = call(&mut rt, "sum", &[Arg::Tensor(y), Arg::Ints(vec![1]), Arg::Bool(false), Arg::None]);
+    rt.flush().unwrap();
+    assert_eq!(rt.launches(), launches + 1);
+    assert_eq!(floats(&mut rt, &s), [3.0, 7.0]);
+}
+
+#[test]
+fn writes_through_views_are_seen_in_program_order() {
+    for place in PLACES {
+        let mut rt = runtime(true);
+        let x = tensor(&mut rt, &[1.0, 2.0, 3.0, 4.0], &[2, 2], place);
+        let old = call(&mut rt, "add", &[Arg::Tensor(x.clone()), Arg::Int(0), Arg::Int(1)]);
+        let row = x.with_layout(Layout { offset: 2, ..Layout::contiguous(&[2]) });
+        op("mul").call_in_place(&mut rt, &Args(&[Arg::Tensor(row.clone()), Arg::Int(10)])).unwrap();
+        let new = call(&mut rt, "add", &[Arg::Tensor(x.clone()), Arg::Int(0), Arg::Int(1)]);
+        // x += x[0]: the row is read before it is written.
+        let first = x.with_layout(Layout::contiguous(&[2]));
+        op("add")
+            .call_in_place(&mut rt, &Args(&[Arg::Tensor(x.clone()), Arg::Tensor(first), Arg::Int(1)]))
+            .unwrap();
+        // Swapped views: the transpose is read whole before it is written.
+        let t = x.with_layout(x.layout().permute(&[1, 0]));
+        rt.assign("copy_", &x, &t).unwrap();
+        assert_eq!(floats(&mut rt, &old), [1.0, 2.0, 3.0, 4.0], "{place}");
+        assert_eq!(floats(&mut rt, &new), [1.0, 2.0, 30.0, 40.0], "{place}");
+        assert_eq!(floats(&mut rt, &x), [2.0, 31.0, 4.0, 42.0], "{place}");
+    }
+}
+
+#[test]
+fn streams_see_each_others_work_after_a_wait_and_are_refused_before() {
+    let mut rt = runtime(true);
+    let device = rt.device(DeviceId::Cuda(0)).unwrap();
+    let (main, side) = (device.default_stream().clone(), device.stream(0).unwrap());
+    let a = tensor(&mut rt, &[1.0; 8], &[8], DeviceId::Cuda(0));
+    let b = call(&mut rt, "neg", &[Arg::Tensor(a)]);
+    rt.set_stream(&side).unwrap();
+    let error = op("neg").call(&mut rt, &Args(&[Arg::Tensor(b.clone())])).err().expect("a race");
+    assert_eq!(error.code().id, "E0601", "{error:?}");
+    rt.wait_stream(&side, &main).unwrap();
+    let c = call(&mut rt, "neg", &[Arg::Tensor(b)]);
+    assert_eq!(floats(&mut rt, &c), [1.0; 8]);
+}
+
+/// A small generator: the tests are the same at every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 33) as usize) % sides
+    }
+}
+
+/// Runs a random program of elementwise operations, in-place writes through views and reductions,
+/// and gives the bytes of every tensor it ends with.
+fn random_program(seed: u64, fuse: bool, place: DeviceId) -> Vec<Vec<u8>> {
+    let mut rt = runtime(fuse);
+    let mut dice = Dice(seed);
+    let dtypes = [Dtype::F32, Dtype::F16, Dtype::BF16, Dtype::I32, Dtype::U8, Dtype::F64];
+    let mut live: Vec<Tensor> = Vec::new();
+    for _ in 0..4 {
+        let values: Vec<f32> = (0..12).map(|_| dice.roll(200) as f32 / 16.0 - 6.0).collect();
+        let base = tensor(&mut rt, &values, &[3, 4], place);
+        let dtype = dtypes[dice.roll(dtypes.len())];
+        live.push(rt.convert(&base, dtype).unwrap());
+    }
+    let unary = ["neg", "abs", "relu", "square", "sigmoid", "tanh", "exp"];
+    let binary = ["add", "mul", "sub", "maximum", "minimum"];
+    for _ in 0..40 {
+        let pick = |dice: &mut Dice, live: &[Tensor]| live[dice.roll(live.len())].clone();
+        let (x, y) = (pick(&mut dice, &live), pick(&mut dice, &live));
+        let made = match dice.roll(10) {
+            0..=2 => Some(call(&mut rt, unary[dice.roll(unary.len())], &[Arg::Tensor(x)])),
+            3..=5 => {
+                let name = binary[dice.roll(binary.len())];
+                let args = [Arg::Tensor(x), Arg::Tensor(y), Arg::Int(1)];
+                Some(call(&mut rt, name, &args))
+            }
+            6 => {
+                // In place through a row, a column, or the whole.
+                let layout = match dice.roll(3) {
+                    0 => Layout { shape: [4].as_slice().into(), strides: [1].as_slice().into(), offset: 4 },
+                    1 => Layout { shape: [3].as_slice().into(), strides: [4].as_slice().into(), offset: 1 },
+                    _ => Layout::contiguous(&[3, 4]),
+                };
+                let view = x.with_layout(layout);
+                op("add").call_in_place(&mut rt, &Args(&[Arg::Tensor(view), Arg::Int(3), Arg::Int(1)])).unwrap();
+                None
+            }
+            7 => {
+                // A column sum, broadcast back.
+                let f = rt.convert(&x, Dtype::F32).unwrap();
+                let args = [Arg::Tensor(f.clone()), Arg::Ints(vec![dice.roll(2) as i64]), Arg::Bool(true), Arg::None];
+                let sum = call(&mut rt, "sum", &args);
+                Some(call(&mut rt, "sub", &[Arg::Tensor(f), Arg::Tensor(sum), Arg::Int(1)]))
+            }
+            8 => {
+                rt.assign("copy_", &x, &y).unwrap();
+                None
+            }
+            _ => {
+                let at = dice.roll(live.len());
+                if live.len() > 2 {
+                    live.swap_remove(at);
+                }
+                None
+            }
+        };
+        live.extend(made);
+        if dice.roll(12) == 0 {
+            rt.flush().unwrap();
+        }
+    }
+    live.iter().map(|t| rt.read(t).unwrap()).collect()
+}
+
+#[test]
+fn fusion_never_changes_a_bit() {
+    for place in PLACES {
+        for seed in 0..200 {
+            let (fused, apart) = (random_program(seed, true, place), random_program(seed, false, place));
+            assert!(fused == apart, "seed {seed} on {place}");
+        }
+    }
+}
