@@ -353,7 +353,7 @@ fn taken(rt: &mut Runtime, name: &'static str, x: &Tensor, ids: &Tensor) -> Resu
         return Ok(one.with_layout(Layout::contiguous(&[])));
     }
     let mut source: Strides = smallvec![0; ids.rank()];
-    source[0] = 1;
+    source[0] = flat.layout().strides[0];
     gather_from(rt, name, (&flat, source), ids, 0, x.count())
 }
 
@@ -500,6 +500,7 @@ fn masked_select(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 
 /// The row-major positions of the elements that are not 0, a vector. Waits for the tensor.
 pub(super) fn true_positions(rt: &mut Runtime, x: &Tensor) -> Result<Tensor> {
+    let x = &rt.contiguous(x)?;
     let flat = reshaped(rt, x, &[x.count()])?;
     if x.count() == 0 {
         return rt.empty(&[0], Dtype::I64, x.device());

@@ -37,6 +37,10 @@ pub mod signature;
 pub mod sort;
 pub mod subscript;
 pub mod table;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 pub mod transfer;
 
 pub use args::{Arg, Args, Data, Out};

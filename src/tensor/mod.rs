@@ -38,8 +38,11 @@ impl Tensor {
         Tensor(Arc::new(Content { storage, layout, dtype }))
     }
 
-    /// Another layout over the same storage.
-    pub fn with_layout(&self, layout: Layout) -> Tensor {
+    /// Another layout over the same storage. One without elements starts where this one does.
+    pub fn with_layout(&self, mut layout: Layout) -> Tensor {
+        if layout.shape.contains(&0) {
+            layout.offset = self.0.layout.offset;
+        }
         Tensor::new(self.0.storage.clone(), layout, self.0.dtype)
     }
 

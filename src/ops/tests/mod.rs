@@ -1,0 +1,8 @@
+//! Operations against naive references, over dtypes, layouts, edge shapes and errors.
+
+mod index;
+mod matmul;
+mod reduce;
+mod shape;
+mod sort;
+mod transfer;
