@@ -130,11 +130,11 @@ impl<'c> Walk<'c> {
             self.stmt(stmt);
             let Some(next) = body.get(i + 1) else { break };
             match &stmt.kind {
-                StmtKind::Return(_) | StmtKind::Throw(_) | StmtKind::Break | StmtKind::Continue => {
-                    // Functions may stand anywhere.
-                    if !matches!(next.kind, StmtKind::Fn(..)) {
-                        self.warnings.push(error::unreachable(next.span, stmt.span));
-                    }
+                // Functions may stand anywhere.
+                StmtKind::Return(_) | StmtKind::Throw(_) | StmtKind::Break | StmtKind::Continue
+                    if !matches!(next.kind, StmtKind::Fn(..)) =>
+                {
+                    self.warnings.push(error::unreachable(next.span, stmt.span));
                 }
                 StmtKind::Expr(Expr { kind: ExprKind::Binary(Binary::Eq, ..), span }) => {
                     self.warnings.push(error::no_effect(*span));

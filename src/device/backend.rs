@@ -2,9 +2,10 @@
 
 use super::host::HostDriver;
 use super::machine::{Backend, Config};
-use super::{Driver, emu, error};
+use super::{Driver, cuda, emu, error};
 use crate::base::{Error, Result};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// How many devices are emulated unless the configuration says otherwise.
 const EMULATED_DEVICES: usize = 4;
@@ -34,7 +35,10 @@ struct Entry {
 }
 
 /// Every backend, best first. Adding one is adding a row.
-static BACKENDS: &[Entry] = &[Entry { name: "emu", asked_by: Backend::Emu, look: emulated }];
+static BACKENDS: &[Entry] = &[
+    Entry { name: "cuda", asked_by: Backend::Cuda, look: real },
+    Entry { name: "emu", asked_by: Backend::Emu, look: emulated },
+];
 
 /// What the configuration takes, and what the user should be told about it.
 pub(super) fn find(config: &Config) -> Result<(Found, Option<String>)> {
@@ -46,7 +50,7 @@ pub(super) fn find(config: &Config) -> Result<(Found, Option<String>)> {
                 let host = Arc::new(HostDriver::new());
                 let notice = missing.map(|why| {
                     let devices = if count == 1 { "device" } else { "devices" };
-                    format!("no CUDA device found ({}); using {count} emulated {devices}", why.message())
+                    format!("no CUDA device found: {}; using {count} emulated {devices}", why.message())
                 });
                 return Ok((Found { name: entry.name, count, host, open }, notice));
             }
@@ -54,7 +58,27 @@ pub(super) fn find(config: &Config) -> Result<(Found, Option<String>)> {
             Err(why) => return Err(why),
         }
     }
-    Err(missing.unwrap_or_else(|| error::no_backend("cuda", "it is not part of this build")))
+    Err(missing.unwrap_or_else(|| error::no_backend("auto", "no backend was found")))
+}
+
+/// The devices of this machine's CUDA driver, which hides some as `CUDA_VISIBLE_DEVICES` says.
+fn real(config: &Config) -> Result<(usize, Open)> {
+    let probe = cuda::probe();
+    if let Some(problem) = probe.problem {
+        return Err(problem);
+    }
+    if let Some(flag) = config.interrupt.clone() {
+        let ask = move || match flag.load(Ordering::Relaxed) {
+            true => Err(error::wait_interrupted()),
+            false => Ok(()),
+        };
+        cuda::set_interrupt(Some(Arc::new(ask)));
+    }
+    let open = move |index: usize| match u32::try_from(index) {
+        Ok(index) => cuda::open(index),
+        Err(_) => Err(error::bad_device(index as i64, probe.devices as usize)),
+    };
+    Ok((probe.devices as usize, Box::new(open)))
 }
 
 /// Emulated devices, as many as asked for and visible.

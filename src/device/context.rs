@@ -1,6 +1,6 @@
 //! One device in use: its driver, its memory, its streams, its faults.
 
-use super::alloc::{AllocConf, Allocator, BlockId, NO_BLOCK, SegmentInfo, Stats};
+use super::alloc::{AllocConf, Allocator, BlockId, DeviceMemory, NO_BLOCK, SegmentInfo, Stats};
 use super::faults::Faults;
 use super::stream::StreamPool;
 use super::{DeviceId, Driver, Properties, Stream, StreamHandle, error};
@@ -148,6 +148,22 @@ impl Device {
     /// Segments and blocks, by address: `torch.cuda.memory_snapshot`.
     pub fn snapshot(&self) -> Vec<SegmentInfo> {
         self.allocator().map(|a| a.lock().snapshot()).unwrap_or_default()
+    }
+
+    /// Records the allocator's last `limit` steps from now on; 0 stops, and forgets.
+    pub fn record_history(&self, limit: usize) {
+        if let Some(allocator) = self.allocator() {
+            allocator.lock().record_history(limit);
+        }
+    }
+
+    /// Segments and recorded steps at one moment; for [`Machine::snapshot_pickle`](super::Machine::snapshot_pickle).
+    pub fn memory(&self) -> DeviceMemory {
+        let take = |a: &Mutex<Allocator>| {
+            let allocator = a.lock();
+            DeviceMemory { segments: allocator.snapshot(), trace: allocator.history() }
+        };
+        self.allocator().map(take).unwrap_or_default()
     }
 
     /// Sets every peak to the present value.

@@ -1,10 +1,10 @@
 //! The devices that a process sees, and how it came to them.
 
-use super::alloc::AllocConf;
+use super::alloc::{AllocConf, Frame, snapshot_pickle};
 use super::backend::{self, Found};
 use super::pinned::{PinnedBlock, PinnedPool, PinnedStats};
 use super::{Device, DeviceId, error};
-use crate::base::Result;
+use crate::base::{Result, Span};
 use parking_lot::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -128,6 +128,13 @@ impl Machine {
     /// The CUDA devices that have been opened.
     pub fn opened(&self) -> impl Iterator<Item = &Arc<Device>> {
         self.devices.iter().filter_map(|slot| slot.get())
+    }
+
+    /// The memory of all devices as a file for PyTorch's memory viewer; `frame` finds the place of a
+    /// span. Source: `torch.cuda.memory._dump_snapshot`.
+    pub fn snapshot_pickle(&self, frame: impl Fn(Span) -> Option<Frame>) -> Vec<u8> {
+        let memory = |slot: &OnceLock<Arc<Device>>| slot.get().map(|d| d.memory()).unwrap_or_default();
+        snapshot_pickle(&self.devices.iter().map(memory).collect::<Vec<_>>(), frame)
     }
 
     /// Whether device `id` can read the memory of `peer` directly. Source:

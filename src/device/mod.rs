@@ -28,7 +28,10 @@ mod place;
 pub mod races;
 mod stream;
 
-pub use alloc::{AllocConf, BlockInfo, BlockState, Pool, PoolStat, SegmentInfo, Stat, Stats};
+pub use alloc::{
+    AllocConf, BlockInfo, BlockState, DeviceMemory, Frame, Pool, PoolStat, SegmentInfo, Stat, Stats,
+};
+pub use alloc::{TraceAction, TraceEvent};
 pub use context::{Block, Device};
 pub use driver::{CopyKind, Driver, EventHandle, Properties, StreamHandle};
 pub use event::{Event, EventFlags};

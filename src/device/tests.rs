@@ -264,3 +264,13 @@ fn emulated_devices_run_under_the_same_policy() {
     drop((there, pinned));
     assert_eq!((a.memory_allocated(), b.memory_allocated()), (0, 0));
 }
+
+#[test]
+fn auto_always_finds_devices_and_says_when_they_are_emulated() {
+    let machine = Machine::open(&Config::default()).unwrap();
+    let hint = machine
+        .notice()
+        .is_some_and(|n| n.starts_with("no CUDA device found: ") && n.ends_with("emulated devices"));
+    assert_eq!(hint, machine.backend() == "emu");
+    assert!(machine.device_count() == 4 || machine.backend() == "cuda");
+}

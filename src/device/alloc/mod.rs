@@ -41,13 +41,17 @@
 mod book;
 mod conf;
 mod pending;
+mod pickle;
 mod snapshot;
 mod stats;
 mod summary;
+mod trace;
 
 pub use conf::AllocConf;
+pub use pickle::{DeviceMemory, Frame, snapshot_pickle};
 pub use snapshot::{BlockInfo, BlockState, SegmentInfo};
 pub use stats::{Pool, PoolStat, Stat, Stats};
+pub use trace::{TraceAction, TraceEvent};
 
 use super::{Driver, Stream, error};
 use crate::base::{Error, ErrorKind, Place, Result, Span, bytes_text};
@@ -56,6 +60,7 @@ pub(super) use book::NONE as NO_BLOCK;
 use book::{Book, State};
 use pending::Pending;
 use std::sync::Arc;
+use trace::Trace;
 
 /// Every size is a multiple of this.
 pub const MIN_BLOCK: u64 = 512;
@@ -98,6 +103,7 @@ pub(super) struct Allocator {
     reserved: u64,
     /// The most that may be reserved, from a memory fraction, and the fraction itself.
     limit: Option<(u64, f64)>,
+    trace: Trace,
 }
 
 impl Allocator {
@@ -112,6 +118,7 @@ impl Allocator {
             stats,
             reserved: 0,
             limit: None,
+            trace: Trace::default(),
         }
     }
 
@@ -140,6 +147,7 @@ impl Allocator {
     pub(super) fn free(&mut self, id: BlockId, uses: &[Arc<Stream>]) {
         let block = self.book.get(id);
         let (size, pool) = (block.size, block.pool);
+        self.trace.note(TraceAction::FreeRequested, block.ptr, block.requested, block.stream, block.span);
         self.stats.allocation.decrease(pool, 1);
         self.stats.allocated_bytes.decrease(pool, size);
         if self.conf.is_oversize(size) {
@@ -190,6 +198,16 @@ impl Allocator {
     /// The segments, by address.
     pub(super) fn snapshot(&self) -> Vec<SegmentInfo> {
         snapshot::take(&self.book)
+    }
+
+    /// Records the last `limit` steps from now on; 0 stops, and forgets.
+    pub(super) fn record_history(&mut self, limit: usize) {
+        self.trace.record(limit);
+    }
+
+    /// The recorded steps, oldest first.
+    pub(super) fn history(&self) -> Vec<TraceEvent> {
+        self.trace.events()
     }
 
     /// Makes blocks free whose last uses are over, without waiting.
@@ -258,6 +276,8 @@ impl Allocator {
             return Ok(id);
         }
         self.stats.num_ooms += 1;
+        let device_free = self.driver.memory_info().map_or(0, |(free, _)| free);
+        self.trace.note(TraceAction::OutOfMemory { device_free }, 0, size, stream.id(), Span::NONE);
         Err(self.out_of_memory(segment))
     }
 
@@ -279,6 +299,7 @@ impl Allocator {
             self.stats.oversize_segments.increase(1);
         }
         self.stats.num_device_alloc += 1;
+        self.trace.note(TraceAction::SegmentAlloc, ptr, size, stream.id(), Span::NONE);
         Ok(Some(self.book.add_segment(ptr, size, pool, stream.id())))
     }
 
@@ -312,6 +333,7 @@ impl Allocator {
         block.span = span;
         let taken = Taken { id, ptr: block.ptr };
         let size = block.size;
+        self.trace.note(TraceAction::Alloc, block.ptr, requested, block.stream, span);
         self.stats.allocation.increase(pool, 1);
         self.stats.allocated_bytes.increase(pool, size);
         self.stats.active.increase(pool, 1);
@@ -327,6 +349,7 @@ impl Allocator {
     fn retire(&mut self, id: BlockId) {
         let block = self.book.get(id);
         let (size, requested, pool) = (block.size, block.requested, block.pool);
+        self.trace.note(TraceAction::FreeCompleted, block.ptr, requested, block.stream, block.span);
         let (mut blocks, mut bytes) = (0, 0);
         let id = self.book.merge(id, |absorbed| {
             blocks -= 1;
@@ -359,6 +382,7 @@ impl Allocator {
         for &id in ids {
             let block = self.book.get(id);
             let (ptr, size, pool) = (block.ptr, block.size, block.pool);
+            self.trace.note(TraceAction::SegmentFree, ptr, size, block.stream, Span::NONE);
             self.book.remove_free(id);
             self.book.drop_segment(id);
             self.driver.free(ptr, size);

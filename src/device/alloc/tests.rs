@@ -1,7 +1,7 @@
 //! Rows MEM and ALC of the conformance cases, over a driver that has no memory behind its addresses.
 
 use crate::base::{ErrorKind, Place, Span};
-use crate::device::alloc::{AllocConf, BlockState, SegmentInfo, Stats};
+use crate::device::alloc::{AllocConf, BlockState, Frame, SegmentInfo, Stats, snapshot_pickle};
 use crate::device::mock::MockDriver;
 use crate::device::{Block, Device, DeviceId};
 use std::sync::Arc;
@@ -443,6 +443,30 @@ fn figures_survive_every_single_failing_call() {
         device.empty_cache().unwrap();
         assert_eq!((reserved(&device), driver.used(), driver.segments()), (0, 0, 0), "call {n}");
     }
+}
+
+#[test]
+fn steps_are_recorded_and_the_viewers_file_holds_them() {
+    let (_, device) = device();
+    alloc(&device, 100);
+    assert!(device.memory().trace.is_empty());
+    device.record_history(4);
+    let side = device.stream(0).unwrap();
+    let a = device.alloc(3 * MIB, &side, Span::new(7, 9)).unwrap();
+    drop(a);
+    let steps = |device: &Device| device.memory().trace.iter().map(|e| e.action.name()).collect::<Vec<_>>();
+    assert_eq!(steps(&device), ["segment_alloc", "alloc", "free_requested", "free_completed"]);
+    assert!(device.alloc(8 * GIB, &side, Span::NONE).is_err());
+    assert_eq!(steps(&device), ["free_completed", "segment_free", "segment_free", "oom"]);
+    let _b = device.alloc(3 * MIB, &side, Span::new(7, 9)).unwrap();
+    let frame = |_| Some(Frame { file: "a.rnl".to_string(), line: 3, name: "zeros".to_string() });
+    let file = snapshot_pickle(&[device.memory()], frame);
+    assert_eq!((file[0], file[1], *file.last().unwrap()), (0x80, 2, b'.'));
+    let holds = |text: &str| file.windows(text.len()).filter(|w| *w == text.as_bytes()).count();
+    // A string is written once.
+    assert_eq!((holds("a.rnl"), holds("active_allocated"), holds("blocks")), (1, 1, 1));
+    device.record_history(0);
+    assert!(device.memory().trace.is_empty());
 }
 
 mod programs;

@@ -1,0 +1,187 @@
+//! What the grammar's rules call to build the tree.
+//!
+//! Here stand the rules that a grammar cannot say well: which expressions are targets, which
+//! patterns always fit, what parentheses hold, in which order parameters come. Every node carries
+//! the depth of its tree. Invariant: no tree that leaves here is deeper than [`MAX_DEPTH`], so that
+//! whoever walks it may recurse; what would be deeper is dropped at once and reported.
+
+mod expr;
+mod literals;
+mod pattern;
+mod stmt;
+
+use super::ast::*;
+use super::error;
+use super::tokens::Comment;
+use crate::base::{Error, Span};
+use rustc_hash::FxHashMap;
+use std::rc::Rc;
+
+/// How deep an expression or statement may be.
+pub const MAX_DEPTH: u32 = 500;
+
+/// A part of the tree, and how many levels it has.
+///
+/// Boxed, since the parser moves it at every rule it passes through.
+pub struct Node<X> {
+    it: Box<X>,
+    depth: u32,
+}
+
+impl<X> Node<X> {
+    /// A part without parts.
+    pub fn leaf(it: X) -> Node<X> {
+        Node::new(it, 1)
+    }
+
+    fn new(it: X, depth: u32) -> Node<X> {
+        Node { it: Box::new(it), depth }
+    }
+
+    /// The same levels in another shape.
+    pub fn map<Y>(self, f: impl FnOnce(X) -> Y) -> Node<Y> {
+        Node::new(f(*self.it), self.depth)
+    }
+}
+
+/// Statements in order.
+#[derive(Default)]
+pub struct Body {
+    stmts: Vec<Stmt>,
+    depth: u32,
+}
+
+impl Body {
+    /// Adds a statement.
+    pub fn with(mut self, stmt: Node<Stmt>) -> Body {
+        self.depth = self.depth.max(stmt.depth);
+        self.stmts.push(*stmt.it);
+        self
+    }
+}
+
+/// What stands between `( )` of a call or tuple, or `[ ]` of a list.
+pub struct Args {
+    list: Vec<Arg>,
+    depth: u32,
+    trailing_comma: bool,
+}
+
+impl Args {
+    /// Arguments, and whether a comma follows the last.
+    pub fn new(list: Vec<Node<Arg>>, trailing_comma: bool) -> Args {
+        let depth = depth_of(&list);
+        Args { list: list.into_iter().map(|a| *a.it).collect(), depth, trailing_comma }
+    }
+}
+
+/// An element of a tuple, list or record pattern.
+pub enum Element {
+    /// `p`
+    One(Node<Pattern>),
+    /// `name = p`
+    Field(Name, Node<Pattern>),
+    /// `..rest`
+    Rest(Option<Name>),
+}
+
+/// An element of a pattern with its place.
+pub struct Part {
+    element: Element,
+    span: Span,
+}
+
+impl Part {
+    /// The element that stands at `lo..hi`.
+    pub fn new(lo: u32, element: Element, hi: u32) -> Part {
+        Part { element, span: Span::new(lo, hi) }
+    }
+}
+
+/// The builder of one source's tree.
+pub struct Tree<'s> {
+    base: u32,
+    text: &'s str,
+    comments: &'s [Comment],
+    /// What is wrong so far.
+    pub errors: Vec<Error>,
+    names: FxHashMap<&'s str, Rc<str>>,
+    /// Where `9223372036854775808` stands with no `-` seen before it so far.
+    minimums: Vec<Span>,
+    too_deep: bool,
+}
+
+fn depth_of<X>(nodes: &[Node<X>]) -> u32 {
+    nodes.iter().map(|n| n.depth).max().unwrap_or(0)
+}
+
+fn option_depth<X>(node: &Option<Node<X>>) -> u32 {
+    node.as_ref().map_or(0, |n| n.depth)
+}
+
+fn boxed(node: Node<Expr>) -> Box<Expr> {
+    node.it
+}
+
+impl<'s> Tree<'s> {
+    /// A builder for a source whose first byte has the position `base`.
+    pub fn new(base: u32, text: &'s str, comments: &'s [Comment]) -> Tree<'s> {
+        let names = FxHashMap::default();
+        Tree { base, text, comments, errors: Vec::new(), names, minimums: Vec::new(), too_deep: false }
+    }
+
+    /// Reports what can be said only at the end of a text.
+    pub fn finish(&mut self) {
+        for span in std::mem::take(&mut self.minimums) {
+            let error = error::int_range(span, self.source(span.lo, span.hi));
+            self.errors.push(error);
+        }
+    }
+
+    /// Forgets what was said about a text that did not parse.
+    pub fn forget(&mut self, errors: usize) {
+        self.errors.truncate(errors);
+        self.minimums.clear();
+        self.too_deep = false;
+    }
+
+    /// The text between two positions.
+    fn source(&self, lo: u32, hi: u32) -> &'s str {
+        &self.text[(lo - self.base) as usize..(hi - self.base) as usize]
+    }
+
+    /// True when a place holds a single word.
+    fn is_word(&self, span: Span) -> bool {
+        self.source(span.lo, span.hi).chars().all(unicode_ident::is_xid_continue)
+    }
+
+    fn shared(&mut self, text: &'s str) -> Rc<str> {
+        self.names.entry(text).or_insert_with(|| text.into()).clone()
+    }
+
+    /// True when a part of that many levels may stay; reports the first that may not.
+    fn fits(&mut self, depth: u32, span: Span) -> bool {
+        if depth > MAX_DEPTH && !self.too_deep {
+            self.too_deep = true;
+            self.errors.push(error::too_deep(span, MAX_DEPTH));
+        }
+        depth <= MAX_DEPTH
+    }
+
+    fn expr(&mut self, kind: ExprKind, span: Span, parts: u32) -> Node<Expr> {
+        if self.fits(parts + 1, span) {
+            Node::new(Expr { kind, span }, parts + 1)
+        } else {
+            Node::leaf(Expr { kind: ExprKind::Error, span })
+        }
+    }
+
+    fn stmt(&mut self, kind: StmtKind, lo: u32, hi: u32, parts: u32) -> Node<Stmt> {
+        let span = Span::new(lo, hi);
+        if self.fits(parts + 1, span) {
+            Node::new(Stmt { kind, span }, parts + 1)
+        } else {
+            Node::leaf(Stmt { kind: StmtKind::Error, span })
+        }
+    }
+}
