@@ -9,9 +9,8 @@ use std::sync::{Arc, OnceLock};
 
 fn machine() -> Arc<Machine> {
     static MACHINE: OnceLock<Arc<Machine>> = OnceLock::new();
-    let open = || {
-        Machine::open(&Config { backend: Backend::Emu, devices: Some(2), ..Config::default() }).unwrap()
-    };
+    let open =
+        || Machine::open(&Config { backend: Backend::Emu, devices: Some(2), ..Config::default() }).unwrap();
     MACHINE.get_or_init(open).clone()
 }
 
@@ -163,13 +162,20 @@ fn random_program(seed: u64, fuse: bool, place: DeviceId) -> Vec<Vec<u8>> {
                     _ => Layout::contiguous(&[3, 4]),
                 };
                 let view = x.with_layout(layout);
-                op("add").call_in_place(&mut rt, &Args(&[Arg::Tensor(view), Arg::Int(3), Arg::Int(1)])).unwrap();
+                op("add")
+                    .call_in_place(&mut rt, &Args(&[Arg::Tensor(view), Arg::Int(3), Arg::Int(1)]))
+                    .unwrap();
                 None
             }
             7 => {
                 // A column sum, broadcast back.
                 let f = rt.convert(&x, Dtype::F32).unwrap();
-                let args = [Arg::Tensor(f.clone()), Arg::Ints(vec![dice.roll(2) as i64]), Arg::Bool(true), Arg::None];
+                let args = [
+                    Arg::Tensor(f.clone()),
+                    Arg::Ints(vec![dice.roll(2) as i64]),
+                    Arg::Bool(true),
+                    Arg::None,
+                ];
                 let sum = call(&mut rt, "sum", &args);
                 Some(call(&mut rt, "sub", &[Arg::Tensor(f), Arg::Tensor(sum), Arg::Int(1)]))
             }

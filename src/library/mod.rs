@@ -4,11 +4,13 @@
 //! the tables ([`NATIVES`]); nothing else lists the natives.
 
 mod core;
+pub mod device;
 mod dict;
 mod io;
 mod list;
 mod math;
 mod sequence;
+pub mod tensor;
 mod text;
 
 use std::rc::Rc;
@@ -43,6 +45,8 @@ pub fn natives() -> Natives {
     {
         natives.add_to("math", name, Value::Float(value));
     }
+    device::natives().for_each(|def| natives.add(def));
+    tensor::add(&mut natives);
     natives
 }
 

@@ -9,17 +9,10 @@ use super::function::{Module, Native, NativeDef, Run};
 use super::value::Value;
 use crate::base::Result;
 use crate::ops::Op;
-use crate::plan::Runtime;
 use crate::syntax::ast::Binary;
-use crate::tensor::Tensor;
 
 /// Reads an attribute of a value.
 pub type Attribute = fn(&mut Vm, &Value) -> Result<Value>;
-
-/// `x[ids, mask]` after plain indices were applied: one entry per dimension, a tensor or nothing.
-pub type IndexBy = fn(&mut Runtime, &Tensor, &[Option<Tensor>]) -> Result<Tensor>;
-/// `x[ids] = values`, likewise.
-pub type AssignBy = fn(&mut Runtime, &Tensor, &[Option<Tensor>], &Tensor) -> Result<()>;
 
 /// The operations behind operators on tensors.
 #[derive(Default)]
@@ -29,10 +22,6 @@ pub struct Operators {
     pub neg: Option<&'static Op>,
     /// `~x`
     pub bit_not: Option<&'static Op>,
-    /// `x[ids]`
-    pub index: Option<IndexBy>,
-    /// `x[ids] = values`
-    pub assign: Option<AssignBy>,
 }
 
 impl Operators {

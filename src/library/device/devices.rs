@@ -1,0 +1,189 @@
+//! `cuda.device_count()` and its kin: which devices there are, which one is current.
+
+use super::{DEVICE, SELF, cuda_device, cuda_id, device_of, int};
+use crate::device::{DeviceId, error};
+use crate::ops::signature::{Kind, Param, Signature};
+use crate::vm::{NativeDef, Value};
+
+const ALONE: Signature = Signature { params: &[SELF] };
+const OF_DEVICE: Signature = Signature { params: &[SELF, DEVICE] };
+
+/// The natives of this file.
+pub(super) static NATIVES: &[NativeDef] = &[
+    NativeDef {
+        name: "is_available",
+        receiver: "device",
+        signature: ALONE,
+        doc: "Tells whether CUDA devices can be used; emulated devices count.\n\nSource: `torch.cuda.is_available`.",
+        example: "assert(cuda.is_available())",
+        run: |vm, _| Ok(Value::Bool(vm.rt.machine().device_count() > 0)),
+    },
+    NativeDef {
+        name: "device_count",
+        receiver: "device",
+        signature: ALONE,
+        doc: "Gives the number of visible CUDA devices. `CUDA_VISIBLE_DEVICES` is honoured.\n\nSource: `torch.cuda.device_count`.",
+        example: "assert(cuda.device_count() >= 1)",
+        run: |vm, _| Ok(int(vm.rt.machine().device_count() as u64)),
+    },
+    NativeDef {
+        name: "init",
+        receiver: "device",
+        signature: ALONE,
+        doc: "Opens the current CUDA device. Never needed: everything opens what it uses.\n\nSource: `torch.cuda.init`.",
+        example: "cuda.init()\nassert(cuda.is_initialized())",
+        run: |vm, _| {
+            let id = vm.rt.current_cuda();
+            vm.rt.device(id).map(|_| Value::None)
+        },
+    },
+    NativeDef {
+        name: "is_initialized",
+        receiver: "device",
+        signature: ALONE,
+        doc: "Tells whether any CUDA device has been opened.\n\nSource: `torch.cuda.is_initialized`.",
+        example: "let x = zeros(1) on cuda:0\nassert(cuda.is_initialized())",
+        run: |vm, _| Ok(Value::Bool(vm.rt.machine().opened().next().is_some())),
+    },
+    NativeDef {
+        name: "has_context",
+        receiver: "device",
+        signature: OF_DEVICE,
+        doc: "Tells whether a device has been opened. Devices open when they are first used, and only those.",
+        example: "let x = zeros(1) on cuda:0\nassert(cuda:0.has_context())",
+        run: |vm, args| {
+            let id = cuda_id(vm, &args[0], &args[1])?;
+            Ok(Value::Bool(vm.rt.machine().opened().any(|d| d.id() == id)))
+        },
+    },
+    NativeDef {
+        name: "current_device",
+        receiver: "device",
+        signature: ALONE,
+        doc: "Gives the index of the CUDA device selected last.\n\nSource: `torch.cuda.current_device`.",
+        example: "with device(0) { assert(cuda.current_device() == 0) }",
+        run: |vm, _| Ok(int(vm.rt.current_cuda().cuda_index().unwrap_or(0) as u64)),
+    },
+    NativeDef {
+        name: "set_device",
+        receiver: "device",
+        signature: Signature { params: &[SELF, Param::new("device", Kind::Any)] },
+        doc: "Selects a device until something else does; a negative index changes nothing. `with device(d) { }` is better: it restores.\n\nSource: `torch.cuda.set_device`.",
+        example: "cuda.set_device(0)\ncuda.set_device(-1)\nassert(cuda.current_device() == 0)",
+        run: |vm, args| {
+            if matches!(args[1], Value::Int(index) if index < 0) {
+                return Ok(Value::None);
+            }
+            let id = cuda_id(vm, &args[0], &args[1])?;
+            vm.rt.set_device(id).map(|()| Value::None)
+        },
+    },
+    NativeDef {
+        name: "can_device_access_peer",
+        receiver: "device",
+        signature: Signature {
+            params: &[SELF, Param::new("device", Kind::Any), Param::new("peer", Kind::Any)],
+        },
+        doc: "Tells whether a device can read a peer's memory directly.\n\nSource: `torch.cuda.can_device_access_peer`.",
+        example: "assert(type(cuda.can_device_access_peer(0, 0)) == \"bool\")",
+        run: |vm, args| {
+            let index = |value: &Value| -> crate::base::Result<i64> {
+                match value {
+                    Value::Int(i) => Ok(*i),
+                    other => match device_of(other, vm.rt.current_cuda())? {
+                        DeviceId::Cuda(i) => Ok(i64::from(i)),
+                        DeviceId::Cpu => Err(error::expected_cuda("cpu")),
+                    },
+                }
+            };
+            let (device, peer) = (index(&args[1])?, index(&args[2])?);
+            vm.rt.machine().can_access_peer(device, peer).map(Value::Bool)
+        },
+    },
+    NativeDef {
+        name: "get_device_name",
+        receiver: "device",
+        signature: OF_DEVICE,
+        doc: "Gives the device's name.\n\nSource: `torch.cuda.get_device_name`.",
+        example: "assert(len(cuda.get_device_name()) > 0)",
+        run: |vm, args| Ok(Value::str(cuda_device(vm, &args[0], &args[1])?.properties().name.clone())),
+    },
+    NativeDef {
+        name: "get_device_capability",
+        receiver: "device",
+        signature: OF_DEVICE,
+        doc: "Gives the compute capability as `(major, minor)`.\n\nSource: `torch.cuda.get_device_capability`.",
+        example: "let (major, minor) = cuda.get_device_capability()\nassert(major >= 5)",
+        run: |vm, args| {
+            let device = cuda_device(vm, &args[0], &args[1])?;
+            let p = device.properties();
+            Ok(Value::tuple(vec![int(u64::from(p.major)), int(u64::from(p.minor))]))
+        },
+    },
+    NativeDef {
+        name: "get_device_properties",
+        receiver: "device",
+        signature: OF_DEVICE,
+        doc: "Gives a record of what the device is: `name`, `major`, `minor`, `total_memory` (bytes), `multi_processor_count`, `l2_cache_size` (bytes), `warp_size`, `max_threads_per_multi_processor`, `uuid`.\n\nSource: `torch.cuda.get_device_properties`.",
+        example: "assert(cuda.get_device_properties(0).warp_size == 32)",
+        run: |vm, args| {
+            let device = cuda_device(vm, &args[0], &args[1])?;
+            let p = device.properties();
+            Ok(Value::record([
+                ("name", Value::str(p.name.clone())),
+                ("major", int(u64::from(p.major))),
+                ("minor", int(u64::from(p.minor))),
+                ("total_memory", int(p.total_memory)),
+                ("multi_processor_count", int(u64::from(p.multi_processor_count))),
+                ("l2_cache_size", int(p.l2_cache_size)),
+                ("warp_size", int(u64::from(p.warp_size))),
+                ("max_threads_per_multi_processor", int(u64::from(p.max_threads_per_multi_processor))),
+                ("uuid", Value::str(p.uuid.clone())),
+            ]))
+        },
+    },
+    NativeDef {
+        name: "synchronize",
+        receiver: "device",
+        signature: OF_DEVICE,
+        doc: "Waits for every stream of a device.\n\nSource: `torch.cuda.synchronize`.",
+        example: "let x = ones(4) on cuda\ncuda.synchronize()\nassert(cuda.current_stream().query())",
+        run: |vm, args| {
+            let id = cuda_id(vm, &args[0], &args[1])?;
+            vm.rt.synchronize_device(id).map(|()| Value::None)
+        },
+    },
+    NativeDef {
+        name: "current_blas_handle",
+        receiver: "device",
+        signature: ALONE,
+        doc: "Gives the cuBLAS handle of the current device as an int; 0 on emulated devices.\n\nSource: `torch.cuda.current_blas_handle`.",
+        example: "assert(cuda.current_blas_handle() >= 0)",
+        run: |vm, _| {
+            let id = vm.rt.current_cuda();
+            let stream = vm.rt.current_stream(id)?;
+            stream.driver().blas_handle(stream.handle()).map(int)
+        },
+    },
+    NativeDef {
+        name: "ipc_collect",
+        receiver: "device",
+        signature: ALONE,
+        doc: "Does nothing and may be called: memory that other processes have given back is returned by itself.\n\nSource: `torch.cuda.ipc_collect`.",
+        example: "cuda.ipc_collect()",
+        run: |_, _| Ok(Value::None),
+    },
+    NativeDef {
+        name: "sleep",
+        receiver: "device",
+        signature: Signature { params: &[SELF, Param::new("cycles", Kind::Int)] },
+        doc: "Keeps the current stream of the current CUDA device busy for about that many clock cycles. On emulated devices time is virtual (1 GHz), and passes when somebody waits.\n\nSource: `torch.cuda._sleep`.",
+        example: "cuda.sleep(1000)\ncuda.synchronize()",
+        run: |vm, args| {
+            let id = cuda_id(vm, &args[0], &Value::None)?;
+            let stream = vm.rt.current_stream(id)?;
+            let cycles = args[1].as_int().unwrap_or(0).max(0) as u64;
+            vm.rt.sleep(&stream, cycles).map(|()| Value::None)
+        },
+    },
+];

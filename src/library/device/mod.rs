@@ -1,0 +1,87 @@
+//! What scripts see of devices: `cuda.`'s functions, streams, events, generators, and the contexts
+//! that select them. Names, results and errors are torch.cuda's.
+//!
+//! `cuda:1.memory_allocated()` and `cuda.memory_allocated(1)` are one native: a method of the type
+//! `device` whose first argument may name another device.
+
+mod contexts;
+mod devices;
+mod memory;
+mod random;
+mod streams;
+
+pub use random::GeneratorObject;
+pub use streams::{EventObject, StreamObject};
+
+use crate::base::Result;
+use crate::device::{Device, DeviceId, error};
+use crate::ops::signature::{Default, Kind, Param};
+use crate::vm::{NativeDef, Value, Vm};
+use std::sync::Arc;
+
+/// Every native of this folder.
+pub fn natives() -> impl Iterator<Item = &'static NativeDef> {
+    [devices::NATIVES, streams::NATIVES, memory::NATIVES, random::NATIVES, contexts::NATIVES]
+        .into_iter()
+        .flatten()
+}
+
+/// The receiver of a method of `cuda`.
+const SELF: Param = Param::new("self", Kind::Device);
+/// A device, an index, or the receiver when left out.
+const DEVICE: Param = Param::or("device", Kind::Any, Default::None);
+
+/// The device an argument names: a device, an index, the text of one, or `fallback` for `none`.
+pub(crate) fn device_of(value: &Value, fallback: DeviceId) -> Result<DeviceId> {
+    match value {
+        Value::None => Ok(fallback),
+        Value::Device(device) => Ok(*device),
+        Value::Int(index) => match u32::try_from(*index) {
+            Ok(index) => Ok(DeviceId::Cuda(index)),
+            Err(_) => Err(error::invalid_device_id(*index, 0)),
+        },
+        Value::Str(text) => parse_device(text.as_str(), fallback),
+        other => Err(error::expected_cuda(other.type_name())),
+    }
+}
+
+/// A device as text: `cpu`, `cuda`, `cuda:1`.
+fn parse_device(text: &str, current: DeviceId) -> Result<DeviceId> {
+    let index = |digits: &str| {
+        let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        plain.then(|| digits.parse().ok()).flatten()
+    };
+    match text {
+        "cpu" => Ok(DeviceId::Cpu),
+        "cuda" => Ok(current),
+        _ => match text.strip_prefix("cuda:").and_then(index) {
+            Some(index) => Ok(DeviceId::Cuda(index)),
+            None => Err(error::invalid_device_string(text)),
+        },
+    }
+}
+
+/// A CUDA device from a method's receiver and its optional argument.
+fn cuda_id(vm: &Vm, receiver: &Value, argument: &Value) -> Result<DeviceId> {
+    let own = device_of(receiver, vm.rt.current_cuda())?;
+    let id = device_of(argument, own)?;
+    let count = vm.rt.machine().device_count();
+    match id {
+        DeviceId::Cpu => Err(error::expected_cuda("cpu")),
+        DeviceId::Cuda(index) if index as usize >= count => {
+            Err(error::invalid_device_id(i64::from(index), count))
+        }
+        id => Ok(id),
+    }
+}
+
+/// The same, opened.
+fn cuda_device(vm: &mut Vm, receiver: &Value, argument: &Value) -> Result<Arc<Device>> {
+    let id = cuda_id(vm, receiver, argument)?;
+    vm.rt.device(id)
+}
+
+/// An int for scripts.
+fn int(value: u64) -> Value {
+    Value::Int(i64::try_from(value).unwrap_or(i64::MAX))
+}

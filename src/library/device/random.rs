@@ -1,0 +1,275 @@
+//! Random generators: seeds and states.
+
+use super::{DEVICE, SELF, cuda_id, device_of};
+use crate::array::Dtype;
+use crate::base::Result;
+use crate::device::DeviceId;
+use crate::ops::Arg;
+use crate::ops::signature::{Default, Kind, Param, Signature};
+use crate::tensor::{Generator, GeneratorState};
+use crate::vm::{NativeDef, Object, Value, Vm};
+use std::any::Any;
+
+/// A `generator`.
+pub struct GeneratorObject(pub Generator);
+
+const ALONE: Signature = Signature { params: &[SELF] };
+const GENERATOR: Param = Param::new("self", Kind::Generator);
+
+impl Object for GeneratorObject {
+    fn type_name(&self) -> &'static str {
+        "generator"
+    }
+
+    fn text(&self) -> String {
+        format!("<generator of {}>", self.0.device())
+    }
+
+    fn attribute(&self, _vm: &mut Vm, name: &str) -> Result<Option<Value>> {
+        Ok((name == "device").then(|| Value::Device(self.0.device())))
+    }
+
+    fn attributes(&self) -> &'static [&'static str] {
+        &["device"]
+    }
+
+    fn equals(&self, other: &dyn Object) -> Option<bool> {
+        other.as_any().downcast_ref::<GeneratorObject>().map(|other| self.0.same(&other.0))
+    }
+
+    fn as_arg(&self, kind: Kind) -> Option<Arg> {
+        (kind == Kind::Generator).then(|| Arg::Generator(self.0.clone()))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Every CUDA device's default generator.
+fn all(vm: &Vm) -> Result<Vec<Generator>> {
+    let count = vm.rt.machine().device_count() as u32;
+    (0..count).map(|i| vm.rt.generator(DeviceId::Cuda(i))).collect()
+}
+
+fn own(vm: &Vm, args: &[Value], at: usize) -> Result<Generator> {
+    let id = cuda_id(vm, &args[0], &args[at])?;
+    vm.rt.generator(id)
+}
+
+fn generator_of(value: &Value) -> Result<Generator> {
+    match value.as_object::<GeneratorObject>() {
+        Some(generator) => Ok(generator.0.clone()),
+        None => Err(crate::ops::error::wrong_argument(0, "a generator")),
+    }
+}
+
+/// A state as a `u8` tensor of 16 elements on the host: seed, then offset, little-endian.
+fn state_value(vm: &mut Vm, generator: &Generator) -> Result<Value> {
+    let bytes = generator.state().to_bytes();
+    vm.rt.from_host(&bytes, &[bytes.len()], Dtype::U8, DeviceId::Cpu).map(Value::Tensor)
+}
+
+fn state_of(vm: &mut Vm, value: &Value, at: usize) -> Result<GeneratorState> {
+    let wrong = |what: &str| crate::ops::error::wrong_argument(at, what);
+    let Value::Tensor(tensor) = value else { return Err(wrong("an RNG state, a u8 tensor on the host")) };
+    if tensor.dtype() != Dtype::U8 || tensor.device() != DeviceId::Cpu {
+        return Err(wrong("an RNG state, a u8 tensor on the host"));
+    }
+    let bytes = vm.rt.read(tensor)?;
+    GeneratorState::from_bytes(&bytes).ok_or_else(|| wrong("an RNG state of 16 bytes (or 8: the seed alone)"))
+}
+
+/// A seed that nobody can guess.
+fn fresh_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    let hasher = std::collections::hash_map::RandomState::new().build_hasher();
+    hasher.finish() >> 11
+}
+
+fn seed_int(seed: u64) -> Value {
+    Value::Int(seed as i64)
+}
+
+/// The natives of this file.
+pub(super) static NATIVES: &[NativeDef] = &[
+    NativeDef {
+        name: "manual_seed",
+        receiver: "",
+        signature: Signature { params: &[Param::new("seed", Kind::Int)] },
+        doc: "Seeds the generators of every device, and of the host.\n\nSource: `torch.manual_seed`.",
+        example: "manual_seed(7)\nlet a = rand(3).tolist()\nmanual_seed(7)\nassert(rand(3).tolist() == a)",
+        run: |vm, args| {
+            let seed = args[0].as_int().unwrap_or(0) as u64;
+            vm.rt.generator(DeviceId::Cpu)?.manual_seed(seed);
+            all(vm)?.iter().for_each(|g| g.manual_seed(seed));
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "manual_seed",
+        receiver: "device",
+        signature: Signature { params: &[SELF, Param::new("seed", Kind::Int)] },
+        doc: "Seeds the generator of one device.\n\nSource: `torch.cuda.manual_seed`.",
+        example: "cuda.manual_seed(7)\nassert(cuda.initial_seed() == 7)",
+        run: |vm, args| {
+            own(vm, &[args[0].clone(), Value::None], 1)?.manual_seed(args[1].as_int().unwrap_or(0) as u64);
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "manual_seed_all",
+        receiver: "device",
+        signature: Signature { params: &[SELF, Param::new("seed", Kind::Int)] },
+        doc: "Seeds the generators of all CUDA devices.\n\nSource: `torch.cuda.manual_seed_all`.",
+        example: "cuda.manual_seed_all(7)\nassert(cuda:0.initial_seed() == 7)",
+        run: |vm, args| {
+            let seed = args[1].as_int().unwrap_or(0) as u64;
+            all(vm)?.iter().for_each(|g| g.manual_seed(seed));
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "seed",
+        receiver: "device",
+        signature: ALONE,
+        doc: "Seeds the generator of one device with a number from the system, and gives it.\n\nSource: `torch.cuda.seed`.",
+        example: "let s = cuda.seed()\nassert(cuda.initial_seed() == s)\ncuda.manual_seed(0)",
+        run: |vm, args| {
+            let seed = fresh_seed();
+            own(vm, &[args[0].clone(), Value::None], 1)?.manual_seed(seed);
+            Ok(seed_int(seed))
+        },
+    },
+    NativeDef {
+        name: "seed_all",
+        receiver: "device",
+        signature: ALONE,
+        doc: "Seeds the generators of all CUDA devices with one number from the system, and gives it.\n\nSource: `torch.cuda.seed_all`.",
+        example: "let s = cuda.seed_all()\nassert(cuda:0.initial_seed() == s)\ncuda.manual_seed_all(0)",
+        run: |vm, _| {
+            let seed = fresh_seed();
+            all(vm)?.iter().for_each(|g| g.manual_seed(seed));
+            Ok(seed_int(seed))
+        },
+    },
+    NativeDef {
+        name: "initial_seed",
+        receiver: "device",
+        signature: ALONE,
+        doc: "Gives the seed of one device's generator.\n\nSource: `torch.cuda.initial_seed`.",
+        example: "cuda.manual_seed(3)\nassert(cuda.initial_seed() == 3)",
+        run: |vm, args| Ok(seed_int(own(vm, &[args[0].clone(), Value::None], 1)?.state().seed)),
+    },
+    NativeDef {
+        name: "get_rng_state",
+        receiver: "device",
+        signature: Signature { params: &[SELF, DEVICE] },
+        doc: "Gives the state of a device's generator: a u8 tensor of 16 elements on the host, 8 bytes of seed and 8 of offset, little-endian.\n\nSource: `torch.cuda.get_rng_state`.",
+        example: "let s = cuda.get_rng_state()\nlet a = rand(2).tolist()\ncuda.set_rng_state(s)\nassert(rand(2).tolist() == a)",
+        run: |vm, args| {
+            let generator = own(vm, args, 1)?;
+            state_value(vm, &generator)
+        },
+    },
+    NativeDef {
+        name: "get_rng_state_all",
+        receiver: "device",
+        signature: ALONE,
+        doc: "Gives the states of all CUDA devices' generators as a list.\n\nSource: `torch.cuda.get_rng_state_all`.",
+        example: "assert(len(cuda.get_rng_state_all()) == cuda.device_count())",
+        run: |vm, _| {
+            let states: Result<Vec<Value>> = all(vm)?.iter().map(|g| state_value(vm, g)).collect();
+            states.map(Value::list)
+        },
+    },
+    NativeDef {
+        name: "set_rng_state",
+        receiver: "device",
+        signature: Signature { params: &[SELF, Param::new("state", Kind::Any), DEVICE] },
+        doc: "Restores a state of `get_rng_state`. Eight bytes are read as a seed, with offset 0.\n\nSource: `torch.cuda.set_rng_state`.",
+        example: "cuda.set_rng_state(cuda.get_rng_state())",
+        run: |vm, args| {
+            let generator = own(vm, args, 2)?;
+            let state = state_of(vm, &args[1].clone(), 1)?;
+            generator.set_state(state);
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "set_rng_state_all",
+        receiver: "device",
+        signature: Signature { params: &[SELF, Param::new("states", Kind::Any)] },
+        doc: "Restores the states of all CUDA devices' generators from a list, in device order.\n\nSource: `torch.cuda.set_rng_state_all`.",
+        example: "cuda.set_rng_state_all(cuda.get_rng_state_all())",
+        run: |vm, args| {
+            let states = match &args[1] {
+                Value::List(list) => list.to_vec(),
+                Value::Tuple(tuple) => tuple.items().to_vec(),
+                _ => return Err(crate::ops::error::wrong_argument(1, "a list of RNG states")),
+            };
+            for (generator, state) in all(vm)?.iter().zip(&states) {
+                generator.set_state(state_of(vm, state, 1)?);
+            }
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "Generator",
+        receiver: "",
+        signature: Signature { params: &[Param::or("device", Kind::Any, Default::None)] },
+        doc: "Makes a generator of a device (the current one when left out), for `generator=` of the random factories.\n\nSource: `torch.Generator`.",
+        example: "let g = Generator(cuda:0)\ng.manual_seed(7)\nlet a = rand(3, generator=g).tolist()\ng.manual_seed(7)\nassert(rand(3, generator=g).tolist() == a)",
+        run: |vm, args| {
+            let id = match &args[0] {
+                Value::None => vm.rt.current_device(),
+                value => device_of(value, vm.rt.current_cuda())?,
+            };
+            vm.rt.generator(id)?;
+            Ok(Value::object(GeneratorObject(Generator::new(id))))
+        },
+    },
+    NativeDef {
+        name: "manual_seed",
+        receiver: "generator",
+        signature: Signature { params: &[GENERATOR, Param::new("seed", Kind::Int)] },
+        doc: "Seeds the generator and gives it.\n\nSource: `torch.Generator.manual_seed`.",
+        example: "let g = Generator().manual_seed(7)\nassert(g.initial_seed() == 7)",
+        run: |_, args| {
+            generator_of(&args[0])?.manual_seed(args[1].as_int().unwrap_or(0) as u64);
+            Ok(args[0].clone())
+        },
+    },
+    NativeDef {
+        name: "initial_seed",
+        receiver: "generator",
+        signature: Signature { params: &[GENERATOR] },
+        doc: "Gives the generator's seed.\n\nSource: `torch.Generator.initial_seed`.",
+        example: "assert(Generator().manual_seed(7).initial_seed() == 7)",
+        run: |_, args| Ok(seed_int(generator_of(&args[0])?.state().seed)),
+    },
+    NativeDef {
+        name: "get_state",
+        receiver: "generator",
+        signature: Signature { params: &[GENERATOR] },
+        doc: "Gives the generator's state as a u8 tensor of 16 elements.\n\nSource: `torch.Generator.get_state`.",
+        example: "assert(Generator().get_state().shape == (16,))",
+        run: |vm, args| {
+            let generator = generator_of(&args[0])?;
+            state_value(vm, &generator)
+        },
+    },
+    NativeDef {
+        name: "set_state",
+        receiver: "generator",
+        signature: Signature { params: &[GENERATOR, Param::new("state", Kind::Any)] },
+        doc: "Restores a state of `get_state`.\n\nSource: `torch.Generator.set_state`.",
+        example: "let g = Generator()\ng.set_state(g.get_state())",
+        run: |vm, args| {
+            let generator = generator_of(&args[0])?;
+            let state = state_of(vm, &args[1].clone(), 1)?;
+            generator.set_state(state);
+            Ok(args[0].clone())
+        },
+    },
+];

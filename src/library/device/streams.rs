@@ -1,0 +1,319 @@
+//! Streams and events.
+
+use super::{DEVICE, SELF, cuda_device, cuda_id, int};
+use crate::base::Result;
+use crate::device::{Event, EventFlags, Stream};
+use crate::ops::Arg;
+use crate::ops::signature::{Default, Kind, Param, Signature};
+use crate::vm::{Exit, NativeDef, Object, Value, Vm};
+use std::any::Any;
+use std::sync::Arc;
+
+/// A `stream`. Two are equal when device and handle are.
+pub struct StreamObject(pub Arc<Stream>);
+
+/// An `event`.
+pub struct EventObject(pub Arc<Event>);
+
+const STREAM: Param = Param::new("self", Kind::Stream);
+const EVENT: Param = Param::new("self", Kind::Event);
+const OF_STREAM: Signature = Signature { params: &[STREAM] };
+const OF_EVENT: Signature = Signature { params: &[EVENT] };
+
+impl Object for StreamObject {
+    fn type_name(&self) -> &'static str {
+        "stream"
+    }
+
+    fn text(&self) -> String {
+        match self.0.is_default() {
+            true => format!("<default stream of {}>", self.0.device()),
+            false => {
+                format!("<stream {} of {}, priority {}>", self.0.id(), self.0.device(), self.0.priority())
+            }
+        }
+    }
+
+    fn attribute(&self, _vm: &mut Vm, name: &str) -> Result<Option<Value>> {
+        Ok(match name {
+            "device" => Some(Value::Device(self.0.device())),
+            "priority" => Some(Value::Int(i64::from(self.0.priority()))),
+            "cuda_stream" => Some(int(self.0.handle())),
+            _ => None,
+        })
+    }
+
+    fn attributes(&self) -> &'static [&'static str] {
+        &["device", "priority", "cuda_stream"]
+    }
+
+    fn equals(&self, other: &dyn Object) -> Option<bool> {
+        other.as_any().downcast_ref::<StreamObject>().map(|other| self.0 == other.0)
+    }
+
+    fn enter(&self, vm: &mut Vm) -> Result<Exit> {
+        super::contexts::enter_stream(vm, &self.0)
+    }
+
+    fn as_arg(&self, kind: Kind) -> Option<Arg> {
+        (kind == Kind::Stream).then(|| Arg::Stream(self.0.clone()))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Object for EventObject {
+    fn type_name(&self) -> &'static str {
+        "event"
+    }
+
+    fn text(&self) -> String {
+        match self.0.device() {
+            Some(device) => format!("<event of {device}>"),
+            None => "<event, not recorded>".to_string(),
+        }
+    }
+
+    fn attribute(&self, _vm: &mut Vm, name: &str) -> Result<Option<Value>> {
+        Ok(match name {
+            "device" => Some(self.0.device().map_or(Value::None, Value::Device)),
+            "cuda_event" => Some(int(self.0.handle())),
+            _ => None,
+        })
+    }
+
+    fn attributes(&self) -> &'static [&'static str] {
+        &["device", "cuda_event"]
+    }
+
+    fn as_arg(&self, kind: Kind) -> Option<Arg> {
+        (kind == Kind::Event).then(|| Arg::Event(self.0.clone()))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// The stream of a value.
+pub(super) fn stream_of(value: &Value, index: usize) -> Result<Arc<Stream>> {
+    match value.as_object::<StreamObject>() {
+        Some(stream) => Ok(stream.0.clone()),
+        None => Err(crate::ops::error::wrong_argument(index, "a stream")),
+    }
+}
+
+fn event_of(value: &Value, index: usize) -> Result<Arc<Event>> {
+    match value.as_object::<EventObject>() {
+        Some(event) => Ok(event.0.clone()),
+        None => Err(crate::ops::error::wrong_argument(index, "an event")),
+    }
+}
+
+/// The given stream, or the current one of the device selected last.
+fn stream_or_current(vm: &mut Vm, value: &Value, index: usize) -> Result<Arc<Stream>> {
+    if !value.is_none() {
+        return stream_of(value, index);
+    }
+    let id = vm.rt.current_cuda();
+    vm.rt.current_stream(id)
+}
+
+fn stream_value(stream: &Arc<Stream>) -> Value {
+    Value::object(StreamObject(stream.clone()))
+}
+
+/// The natives of this file.
+pub(super) static NATIVES: &[NativeDef] = &[
+    NativeDef {
+        name: "Stream",
+        receiver: "",
+        signature: Signature {
+            params: &[
+                Param::or("device", Kind::Any, Default::None),
+                Param::or("priority", Kind::Int, Default::Int(0)),
+            ],
+        },
+        doc: "Makes a side stream of a device (the current CUDA device when left out), from a pool of 32 per priority that is handed out round robin. Priority 0 is lowest, -1 high; beyond what the device has it is clamped.\n\nWork on two streams is ordered by events and waits alone; the race checker refuses what is not.\n\nSource: `torch.cuda.Stream`.",
+        example: "let s = Stream()\nassert(s != cuda.default_stream())\nassert(s.query())",
+        run: |vm, args| {
+            let current = Value::Device(vm.rt.current_cuda());
+            let device = cuda_device(vm, &current, &args[0])?;
+            let priority = args[1].as_int().unwrap_or(0);
+            Ok(stream_value(&device.stream(priority)?))
+        },
+    },
+    NativeDef {
+        name: "current_stream",
+        receiver: "device",
+        signature: Signature { params: &[SELF, DEVICE] },
+        doc: "Gives the current stream of a device.\n\nSource: `torch.cuda.current_stream`.",
+        example: "assert(cuda.current_stream() == cuda.default_stream())",
+        run: |vm, args| {
+            let id = cuda_id(vm, &args[0], &args[1])?;
+            Ok(stream_value(&vm.rt.current_stream(id)?))
+        },
+    },
+    NativeDef {
+        name: "default_stream",
+        receiver: "device",
+        signature: Signature { params: &[SELF, DEVICE] },
+        doc: "Gives the default stream of a device.\n\nSource: `torch.cuda.default_stream`.",
+        example: "assert(cuda.default_stream().cuda_stream == 0)",
+        run: |vm, args| Ok(stream_value(cuda_device(vm, &args[0], &args[1])?.default_stream())),
+    },
+    NativeDef {
+        name: "set_stream",
+        receiver: "device",
+        signature: Signature { params: &[SELF, Param::or("stream", Kind::Any, Default::None)] },
+        doc: "Makes a stream the current one, and its device the current device, until something else does; `none` changes nothing. `with stream(s) { }` is better: it restores.\n\nSource: `torch.cuda.set_stream`.",
+        example: "let s = Stream()\ncuda.set_stream(s)\nassert(cuda.current_stream() == s)\ncuda.set_stream(cuda.default_stream())",
+        run: |vm, args| {
+            if args[1].is_none() {
+                return Ok(Value::None);
+            }
+            let stream = stream_of(&args[1], 1)?;
+            vm.rt.set_device(stream.device())?;
+            vm.rt.set_stream(&stream).map(|()| Value::None)
+        },
+    },
+    NativeDef {
+        name: "query",
+        receiver: "stream",
+        signature: OF_STREAM,
+        doc: "Tells whether everything submitted to the stream has finished. A true answer orders it before what the host does next.\n\nSource: `torch.cuda.Stream.query`.",
+        example: "let s = Stream()\nassert(s.query())",
+        run: |vm, args| {
+            let stream = stream_of(&args[0], 0)?;
+            vm.rt.query_stream(&stream).map(Value::Bool)
+        },
+    },
+    NativeDef {
+        name: "synchronize",
+        receiver: "stream",
+        signature: OF_STREAM,
+        doc: "Waits until everything submitted to the stream has finished.\n\nSource: `torch.cuda.Stream.synchronize`.",
+        example: "let s = Stream()\ns.synchronize()\nassert(s.query())",
+        run: |vm, args| {
+            let stream = stream_of(&args[0], 0)?;
+            vm.rt.synchronize_stream(&stream).map(|()| Value::None)
+        },
+    },
+    NativeDef {
+        name: "wait_stream",
+        receiver: "stream",
+        signature: Signature { params: &[STREAM, Param::new("stream", Kind::Stream)] },
+        doc: "Makes what is submitted to this stream from now on wait for everything submitted to the other so far. The host does not wait.\n\nSource: `torch.cuda.Stream.wait_stream`.",
+        example: "let x = ones(4)\nlet s = Stream()\ns.wait_stream(cuda.current_stream())\nlet total = with stream(s) { x.sum() }\ncuda.current_stream().wait_stream(s)\nassert(total.item() == 4.0)",
+        run: |vm, args| {
+            let (stream, other) = (stream_of(&args[0], 0)?, stream_of(&args[1], 1)?);
+            vm.rt.wait_stream(&stream, &other).map(|()| Value::None)
+        },
+    },
+    NativeDef {
+        name: "wait_event",
+        receiver: "stream",
+        signature: Signature { params: &[STREAM, Param::new("event", Kind::Event)] },
+        doc: "Makes what is submitted to this stream from now on wait for an event.\n\nSource: `torch.cuda.Stream.wait_event`.",
+        example: "let e = cuda.current_stream().record_event()\nlet s = Stream()\ns.wait_event(e)",
+        run: |vm, args| {
+            let (stream, event) = (stream_of(&args[0], 0)?, event_of(&args[1], 1)?);
+            vm.rt.wait_event(&stream, &event).map(|()| Value::None)
+        },
+    },
+    NativeDef {
+        name: "record_event",
+        receiver: "stream",
+        signature: Signature { params: &[STREAM, Param::or("event", Kind::Event, Default::None)] },
+        doc: "Records an event (a new one when left out) after everything submitted to the stream, and gives it.\n\nSource: `torch.cuda.Stream.record_event`.",
+        example: "let e = Stream().record_event()\ne.synchronize()\nassert(e.query())",
+        run: |vm, args| {
+            let stream = stream_of(&args[0], 0)?;
+            let event = match &args[1] {
+                Value::None => Arc::new(Event::new(EventFlags::default())),
+                value => event_of(value, 1)?,
+            };
+            vm.rt.record_event(&event, &stream)?;
+            Ok(Value::object(EventObject(event)))
+        },
+    },
+    NativeDef {
+        name: "Event",
+        receiver: "",
+        signature: Signature {
+            params: &[
+                Param::or("enable_timing", Kind::Bool, Default::Bool(false)),
+                Param::or("blocking", Kind::Bool, Default::Bool(false)),
+                Param::or("interprocess", Kind::Bool, Default::Bool(false)),
+                Param::named("timing", Kind::Bool, Default::Bool(false)),
+            ],
+        },
+        doc: "Makes an event: a point in a stream's work. It belongs to no device before its first record; only streams of that device may record it again, any may wait for it. With `enable_timing` (or `timing`), `elapsed_time` works.\n\nSource: `torch.cuda.Event`.",
+        example: "let e = Event(enable_timing=true)\nassert(e.query())\nassert(e.device == none)",
+        run: |_, args| {
+            let flag = |i: usize| matches!(args[i], Value::Bool(true));
+            let flags =
+                EventFlags { enable_timing: flag(0) || flag(3), blocking: flag(1), interprocess: flag(2) };
+            Ok(Value::object(EventObject(Arc::new(Event::new(flags)))))
+        },
+    },
+    NativeDef {
+        name: "record",
+        receiver: "event",
+        signature: Signature { params: &[EVENT, Param::or("stream", Kind::Stream, Default::None)] },
+        doc: "Records the event on a stream (the current one when left out); a second record replaces the first.\n\nSource: `torch.cuda.Event.record`.",
+        example: "let e = Event()\ne.record()\nassert(e.device == cuda)",
+        run: |vm, args| {
+            let event = event_of(&args[0], 0)?;
+            let stream = stream_or_current(vm, &args[1], 1)?;
+            vm.rt.record_event(&event, &stream).map(|()| Value::None)
+        },
+    },
+    NativeDef {
+        name: "wait",
+        receiver: "event",
+        signature: Signature { params: &[EVENT, Param::or("stream", Kind::Stream, Default::None)] },
+        doc: "Makes what is submitted to a stream (the current one when left out) from now on wait for the event.\n\nSource: `torch.cuda.Event.wait`.",
+        example: "let e = Stream().record_event()\ne.wait()",
+        run: |vm, args| {
+            let event = event_of(&args[0], 0)?;
+            let stream = stream_or_current(vm, &args[1], 1)?;
+            vm.rt.wait_event(&stream, &event).map(|()| Value::None)
+        },
+    },
+    NativeDef {
+        name: "query",
+        receiver: "event",
+        signature: OF_EVENT,
+        doc: "Tells whether everything the last record covers has finished; true before the first record.\n\nSource: `torch.cuda.Event.query`.",
+        example: "assert(Event().query())",
+        run: |vm, args| {
+            let event = event_of(&args[0], 0)?;
+            vm.rt.query_event(&event).map(Value::Bool)
+        },
+    },
+    NativeDef {
+        name: "synchronize",
+        receiver: "event",
+        signature: OF_EVENT,
+        doc: "Waits until everything the last record covers has finished.\n\nSource: `torch.cuda.Event.synchronize`.",
+        example: "let e = Event()\ne.record()\ne.synchronize()\nassert(e.query())",
+        run: |vm, args| {
+            let event = event_of(&args[0], 0)?;
+            vm.rt.synchronize_event(&event).map(|()| Value::None)
+        },
+    },
+    NativeDef {
+        name: "elapsed_time",
+        receiver: "event",
+        signature: Signature { params: &[EVENT, Param::new("end", Kind::Event)] },
+        doc: "Gives the milliseconds from this event to `end`. Both need `enable_timing`, a record, and to have finished.\n\nSource: `torch.cuda.Event.elapsed_time`.",
+        example: "let a = Event(enable_timing=true)\nlet b = Event(enable_timing=true)\na.record()\ncuda.sleep(1000000)\nb.record()\nb.synchronize()\nassert(a.elapsed_time(b) > 0)",
+        run: |_, args| {
+            let (start, end) = (event_of(&args[0], 0)?, event_of(&args[1], 1)?);
+            start.elapsed_time(&end).map(Value::Float)
+        },
+    },
+];

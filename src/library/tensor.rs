@@ -1,0 +1,83 @@
+//! What scripts see of tensors: every operation under its forms, the operators, and attributes.
+
+use crate::base::Result;
+use crate::ops::table;
+use crate::tensor::Tensor;
+use crate::vm::arith::symbol;
+use crate::vm::{Natives, Value, Vm};
+
+/// An attribute of tensors: `x.shape`.
+pub struct Attribute {
+    /// Its name.
+    pub name: &'static str,
+    /// One line.
+    pub doc: &'static str,
+    read: fn(&mut Vm, &Value) -> Result<Value>,
+}
+
+/// The attributes of tensors.
+pub static ATTRIBUTES: &[Attribute] = &[
+    Attribute {
+        name: "shape",
+        doc: "The extents of the dimensions, as a tuple.",
+        read: |_, v| with(v, shape),
+    },
+    Attribute { name: "dtype", doc: "The element type.", read: |_, v| with(v, |t| Value::Dtype(t.dtype())) },
+    Attribute { name: "device", doc: "Where it lives.", read: |_, v| with(v, |t| Value::Device(t.device())) },
+    Attribute {
+        name: "ndim",
+        doc: "The number of dimensions.",
+        read: |_, v| with(v, |t| Value::Int(t.rank() as i64)),
+    },
+    Attribute {
+        name: "is_cuda",
+        doc: "Whether it lives on a CUDA device.",
+        read: |_, v| with(v, |t| Value::Bool(t.device().cuda_index().is_some())),
+    },
+    Attribute {
+        name: "itemsize",
+        doc: "The bytes of one element.",
+        read: |_, v| with(v, |t| Value::Int(t.dtype().size() as i64)),
+    },
+    Attribute {
+        name: "nbytes",
+        doc: "The bytes of all elements.",
+        read: |_, v| with(v, |t| Value::Int((t.count() * t.dtype().size()) as i64)),
+    },
+    Attribute {
+        name: "T",
+        doc: "The tensor with its dimensions in reverse order; a view.",
+        read: |_, v| {
+            with(v, |t| {
+                let order: Vec<usize> = (0..t.rank()).rev().collect();
+                Value::Tensor(t.with_layout(t.layout().permute(&order)))
+            })
+        },
+    },
+];
+
+/// Adds operations, operators and attributes.
+pub(super) fn add(natives: &mut Natives) {
+    table::all().for_each(|op| natives.add_op(op));
+    for operator in crate::vm::arith::BINARY {
+        if let Some(op) = table::binary_operator(symbol(operator)) {
+            natives.operators.set(operator, op);
+        }
+    }
+    natives.operators.neg = table::unary_operator("-");
+    natives.operators.bit_not = table::unary_operator("~");
+    for attribute in ATTRIBUTES {
+        natives.attribute_of("tensor", attribute.name, attribute.read);
+    }
+}
+
+fn with(value: &Value, read: impl FnOnce(&Tensor) -> Value) -> Result<Value> {
+    match value {
+        Value::Tensor(tensor) => Ok(read(tensor)),
+        _ => Err(crate::ops::error::wrong_argument(0, "a tensor")),
+    }
+}
+
+fn shape(tensor: &Tensor) -> Value {
+    Value::tuple(tensor.shape().iter().map(|&n| Value::Int(n as i64)).collect())
+}
