@@ -395,7 +395,8 @@ fn forbid_aliases(accesses: &mut [Access<'_>], loads: usize, shape: &[usize]) {
     }
 }
 
-fn to_bool(from: Reg<'_>, to: RegMut<'_>) {
+/// A cast to `bool`: what is not zero is true, nan too.
+pub(super) fn to_bool(from: Reg<'_>, to: RegMut<'_>) {
     let RegMut::I64(to) = to else { return };
     match from {
         Reg::F32(x) => to.iter_mut().zip(x).for_each(|(t, &x)| *t = i64::from(x != 0.0)),

@@ -2,6 +2,7 @@
 
 use super::CHUNK;
 use super::machine::{Machine, Plane};
+use super::small;
 use crate::array::Dims;
 use crate::kernel::{Launch, Map, Source};
 use rayon::prelude::*;
@@ -14,6 +15,10 @@ pub(super) const PARALLEL: usize = 1 << 17;
 /// # Safety
 /// The launch keeps its invariant, and no other code writes what it reads meanwhile.
 pub(super) unsafe fn run(map: &Map, launch: &Launch) {
+    // SAFETY: the caller's.
+    if unsafe { small::run(map, launch) } {
+        return;
+    }
     let count: usize = launch.shape.iter().product();
     if count == 0 {
         return;

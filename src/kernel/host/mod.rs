@@ -16,6 +16,7 @@ mod reduce;
 mod scan;
 mod scatter;
 pub mod single;
+mod small;
 mod sort;
 #[cfg(test)]
 mod tests;

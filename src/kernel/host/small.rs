@@ -1,0 +1,147 @@
+//! The short way for elementwise programs over a handful of elements: registers on the stack, one
+//! pass, no plan. A launch of eight elements spends its time here on nothing but its instructions.
+
+use super::element::{self, Tile, is_native, with_element};
+use super::machine::to_bool;
+use crate::array::{Class, Dtype};
+use crate::kernel::{CAST, Launch, Map, Reg, RegMut, Source};
+use std::mem::MaybeUninit;
+
+/// The most elements, and registers, that take this way.
+const ELEMENTS: usize = 64;
+const REGISTERS: usize = 12;
+
+/// A register's values.
+#[repr(align(64))]
+struct Lanes(#[allow(dead_code)] [u64; ELEMENTS]);
+
+/// Runs a map in one pass if it is small enough; false when it is not.
+///
+/// # Safety
+/// The launch keeps its invariant, and no other code writes what it reads meanwhile.
+#[inline]
+pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
+    let (n, step_of) = match launch.shape[..] {
+        [] => (1, None),
+        [n] => (n, Some(0)),
+        _ => return false,
+    };
+    let total = map.sources.len() + map.instrs.len();
+    if n > ELEMENTS || total > REGISTERS {
+        return false;
+    }
+    if n == 0 {
+        return true;
+    }
+    let mut stack = MaybeUninit::<[Lanes; REGISTERS]>::uninit();
+    let stack = stack.as_mut_ptr().cast::<Lanes>();
+    // Where each register's values are, and of which class they are.
+    let mut registers = [(std::ptr::null::<u8>(), Class::F32); REGISTERS];
+    let place = |view: u16, dtype: Dtype| {
+        let view = &launch.views[usize::from(view)];
+        let step = step_of.map_or(1, |d: usize| view.strides[d]);
+        let aligned = is_native(dtype) && (view.ptr as usize).is_multiple_of(dtype.size());
+        (view.ptr as usize as *mut u8, Tile { h: 1, w: n, rs: 0, cs: step }, aligned)
+    };
+    for (reg, source) in map.sources.iter().enumerate() {
+        let own = stack.wrapping_add(reg).cast::<u8>();
+        registers[reg] = match *source {
+            Source::Load { view, dtype } => {
+                let (from, tile, aligned) = place(view, dtype);
+                if aligned && tile.is_dense() {
+                    (from.cast_const(), dtype.class())
+                } else {
+                    // SAFETY: the caller's; a register holds `ELEMENTS` lanes.
+                    with_element!(dtype, M => unsafe { element::load::<M>(from.cast(), tile, own.cast()) });
+                    (own.cast_const(), dtype.class())
+                }
+            }
+            Source::Number { slot, dtype } => {
+                let bits = launch.numbers[usize::from(slot)];
+                // SAFETY: as above.
+                match unsafe { write(own, dtype.class(), n) } {
+                    RegMut::F32(x) => x.fill(f32::from_bits(bits as u32)),
+                    RegMut::F64(x) => x.fill(f64::from_bits(bits)),
+                    RegMut::I64(x) => x.fill(bits as i64),
+                }
+                (own.cast_const(), dtype.class())
+            }
+            Source::Position => {
+                // SAFETY: as above.
+                if let RegMut::I64(x) = unsafe { write(own, Class::I64, n) } {
+                    x.iter_mut().enumerate().for_each(|(i, x)| *x = i as i64);
+                }
+                (own.cast_const(), Class::I64)
+            }
+        };
+    }
+    for (i, instr) in map.instrs.iter().enumerate() {
+        let target = map.sources.len() + i;
+        let own = stack.wrapping_add(target).cast::<u8>();
+        let mut args = [Reg::I64(&[]); 4];
+        for (arg, &reg) in args.iter_mut().zip(&instr.args) {
+            let (from, class) = registers[usize::from(reg)];
+            // SAFETY: registers before this one hold `n` lanes of their class.
+            *arg = unsafe { read(from, class, n) };
+        }
+        let args = &args[..instr.args.len().min(4)];
+        let class = instr.dtype.class();
+        // SAFETY: each instruction's memory is its own.
+        let out = unsafe { write(own, class, n) };
+        if instr.dtype == Dtype::Bool && std::ptr::eq(instr.f, &CAST) {
+            to_bool(args[0], out);
+        } else {
+            (instr.f.host)(args, out);
+            if !is_native(instr.dtype) {
+                // SAFETY: as above.
+                element::round(instr.dtype, unsafe { write(own, class, n) });
+            }
+        }
+        registers[target] = (own.cast_const(), class);
+    }
+    // A register that still points into memory may be overwritten by a store before it is stored
+    // itself: such programs (a swap of two views) go the long way, before anything was written.
+    let moved = |reg: u16| usize::from(reg) < map.sources.len();
+    if map.stores.len() > 1 && map.stores.iter().any(|store| moved(store.reg)) {
+        return false;
+    }
+    for store in &map.stores {
+        let dtype = map.dtype(store.reg);
+        let (to, tile, _) = place(store.view, dtype);
+        let from = registers[usize::from(store.reg)].0;
+        // SAFETY: the caller's; a register in memory is copied as a whole, or element by element
+        // onto itself.
+        unsafe {
+            if is_native(dtype) && tile.is_dense() {
+                std::ptr::copy(from, to, n * dtype.size());
+            } else {
+                with_element!(dtype, M => element::store::<M>(from.cast(), tile, to.cast()));
+            }
+        }
+    }
+    true
+}
+
+#[inline(always)]
+unsafe fn read<'r>(from: *const u8, class: Class, n: usize) -> Reg<'r> {
+    // SAFETY: the caller's.
+    unsafe {
+        match class {
+            Class::F32 => Reg::F32(std::slice::from_raw_parts(from.cast(), n)),
+            Class::F64 => Reg::F64(std::slice::from_raw_parts(from.cast(), n)),
+            Class::I64 => Reg::I64(std::slice::from_raw_parts(from.cast(), n)),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn write<'r>(to: *mut u8, class: Class, n: usize) -> RegMut<'r> {
+    // SAFETY: the caller's.
+    unsafe {
+        match class {
+            Class::F32 => RegMut::F32(std::slice::from_raw_parts_mut(to.cast(), n)),
+            Class::F64 => RegMut::F64(std::slice::from_raw_parts_mut(to.cast(), n)),
+            Class::I64 => RegMut::I64(std::slice::from_raw_parts_mut(to.cast(), n)),
+        }
+    }
+}
