@@ -190,6 +190,9 @@ pub fn not_the_last_extents(stated: &[i64], x: &Tensor) -> Error {
 
 /// Checks a shape that a user wrote.
 pub fn shape(index: usize, extents: &[i64]) -> Result<Dims> {
+    if extents.len() > super::shape::MAX_RANK {
+        return Err(too_many_dims(extents.len()));
+    }
     let mut dims = Dims::new();
     for &extent in extents {
         let Ok(extent) = usize::try_from(extent) else {

@@ -272,7 +272,7 @@ pub(super) fn resolve(name: &str, x: &Tensor, shape: &[i64]) -> Result<Dims> {
         resolved.push(extent);
     }
     match open {
-        Some(i) if known > 0 && x.count() % known == 0 => resolved[i] = x.count() / known,
+        Some(i) if known > 0 && x.count().is_multiple_of(known) => resolved[i] = x.count() / known,
         Some(_) => return Err(wrong()),
         None if crate::array::element_count(&resolved) != Some(x.count()) => return Err(wrong()),
         None => {}

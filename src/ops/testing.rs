@@ -44,10 +44,12 @@ impl Lab {
         Lab::with(Settings::default())
     }
 
-    /// A fresh session with settings.
+    /// A fresh session with settings. `RUNNEL_TEST_BACKEND=cuda` runs the tests on CUDA devices (two of
+    /// them).
     pub fn with(settings: Settings) -> Lab {
+        let cuda = std::env::var("RUNNEL_TEST_BACKEND").is_ok_and(|b| b == "cuda");
         let config = Config {
-            backend: Backend::Emu,
+            backend: if cuda { Backend::Cuda } else { Backend::Emu },
             devices: Some(2),
             device_memory: Some(256 << 20),
             ..Config::default()

@@ -13,7 +13,7 @@ fn values() -> Vec<f64> {
 fn reference(dim: usize, descending: bool) -> (Vec<f64>, Vec<f64>) {
     let (mut sorted, mut places) = (values(), vec![0.0; 60]);
     let step: usize = SHAPE[dim + 1..].iter().product();
-    for start in (0..60).filter(|i| i / step % SHAPE[dim] == 0) {
+    for start in (0..60).filter(|i| i / step % SHAPE[dim] < 1) {
         let mut row: Vec<(f64, usize)> = (0..SHAPE[dim]).map(|i| (values()[start + i * step], i)).collect();
         row.sort_by(|a, b| if descending { b.0.total_cmp(&a.0) } else { a.0.total_cmp(&b.0) });
         for (i, (value, place)) in row.into_iter().enumerate() {
