@@ -76,6 +76,12 @@ impl Layout {
         self.shape.iter().product()
     }
 
+    /// The bytes that its elements take when they lie close together; the greatest number when
+    /// that does not fit (no memory is that large).
+    pub fn bytes(&self, dtype: super::Dtype) -> u64 {
+        (self.count() as u64).saturating_mul(dtype.size() as u64)
+    }
+
     /// The number of dimensions.
     pub fn rank(&self) -> usize {
         self.shape.len()

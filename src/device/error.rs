@@ -315,7 +315,7 @@ pub fn host_out_of_memory(bytes: u64, pinned: bool) -> Error {
 
 /// A memory fraction outside 0 to 1.
 pub fn bad_fraction(fraction: f64) -> Error {
-    Error::new(&BAD_FRACTION, format!("invalid fraction value: {fraction}. Allowed range: 0~1"))
+    Error::new(&BAD_FRACTION, format!("invalid fraction value: {fraction:?}. Allowed range: 0~1"))
         .help("write a float from 0.0 to 1.0")
 }
 

@@ -201,9 +201,9 @@ pub fn shape(index: usize, extents: &[i64]) -> Result<Dims> {
         };
         dims.push(extent);
     }
-    match element_count(&dims).and_then(|n| n.checked_mul(8)).map(isize::try_from) {
-        Some(Ok(_)) => Ok(dims),
-        _ => Err(Error::new(&BAD_SHAPE, format!("a tensor of shape {extents:?} has too many elements"))
+    match element_count(&dims) {
+        Some(_) => Ok(dims),
+        None => Err(Error::new(&BAD_SHAPE, format!("a tensor of shape {extents:?} has too many elements"))
             .operand(index, "this shape")),
     }
 }

@@ -177,7 +177,7 @@ impl Runtime {
     ) -> Result<Tensor> {
         let owner = self.device(device)?;
         let layout = Layout::contiguous(&shape);
-        let bytes = layout.count() as u64 * dtype.size() as u64;
+        let bytes = layout.bytes(dtype);
         let tensor = Tensor::new(Arc::new(Storage::unbound(owner, bytes)), layout, dtype);
         self.write(name, f, args, compute, dtype, &tensor)?;
         Ok(tensor)

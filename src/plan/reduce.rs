@@ -71,7 +71,7 @@ impl Runtime {
         }
         let layout = Layout::contiguous(&shape);
         let fresh = |dtype: Dtype| {
-            let bytes = layout.count() as u64 * dtype.size() as u64;
+            let bytes = layout.bytes(dtype);
             Tensor::new(Arc::new(Storage::unbound(owner.clone(), bytes)), layout.clone(), dtype)
         };
         let value = want_value.then(|| fresh(dtype));

@@ -114,7 +114,7 @@ impl Runtime {
     pub fn fresh(&mut self, shape: &[usize], dtype: Dtype, device: DeviceId) -> Result<Tensor> {
         let owner = self.device(device)?;
         let layout = Layout { shape: shape.into(), strides: contiguous_strides(shape), offset: 0 };
-        let bytes = layout.count() as u64 * dtype.size() as u64;
+        let bytes = layout.bytes(dtype);
         Ok(Tensor::new(Arc::new(Storage::unbound(owner, bytes)), layout, dtype))
     }
 

@@ -139,7 +139,7 @@ impl Runtime {
     /// A tensor in page-locked host memory, without values.
     pub fn pinned(&mut self, shape: &[usize], dtype: Dtype) -> Result<Tensor> {
         let layout = crate::array::Layout::contiguous(shape);
-        let bytes = layout.count() as u64 * dtype.size() as u64;
+        let bytes = layout.bytes(dtype);
         let near = self.current_cuda();
         let block = Memory::Pinned(self.machine().pinned(bytes, near)?);
         let host = self.device(DeviceId::Cpu)?;

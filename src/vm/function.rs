@@ -53,15 +53,23 @@ pub struct Places {
     pub spans: Vec<Span>,
     /// The spans of an instruction's operands; sorted by instruction.
     pub operands: Vec<(u32, Box<[Span]>)>,
+    /// The variables that registers have held, in the order of their declarations.
+    pub names: Vec<(u16, Rc<str>)>,
     /// Registers from this one on are dead after the instruction: its operands among them are
     /// released by it, so that intermediate tensors die as soon as they are used.
     pub dead_from: Vec<u16>,
 }
 
 impl Places {
+    /// The span of the instruction at `pc`.
+    #[inline]
+    pub fn span(&self, pc: usize) -> Span {
+        self.spans.get(pc).copied().unwrap_or(Span::NONE)
+    }
+
     /// The span of the instruction at `pc` and those of its operands.
     pub fn at(&self, pc: usize) -> (Span, &[Span]) {
-        let here = self.spans.get(pc).copied().unwrap_or(Span::NONE);
+        let here = self.span(pc);
         let found = self.operands.binary_search_by_key(&(pc as u32), |(at, _)| *at);
         (here, found.map_or(&[], |i| &self.operands[i].1))
     }

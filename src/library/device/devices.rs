@@ -62,7 +62,10 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: ALONE,
         doc: "Gives the index of the CUDA device selected last.\n\nSource: `torch.cuda.current_device`.",
         example: "with device(0) { assert(cuda.current_device() == 0) }",
-        run: |vm, _| Ok(int(vm.rt.current_cuda().cuda_index().unwrap_or(0) as u64)),
+        run: |vm, args| {
+            let id = cuda_id(vm, &args[0], &Value::Device(vm.rt.current_cuda()))?;
+            Ok(int(id.cuda_index().unwrap_or(0) as u64))
+        },
     },
     NativeDef {
         name: "set_device",

@@ -37,7 +37,10 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: OF_DEVICE,
         doc: "Gives the bytes that live tensors occupy on a device.\n\nSource: `torch.cuda.memory_allocated`.",
         example: "let before = cuda.memory_allocated()\nlet x = empty(256)\nassert(cuda.memory_allocated() == before + 1024)",
-        run: |vm, args| Ok(int(queried(vm, args)?.memory_allocated())),
+        run: |vm, args| match vm.rt.machine().device_count() {
+            0 => Ok(Value::Int(0)),
+            _ => Ok(int(queried(vm, args)?.memory_allocated())),
+        },
     },
     NativeDef {
         name: "max_memory_allocated",

@@ -113,7 +113,11 @@ pub(super) static NATIVES: &[NativeDef] = &[
         doc: "Seeds the generator of one device.\n\nSource: `torch.cuda.manual_seed`.",
         example: "cuda.manual_seed(7)\nassert(cuda.initial_seed() == 7)",
         run: |vm, args| {
-            own(vm, &[args[0].clone(), Value::None], 1)?.manual_seed(args[1].as_int().unwrap_or(0) as u64);
+            // Without a device there is nothing to seed, and a script may say so all the same.
+            if vm.rt.machine().device_count() > 0 {
+                own(vm, &[args[0].clone(), Value::None], 1)?
+                    .manual_seed(args[1].as_int().unwrap_or(0) as u64);
+            }
             Ok(Value::None)
         },
     },

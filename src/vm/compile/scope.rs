@@ -94,7 +94,9 @@ impl<'a> Compiler<'_, '_, 'a> {
 
     fn push_local(&mut self, name: &Rc<str>, reg: Reg, cell: bool) {
         let name = self.intern(name);
-        if let Some(scope) = self.last().scopes.last_mut() {
+        let function = self.last();
+        function.places.names.push((reg, Rc::clone(&name)));
+        if let Some(scope) = function.scopes.last_mut() {
             scope.locals.push((name, reg, cell));
         }
     }

@@ -142,6 +142,9 @@ impl Vm {
         }
         macro_rules! step {
             ($call:expr) => {{
+                // Whatever the step submits stands here.
+                // SAFETY: `proto` is the running function.
+                self.rt.span = unsafe { (&(*proto).places).span(here!()) };
                 let result = $call;
                 reload!();
                 match result {

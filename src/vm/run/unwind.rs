@@ -6,6 +6,10 @@ use super::super::heap::ErrorValue;
 use super::super::value::Value;
 use super::super::{Vm, error};
 use crate::base::{Error, ErrorKind, Result, Span};
+use crate::device::error::stream_token;
+use crate::device::races::Where;
+use crate::ops::Arg;
+use crate::ops::signature::Kind;
 
 impl Vm {
     /// Takes an error to the innermost handler above `floor` frames. Gives where to go on, or the
@@ -64,7 +68,49 @@ impl Vm {
             let inside = error.span().lo >= here.lo && error.span().hi <= here.hi;
             return if inside { error } else { error.call(here) };
         }
-        error.locate(here, operands)
+        self.name_streams(error.locate(here, operands), base)
+    }
+
+    /// Puts script expressions for the streams that a race report names by tokens: a variable that
+    /// holds the stream, else `cuda.default_stream()`, else the stream's number.
+    fn name_streams(&self, error: Error, base: usize) -> Error {
+        if error.kind() != ErrorKind::Race {
+            return error;
+        }
+        // Globals, then the variables of the running calls, outermost first.
+        let mut held = self.globals();
+        let bases = self.frames.iter().skip(1).map(|f| f.base as usize).chain([base]);
+        for base in bases {
+            let Some(Value::Fn(closure)) = self.stack.get(base) else { continue };
+            for (register, name) in &closure.proto.places.names {
+                held.extend(self.stack.get(base + *register as usize).map(|v| (Rc::clone(name), v.clone())));
+            }
+        }
+        let mut names: Vec<(String, String)> = Vec::new();
+        for (name, value) in held.iter().rev() {
+            let Value::Object(handle) = value else { continue };
+            let Some(Arg::Stream(stream)) = handle.get().as_arg(Kind::Stream) else { continue };
+            if !stream.is_default() {
+                names.push((stream_token(Where::Stream(stream.device(), stream.id())), name.to_string()));
+            }
+        }
+        error.rewrite(|text| {
+            let mut text = text.to_string();
+            for (token, name) in &names {
+                text = text.replace(token, name);
+            }
+            while let Some((before, rest)) = text.split_once('\u{27e6}') {
+                let Some((token, after)) = rest.split_once('\u{27e7}') else { break };
+                let name = match token.split_once('#') {
+                    Some(("cuda:0", "0")) => "cuda.default_stream()".to_string(),
+                    Some((device, "0")) => format!("{device}.default_stream()"),
+                    Some((device, id)) => format!("<stream {id} of {device}>"),
+                    None => token.to_string(),
+                };
+                text = format!("{before}{name}{after}");
+            }
+            text
+        })
     }
 
     /// The span of the instruction at `pc` of the call at `base`.
