@@ -17,6 +17,7 @@
 pub mod host;
 mod launch;
 mod map;
+pub mod philox;
 mod program;
 
 pub use launch::{Fault, Launch, Ptr, View};

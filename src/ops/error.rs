@@ -174,6 +174,12 @@ pub fn step_leads_away() -> Error {
     bad_value(2, "the step leads away from the end of the range", "change the sign of the step")
 }
 
+/// A generator of another device than the draw's.
+pub fn generator_elsewhere(generator: DeviceId, device: DeviceId) -> Error {
+    Error::new(&BAD_VALUE, format!("the generator is of {generator}, and the numbers are drawn on {device}"))
+        .help(format!("make the generator there: `Generator(device={device})`"))
+}
+
 /// `pin_memory` for a tensor on a device.
 pub fn only_host_is_pinned(device: DeviceId) -> Error {
     Error::new(&BAD_VALUE, format!("only host memory can be pinned, and this tensor goes to {device}"))

@@ -26,6 +26,7 @@ mod make;
 mod map;
 pub mod matmul;
 pub mod params;
+pub mod random;
 pub mod ranges;
 pub mod reduce;
 pub mod round;

@@ -27,6 +27,7 @@ static TABLES: &[&[Op]] = &[
     super::inspect::OPS,
     super::factory::OPS,
     super::ranges::OPS,
+    super::random::OPS,
 ];
 
 /// The operations behind binary operators.

@@ -113,7 +113,9 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
 const PRELUDE: &str = concat!(
     include_str!("../../../../kernels/prelude.cuh"),
     "\n",
-    include_str!("../../../../kernels/functions.cuh")
+    include_str!("../../../../kernels/functions.cuh"),
+    "\n",
+    include_str!("../../../../kernels/random.cuh")
 );
 
 /// The prelude, then a filled template.

@@ -1,0 +1,91 @@
+// What is drawn from Philox 4x32-10, as in `src/kernel/philox.rs`, to the bit: integers, and sums,
+// products, quotients and roots alone. `at` is the element's position in its draw.
+
+INLINE Philox philox_block(i64 seed, i64 offset, u64 number) {
+    return philox((u32)offset, (u32)((u64)offset >> 32), (u32)number, (u32)(number >> 32), (u32)seed,
+                  (u32)((u64)seed >> 32));
+}
+INLINE u64 joined(u32 low, u32 high) { return (u64)low | (u64)high << 32; }
+
+INLINE u32 random_word(i64 at, i64 seed, i64 offset) {
+    const Philox p = philox_block(seed, offset, (u64)at >> 2);
+    const u32 even = at & 2 ? p.z : p.x, odd = at & 2 ? p.w : p.y;
+    return at & 1 ? odd : even;
+}
+INLINE u64 random_wide(i64 at, i64 seed, i64 offset) {
+    const Philox p = philox_block(seed, offset, (u64)at >> 1);
+    return at & 1 ? joined(p.z, p.w) : joined(p.x, p.y);
+}
+
+// --- Uniform -----------------------------------------------------------------------------------------
+
+INLINE float random_uniform(i64 at, i64 seed, i64 offset, i64 digits) {
+    const float unit = __uint_as_float((u32)(127 - digits) << 23);
+    return (float)(i32)(random_word(at, seed, offset) >> (u32)(32 - digits)) * unit;
+}
+INLINE double random_uniform_wide(i64 at, i64 seed, i64 offset) {
+    return (double)(i64)(random_wide(at, seed, offset) >> 11) * (1.0 / 9007199254740992.0);
+}
+INLINE i64 random_below(i64 at, i64 seed, i64 offset, i64 range) {
+    const u64 word = random_wide(at, seed, offset);
+    return range == 0 ? (i64)word : (i64)__umul64hi(word, (u64)range);
+}
+
+// --- Logarithms --------------------------------------------------------------------------------------
+
+INLINE float random_ln(u32 word) {
+    const float x = __uint2float_rn(word) * 2.3283064e-10f + 1.1641532e-10f;
+    const u32 b = __float_as_uint(x), biased = (b + (0x3f800000u - 0x3f3504f3u)) >> 23;
+    const float m = __uint_as_float(b - (biased << 23) + 0x3f800000u);
+    const float s = (m - 1.0f) / (m + 1.0f), z = s * s;
+    const float part =
+        2.0f * s + (s * z) * (0.66666666f + z * (0.40000335f + z * (0.28537302f + z * 0.23582293f)));
+    return (float)((i32)biased - 127) * 0.693147182464599609375f + part;
+}
+INLINE double random_ln_wide(u64 word) {
+    const double x = (double)(i64)((word >> 11) + 1) * (1.0 / 9007199254740992.0);
+    const u64 b = (u64)__double_as_longlong(x);
+    const u64 biased = (b + (0x3ff0000000000000ull - 0x3fe6a09e667f3bcdull)) >> 52;
+    const double m = __longlong_as_double((i64)(b - (biased << 52) + 0x3ff0000000000000ull));
+    const double s = (m - 1.0) / (m + 1.0), z = s * s;
+    const double p =
+        0.6666666666658716 + z * (0.400000000523021 + z * (0.2857141712483306 + z * (0.22223372057090848 +
+        z * (0.18123629887807904 + z * 0.16819980703975132))));
+    const double part = 2.0 * s + (s * z) * p;
+    return (double)((i64)biased - 1023) * 0.69314718055994530942 + part;
+}
+
+INLINE float random_exponential(i64 at, i64 seed, i64 offset) { return -random_ln(random_word(at, seed, offset)); }
+INLINE double random_exponential_wide(i64 at, i64 seed, i64 offset) {
+    return -random_ln_wide(random_wide(at, seed, offset));
+}
+
+// --- Normal ------------------------------------------------------------------------------------------
+
+INLINE float random_normal(i64 at, i64 seed, i64 offset) {
+    const Philox p = philox_block(seed, offset, (u64)at >> 2);
+    const u32 radius = at & 2 ? p.z : p.x, angle = at & 2 ? p.w : p.y;
+    u32 turn = (u32)(((u64)angle + 0x20000000u) >> 30);
+    const float t = (float)(i32)(angle - (turn << 30)) * 1.4629181e-9f, z = t * t;
+    const float sine = t + (t * z) * (-0.16666655f + z * (0.008332178f + z * -0.00019517267f));
+    const float cosine =
+        1.0f + z * (-0.499999997f + z * (0.041666623f + z * (-0.0013886764f + z * 2.439041e-5f)));
+    turn += (at & 1) == 0;
+    const float size = turn & 1 ? cosine : sine;
+    return sqrtf(-2.0f * random_ln(radius)) * (turn & 2 ? -size : size);
+}
+INLINE double random_normal_wide(i64 at, i64 seed, i64 offset) {
+    const Philox p = philox_block(seed, offset, (u64)at >> 1);
+    const u64 radius = joined(p.x, p.y), angle = joined(p.z, p.w);
+    u64 turn = (angle + 0x2000000000000000ull) >> 62;
+    const double t = (double)(i64)(angle - (turn << 62)) * 3.4061215800865545e-19, z = t * t;
+    const double sine = t + (t * z) * (-0.16666666666666632 + z * (0.008333333333322418 +
+        z * (-0.00019841269829812383 + z * (2.755731369357332e-06 + z * (-2.5050758384416463e-08 +
+        z * 1.5896811798599904e-10)))));
+    const double cosine = 1.0 + z * (-0.49999999999999484 + z * (0.041666666666503135 +
+        z * (-0.0013888888871720837 + z * (2.4801579014112012e-05 + z * (-2.7555295977859093e-07 +
+        z * 2.063356618585863e-09)))));
+    turn += (at & 1) == 0;
+    const double size = turn & 1 ? cosine : sine;
+    return sqrt(-2.0 * random_ln_wide(radius)) * (turn & 2 ? -size : size);
+}

@@ -1,0 +1,597 @@
+//! Random numbers.
+//!
+//! What an element gets is a function of the generator's seed, the offset it had at the draw, and the
+//! element's row-major position, so draws are equal on every backend, to the bit. Each draw moves
+//! the generator on by [`STEP`]. A draw uses the generator of its device unless `generator` is given.
+
+use super::factory::{PIN_MEMORY, Place, allocate};
+use super::params::{DEVICE, DTYPE, GENERATOR, X};
+use super::signature::{Default, Kind, Param};
+use super::{Args, Form, Op, Out, Run, arith, error, sort};
+use crate::array::{Dims, Dtype, Scalar, broadcast};
+use crate::base::Result;
+use crate::device::DeviceId;
+use crate::kernel::host::define::{host_compare, host_map, host_ternary};
+use crate::kernel::{CudaText, MapFn, philox};
+use crate::plan::{MapArg, Runtime};
+use crate::tensor::Tensor;
+
+/// How far a draw moves its generator's offset, which stays a multiple of 4.
+pub const STEP: u64 = 4;
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "rand",
+        doc: "Draws uniformly from 0 .. 1, without 1 (`f32` unless `dtype` is given). Source: `torch.rand`.",
+        search: &["random", "uniform"],
+        params: SIZED,
+        form: Form::FUNCTION,
+        example: "let x = rand(100)\nassert((x >= 0).all().item())\nassert((x < 1).all().item())",
+        run: Run::Call(|rt, args| {
+            let target = sized(rt, args)?;
+            uniform_into(rt, "rand", &target, args.generator(4))
+        }),
+    },
+    Op {
+        name: "randn",
+        doc: "Draws from the normal distribution with mean 0 and deviation 1 (`f32` unless `dtype` is given). \
+              Source: `torch.randn`.",
+        search: &["random", "normal", "gaussian"],
+        params: SIZED,
+        form: Form::FUNCTION,
+        example: "assert(randn(2, 3).shape == (2, 3))",
+        run: Run::Call(|rt, args| {
+            let target = sized(rt, args)?;
+            normal_into(rt, "randn", &target, args.generator(4))
+        }),
+    },
+    Op {
+        name: "randint",
+        doc: "Draws whole numbers uniformly from `low` .. `high`, without `high`: `randint(high, size)` or \
+              `randint(low, high, size)` (`i64` unless `dtype` is given). Source: `torch.randint`.",
+        search: &["random", "integers", "dice"],
+        params: &[
+            Param::new("low", Kind::Int),
+            Param::new("high", Kind::Shape),
+            Param::or("size", Kind::Shape, Default::None),
+            DTYPE,
+            DEVICE,
+            PIN_MEMORY,
+            GENERATOR,
+        ],
+        form: Form::FUNCTION,
+        example: "let x = randint(1, 7, [100])\nassert((x >= 1).all().item())\nassert((x <= 6).all().item())",
+        run: Run::Call(randint),
+    },
+    Op {
+        name: "randperm",
+        doc: "Gives the numbers from 0 to `n - 1` in random order (`i64` unless `dtype` is given). Source: \
+              `torch.randperm`.",
+        search: &["random", "permutation", "shuffle"],
+        params: &[Param::new("n", Kind::Int), DTYPE, DEVICE, PIN_MEMORY, GENERATOR],
+        form: Form::FUNCTION,
+        example: "assert(equal(randperm(10).sort().values, arange(10)))",
+        run: Run::Call(randperm),
+    },
+    Op {
+        name: "normal",
+        doc: "Draws from normal distributions: `mean` and `std` are tensors that broadcast, or numbers beside a \
+              `size`. Source: `torch.normal`.",
+        search: &["random", "gaussian"],
+        params: &[
+            Param::or("mean", Kind::TensorOrNumber, Default::Float(0.0)),
+            Param::or("std", Kind::TensorOrNumber, Default::Float(1.0)),
+            Param::or("size", Kind::Shape, Default::None),
+            DTYPE,
+            DEVICE,
+            PIN_MEMORY,
+            GENERATOR,
+        ],
+        form: Form::FUNCTION,
+        example: "assert(equal(normal(5.0, 0.0, [2]), [5.0, 5.0]))",
+        run: Run::Call(normal),
+    },
+    Op {
+        name: "bernoulli",
+        doc: "Draws 1 with the probability that an element is, else 0; with `p`, with that probability. The \
+              result has the dtype of `x`. Source: `torch.bernoulli`.",
+        search: &["random", "coin", "dropout", "mask"],
+        params: &[X, Param::or("p", Kind::TensorOrNumber, Default::None), GENERATOR],
+        form: Form::BOTH,
+        example: "assert(equal(bernoulli([0.0, 1.0]), [0.0, 1.0]))",
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            let given = args.is_given(1);
+            if !given && !x.dtype().is_float() {
+                return Err(error::not_for_dtype("bernoulli", x.dtype()));
+            }
+            let p = if given { args.operand(1)? } else { MapArg::Tensor(x) };
+            let target = rt.empty(x.shape(), x.dtype(), x.device())?;
+            bernoulli_into(rt, "bernoulli", &target, p, args.generator(2))
+        }),
+    },
+    Op {
+        name: "rand_like",
+        doc: "Draws uniformly from 0 .. 1 with the shape, dtype and device of `x`. Source: `torch.rand_like`.",
+        search: &["random", "uniform", "same shape"],
+        params: LIKE,
+        form: Form::FUNCTION,
+        example: "assert(rand_like(zeros(3, dtype=f64)).dtype == f64)",
+        run: Run::Call(|rt, args| {
+            let target = like(rt, args, 1)?;
+            uniform_into(rt, "rand_like", &target, args.generator(3))
+        }),
+    },
+    Op {
+        name: "randn_like",
+        doc: "Draws from the normal distribution with the shape, dtype and device of `x`. Source: \
+              `torch.randn_like`.",
+        search: &["random", "normal", "gaussian", "noise", "same shape"],
+        params: LIKE,
+        form: Form::FUNCTION,
+        example: "assert(randn_like(zeros(3, 2)).shape == (3, 2))",
+        run: Run::Call(|rt, args| {
+            let target = like(rt, args, 1)?;
+            normal_into(rt, "randn_like", &target, args.generator(3))
+        }),
+    },
+    Op {
+        name: "randint_like",
+        doc: "Draws whole numbers from `low` .. `high`, without `high`, with the shape, dtype and device of `x`: \
+              `randint_like(x, high)` or `randint_like(x, low, high)`. Source: `torch.randint_like`.",
+        search: &["random", "integers", "same shape"],
+        params: &[
+            X,
+            Param::new("low", Kind::Int),
+            Param::or("high", Kind::Int, Default::None),
+            DTYPE,
+            DEVICE,
+            GENERATOR,
+        ],
+        form: Form::FUNCTION,
+        example: "assert((randint_like(zeros(9), 3) < 3).all().item())",
+        run: Run::Call(|rt, args| {
+            let first = args.int(1)?;
+            let (low, high) = args.opt_int(2).map_or((0, first), |high| (first, high));
+            let target = like(rt, args, 3)?;
+            integers_into(rt, "randint_like", &target, low, span(low, high, 1)?, args.generator(5))
+        }),
+    },
+    Op {
+        name: "uniform_",
+        doc: "Sets the elements to numbers drawn uniformly from `from` .. `to`. Source: \
+              `torch.Tensor.uniform_`.",
+        search: &["random", "in place", "initialise"],
+        params: &[
+            X,
+            Param::or("from", Kind::Float, Default::Float(0.0)),
+            Param::or("to", Kind::Float, Default::Float(1.0)),
+            GENERATOR,
+        ],
+        form: Form::METHOD,
+        example: "let x = zeros(100).uniform_(2, 3)\nassert((x >= 2).all().item())",
+        run: Run::Call(uniform_in_place),
+    },
+    Op {
+        name: "normal_",
+        doc: "Sets the elements to numbers drawn from the normal distribution. Source: \
+              `torch.Tensor.normal_`.",
+        search: &["random", "gaussian", "in place", "initialise"],
+        params: &[
+            X,
+            Param::or("mean", Kind::Float, Default::Float(0.0)),
+            Param::or("std", Kind::Float, Default::Float(1.0)),
+            GENERATOR,
+        ],
+        form: Form::METHOD,
+        example: "let x = zeros(2).normal_(5, 0)\nassert(equal(x, [5.0, 5.0]))",
+        run: Run::Call(|rt, args| {
+            let target = float_target(args, "normal_")?;
+            let (mean, std) = (args.number(1)?, args.number(2)?);
+            check_deviation(MapArg::Number(std))?;
+            let drawn = normals(rt, "normal_", target, args.generator(3))?;
+            let operands = [MapArg::Tensor(&drawn), MapArg::Number(std), MapArg::Number(mean)];
+            spread_into(rt, "normal_", target, &operands)
+        }),
+    },
+    Op {
+        name: "random_",
+        doc: "Sets the elements to whole numbers drawn from `from` .. `to`, without `to`; left out, over all \
+              that the dtype holds from 0 on (floats: without gaps). Source: `torch.Tensor.random_`.",
+        search: &["random", "integers", "in place"],
+        params: &[
+            X,
+            Param::or("from", Kind::Int, Default::None),
+            Param::or("to", Kind::Int, Default::None),
+            GENERATOR,
+        ],
+        form: Form::METHOD,
+        example: "let x = zeros(100, dtype=u8).random_(1, 4)\nassert((x < 4).all().item())",
+        run: Run::Call(|rt, args| {
+            let target = args.tensor(0)?;
+            let (low, range) = match (args.opt_int(1), args.opt_int(2)) {
+                (None, None) => (0, whole_range(target.dtype())),
+                (Some(high), None) => (0, span(0, high, 1)?),
+                (low, Some(high)) => (low.unwrap_or(0), span(low.unwrap_or(0), high, 2)?),
+            };
+            integers_into(rt, "random_", target, low, range, args.generator(3))
+        }),
+    },
+    Op {
+        name: "bernoulli_",
+        doc: "Sets the elements to 1 with probability `p`, a number or a tensor that broadcasts, else to 0. \
+              Source: `torch.Tensor.bernoulli_`.",
+        search: &["random", "coin", "dropout", "mask", "in place"],
+        params: &[X, Param::or("p", Kind::TensorOrNumber, Default::Float(0.5)), GENERATOR],
+        form: Form::METHOD,
+        example: "let x = zeros(3).bernoulli_(1)\nassert(equal(x, [1.0, 1.0, 1.0]))",
+        run: Run::Call(|rt, args| {
+            bernoulli_into(rt, "bernoulli_", args.tensor(0)?, args.operand(1)?, args.generator(2))
+        }),
+    },
+    Op {
+        name: "exponential_",
+        doc: "Sets the elements to numbers drawn from the exponential distribution with rate `lambd`. Source: \
+              `torch.Tensor.exponential_`.",
+        search: &["random", "in place", "waiting time"],
+        params: &[X, Param::or("lambd", Kind::Float, Default::Float(1.0)), GENERATOR],
+        form: Form::METHOD,
+        example: "let x = zeros(100).exponential_(2)\nassert((x >= 0).all().item())",
+        run: Run::Call(exponential_in_place),
+    },
+];
+
+/// `(*size, dtype=none, device=none, pin_memory=false, generator=none)`
+const SIZED: &[Param] = &[Param::rest("size", Kind::Shape), DTYPE, DEVICE, PIN_MEMORY, GENERATOR];
+
+/// `(x, *, dtype=none, device=none, generator=none)`
+const LIKE: &[Param] = &[X, DTYPE, DEVICE, GENERATOR];
+
+/// Of position `a`, seed `b`, offset `c`: uniform with `d` binary digits.
+static UNIFORM: MapFn = MapFn {
+    name: "random_uniform",
+    arity: 4,
+    select: false,
+    cuda: CudaText { f32: "", f64: "", i64: "random_uniform(a, b, c, d)" },
+    host: host_map!((a: i64, b: i64, c: i64, d: i64) -> f32: philox::uniform(a, b, c, d)),
+};
+
+static UNIFORM_WIDE: MapFn = MapFn {
+    name: "random_uniform_wide",
+    arity: 3,
+    select: false,
+    cuda: CudaText { f32: "", f64: "", i64: "random_uniform_wide(a, b, c)" },
+    host: host_map!((a: i64, b: i64, c: i64) -> f64: philox::uniform_wide(a, b, c)),
+};
+
+static NORMAL: MapFn = MapFn {
+    name: "random_normal",
+    arity: 3,
+    select: false,
+    cuda: CudaText { f32: "", f64: "", i64: "random_normal(a, b, c)" },
+    host: host_map!((a: i64, b: i64, c: i64) -> f32: philox::normal(a, b, c)),
+};
+
+static NORMAL_WIDE: MapFn = MapFn {
+    name: "random_normal_wide",
+    arity: 3,
+    select: false,
+    cuda: CudaText { f32: "", f64: "", i64: "random_normal_wide(a, b, c)" },
+    host: host_map!((a: i64, b: i64, c: i64) -> f64: philox::normal_wide(a, b, c)),
+};
+
+static EXPONENTIAL: MapFn = MapFn {
+    name: "random_exponential",
+    arity: 3,
+    select: false,
+    cuda: CudaText { f32: "", f64: "", i64: "random_exponential(a, b, c)" },
+    host: host_map!((a: i64, b: i64, c: i64) -> f32: philox::exponential(a, b, c)),
+};
+
+static EXPONENTIAL_WIDE: MapFn = MapFn {
+    name: "random_exponential_wide",
+    arity: 3,
+    select: false,
+    cuda: CudaText { f32: "", f64: "", i64: "random_exponential_wide(a, b, c)" },
+    host: host_map!((a: i64, b: i64, c: i64) -> f64: philox::exponential_wide(a, b, c)),
+};
+
+/// Of position `a`, seed `b`, offset `c`: an integer below `d`.
+static BELOW: MapFn = MapFn {
+    name: "random_below",
+    arity: 4,
+    select: false,
+    cuda: CudaText { f32: "", f64: "", i64: "random_below(a, b, c, d)" },
+    host: host_map!((a: i64, b: i64, c: i64, d: i64) -> i64: philox::below(a, b, c, d)),
+};
+
+/// `a * b + c`
+static SPREAD: MapFn = MapFn {
+    name: "spread",
+    arity: 3,
+    select: false,
+    cuda: CudaText { f32: "(a * b + c)", f64: "(a * b + c)", i64: "" },
+    host: host_ternary!(float: |a, b, c| a * b + c),
+};
+
+/// `a < b`, for a uniform `a` and a probability `b`.
+static HAPPENS: MapFn = MapFn {
+    name: "happens",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "(i64)(a < b)", f64: "(i64)(a < b)", i64: "" },
+    host: host_compare!(float: |a, b| a < b),
+};
+
+type Chosen<'a> = Option<&'a crate::tensor::Generator>;
+
+/// Seed and offset of the next draw on a device, as operands.
+fn draw(rt: &Runtime, device: DeviceId, chosen: Chosen<'_>) -> Result<[MapArg<'static>; 2]> {
+    let state = match chosen {
+        Some(generator) if generator.device() != device => {
+            return Err(error::generator_elsewhere(generator.device(), device));
+        }
+        Some(generator) => generator.advance(STEP),
+        None => rt.generator(device)?.advance(STEP),
+    };
+    let raw = |bits| MapArg::Raw(bits, Dtype::I64);
+    Ok([raw(state.seed), raw(state.offset)])
+}
+
+/// Bits of the significand: how many digits a uniform number has, so that none rounds to 1.
+fn digits(dtype: Dtype) -> u64 {
+    match dtype {
+        Dtype::F16 => 11,
+        Dtype::BF16 => 8,
+        Dtype::F64 => 53,
+        _ => 24,
+    }
+}
+
+/// A pending draw, of the shape and on the device of `target`.
+fn drawn(
+    rt: &mut Runtime,
+    name: &'static str,
+    f: &'static MapFn,
+    operands: &[MapArg<'_>],
+    dtype: Dtype,
+    target: &Tensor,
+) -> Result<Tensor> {
+    rt.map_over(name, f, operands, Dtype::I64, dtype, target.shape().clone(), target.device())
+}
+
+fn uniforms(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen<'_>) -> Result<Tensor> {
+    let [seed, offset] = draw(rt, target.device(), chosen)?;
+    if target.dtype() == Dtype::F64 {
+        return drawn(rt, name, &UNIFORM_WIDE, &[MapArg::Position, seed, offset], Dtype::F64, target);
+    }
+    let digits = MapArg::Raw(digits(target.dtype()), Dtype::I64);
+    drawn(rt, name, &UNIFORM, &[MapArg::Position, seed, offset, digits], Dtype::F32, target)
+}
+
+fn normals(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen<'_>) -> Result<Tensor> {
+    let [seed, offset] = draw(rt, target.device(), chosen)?;
+    let operands = [MapArg::Position, seed, offset];
+    match target.dtype() {
+        Dtype::F64 => drawn(rt, name, &NORMAL_WIDE, &operands, Dtype::F64, target),
+        _ => drawn(rt, name, &NORMAL, &operands, Dtype::F32, target),
+    }
+}
+
+fn sized(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
+    let shape = args.shape(0)?;
+    float_tensor(rt, &shape, Place::of(rt, args, 1, Dtype::F32))
+}
+
+fn like(rt: &mut Runtime, args: &Args<'_>, index: usize) -> Result<Tensor> {
+    let x = args.tensor(0)?;
+    let place = Place::beside(rt, args, index, x);
+    allocate(rt, x.shape(), place)
+}
+
+fn float_tensor(rt: &mut Runtime, shape: &[usize], place: Place) -> Result<Tensor> {
+    if !place.dtype.is_float() {
+        return Err(error::not_for_dtype("rand", place.dtype));
+    }
+    allocate(rt, shape, place)
+}
+
+fn float_target<'a>(args: &Args<'a>, name: &str) -> Result<&'a Tensor> {
+    let target = args.tensor(0)?;
+    if target.dtype().is_float() { Ok(target) } else { Err(error::not_for_dtype(name, target.dtype())) }
+}
+
+fn uniform_into(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen<'_>) -> Result<Out> {
+    if !target.dtype().is_float() {
+        return Err(error::not_for_dtype(name, target.dtype()));
+    }
+    let numbers = uniforms(rt, name, target, chosen)?;
+    rt.assign(name, target, &numbers)?;
+    Ok(Out::Tensor(target.clone()))
+}
+
+fn normal_into(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen<'_>) -> Result<Out> {
+    if !target.dtype().is_float() {
+        return Err(error::not_for_dtype(name, target.dtype()));
+    }
+    let numbers = normals(rt, name, target, chosen)?;
+    rt.assign(name, target, &numbers)?;
+    Ok(Out::Tensor(target.clone()))
+}
+
+/// Writes `a * b + c`, computed in `f32` (`f64` for such a target), into a target.
+fn spread_into(
+    rt: &mut Runtime,
+    name: &'static str,
+    target: &Tensor,
+    operands: &[MapArg<'_>],
+) -> Result<Out> {
+    let dtype = if target.dtype() == Dtype::F64 { Dtype::F64 } else { Dtype::F32 };
+    rt.map_into(name, &SPREAD, target, operands, dtype, target.dtype())?;
+    Ok(Out::Tensor(target.clone()))
+}
+
+fn uniform_in_place(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let target = float_target(args, "uniform_")?;
+    let (from, to) = (args.float(1)?, args.float(2)?);
+    if !(from <= to && (to - from).is_finite()) {
+        let message = format!("there is nothing from `{from:?}` to `{to:?}`");
+        return Err(error::bad_value(2, message, "write finite numbers, the smaller one first"));
+    }
+    let numbers = uniforms(rt, "uniform_", target, args.generator(3))?;
+    let number = |value| MapArg::Number(Scalar::Float(value));
+    spread_into(rt, "uniform_", target, &[MapArg::Tensor(&numbers), number(to - from), number(from)])
+}
+
+fn exponential_in_place(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    const NAME: &str = "exponential_";
+    let target = float_target(args, NAME)?;
+    let rate = args.float(1)?;
+    if rate.is_nan() || rate <= 0.0 {
+        return Err(error::bad_value(1, format!("the rate is `{rate:?}`"), "write a rate above 0"));
+    }
+    let [seed, offset] = draw(rt, target.device(), args.generator(2))?;
+    let operands = [MapArg::Position, seed, offset];
+    let (f, dtype) = match target.dtype() {
+        Dtype::F64 => (&EXPONENTIAL_WIDE, Dtype::F64),
+        _ => (&EXPONENTIAL, Dtype::F32),
+    };
+    let times = drawn(rt, NAME, f, &operands, dtype, target)?;
+    let operands = [MapArg::Tensor(&times), MapArg::Number(Scalar::Float(rate))];
+    rt.map_into(NAME, &arith::DIV, target, &operands, dtype, target.dtype())?;
+    Ok(Out::Tensor(target.clone()))
+}
+
+fn bernoulli_into(
+    rt: &mut Runtime,
+    name: &'static str,
+    target: &Tensor,
+    p: MapArg<'_>,
+    chosen: Chosen<'_>,
+) -> Result<Out> {
+    let wide = match p {
+        MapArg::Number(p) if !(0.0..=1.0).contains(&p.as_f64()) => {
+            let message = format!("`{:?}` is not a probability", p.as_f64());
+            return Err(error::bad_value(1, message, "write a number from 0 to 1"));
+        }
+        MapArg::Tensor(p) => p.dtype() == Dtype::F64,
+        _ => false,
+    };
+    let [seed, offset] = draw(rt, target.device(), chosen)?;
+    let digits = MapArg::Raw(digits(Dtype::F32), Dtype::I64);
+    let (numbers, dtype) = if wide {
+        let operands = [MapArg::Position, seed, offset];
+        (drawn(rt, name, &UNIFORM_WIDE, &operands, Dtype::F64, target)?, Dtype::F64)
+    } else {
+        let operands = [MapArg::Position, seed, offset, digits];
+        (drawn(rt, name, &UNIFORM, &operands, Dtype::F32, target)?, Dtype::F32)
+    };
+    rt.map_into(name, &HAPPENS, target, &[MapArg::Tensor(&numbers), p], dtype, Dtype::Bool)?;
+    Ok(Out::Tensor(target.clone()))
+}
+
+/// How many integers there are from `low` to `high`, without `high`, as the bits of a `u64`.
+fn span(low: i64, high: i64, index: usize) -> Result<u64> {
+    if low < high {
+        return Ok(high.wrapping_sub(low) as u64);
+    }
+    let message = format!("there is no whole number from `{low}` to `{high}`, without `{high}`");
+    Err(error::bad_value(index, message, "make `high` greater than `low`"))
+}
+
+/// How many whole numbers from 0 on a dtype holds, without gaps.
+fn whole_range(dtype: Dtype) -> u64 {
+    match dtype {
+        Dtype::Bool => 2,
+        dtype if dtype.is_float() => (1 << digits(dtype)) + 1,
+        Dtype::U8 => 1 << 8,
+        dtype => 1 << (8 * dtype.size() - 1),
+    }
+}
+
+fn integers_into(
+    rt: &mut Runtime,
+    name: &'static str,
+    target: &Tensor,
+    low: i64,
+    range: u64,
+    chosen: Chosen<'_>,
+) -> Result<Out> {
+    let [seed, offset] = draw(rt, target.device(), chosen)?;
+    let operands = [MapArg::Position, seed, offset, MapArg::Raw(range, Dtype::I64)];
+    let numbers = drawn(rt, name, &BELOW, &operands, Dtype::I64, target)?;
+    let operands = [MapArg::Tensor(&numbers), MapArg::Number(Scalar::Int(low))];
+    rt.map_into(name, &arith::ADD, target, &operands, Dtype::I64, Dtype::I64)?;
+    Ok(Out::Tensor(target.clone()))
+}
+
+fn randint(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let first = args.int(0)?;
+    let second = args.ints(1).unwrap_or(&[]);
+    let (low, high, shape) = match (args.is_given(2), second) {
+        (false, _) => (0, first, args.shape(1)?),
+        (true, &[high]) => (first, high, args.shape(2)?),
+        (true, _) => return Err(error::wrong_argument(1, "an int")),
+    };
+    let range = span(low, high, usize::from(args.is_given(2)))?;
+    let place = Place::of(rt, args, 3, Dtype::I64);
+    let target = allocate(rt, &shape, place)?;
+    integers_into(rt, "randint", &target, low, range, args.generator(6))
+}
+
+fn randperm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    const NAME: &str = "randperm";
+    let shape = error::shape(0, &[args.int(0)?])?;
+    let place = Place::of(rt, args, 1, Dtype::I64);
+    let target = allocate(rt, &shape, place)?;
+    let [seed, offset] = draw(rt, place.device, args.generator(4))?;
+    let operands = [MapArg::Position, seed, offset, MapArg::Raw(0, Dtype::I64)];
+    // Sorting random keys of 64 bits: equal ones are rarer than 1 in 10^9 up to 10^5 elements.
+    let keys = drawn(rt, NAME, &BELOW, &operands, Dtype::I64, &target)?;
+    let (_, order) = sort::sorted(rt, NAME, &keys, 0, false)?;
+    if place.dtype == Dtype::I64 && !place.pinned {
+        return Ok(Out::Tensor(order));
+    }
+    rt.assign(NAME, &target, &order)?;
+    Ok(Out::Tensor(target))
+}
+
+fn check_deviation(std: MapArg<'_>) -> Result<()> {
+    match std {
+        MapArg::Number(std) if std.as_f64().is_nan() || std.as_f64() < 0.0 => {
+            let message = format!("the deviation is `{:?}`", std.as_f64());
+            Err(error::bad_value(1, message, "write a deviation of 0 or more"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn normal(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    const NAME: &str = "normal";
+    let (mean, std) = (args.operand(0)?, args.operand(1)?);
+    check_deviation(std)?;
+    let tensors = [mean, std].into_iter().filter_map(|arg| match arg {
+        MapArg::Tensor(tensor) => Some(tensor),
+        _ => None,
+    });
+    let tensors: Vec<&Tensor> = tensors.collect();
+    let shape = match (args.is_given(2), tensors.as_slice()) {
+        (true, _) => args.shape(2)?,
+        (false, []) => return Err(error::wrong_argument(2, "a size, beside two numbers,")),
+        (false, [one]) => one.shape().clone(),
+        (false, [one, other, ..]) => match broadcast(one.shape(), other.shape()) {
+            Some(shape) => shape,
+            // The planner words the error.
+            None => Dims::from_slice(one.shape()),
+        },
+    };
+    let mut place = Place::of(rt, args, 3, Dtype::F32);
+    if let Some(first) = tensors.first() {
+        place.device = rt.common_device(NAME, tensors.iter().copied())?;
+        place.dtype = args.dtype(3).unwrap_or(first.dtype());
+    }
+    let target = float_tensor(rt, &shape, place)?;
+    let drawn = normals(rt, NAME, &target, args.generator(6))?;
+    spread_into(rt, NAME, &target, &[MapArg::Tensor(&drawn), std, mean])
+}
