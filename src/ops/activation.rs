@@ -383,8 +383,8 @@ static GELU_TANH: MapFn = MapFn {
 };
 
 /// `exp(a - b)`, where `b` is the greatest of the row.
-static EXP_BELOW: MapFn = MapFn {
-    name: "exp_below",
+static SOFTMAX_TERM: MapFn = MapFn {
+    name: "softmax_term",
     arity: 2,
     select: false,
     cuda: CudaText { f32: "expf(a - b)", f64: "exp(a - b)", i64: "" },
@@ -476,7 +476,7 @@ fn softmax(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Ar
     let row = if x.rank() == 0 { &x.with_layout(one_dimension(x)) } else { x };
     let greatest = rt.reduce(name, &MAX, row, &[dim], true, wide, wide)?;
     let (element, most) = (MapArg::Tensor(row), MapArg::Tensor(&greatest));
-    let powers = rt.map(name, &EXP_BELOW, &[element, most], wide, wide)?;
+    let powers = rt.map(name, &SOFTMAX_TERM, &[element, most], wide, wide)?;
     let sum = rt.reduce(name, &SUM, &powers, &[dim], true, wide, wide)?;
     drop(powers);
     let result = rt.map(name, last, &[element, most, MapArg::Tensor(&sum)], wide, dtype)?;

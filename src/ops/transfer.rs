@@ -173,7 +173,7 @@ pub static OPS: &[Op] = &[
         search: &["stream", "memory", "reuse"],
         params: &[X, Param::new("stream", Kind::Stream)],
         form: Form::METHOD,
-        example: "zeros(2).record_stream(cuda.current_stream())",
+        example: "let x = zeros(2)\nx.record_stream(cuda.current_stream())\nassert(equal(x, [0.0, 0.0]))",
         run: Run::Call(|_, args| {
             if let (Arg::Stream(stream), Some(memory)) = (args.get(1), args.tensor(0)?.storage().memory()) {
                 memory.used_on(stream);
