@@ -30,9 +30,19 @@ pub struct Device {
 
 enum Memory {
     Cached(Box<Mutex<Allocator>>),
-    /// Bytes in use.
-    Plain(AtomicU64),
+    Plain(Plain),
 }
+
+/// Memory that is asked for each time.
+struct Plain {
+    in_use: AtomicU64,
+    /// The most that may be in use; `u64::MAX` without a limit.
+    limit: AtomicU64,
+}
+
+/// Host requests from this size on are compared with what the system has left: it would promise the
+/// memory, and end the process when it is touched.
+const LARGE_HOST_REQUEST: u64 = 64 << 20;
 
 /// Memory of one device, owned. Dropping it gives it back at once: to the cache of the stream it was
 /// allocated on, after the last use on every other stream that was noted with [`Block::used_on`].
@@ -52,7 +62,9 @@ impl Device {
     pub(super) fn new(id: DeviceId, driver: Arc<dyn Driver>, conf: &AllocConf) -> Arc<Device> {
         let (streams, default_stream) = StreamPool::new(id, driver.clone());
         let memory = match id {
-            DeviceId::Cpu => Memory::Plain(AtomicU64::new(0)),
+            DeviceId::Cpu => {
+                Memory::Plain(Plain { in_use: AtomicU64::new(0), limit: AtomicU64::new(u64::MAX) })
+            }
             DeviceId::Cuda(index) => {
                 Memory::Cached(Box::new(Mutex::new(Allocator::new(driver.clone(), index, conf.clone()))))
             }
@@ -112,14 +124,37 @@ impl Device {
                 let taken = allocator.lock().alloc(bytes, stream, span)?;
                 (taken.ptr, taken.id)
             }
-            Memory::Plain(in_use) => {
-                let ptr = self.driver.alloc(bytes).map_err(|e| host_memory_error(e, bytes))?;
-                in_use.fetch_add(bytes, Ordering::Relaxed);
-                (ptr, NO_BLOCK)
-            }
+            Memory::Plain(plain) => (self.alloc_plain(plain, bytes)?, NO_BLOCK),
         };
         let uses = Mutex::new(SmallVec::new());
         Ok(Block { device: self.clone(), stream: stream.clone(), ptr, bytes, id, uses })
+    }
+
+    /// Takes host memory within the limit.
+    fn alloc_plain(&self, plain: &Plain, bytes: u64) -> Result<Ptr> {
+        let limit = plain.limit.load(Ordering::Relaxed);
+        let before = plain.in_use.fetch_add(bytes, Ordering::Relaxed);
+        let taken = if before.checked_add(bytes).is_none_or(|sum| sum > limit) {
+            Err(error::memory_limit("host memory", limit, before, bytes))
+        } else if bytes >= LARGE_HOST_REQUEST && self.driver.memory_info().is_ok_and(|(free, _)| free < bytes)
+        {
+            Err(error::host_out_of_memory(bytes, false))
+        } else {
+            self.driver.alloc(bytes).map_err(|e| host_memory_error(e, bytes))
+        };
+        if taken.is_err() {
+            plain.in_use.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Limits what may be reserved on a device, or be in use on the host, to so many bytes; a request
+    /// beyond is an error of kind `Limit`. What is there already stays.
+    pub fn set_memory_limit(&self, limit: Option<u64>) {
+        match &self.memory {
+            Memory::Cached(allocator) => allocator.lock().set_cap(limit),
+            Memory::Plain(plain) => plain.limit.store(limit.unwrap_or(u64::MAX), Ordering::Relaxed),
+        }
     }
 
     /// Gives unused cached memory back to the driver; waits for the device where it must.
@@ -136,7 +171,7 @@ impl Device {
     pub fn memory_allocated(&self) -> u64 {
         match &self.memory {
             Memory::Cached(allocator) => allocator.lock().stats().allocated_bytes.all().current,
-            Memory::Plain(in_use) => in_use.load(Ordering::Relaxed),
+            Memory::Plain(plain) => plain.in_use.load(Ordering::Relaxed),
         }
     }
 
@@ -226,11 +261,11 @@ impl Device {
         match &self.memory {
             _ if ptr == 0 => {}
             Memory::Cached(allocator) => allocator.lock().free(id, uses),
-            Memory::Plain(in_use) => {
+            Memory::Plain(plain) => {
                 // Copies to and from pageable memory are over when the call that queued them returns,
                 // so nothing can still use it.
                 self.driver.free(ptr, bytes);
-                in_use.fetch_sub(bytes, Ordering::Relaxed);
+                plain.in_use.fetch_sub(bytes, Ordering::Relaxed);
             }
         }
     }

@@ -21,6 +21,7 @@ pub static CODES: &[&Code] = &[
     &OUT_OF_MEMORY,
     &BAD_FRACTION,
     &BAD_ALLOC_CONF,
+    &MEMORY_LIMIT,
     &DRIVER_FAILED,
     &BAD_INDEX_ON_DEVICE,
     &WAIT_INTERRUPTED,
@@ -179,6 +180,17 @@ pub static BAD_ALLOC_CONF: Code = Code {
     example: "",
 };
 
+/// A limit on memory that the embedding program has set.
+pub static MEMORY_LIMIT: Code = Code {
+    id: "E0704",
+    kind: ErrorKind::Limit,
+    title: "memory limit reached",
+    page: "The program that runs this script allows it so many bytes of a device's, of the host's or of \
+           page-locked memory, and a request goes beyond.\n\nUse less memory, or raise the limit where \
+           it was set.",
+    example: "",
+};
+
 /// A call of the driver failed.
 pub static DRIVER_FAILED: Code = Code {
     id: "E0801",
@@ -313,6 +325,17 @@ pub fn host_out_of_memory(bytes: u64, pinned: bool) -> Error {
     Error::new(&OUT_OF_MEMORY, format!("out of {what}. Tried to allocate {size}"))
 }
 
+/// A request beyond a limit on `what` (`memory of cuda:0`) that was set from outside.
+pub fn memory_limit(what: &str, limit: u64, in_use: u64, bytes: u64) -> Error {
+    use crate::base::bytes_text;
+    let (limit, in_use, bytes) = (bytes_text(limit), bytes_text(in_use), bytes_text(bytes));
+    Error::new(
+        &MEMORY_LIMIT,
+        format!("the limit of {limit} on {what} is reached: {in_use} are in use, and {bytes} were asked for"),
+    )
+    .help("use less memory, or raise the limit where it was set")
+}
+
 /// A memory fraction outside 0 to 1.
 pub fn bad_fraction(fraction: f64) -> Error {
     Error::new(&BAD_FRACTION, format!("invalid fraction value: {fraction:?}. Allowed range: 0~1"))
@@ -386,6 +409,13 @@ pub fn race(site: Site, access: Access, place: Where, earlier: &Conflict) -> Err
     error.help(help)
 }
 
+/// A text that names no device.
+pub fn invalid_device_string(text: &str) -> Error {
+    Error::new(&BAD_DEVICE, format!("invalid device string: `{text}`"))
+        .operand(0, "not `cpu`, `cuda` or `cuda:N`")
+        .help("write `cpu`, `cuda`, or `cuda:` and an index: `cuda:1`")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -407,11 +437,4 @@ mod tests {
         );
         assert_eq!(bad_device(0, 0).help_text(), Some("write `cpu`, or run with `--backend emu`"));
     }
-}
-
-/// A text that names no device.
-pub fn invalid_device_string(text: &str) -> Error {
-    Error::new(&BAD_DEVICE, format!("invalid device string: `{text}`"))
-        .operand(0, "not `cpu`, `cuda` or `cuda:N`")
-        .help("write `cpu`, `cuda`, or `cuda:` and an index: `cuda:1`")
 }

@@ -170,6 +170,11 @@ impl Machine {
         self.pinned.empty_cache()
     }
 
+    /// Limits page-locked memory to so many bytes; a request beyond is an error of kind `Limit`.
+    pub fn set_pinned_limit(&self, limit: Option<u64>) {
+        self.pinned.set_limit(limit);
+    }
+
     /// Sets every peak of the page-locked memory's figures to the present value.
     pub fn reset_pinned_peak(&self) {
         self.pinned.reset_peak();

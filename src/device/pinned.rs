@@ -50,6 +50,8 @@ pub(super) struct PinnedPool {
 
 #[derive(Default)]
 struct State {
+    /// The most that may be taken from drivers.
+    limit: Option<u64>,
     /// By the power of two.
     free: BTreeMap<u32, Vec<Chunk>>,
     pending: Vec<Waiting>,
@@ -107,7 +109,17 @@ impl PinnedPool {
             state.hand_out(size);
             return Ok(chunk);
         }
+        let limit = state.limit;
         drop(state);
+        if let Some(limit) = limit
+            && self.taken().saturating_add(size) > limit
+        {
+            self.empty_cache()?;
+            let taken = self.taken();
+            if taken.saturating_add(size) > limit {
+                return Err(error::memory_limit("page-locked memory", limit, taken, size));
+            }
+        }
         // Opening a device and locking pages both take long: others may use the pool meanwhile.
         let driver = driver()?;
         let start = Instant::now();
@@ -126,6 +138,15 @@ impl PinnedPool {
         state.stats.allocated_bytes.increase(size);
         state.hand_out(size);
         Ok(Chunk { driver, ptr, power })
+    }
+
+    /// Bytes taken from drivers.
+    fn taken(&self) -> u64 {
+        self.state.lock().stats.allocated_bytes.current
+    }
+
+    pub(super) fn set_limit(&self, limit: Option<u64>) {
+        self.state.lock().limit = limit;
     }
 
     /// Gives memory that nobody uses back to the drivers. Does not wait for copies.

@@ -274,3 +274,59 @@ fn auto_always_finds_devices_and_says_when_they_are_emulated() {
     assert_eq!(hint, machine.backend() == "emu");
     assert!(machine.device_count() == 4 || machine.backend() == "cuda");
 }
+
+#[test]
+fn limits_from_outside_are_errors_of_their_own_kind() {
+    let (machine, ..) = machine(1);
+    let (device, host) = (cuda(&machine, 0), machine.host());
+    device.set_memory_limit(Some(24 * MIB));
+    let a = device.alloc(5 * MIB, device.default_stream(), Span::NONE).unwrap();
+    let error = device.alloc(30 * MIB, device.default_stream(), Span::NONE).unwrap_err();
+    assert_eq!((error.kind(), error.code().id), (ErrorKind::Limit, "E0704"));
+    drop(a);
+    // The cache is given up for it.
+    device.alloc(24 * MIB, device.default_stream(), Span::NONE).unwrap();
+    host.set_memory_limit(Some(1000));
+    let b = host.alloc(600, host.default_stream(), Span::NONE).unwrap();
+    let again = || host.alloc(600, host.default_stream(), Span::NONE);
+    assert_eq!(again().unwrap_err().kind(), ErrorKind::Limit);
+    drop(b);
+    again().unwrap();
+    machine.set_pinned_limit(Some(8192));
+    drop(machine.pinned(4096, DeviceId::Cpu).unwrap());
+    let _c = machine.pinned(5000, DeviceId::Cpu).unwrap();
+    assert_eq!(machine.pinned(16, DeviceId::Cpu).unwrap_err().kind(), ErrorKind::Limit);
+}
+
+#[test]
+fn many_threads_share_a_device() {
+    let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
+    let machine = Machine::open(&config).unwrap();
+    let device = cuda(&machine, 0);
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let device = &device;
+            scope.spawn(move || {
+                let (own, other) = (device.stream(0).unwrap(), device.stream(-1).unwrap());
+                for round in 0..200_u64 {
+                    let bytes = (round * 7919 + thread) % (3 * MIB) + 8;
+                    let block = device.alloc(bytes, &own, Span::NONE).unwrap();
+                    let value = thread << 32 | round;
+                    device.driver().fill(block.ptr(), value, 8, 1, own.handle()).unwrap();
+                    if round % 3 == 0 {
+                        other.wait_stream(&own).unwrap();
+                        block.used_on(&other);
+                    }
+                    let mut read = 0_u64;
+                    let (to, kind) = (&raw mut read as u64, CopyKind::DeviceToHost);
+                    device.driver().copy(to, block.ptr(), 8, kind, own.handle()).unwrap();
+                    own.synchronize().unwrap();
+                    assert_eq!(read, value);
+                }
+            });
+        }
+    });
+    assert_eq!(device.memory_allocated(), 0);
+    device.empty_cache().unwrap();
+    assert_eq!(device.stats().reserved_bytes.all().current, 0);
+}

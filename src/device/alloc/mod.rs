@@ -103,6 +103,8 @@ pub(super) struct Allocator {
     reserved: u64,
     /// The most that may be reserved, from a memory fraction, and the fraction itself.
     limit: Option<(u64, f64)>,
+    /// The most that may be reserved, set from outside.
+    cap: Option<u64>,
     trace: Trace,
 }
 
@@ -118,6 +120,7 @@ impl Allocator {
             stats,
             reserved: 0,
             limit: None,
+            cap: None,
             trace: Trace::default(),
         }
     }
@@ -189,6 +192,11 @@ impl Allocator {
         }
         self.limit = Some(((fraction * total as f64) as u64, fraction));
         Ok(())
+    }
+
+    /// Limits what may be reserved to so many bytes.
+    pub(super) fn set_cap(&mut self, cap: Option<u64>) {
+        self.cap = cap;
     }
 
     pub(super) fn fraction(&self) -> f64 {
@@ -278,13 +286,20 @@ impl Allocator {
         self.stats.num_ooms += 1;
         let device_free = self.driver.memory_info().map_or(0, |(free, _)| free);
         self.trace.note(TraceAction::OutOfMemory { device_free }, 0, size, stream.id(), Span::NONE);
-        Err(self.out_of_memory(segment))
+        match self.cap {
+            Some(cap) if self.reserved.saturating_add(segment) > cap => {
+                let what = format!("memory of cuda:{}", self.index);
+                Err(error::memory_limit(&what, cap, self.reserved, segment))
+            }
+            _ => Err(self.out_of_memory(segment)),
+        }
     }
 
     /// A new segment as one block that is in no pool; `None` when it does not fit.
     fn take_segment(&mut self, size: u64, pool: Pool, stream: &Arc<Stream>) -> Result<Option<BlockId>> {
         let reserved = self.reserved.saturating_add(size);
-        if self.limit.is_some_and(|(limit, _)| reserved > limit) {
+        if self.limit.is_some_and(|(limit, _)| reserved > limit) || self.cap.is_some_and(|cap| reserved > cap)
+        {
             return Ok(None);
         }
         let ptr = match self.driver.alloc(size) {
