@@ -1,3 +1,259 @@
 //! The one face for programs that embed Runnel.
+//!
+//! An [`Engine`] is a session: its names, its devices' memory, its sources. Nothing here prints, exits
+//! or panics; every failure is an [`Error`], and [`Engine::report`] renders it. Leaving a call submits
+//! the work that it left pending, so what is wrong with it surfaces there.
 
+mod builder;
+mod catalog;
+mod convert;
+mod element;
+pub mod error;
+mod function;
 pub mod report;
+
+pub use builder::Builder;
+pub(crate) use builder::backend;
+pub use convert::{Arguments, Array, FromValue, IntoValue};
+pub use element::Element;
+pub use function::HostFunction;
+
+use crate::base::{Code, Error, Result, SourceMap};
+use crate::check::Findings;
+use crate::device::DeviceId;
+use crate::tensor::Tensor;
+use crate::vm::{Mode, Value, Vm};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A session that runs scripts.
+///
+/// # Example
+/// ```
+/// # fn main() -> runnel::Result<()> {
+/// let mut engine = runnel::Engine::builder().backend(runnel::Backend::Emu).build()?;
+/// engine.register_fn("scale", |x: f64| 10.0 * x);
+/// let sum: f64 = engine.eval("scale(1.5) + 1")?;
+/// assert_eq!(sum, 16.0);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Engine {
+    vm: Vm,
+    evaluations: u64,
+}
+
+// SAFETY: the machine's counted pointers (`Rc`) and thread-bound cells are reachable through the
+// engine alone. Every function of this module takes and gives owned data: `IntoValue` and `FromValue`
+// are sealed, and none of their implementations holds a `Value` or a reference into the heap.
+// Closures that are handed in (host functions, the output) are `Send` by their bounds, the embedded
+// loader holds nothing, and contexts that a script leaves open end with its call. So when the engine
+// moves to another thread, every such pointer moves with it.
+unsafe impl Send for Engine {}
+
+impl Engine {
+    /// A session with the settings of the environment: `RUNNEL_BACKEND`, `RUNNEL_ALLOC_CONF`,
+    /// `CUDA_VISIBLE_DEVICES`, `CUDA_LAUNCH_BLOCKING`. What scripts print is dropped.
+    ///
+    /// # Errors
+    /// E0503 when the backend that was asked for is not there, E0962 and E0703 for bad settings.
+    pub fn new() -> Result<Engine> {
+        Builder::from_env()?.build()
+    }
+
+    /// A session with settings of one's own.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(super) fn of(vm: Vm) -> Engine {
+        Engine { vm, evaluations: 0 }
+    }
+
+    /// Runs a piece of code and gives the value of its last expression. Names that it defines stay.
+    ///
+    /// # Errors
+    /// What the script raises; E0961 when its value is not a `T`.
+    ///
+    /// ```
+    /// # fn main() -> runnel::Result<()> {
+    /// let mut engine = runnel::Engine::builder().backend(runnel::Backend::Emu).build()?;
+    /// engine.eval::<()>("let x = arange(4)")?;
+    /// assert_eq!(engine.eval::<Vec<i64>>("x * x")?, [0, 1, 4, 9]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn eval<T: FromValue>(&mut self, code: &str) -> Result<T> {
+        self.evaluations += 1;
+        let name = format!("<eval:{}>", self.evaluations);
+        let value = self.evaluate(&name, code, Mode::Input)?;
+        T::from_value(&mut self.vm, value)
+    }
+
+    /// Runs a file. Names that it defines stay; `import` looks beside it.
+    ///
+    /// # Errors
+    /// E0907 when it cannot be read, E0113 when it is no text; what the script raises.
+    pub fn run_file(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let name = path.to_string_lossy();
+        let bytes = std::fs::read(path).map_err(|e| crate::vm::error::file(&name, &e.to_string()))?;
+        let text = crate::syntax::decode(&bytes)?;
+        self.evaluate(&name, text, Mode::Script).map(drop)
+    }
+
+    /// Calls a function that scripts have defined.
+    ///
+    /// # Errors
+    /// E0328 when there is none of that name; what it raises; E0961 when its value is not a `T`.
+    pub fn call<T: FromValue>(&mut self, name: &str, args: impl Arguments) -> Result<T> {
+        let function = self.lookup(name)?;
+        let args = args.into_values(&mut self.vm)?;
+        let value = self.vm.call(&function, &args)?;
+        T::from_value(&mut self.vm, value)
+    }
+
+    /// The value of a name that scripts have defined.
+    ///
+    /// # Errors
+    /// E0328 when there is none; E0961 when it is not a `T`.
+    pub fn get<T: FromValue>(&mut self, name: &str) -> Result<T> {
+        let value = self.lookup(name)?;
+        T::from_value(&mut self.vm, value)
+    }
+
+    /// Defines a name for scripts.
+    ///
+    /// # Errors
+    /// What putting a tensor on a device raises.
+    pub fn set(&mut self, name: &str, value: impl IntoValue) -> Result<()> {
+        let value = value.into_value(&mut self.vm)?;
+        self.vm.set_global(name, value);
+        Ok(())
+    }
+
+    /// Defines a function for scripts: a closure of up to eight typed arguments. It may return a
+    /// `Result`; its error is then raised in the script, where `try` can catch it.
+    pub fn register_fn<A>(&mut self, name: &str, code: impl HostFunction<A>) {
+        let native = code.native(name);
+        self.vm.set_global(name, Value::Native(std::rc::Rc::new(native)));
+    }
+
+    /// A tensor of these elements, row-major, on a device.
+    ///
+    /// # Errors
+    /// E0964 when the elements do not fill the shape; out of memory, no such device.
+    pub fn tensor<T: Element>(&mut self, data: &[T], shape: &[usize], device: DeviceId) -> Result<Tensor> {
+        convert::upload(&mut self.vm, data, shape, device)
+    }
+
+    /// The elements of a tensor, row-major; waits for them. Another dtype is converted first.
+    ///
+    /// # Errors
+    /// What the work that computes them raises; E0961 when floats are asked for as ints.
+    pub fn read<T: Element>(&mut self, tensor: &Tensor) -> Result<Vec<T>> {
+        convert::download(&mut self.vm, tensor)
+    }
+
+    /// A handle that stops a running script from another thread.
+    pub fn interrupt_handle(&self) -> InterruptHandle {
+        InterruptHandle(self.vm.interrupt_flag())
+    }
+
+    /// Every source text of this session: what spans of errors point into.
+    pub fn sources(&self) -> &SourceMap {
+        &self.vm.sources
+    }
+
+    /// An error as text, with its source lines: plain, 100 columns, several lines.
+    pub fn report(&self, error: &Error) -> String {
+        report::render(error, &self.vm.sources, report::Severity::Error, report::Look::PLAIN)
+    }
+
+    /// Races that `races = warn` has let through and repaired, since the last call.
+    pub fn take_warnings(&mut self) -> Vec<Error> {
+        self.vm.rt.take_warnings()
+    }
+
+    /// Parses, checks, compiles and runs a source.
+    pub(crate) fn evaluate(&mut self, name: &str, text: &str, mode: Mode) -> Result<Value> {
+        let block = self.vm.parse(name, text)?;
+        let globals = self.vm.globals();
+        let globals: Vec<&str> = globals.iter().map(|(name, _)| name.as_ref()).collect();
+        let found = crate::check::check(&block, &catalog::Names(self.vm.natives()), &globals);
+        match joined(found.errors) {
+            Some(error) => Err(error),
+            None => self.vm.run(&block, mode),
+        }
+    }
+
+    /// The machine, for the command line.
+    pub(crate) fn vm(&mut self) -> &mut Vm {
+        &mut self.vm
+    }
+
+    fn lookup(&self, name: &str) -> Result<Value> {
+        self.vm.global(name).ok_or_else(|| {
+            let known = self.vm.globals();
+            crate::vm::error::unknown_name(name, known.iter().map(|(name, _)| name.as_ref()))
+        })
+    }
+}
+
+/// Stops a running script from another thread: it ends with an error of kind `Interrupted`, which it
+/// cannot outlive by catching it for long. Without a running script, the next one is stopped.
+#[derive(Clone, Debug)]
+pub struct InterruptHandle(Arc<AtomicBool>);
+
+impl InterruptHandle {
+    /// Stops the script at its next look at the flag.
+    pub fn interrupt(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// The flag itself, for signal handlers.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+
+    /// Takes the request back, if no script has seen it yet. True when there was one.
+    pub fn clear(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// Every error code of the language and its runtime.
+pub fn codes() -> Vec<&'static Code> {
+    let rooms: [&[&'static Code]; 7] = [
+        crate::syntax::error::CODES,
+        crate::device::error::CODES,
+        crate::plan::error::CODES,
+        crate::ops::error::CODES,
+        crate::check::error::CODES,
+        crate::vm::error::CODES,
+        error::CODES,
+    ];
+    rooms.concat()
+}
+
+/// What is wrong with a source, found without running it: errors, and warnings about what is likely
+/// not meant. The source is added to `sources`.
+pub fn diagnose(sources: &mut SourceMap, name: &str, text: &str) -> Findings {
+    let Some((_, base)) = sources.add(name, text) else { return Findings::default() };
+    let parsed = crate::syntax::parse(base, text);
+    if !parsed.errors.is_empty() {
+        return Findings { errors: parsed.errors, warnings: Vec::new() };
+    }
+    crate::check::check(&parsed.block, &catalog::Names(&crate::library::natives()), &[])
+}
+
+/// Several errors as one report.
+pub(crate) fn joined(errors: Vec<Error>) -> Option<Error> {
+    let mut errors = errors.into_iter();
+    let first = errors.next()?;
+    Some(errors.fold(first, Error::and))
+}
+
+#[cfg(test)]
+mod tests;

@@ -106,3 +106,10 @@ impl Tensor {
         format!("{}{:?} on {}", self.dtype(), self.shape().as_slice(), self.device())
     }
 }
+
+impl std::fmt::Debug for Tensor {
+    /// What it is, not its elements: they may not be there yet.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.describe())
+    }
+}

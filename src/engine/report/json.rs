@@ -1,40 +1,38 @@
 //! Errors as JSON, one object per error: for editors and continuous integration.
 
 use super::{Severity, flatten};
-use crate::base::{Error, Place, SourceMap, Span};
+use crate::base::{Error, Label, Place, SourceMap, Span};
 
 /// An array of one object per error: `code kind severity message labels help calls`. A place has
 /// `file line column end_line end_column`, all counted from 1, columns in characters.
-pub fn json(error: &Error, sources: &SourceMap, severity: Severity) -> String {
+pub fn json(all: &[(Vec<Error>, Severity)], sources: &SourceMap) -> String {
+    let flat =
+        all.iter().flat_map(|(errors, severity)| errors.iter().flat_map(flatten).map(|e| (e, *severity)));
+    let objects: Vec<String> = flat.map(|(error, severity)| object(error, sources, severity)).collect();
+    format!("[{}]\n", objects.join(",\n "))
+}
+
+fn object(error: &Error, sources: &SourceMap, severity: Severity) -> String {
     let severity = match severity {
         Severity::Error => "error",
         Severity::Warning => "warning",
     };
-    let objects: Vec<String> = flatten(error)
-        .into_iter()
-        .map(|error| {
-            let labels: Vec<String> = error
-                .labels()
-                .iter()
-                .filter_map(|label| match label.place {
-                    Place::Span(span) => Some(format!("{{{},\"text\":{}}}", place(sources, span)?, quoted(&label.text))),
-                    _ => None,
-                })
-                .collect();
-            let calls = error.calls().iter().filter_map(|span| Some(format!("{{{}}}", place(sources, *span)?)));
-            format!(
-                "{{\"code\":{},\"kind\":{},\"severity\":{},\"message\":{},\"labels\":[{}],\"help\":{},\"calls\":[{}]}}",
-                quoted(error.code().id),
-                quoted(&error.kind().to_string()),
-                quoted(severity),
-                quoted(error.message()),
-                labels.join(","),
-                error.help_text().map_or("null".to_string(), quoted),
-                calls.collect::<Vec<_>>().join(","),
-            )
-        })
-        .collect();
-    format!("[{}]\n", objects.join(",\n "))
+    let label = |label: &Label| match label.place {
+        Place::Span(span) => Some(format!("{{{},\"text\":{}}}", place(sources, span)?, quoted(&label.text))),
+        _ => None,
+    };
+    let labels: Vec<String> = error.labels().iter().filter_map(label).collect();
+    let calls = error.calls().iter().filter_map(|span| Some(format!("{{{}}}", place(sources, *span)?)));
+    format!(
+        "{{\"code\":{},\"kind\":{},\"severity\":{},\"message\":{},\"labels\":[{}],\"help\":{},\"calls\":[{}]}}",
+        quoted(error.code().id),
+        quoted(&error.kind().to_string()),
+        quoted(severity),
+        quoted(error.message()),
+        labels.join(","),
+        error.help_text().map_or("null".to_string(), quoted),
+        calls.collect::<Vec<_>>().join(","),
+    )
 }
 
 fn place(sources: &SourceMap, span: Span) -> Option<String> {

@@ -93,7 +93,7 @@ fn json_holds_the_same_facts() {
         .at(Span::new(a + 43, a + 48), "here")
         .call(Span::new(b, b + 2))
         .and(Error::new(&BARE, "second").help("do"));
-    insta::assert_snapshot!(json(&error, &sources, Severity::Warning));
+    insta::assert_snapshot!(json(&[(vec![error], Severity::Warning)], &sources));
 }
 
 proptest! {

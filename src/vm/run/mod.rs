@@ -420,10 +420,8 @@ impl Vm {
                     step!(self.unary_step(base_index, here!(), Unary::BitNot, dst, a));
                 }
 
-                Op::Jump { offset } => {
-                    // SAFETY: jumps land inside the code.
-                    pc = unsafe { pc.offset(offset as isize) };
-                }
+                // `while true` jumps back with it.
+                Op::Jump { offset } => jump!(offset),
                 Op::Loop { offset } => jump!(offset),
                 Op::JumpIf { sense, a, offset } => {
                     let truth = match *reg!(a) {

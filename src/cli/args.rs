@@ -1,0 +1,294 @@
+//! The command line's grammar.
+//!
+//! `runnel FILE ...` is short for `runnel run FILE ...`. What follows FILE belongs to the script, options
+//! included; [`normalized`] puts a `--` there before clap sees it.
+
+use crate::device::{Backend, Config};
+use crate::plan::RaceMode;
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold());
+
+const EXAMPLES: &str = "\
+Examples:
+  runnel train.rnl --epochs 5      run a file; what follows it belongs to the script
+  runnel train.rnl --help          the script's own options
+  runnel -e 'print(arange(6))'     run a line of code
+  runnel                           interactive session
+  runnel explain E0401             what an error means and how to repair it";
+
+/// Run tensor scripts on CUDA devices, or on emulated ones.
+#[derive(Parser, Debug)]
+#[command(name = "runnel", version, styles = STYLES, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(
+    override_usage = "runnel [OPTIONS] FILE [ARGS]...\n       runnel [OPTIONS] -e CODE [ARGS]...\n       runnel [OPTIONS] [COMMAND]"
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub options: Options,
+    /// Run CODE instead of a file
+    #[arg(short = 'e', long = "eval", value_name = "CODE")]
+    pub code: Option<String>,
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Arguments of the script
+    #[arg(hide = true, trailing_var_arg = true, requires = "code")]
+    pub args: Vec<OsString>,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Run a script; `-` reads it from the standard input
+    Run {
+        /// The file and its own arguments
+        #[arg(value_name = "FILE", required = true, num_args = 1.., trailing_var_arg = true)]
+        program: Vec<OsString>,
+    },
+    /// Report what is wrong with scripts, without running them
+    Check {
+        /// The files; `-` is the standard input
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<OsString>,
+        /// Write the reports as JSON to the standard output
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the devices that scripts can use
+    Devices,
+    /// Explain error codes; without one, list them all
+    Explain {
+        /// Such as E0401
+        #[arg(value_name = "CODE")]
+        codes: Vec<String>,
+    },
+    /// Show the documentation of functions, methods and types; without a name, list them all
+    Doc {
+        /// Such as `matmul`, `tensor.sum` or `stream`
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+    },
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// Options of every command.
+#[derive(Args, Debug, Default)]
+pub struct Options {
+    /// Where tensors live: a CUDA GPU, emulated devices, or whichever is there
+    #[arg(long, global = true, value_name = "auto|cuda|emu", value_parser = backend)]
+    pub backend: Option<Backend>,
+    /// How many emulated devices [default: 4]
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=64))]
+    pub devices: Option<u16>,
+    /// Memory of each emulated device, such as 512MiB [default: 4GiB]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = size)]
+    pub device_memory: Option<u64>,
+    /// What a missing wait between streams does: stop the script, warn and repair, repair, or nothing
+    #[arg(long, global = true, value_name = "deny|warn|fix|allow", value_parser = races)]
+    pub races: Option<RaceMode>,
+    /// Launch every operation by itself; the results are the same
+    #[arg(long, global = true)]
+    pub no_fuse: bool,
+    /// Run the queues of emulated devices in an order drawn from a seed
+    #[arg(long, global = true, value_name = "seed:N", value_parser = schedule)]
+    pub schedule: Option<u64>,
+    /// When to use colours: `auto` on a terminal, unless NO_COLOR is set
+    #[arg(
+        long,
+        global = true,
+        value_name = "auto|always|never",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true,
+        hide_default_value = true
+    )]
+    pub color: Color,
+    /// Leave out notices
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+}
+
+impl Options {
+    /// Puts what the command line says about devices over what the environment says.
+    pub fn configure(&self, config: &mut Config) {
+        config.backend = self.backend.unwrap_or(config.backend);
+        config.devices = self.devices.map(usize::from).or(config.devices);
+        config.device_memory = self.device_memory.or(config.device_memory);
+        config.schedule = self.schedule.or(config.schedule);
+    }
+}
+
+fn backend(text: &str) -> Result<Backend, String> {
+    crate::engine::backend(text).ok_or_else(|| "write `auto`, `cuda` or `emu`".into())
+}
+
+fn races(text: &str) -> Result<RaceMode, String> {
+    RaceMode::from_name(text).ok_or_else(|| "write `deny`, `warn`, `fix` or `allow`".into())
+}
+
+fn schedule(text: &str) -> Result<u64, String> {
+    let seed = text.strip_prefix("seed:").and_then(|n| n.parse().ok());
+    seed.ok_or_else(|| "write `seed:` and a number, such as `seed:7`".into())
+}
+
+/// `4GiB`, `512MiB`, `64KiB`, `4096`: bytes.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale = match unit {
+        "" | "B" => Some(1u64),
+        "KiB" => Some(1 << 10),
+        "MiB" => Some(1 << 20),
+        "GiB" => Some(1 << 30),
+        "TiB" => Some(1 << 40),
+        _ => None,
+    };
+    let number = number.replace('_', "").parse::<u64>().ok();
+    match (number, scale) {
+        (Some(n), Some(scale)) if n > 0 => {
+            n.checked_mul(scale).ok_or_else(|| "this is more than any machine has".into())
+        }
+        _ => Err("write a size such as `4GiB`, `512MiB` or a number of bytes".into()),
+    }
+}
+
+/// The arguments with `run` and `--` put in where a script's name stands, so that clap leaves the
+/// script's own arguments alone.
+pub fn normalized(given: &[OsString]) -> Vec<OsString> {
+    let command = Cli::command();
+    let run = command.find_subcommand("run");
+    let known = |word: &str| command.find_subcommand(word).is_some();
+    // Whether an option is followed by its value as an argument of its own.
+    let takes_value = |token: &str| {
+        let mut all = command.get_arguments().chain(run.into_iter().flat_map(|c| c.get_arguments()));
+        all.any(|arg| {
+            let named = match token.strip_prefix("--") {
+                Some(long) => arg.get_long() == Some(long),
+                None => arg
+                    .get_short()
+                    .is_some_and(|c| token.strip_prefix('-') == Some(c.encode_utf8(&mut [0; 4]))),
+            };
+            named && arg.get_action().takes_values()
+        })
+    };
+    let mut out: Vec<OsString> = given.iter().take(1).cloned().collect();
+    let (mut has_code, mut has_run) = (false, false);
+    let mut at = 1;
+    while at < given.len() {
+        let token = given[at].to_string_lossy();
+        let is_option = token.starts_with('-') && token != "-";
+        if !is_option || token == "--" {
+            if has_code || has_run {
+                out.push("--".into());
+            } else if !is_option && known(&token) {
+                out.push(given[at].clone());
+                if token != "run" {
+                    out.extend_from_slice(&given[at + 1..]);
+                    return out;
+                }
+                has_run = true;
+                at += 1;
+                continue;
+            } else {
+                out.extend(["run".into(), "--".into()]);
+            }
+            out.extend_from_slice(&given[at + usize::from(token == "--")..]);
+            return out;
+        }
+        has_code |= token == "--eval" || token.starts_with("--eval=") || (token.starts_with("-e"));
+        out.push(given[at].clone());
+        if takes_value(&token) && at + 1 < given.len() {
+            at += 1;
+            out.push(given[at].clone());
+        }
+        at += 1;
+    }
+    out
+}
+
+/// What `--color` says, of a command line that could not be understood.
+pub fn color_of(given: &[OsString]) -> Color {
+    let mut color = Color::default();
+    for (at, token) in given.iter().enumerate() {
+        let token = token.to_string_lossy();
+        let value = match token.strip_prefix("--color") {
+            Some("") => given.get(at + 1).map(|v| v.to_string_lossy().into_owned()),
+            Some(rest) => rest.strip_prefix('=').map(str::to_string),
+            None => None,
+        };
+        if let Some(value) = value.and_then(|v| Color::from_str(&v, false).ok()) {
+            color = value;
+        }
+    }
+    color
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    fn norm(line: &str) -> String {
+        normalized(&words(line)).iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_file_is_recognised_and_its_arguments_left_alone() {
+        for (given, expected) in [
+            ("runnel", "runnel"),
+            ("runnel a.rnl --help -x run", "runnel run -- a.rnl --help -x run"),
+            ("runnel --backend emu a.rnl --backend", "runnel --backend emu run -- a.rnl --backend"),
+            ("runnel --backend=emu -q - a", "runnel --backend=emu -q run -- - a"),
+            ("runnel run --no-fuse check --races", "runnel run --no-fuse -- check --races"),
+            ("runnel run -- check", "runnel run -- check"),
+            ("runnel check a.rnl --json", "runnel check a.rnl --json"),
+            ("runnel --devices 2 check a.rnl", "runnel --devices 2 check a.rnl"),
+            ("runnel -e 1+1", "runnel -e 1+1"),
+            ("runnel -e 1+1 --quiet check --x", "runnel -e 1+1 --quiet -- check --x"),
+            ("runnel -- --odd.rnl a", "runnel run -- --odd.rnl a"),
+        ] {
+            assert_eq!(norm(given), expected);
+        }
+    }
+
+    #[test]
+    fn clap_agrees() {
+        Cli::command().debug_assert();
+        let cli =
+            Cli::try_parse_from(normalized(&words("runnel --races warn a.rnl --help --races x"))).unwrap();
+        assert_eq!(cli.options.races, Some(RaceMode::Warn));
+        match cli.command {
+            Some(Command::Run { program }) => assert_eq!(program, words("a.rnl --help --races x")),
+            other => panic!("{other:?}"),
+        }
+        let cli = Cli::try_parse_from(normalized(&words("runnel -e 1 -q a --b"))).unwrap();
+        assert_eq!((cli.code.as_deref(), cli.options.quiet), (Some("1"), true));
+        assert_eq!(cli.args, words("a --b"));
+    }
+
+    #[test]
+    fn sizes_are_bytes_in_powers_of_1024() {
+        assert_eq!(size("4GiB"), Ok(4 << 30));
+        assert_eq!(size("1_024"), Ok(1024));
+        for bad in ["", "GiB", "4GB", "0", "99999999999999999999", "18446744073709551615KiB", "-1", "1.5GiB"]
+        {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `runnel devices`: what scripts can use here, and why not CUDA.
+
+use super::args::Options;
+use super::terminal::Terminal;
+use super::{Outcome, refuse, table};
+use crate::base::{Result, SourceMap, bytes_text};
+use crate::device::{DeviceId, Machine};
+
+pub fn devices(options: &Options, terminal: &Terminal) -> Outcome {
+    match listing(options) {
+        Ok(text) => {
+            terminal.print(&text);
+            terminal.flush();
+            Outcome::Done
+        }
+        Err(error) => refuse(terminal, &error, &SourceMap::default()),
+    }
+}
+
+fn listing(options: &Options) -> Result<String> {
+    let machine = {
+        let mut builder = crate::engine::Builder::from_env()?;
+        options.configure(builder.config_mut());
+        Machine::open(builder.config())?
+    };
+    let mut rows = vec![["device", "backend", "name", "capability", "memory"].map(String::from)];
+    for index in 0..machine.device_count() as u32 {
+        let id = DeviceId::Cuda(index);
+        let device = machine.device(id)?;
+        let about = device.properties();
+        rows.push([
+            id.to_string(),
+            machine.backend().to_string(),
+            about.name.clone(),
+            format!("{}.{}", about.major, about.minor),
+            bytes_text(about.total_memory),
+        ]);
+    }
+    rows.push(["cpu", "host", "the processor", "", ""].map(String::from));
+    let mut text = table::aligned(&rows);
+    if let Some(notice) = machine.notice() {
+        text.push_str(&format!("\n{notice}\n"));
+    }
+    Ok(text)
+}

@@ -1,0 +1,110 @@
+//! `runnel doc NAME`: the documentation of natives and operations, from their tables.
+
+use super::error;
+use super::terminal::Terminal;
+use super::{Outcome, explain, refuse, table};
+use crate::base::{Result, SourceMap};
+use crate::vm::NativeDef;
+
+/// A documented name.
+struct Entry {
+    /// `matmul`, `tensor.sum`, `fft.fft`.
+    name: String,
+    signature: String,
+    doc: &'static str,
+    example: &'static str,
+    search: &'static [&'static str],
+}
+
+pub fn doc(terminal: &Terminal, names: &[String]) -> Outcome {
+    if names.is_empty() {
+        let rows: Vec<[String; 2]> =
+            entries().iter().map(|e| [e.name.clone(), first_sentence(e.doc)]).collect();
+        terminal.print(&table::aligned(&rows));
+        terminal.flush();
+        return Outcome::Done;
+    }
+    for (at, name) in names.iter().enumerate() {
+        match page(name) {
+            Ok(text) => terminal.print(&format!("{}{text}", if at > 0 { "\n" } else { "" })),
+            Err(error) => {
+                return refuse(terminal, &error, &SourceMap::default());
+            }
+        }
+    }
+    terminal.flush();
+    Outcome::Done
+}
+
+/// The documentation of a name: a function, `type.method`, a bare method, or a type or namespace.
+///
+/// # Errors
+/// E0954.
+pub fn page(name: &str) -> Result<String> {
+    let entries = entries();
+    let exact: Vec<&Entry> = entries.iter().filter(|e| e.name == name).collect();
+    if let [first, ..] = exact.as_slice() {
+        return Ok(text(first));
+    }
+    let inside: Vec<&Entry> =
+        entries.iter().filter(|e| e.name.split_once('.').is_some_and(|(t, _)| t == name)).collect();
+    if !inside.is_empty() {
+        let rows: Vec<[String; 2]> = inside.iter().map(|e| [e.name.clone(), first_sentence(e.doc)]).collect();
+        return Ok(table::aligned(&rows));
+    }
+    let last = |e: &&Entry| e.name.rsplit('.').next() == Some(name);
+    let methods: Vec<String> = entries.iter().filter(last).map(text).collect();
+    if !methods.is_empty() {
+        return Ok(methods.join("\n"));
+    }
+    let found: Vec<[String; 2]> = entries
+        .iter()
+        .filter(|e| e.search.iter().any(|word| word.eq_ignore_ascii_case(name)))
+        .map(|e| [e.name.clone(), first_sentence(e.doc)])
+        .collect();
+    if !found.is_empty() {
+        return Ok(table::aligned(&found));
+    }
+    let known = entries.iter().flat_map(|e| [e.name.as_str(), e.name.rsplit('.').next().unwrap_or("")]);
+    Err(error::unknown_name(name, known))
+}
+
+/// Everything that is documented, by name.
+fn entries() -> Vec<Entry> {
+    let natives = crate::library::NATIVES.iter().flat_map(|t| t.iter()).map(native);
+    let ops = crate::ops::table::all().map(|op| Entry {
+        name: if op.form.function { op.name.to_string() } else { format!("tensor.{}", op.name) },
+        signature: op.signature().to_string(),
+        doc: op.doc,
+        example: op.example,
+        search: op.search,
+    });
+    let mut all: Vec<Entry> = natives.chain(ops).collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+fn native(def: &NativeDef) -> Entry {
+    let name =
+        if def.receiver.is_empty() { def.name.to_string() } else { format!("{}.{}", def.receiver, def.name) };
+    Entry { name, signature: def.signature.to_string(), doc: def.doc, example: def.example, search: &[] }
+}
+
+fn first_sentence(doc: &str) -> String {
+    let line = doc.split("\n\n").next().unwrap_or("").replace('\n', " ");
+    let end = line.find(". ").or(line.find(": ")).unwrap_or(line.len());
+    line[..end].trim_end_matches('.').to_string()
+}
+
+fn text(entry: &Entry) -> String {
+    let mut text = format!("{}{}\n", entry.name, entry.signature);
+    for paragraph in entry.doc.split("\n\n") {
+        text.push('\n');
+        text.push_str(&explain::wrapped(paragraph, 90));
+    }
+    if !entry.example.is_empty() {
+        text.push_str("\nExample:\n");
+        entry.example.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
+    }
+    text
+}

@@ -1,0 +1,86 @@
+//! The command line: the only code that writes to a terminal.
+//!
+//! Each command is one file. It talks to scripts through the [`Engine`](crate::engine::Engine) alone.
+//! Exit status: 0, 1 after an uncaught error of a script, 2 when the command line was wrong or the
+//! program could not be read.
+
+mod args;
+mod check;
+mod devices;
+mod doc;
+pub mod error;
+mod explain;
+mod options;
+mod program;
+mod repl;
+mod run;
+mod table;
+mod terminal;
+
+use crate::base::{Error, SourceMap};
+use args::{Cli, Command};
+use clap::Parser;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use terminal::Terminal;
+
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    /// As it should.
+    Done,
+    /// The script raised an error that it did not catch.
+    Failed,
+    /// There was nothing that could be run.
+    Refused,
+}
+
+/// Runs the program with the process's arguments.
+pub fn main() -> ExitCode {
+    let given: Vec<OsString> = std::env::args_os().collect();
+    let outcome = match Cli::try_parse_from(args::normalized(&given)) {
+        Ok(cli) => dispatch(cli),
+        Err(error) => usage(&error, &given),
+    };
+    ExitCode::from(match outcome {
+        Outcome::Done => 0,
+        Outcome::Failed => 1,
+        Outcome::Refused => 2,
+    })
+}
+
+fn dispatch(cli: Cli) -> Outcome {
+    let terminal = Terminal::new(cli.options.color);
+    match cli.command {
+        Some(Command::Run { program }) => run::run(&cli.options, &terminal, program),
+        Some(Command::Check { files, json }) => check::check(&terminal, &files, json),
+        Some(Command::Devices) => devices::devices(&cli.options, &terminal),
+        Some(Command::Explain { codes }) => explain::explain(&terminal, &codes),
+        Some(Command::Doc { names }) => doc::doc(&terminal, &names),
+        None => match cli.code {
+            Some(code) => run::code(&cli.options, &terminal, &code, cli.args),
+            None => repl::start(cli.options, &terminal),
+        },
+    }
+}
+
+/// What clap refused, as a report of our own; help and version as they are.
+fn usage(error: &clap::Error, given: &[OsString]) -> Outcome {
+    let terminal = Terminal::new(args::color_of(given));
+    if !error.use_stderr() {
+        terminal.print(&if terminal.color_out() {
+            error.render().ansi().to_string()
+        } else {
+            error.render().to_string()
+        });
+        return Outcome::Done;
+    }
+    let (error, sources) = error::from_clap(error, given);
+    refuse(&terminal, &error, &sources)
+}
+
+/// Reports an error that kept anything from running.
+fn refuse(terminal: &Terminal, error: &Error, sources: &SourceMap) -> Outcome {
+    terminal.report(error, sources);
+    Outcome::Refused
+}

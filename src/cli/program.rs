@@ -1,0 +1,56 @@
+//! Where programs come from: a file, or the standard input.
+
+use super::error;
+use crate::base::Result;
+use std::ffi::OsStr;
+use std::io::Read;
+use std::path::Path;
+
+/// A program's text, and the name that reports give it.
+pub struct Program {
+    /// The path as it was given; `<stdin>`.
+    pub name: String,
+    /// What it says.
+    pub text: String,
+}
+
+/// Reads a file; `-` is the standard input.
+///
+/// # Errors
+/// E0952 and E0953 where there is nothing to read, E0113 where it is not UTF-8.
+pub fn read(path: &OsStr) -> Result<Program> {
+    if path == "-" {
+        return stdin();
+    }
+    let path = Path::new(path);
+    let bytes = std::fs::read(path).map_err(|reason| match reason.kind() {
+        std::io::ErrorKind::NotFound => error::no_file(path),
+        std::io::ErrorKind::IsADirectory => error::directory(path),
+        _ if path.is_dir() => error::directory(path),
+        _ => error::unreadable(path, &reason),
+    })?;
+    let name = path.to_string_lossy().into_owned();
+    Ok(Program { text: crate::syntax::decode(&bytes).map_err(|e| in_file(e, &name))?.to_string(), name })
+}
+
+/// Reads the standard input to its end.
+///
+/// # Errors
+/// As [`read`].
+pub fn stdin() -> Result<Program> {
+    let (mut bytes, name) = (Vec::new(), "<stdin>".to_string());
+    std::io::stdin()
+        .lock()
+        .read_to_end(&mut bytes)
+        .map_err(|reason| error::unreadable(Path::new(&name), &reason))?;
+    Ok(Program { text: crate::syntax::decode(&bytes).map_err(|e| in_file(e, &name))?.to_string(), name })
+}
+
+/// Bytes that are no text have no source line to show, so the message names the file.
+fn in_file(error: crate::base::Error, name: &str) -> crate::base::Error {
+    let named = crate::base::Error::new(error.code(), format!("`{name}`: {}", error.message()));
+    match error.help_text() {
+        Some(help) => named.help(help),
+        None => named,
+    }
+}

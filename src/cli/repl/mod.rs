@@ -1,0 +1,184 @@
+//! The interactive session.
+//!
+//! Lines are edited by rustyline; an input goes on by itself while the parser says that it is not
+//! complete. Every input runs in one engine, so what an error leaves behind is what was there before it.
+//! Ctrl-C stops a running input, or clears the line; Ctrl-D leaves.
+
+mod commands;
+mod editor;
+mod history;
+mod show;
+
+use super::args::Options;
+use super::run::{self, Session};
+use super::terminal::Terminal;
+use super::{Outcome, program, refuse};
+use crate::base::{Result, SourceMap};
+use crate::vm::{Mode, Value};
+use editor::Assistant;
+use rustyline::error::ReadlineError;
+use rustyline::history::FileHistory;
+use std::cell::RefCell;
+use std::io::IsTerminal;
+use std::rc::Rc;
+
+/// What a line of input leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// The next prompt.
+    Prompt,
+    /// The end of the session.
+    Leave,
+}
+
+/// An interactive session, without the line editor.
+pub struct Repl {
+    session: Session,
+    cli: Options,
+    terminal: Terminal,
+    inputs: usize,
+}
+
+/// `runnel` without a file: a session on a terminal; anywhere else, the standard input is the program.
+pub fn start(cli: Options, terminal: &Terminal) -> Outcome {
+    if !std::io::stdin().is_terminal() {
+        return match program::stdin() {
+            Ok(program) => run::start(&cli, terminal, &program.name, &program.text, Vec::new()),
+            Err(error) => refuse(terminal, &error, &SourceMap::default()),
+        };
+    }
+    match Repl::new(cli, terminal) {
+        Ok(repl) => edit(repl),
+        Err(error) => refuse(terminal, &error, &SourceMap::default()),
+    }
+}
+
+/// Reads and runs inputs until the user leaves.
+fn edit(repl: Repl) -> Outcome {
+    let terminal = repl.terminal.clone();
+    if !repl.cli.quiet {
+        terminal.print(&format!(
+            "runnel {} (:help lists the commands, Ctrl-D leaves)\n",
+            env!("CARGO_PKG_VERSION")
+        ));
+    }
+    let repl = Rc::new(RefCell::new(repl));
+    let mut editor = match editor::new(Assistant::new(Rc::clone(&repl)), terminal.color_out()) {
+        Ok(editor) => editor,
+        Err(error) => {
+            terminal.notice(&format!("the terminal cannot be used: {error}"));
+            return Outcome::Refused;
+        }
+    };
+    let history = history::path();
+    if let Some(path) = &history {
+        // A first session has none yet.
+        editor.load_history(path).ok();
+    }
+    loop {
+        match editor.readline(&editor::prompt()) {
+            Ok(input) if input.trim().is_empty() => {}
+            Ok(input) => {
+                remember(&mut editor, &input, history.as_deref());
+                let next = repl.borrow_mut().input(&input);
+                if next == Next::Leave {
+                    break;
+                }
+            }
+            Err(ReadlineError::Interrupted) => {}
+            Err(ReadlineError::Eof) => break,
+            Err(error) => {
+                terminal.notice(&format!("the terminal cannot be read: {error}"));
+                break;
+            }
+        }
+    }
+    terminal.flush();
+    Outcome::Done
+}
+
+fn remember(
+    editor: &mut rustyline::Editor<Assistant, FileHistory>,
+    input: &str,
+    history: Option<&std::path::Path>,
+) {
+    let new = editor.add_history_entry(input).unwrap_or(false);
+    if let (true, Some(path)) = (new, history) {
+        // A session without a history file is still a session.
+        editor.append_history(path).ok();
+    }
+}
+
+impl Repl {
+    /// A session. Ctrl-C stops what runs in it from here on; a second one, before the script has
+    /// seen the first, ends the process.
+    ///
+    /// # Errors
+    /// Those of the backend and the environment.
+    pub fn new(cli: Options, terminal: &Terminal) -> Result<Repl> {
+        let session = Session::new(&cli, terminal, Vec::new())?;
+        let repl = Repl { session, cli, terminal: terminal.clone(), inputs: 0 };
+        repl.listen();
+        Ok(repl)
+    }
+
+    fn listen(&self) {
+        let flag = self.session.engine.interrupt_handle().flag();
+        let signal = signal_hook::consts::SIGINT;
+        // Where the system has no such signal, scripts are not interrupted.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone()).ok();
+        signal_hook::flag::register(signal, flag).ok();
+    }
+
+    /// Runs a command or a piece of code, shows its value or its error.
+    pub fn input(&mut self, input: &str) -> Next {
+        self.session.engine.interrupt_handle().clear();
+        let result = match input.trim_start().strip_prefix(':') {
+            Some(command) => commands::run(self, command.trim()),
+            None => self.code(input).map(|()| Next::Prompt),
+        };
+        match result {
+            Ok(next) => {
+                self.session.finish(Ok(()));
+                next
+            }
+            Err(error) => {
+                self.session.finish(Err(error));
+                Next::Prompt
+            }
+        }
+    }
+
+    fn code(&mut self, text: &str) -> Result<()> {
+        let value = self.evaluate(text)?;
+        if value.is_none() {
+            return Ok(());
+        }
+        let shown = show::value(self.session.engine.vm(), &value)?;
+        self.session.engine.vm().set_global("_", value);
+        self.terminal.print(&show::styled(&shown, self.terminal.color_out()));
+        Ok(())
+    }
+
+    /// The value of a piece of code.
+    fn evaluate(&mut self, text: &str) -> Result<Value> {
+        self.inputs += 1;
+        let name = format!("<input:{}>", self.inputs);
+        self.session.engine.evaluate(&name, text, Mode::Input)
+    }
+
+    fn print(&self, text: &str) {
+        self.terminal.print(text);
+    }
+
+    /// Begins anew: names, tensors and devices of before are gone.
+    fn reset(&mut self) -> Result<()> {
+        let fresh = Session::new(&self.cli, &self.terminal, Vec::new())?;
+        self.session = fresh;
+        self.listen();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

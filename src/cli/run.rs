@@ -1,0 +1,117 @@
+//! `runnel FILE` and `runnel -e CODE`.
+
+use super::args::Options;
+use super::terminal::Terminal;
+use super::{Outcome, options, program, refuse};
+use crate::base::{Error, Result, SourceMap};
+use crate::device::Machine;
+use crate::engine::{Builder, Engine};
+use crate::vm::Mode;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Runs a file with its own arguments; the first of `given` is the file.
+pub fn run(cli: &Options, terminal: &Terminal, given: Vec<OsString>) -> Outcome {
+    let mut given = given.into_iter();
+    let program = match program::read(&given.next().unwrap_or_default()) {
+        Ok(program) => program,
+        Err(error) => return refuse(terminal, &error, &SourceMap::default()),
+    };
+    let args: Vec<String> = given.map(|arg| arg.to_string_lossy().into_owned()).collect();
+    start(cli, terminal, &program.name, &program.text, args)
+}
+
+/// Runs a piece of code.
+pub fn code(cli: &Options, terminal: &Terminal, code: &str, given: Vec<OsString>) -> Outcome {
+    let args = given.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    start(cli, terminal, "<-e>", code, args)
+}
+
+/// Runs a program's text.
+pub fn start(cli: &Options, terminal: &Terminal, name: &str, text: &str, args: Vec<String>) -> Outcome {
+    let declared = options::Declared::of(text);
+    if declared.asks_for_help(&args) {
+        terminal.print(&declared.help(name));
+        terminal.flush();
+        return Outcome::Done;
+    }
+    if let Err((error, sources)) = declared.check(&args) {
+        return refuse(terminal, &error, &sources);
+    }
+    let mut session = match Session::new(cli, terminal, args) {
+        Ok(session) => session,
+        Err(error) => return refuse(terminal, &error, &SourceMap::default()),
+    };
+    let result = session.engine.evaluate(name, text, Mode::Script).map(drop);
+    session.finish(result)
+}
+
+/// An engine whose output goes to the terminal.
+pub struct Session {
+    pub engine: Engine,
+    terminal: Terminal,
+    notice: Notice,
+}
+
+impl Session {
+    /// A session with the settings of the command line and the environment. Opens no device.
+    pub fn new(cli: &Options, terminal: &Terminal, args: Vec<String>) -> Result<Session> {
+        let builder = builder(cli)?.args(args).line_width(terminal.width().unwrap_or(80).max(40));
+        let machine = Machine::open(builder.config())?;
+        let notice = Notice { machine: machine.clone(), given: Arc::new(AtomicBool::new(cli.quiet)) };
+        let (out, told) = (terminal.clone(), notice.clone());
+        let builder = builder.output(move |text| {
+            told.give(&out);
+            out.print(text);
+        });
+        Ok(Session { engine: builder.build_on(machine), terminal: terminal.clone(), notice })
+    }
+
+    /// Sends off what was printed, and reports warnings and the error, if there is one.
+    pub fn finish(&mut self, result: Result<()>) -> Outcome {
+        self.notice.give(&self.terminal);
+        for warning in self.engine.take_warnings() {
+            self.terminal.warn(&warning, self.engine.sources());
+        }
+        self.terminal.flush();
+        match result {
+            Ok(()) => Outcome::Done,
+            Err(error) => {
+                self.report(&error);
+                Outcome::Failed
+            }
+        }
+    }
+
+    /// Reports an error on the standard error.
+    pub fn report(&self, error: &Error) {
+        self.terminal.report(error, self.engine.sources());
+    }
+}
+
+/// The settings of the command line, over those of the environment.
+fn builder(cli: &Options) -> Result<Builder> {
+    let mut builder = Builder::from_env()?.fuse(!cli.no_fuse);
+    if let Some(mode) = cli.races {
+        builder = builder.races(mode);
+    }
+    cli.configure(builder.config_mut());
+    Ok(builder)
+}
+
+/// "no CUDA device found; running on 4 emulated devices": said once, when a device is first used.
+#[derive(Clone)]
+struct Notice {
+    machine: Arc<Machine>,
+    given: Arc<AtomicBool>,
+}
+
+impl Notice {
+    fn give(&self, terminal: &Terminal) {
+        let Some(text) = self.machine.notice() else { return };
+        if self.machine.opened().next().is_some() && !self.given.swap(true, Ordering::Relaxed) {
+            terminal.notice(text);
+        }
+    }
+}

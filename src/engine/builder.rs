@@ -1,0 +1,204 @@
+//! How a session is set up.
+
+use super::{Engine, error};
+use crate::base::Result;
+use crate::device::{Backend, Config, Machine};
+use crate::plan::{RaceMode, Runtime, Settings};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Settings of a session. Each has the default of the command line; the environment is read by
+/// [`Builder::from_env`] alone.
+///
+/// ```
+/// # fn main() -> runnel::Result<()> {
+/// use std::sync::{Arc, Mutex};
+/// let text = Arc::new(Mutex::new(String::new()));
+/// let sink = text.clone();
+/// let mut engine = runnel::Engine::builder()
+///     .backend(runnel::Backend::Emu)
+///     .devices(2)
+///     .device_memory(64 << 20)
+///     .fuel(1_000_000)
+///     .output(move |piece| sink.lock().unwrap().push_str(piece))
+///     .build()?;
+/// engine.eval::<()>("print(1 + 1)")?;
+/// assert_eq!(*text.lock().unwrap(), "2\n");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Default)]
+pub struct Builder {
+    config: Config,
+    settings: Settings,
+    output: Option<Box<dyn FnMut(&str) + Send>>,
+    args: Vec<String>,
+    fuel: Option<u64>,
+    call_depth: Option<usize>,
+    host_memory: Option<usize>,
+    time: Option<Duration>,
+    files: Option<bool>,
+    environment: Option<bool>,
+    line_width: Option<usize>,
+}
+
+impl Builder {
+    /// The settings of the environment: `RUNNEL_BACKEND`, `RUNNEL_ALLOC_CONF`, `CUDA_VISIBLE_DEVICES`,
+    /// `CUDA_LAUNCH_BLOCKING`.
+    ///
+    /// # Errors
+    /// E0962 and E0703 for variables with bad values.
+    pub fn from_env() -> Result<Builder> {
+        let mut config = Config::from_env()?;
+        if let Ok(name) = std::env::var("RUNNEL_BACKEND") {
+            let help = "write `auto`, `cuda` or `emu`";
+            config.backend =
+                backend(&name).ok_or_else(|| error::bad_setting("RUNNEL_BACKEND", &name, help))?;
+        }
+        let blocking = std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|v| v == "1");
+        let settings = Settings { launch_blocking: blocking, ..Settings::default() };
+        Ok(Builder { config, settings, ..Builder::default() })
+    }
+
+    /// Where tensors live. By default on CUDA devices where there are some, else on emulated ones.
+    pub fn backend(mut self, backend: Backend) -> Builder {
+        self.config.backend = backend;
+        self
+    }
+
+    /// How many emulated devices there are; by default 4.
+    pub fn devices(mut self, count: usize) -> Builder {
+        self.config.devices = Some(count);
+        self
+    }
+
+    /// Bytes of memory of each emulated device; by default 4 GiB.
+    pub fn device_memory(mut self, bytes: u64) -> Builder {
+        self.config.device_memory = Some(bytes);
+        self
+    }
+
+    /// Runs the queues of emulated devices in an order drawn from a seed.
+    pub fn schedule(mut self, seed: u64) -> Builder {
+        self.config.schedule = Some(seed);
+        self
+    }
+
+    /// What a missing wait between streams does; by default the script is stopped.
+    pub fn races(mut self, mode: RaceMode) -> Builder {
+        self.settings.races = mode;
+        self
+    }
+
+    /// Whether elementwise work is fused; by default it is. The results are the same.
+    pub fn fuse(mut self, fuse: bool) -> Builder {
+        self.settings.fuse = fuse;
+        self
+    }
+
+    /// Whether each launch is waited for; by default not.
+    pub fn launch_blocking(mut self, blocking: bool) -> Builder {
+        self.settings.launch_blocking = blocking;
+        self
+    }
+
+    /// Where the text goes that scripts print; by default nowhere.
+    pub fn output(mut self, sink: impl FnMut(&str) + Send + 'static) -> Builder {
+        self.output = Some(Box::new(sink));
+        self
+    }
+
+    /// What `args()`, `option(...)` and `flag(...)` read.
+    pub fn args(mut self, args: impl IntoIterator<Item = impl Into<String>>) -> Builder {
+        self.args = args.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// How many operations each call may take: backward jumps, calls, and elements that functions of
+    /// the library move. By default any number.
+    pub fn fuel(mut self, operations: u64) -> Builder {
+        self.fuel = Some(operations);
+        self
+    }
+
+    /// How deep script functions may call each other.
+    pub fn call_depth(mut self, depth: usize) -> Builder {
+        self.call_depth = Some(depth);
+        self
+    }
+
+    /// Bytes of host memory for lists, texts and the like.
+    pub fn host_memory(mut self, bytes: usize) -> Builder {
+        self.host_memory = Some(bytes);
+        self
+    }
+
+    /// How long each call may take.
+    pub fn time(mut self, limit: Duration) -> Builder {
+        self.time = Some(limit);
+        self
+    }
+
+    /// Whether scripts may read and write files; by default they may.
+    pub fn files(mut self, allowed: bool) -> Builder {
+        self.files = Some(allowed);
+        self
+    }
+
+    /// Whether scripts may read environment variables; by default they may.
+    pub fn environment(mut self, allowed: bool) -> Builder {
+        self.environment = Some(allowed);
+        self
+    }
+
+    /// Columns that printed tensors are wrapped at; by default 80.
+    pub fn line_width(mut self, columns: usize) -> Builder {
+        self.line_width = Some(columns);
+        self
+    }
+
+    /// The session. Opens no device.
+    ///
+    /// # Errors
+    /// E0503 when the backend that was asked for is not there.
+    pub fn build(self) -> Result<Engine> {
+        let machine = Machine::open(&self.config)?;
+        Ok(self.build_on(machine))
+    }
+
+    /// A session on a machine that is there already.
+    pub(crate) fn build_on(self, machine: Arc<Machine>) -> Engine {
+        let mut vm = crate::library::machine(Runtime::new(machine, self.settings));
+        vm.script_args = self.args;
+        vm.limits.fuel = self.fuel;
+        vm.limits.time = self.time;
+        let set = |limit: &mut usize, to: Option<usize>| *limit = to.unwrap_or(*limit);
+        set(&mut vm.limits.call_depth, self.call_depth);
+        set(&mut vm.limits.host_bytes, self.host_memory);
+        set(&mut vm.print_options.line_width, self.line_width);
+        vm.limits.files = self.files.unwrap_or(true);
+        vm.limits.environment = self.environment.unwrap_or(true);
+        if let Some(mut sink) = self.output {
+            vm.set_output(move |text| sink(text));
+        }
+        Engine::of(vm)
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(crate) fn config_mut(&mut self) -> &mut Config {
+        &mut self.config
+    }
+}
+
+/// The backend of a name.
+pub(crate) fn backend(name: &str) -> Option<Backend> {
+    match name {
+        "auto" => Some(Backend::Auto),
+        "cuda" => Some(Backend::Cuda),
+        "emu" => Some(Backend::Emu),
+        _ => None,
+    }
+}

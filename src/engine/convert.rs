@@ -1,0 +1,392 @@
+//! Values across the border: owned Rust data in, owned Rust data out.
+//!
+//! Invariant: no reference into the script heap crosses it. That is what makes an engine `Send`.
+
+use super::element::{Element, bytes_of, elements_of};
+use super::error;
+use crate::array::Dtype;
+use crate::base::{Error, Result};
+use crate::device::DeviceId;
+use crate::tensor::Tensor;
+use crate::vm::{Value, Vm};
+
+/// What becomes a script value. Sealed: implemented for numbers, texts, options, vectors, tuples,
+/// tensors, [`Array`]s, and results of these.
+pub trait IntoValue: sealed::Into {
+    #[doc(hidden)]
+    fn into_value(self, vm: &mut Vm) -> Result<Value>;
+}
+
+/// What a script value becomes. Sealed: implemented for numbers, texts, options, vectors, tuples,
+/// tensors, [`Array`]s, devices and dtypes. `()` takes any value and drops it.
+pub trait FromValue: Sized + sealed::From {
+    #[doc(hidden)]
+    fn from_value(vm: &mut Vm, value: Value) -> Result<Self>;
+}
+
+/// The arguments of a call: a tuple of up to eight. Sealed.
+pub trait Arguments: sealed::Many {
+    #[doc(hidden)]
+    fn into_values(self, vm: &mut Vm) -> Result<Vec<Value>>;
+}
+
+pub(super) mod sealed {
+    pub trait Into {}
+    pub trait From {}
+    pub trait Many {}
+}
+
+/// A tensor's elements on the host, row-major, with their shape.
+///
+/// Out of an engine, a tensor of another dtype is converted on its device first; into it, the
+/// elements go to the current device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array<T> {
+    /// Extents of the dimensions; empty for a single number.
+    pub shape: Vec<usize>,
+    /// The elements.
+    pub data: Vec<T>,
+}
+
+impl<T: Element> Array<T> {
+    /// Elements in a shape.
+    ///
+    /// # Errors
+    /// E0964 when their number is not the shape's.
+    pub fn new(shape: &[usize], data: Vec<T>) -> Result<Array<T>> {
+        fits(data.len(), shape)?;
+        Ok(Array { shape: shape.to_vec(), data })
+    }
+}
+
+pub(super) fn fits(count: usize, shape: &[usize]) -> Result<()> {
+    let wanted = shape.iter().try_fold(1usize, |n, &e| n.checked_mul(e));
+    if wanted == Some(count) { Ok(()) } else { Err(error::wrong_count(count, shape)) }
+}
+
+/// A tensor of these elements, on a device.
+pub(super) fn upload<T: Element>(
+    vm: &mut Vm,
+    data: &[T],
+    shape: &[usize],
+    device: DeviceId,
+) -> Result<Tensor> {
+    fits(data.len(), shape)?;
+    vm.rt.from_host(&bytes_of(data), shape, T::DTYPE, device)
+}
+
+/// The elements of a tensor; waits for them.
+pub(super) fn download<T: Element>(vm: &mut Vm, tensor: &Tensor) -> Result<Vec<T>> {
+    if !T::DTYPE.is_float() && tensor.dtype().is_float() {
+        return Err(error::wrong_type(&format!("a tensor of {}", T::DTYPE), &tensor.describe()));
+    }
+    let tensor = match tensor.dtype() == T::DTYPE {
+        true => tensor.clone(),
+        false => vm.rt.convert(tensor, T::DTYPE)?,
+    };
+    Ok(elements_of(&vm.rt.read(&tensor)?))
+}
+
+fn describe(value: &Value) -> String {
+    match value {
+        Value::Tensor(tensor) => format!("tensor {}", tensor.describe()),
+        other => other.type_name().to_string(),
+    }
+}
+
+/// The number that a value is; a tensor of one element is read.
+fn number(vm: &mut Vm, value: &Value, wanted: &str) -> Result<crate::array::Scalar> {
+    match value {
+        Value::Tensor(tensor) if tensor.count() == 1 => vm.rt.item(tensor),
+        other => other.as_scalar().ok_or_else(|| error::wrong_type(wanted, &describe(other))),
+    }
+}
+
+impl sealed::Into for () {}
+impl IntoValue for () {
+    fn into_value(self, _: &mut Vm) -> Result<Value> {
+        Ok(Value::None)
+    }
+}
+
+impl sealed::From for () {}
+impl FromValue for () {
+    fn from_value(_: &mut Vm, _: Value) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl sealed::Into for bool {}
+impl IntoValue for bool {
+    fn into_value(self, _: &mut Vm) -> Result<Value> {
+        Ok(Value::Bool(self))
+    }
+}
+
+impl sealed::From for bool {}
+impl FromValue for bool {
+    fn from_value(vm: &mut Vm, value: Value) -> Result<bool> {
+        match number(vm, &value, "a bool")? {
+            crate::array::Scalar::Bool(b) => Ok(b),
+            _ => Err(error::wrong_type("a bool", &describe(&value))),
+        }
+    }
+}
+
+macro_rules! ints {
+    ($($type:ty),*) => {$(
+        impl sealed::Into for $type {}
+        impl IntoValue for $type {
+            fn into_value(self, _: &mut Vm) -> Result<Value> {
+                let wide = i64::try_from(self);
+                wide.map(Value::Int).map_err(|_| error::wrong_type("an int", &format!("`{self}`, which does not fit 64 bits with a sign")))
+            }
+        }
+        impl sealed::From for $type {}
+        impl FromValue for $type {
+            fn from_value(vm: &mut Vm, value: Value) -> Result<$type> {
+                match number(vm, &value, "an int")? {
+                    crate::array::Scalar::Int(i) => {
+                        <$type>::try_from(i).map_err(|_| error::out_of_range(stringify!($type), i))
+                    }
+                    _ => Err(error::wrong_type("an int", &describe(&value))),
+                }
+            }
+        }
+    )*};
+}
+
+ints!(i8, i16, i32, i64, u8, u16, u32, u64, usize);
+
+macro_rules! floats {
+    ($($type:ty),*) => {$(
+        impl sealed::Into for $type {}
+        impl IntoValue for $type {
+            fn into_value(self, _: &mut Vm) -> Result<Value> {
+                Ok(Value::Float(self.into()))
+            }
+        }
+        impl sealed::From for $type {}
+        impl FromValue for $type {
+            fn from_value(vm: &mut Vm, value: Value) -> Result<$type> {
+                match number(vm, &value, "a number")? {
+                    crate::array::Scalar::Bool(_) => Err(error::wrong_type("a number", "bool")),
+                    scalar => Ok(scalar.as_f64() as $type),
+                }
+            }
+        }
+    )*};
+}
+
+floats!(f32, f64);
+
+impl sealed::Into for &str {}
+impl IntoValue for &str {
+    fn into_value(self, _: &mut Vm) -> Result<Value> {
+        Ok(Value::str(self))
+    }
+}
+
+impl sealed::Into for String {}
+impl IntoValue for String {
+    fn into_value(self, _: &mut Vm) -> Result<Value> {
+        Ok(Value::str(self))
+    }
+}
+
+impl sealed::From for String {}
+impl FromValue for String {
+    fn from_value(_: &mut Vm, value: Value) -> Result<String> {
+        match value.as_str() {
+            Some(text) => Ok(text.to_string()),
+            None => Err(error::wrong_type("a str", &describe(&value))),
+        }
+    }
+}
+
+impl sealed::Into for DeviceId {}
+impl IntoValue for DeviceId {
+    fn into_value(self, _: &mut Vm) -> Result<Value> {
+        Ok(Value::Device(self))
+    }
+}
+
+impl sealed::From for DeviceId {}
+impl FromValue for DeviceId {
+    fn from_value(_: &mut Vm, value: Value) -> Result<DeviceId> {
+        match value {
+            Value::Device(device) => Ok(device),
+            other => Err(error::wrong_type("a device", &describe(&other))),
+        }
+    }
+}
+
+impl sealed::Into for Dtype {}
+impl IntoValue for Dtype {
+    fn into_value(self, _: &mut Vm) -> Result<Value> {
+        Ok(Value::Dtype(self))
+    }
+}
+
+impl sealed::From for Dtype {}
+impl FromValue for Dtype {
+    fn from_value(_: &mut Vm, value: Value) -> Result<Dtype> {
+        match value {
+            Value::Dtype(dtype) => Ok(dtype),
+            other => Err(error::wrong_type("a dtype", &describe(&other))),
+        }
+    }
+}
+
+impl sealed::Into for Tensor {}
+impl IntoValue for Tensor {
+    fn into_value(self, _: &mut Vm) -> Result<Value> {
+        Ok(Value::Tensor(self))
+    }
+}
+
+impl sealed::Into for &Tensor {}
+impl IntoValue for &Tensor {
+    fn into_value(self, _: &mut Vm) -> Result<Value> {
+        Ok(Value::Tensor(self.clone()))
+    }
+}
+
+impl sealed::From for Tensor {}
+impl FromValue for Tensor {
+    fn from_value(vm: &mut Vm, value: Value) -> Result<Tensor> {
+        let tensor = vm.as_tensor(&value, None)?;
+        tensor.ok_or_else(|| error::wrong_type("a tensor", &describe(&value)))
+    }
+}
+
+impl<T> sealed::Into for Array<T> {}
+impl<T: Element> IntoValue for Array<T> {
+    fn into_value(self, vm: &mut Vm) -> Result<Value> {
+        let device = vm.rt.current_device();
+        upload(vm, &self.data, &self.shape, device).map(Value::Tensor)
+    }
+}
+
+impl<T> sealed::From for Array<T> {}
+impl<T: Element> FromValue for Array<T> {
+    fn from_value(vm: &mut Vm, value: Value) -> Result<Array<T>> {
+        let tensor = Tensor::from_value(vm, value)?;
+        Ok(Array { shape: tensor.shape().to_vec(), data: download(vm, &tensor)? })
+    }
+}
+
+impl<T> sealed::Into for Option<T> {}
+impl<T: IntoValue> IntoValue for Option<T> {
+    fn into_value(self, vm: &mut Vm) -> Result<Value> {
+        self.map_or(Ok(Value::None), |inner| inner.into_value(vm))
+    }
+}
+
+impl<T> sealed::From for Option<T> {}
+impl<T: FromValue> FromValue for Option<T> {
+    fn from_value(vm: &mut Vm, value: Value) -> Result<Option<T>> {
+        if value.is_none() { Ok(None) } else { T::from_value(vm, value).map(Some) }
+    }
+}
+
+impl<T> sealed::Into for Vec<T> {}
+impl<T: IntoValue> IntoValue for Vec<T> {
+    fn into_value(self, vm: &mut Vm) -> Result<Value> {
+        let items: Result<Vec<Value>> = self.into_iter().map(|item| item.into_value(vm)).collect();
+        items.map(Value::list)
+    }
+}
+
+impl<T> sealed::From for Vec<T> {}
+impl<T: FromValue> FromValue for Vec<T> {
+    fn from_value(vm: &mut Vm, value: Value) -> Result<Vec<T>> {
+        let items: Vec<Value> = match &value {
+            Value::List(list) => list.to_vec(),
+            Value::Tuple(tuple) => tuple.items().to_vec(),
+            Value::Tensor(tensor) if tensor.rank() == 1 => {
+                let bytes = vm.rt.read(tensor)?;
+                let dtype = tensor.dtype();
+                bytes.chunks_exact(dtype.size()).map(|b| Value::scalar(scalar_of(b, dtype))).collect()
+            }
+            other => return Err(error::wrong_type("a list", &describe(other))),
+        };
+        items.into_iter().map(|item| T::from_value(vm, item)).collect()
+    }
+}
+
+fn scalar_of(bytes: &[u8], dtype: Dtype) -> crate::array::Scalar {
+    crate::plan::scalar_of(bytes, dtype)
+}
+
+/// What a function of the host program may return for an error.
+impl<T, E> sealed::Into for std::result::Result<T, E> {}
+impl<T: IntoValue, E: std::fmt::Display + 'static> IntoValue for std::result::Result<T, E> {
+    fn into_value(self, vm: &mut Vm) -> Result<Value> {
+        match self {
+            Ok(value) => value.into_value(vm),
+            Err(error) => Err(match (&error as &dyn std::any::Any).downcast_ref::<Error>() {
+                Some(own) => own.clone(),
+                None => error::host_function(error.to_string()),
+            }),
+        }
+    }
+}
+
+macro_rules! tuples {
+    ($(($($name:ident),+)),*) => {$(
+        impl<$($name),+> sealed::Into for ($($name,)+) {}
+        impl<$($name: IntoValue),+> IntoValue for ($($name,)+) {
+            fn into_value(self, vm: &mut Vm) -> Result<Value> {
+                self.into_values(vm).map(Value::tuple)
+            }
+        }
+        impl<$($name),+> sealed::Many for ($($name,)+) {}
+        impl<$($name: IntoValue),+> Arguments for ($($name,)+) {
+            #[allow(non_snake_case)]
+            fn into_values(self, vm: &mut Vm) -> Result<Vec<Value>> {
+                let ($($name,)+) = self;
+                Ok(vec![$($name.into_value(vm)?),+])
+            }
+        }
+        impl<$($name),+> sealed::From for ($($name,)+) {}
+        impl<$($name: FromValue),+> FromValue for ($($name,)+) {
+            #[allow(non_snake_case)]
+            fn from_value(vm: &mut Vm, value: Value) -> Result<Self> {
+                const COUNT: usize = [$(stringify!($name)),+].len();
+                let items: Vec<Value> = match &value {
+                    Value::Tuple(tuple) => tuple.items().to_vec(),
+                    Value::List(list) => list.to_vec(),
+                    Value::Record(record) => record.values().to_vec(),
+                    other => return Err(error::wrong_type(&format!("a tuple of {COUNT}"), &describe(other))),
+                };
+                let found = items.len();
+                match <[Value; COUNT]>::try_from(items) {
+                    Ok([$($name),+]) => Ok(($(<$name>::from_value(vm, $name)?,)+)),
+                    Err(_) => Err(error::wrong_type(
+                        &format!("a tuple of {COUNT}"),
+                        &format!("{} of {found}", value.type_name()),
+                    )),
+                }
+            }
+        }
+    )*};
+}
+
+tuples!(
+    (A),
+    (A, B),
+    (A, B, C),
+    (A, B, C, D),
+    (A, B, C, D, E),
+    (A, B, C, D, E, F),
+    (A, B, C, D, E, F, G),
+    (A, B, C, D, E, F, G, H)
+);
+
+impl sealed::Many for () {}
+impl Arguments for () {
+    fn into_values(self, _: &mut Vm) -> Result<Vec<Value>> {
+        Ok(Vec::new())
+    }
+}

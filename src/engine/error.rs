@@ -1,0 +1,70 @@
+//! Errors of the embedding API: E096x.
+
+use crate::base::{Code, Error, ErrorKind};
+
+/// Every code of this room.
+pub static CODES: &[&Code] = &[&WRONG_TYPE, &BAD_SETTING, &HOST_FUNCTION, &WRONG_COUNT];
+
+/// A script value that is not what the program around it asked for.
+pub static WRONG_TYPE: Code = Code {
+    id: "E0961",
+    kind: ErrorKind::Type,
+    title: "a value does not convert",
+    page: "The program that embeds Runnel asked for a value of one type, and the script gave another one; or a \
+           function of that program was called with an argument that it cannot take.\n\n\
+           Convert the value in the script (`int(x)`, `x.item()`, `list(x)`), or ask for another type.",
+    example: "",
+};
+
+/// An environment variable with a value that it cannot have.
+pub static BAD_SETTING: Code = Code {
+    id: "E0962",
+    kind: ErrorKind::Value,
+    title: "bad setting in the environment",
+    page: "`RUNNEL_BACKEND` is `auto`, `cuda` or `emu`. Correct the variable, or unset it.",
+    example: "",
+};
+
+/// A function of the embedding program that failed.
+pub static HOST_FUNCTION: Code = Code {
+    id: "E0963",
+    kind: ErrorKind::Thrown,
+    title: "a function of the host program failed",
+    page: "The script called a function that the program around it has registered, and that function returned an \
+           error. The message is its own.",
+    example: "",
+};
+
+/// Elements and a shape that do not go together.
+pub static WRONG_COUNT: Code = Code {
+    id: "E0964",
+    kind: ErrorKind::Shape,
+    title: "elements do not fill the shape",
+    page: "A tensor was made from a slice whose length is not the product of the shape.",
+    example: "",
+};
+
+#[cold]
+pub(super) fn wrong_type(wanted: &str, found: &str) -> Error {
+    Error::new(&WRONG_TYPE, format!("expected {wanted}, found {found}"))
+}
+
+#[cold]
+pub(super) fn out_of_range(wanted: &str, found: i64) -> Error {
+    Error::new(&WRONG_TYPE, format!("`{found}` does not fit {wanted}"))
+}
+
+#[cold]
+pub(super) fn bad_setting(name: &str, value: &str, help: &str) -> Error {
+    Error::new(&BAD_SETTING, format!("`{name}` is `{value}`")).help(help)
+}
+
+#[cold]
+pub(super) fn host_function(message: String) -> Error {
+    Error::new(&HOST_FUNCTION, message)
+}
+
+#[cold]
+pub(super) fn wrong_count(count: usize, shape: &[usize]) -> Error {
+    Error::new(&WRONG_COUNT, format!("{count} elements do not fill a tensor of shape {shape:?}"))
+}

@@ -1,0 +1,67 @@
+//! Rust closures that scripts call.
+
+use super::convert::{FromValue, IntoValue};
+use crate::base::Result;
+use crate::ops::signature::{Kind, Param, Signature};
+use crate::vm::{Native, Run, Value, Vm};
+use std::cell::RefCell;
+
+/// A closure of up to eight typed arguments. Sealed by its hidden method; `A` is the tuple of their
+/// types.
+pub trait HostFunction<A>: Send + 'static {
+    #[doc(hidden)]
+    fn native(self, name: &str) -> Native;
+}
+
+/// The parameters of host functions: by place, or by these names.
+static PARAMS: [Param; 8] = [
+    Param::new("a", Kind::Any),
+    Param::new("b", Kind::Any),
+    Param::new("c", Kind::Any),
+    Param::new("d", Kind::Any),
+    Param::new("e", Kind::Any),
+    Param::new("f", Kind::Any),
+    Param::new("g", Kind::Any),
+    Param::new("h", Kind::Any),
+];
+
+fn argument<T: FromValue>(vm: &mut Vm, args: &mut [Value], index: usize) -> Result<T> {
+    let value = args.get_mut(index).map(std::mem::take).unwrap_or_default();
+    T::from_value(vm, value).map_err(|error| error.operand(index, "this argument"))
+}
+
+macro_rules! functions {
+    ($(($($name:ident: $index:tt),*)),*) => {$(
+        impl<Code, Out, $($name),*> HostFunction<($($name,)*)> for Code
+        where
+            Code: FnMut($($name),*) -> Out + Send + 'static,
+            Out: IntoValue,
+            $($name: FromValue),*
+        {
+            #[allow(unused_variables, unused_mut)]
+            fn native(mut self, name: &str) -> Native {
+                const COUNT: usize = <[&str]>::len(&[$(stringify!($name)),*]);
+                Native {
+                    name: name.into(),
+                    signature: Signature { params: &PARAMS[..COUNT] },
+                    doc: None,
+                    run: Run::Dynamic(RefCell::new(Box::new(move |vm: &mut Vm, args: &mut [Value]| {
+                        self($(argument::<$name>(vm, args, $index)?),*).into_value(vm)
+                    }))),
+                }
+            }
+        }
+    )*};
+}
+
+functions!(
+    (),
+    (A: 0),
+    (A: 0, B: 1),
+    (A: 0, B: 1, C: 2),
+    (A: 0, B: 1, C: 2, D: 3),
+    (A: 0, B: 1, C: 2, D: 3, E: 4),
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5),
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6),
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6, H: 7)
+);

@@ -1,0 +1,262 @@
+//! The program as its users meet it: exit statuses, streams, and what they are told.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Runs `runnel` in an empty folder, on emulated devices, without the user's environment.
+struct Program {
+    folder: tempfile::TempDir,
+}
+
+struct Ended {
+    status: i32,
+    out: String,
+    err: String,
+}
+
+impl Program {
+    fn new() -> Program {
+        Program { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self, name: &str, text: impl AsRef<[u8]>) -> &Program {
+        let path = self.folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+        self
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_runnel"));
+        command.args(args).current_dir(self.folder.path()).env("RUNNEL_BACKEND", "emu");
+        for name in ["NO_COLOR", "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "RUNNEL_ALLOC_CONF"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ended {
+        self.run_with(args, "")
+    }
+
+    fn run_with(&self, args: &[&str], stdin: &str) -> Ended {
+        let mut command = self.command(args);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // A program that reads nothing may be gone already.
+        child.stdin.take().unwrap().write_all(stdin.as_bytes()).ok();
+        ended(child.wait_with_output().unwrap())
+    }
+}
+
+fn ended(output: Output) -> Ended {
+    let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
+    Ended {
+        status: output.status.code().expect("it was not killed"),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    }
+}
+
+#[test]
+fn a_file_runs_and_prints() {
+    let program = Program::new();
+    program.file("hello.rnl", "#!/usr/bin/env runnel\nprint(\"hello\", 1 + 1)\n");
+    for args in
+        [&["hello.rnl"][..], &["run", "hello.rnl"], &["--", "hello.rnl"], &["--quiet", "run", "hello.rnl"]]
+    {
+        let ended = program.run(args);
+        assert_eq!((ended.status, ended.out.as_str(), ended.err.as_str()), (0, "hello 2\n", ""), "{args:?}");
+    }
+}
+
+#[test]
+fn code_and_standard_input_run() {
+    let program = Program::new();
+    let ended = program.run(&["-e", "print(args())", "a", "--flag", "-e"]);
+    assert_eq!((ended.status, ended.out.as_str()), (0, "[\"a\", \"--flag\", \"-e\"]\n"), "{}", ended.err);
+    for args in [&["-"][..], &["run", "-"], &[]] {
+        let ended = program.run_with(args, "let x = 20\nprint(x + 1)\n");
+        assert_eq!((ended.status, ended.out.as_str()), (0, "21\n"), "{args:?} {}", ended.err);
+    }
+}
+
+#[test]
+fn an_uncaught_error_is_status_1_with_its_line() {
+    let program = Program::new();
+    program.file("bad.rnl", "print(\"before\")\nlet x = [1, 2]\nx[7]\n");
+    let ended = program.run(&["bad.rnl"]);
+    assert_eq!((ended.status, ended.out.as_str()), (1, "before\n"));
+    assert!(ended.err.contains("E0315") && ended.err.contains("bad.rnl:3:"), "{}", ended.err);
+    assert!(!ended.err.contains('\x1b'), "no colours where nobody looks: {:?}", ended.err);
+    let coloured = program.run(&["--color", "always", "bad.rnl"]);
+    assert!(coloured.err.contains('\x1b'));
+}
+
+#[test]
+fn a_syntax_error_keeps_the_program_from_running() {
+    let program = Program::new();
+    program.file("bad.rnl", "print(\"before\")\nlet = 1\nprint(]\n");
+    for args in [&["bad.rnl"][..], &["check", "bad.rnl"]] {
+        let ended = program.run(args);
+        assert_eq!((ended.status, ended.out.as_str()), (1, ""));
+        assert!(ended.err.contains("bad.rnl:2:5") && ended.err.contains("bad.rnl:3:"), "{}", ended.err);
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_status_2_and_points_at_the_word() {
+    let program = Program::new();
+    for (args, parts) in [
+        (&["--bakend", "emu", "x.rnl"][..], &["E0951", "`--bakend`", "did you mean `--backend`?"][..]),
+        (&["--backend", "cpu", "x.rnl"], &["E0951", "`cpu`", "`auto`, `cuda` or `emu`"]),
+        (&["--device-memory=4GB", "x.rnl"], &["E0951", "`4GB`", "`4GiB`"]),
+        (&["--devices", "1000", "devices"], &["E0951", "`1000`"]),
+        (&["--devices"], &["E0951", "`--devices` needs a value"]),
+        (&["--races", "never", "x.rnl"], &["E0951", "deny"]),
+        (&["--schedule", "7", "x.rnl"], &["E0951", "seed:"]),
+        (&["run"], &["E0951", "FILE", "missing"]),
+        (&["check"], &["E0951", "FILE"]),
+        (&["explain", "E9999"], &["E0954", "E9999"]),
+        (&["doc", "matmull"], &["E0954", "did you mean `matmul`?"]),
+    ] {
+        let ended = program.run(args);
+        assert_eq!((ended.status, ended.out.as_str()), (2, ""), "{args:?}: {}", ended.err);
+        for part in parts {
+            assert!(ended.err.contains(part), "{args:?} should say {part}:\n{}", ended.err);
+        }
+    }
+}
+
+#[test]
+fn a_program_that_cannot_be_read_is_status_2() {
+    let program = Program::new();
+    program.file("train.rnl", "").file("lib/util.rnl", "").file("binary.rnl", b"let x = 1\nlet \xff = 2\n");
+    for (args, parts) in [
+        (&["trian.rnl"][..], &["E0952", "`trian.rnl`", "did you mean `train.rnl`?"][..]),
+        (&["train"], &["E0952", "did you mean `train.rnl`?"]),
+        (&["lib/utils.rnl"], &["E0952", "did you mean `lib/util.rnl`?"]),
+        (&["lib"], &["E0953", "directory", "lib/util.rnl"]),
+        (&["nowhere/at/all.rnl"], &["E0952"]),
+        (&["binary.rnl"], &["E0113", "0xff", "line 2, column 5"]),
+        (&["check", "train.rnl", "gone.rnl"], &["E0952"]),
+    ] {
+        let ended = program.run(args);
+        assert_eq!((ended.status, ended.out.as_str()), (2, ""), "{args:?}: {}", ended.err);
+        for part in parts {
+            assert!(ended.err.contains(part), "{args:?} should say {part}:\n{}", ended.err);
+        }
+    }
+}
+
+#[test]
+fn a_script_has_its_own_options() {
+    let program = Program::new();
+    let text = "# Trains.\nlet n = option(\"--epochs\", 10, \"how many passes\")\n\
+                let off = flag(\"--disable-cuda\", \"stay on the host\")\nprint(n, off)\n";
+    program.file("train.rnl", text);
+    assert_eq!(program.run(&["train.rnl"]).out, "10 false\n");
+    assert_eq!(program.run(&["train.rnl", "--epochs", "3", "--disable-cuda"]).out, "3 true\n");
+    let help = program.run(&["train.rnl", "--help"]);
+    assert_eq!(help.status, 0);
+    for part in ["Trains.", "--epochs VALUE", "how many passes", "[default: 10]", "--disable-cuda"] {
+        assert!(help.out.contains(part), "{}", help.out);
+    }
+    let ended = program.run(&["train.rnl", "--epoch", "3"]);
+    assert_eq!(ended.status, 2);
+    assert!(ended.err.contains("did you mean `--epochs`?"), "{}", ended.err);
+    assert_eq!(program.run(&["train.rnl", "--epochs", "many"]).status, 1);
+}
+
+#[test]
+fn help_and_version_go_to_the_standard_output() {
+    let program = Program::new();
+    let help = program.run(&["--help"]);
+    assert_eq!((help.status, help.err.as_str()), (0, ""));
+    for name in ["run", "check", "devices", "explain", "doc", "--backend", "--device-memory"] {
+        assert!(help.out.contains(name), "{}", help.out);
+        if !name.starts_with('-') {
+            assert_eq!(program.run(&[name, "--help"]).status, 0, "{name}");
+        }
+    }
+    let version = program.run(&["--version"]);
+    assert_eq!(
+        (version.status, version.out.as_str()),
+        (0, concat!("runnel ", env!("CARGO_PKG_VERSION"), "\n"))
+    );
+}
+
+#[test]
+fn check_reports_as_json() {
+    let program = Program::new();
+    program.file("good.rnl", "let x = 1\n").file("bad.rnl", "let = 1\n");
+    let good = program.run(&["check", "good.rnl", "--json"]);
+    assert_eq!((good.status, good.out.as_str()), (0, "[]\n"));
+    let bad = program.run(&["check", "good.rnl", "bad.rnl", "--json"]);
+    assert_eq!((bad.status, bad.err.as_str()), (1, ""));
+    assert!(bad.out.contains("\"file\":\"bad.rnl\",\"line\":1,\"column\":5"), "{}", bad.out);
+}
+
+#[test]
+fn devices_are_listed() {
+    let program = Program::new();
+    let ended = program.run(&["--devices", "2", "devices"]);
+    assert_eq!(ended.status, 0, "{}", ended.err);
+    assert!(ended.out.contains("cuda:1") && !ended.out.contains("cuda:2") && ended.out.contains("cpu"));
+}
+
+#[test]
+fn explanations_and_documentation_are_there() {
+    let program = Program::new();
+    let all = program.run(&["explain"]);
+    assert!(all.out.lines().count() > 80 && all.status == 0, "{}", all.out);
+    for id in all.out.lines().filter_map(|line| line.split("  ").next()) {
+        let page = program.run(&["explain", id]);
+        assert!(page.status == 0 && page.out.starts_with(id), "{id}: {}", page.err);
+    }
+    assert_eq!(program.run(&["explain", "e0101", "102"]).status, 0);
+    assert!(program.run(&["doc", "len"]).out.starts_with("len("));
+    assert!(program.run(&["doc"]).out.lines().count() > 50);
+}
+
+#[test]
+fn bad_settings_in_the_environment_are_refused() {
+    let program = Program::new();
+    let output = program.command(&["-e", "1"]).env("RUNNEL_BACKEND", "gpu").output().unwrap();
+    let ended = ended(output);
+    assert_eq!(ended.status, 2);
+    assert!(ended.err.contains("E0962") && ended.err.contains("RUNNEL_BACKEND"), "{}", ended.err);
+}
+
+#[test]
+fn a_closed_pipe_is_quiet() {
+    let program = Program::new();
+    program.file("long.rnl", "for i in 0..200000 { print(i) }\n");
+    let mut child =
+        program.command(&["long.rnl"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let ended = ended(child.wait_with_output().unwrap());
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""));
+}
+
+#[test]
+fn the_same_script_prints_the_same_bytes_twice() {
+    let program = Program::new();
+    program.file("a.rnl", "let d = dict()\nfor i in 0..50 { d[\"k{i}\"] = i }\nprint(d)\n");
+    let first = program.run(&["a.rnl"]);
+    assert_eq!(first.status, 0, "{}", first.err);
+    assert_eq!(first.out, program.run(&["a.rnl"]).out);
+}
+
+#[test]
+fn examples_exist_where_the_readme_says() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    for word in readme.split(|c: char| c.is_whitespace() || "`()[]\"".contains(c)) {
+        let is_path = ["examples/", "docs/", "tests/", "src/"].iter().any(|start| word.starts_with(start));
+        if is_path && !word.contains('*') {
+            assert!(root.join(word.trim_end_matches(['.', ',', ':'])).exists(), "README names `{word}`");
+        }
+    }
+}
