@@ -34,7 +34,8 @@ const LONG: u64 = 20_000;
 /// A wait looks this often whether it was interrupted.
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// What a stream does.
+/// What a stream does. Nearly all are launches, so the small variants waste little.
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Command {
     /// Runs a program.
     Launch(Launch, Arc<FaultSlot>),

@@ -22,10 +22,11 @@ fn machine(schedule: Option<u64>) -> Vec<Arc<dyn Driver>> {
 /// x = 3 x + number, over `n` elements.
 fn step(x: Ptr, n: usize, number: i64) -> Launch {
     let dtype = Dtype::I64;
-    let mut map = Map::default();
-    map.sources = vec![From::Load { view: 0, dtype }, From::Number { slot: 0, dtype }];
-    map.instrs = vec![Instr { f: &MULTIPLY_ADD, args: smallvec![0, 1], class: Class::I64, dtype }];
-    map.stores = vec![Store { reg: 2, view: 0 }];
+    let map = Map {
+        sources: vec![From::Load { view: 0, dtype }, From::Number { slot: 0, dtype }],
+        instrs: vec![Instr { f: &MULTIPLY_ADD, args: smallvec![0, 1], class: Class::I64, dtype }],
+        stores: vec![Store { reg: 2, view: 0 }],
+    };
     Launch {
         program: Arc::new(Program::new(Body::Map(map))),
         shape: smallvec![n],

@@ -65,9 +65,6 @@ unsafe fn range<E: Copy + Default>(launch: &Launch, faults: &FaultSlot, elements
                     take(from, found, axis_stride, i as isize * source_step, to, i as isize * out_step)
                 };
             }
-            if found.is_none() {
-                (1..run).for_each(|i| drop(check(i)));
-            }
             return;
         }
         for i in 0..run {

@@ -72,9 +72,9 @@ unsafe fn with_class<T: Accumulator>(scan: &Scan, launch: &Launch) {
             unsafe {
                 let (tile, ptr) = place(launch, 0, &at, side, h, w);
                 load::<T>(scan, ptr, tile, &mut new);
-                for r in 0..h {
-                    let row = r * w..(r + 1) * w;
-                    held[r] = (combine.along)(held[r], &new[row.clone()], &mut out[row]);
+                let rows = new.chunks_exact(w).zip(out.chunks_exact_mut(w));
+                for (held, (new, out)) in held.iter_mut().zip(rows).take(h) {
+                    *held = (combine.along)(*held, new, out);
                 }
                 let (tile, ptr) = place(launch, 1, &at, side, h, w);
                 store::<T>(scan, &out, tile, ptr);

@@ -59,11 +59,14 @@ where
     });
 }
 
+/// How two accumulators become one.
+type One<T> = fn(T, T) -> T;
+
 /// Scatters a box of the source, row-major.
 unsafe fn part<M: Element>(
     launch: &Launch,
     faults: &FaultSlot,
-    one: Option<fn(M::Lane, M::Lane) -> M::Lane>,
+    one: Option<One<M::Lane>>,
     origin: &[usize],
     shape: &[usize],
 ) {

@@ -529,12 +529,12 @@ fn fused_programs_give_the_bits_of_single_launches() {
         memory[0].fill(1);
         memory[1].fill(2);
         let mut alone = memory.clone();
-        let mut fused = Map::default();
-        fused.sources = (0..2).map(|view| Source::Load { view, dtype }).collect();
+        let sources = (0..2).map(|view| Source::Load { view, dtype }).collect();
+        let mut fused = Map { sources, ..Map::default() };
         for (i, (f, args)) in steps.iter().enumerate() {
             fused.instrs.push(Instr { f, args: args.clone(), class: dtype.class(), dtype });
-            let mut single = Map::default();
-            single.sources = args.iter().map(|&view| Source::Load { view, dtype }).collect();
+            let sources = args.iter().map(|&view| Source::Load { view, dtype }).collect();
+            let mut single = Map { sources, ..Map::default() };
             let args = (0..args.len() as u16).collect();
             single.instrs.push(Instr { f, args, class: dtype.class(), dtype });
             single.stores.push(Store { reg: single.sources.len() as u16, view: 2 + i as u16 });
