@@ -92,7 +92,7 @@ pub fn normal(at: i64, seed: i64, offset: i64) -> f32 {
     let t = rest as f32 * 1.462_918_1e-9;
     let z = t * t;
     let sine = t + (t * z) * (-0.166_666_55 + z * (0.008_332_178 + z * -0.000_195_172_67));
-    let cosine = 1.0 + z * (-0.499_999_997 + z * (0.041_666_623 + z * (-0.001_388_676_4 + z * 2.439_041e-5)));
+    let cosine = 1.0 + z * (-0.5 + z * (0.041_666_623 + z * (-0.001_388_676_4 + z * 2.439_041e-5)));
     // The even element of a pair takes the cosine, the sine of a quarter turn more.
     let turn = turn + u64::from(at & 1 == 0);
     let size = if turn & 1 == 0 { sine } else { cosine };
@@ -131,8 +131,7 @@ fn ln_of(word: u32) -> f32 {
     let m = f32::from_bits(bits.wrapping_sub(biased << 23).wrapping_add(0x3f80_0000));
     let s = (m - 1.0) / (m + 1.0);
     let z = s * s;
-    let part =
-        2.0 * s + (s * z) * (0.666_666_66 + z * (0.400_003_35 + z * (0.285_373_02 + z * 0.235_822_93)));
+    let part = 2.0 * s + (s * z) * (0.666_666_7 + z * (0.400_003_35 + z * (0.285_373_02 + z * 0.235_822_93)));
     (biased as i32 - 127) as f32 * std::f32::consts::LN_2 + part
 }
 

@@ -197,7 +197,7 @@ fn int(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
 
 /// An int from a float without a fraction.
 pub(super) fn whole(value: f64) -> Result<Value> {
-    if value >= -9_223_372_036_854_775_808.0 && value < 9_223_372_036_854_775_808.0 {
+    if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&value) {
         return Ok(Value::Int(value as i64));
     }
     Err(error::bad_value(0, format!("{} does not fit in an int", crate::vm::print::float_text(value))))

@@ -297,8 +297,7 @@ pub static OPS: &[Op] = &[
                     i64: "",
                 },
                 host: host_unary!(float: |a| {
-                    let up = a + 3.0;
-                    a * if up < 0.0 { 0.0 } else if up > 6.0 { 6.0 } else { up } / 6.0
+                    a * (a + 3.0).clamp(0.0, 6.0) / 6.0
                 }),
             },
         }),

@@ -556,17 +556,17 @@ pub static OPS: &[Op] = &[
 
 fn sin(args: &[Reg<'_>], out: RegMut<'_>) {
     let fast = host_unary!(f32: |a| single::sin(a), f64: |a| math::sin(a));
-    of_angle(fast, |a| math::sin(a), args, out);
+    of_angle(fast, math::sin, args, out);
 }
 
 fn cos(args: &[Reg<'_>], out: RegMut<'_>) {
     let fast = host_unary!(f32: |a| single::cos(a), f64: |a| math::cos(a));
-    of_angle(fast, |a| math::cos(a), args, out);
+    of_angle(fast, math::cos, args, out);
 }
 
 fn tan(args: &[Reg<'_>], out: RegMut<'_>) {
     let fast = host_unary!(f32: |a| single::tan(a), f64: |a| math::tan(a));
-    of_angle(fast, |a| math::tan(a), args, out);
+    of_angle(fast, math::tan, args, out);
 }
 
 /// Runs vector code over a chunk, then again one by one over the `f32` angles that are too large for it.

@@ -222,7 +222,7 @@ impl Runtime {
         let at = self.place(device)?.queue;
         let mut apart: SmallVec<[Option<Tensor>; 4]> = SmallVec::new();
         let mut numbers: SmallVec<[Option<Scalar>; 4]> = SmallVec::new();
-        for (i, arg) in args.iter().enumerate() {
+        for arg in args {
             let (mut copy, mut number) = (None, None);
             if let MapArg::Tensor(tensor) = arg {
                 if tensor.device() != device {

@@ -15,6 +15,7 @@ pub(super) const REDUCED: u16 = u16::MAX;
 impl Runtime {
     /// Submits the reduction of `dims` (distinct, ascending) of `x`, read as `compute`; the result
     /// has `dtype` and, with `keepdim`, extents of 1 in place of the reduced ones.
+    #[allow(clippy::too_many_arguments)]
     pub fn reduce(
         &mut self,
         name: &'static str,

@@ -32,6 +32,7 @@ pub(super) fn enter(live: isize, limit: usize) -> (isize, usize) {
 }
 
 /// The bytes that live containers hold.
+#[cfg(test)]
 pub fn live_bytes() -> isize {
     LIVE.get()
 }
@@ -463,7 +464,7 @@ pub struct Range {
 
 impl Range {
     /// How many elements it has; `None` when its end is open.
-    pub fn len(&self) -> Option<usize> {
+    pub fn count(&self) -> Option<usize> {
         let (start, end) = (i128::from(self.start.unwrap_or(0)), i128::from(self.end?));
         let step = i128::from(self.step);
         let count = if step > 0 { (end - start + step - 1) / step } else { (start - end - step - 1) / -step };
@@ -472,7 +473,7 @@ impl Range {
 
     /// The n-th element; `None` beyond the last, or where it would not fit in an int.
     pub fn get(&self, index: usize) -> Option<i64> {
-        if self.len().is_some_and(|len| index >= len) {
+        if self.count().is_some_and(|len| index >= len) {
             return None;
         }
         i64::try_from(index).ok()?.checked_mul(self.step)?.checked_add(self.start.unwrap_or(0))
@@ -596,10 +597,10 @@ mod tests {
     #[test]
     fn ranges_count_and_slice_as_python_does() {
         let r = |start, end, step| Range { start, end, step };
-        assert_eq!(r(Some(0), Some(10), 3).len(), Some(4));
-        assert_eq!(r(Some(3), Some(0), -1).len(), Some(3));
-        assert_eq!(r(Some(3), Some(0), 1).len(), Some(0));
-        assert_eq!(r(Some(i64::MIN), Some(i64::MAX), 1).len(), Some((u64::MAX >> 1) as usize));
+        assert_eq!(r(Some(0), Some(10), 3).count(), Some(4));
+        assert_eq!(r(Some(3), Some(0), -1).count(), Some(3));
+        assert_eq!(r(Some(3), Some(0), 1).count(), Some(0));
+        assert_eq!(r(Some(i64::MIN), Some(i64::MAX), 1).count(), Some((u64::MAX >> 1) as usize));
         assert_eq!(r(None, None, 1).slice(5), (0, 1, 5));
         assert_eq!(r(None, None, -1).slice(5), (4, -1, 5));
         assert_eq!(r(Some(-2), None, 1).slice(5), (3, 1, 2));

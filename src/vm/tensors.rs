@@ -16,7 +16,6 @@ use super::{Vm, bind};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::device::DeviceId;
-use crate::kernel::CAST;
 use crate::ops::signature::{Kind, Param};
 use crate::ops::{Arg, Args, Data, Op, Out, Run};
 use crate::plan::MapArg;
@@ -371,22 +370,6 @@ impl Vm {
         }
         Ok(Some(tensors))
     }
-
-    /// Stores a number or a tensor into a view.
-    pub(super) fn store(&mut self, target: &Tensor, value: &Value) -> Result<()> {
-        if let Some(scalar) = value.as_scalar() {
-            let (from, to) = (scalar.dtype(), target.dtype());
-            let from = if from.is_float() && to.is_float() { to } else { from };
-            return self.rt.map_into("index", &CAST, target, &[MapArg::Number(scalar)], from, to);
-        }
-        match self.as_tensor(value, Some(target.device()))? {
-            Some(source) if source.rank() == 0 && source.device() == DeviceId::Cpu => {
-                self.rt.copy_into(target, &source, false)
-            }
-            Some(source) => self.rt.assign("index", target, &source),
-            None => Err(error::argument_type("[]", 2, "value", "a tensor or a number", value.type_name())),
-        }
-    }
 }
 
 fn is_arithmetic(op: Binary) -> bool {
@@ -543,7 +526,7 @@ fn data(value: &Value, depth: usize) -> Result<Option<Data>> {
         Value::List(list) => list.to_vec(),
         Value::Tuple(tuple) => tuple.items().to_vec(),
         Value::Range(range) => {
-            let count = range.len().unwrap_or(usize::MAX);
+            let count = range.count().unwrap_or(usize::MAX);
             charge(count.saturating_mul(24))?;
             (0..count).map_while(|i| range.get(i).map(Value::Int)).collect()
         }

@@ -352,7 +352,7 @@ impl Driver for EmuDriver {
 
     fn launch(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
         self.machine.call("launch")?;
-        let command = Command::Launch(launch.clone(), self.faults.clone());
+        let command = Command::Launch(Box::new(launch.clone()), self.faults.clone());
         self.machine.push(self.stream_index(stream), command)
     }
 

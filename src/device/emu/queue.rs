@@ -38,7 +38,7 @@ const GLANCE: Duration = Duration::from_millis(5);
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Command {
     /// Runs a program.
-    Launch(Launch, Arc<FaultSlot>),
+    Launch(Box<Launch>, Arc<FaultSlot>),
     /// Copies bytes.
     Copy { dst: Ptr, src: Source, bytes: u64 },
     /// Fills memory.

@@ -377,7 +377,7 @@ fn fusion_changes_no_bit_of_any_operation() {
                 continue;
             }
             let values: Vec<f64> = (0..40).map(|i| stored(f64::from(i) * 0.37 - 5.0, dtype)).collect();
-            let mut run = |lab: &mut Lab| {
+            let run = |lab: &mut Lab| {
                 let x = lab.tensor(&[40], &values, dtype);
                 // Pending before and after: the operation stands in the middle of a program.
                 let before = lab.call("mul", &[(&x).into(), 3.into()]);

@@ -41,7 +41,7 @@ impl Vm {
                 None => Err(error::no_key(&self.short_repr(index))),
             },
             Value::Range(range) => {
-                let length = range.len().unwrap_or(usize::MAX >> 1);
+                let length = range.count().unwrap_or(usize::MAX >> 1);
                 let at = position("range", index, length)?;
                 range.get(at).map(Value::Int).ok_or_else(|| error::index_range("range", at as i64, length))
             }

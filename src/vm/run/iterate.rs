@@ -13,7 +13,7 @@ impl Vm {
             Value::Range(range) => *range,
             _ => return Ok(()),
         };
-        let count = range.len().map_or(i64::MAX, |n| i64::try_from(n).unwrap_or(i64::MAX));
+        let count = range.count().map_or(i64::MAX, |n| i64::try_from(n).unwrap_or(i64::MAX));
         self.stack[at] = Value::Int(range.start.unwrap_or(0));
         self.stack[at + 1] = Value::Int(count);
         self.stack[at + 2] = Value::Int(range.step);
@@ -89,7 +89,7 @@ impl Vm {
             Value::List(list) => Ok(list.to_vec()),
             Value::Tuple(tuple) => Ok(tuple.items().to_vec()),
             Value::Range(range) => {
-                let count = range.len().unwrap_or(usize::MAX);
+                let count = range.count().unwrap_or(usize::MAX);
                 charge_values(count)?;
                 self.charge(count / 8)?;
                 Ok((0..count).map_while(|i| range.get(i).map(Value::Int)).collect())
@@ -122,7 +122,7 @@ impl Vm {
             Value::Record(record) => record.values().len(),
             Value::Dict(dict) => dict.borrow().len(),
             Value::Range(range) => {
-                range.len().ok_or_else(|| error::bad_value(0, "a range without an end has no length"))?
+                range.count().ok_or_else(|| error::bad_value(0, "a range without an end has no length"))?
             }
             Value::Tensor(tensor) => match tensor.shape().first() {
                 Some(&rows) => rows,

@@ -143,8 +143,9 @@ impl Vm {
         macro_rules! step {
             ($call:expr) => {{
                 // Whatever the step submits stands here.
+                let at = here!();
                 // SAFETY: `proto` is the running function.
-                self.rt.span = unsafe { (&(*proto).places).span(here!()) };
+                self.rt.span = unsafe { (&(*proto).places).span(at) };
                 let result = $call;
                 reload!();
                 match result {

@@ -380,7 +380,7 @@ impl Vm {
             Value::Tuple(tuple) => !tuple.items().is_empty(),
             Value::Record(record) => !record.values().is_empty(),
             Value::Dict(dict) => !dict.borrow().is_empty(),
-            Value::Range(range) => range.len() != Some(0),
+            Value::Range(range) => range.count() != Some(0),
             Value::Tensor(tensor) => return self.tensor_truth(tensor),
             _ => true,
         })
