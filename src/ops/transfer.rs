@@ -209,7 +209,12 @@ const fn shorthand(
         search,
         params: ONLY,
         form: Form::METHOD,
-        example: "let x = tensor([1.5, 0.0])\nassert(x.half().dtype == f16)\nassert(equal(x.long(), [1, 0]))\n\
+        example: "let x = tensor([1.5, 0.0])\n\
+                  assert((x.float().dtype, x.double().dtype) == (f32, f64))\n\
+                  assert((x.half().dtype, x.bfloat16().dtype) == (f16, bf16))\n\
+                  assert((x.int().dtype, x.short().dtype) == (i32, i16))\n\
+                  assert((x.char().dtype, x.byte().dtype) == (i8, u8))\n\
+                  assert(equal(x.long(), [1, 0]))\n\
                   assert(equal(x.bool(), [true, false]))",
         run: Run::Call(run),
     }

@@ -8,27 +8,30 @@ use std::path::Path;
 #[test]
 fn every_operation_is_documented_and_named_once() {
     let mut names = BTreeMap::new();
+    let mut wrong = Vec::new();
     for op in table::all() {
         *names.entry(op.name).or_insert(0) += 1;
         let first = op.doc.chars().next().unwrap_or(' ');
-        assert!(
-            (first.is_uppercase() || first == '`') && op.doc.ends_with('.'),
-            "the doc of `{}`: {}",
-            op.name,
-            op.doc
-        );
-        assert!(!op.search.is_empty(), "`{}` has no search words", op.name);
-        assert!(op.example.contains("assert"), "the example of `{}` asserts nothing", op.name);
-        let plain = op.name.trim_end_matches('_');
-        let spelled = op.example.contains(plain)
-            || table::BINARY_OPERATORS.iter().any(|(s, n)| *n == op.name && op.example.contains(s));
-        let unary = table::UNARY_OPERATORS.iter().any(|(s, n)| *n == op.name && op.example.contains(s));
-        assert!(spelled || unary, "the example of `{}` does not use it", op.name);
-        assert!(op.form.function || op.form.method || op.form.in_place, "`{}` cannot be called", op.name);
-        assert!(!(op.form.in_place && op.name.ends_with('_')), "`{}`", op.name);
+        let symbols = table::BINARY_OPERATORS.iter().chain(table::UNARY_OPERATORS);
+        let mut spellings = symbols.filter(|(_, name)| *name == op.name).map(|(symbol, _)| *symbol);
+        let shown = op.example.contains(op.name.trim_end_matches('_'));
+        for (holds, what) in [
+            (first.is_uppercase() || first == '`', "its doc starts with a small letter"),
+            (op.doc.ends_with('.'), "its doc ends without a full stop"),
+            (!op.search.is_empty(), "it has no search words"),
+            (op.example.contains("assert"), "its example asserts nothing"),
+            (shown || spellings.any(|s| op.example.contains(s)), "its example does not use it"),
+            (op.form.function || op.form.method || op.form.in_place, "it cannot be called"),
+            (!(op.form.in_place && op.name.ends_with('_')), "its in-place form would end in two `_`"),
+        ] {
+            if !holds {
+                wrong.push(format!("`{}`: {what}", op.name));
+            }
+        }
     }
-    let twice: Vec<_> = names.iter().filter(|(_, n)| **n > 1).collect();
-    assert!(twice.is_empty(), "{twice:?}");
+    let twice = names.iter().filter(|(_, n)| **n > 1).map(|(name, _)| format!("`{name}`: named twice"));
+    wrong.extend(twice);
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

@@ -1,0 +1,35 @@
+//! Runs what the tables show: every operation's example, and every error code's.
+
+use runnel::base::{Code, Error};
+use runnel::device::{Backend, Config, Machine};
+use runnel::ops::table;
+use runnel::plan::{Runtime, Settings};
+use runnel::vm::Mode;
+
+fn run(script: &str) -> Result<(), Error> {
+    let config = Config { backend: Backend::Emu, ..Config::default() };
+    let machine = Machine::open(&config).expect("emulated devices are always there");
+    let mut vm = runnel::library::machine(Runtime::new(machine, Settings::default()));
+    vm.eval("<example>", script, Mode::Script).map(drop)
+}
+
+#[test]
+fn every_operation_does_what_its_example_shows() {
+    let failures: Vec<String> = table::all()
+        .filter_map(|op| run(op.example).err().map(|e| format!("`{}`: {e:?}\n{}", op.name, op.example)))
+        .collect();
+    assert!(failures.is_empty(), "{} fail:\n{}", failures.len(), failures.join("\n\n"));
+}
+
+#[test]
+fn every_error_of_an_operation_is_what_its_example_ends_in() {
+    let codes = runnel::ops::error::CODES.iter().filter(|code: &&&Code| !code.example.is_empty());
+    let failures: Vec<String> = codes
+        .filter_map(|code| match run(code.example) {
+            Err(error) if error.code().id == code.id => None,
+            Err(error) => Some(format!("{}: {error:?}\n{}", code.id, code.example)),
+            Ok(()) => Some(format!("{}: no error\n{}", code.id, code.example)),
+        })
+        .collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
