@@ -2,7 +2,7 @@
 
 use runnel::base::{Code, Error};
 use runnel::device::{Backend, Config, Machine};
-use runnel::ops::table;
+use runnel::ops::{error, table};
 use runnel::plan::{Runtime, Settings};
 use runnel::vm::Mode;
 
@@ -23,7 +23,8 @@ fn every_operation_does_what_its_example_shows() {
 
 #[test]
 fn every_error_of_an_operation_is_what_its_example_ends_in() {
-    let codes = runnel::ops::error::CODES.iter().filter(|code: &&&Code| !code.example.is_empty());
+    let codes = error::CODES.iter().chain(error::SHAPE_CODES);
+    let codes = codes.filter(|code: &&&Code| !code.example.is_empty());
     let failures: Vec<String> = codes
         .filter_map(|code| match run(code.example) {
             Err(error) if error.code().id == code.id => None,

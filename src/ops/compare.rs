@@ -20,7 +20,7 @@ pub static OPS: &[Op] = &[
         search: &["equal", "same", "=="],
         params: BINARY,
         form: Form::BOTH,
-        example: "assert(equal([1, 2, 3] == [1, 0, 3], [true, false, true]))",
+        example: "assert(equal(tensor([1, 2, 3]) == [1, 0, 3], [true, false, true]))",
         run: Run::Map(MapOp { rule: Rule::Compare, f: &EQ }),
     },
     Op {
@@ -29,7 +29,7 @@ pub static OPS: &[Op] = &[
         search: &["not equal", "different", "!="],
         params: BINARY,
         form: Form::BOTH,
-        example: "assert(equal([1, 2] != 2, [true, false]))",
+        example: "assert(equal(tensor([1, 2]) != 2, [true, false]))",
         run: Run::Map(MapOp {
             rule: Rule::Compare,
             f: &MapFn {

@@ -27,7 +27,7 @@ static WRONG_ARGUMENT: Code = Code {
     title: "an argument of another type is needed",
     page: "An operation was given an argument it cannot use. The label on the argument says what is \
            needed. Convert it, or look the operation up with `runnel doc`.",
-    example: "let x = zeros(2)\nsum(x, dim=\"rows\")",
+    example: "masked_fill(zeros(2), [1, 0], 5)",
 };
 
 static NOT_FOR_DTYPE: Code = Code {

@@ -293,6 +293,8 @@ impl Vm {
             (Kind::Float, _) => value.as_float().map(Arg::Float),
             (Kind::Bool, Value::Bool(b)) => Some(Arg::Bool(*b)),
             (Kind::Str | Kind::Any, Value::Str(text)) => Some(Arg::Str(text.as_str().to_string())),
+            // One dimension and a list of one are told apart by a few operations (`split`).
+            (Kind::Dims, Value::Int(i)) => Some(Arg::Int(*i)),
             (Kind::Shape | Kind::Dims, _) => self.ints(&value)?.map(Arg::Ints),
             (Kind::Tensors, _) => self.tensors(&value, near)?.map(Arg::Tensors),
             (Kind::Dtype | Kind::Any, Value::Dtype(dtype)) => Some(Arg::Dtype(*dtype)),
