@@ -79,7 +79,7 @@ impl HostDriver {
                 major: 0,
                 minor: 0,
                 total_memory: total,
-                multi_processor_count: rayon::current_num_threads() as u32,
+                multi_processor_count: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
                 l2_cache_size: 0,
                 warp_size: 1,
                 max_threads_per_multi_processor: 1,

@@ -10,6 +10,11 @@ use rayon::prelude::*;
 /// Element visits (elements times views and instructions) from which threads pay.
 pub(super) const PARALLEL: usize = 1 << 17;
 
+/// How many threads share so many visits. Asking rayon starts its threads, so small launches do not.
+pub(super) fn threads(visits: usize) -> usize {
+    if visits < PARALLEL { 1 } else { rayon::current_num_threads() }
+}
+
 /// Runs a map over the launch's shape.
 ///
 /// # Safety
@@ -29,8 +34,8 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) {
         return unsafe { cover.run(map, launch, 0..1) };
     }
     let visits = count.saturating_mul(launch.views.len() + map.instrs.len());
-    let threads = rayon::current_num_threads();
-    if visits < PARALLEL || threads == 1 {
+    let threads = threads(visits);
+    if threads == 1 {
         // SAFETY: the caller's.
         return unsafe { cover.run(map, launch, 0..cover.tiles) };
     }
@@ -49,7 +54,13 @@ struct Cover<'a> {
     h: usize,
     w: usize,
     tiles: usize,
+    /// True when some load runs across the stores.
+    crossing: bool,
 }
+
+/// Tiles of a transposition go in groups of so many rows and columns of tiles, rows first, so that
+/// neighbours in memory are met while the caches and the address translation still hold them.
+const GROUP: (usize, usize) = (16, 4);
 
 impl<'a> Cover<'a> {
     /// Columns go along the dimension that the stores follow in memory. Rows go along the dimension
@@ -61,7 +72,8 @@ impl<'a> Cover<'a> {
         if shape.len() <= 1 {
             let plane = Plane { row: None, col: (shape.len() == 1).then_some(0) };
             let w = extent(plane.col).min(CHUNK);
-            return Cover { shape, plane, h: 1, w, tiles: extent(plane.col).div_ceil(w) };
+            let tiles = extent(plane.col).div_ceil(w);
+            return Cover { shape, plane, h: 1, w, tiles, crossing: false };
         }
         let long = |d: &usize| shape[*d] > 1;
         let follows = |view: u16| {
@@ -90,8 +102,27 @@ impl<'a> Cover<'a> {
         let h = extent(row).min((CHUNK / w).max(1));
         let plane = Plane { row, col: Some(col) };
         let outer = (0..shape.len()).filter(|&d| d != col && Some(d) != row).map(|d| shape[d]);
-        let tiles = outer.product::<usize>() * extent(row).div_ceil(h) * shape[col].div_ceil(w);
-        Cover { shape, plane, h, w, tiles }
+        let (rows, columns) = (extent(row).div_ceil(h), shape[col].div_ceil(w));
+        let crossing = crossing.is_some();
+        let plane_tiles = match crossing {
+            true => rows.div_ceil(GROUP.0) * columns.div_ceil(GROUP.1) * (GROUP.0 * GROUP.1),
+            false => rows * columns,
+        };
+        let tiles = outer.product::<usize>() * plane_tiles;
+        Cover { shape, plane, h, w, tiles, crossing }
+    }
+
+    /// The row and column of tiles of a number within one plane. With `crossing` the plane is
+    /// filled up to whole groups, and some numbers have no tile.
+    fn place(&self, number: usize, rows: usize, columns: usize) -> Option<(usize, usize)> {
+        if !self.crossing {
+            return Some((number / columns, number % columns));
+        }
+        let (group, within) = (number / (GROUP.0 * GROUP.1), number % (GROUP.0 * GROUP.1));
+        let across = columns.div_ceil(GROUP.1);
+        let row = group / across * GROUP.0 + within % GROUP.0;
+        let column = group % across * GROUP.1 + within / GROUP.0;
+        (row < rows && column < columns).then_some((row, column))
     }
 
     /// Runs tiles by number: columns fastest, then rows, then the other dimensions.
@@ -100,23 +131,26 @@ impl<'a> Cover<'a> {
         // SAFETY: the caller's.
         let mut machine = unsafe { Machine::new(map, launch, plane, h * w, None) };
         let mut at: Dims = smallvec::smallvec![0; shape.len()];
+        let parts = |dim: Option<usize>, size: usize| dim.map_or(1, |d| shape[d].div_ceil(size));
+        let (rows, columns) = (parts(plane.row, h), parts(plane.col, w));
+        let plane_tiles = match self.crossing {
+            true => rows.div_ceil(GROUP.0) * columns.div_ceil(GROUP.1) * (GROUP.0 * GROUP.1),
+            false => rows * columns,
+        };
         for tile in tiles {
-            let mut rest = tile;
-            let mut split = |dim: Option<usize>, size: usize| match dim {
-                Some(d) => {
-                    let parts = shape[d].div_ceil(size);
-                    at[d] = rest % parts * size;
-                    rest /= parts;
-                    size.min(shape[d] - at[d])
-                }
-                None => 1,
-            };
-            let w = split(plane.col, w);
-            let h = split(plane.row, h);
+            let Some((row, column)) = self.place(tile % plane_tiles, rows, columns) else { continue };
+            let mut rest = tile / plane_tiles;
             for d in (0..shape.len()).rev().filter(|&d| Some(d) != plane.col && Some(d) != plane.row) {
                 at[d] = rest % shape[d];
                 rest /= shape[d];
             }
+            let mut cut = |dim: Option<usize>, part: usize, size: usize| {
+                dim.map_or(1, |d| {
+                    at[d] = part * size;
+                    size.min(shape[d] - at[d])
+                })
+            };
+            let (h, w) = (cut(plane.row, row, h), cut(plane.col, column, w));
             // SAFETY: the tile was cut from the shape.
             unsafe { machine.run(&at, h, w) };
         }

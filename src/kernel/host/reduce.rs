@@ -7,7 +7,7 @@
 
 use super::fold::{Accumulator, BLOCK, Choice, Combine, LANES};
 use super::machine::{Machine, Plane};
-use super::map::PARALLEL;
+use super::map::threads;
 use super::{CHUNK, element};
 use crate::array::{Class, Dims, Dtype};
 use crate::kernel::{Launch, Ptr, Reduce, Source};
@@ -100,12 +100,12 @@ impl<'a> Plan<'a> {
         let strip = self.strip();
         let side = self.side.map_or(1, |d| self.launch.shape[d]);
         let strips = side.div_ceil(strip) * (self.results / side);
-        let threads = rayon::current_num_threads();
         let views = self.launch.views.len() + self.reduce.map.instrs.len();
         let visits = self.results.saturating_mul(self.length).saturating_mul(views);
+        let threads = threads(visits);
         // Few strips of many blocks: cut the blocks too, into powers of two.
         let mut range = blocks.next_power_of_two();
-        if visits >= PARALLEL && threads > 1 {
+        if threads > 1 {
             while strips * blocks.div_ceil(range) < threads * 4 && range > 8 {
                 range /= 2;
             }
@@ -138,7 +138,7 @@ impl<'a> Plan<'a> {
             }
         };
         let total = strips * ranges;
-        if total == 1 || visits < PARALLEL || threads == 1 {
+        if total == 1 || threads == 1 {
             task(0..total);
         } else {
             let tasks = total.min(threads * 8);

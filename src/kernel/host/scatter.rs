@@ -8,7 +8,7 @@ use super::FaultSlot;
 use super::element::{Element, with_element};
 use super::fold::Accumulator;
 use super::gather::{element, offset, resolve, runs};
-use super::map::PARALLEL;
+use super::map::{PARALLEL, threads};
 use crate::array::Dims;
 use crate::kernel::{Launch, Scatter};
 use rayon::prelude::*;
@@ -39,7 +39,7 @@ where
     let out = &launch.views[2];
     let free = |&d: &usize| d != launch.axis && out.strides[d] != 0;
     let shared = (0..launch.shape.len()).filter(free).max_by_key(|&d| launch.shape[d]);
-    let parts = shared.map_or(1, |d| launch.shape[d].min(rayon::current_num_threads() * 2));
+    let parts = shared.map_or(1, |d| launch.shape[d].min(threads(count * 3) * 2));
     if count == 0 {
         return;
     }
