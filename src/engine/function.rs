@@ -45,6 +45,7 @@ macro_rules! functions {
                     name: name.into(),
                     signature: Signature { params: &PARAMS[..COUNT] },
                     doc: None,
+                    plain: None,
                     run: Run::Dynamic(RefCell::new(Box::new(move |vm: &mut Vm, args: &mut [Value]| {
                         self($(argument::<$name>(vm, args, $index)?),*).into_value(vm)
                     }))),

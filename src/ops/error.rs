@@ -68,7 +68,7 @@ static BAD_SHAPE: Code = Code {
 };
 
 static BAD_DIM: Code = Code {
-    id: "E0402",
+    id: "E0405",
     kind: ErrorKind::Index,
     title: "no such dimension",
     page: "Dimensions are counted from 0; negative ones count from the end, -1 is the last. A tensor \
@@ -77,7 +77,7 @@ static BAD_DIM: Code = Code {
 };
 
 static NOT_LAST_EXTENTS: Code = Code {
-    id: "E0403",
+    id: "E0406",
     kind: ErrorKind::Shape,
     title: "not the tensor's last extents",
     page: "A normalisation over the last dimensions is told their extents, as a check. They must be those \

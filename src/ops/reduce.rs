@@ -87,7 +87,7 @@ pub static OPS: &[Op] = &[
                   let best = x.max(dim=1)\n\
                   assert(equal(best.values, [5.0, 7.0]))\n\
                   assert(equal(best.indices, [1, 0]))\n\
-                  assert(equal(max([1, 4], [3, 2]), [3, 4]))",
+                  assert(equal(max(tensor([1, 4]), [3, 2]), [3, 4]))",
         run: Run::Call(max),
     },
     Op {

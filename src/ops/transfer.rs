@@ -181,16 +181,66 @@ pub static OPS: &[Op] = &[
             Ok(Out::None)
         }),
     },
-    shorthand("float", &["convert", "cast", "dtype", "f32"], |rt, args| converted(rt, args, Dtype::F32)),
-    shorthand("double", &["convert", "cast", "dtype", "f64"], |rt, args| converted(rt, args, Dtype::F64)),
-    shorthand("half", &["convert", "cast", "dtype", "f16"], |rt, args| converted(rt, args, Dtype::F16)),
-    shorthand("bfloat16", &["convert", "cast", "dtype", "bf16"], |rt, args| converted(rt, args, Dtype::BF16)),
-    shorthand("long", &["convert", "cast", "dtype", "i64"], |rt, args| converted(rt, args, Dtype::I64)),
-    shorthand("int", &["convert", "cast", "dtype", "i32"], |rt, args| converted(rt, args, Dtype::I32)),
-    shorthand("short", &["convert", "cast", "dtype", "i16"], |rt, args| converted(rt, args, Dtype::I16)),
-    shorthand("char", &["convert", "cast", "dtype", "i8"], |rt, args| converted(rt, args, Dtype::I8)),
-    shorthand("byte", &["convert", "cast", "dtype", "u8"], |rt, args| converted(rt, args, Dtype::U8)),
-    shorthand("bool", &["convert", "cast", "dtype", "bool"], |rt, args| converted(rt, args, Dtype::Bool)),
+    shorthand(
+        "float",
+        &["convert", "cast", "dtype", "f32"],
+        "assert(tensor([1, 2]).float().dtype == f32)",
+        |rt, args| converted(rt, args, Dtype::F32),
+    ),
+    shorthand(
+        "double",
+        &["convert", "cast", "dtype", "f64"],
+        "assert(zeros(2).double().dtype == f64)",
+        |rt, args| converted(rt, args, Dtype::F64),
+    ),
+    shorthand(
+        "half",
+        &["convert", "cast", "dtype", "f16"],
+        "assert(zeros(2).half().dtype == f16)",
+        |rt, args| converted(rt, args, Dtype::F16),
+    ),
+    shorthand(
+        "bfloat16",
+        &["convert", "cast", "dtype", "bf16"],
+        "assert(zeros(2).bfloat16().dtype == bf16)",
+        |rt, args| converted(rt, args, Dtype::BF16),
+    ),
+    shorthand(
+        "long",
+        &["convert", "cast", "dtype", "i64"],
+        "assert(equal(tensor([1.5, -1.5]).long(), [1, -1]))",
+        |rt, args| converted(rt, args, Dtype::I64),
+    ),
+    shorthand(
+        "int",
+        &["convert", "cast", "dtype", "i32"],
+        "assert(zeros(2).int().dtype == i32)",
+        |rt, args| converted(rt, args, Dtype::I32),
+    ),
+    shorthand(
+        "short",
+        &["convert", "cast", "dtype", "i16"],
+        "assert(zeros(2).short().dtype == i16)",
+        |rt, args| converted(rt, args, Dtype::I16),
+    ),
+    shorthand(
+        "char",
+        &["convert", "cast", "dtype", "i8"],
+        "assert(zeros(2).char().dtype == i8)",
+        |rt, args| converted(rt, args, Dtype::I8),
+    ),
+    shorthand(
+        "byte",
+        &["convert", "cast", "dtype", "u8"],
+        "assert(zeros(2).byte().dtype == u8)",
+        |rt, args| converted(rt, args, Dtype::U8),
+    ),
+    shorthand(
+        "bool",
+        &["convert", "cast", "dtype", "bool"],
+        "assert(equal(tensor([1.5, 0.0]).bool(), [true, false]))",
+        |rt, args| converted(rt, args, Dtype::Bool),
+    ),
 ];
 
 const NON_BLOCKING_NAMED: Param = Param::named("non_blocking", Kind::Bool, Default::Bool(false));
@@ -199,6 +249,7 @@ const NON_BLOCKING_NAMED: Param = Param::named("non_blocking", Kind::Bool, Defau
 const fn shorthand(
     name: &'static str,
     search: &'static [&'static str],
+    example: &'static str,
     run: fn(&mut Runtime, &Args<'_>) -> Result<Out>,
 ) -> Op {
     Op {
@@ -209,13 +260,7 @@ const fn shorthand(
         search,
         params: ONLY,
         form: Form::METHOD,
-        example: "let x = tensor([1.5, 0.0])\n\
-                  assert((x.float().dtype, x.double().dtype) == (f32, f64))\n\
-                  assert((x.half().dtype, x.bfloat16().dtype) == (f16, bf16))\n\
-                  assert((x.int().dtype, x.short().dtype) == (i32, i16))\n\
-                  assert((x.char().dtype, x.byte().dtype) == (i8, u8))\n\
-                  assert(equal(x.long(), [1, 0]))\n\
-                  assert(equal(x.bool(), [true, false]))",
+        example,
         run: Run::Call(run),
     }
 }

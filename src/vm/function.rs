@@ -10,7 +10,7 @@ use super::bytecode::Op;
 use super::heap::Cell;
 use super::value::Value;
 use crate::base::{Result, Span};
-use crate::ops::signature::Signature;
+use crate::ops::signature::{Kind, Signature};
 
 /// A function as the compiler leaves it.
 ///
@@ -196,6 +196,24 @@ pub struct Native {
     pub doc: Option<&'static str>,
     /// The code.
     pub run: Run,
+    /// For an operation: the function of the library with the same name, which is called when no
+    /// argument is a tensor (`max(3, 1)`, `sum([1, 2])`).
+    pub plain: Option<Rc<Native>>,
+}
+
+impl Native {
+    /// The function of the library that a call of an operation means, by its positional arguments. A
+    /// list stays one where that function takes any value; where it takes a number, the list is a tensor.
+    pub fn of_plain_values<'a>(&'a self, args: &[Value]) -> Option<&'a Rc<Native>> {
+        let plain = self.plain.as_ref()?;
+        let takes_lists = plain.signature.params.first().is_some_and(|p| p.kind == Kind::Any);
+        let is_tensor = |value: &Value| match value {
+            Value::Tensor(_) => true,
+            Value::List(_) => !takes_lists,
+            _ => false,
+        };
+        (!args.iter().any(is_tensor)).then_some(plain)
+    }
 }
 
 /// A method together with its receiver: `let f = x.sum`.

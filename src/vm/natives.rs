@@ -59,25 +59,31 @@ impl Natives {
             signature: def.signature,
             doc: Some(def.doc),
             run: Run::Static(def.run),
+            plain: None,
         });
         self.add_native(def.name, def.receiver, native);
     }
 
-    /// Adds an operation under all its forms.
+    /// Adds an operation under all its forms. A function of the library with its name stays behind it,
+    /// for calls without tensors.
     pub fn add_op(&mut self, op: &'static Op) {
-        let native = |name: &str, run| {
+        let native = |name: &str, run, plain| {
             let (signature, doc) = (op.signature(), Some(op.doc));
-            Rc::new(Native { name: name.into(), signature, doc, run })
+            Rc::new(Native { name: name.into(), signature, doc, run, plain })
         };
         if op.form.function {
-            self.add_native(op.name, "", native(op.name, Run::Op(op)));
+            let plain = match self.functions.get(op.name) {
+                Some(Value::Native(plain)) => Some(Rc::clone(plain)),
+                _ => None,
+            };
+            self.add_native(op.name, "", native(op.name, Run::Op(op), plain));
         }
         if op.form.method {
-            self.add_native(op.name, "tensor", native(op.name, Run::Op(op)));
+            self.add_native(op.name, "tensor", native(op.name, Run::Op(op), None));
         }
         if op.form.in_place {
             let name = format!("{}_", op.name);
-            self.add_native(&name, "tensor", native(&name, Run::OpInPlace(op)));
+            self.add_native(&name, "tensor", native(&name, Run::OpInPlace(op), None));
         }
     }
 

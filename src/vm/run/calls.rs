@@ -47,6 +47,12 @@ impl Vm {
                 None => break,
             }
         }
+        // `bool` is a dtype, and a function of the library.
+        if let Value::Dtype(dtype) = callee
+            && let Some(function) = self.natives.functions().get(dtype.name())
+        {
+            callee = function.clone();
+        }
         match callee {
             Value::Fn(closure) => {
                 let bound = bind::script(&closure.proto, args, named)?;
@@ -136,6 +142,9 @@ impl Vm {
         args: Positional,
         named: Named,
     ) -> Result<Value> {
+        if let Some(plain) = native.of_plain_values(&args) {
+            return self.call_native(plain, args, named);
+        }
         match &native.run {
             Run::Static(run) => {
                 let mut bound = bind::native(self, native, args, named)?;
