@@ -103,9 +103,10 @@ impl<'c> Walk<'c> {
     /// Methods that no type has and no field can hold. Where other code may bring records with
     /// functions in their fields, nothing is said.
     fn check_methods(&mut self) {
-        let Some(known) = self.catalog.methods().filter(|_| !self.imports && self.globals.is_empty()) else {
+        if self.imports || !self.globals.is_empty() || self.methods.is_empty() {
             return;
-        };
+        }
+        let Some(known) = self.catalog.methods() else { return };
         let known: FxHashSet<&str> = known.into_iter().collect();
         for name in std::mem::take(&mut self.methods) {
             if !known.contains(&*name.text) && !self.fields.contains(&name.text) {

@@ -71,7 +71,15 @@ pub fn page(name: &str) -> Result<String> {
 
 /// Everything that is documented, by name.
 fn entries() -> Vec<Entry> {
-    let natives = crate::library::NATIVES.iter().flat_map(|t| t.iter()).map(native);
+    let of_language = crate::library::NATIVES.iter().flat_map(|table| table.iter());
+    let natives = of_language.chain(crate::library::device::natives()).map(native);
+    let attributes = crate::library::tensor::ATTRIBUTES.iter().map(|attribute| Entry {
+        name: format!("tensor.{}", attribute.name),
+        signature: String::new(),
+        doc: attribute.doc,
+        example: "",
+        search: &[],
+    });
     let ops = crate::ops::table::all().map(|op| Entry {
         name: if op.form.function { op.name.to_string() } else { format!("tensor.{}", op.name) },
         signature: op.signature().to_string(),
@@ -79,7 +87,7 @@ fn entries() -> Vec<Entry> {
         example: op.example,
         search: op.search,
     });
-    let mut all: Vec<Entry> = natives.chain(ops).collect();
+    let mut all: Vec<Entry> = natives.chain(attributes).chain(ops).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all
 }

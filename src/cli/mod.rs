@@ -37,6 +37,11 @@ enum Outcome {
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(|at| format!(" at {}:{}", at.file(), at.line())).unwrap_or_default();
+        let said = panic.payload_as_str().unwrap_or("no reason given");
+        eprintln!("runnel: internal error{place}: {said}\nThis is a bug of runnel, not of the script.");
+    }));
     let given: Vec<OsString> = std::env::args_os().collect();
     let outcome = match Cli::try_parse_from(args::normalized(&given)) {
         Ok(cli) => dispatch(cli),

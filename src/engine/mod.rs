@@ -41,6 +41,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// ```
 pub struct Engine {
     vm: Vm,
+    names: catalog::Names,
     evaluations: u64,
 }
 
@@ -68,7 +69,8 @@ impl Engine {
     }
 
     pub(super) fn of(vm: Vm) -> Engine {
-        Engine { vm, evaluations: 0 }
+        let names = catalog::Names::new(std::rc::Rc::clone(vm.natives()));
+        Engine { vm, names, evaluations: 0 }
     }
 
     /// Runs a piece of code and gives the value of its last expression. Names that it defines stay.
@@ -181,7 +183,7 @@ impl Engine {
         let block = self.vm.parse(name, text)?;
         let globals = self.vm.globals();
         let globals: Vec<&str> = globals.iter().map(|(name, _)| name.as_ref()).collect();
-        let found = crate::check::check(&block, &catalog::Names(self.vm.natives()), &globals);
+        let found = crate::check::check(&block, &self.names, &globals);
         match joined(found.errors) {
             Some(error) => Err(error),
             None => self.vm.run(&block, mode),
@@ -245,7 +247,7 @@ pub fn diagnose(sources: &mut SourceMap, name: &str, text: &str) -> Findings {
     if !parsed.errors.is_empty() {
         return Findings { errors: parsed.errors, warnings: Vec::new() };
     }
-    crate::check::check(&parsed.block, &catalog::Names(&crate::library::natives()), &[])
+    crate::check::check(&parsed.block, &catalog::Names::new(std::rc::Rc::new(crate::library::natives())), &[])
 }
 
 /// Several errors as one report.

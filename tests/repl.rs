@@ -1,0 +1,176 @@
+//! The interactive session on a terminal: a pseudo-terminal types, and reads what is shown.
+#![cfg(unix)]
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A session that is typed at.
+struct Typist {
+    keys: std::fs::File,
+    shown: Receiver<Vec<u8>>,
+    child: Child,
+    /// What was shown and not yet waited for.
+    text: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Typist {
+    fn new() -> Typist {
+        Typist::with(tempfile::tempdir().unwrap())
+    }
+
+    fn with(folder: tempfile::TempDir) -> Typist {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        tcsetwinsize(&master, Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        let path = std::ffi::OsString::from_vec(ptsname(&master, Vec::new()).unwrap().into_bytes());
+        let slave = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_runnel"))
+            .args(["--backend", "emu", "--quiet"])
+            .env("TERM", "xterm")
+            .env("NO_COLOR", "1")
+            .env("RUNNEL_HISTORY", folder.path().join("history"))
+            .current_dir(folder.path())
+            .stdin(slave.try_clone().unwrap())
+            .stdout(slave.try_clone().unwrap())
+            .stderr(slave)
+            .spawn()
+            .unwrap();
+        let keys = std::fs::File::from(master);
+        let mut screen = keys.try_clone().unwrap();
+        let (send, shown) = channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // The terminal ends with an error when the other side has closed it.
+            while let Ok(count @ 1..) = screen.read(&mut bytes) {
+                if send.send(bytes[..count].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut typist = Typist { keys, shown, child, text: String::new(), _folder: folder };
+        typist.wait_for(">> ");
+        typist
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Types a line, and waits until the answer and the next prompt are there.
+    fn line(&mut self, line: &str, answer: &str) {
+        self.press(&format!("{line}\r"));
+        self.wait_for("\n");
+        self.wait_for(answer);
+        self.wait_for(">> ");
+    }
+
+    /// Waits until `part` is shown, and forgets everything up to it.
+    fn wait_for(&mut self, part: &str) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(at) = self.text.find(part) {
+                self.text.drain(..at + part.len());
+                return;
+            }
+            match self.shown.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(bytes) => self.text.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    self.child.kill().ok();
+                    panic!("`{part}` was never shown; there is:\n{}", self.text)
+                }
+            }
+        }
+    }
+
+    fn interrupt(&self) {
+        let process = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+    }
+
+    fn leave(mut self) -> (ExitStatus, tempfile::TempDir) {
+        self.press("\x04");
+        let status = self.child.wait().unwrap();
+        (status, std::mem::replace(&mut self._folder, tempfile::tempdir().unwrap()))
+    }
+}
+
+#[test]
+fn values_errors_and_the_end() {
+    let mut typist = Typist::new();
+    typist.line("let x = 20", "");
+    typist.line("x + 1", "21");
+    typist.line("_ * 2", "42");
+    typist.line("[1.0, 2.0] on cuda:1", "f32[2] on cuda:1");
+    typist.line("nowhere", "E0201");
+    typist.line("x", "20");
+    assert!(typist.leave().0.success());
+}
+
+#[test]
+fn an_open_input_goes_on_by_itself() {
+    let mut typist = Typist::new();
+    typist.press("fn twice(n) {\r");
+    typist.press("n * 2\r");
+    typist.press("}\r");
+    typist.line("twice(21)", "42");
+    assert!(typist.leave().0.success());
+}
+
+#[test]
+fn control_c_clears_the_line_and_stops_a_script() {
+    let mut typist = Typist::new();
+    typist.press("let broken = \x03");
+    typist.wait_for(">> ");
+    typist.line("let kept = 7", "");
+    typist.press("print(\"running\"); while true { }\r");
+    typist.wait_for("running\r\n");
+    typist.interrupt();
+    typist.wait_for("E1004");
+    typist.wait_for(">> ");
+    typist.line("kept", "7");
+    assert!(typist.leave().0.success());
+}
+
+#[test]
+fn words_are_completed() {
+    let mut typist = Typist::new();
+    typist.line("let remarkable = 5", "");
+    typist.press("remark\t + 1\r");
+    typist.wait_for("6");
+    typist.wait_for(">> ");
+    assert!(typist.leave().0.success());
+}
+
+#[test]
+fn history_outlives_the_session() {
+    let mut typist = Typist::new();
+    typist.line("100 + 11", "111");
+    let (status, folder) = typist.leave();
+    assert!(status.success());
+    let mut typist = Typist::with(folder);
+    typist.press("\x1b[A");
+    typist.wait_for("100 + 11");
+    typist.press("\r");
+    typist.wait_for("111");
+    assert!(typist.leave().0.success());
+}
+
+#[test]
+fn commands_work() {
+    let mut typist = Typist::new();
+    typist.line(":help", ":time CODE");
+    typist.line(":type ones(2, 3)", "tensor f32[2, 3] on cuda:0");
+    typist.line(":mem", "cuda:0");
+    typist.line(":streams", "default");
+    typist.press(":quit\r");
+    assert!(typist.child.wait().unwrap().success());
+}
