@@ -34,7 +34,7 @@ struct Content {
 impl Tensor {
     /// A tensor over a storage. The layout must lie within it.
     pub fn new(storage: Arc<Storage>, layout: Layout, dtype: Dtype) -> Tensor {
-        debug_assert!(layout.extent().end * dtype.size() <= storage.bytes() as usize);
+        debug_assert!((layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= storage.bytes());
         Tensor(Arc::new(Content { storage, layout, dtype }))
     }
 

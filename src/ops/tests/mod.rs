@@ -1,8 +1,11 @@
 //! Operations against naive references, over dtypes, layouts, edge shapes and errors.
 
+mod compose;
 mod elementwise;
+mod factory;
 mod index;
 mod matmul;
+mod random;
 mod reduce;
 mod shape;
 mod sort;
