@@ -74,6 +74,11 @@ impl History {
         History::default()
     }
 
+    /// True when no stream's access is remembered.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.only.is_none() && self.many.is_empty()
+    }
+
     /// How many ranges are told apart; for tests and statistics.
     pub fn ranges(&self) -> usize {
         usize::from(self.only.is_some()) + self.many.len()

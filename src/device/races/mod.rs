@@ -18,6 +18,9 @@
 //! when it made the launch. Therefore the host's clock is looked up beside the stream's, and a
 //! wait on the host costs one merge, however many streams there are.
 //!
+//! What the host itself did is over for everybody, so it is noted only where it hides what streams did:
+//! on memory that only the host uses, nothing is noted at all.
+//!
 //! Reuse of memory is no access of its own: the allocator gives a freed block only to the stream it
 //! was allocated on, and after every other stream that used it has passed its last use, so whatever
 //! the next owner does is ordered after the last. A new storage starts with an empty [`History`].
@@ -115,6 +118,9 @@ impl Checker {
         access: Access,
         site: Site,
     ) -> Option<Conflict> {
+        if stream.is_none() && history.is_untouched() {
+            return None;
+        }
         let mut agents = self.agents.lock();
         let agent = stream.map_or(HOST, |s| agents.of(s));
         let (view, now) = agents.now(agent, site);
@@ -131,6 +137,9 @@ impl Checker {
         access: Access,
         site: Site,
     ) -> Option<Conflict> {
+        if history.is_untouched() {
+            return None;
+        }
         self.agents.lock().access(HOST, history, bytes.into(), access, site)
     }
 
