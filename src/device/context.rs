@@ -55,6 +55,7 @@ pub struct Block {
     ptr: Ptr,
     bytes: u64,
     id: BlockId,
+    freed_at: u64,
     uses: Mutex<SmallVec<[Arc<Stream>; 1]>>,
 }
 
@@ -118,16 +119,16 @@ impl Device {
     /// out of memory, with the facts.
     pub fn alloc(self: &Arc<Self>, bytes: u64, stream: &Arc<Stream>, span: Span) -> Result<Block> {
         let stream = if stream.device() == self.id { stream } else { &self.default_stream };
-        let (ptr, id) = match &self.memory {
-            _ if bytes == 0 => (0, NO_BLOCK),
+        let (ptr, id, freed_at) = match &self.memory {
+            _ if bytes == 0 => (0, NO_BLOCK, 0),
             Memory::Cached(allocator) => {
                 let taken = allocator.lock().alloc(bytes, stream, span)?;
-                (taken.ptr, taken.id)
+                (taken.ptr, taken.id, taken.freed_at)
             }
-            Memory::Plain(plain) => (self.alloc_plain(plain, bytes)?, NO_BLOCK),
+            Memory::Plain(plain) => (self.alloc_plain(plain, bytes)?, NO_BLOCK, 0),
         };
         let uses = Mutex::new(SmallVec::new());
-        Ok(Block { device: self.clone(), stream: stream.clone(), ptr, bytes, id, uses })
+        Ok(Block { device: self.clone(), stream: stream.clone(), ptr, bytes, id, freed_at, uses })
     }
 
     /// Takes host memory within the limit.
@@ -301,6 +302,14 @@ impl Block {
     /// The stream it was allocated on.
     pub fn stream(&self) -> &Arc<Stream> {
         &self.stream
+    }
+
+    /// The epoch of its stream's newest work when memory of that stream was freed last, so that this may
+    /// be memory which that work still uses; for [`Checker::reuse`](super::races::Checker::reuse). `None` when the
+    /// stream has freed none. It does not tell whether this very block was in use before: that
+    /// would depend on when other streams pass, and so would verdicts.
+    pub fn freed_at(&self) -> Option<u64> {
+        (self.freed_at != 0).then_some(self.freed_at)
     }
 
     /// Notes that work on a stream, of this device or a peer, uses the block: after the drop it is

@@ -7,6 +7,7 @@ use super::{DeviceId, Driver, EventHandle, StreamHandle, error};
 use crate::base::Result;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many side streams a priority has; then they are handed out again in turn.
 /// Source: `kStreamsPerPool` of PyTorch.
@@ -26,6 +27,8 @@ pub struct Stream {
     priority: i32,
     driver: Arc<dyn Driver>,
     spares: Arc<SpareEvents>,
+    epoch: Arc<AtomicU64>,
+    worked: AtomicU64,
 }
 
 impl Stream {
@@ -52,6 +55,21 @@ impl Stream {
     /// True for the device's default stream.
     pub fn is_default(&self) -> bool {
         self.id == 0
+    }
+
+    /// The epoch that the race checker counts its accesses in; from 1, and it only grows.
+    pub(super) fn epoch(&self) -> &Arc<AtomicU64> {
+        &self.epoch
+    }
+
+    /// The epoch of its newest access; 0 before the first.
+    pub(super) fn worked_at(&self) -> u64 {
+        self.worked.load(Ordering::Relaxed)
+    }
+
+    /// Notes an access in an epoch.
+    pub(super) fn works_at(&self, epoch: u64) {
+        self.worked.store(epoch, Ordering::Relaxed);
     }
 
     /// The machinery that runs it.
@@ -240,6 +258,8 @@ impl Made {
             priority,
             driver: pool.driver.clone(),
             spares: pool.spares.clone(),
+            epoch: Arc::new(AtomicU64::new(1)),
+            worked: AtomicU64::new(0),
         });
         self.all.push(stream.clone());
         stream

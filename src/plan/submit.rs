@@ -1,12 +1,13 @@
 //! Work that is launched at once: everything but elementwise operations and reductions.
 
-use super::Runtime;
 use super::flush::{address, bind};
+use super::{RaceMode, Runtime};
 use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides};
 use crate::base::Result;
 use crate::device::DeviceId;
+use crate::device::races::Site;
 use crate::kernel::{Body, Launch, View};
-use crate::tensor::{Storage, Tensor};
+use crate::tensor::{Memory, Storage, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -138,7 +139,20 @@ impl Runtime {
     pub(super) fn bind_empty(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
         let stream = self.queues[at].stream.clone();
         let owner = tensor.storage().owner().clone();
-        bind(tensor.storage(), &owner, &stream, self.span)
+        if tensor.storage().memory().is_some() {
+            return Ok(());
+        }
+        bind(tensor.storage(), &owner, &stream, self.span)?;
+        if let Some(Memory::Block(block)) = tensor.storage().memory()
+            && let Some(epoch) = block.freed_at()
+            && self.settings.races != RaceMode::Allow
+        {
+            // The last owner's work may still wait on this stream; other streams must not overtake it.
+            let site = Site { name: "empty", span: self.span };
+            let mut history = tensor.storage().history.lock();
+            self.checker.reuse(block.stream(), &mut history, block.bytes(), epoch, site);
+        }
+        Ok(())
     }
 }
 

@@ -68,6 +68,8 @@ pub(super) struct Book {
 /// A stream that owns segments, and its free blocks by pool: (size, address, number).
 struct Owner {
     stream: Arc<Stream>,
+    /// The epoch of the stream's newest work when its memory was freed last; 0 before.
+    freed_at: u64,
     free: [BTreeSet<(u64, Ptr, BlockId)>; 2],
 }
 
@@ -87,12 +89,25 @@ impl Book {
             self.owners.resize_with(index + 1, || None);
         }
         if self.owners[index].is_none() {
-            self.owners[index] = Some(Owner { stream: stream.clone(), free: Default::default() });
+            self.owners[index] =
+                Some(Owner { stream: stream.clone(), freed_at: 0, free: Default::default() });
         }
     }
 
     pub(super) fn stream(&self, stream: u32) -> Option<&Arc<Stream>> {
         self.owners.get(stream as usize)?.as_ref().map(|o| &o.stream)
+    }
+
+    /// Notes that memory of a stream is freed now.
+    pub(super) fn note_free(&mut self, stream: u32) {
+        if let Some(Some(owner)) = self.owners.get_mut(stream as usize) {
+            owner.freed_at = owner.stream.worked_at();
+        }
+    }
+
+    /// The epoch of a stream's newest work when its memory was freed last.
+    pub(super) fn freed_at(&self, stream: u32) -> u64 {
+        self.owners.get(stream as usize).and_then(|o| o.as_ref()).map_or(0, |o| o.freed_at)
     }
 
     fn free_of(&mut self, stream: u32, pool: Pool) -> Option<&mut BTreeSet<(u64, Ptr, BlockId)>> {

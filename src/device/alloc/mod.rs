@@ -86,6 +86,8 @@ pub(super) type BlockId = u32;
 pub(super) struct Taken {
     pub(super) id: BlockId,
     pub(super) ptr: Ptr,
+    /// The epoch of the stream's newest work when any of its memory was freed last; 0 before.
+    pub(super) freed_at: u64,
 }
 
 /// The allocator of one device.
@@ -156,6 +158,8 @@ impl Allocator {
         if self.conf.is_oversize(size) {
             self.stats.oversize_allocations.decrease(1);
         }
+        let stream = block.stream;
+        self.book.note_free(stream);
         if uses.is_empty() {
             self.retire(id);
         } else {
@@ -346,9 +350,9 @@ impl Allocator {
         block.state = State::Live;
         block.requested = requested;
         block.span = span;
-        let taken = Taken { id, ptr: block.ptr };
+        let (ptr, stream) = (block.ptr, block.stream);
         let size = block.size;
-        self.trace.note(TraceAction::Alloc, block.ptr, requested, block.stream, span);
+        self.trace.note(TraceAction::Alloc, ptr, requested, stream, span);
         self.stats.allocation.increase(pool, 1);
         self.stats.allocated_bytes.increase(pool, size);
         self.stats.active.increase(pool, 1);
@@ -357,7 +361,7 @@ impl Allocator {
         if self.conf.is_oversize(size) {
             self.stats.oversize_allocations.increase(1);
         }
-        taken
+        Taken { id, ptr, freed_at: self.book.freed_at(stream) }
     }
 
     /// Makes a block free that nothing uses any more: merges it, and puts it into its pool.

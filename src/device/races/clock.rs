@@ -2,6 +2,8 @@
 
 use super::{Stream, Where};
 use crate::device::DeviceId;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A dense number: the host is 0, streams follow in the order they are first seen in.
 pub(super) type Agent = u32;
@@ -48,6 +50,8 @@ impl Clock {
 pub(super) struct Agents {
     clocks: Vec<Clock>,
     places: Vec<Where>,
+    /// The count of each agent's epochs; a stream's is its own, and it may count for several checkers.
+    epochs: Vec<Arc<AtomicU64>>,
     /// Agents of streams: by device (the host's row first), then by stream number; 0 is unset.
     rows: Vec<Vec<Agent>>,
 }
@@ -63,7 +67,12 @@ impl Default for Agents {
     fn default() -> Agents {
         let mut clock = Clock::default();
         clock.set(HOST, 1);
-        Agents { clocks: vec![clock], places: vec![Where::Host], rows: Vec::new() }
+        Agents {
+            clocks: vec![clock],
+            places: vec![Where::Host],
+            epochs: vec![Arc::default()],
+            rows: Vec::new(),
+        }
     }
 }
 
@@ -105,8 +114,9 @@ impl Agents {
         }
         let agent = self.clocks.len() as Agent;
         let mut clock = Clock::default();
-        clock.set(agent, 1);
+        clock.set(agent, stream.epoch().load(Ordering::Relaxed));
         self.clocks.push(clock);
+        self.epochs.push(stream.epoch().clone());
         self.places.push(Where::Stream(stream.device(), stream.id()));
         self.rows[row][column] = agent;
         agent
@@ -122,8 +132,8 @@ impl Agents {
 
     /// Ends an agent's epoch: somebody has taken over its clock.
     fn step(&mut self, agent: Agent) {
-        let next = self.clocks[agent as usize].get(agent) + 1;
-        self.clocks[agent as usize].set(agent, next);
+        let before = self.epochs[agent as usize].fetch_add(1, Ordering::Relaxed);
+        self.clocks[agent as usize].set(agent, before + 1);
     }
 
     pub(super) fn record(&mut self, agent: Agent, event: &mut EventClock) {

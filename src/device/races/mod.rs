@@ -21,9 +21,10 @@
 //! What the host itself did is over for everybody, so it is noted only where it hides what streams did:
 //! on memory that only the host uses, nothing is noted at all.
 //!
-//! Reuse of memory is no access of its own: the allocator gives a freed block only to the stream it
-//! was allocated on, and after every other stream that used it has passed its last use, so whatever
-//! the next owner does is ordered after the last. A new storage starts with an empty [`History`].
+//! Memory that is reused: the allocator gives a freed block only to the stream it was allocated on,
+//! and after every other stream that used it has passed its last use. What its own stream still does
+//! with it comes before whatever that stream does with the new owner, and is a race with the work of
+//! any other stream ([`Checker::reuse`]).
 //!
 //! Knows nothing of drivers: it is told what was queued, in the order of the calls.
 
@@ -105,6 +106,7 @@ impl Checker {
     ) -> Option<Conflict> {
         let mut agents = self.agents.lock();
         let agent = agents.of(stream);
+        stream.works_at(agents.view(agent).now());
         agents.access(agent, history, bytes.into(), access, site)
     }
 
@@ -124,8 +126,23 @@ impl Checker {
         let mut agents = self.agents.lock();
         let agent = stream.map_or(HOST, |s| agents.of(s));
         let (view, now) = agents.now(agent, site);
+        if let Some(stream) = stream {
+            stream.works_at(now.clock);
+        }
         let found = history.admit(bytes.into(), access, now, &view);
         found.map(|(mark, access)| agents.conflict(mark, access))
+    }
+
+    /// A storage has got memory that work of the stream it was allocated on, up to `epoch`, may still use
+    /// ([`Block::freed_at`](super::Block::freed_at)). That counts as a write there, by `site`.
+    pub fn reuse(&self, stream: &Stream, history: &mut History, bytes: u64, epoch: u64, site: Site) {
+        let mut agents = self.agents.lock();
+        let agent = agents.of(stream);
+        let view = agents.view(HOST);
+        if !view.covers(agent, epoch) {
+            let before = Mark { site, clock: epoch, agent };
+            history.note(Region::from(0..bytes), Access::Write, before, &view);
+        }
     }
 
     /// As [`Checker::access`], by the host itself, now: reading or writing a pinned buffer that
