@@ -23,7 +23,7 @@ fn every_operation_does_what_its_example_shows() {
 
 #[test]
 fn every_error_of_an_operation_is_what_its_example_ends_in() {
-    let codes = error::CODES.iter().chain(error::SHAPE_CODES);
+    let codes = error::CODES.iter().chain(error::SHAPE_CODES).chain(runnel::plan::error::CODES);
     let codes = codes.filter(|code: &&&Code| !code.example.is_empty());
     let failures: Vec<String> = codes
         .filter_map(|code| match run(code.example) {
