@@ -22,6 +22,8 @@ const DEVICE: &str = "device";
 
 fn entry(value: &Value) -> Entry {
     match value {
+        // Two signatures share the name: which one holds is known when the arguments are.
+        Value::Native(native) if native.plain.is_some() => Entry::Value,
         Value::Native(native) => Entry::Function(native.signature),
         Value::Module(_) => Entry::Module,
         _ => Entry::Value,
