@@ -8,6 +8,7 @@ use super::{CopyKind, Driver, EventHandle, Properties, StreamHandle};
 use crate::base::Result;
 use crate::kernel::host::{self, FaultSlot, bytes};
 use crate::kernel::{Fault, Launch, Ptr};
+use memmap2::{MmapMut, MmapOptions};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::alloc::Layout;
@@ -38,6 +39,11 @@ const KEPT: usize = 64;
 const LARGE: usize = 256 << 10;
 const LARGE_KEPT: usize = 256 << 20;
 
+/// Blocks from this size are mappings of their own, with huge pages where the system has them: their
+/// first touch costs one fault in 512, and reads across rows miss fewer translations.
+const MAPPED: usize = 4 << 20;
+const HUGE_PAGE: usize = 2 << 20;
+
 /// Free blocks of this thread, by size.
 struct Small([Vec<*mut u8>; SMALL / ALIGN]);
 
@@ -56,11 +62,43 @@ impl Drop for Small {
     }
 }
 
-/// Large free blocks, oldest first.
+/// Large free blocks, oldest first, and the mappings of all that live.
 #[derive(Default)]
 struct Large {
     blocks: Vec<(usize, usize)>,
     bytes: usize,
+    mapped: FxHashMap<usize, MmapMut>,
+}
+
+impl Large {
+    fn take(&mut self, size: usize) -> Option<*mut u8> {
+        if size < MAPPED {
+            return take(size);
+        }
+        let map = MmapOptions::new().len(size.checked_add(HUGE_PAGE)?).map_anon().ok()?;
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
+        let block = (map.as_ptr() as usize).next_multiple_of(HUGE_PAGE);
+        self.mapped.insert(block, map);
+        Some(block as *mut u8)
+    }
+
+    /// Gives a block back to the system.
+    fn give(&mut self, size: usize, block: usize) {
+        if self.mapped.remove(&block).is_none() {
+            // SAFETY: a block that is not mapped was made by `take` with this size; it left the list
+            // of free blocks, so nothing uses it.
+            unsafe { give(size, block as *mut u8) };
+        }
+    }
+
+    /// Gives all free blocks back.
+    fn release(&mut self) {
+        for (size, block) in std::mem::take(&mut self.blocks) {
+            self.give(size, block);
+        }
+        self.bytes = 0;
+    }
 }
 
 impl Default for HostDriver {
@@ -100,18 +138,15 @@ impl HostDriver {
     #[cold]
     fn alloc_large(&self, size: usize) -> Option<*mut u8> {
         let mut large = self.large.lock();
-        // The smallest block that fits and is not much too large. Its size stays what it was: free
-        // is told only the request, so blocks are kept by the size that was asked for.
-        let found = large.blocks.iter().position(|&(have, _)| have == size);
-        if let Some(index) = found {
+        // Free is told the request alone, so blocks are kept by the size that was asked for.
+        if let Some(index) = large.blocks.iter().position(|&(have, _)| have == size) {
             let (have, block) = large.blocks.remove(index);
             large.bytes -= have;
             return Some(block as *mut u8);
         }
-        drop(large);
-        take(size).or_else(|| {
-            self.release();
-            take(size)
+        large.take(size).or_else(|| {
+            large.release();
+            large.take(size)
         })
     }
 
@@ -123,25 +158,14 @@ impl HostDriver {
         while large.bytes > LARGE_KEPT {
             let (size, block) = large.blocks.remove(0);
             large.bytes -= size;
-            // SAFETY: the list holds blocks that `take` made with this size.
-            unsafe { give(size, block as *mut u8) };
+            large.give(size, block);
         }
-    }
-
-    /// Gives the large free blocks back to the system.
-    fn release(&self) {
-        let mut large = self.large.lock();
-        for (size, block) in large.blocks.drain(..) {
-            // SAFETY: as in `free_large`.
-            unsafe { give(size, block as *mut u8) };
-        }
-        large.bytes = 0;
     }
 }
 
 impl Drop for HostDriver {
     fn drop(&mut self) {
-        self.release();
+        self.large.lock().release();
     }
 }
 

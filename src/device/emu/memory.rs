@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 /// Alignment and unit of every allocation. Source: `cudaMalloc` aligns to 256 bytes at least.
 const UNIT: u64 = 512;
 
+/// What the first allocation is aligned to.
+const HUGE_PAGE: u64 = 2 << 20;
+
 /// Freed bytes, where they are poisoned: a nan in every float dtype, -1 in the integers.
 const POISON: u64 = u64::MAX;
 
@@ -90,9 +93,15 @@ impl Memory {
         }
         let mut length = self.total.saturating_mul(4).min(1 << 44);
         while length >= self.total.min(64 << 20) {
+            length += HUGE_PAGE;
             let wanted = usize::try_from(length).ok()?;
             if let Ok(range) = MmapOptions::new().len(wanted).no_reserve_swap().map_anon() {
-                self.free.insert(0, length / UNIT * UNIT);
+                // Huge pages make first touches and scattered reads cheaper, where the system has them.
+                #[cfg(target_os = "linux")]
+                let _ = range.advise(memmap2::Advice::HugePage);
+                let base = range.as_ptr() as usize as u64;
+                let start = base.next_multiple_of(HUGE_PAGE) - base;
+                self.free.insert(start, (length - start) / UNIT * UNIT);
                 self.range = Some(range);
                 return Some(());
             }
