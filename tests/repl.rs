@@ -120,8 +120,9 @@ fn an_open_input_goes_on_by_itself() {
     let mut typist = Typist::new();
     typist.press("fn twice(n) {\r");
     typist.press("n * 2\r");
-    typist.press("}\r");
-    typist.line("twice(21)", "42");
+    typist.press("}; twice(21)\r");
+    typist.wait_for("42\r\n");
+    typist.wait_for(">> ");
     assert!(typist.leave().0.success());
 }
 
