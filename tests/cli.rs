@@ -1,4 +1,5 @@
 //! The program as its users meet it: exit statuses, streams, and what they are told.
+#![allow(clippy::unwrap_used)]
 
 use std::io::Write;
 use std::path::Path;

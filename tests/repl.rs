@@ -1,5 +1,6 @@
 //! The interactive session on a terminal: a pseudo-terminal types, and reads what is shown.
 #![cfg(unix)]
+#![allow(clippy::unwrap_used)]
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};

@@ -217,7 +217,7 @@ pub(super) fn from_clap(refused: &clap::Error, given: &[OsString]) -> (Error, So
 fn valid_values(refused: &clap::Error) -> Option<String> {
     match refused.get(ContextKind::ValidValue) {
         Some(ContextValue::Strings(valid)) if !valid.is_empty() => {
-            Some(format!("write `{}`", valid.join("`, `").replacen("`, `", "`, `", valid.len())))
+            Some(format!("write `{}`", valid.join("`, `")))
         }
         _ => None,
     }

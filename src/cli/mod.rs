@@ -39,7 +39,9 @@ enum Outcome {
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(|at| format!(" at {}:{}", at.file(), at.line())).unwrap_or_default();
-        let said = panic.payload_as_str().unwrap_or("no reason given");
+        let text = panic.payload().downcast_ref::<String>().map(String::as_str);
+        let said =
+            text.or_else(|| panic.payload().downcast_ref::<&str>().copied()).unwrap_or("no reason given");
         eprintln!("runnel: internal error{place}: {said}\nThis is a bug of runnel, not of the script.");
     }));
     let given: Vec<OsString> = std::env::args_os().collect();

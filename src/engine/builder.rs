@@ -7,6 +7,9 @@ use crate::plan::{RaceMode, Runtime, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Where printed text goes.
+type Sink = Box<dyn FnMut(&str) + Send>;
+
 /// Settings of a session. Each has the default of the command line; the environment is read by
 /// [`Builder::from_env`] alone.
 ///
@@ -31,7 +34,7 @@ use std::time::Duration;
 pub struct Builder {
     config: Config,
     settings: Settings,
-    output: Option<Box<dyn FnMut(&str) + Send>>,
+    output: Option<Sink>,
     args: Vec<String>,
     fuel: Option<u64>,
     call_depth: Option<usize>,

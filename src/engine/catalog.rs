@@ -12,8 +12,11 @@ use std::rc::Rc;
 pub(super) struct Names {
     natives: Rc<Natives>,
     methods: OnceCell<BTreeSet<Rc<str>>>,
-    members: OnceCell<Vec<(Rc<str>, Vec<Rc<str>>)>>,
+    members: OnceCell<Vec<Members>>,
 }
+
+/// A module's name and those of its members.
+type Members = (Rc<str>, Vec<Rc<str>>);
 
 /// The bare device token, whose methods scripts see as the members of a module.
 const CUDA: &str = "cuda";
@@ -48,7 +51,7 @@ impl Names {
     }
 
     /// Every module with its members.
-    fn all_members(&self) -> &[(Rc<str>, Vec<Rc<str>>)] {
+    fn all_members(&self) -> &[Members] {
         self.members.get_or_init(|| {
             let of = |(name, value): (&Rc<str>, &Value)| match value {
                 Value::Module(module) => {
@@ -57,8 +60,7 @@ impl Names {
                 }
                 _ => None,
             };
-            let mut all: Vec<(Rc<str>, Vec<Rc<str>>)> =
-                self.natives.functions().iter().filter_map(of).collect();
+            let mut all: Vec<Members> = self.natives.functions().iter().filter_map(of).collect();
             all.push((CUDA.into(), self.natives.names_of(DEVICE)));
             all
         })
