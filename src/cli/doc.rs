@@ -4,6 +4,7 @@ use super::error;
 use super::terminal::Terminal;
 use super::{Outcome, explain, refuse, table};
 use crate::base::{Result, SourceMap};
+use crate::ops::signature::Signature;
 use crate::vm::NativeDef;
 
 /// A documented name.
@@ -82,7 +83,7 @@ fn entries() -> Vec<Entry> {
     });
     let ops = crate::ops::table::all().map(|op| Entry {
         name: if op.form.function { op.name.to_string() } else { format!("tensor.{}", op.name) },
-        signature: op.signature().to_string(),
+        signature: if op.form.function { op.signature().to_string() } else { method(&op.signature()) },
         doc: op.doc,
         example: op.example,
         search: op.search,
@@ -93,9 +94,18 @@ fn entries() -> Vec<Entry> {
 }
 
 fn native(def: &NativeDef) -> Entry {
-    let name =
-        if def.receiver.is_empty() { def.name.to_string() } else { format!("{}.{}", def.receiver, def.name) };
-    Entry { name, signature: def.signature.to_string(), doc: def.doc, example: def.example, search: &[] }
+    let (name, signature) = match def.receiver {
+        "" => (def.name.to_string(), def.signature.to_string()),
+        // Methods of devices are what scripts call as `cuda.name()`.
+        "device" => (format!("cuda.{}", def.name), method(&def.signature)),
+        receiver => (format!("{receiver}.{}", def.name), method(&def.signature)),
+    };
+    Entry { name, signature, doc: def.doc, example: def.example, search: &[] }
+}
+
+/// The parameters behind a method's receiver.
+fn method(signature: &Signature) -> String {
+    Signature { params: signature.params.get(1..).unwrap_or_default() }.to_string()
 }
 
 fn first_sentence(doc: &str) -> String {

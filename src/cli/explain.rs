@@ -33,8 +33,8 @@ pub fn explain(terminal: &Terminal, wanted: &[String]) -> Outcome {
 fn codes() -> Vec<&'static Code> {
     let mut codes: Vec<&'static Code> = crate::engine::codes();
     codes.extend_from_slice(error::CODES);
-    codes.sort_by_key(|code| code.id.trim_start_matches('E').parse::<u32>().unwrap_or(u32::MAX));
-    codes.dedup_by_key(|code| code.id);
+    // Errors, then warnings, each by number.
+    codes.sort_by_key(|code| (code.id.chars().next(), code.id[1..].parse::<u32>().unwrap_or(u32::MAX)));
     codes
 }
 

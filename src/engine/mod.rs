@@ -175,7 +175,7 @@ impl Engine {
 
     /// Races that `races = warn` has let through and repaired, since the last call.
     pub fn take_warnings(&mut self) -> Vec<Error> {
-        self.vm.rt.take_warnings()
+        self.vm.take_warnings()
     }
 
     /// Parses, checks, compiles and runs a source.
@@ -227,12 +227,13 @@ impl InterruptHandle {
 
 /// Every error code of the language and its runtime.
 pub fn codes() -> Vec<&'static Code> {
-    let rooms: [&[&'static Code]; 7] = [
+    let rooms: [&[&'static Code]; 8] = [
         crate::syntax::error::CODES,
         crate::device::error::CODES,
         crate::plan::error::CODES,
         crate::ops::error::CODES,
         crate::check::error::CODES,
+        crate::check::error::WARNINGS,
         crate::vm::error::CODES,
         error::CODES,
     ];

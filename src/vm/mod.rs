@@ -252,6 +252,19 @@ impl Vm {
         self.sources.line_column(span).map_or(0, |(line, _)| line)
     }
 
+    /// Races that were let through since the last call, each place once, in the script's words.
+    pub fn take_warnings(&mut self) -> Vec<Error> {
+        let mut told: Vec<Error> = Vec::new();
+        for warning in self.rt.take_warnings() {
+            let again =
+                |other: &Error| other.labels() == warning.labels() && other.message() == warning.message();
+            if !told.iter().any(again) {
+                told.push(warning);
+            }
+        }
+        told.into_iter().map(|warning| self.name_streams(warning, usize::MAX)).collect()
+    }
+
     /// Submits pending tensor work, so that its errors surface now.
     pub fn flush(&mut self) -> Result<()> {
         self.rt.flush()

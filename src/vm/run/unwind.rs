@@ -73,7 +73,7 @@ impl Vm {
 
     /// Puts script expressions for the streams that a race report names by tokens: a variable that
     /// holds the stream, else `cuda.default_stream()`, else the stream's number.
-    fn name_streams(&self, error: Error, base: usize) -> Error {
+    pub(in crate::vm) fn name_streams(&self, error: Error, base: usize) -> Error {
         if error.kind() != ErrorKind::Race {
             return error;
         }
