@@ -3,6 +3,7 @@
 //! Lookup by name, lookup by receiver type, signatures, help and reference pages are derived from
 //! the tables ([`NATIVES`]); nothing else lists the natives.
 
+pub mod attributes;
 mod core;
 pub mod device;
 mod dict;
@@ -47,6 +48,7 @@ pub fn natives() -> Natives {
     }
     device::natives().for_each(|def| natives.add(def));
     tensor::add(&mut natives);
+    attributes::add(&mut natives);
     natives
 }
 

@@ -209,7 +209,7 @@ fn check(vm: &mut Vm, function: &str, index: usize, param: &Param, value: &mut V
         Kind::Bool => matches!(value, Value::Bool(_)),
         Kind::Str => matches!(value, Value::Str(_)),
         Kind::Fn => {
-            matches!(value, Value::Fn(_) | Value::Native(_) | Value::Bound(_))
+            matches!(value, Value::Fn(_) | Value::Native(_) | Value::Bound(_) | Value::Dtype(_))
                 || matches!(value, Value::Record(r) if r.position("forward").is_some())
         }
         Kind::Dtype => matches!(value, Value::Dtype(_)),

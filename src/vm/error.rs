@@ -145,7 +145,7 @@ codes! {
         "Source text, or lists within lists, go deeper than what can be handled."
         "let a = []\nlet b = []\nfor i in 0..20000 { a = [a]; b = [b] }\na == b";
     CALLBACK_DEPTH "E1006" Limit "callbacks are nested too deeply"
-        "Functions such as `sorted` and `map` call back into the script, which called them again, deeper than the limit (100)."
+        "Functions such as `sorted` and `map` call back into the script, which called them again, deeper than the stack allows (100 levels at most)."
         "fn f(x) { map(f, [x]) }\nf(1)";
     FUNCTION_SIZE "E1007" Limit "a function is too large"
         "One function uses more than 60,000 variables and intermediate values at once. Split it."
@@ -468,7 +468,7 @@ pub fn nesting(what: &str) -> Error {
 /// Callbacks within callbacks.
 #[cold]
 pub fn callback_depth(limit: usize) -> Error {
-    Error::new(&CALLBACK_DEPTH, format!("more than {limit} callbacks are active"))
+    Error::new(&CALLBACK_DEPTH, format!("{limit} callbacks are active within one another"))
 }
 
 /// A function that is too large.

@@ -11,6 +11,9 @@ pub(super) const SLICE: u32 = 4096;
 /// The most callbacks from natives into the script within one another: each uses Rust stack.
 pub(super) const CALLBACKS: usize = 100;
 
+/// The most Rust stack that callbacks use, in bytes: threads have at least twice as much.
+const CALLBACK_STACK: usize = 1 << 20;
+
 /// What a script may use. Each bound, when reached, is a coded error of kind `Limit`.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -50,6 +53,7 @@ impl Vm {
             self.fuel_grace = false;
             self.depth_limit = self.limits.call_depth;
             self.started = std::time::Instant::now();
+            self.stack_start = stack_address();
             self.budget = 1;
             heap::enter(self.heap_bytes, self.limits.host_bytes);
         }
@@ -98,6 +102,15 @@ impl Vm {
         Ok(())
     }
 
+    /// Refuses a callback that would nest too deeply.
+    pub(super) fn check_callback(&self) -> Result<()> {
+        let used = self.stack_start.abs_diff(stack_address());
+        match self.callbacks >= CALLBACKS || used > CALLBACK_STACK {
+            true => Err(error::callback_depth(self.callbacks)),
+            false => Ok(()),
+        }
+    }
+
     /// Looks for an interrupt and the time limit; natives that wait call this.
     pub fn poll(&mut self) -> Result<()> {
         let budget = self.budget;
@@ -131,4 +144,10 @@ impl Vm {
     pub(super) fn too_deep(&self) -> Error {
         error::call_depth(self.depth_limit)
     }
+}
+
+/// About where the Rust stack is now.
+fn stack_address() -> usize {
+    let here = 0u8;
+    std::hint::black_box(&raw const here).addr()
 }

@@ -81,6 +81,7 @@ pub struct Vm {
     contexts: Vec<Exit>,
     depth_limit: usize,
     callbacks: usize,
+    stack_start: usize,
     /// Backward jumps and calls until the limits are looked at.
     budget: u32,
     fuel: Option<u64>,
@@ -120,6 +121,7 @@ impl Vm {
             contexts: Vec::new(),
             depth_limit: Limits::default().call_depth,
             callbacks: 0,
+            stack_start: 0,
             budget: limits::SLICE,
             fuel: None,
             fuel_grace: false,

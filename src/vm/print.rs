@@ -112,11 +112,10 @@ impl Vm {
         Ok(())
     }
 
-    /// A tensor as text. Reads its elements, and so waits for them.
+    /// A tensor as text. Reads the elements that are shown, and so waits for them.
     fn tensor_text(&mut self, tensor: &Tensor) -> Result<String> {
         let options = self.print_options;
-        let bytes = self.rt.read(tensor)?;
-        Ok(crate::tensor::format_tensor(&bytes, tensor.shape(), tensor.dtype(), tensor.device(), &options))
+        crate::ops::show::text(&mut self.rt, tensor, &options)
     }
 }
 

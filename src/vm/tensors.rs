@@ -17,7 +17,7 @@ use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::device::DeviceId;
 use crate::ops::signature::{Kind, Param};
-use crate::ops::{Arg, Args, Data, Op, Out, Run};
+use crate::ops::{Arg, Args, Data, Op, Out};
 use crate::plan::MapArg;
 use crate::syntax::ast::{Binary, Unary};
 use crate::tensor::Tensor;
@@ -58,9 +58,7 @@ impl Vm {
             _ => None,
         };
         let (left, right) = (self.operand_arg(left, 0, near)?, self.operand_arg(right, 1, near)?);
-        if let Run::Map(map) = &operation.run
-            && operation.params.len() == 2
-        {
+        if let Some(map) = operation.elementwise() {
             let args = [map_arg(&left), map_arg(&right)];
             return crate::ops::map(&mut self.rt, operation.name, map, &args).map(Value::Tensor);
         }
@@ -71,6 +69,17 @@ impl Vm {
         }
         let out = operation.call(&mut self.rt, &Args(&args))?;
         Ok(from_out(out))
+    }
+
+    /// Whether some element equals `item`; reads the answer.
+    pub(super) fn tensor_contains(&mut self, tensor: Value, item: Value) -> Result<bool> {
+        if item.as_scalar().is_none() && !matches!(item, Value::Tensor(_)) {
+            return Ok(false);
+        }
+        match self.tensor_binary(Binary::Eq, tensor, item)? {
+            Value::Tensor(equal) => Ok(self.rt.read(&equal)?.iter().any(|byte| *byte != 0)),
+            _ => Ok(false),
+        }
     }
 
     /// `-x` and `~x` on a tensor or a numeric list.

@@ -90,7 +90,8 @@ impl<'a> Compiler<'_, '_, 'a> {
                 self.expr(receiver, base)?;
                 return Ok(Callee::Method(&name.text));
             }
-            ExprKind::Name(name) => match self.resolve(name)? {
+            // `bool(x)` converts.
+            ExprKind::Name(name) | ExprKind::Dtype(name) => match self.resolve(name)? {
                 Some(Place::Global(slot)) => {
                     if let Ok(slot) = u16::try_from(slot) {
                         return Ok(Callee::Global(slot));

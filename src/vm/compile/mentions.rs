@@ -33,14 +33,16 @@ pub(super) fn mentions(params: &[Param], body: &Block) -> (NameSet, NameSet) {
         walk.todo.push((Node::Pattern(&param.pattern), false));
         walk.todo.extend(param.default.iter().map(|e| (Node::Expr(e), false)));
     }
-    while let Some((node, nested)) = walk.todo.pop() {
-        match node {
-            Node::Expr(expr) => walk.expr(expr, nested),
-            Node::Block(block) => block.body.iter().for_each(|s| walk.stmt(s, nested)),
-            Node::Pattern(pattern) => walk.pattern(pattern, nested),
-        }
-    }
+    walk.run();
     (walk.inner, walk.assigned)
+}
+
+/// Names mentioned in functions nested inside statements.
+pub(super) fn in_statements(statements: &[Stmt]) -> NameSet {
+    let mut walk = Walk { todo: Vec::new(), inner: NameSet::default(), assigned: NameSet::default() };
+    statements.iter().for_each(|s| walk.stmt(s, false));
+    walk.run();
+    walk.inner
 }
 
 /// Whether evaluating this may assign a variable: it contains a block.
@@ -63,6 +65,16 @@ pub(super) fn has_block(expr: &Expr) -> bool {
 }
 
 impl<'a> Walk<'a> {
+    fn run(&mut self) {
+        while let Some((node, nested)) = self.todo.pop() {
+            match node {
+                Node::Expr(expr) => self.expr(expr, nested),
+                Node::Block(block) => block.body.iter().for_each(|s| self.stmt(s, nested)),
+                Node::Pattern(pattern) => self.pattern(pattern, nested),
+            }
+        }
+    }
+
     fn expr(&mut self, expr: &'a Expr, nested: bool) {
         match &expr.kind {
             ExprKind::Name(name) if nested => drop(self.inner.insert(Rc::clone(name))),

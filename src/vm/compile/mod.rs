@@ -283,7 +283,7 @@ impl Function<'_> {
             code: self.code,
             consts: self.consts,
             protos: self.protos,
-            registers: self.most + 1,
+            registers: self.most,
             params,
             plain,
             captures: self.captures,

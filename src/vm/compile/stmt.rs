@@ -57,11 +57,14 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(())
     }
 
-    /// Whether only the function itself can mention its name from inside a function, so that it
-    /// needs no captured variable: it is the block's only function, and nothing assigns it.
+    /// Whether no function before it in its block mentions a function's name, so that its variable
+    /// can be made where it is defined.
     fn is_lone(&self, name: &Name, body: &[Stmt]) -> bool {
         let functions = body.iter().filter(|s| matches!(s.kind, StmtKind::Fn(..))).count();
-        functions == 1 && !self.assigned.contains(&name.text)
+        let is_it = |s: &Stmt| matches!(&s.kind, StmtKind::Fn(n, _) if n.span == name.span);
+        let before = body.iter().position(is_it).unwrap_or(0);
+        let mentioned = before > 0 && super::mentions::in_statements(&body[..before]).contains(&name.text);
+        functions == 1 && !mentioned && !self.assigned.contains(&name.text)
     }
 
     /// Statements in the current scope. The last one's value goes to `dst`.

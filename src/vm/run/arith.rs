@@ -63,6 +63,10 @@ pub fn binary(vm: &mut Vm, op: Binary, left: Value, right: Value) -> Result<Valu
         Binary::Le => order(vm, op, &left, &right).map(|o| Value::Bool(o.is_le())),
         Binary::Gt => order(vm, op, &left, &right).map(|o| Value::Bool(o.is_gt())),
         Binary::Ge => order(vm, op, &left, &right).map(|o| Value::Bool(o.is_ge())),
+        Binary::In | Binary::NotIn if matches!(right, Value::Tensor(_)) => {
+            let found = vm.tensor_contains(right, left)?;
+            Ok(Value::Bool(found == (op == Binary::In)))
+        }
         Binary::In => contains(vm, &right, &left).map(Value::Bool),
         Binary::NotIn => contains(vm, &right, &left).map(|c| Value::Bool(!c)),
         Binary::Add | Binary::Join => join(vm, op, &left, &right),

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use super::super::function::{CallShape, Native, Passed, Run};
-use super::super::limits::CALLBACKS;
 use super::super::value::Value;
 use super::super::{Vm, bind, error};
 use super::Frame;
@@ -173,9 +172,7 @@ impl Vm {
         args: Vec<Value>,
         named: Vec<(Rc<str>, Value)>,
     ) -> Result<Value> {
-        if self.callbacks >= CALLBACKS {
-            return Err(error::callback_depth(CALLBACKS));
-        }
+        self.check_callback()?;
         let index = self.top;
         if index >= self.stack.len() {
             self.grow_stack(index + 1);
@@ -191,7 +188,13 @@ impl Vm {
         if needed > self.stack.len() {
             self.grow_stack(needed);
         }
-        self.frames.push(Frame { pc: std::ptr::null(), base: before as u32, dst: 0, entry: true });
+        self.frames.push(Frame {
+            pc: std::ptr::null(),
+            proto: std::ptr::null(),
+            base: before as u32,
+            dst: 0,
+            entry: true,
+        });
         self.top = needed;
         self.callbacks += 1;
         let span = self.rt.span;

@@ -26,6 +26,8 @@ use crate::syntax::ast::{Binary, Unary};
 pub(super) struct Frame {
     /// The caller's next instruction.
     pub(super) pc: *const Op,
+    /// The caller's code; its register 0 keeps it alive.
+    pub(super) proto: *const Proto,
     /// Where the caller's registers begin.
     pub(super) base: u32,
     /// The caller's register for the result.
@@ -167,18 +169,35 @@ impl Vm {
                 pc = unsafe { pc.offset(offset) };
             }};
         }
-        // Makes the window at `$index` the running call.
+        // Pushes a frame for `$callee`, whose window at `$index` holds it and its arguments.
+        macro_rules! begin {
+            ($index:expr, $callee:expr, $dst:expr) => {{
+                self.budget -= 1;
+                if self.budget == 0 {
+                    step!(self.refill());
+                }
+                if self.frames.len() >= self.depth_limit {
+                    fail!(self.too_deep());
+                }
+                self.frames.push(Frame { pc, proto, base: base_index as u32, dst: $dst, entry: false });
+                // SAFETY: the callee is alive: its closure stands in its register 0.
+                let (registers, code) = unsafe { ((*$callee).registers, (*$callee).code.as_ptr()) };
+                let needed = $index + registers as usize;
+                if needed > self.stack.len() {
+                    self.grow_stack(needed);
+                }
+                switch!($index, $callee, code);
+            }};
+        }
+        // Makes the window at `$index`, which runs `$proto`, the running call; goes on at `$pc`.
         macro_rules! switch {
-            ($index:expr, $pc:expr) => {{
+            ($index:expr, $proto:expr, $pc:expr) => {{
                 base_index = $index;
                 reload!();
-                proto = self.proto_at(base_index);
+                proto = $proto;
+                pc = $pc;
                 // SAFETY: as at the start.
                 unsafe {
-                    pc = match $pc {
-                        Some(back) => back,
-                        None => (*proto).code.as_ptr(),
-                    };
                     consts = (*proto).consts.as_ptr();
                     self.top = base_index + (*proto).registers as usize;
                 }
@@ -224,29 +243,13 @@ impl Vm {
         }
         macro_rules! call {
             ($argc:expr, $base:expr, $dst:expr, $plain:expr) => {{
-                self.budget -= 1;
-                if self.budget == 0 {
-                    step!(self.refill());
-                }
                 let index = base_index + $base as usize;
-                if !$plain {
-                    match step!(self.prepare_call(index, $argc as usize)) {
-                        Some(value) => {
-                            set!($dst, value);
-                            continue;
-                        }
-                        None => {}
-                    }
+                if !$plain && let Some(value) = step!(self.prepare_call(index, $argc as usize)) {
+                    set!($dst, value);
+                    continue;
                 }
-                if self.frames.len() >= self.depth_limit {
-                    fail!(self.too_deep());
-                }
-                self.frames.push(Frame { pc, base: base_index as u32, dst: $dst, entry: false });
-                let needed = index + self.registers_at(index);
-                if needed > self.stack.len() {
-                    self.grow_stack(needed);
-                }
-                switch!(index, None);
+                let callee = self.proto_at(index);
+                begin!(index, callee, $dst);
             }};
         }
 
@@ -501,13 +504,20 @@ impl Vm {
                     call!(argc, first, dst, plain);
                 }
                 Op::CallGlobal { argc, base: first, dst, slot } => {
+                    if let Value::Fn(closure) = &self.globals[slot as usize]
+                        && closure.proto.plain == Some(argc)
+                    {
+                        let (callee, closure) = (Rc::as_ptr(&closure.proto), Rc::clone(closure));
+                        set!(first, Value::Fn(closure));
+                        begin!(base_index + first as usize, callee, dst);
+                        continue;
+                    }
                     let callee = match &self.globals[slot as usize] {
                         Value::Unset => step!(self.unset_global(u32::from(slot))),
                         callee => callee.clone(),
                     };
-                    let plain = matches!(&callee, Value::Fn(f) if f.proto.plain == Some(argc));
                     set!(first, callee);
-                    call!(argc, first, dst, plain);
+                    call!(argc, first, dst, false);
                 }
                 Op::CallNative { argc, base: first, dst, k } => {
                     let value =
@@ -534,8 +544,12 @@ impl Vm {
                     }
                 }
                 Op::Return { src } => {
-                    // SAFETY: as for `reg!`.
-                    let value = unsafe { std::mem::take(&mut *base.add(src as usize)) };
+                    let value = match reg!(src) {
+                        Value::Int(i) => Value::Int(*i),
+                        Value::Float(f) => Value::Float(*f),
+                        // SAFETY: as for `reg!`.
+                        _ => unsafe { std::mem::take(&mut *base.add(src as usize)) },
+                    };
                     // SAFETY: as above.
                     let count = unsafe { (*proto).registers };
                     for i in 1..count {
@@ -552,7 +566,7 @@ impl Vm {
                         self.top = frame.base as usize;
                         return Ok(value);
                     }
-                    switch!(frame.base as usize, Some(frame.pc));
+                    switch!(frame.base as usize, frame.proto, frame.pc);
                     set!(frame.dst, value);
                 }
 
