@@ -1,0 +1,278 @@
+//! Reductions and scans.
+
+use super::*;
+use crate::array::Class;
+use crate::kernel::host::define::{host_better, host_combine};
+use crate::kernel::{CudaText, Map, Reduce, ReduceFn, Scan, Source, Store};
+
+static SUM: ReduceFn = ReduceFn {
+    name: "gpu_test_sum",
+    indexed: false,
+    init: |_| 0,
+    cuda: CudaText { f32: "a + b", f64: "a + b", i64: "(i64)((u64)a + (u64)b)" },
+    host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
+    mean: false,
+};
+
+static MEAN: ReduceFn = ReduceFn {
+    name: "gpu_test_mean",
+    indexed: false,
+    init: |_| 0,
+    cuda: CudaText { f32: "a + b", f64: "a + b", i64: "a + b" },
+    host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
+    mean: true,
+};
+
+static ARGMAX: ReduceFn = ReduceFn {
+    name: "gpu_test_argmax",
+    indexed: true,
+    init: |class| match class {
+        Class::F32 => u64::from(f32::NEG_INFINITY.to_bits()),
+        Class::F64 => f64::NEG_INFINITY.to_bits(),
+        Class::I64 => i64::MIN as u64,
+    },
+    cuda: CudaText { f32: "(b > a)", f64: "(b > a)", i64: "(b > a)" },
+    host: host_better!(all: |a, b| b > a),
+    mean: false,
+};
+
+fn fold(
+    gpu: &CudaDriver,
+    f: &'static ReduceFn,
+    input: &Pair,
+    shape: &[usize],
+    reduced: usize,
+) -> (Pair, Pair) {
+    let kept = &shape[..shape.len() - reduced];
+    let (out, at) = (Pair::dense(gpu, input.dtype, kept, 90), Pair::dense(gpu, Dtype::I64, kept, 91));
+    let map = Map { sources: vec![Source::Load { view: 0, dtype: input.dtype }], ..Map::default() };
+    let reduce = Reduce {
+        map,
+        value: 0,
+        f,
+        dtype: input.dtype,
+        out: 1,
+        out_index: f.indexed.then_some(2),
+        store_value: true,
+    };
+    let views = vec![input.on_device(), out.on_device(), at.on_device()];
+    run(gpu, &Launch { reduced, ..launch(&program(Body::Reduce(reduce)), shape, views, &[]) });
+    (out.download(gpu), at.download(gpu))
+}
+
+/// Makes the specials of a float tensor plain numbers, so that sums stay finite.
+fn tame(gpu: &CudaDriver, pair: &mut Pair) {
+    for i in 0..pair.bytes.len() * 8 / pair.dtype.size() {
+        let value = number(pair.dtype, pair.raw(i));
+        if pair.dtype.is_float() {
+            let value = if value.is_finite() { value % 8.0 } else { 1.0 };
+            pair.set_raw(i, bits_of(pair.dtype, value));
+        }
+    }
+    pair.upload(gpu);
+}
+
+const SHAPES: &[(&[usize], usize)] = &[
+    (&[1], 1),
+    (&[17], 1),
+    (&[300, 1], 1),
+    (&[300, 2], 1),
+    (&[300, 4], 1),
+    (&[300, 33], 1),
+    (&[70, 64], 1),
+    (&[70, 256], 1),
+    (&[70, 1000], 1),
+    (&[9, 4096], 1),
+    (&[9, 5000], 1),
+    (&[2, 100_000], 1),
+    (&[1_000_003], 1),
+    (&[6, 4, 10, 12], 2),
+    (&[3, 4, 100, 52], 2),
+    (&[5, 0], 1),
+];
+
+/// The layouts of a shape: dense, reduced dimensions outermost in memory, and with gaps.
+fn layouts(shape: &[usize], reduced: usize) -> Vec<Strides> {
+    let dense = contiguous_strides(shape);
+    let split = shape.len() - reduced;
+    let turned: Vec<usize> = shape[split..].iter().chain(&shape[..split]).copied().collect();
+    let turned_strides = contiguous_strides(&turned);
+    let turned = turned_strides[reduced..].iter().chain(&turned_strides[..reduced]).copied().collect();
+    let gaps = dense.iter().map(|s| s * 3).collect();
+    vec![dense, turned, gaps]
+}
+
+#[test]
+fn sums_have_one_order_for_every_layout() {
+    let Some(gpu) = device() else { return };
+    for dtype in [Dtype::U8, Dtype::I32, Dtype::I64, Dtype::F16, Dtype::BF16, Dtype::F32, Dtype::F64] {
+        for &(shape, reduced) in SHAPES {
+            let kept = count(&shape[..shape.len() - reduced]);
+            let length = count(&shape[shape.len() - reduced..]);
+            let mut first: Option<Vec<u64>> = None;
+            let mut values = Pair::dense(&gpu, dtype, shape, 5);
+            tame(&gpu, &mut values);
+            for strides in layouts(shape, reduced) {
+                let mut input = Pair::random(&gpu, dtype, shape, &strides, 1);
+                for i in 0..count(shape) {
+                    let at = input.place(shape, i);
+                    input.set_raw(at, values.raw(i));
+                }
+                input.upload(&gpu);
+                for f in [&SUM, &MEAN] {
+                    let (out, at) = fold(&gpu, f, &input, shape, reduced);
+                    let got: Vec<u64> = (0..kept).map(|i| out.raw(i)).collect();
+                    for k in 0..kept {
+                        let sum: f64 = (0..length).map(|i| values.value(shape, k * length + i)).sum();
+                        let (value, want) =
+                            (number(dtype, got[k]), if f.mean { sum / length as f64 } else { sum });
+                        if dtype.is_float() {
+                            let scale: f64 =
+                                (0..length).map(|i| values.value(shape, k * length + i).abs()).sum::<f64>()
+                                    + 1e-9;
+                            let scale = if f.mean { scale / length.max(1) as f64 } else { scale };
+                            let eps = match dtype {
+                                Dtype::F16 => 1e-3,
+                                Dtype::BF16 => 8e-3,
+                                Dtype::F32 => 3e-6,
+                                _ => 1e-13,
+                            };
+                            let ok = (value - want).abs() <= eps * scale
+                                || want.abs() > 65000.0
+                                || length == 0 && f.mean && value.is_nan();
+                            assert!(ok, "{dtype} {shape:?} {strides:?} {}: {value}, not {want}", f.name);
+                        } else if !f.mean {
+                            let sum =
+                                (0..length).fold(0u64, |s, i| {
+                                    s.wrapping_add(
+                                        number(dtype, values.bits(shape, k * length + i)) as i64 as u64
+                                    )
+                                });
+                            let exact = dtype != Dtype::I64;
+                            let mask = u64::MAX >> (64 - 8 * dtype.size());
+                            assert!(!exact || got[k] == sum & mask, "{dtype} {shape:?} {strides:?}");
+                        }
+                    }
+                    if !f.mean {
+                        let first = first.get_or_insert_with(|| got.clone());
+                        assert_eq!(*first, got, "{dtype} {shape:?} {strides:?} combines in another order");
+                    }
+                    out.free(&gpu);
+                    at.free(&gpu);
+                }
+                input.free(&gpu);
+            }
+            values.free(&gpu);
+        }
+    }
+}
+
+#[test]
+fn argmax_takes_nan_then_the_lowest_position() {
+    let Some(gpu) = device() else { return };
+    for dtype in [Dtype::U8, Dtype::I32, Dtype::F16, Dtype::F32, Dtype::F64] {
+        for &(shape, reduced) in SHAPES.iter().filter(|(shape, _)| count(shape) > 0) {
+            let length = count(&shape[shape.len() - reduced..]);
+            for strides in layouts(shape, reduced) {
+                let input = Pair::random(&gpu, dtype, shape, &strides, length as u64);
+                let (out, at) = fold(&gpu, &ARGMAX, &input, shape, reduced);
+                for k in 0..count(shape) / length {
+                    let mut best = 0;
+                    for i in 1..length {
+                        let held = input.value(shape, k * length + best);
+                        let new = input.value(shape, k * length + i);
+                        if !held.is_nan() && (new.is_nan() || new > held) {
+                            best = i;
+                        }
+                    }
+                    assert_eq!(at.raw(k), best as u64, "{dtype} {shape:?} {strides:?} result {k}");
+                    assert!(same(dtype, out.raw(k), input.bits(shape, k * length + best)));
+                }
+                for pair in [input, out, at] {
+                    pair.free(&gpu);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fused_map_stores_each_element_once_and_changes_no_bit() {
+    let Some(gpu) = device() else { return };
+    for (shape, strides) in [([300, 700], [700, 1]), ([300, 700], [1, 300]), ([3, 70_000], [70_000, 1])] {
+        let input = Pair::random(&gpu, Dtype::F32, &shape, &strides, 3);
+        let (alone, _) = fold(&gpu, &SUM, &input, &shape, 1);
+        let stored = Pair::random(&gpu, Dtype::F32, &shape, &[shape[1] as isize, 1], 4);
+        let out = Pair::dense(&gpu, Dtype::F32, &shape[..1], 5);
+        let map = Map {
+            sources: vec![Source::Load { view: 0, dtype: Dtype::F32 }],
+            instrs: vec![],
+            stores: vec![Store { reg: 0, view: 1 }],
+        };
+        let reduce =
+            Reduce { map, value: 0, f: &SUM, dtype: Dtype::F32, out: 2, out_index: None, store_value: true };
+        let views = vec![input.on_device(), stored.on_device(), out.on_device()];
+        run(&gpu, &Launch { reduced: 1, ..launch(&program(Body::Reduce(reduce)), &shape, views, &[]) });
+        let (stored, out) = (stored.download(&gpu), out.download(&gpu));
+        for i in 0..count(&shape) {
+            assert!(same(Dtype::F32, stored.bits(&shape, i), input.bits(&shape, i)), "{strides:?} {i}");
+        }
+        for k in 0..shape[0] {
+            assert!(same(Dtype::F32, out.raw(k), alone.raw(k)), "{strides:?} row {k}");
+        }
+    }
+}
+
+#[test]
+fn scans_of_short_long_and_strided_rows() {
+    let Some(gpu) = device() else { return };
+    let cases: &[(&[usize], &[isize], &[isize])] = &[
+        (&[5, 1], &[1, 1], &[1, 1]),
+        (&[9, 40], &[40, 1], &[40, 1]),
+        (&[9, 40], &[1, 9], &[40, 1]),
+        (&[9, 40], &[40, 1], &[1, 9]),
+        (&[7, 3000], &[3000, 1], &[3000, 1]),
+        (&[3, 4, 2048], &[8192, 2048, 1], &[8192, 2048, 1]),
+        (&[500_003], &[1], &[1]),
+        (&[500_003], &[2], &[1]),
+        (&[3, 100_000], &[1, 3], &[1, 3]),
+    ];
+    for dtype in [Dtype::U8, Dtype::I32, Dtype::I64, Dtype::BF16, Dtype::F32, Dtype::F64] {
+        for (shape, from, to) in cases {
+            let mut input = Pair::random(&gpu, dtype, shape, from, 7);
+            tame(&gpu, &mut input);
+            let out = Pair::random(&gpu, dtype, shape, to, 8);
+            let scan = program(Body::Scan(Scan { f: &SUM, dtype }));
+            run(&gpu, &launch(&scan, shape, vec![input.on_device(), out.on_device()], &[]));
+            let got = out.download(&gpu);
+            let length = shape[shape.len() - 1];
+            for row in 0..count(shape) / length {
+                let (mut sum, mut size, mut whole) = (0.0, 1.0, 0u64);
+                for i in 0..length {
+                    let at = row * length + i;
+                    let x = input.value(shape, at);
+                    (sum, size) = (sum + x, size + x.abs());
+                    let value = got.value(shape, at);
+                    if dtype.is_float() {
+                        let eps = match dtype {
+                            Dtype::BF16 => 8e-3,
+                            Dtype::F32 => 3e-6,
+                            _ => 1e-13,
+                        };
+                        assert!(
+                            (value - sum).abs() <= eps * size,
+                            "{dtype} {shape:?} {from:?} {at}: {value} {sum}"
+                        );
+                    } else {
+                        let bits = input.bits(shape, at);
+                        whole = whole.wrapping_add(if dtype == Dtype::I64 { bits } else { x as i64 as u64 });
+                        let mask = u64::MAX >> (64 - 8 * dtype.size());
+                        assert_eq!(got.bits(shape, at), whole & mask, "{dtype} {shape:?} {from:?} {at}");
+                    }
+                }
+            }
+            input.free(&gpu);
+            got.free(&gpu);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Elementwise programs against the host's executor, bit for bit.
+
+use super::*;
+use crate::array::Class;
+use crate::kernel::host::{self, FaultSlot};
+use crate::kernel::{CAST, Instr, Map, Source, Store};
+
+/// Runs a map on both sides and compares every stored view.
+fn agree(gpu: &CudaDriver, map: &Map, shape: &[usize], pairs: &mut [Pair], numbers: &[u64]) {
+    let program = program(Body::Map(map.clone()));
+    run(gpu, &launch(&program, shape, pairs.iter().map(Pair::on_device).collect(), numbers));
+    let results: Vec<Pair> = pairs.iter().map(|pair| pair.download(gpu)).collect();
+    let views = pairs.iter_mut().map(Pair::on_host).collect();
+    // SAFETY: the views lie in `pairs`, which nothing else uses.
+    unsafe { host::run(&launch(&program, shape, views, numbers), &FaultSlot::default()) };
+    for (v, (got, want)) in results.iter().zip(pairs.iter()).enumerate() {
+        for i in 0..count(shape) {
+            let (a, b) = (got.bits(shape, i), want.bits(shape, i));
+            assert!(
+                same(want.dtype, a, b),
+                "{} of {shape:?}, view {v} ({} {:?}) element {i}: device {a:#x}, host {b:#x}",
+                program.key,
+                want.dtype,
+                want.strides
+            );
+        }
+        // What lies between the view's elements was not touched.
+        for (i, (a, b)) in got.bytes.iter().zip(&want.bytes).enumerate() {
+            if !want.dtype.is_float() {
+                assert_eq!(a, b, "{} view {v} word {i}", program.key);
+            }
+        }
+    }
+    for result in results {
+        result.free(gpu);
+    }
+}
+
+fn copy(from: Dtype, to: Dtype) -> Map {
+    let cast = Instr { f: &CAST, args: [0].into_iter().collect(), class: from.class(), dtype: to };
+    let (instrs, reg) = if from == to { (vec![], 0) } else { (vec![cast], 1) };
+    Map { sources: vec![Source::Load { view: 0, dtype: from }], instrs, stores: vec![Store { reg, view: 1 }] }
+}
+
+#[test]
+fn casts_between_all_dtypes() {
+    let Some(gpu) = device() else { return };
+    for from in Dtype::ALL {
+        for to in Dtype::ALL {
+            let shape = [1037];
+            let mut pairs = [Pair::dense(&gpu, from, &shape, 1), Pair::dense(&gpu, to, &shape, 2)];
+            agree(&gpu, &copy(from, to), &shape, &mut pairs, &[]);
+        }
+    }
+}
+
+#[test]
+fn copies_of_all_layouts() {
+    let Some(gpu) = device() else { return };
+    let layouts: &[(&[usize], &[isize], &[isize])] = &[
+        (&[1], &[1], &[1]),
+        (&[100_003], &[1], &[1]),
+        (&[64, 32], &[1, 64], &[32, 1]),
+        (&[70, 33], &[33, 1], &[1, 70]),
+        (&[7, 5, 16], &[0, 16, 1], &[80, 16, 1]),
+        (&[7, 5, 16], &[80, 16, 1], &[160, 32, 2]),
+        (&[7, 5, 16], &[5, 1, 0], &[80, 16, 1]),
+        (&[3, 4, 5, 6], &[1, 3, 12, 60], &[120, 30, 6, 1]),
+        (&[2, 3, 2, 3, 2, 3], &[1, 2, 6, 12, 36, 72], &[108, 36, 18, 6, 3, 1]),
+        (&[16, 64], &[80, 1], &[96, 1]),
+        (&[1, 8, 1, 8], &[99, 16, 99, 1], &[99, 8, 99, 1]),
+        (&[], &[], &[]),
+    ];
+    for dtype in [Dtype::Bool, Dtype::U8, Dtype::BF16, Dtype::F32, Dtype::I64] {
+        for (shape, from, to) in layouts {
+            for offset in [0, 1] {
+                let mut pairs =
+                    [Pair::at(&gpu, dtype, shape, from, offset, 1), Pair::at(&gpu, dtype, shape, to, 0, 2)];
+                agree(&gpu, &copy(dtype, dtype), shape, &mut pairs, &[]);
+            }
+        }
+    }
+}
+
+#[test]
+fn positions_and_numbers() {
+    let Some(gpu) = device() else { return };
+    let map = Map {
+        sources: vec![
+            Source::Position,
+            Source::Number { slot: 1, dtype: Dtype::F16 },
+            Source::Number { slot: 0, dtype: Dtype::F64 },
+        ],
+        instrs: vec![],
+        stores: vec![Store { reg: 0, view: 0 }, Store { reg: 1, view: 1 }, Store { reg: 2, view: 2 }],
+    };
+    let numbers = [2.5f64.to_bits(), u64::from(0.5f32.to_bits())];
+    for (shape, strides) in [(vec![1001], vec![1]), (vec![30, 20], vec![1, 30])] {
+        let mut pairs =
+            [Dtype::I64, Dtype::F16, Dtype::F64].map(|dtype| Pair::random(&gpu, dtype, &shape, &strides, 3));
+        agree(&gpu, &map, &shape, &mut pairs, &numbers);
+    }
+}
+
+#[cfg(test)]
+mod operations {
+    use super::*;
+    use crate::kernel::MapFn;
+    use crate::ops::{Run, table};
+
+    fn functions() -> Vec<&'static MapFn> {
+        let of = |run: &'static Run| match run {
+            Run::Map(op) | Run::Scaled(op, _) => Some(op.f),
+            Run::Call(_) => None,
+        };
+        table::all().filter_map(|op| of(&op.run)).collect()
+    }
+
+    /// How far two results may be apart, in units of the last place of the dtype.
+    fn distance(dtype: Dtype, a: u64, b: u64) -> f64 {
+        let (x, y) = (number(dtype, a), number(dtype, b));
+        if x == y || x.is_nan() && y.is_nan() {
+            return 0.0;
+        }
+        if !(x.is_finite() && y.is_finite()) {
+            return f64::INFINITY;
+        }
+        let digits = match dtype {
+            Dtype::F16 => 11,
+            Dtype::BF16 => 8,
+            Dtype::F32 => 24,
+            Dtype::F64 => 53,
+            _ => return f64::INFINITY,
+        };
+        let scale = x.abs().max(y.abs()).max(1e-30);
+        (x - y).abs() / (scale * 2f64.powi(-digits))
+    }
+
+    /// Every elementwise operation, over every dtype that has it. Prints those that differ by more
+    /// than a few units in the last place; fails where they differ without bound.
+    #[test]
+    fn elementwise_operations_agree_with_the_host() {
+        let Some(gpu) = device() else { return };
+        let mut wrong = Vec::new();
+        for f in functions() {
+            for dtype in [
+                Dtype::Bool,
+                Dtype::U8,
+                Dtype::I32,
+                Dtype::I64,
+                Dtype::F16,
+                Dtype::BF16,
+                Dtype::F32,
+                Dtype::F64,
+            ] {
+                let class = dtype.class();
+                if f.cuda.of(class).is_empty() {
+                    continue;
+                }
+                let out = if f.cuda.of(class).contains("(i64)(") && class != Class::I64 {
+                    Dtype::Bool
+                } else {
+                    dtype
+                };
+                let shape = [4099];
+                let mut map = Map::default();
+                let mut pairs = Vec::new();
+                for i in 0..u16::from(f.arity) {
+                    let own = if f.select && i == 0 { Dtype::Bool } else { dtype };
+                    map.sources.push(Source::Load { view: i, dtype: own });
+                    pairs.push(Pair::dense(&gpu, own, &shape, 10 + u64::from(i)));
+                }
+                let arity = u16::from(f.arity);
+                map.instrs.push(Instr { f, args: (0..arity).collect(), class, dtype: out });
+                map.stores.push(Store { reg: arity, view: arity });
+                pairs.push(Pair::dense(&gpu, out, &shape, 9));
+                let program = program(Body::Map(map));
+                run(&gpu, &launch(&program, &shape, pairs.iter().map(Pair::on_device).collect(), &[]));
+                let got = pairs[f.arity as usize].download(&gpu);
+                let views = pairs.iter_mut().map(Pair::on_host).collect();
+                // SAFETY: the views lie in `pairs`, which nothing else uses.
+                unsafe { host::run(&launch(&program, &shape, views, &[]), &FaultSlot::default()) };
+                let want = &pairs[f.arity as usize];
+                let mut worst = (0.0, 0);
+                for i in 0..shape[0] {
+                    let d = distance(out, got.raw(i), want.raw(i));
+                    if d > worst.0 && !same(out, got.raw(i), want.raw(i)) {
+                        worst = (d, i);
+                    }
+                }
+                if worst.0 > 8.0 {
+                    let i = worst.1;
+                    let args: Vec<f64> =
+                        pairs[..f.arity as usize].iter().map(|p| number(p.dtype, p.raw(i))).collect();
+                    wrong.push(format!(
+                        "{} {dtype}: {args:?} gives {} on the device, {} on the host ({} ulp)",
+                        f.name,
+                        number(out, got.raw(i)),
+                        number(out, want.raw(i)),
+                        worst.0
+                    ));
+                }
+                for pair in pairs {
+                    pair.free(&gpu);
+                }
+            }
+        }
+        for line in &wrong {
+            println!("differs: {line}");
+        }
+        assert!(wrong.is_empty(), "{} operations differ", wrong.len());
+    }
+}

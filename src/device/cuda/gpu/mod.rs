@@ -1,0 +1,215 @@
+//! Tests on a real device. On a machine without one they say so and end.
+//!
+//! Results are compared with the host's executor where the semantics fix every bit, and with
+//! references of a few lines where they do not.
+
+mod driver;
+mod folds;
+mod maps;
+mod moves;
+mod products;
+mod timing;
+
+use super::driver::{CudaDriver, open_device};
+use crate::array::{Dims, Dtype, Strides, contiguous_strides};
+use crate::device::{CopyKind, Driver};
+use crate::kernel::{Body, Launch, Program, Ptr, View};
+use half::{bf16, f16};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The first device; `None`, with a note, where there is none.
+fn device() -> Option<Arc<CudaDriver>> {
+    match super::probe().problem {
+        Some(problem) => {
+            println!("skipped: {problem}");
+            None
+        }
+        None => Some(open_device(0).unwrap()),
+    }
+}
+
+/// A tensor on both sides: its whole storage, dtype and strides.
+#[derive(Clone, Debug)]
+struct Pair {
+    dtype: Dtype,
+    strides: Strides,
+    /// Elements in front of the first one, to unalign the view.
+    offset: usize,
+    bytes: Vec<u64>,
+    device: Ptr,
+}
+
+impl Pair {
+    /// Random elements under these strides; specials among floats.
+    fn random(gpu: &CudaDriver, dtype: Dtype, shape: &[usize], strides: &[isize], seed: u64) -> Pair {
+        Pair::at(gpu, dtype, shape, strides, 0, seed)
+    }
+
+    fn at(
+        gpu: &CudaDriver,
+        dtype: Dtype,
+        shape: &[usize],
+        strides: &[isize],
+        offset: usize,
+        seed: u64,
+    ) -> Pair {
+        let reach: usize = shape.iter().zip(strides).map(|(&n, &s)| n.saturating_sub(1) * s as usize).sum();
+        let count = offset + reach + 1;
+        let bytes = vec![0u64; (count * dtype.size()).div_ceil(8) + 1];
+        let mut pair = Pair { dtype, strides: strides.into(), offset, bytes, device: 0 };
+        for i in 0..count {
+            pair.set_raw(i, random_bits(dtype, i as u64 ^ seed << 32));
+        }
+        pair.device = gpu.alloc(8 * pair.bytes.len() as u64).unwrap();
+        pair.upload(gpu);
+        pair
+    }
+
+    fn dense(gpu: &CudaDriver, dtype: Dtype, shape: &[usize], seed: u64) -> Pair {
+        Pair::random(gpu, dtype, shape, &contiguous_strides(shape), seed)
+    }
+
+    fn upload(&self, gpu: &CudaDriver) {
+        let bytes = 8 * self.bytes.len() as u64;
+        gpu.copy(self.device, self.bytes.as_ptr() as u64, bytes, CopyKind::HostToDevice, 0).unwrap();
+        gpu.stream_synchronize(0).unwrap();
+    }
+
+    /// The device's elements, on the host.
+    fn download(&self, gpu: &CudaDriver) -> Pair {
+        let mut copy = self.clone();
+        let bytes = 8 * self.bytes.len() as u64;
+        gpu.copy(copy.bytes.as_mut_ptr() as u64, self.device, bytes, CopyKind::DeviceToHost, 0).unwrap();
+        gpu.stream_synchronize(0).unwrap();
+        copy
+    }
+
+    fn on_device(&self) -> View {
+        let ptr = self.device + (self.offset * self.dtype.size()) as u64;
+        View { ptr, dtype: self.dtype, strides: self.strides.clone() }
+    }
+
+    fn on_host(&mut self) -> View {
+        let ptr = self.bytes.as_mut_ptr() as u64 + (self.offset * self.dtype.size()) as u64;
+        View { ptr, dtype: self.dtype, strides: self.strides.clone() }
+    }
+
+    fn raw(&self, at: usize) -> u64 {
+        let size = self.dtype.size();
+        self.bytes[at * size / 8] >> (at * size % 8 * 8) & (u64::MAX >> (64 - 8 * size))
+    }
+
+    fn set_raw(&mut self, at: usize, bits: u64) {
+        let size = self.dtype.size();
+        let (word, shift) = (at * size / 8, at * size % 8 * 8);
+        let mask = u64::MAX >> (64 - 8 * size);
+        self.bytes[word] = self.bytes[word] & !(mask << shift) | (bits & mask) << shift;
+    }
+
+    /// The bits of the element at a row-major position of `shape`.
+    fn bits(&self, shape: &[usize], position: usize) -> u64 {
+        self.raw(self.place(shape, position))
+    }
+
+    fn place(&self, shape: &[usize], mut position: usize) -> usize {
+        let mut at = self.offset;
+        for (d, &n) in shape.iter().enumerate().rev() {
+            at += position % n * self.strides[d] as usize;
+            position /= n;
+        }
+        at
+    }
+
+    fn value(&self, shape: &[usize], position: usize) -> f64 {
+        number(self.dtype, self.bits(shape, position))
+    }
+
+    fn free(self, gpu: &CudaDriver) {
+        gpu.free(self.device, 0);
+    }
+}
+
+/// An element as a number.
+fn number(dtype: Dtype, bits: u64) -> f64 {
+    match dtype {
+        Dtype::Bool => f64::from(u8::from(bits != 0)),
+        Dtype::U8 => f64::from(bits as u8),
+        Dtype::I8 => f64::from(bits as i8),
+        Dtype::I16 => f64::from(bits as i16),
+        Dtype::I32 => f64::from(bits as i32),
+        Dtype::I64 => bits as i64 as f64,
+        Dtype::F16 => f64::from(f16::from_bits(bits as u16)),
+        Dtype::BF16 => f64::from(bf16::from_bits(bits as u16)),
+        Dtype::F32 => f64::from(f32::from_bits(bits as u32)),
+        Dtype::F64 => f64::from_bits(bits),
+    }
+}
+
+fn bits_of(dtype: Dtype, value: f64) -> u64 {
+    match dtype {
+        Dtype::Bool => u64::from(value != 0.0),
+        Dtype::F16 => u64::from(f16::from_f64(value).to_bits()),
+        Dtype::BF16 => u64::from(bf16::from_f64(value).to_bits()),
+        Dtype::F32 => u64::from((value as f32).to_bits()),
+        Dtype::F64 => value.to_bits(),
+        _ => value as i64 as u64,
+    }
+}
+
+fn mix(i: u64) -> u64 {
+    let mut x = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x ^= x >> 29;
+    x = x.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x ^ x >> 32
+}
+
+fn random_bits(dtype: Dtype, i: u64) -> u64 {
+    let x = mix(i);
+    if !dtype.is_float() {
+        return if dtype == Dtype::Bool { x & 1 } else { x >> 5 };
+    }
+    let value = match x % 41 {
+        0 => f64::NAN,
+        1 => f64::INFINITY,
+        2 => f64::NEG_INFINITY,
+        3 => -0.0,
+        4 => 1e-7,
+        5 => 65519.0,
+        6 => 6e-8,
+        _ => ((x >> 8) % 4096) as f64 / 16.0 - 128.0,
+    };
+    bits_of(dtype, value)
+}
+
+/// True for two nans, or the same bits.
+fn same(dtype: Dtype, a: u64, b: u64) -> bool {
+    a == b || dtype.is_float() && number(dtype, a).is_nan() && number(dtype, b).is_nan()
+}
+
+fn launch(program: &Arc<Program>, shape: &[usize], views: Vec<View>, numbers: &[u64]) -> Launch {
+    Launch {
+        program: program.clone(),
+        shape: Dims::from(shape),
+        views: SmallVec::from_vec(views),
+        numbers: SmallVec::from(numbers),
+        reduced: 0,
+        axis: 0,
+        limit: 0,
+        tag: 0,
+    }
+}
+
+fn program(body: Body) -> Arc<Program> {
+    Arc::new(Program::new(body))
+}
+
+fn count(shape: &[usize]) -> usize {
+    shape.iter().product()
+}
+
+/// Runs and waits.
+fn run(gpu: &CudaDriver, launch: &Launch) {
+    gpu.launch(launch, 0).unwrap_or_else(|e| panic!("{e}: {}", launch.program.key));
+    gpu.stream_synchronize(0).unwrap_or_else(|e| panic!("{e}: {}", launch.program.key));
+}

@@ -1,0 +1,204 @@
+//! Gathers, scatters, sorts, searches for non-zero elements.
+
+use super::*;
+use crate::kernel::host::define::host_combine;
+use crate::kernel::{CudaText, Gather, ReduceFn, Scatter, Sort};
+
+static SUM: ReduceFn = ReduceFn {
+    name: "gpu_test_sum",
+    indexed: false,
+    init: |_| 0,
+    cuda: CudaText { f32: "a + b", f64: "a + b", i64: "(i64)((u64)a + (u64)b)" },
+    host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
+    mean: false,
+};
+
+/// Random indices in `-limit..limit`.
+fn indices(gpu: &CudaDriver, shape: &[usize], strides: &[isize], limit: usize, seed: u64) -> Pair {
+    let mut index = Pair::random(gpu, Dtype::I64, shape, strides, seed);
+    for i in 0..index.bytes.len() {
+        index.bytes[i] = (mix(i as u64 ^ seed << 40) % (2 * limit as u64)).wrapping_sub(limit as u64);
+    }
+    index.upload(gpu);
+    index
+}
+
+/// The place in a gather's source (or scatter's target) for position `i`.
+fn place(target: &Pair, index: &Pair, shape: &[usize], axis: usize, limit: usize, i: usize) -> usize {
+    let at = index.bits(shape, i) as i64;
+    let at = if at < 0 { at + limit as i64 } else { at } as usize;
+    let (mut rest, mut place) = (i, target.offset + at * target.strides[axis] as usize);
+    for (d, &n) in shape.iter().enumerate().rev() {
+        if d != axis {
+            place += rest % n * target.strides[d] as usize;
+        }
+        rest /= n;
+    }
+    place
+}
+
+#[test]
+fn gathers_along_all_axes() {
+    let Some(gpu) = device() else { return };
+    for dtype in [Dtype::Bool, Dtype::F16, Dtype::F32, Dtype::F64] {
+        // Shape, axis, limit, source strides, index strides.
+        let cases: &[(&[usize], usize, usize, &[isize], &[isize])] = &[
+            (&[1000], 0, 50, &[1], &[1]),
+            (&[40, 64], 0, 9, &[64, 1], &[1, 0]),
+            (&[40, 64], 0, 9, &[64, 1], &[64, 1]),
+            (&[40, 64], 1, 9, &[9, 1], &[0, 1]),
+            (&[6, 5, 32], 1, 7, &[224, 32, 1], &[0, 1, 0]),
+            (&[6, 5, 32], 1, 7, &[0, 32, 1], &[5, 1, 0]),
+        ];
+        for &(shape, axis, limit, strides, index_strides) in cases {
+            let mut extents = shape.to_vec();
+            extents[axis] = limit;
+            let source = Pair::random(&gpu, dtype, &extents, strides, 1);
+            let index = indices(&gpu, shape, index_strides, limit, 2);
+            let out = Pair::dense(&gpu, dtype, shape, 3);
+            let gather = program(Body::Gather(Gather { dtype }));
+            let views = vec![source.on_device(), index.on_device(), out.on_device()];
+            run(&gpu, &Launch { axis, limit, ..launch(&gather, shape, views, &[]) });
+            let got = out.download(&gpu);
+            for i in 0..count(shape) {
+                let want = source.raw(place(&source, &index, shape, axis, limit, i));
+                assert_eq!(got.raw(i), want, "{dtype} {shape:?} axis {axis} element {i}");
+            }
+            assert_eq!(gpu.take_fault(), None);
+        }
+    }
+}
+
+#[test]
+fn scatters_are_in_row_major_order() {
+    let Some(gpu) = device() else { return };
+    for dtype in [Dtype::U8, Dtype::I32, Dtype::I64, Dtype::F16, Dtype::F32, Dtype::F64] {
+        let cases: &[(&[usize], usize, usize, &[isize], &[isize])] = &[
+            (&[1000], 0, 50, &[1], &[1]),
+            (&[20_000], 0, 300, &[1], &[1]),
+            (&[40, 64], 0, 9, &[64, 1], &[1, 0]),
+            (&[40, 64], 1, 9, &[9, 1], &[64, 1]),
+            (&[6, 5, 32], 1, 7, &[224, 32, 1], &[160, 32, 1]),
+        ];
+        for &(shape, axis, limit, strides, index_strides) in cases {
+            for f in [None, Some(&SUM)] {
+                let mut extents = shape.to_vec();
+                extents[axis] = limit;
+                let source = Pair::dense(&gpu, dtype, shape, 1);
+                let index = indices(&gpu, shape, index_strides, limit, 2);
+                let mut out = Pair::random(&gpu, dtype, &extents, strides, 3);
+                let scatter = program(Body::Scatter(Scatter { dtype, f }));
+                let views = vec![source.on_device(), index.on_device(), out.on_device()];
+                run(&gpu, &Launch { axis, limit, ..launch(&scatter, shape, views, &[]) });
+                let got = out.download(&gpu);
+                // Combinations accumulate in the register's class and round once.
+                let mut sums = std::collections::BTreeMap::new();
+                for i in 0..count(shape) {
+                    let at = place(&out, &index, shape, axis, limit, i);
+                    let new = source.raw(i);
+                    if f.is_none() {
+                        out.set_raw(at, new);
+                        continue;
+                    }
+                    let sum = sums.entry(at).or_insert_with(|| (number(dtype, out.raw(at)), out.raw(at)));
+                    sum.1 = sum.1.wrapping_add(new);
+                    sum.0 += number(dtype, new);
+                    if dtype != Dtype::F64 {
+                        sum.0 = f64::from(sum.0 as f32);
+                    }
+                }
+                for (at, (float, int)) in sums {
+                    out.set_raw(at, if dtype.is_float() { bits_of(dtype, float) } else { int });
+                }
+                for i in 0..count(&extents) {
+                    let (a, b) = (got.bits(&extents, i), out.bits(&extents, i));
+                    assert!(
+                        same(dtype, a, b),
+                        "{dtype} {shape:?} axis {axis} combines {}: {i}: {a:#x} {b:#x}",
+                        f.is_some()
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The order of two elements: nan is greatest, and zeros are equal.
+fn order(dtype: Dtype, a: u64, b: u64) -> std::cmp::Ordering {
+    let (x, y) = (number(dtype, a), number(dtype, b));
+    match dtype {
+        Dtype::I64 => (a as i64).cmp(&(b as i64)),
+        _ => x.is_nan().cmp(&y.is_nan()).then(x.partial_cmp(&y).unwrap_or(std::cmp::Ordering::Equal)),
+    }
+}
+
+#[test]
+fn sorts_are_stable() {
+    let Some(gpu) = device() else { return };
+    let cases: &[(&[usize], &[isize])] = &[
+        (&[1], &[1]),
+        (&[50, 7], &[7, 1]),
+        (&[3, 1000], &[1000, 1]),
+        (&[3, 2048], &[1, 3]),
+        (&[2, 2049], &[2049, 1]),
+        (&[3, 40_000], &[40_000, 1]),
+        (&[3, 9_000], &[1, 3]),
+        (&[100_001], &[1]),
+    ];
+    for dtype in Dtype::ALL {
+        for &(shape, strides) in cases {
+            for descending in [false, true] {
+                let input = Pair::random(&gpu, dtype, shape, strides, 1);
+                let out = Pair::dense(&gpu, dtype, shape, 2);
+                let at = Pair::dense(&gpu, Dtype::I64, shape, 3);
+                let sort = program(Body::Sort(Sort { dtype, descending }));
+                let views = vec![input.on_device(), out.on_device(), at.on_device()];
+                run(&gpu, &launch(&sort, shape, views, &[]));
+                let (out, at) = (out.download(&gpu), at.download(&gpu));
+                let length = shape[shape.len() - 1];
+                for row in 0..count(shape) / length {
+                    let mut want: Vec<usize> = (0..length).collect();
+                    let of = |i: usize| input.bits(shape, row * length + i);
+                    want.sort_by(|&a, &b| {
+                        let order = order(dtype, of(a), of(b));
+                        if descending { order.reverse() } else { order }
+                    });
+                    for (i, &from) in want.iter().enumerate() {
+                        let at = at.raw(row * length + i);
+                        assert_eq!(at, from as u64, "{dtype} {shape:?} {descending} row {row} place {i}");
+                        assert_eq!(out.raw(row * length + i), of(from), "{dtype} {shape:?}");
+                    }
+                }
+                for pair in [input, out, at] {
+                    pair.free(&gpu);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nonzero_lists_positions() {
+    let Some(gpu) = device() else { return };
+    for dtype in [Dtype::Bool, Dtype::I32, Dtype::F16, Dtype::F64] {
+        for n in [0, 1, 4095, 4096, 100_003] {
+            let mut input = Pair::dense(&gpu, dtype, &[n], 1);
+            for i in (0..n).filter(|&i| mix(i as u64) % 3 != 0) {
+                input.set_raw(i, 0);
+            }
+            input.upload(&gpu);
+            let (out, found) =
+                (Pair::dense(&gpu, Dtype::I64, &[n], 2), Pair::dense(&gpu, Dtype::I64, &[], 3));
+            let search = program(Body::NonZero(dtype));
+            run(
+                &gpu,
+                &launch(&search, &[n], vec![input.on_device(), out.on_device(), found.on_device()], &[]),
+            );
+            let (out, found) = (out.download(&gpu), found.download(&gpu));
+            let want: Vec<u64> =
+                (0..n).filter(|&i| number(dtype, input.raw(i)) != 0.0).map(|i| i as u64).collect();
+            assert_eq!(found.raw(0), want.len() as u64, "{dtype} {n}");
+            assert!(want.iter().enumerate().all(|(i, &at)| out.raw(i) == at), "{dtype} {n}");
+        }
+    }
+}
