@@ -1,6 +1,6 @@
 // out[i] = source[.., index[i], ..]. A unit is WIDTH neighbouring elements with one index.
 //
-// p.w: 0 units, 1 extent of the axis, 2 source's stride along the axis, 3 fault slot, 4 tag,
+// p.w: 0 units, 1 extent of the axis, 2 source's stride along the axis, 3 fault record, 4 its stamp,
 // 5 source, 6 index, 7 out, then what codegen/gather.rs lays out.
 
 struct Params { u64 w[@WORDS@]; };
@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(256) gather(const __grid_constant__
         const Index unit = first + u * 256;
         if (unit < units) {
 @COORDINATES@
-            index[u] = reinterpret_cast<const i64*>(p.w[6])[@AT_INDEX@];
+            index[u] = memory<const i64>(p.w[6])[@AT_INDEX@];
         }
     }
 #if WIDTH > 1
@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(256) gather(const __grid_constant__
             i64 at = index[u];
             const i64 extent = (i64)p.w[1];
             if (at < -extent || at >= extent) {
-                report_fault(p.w[3], (u32)p.w[4], (u64)unit * WIDTH, at);
+                report_fault(p.w[3], p.w[4], (u64)unit * WIDTH, at);
                 at = 0;
             }
             at += at < 0 ? extent : 0;
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) gather(const __grid_constant__
             load_words(x[u], from);
 #else
             // An axis without elements has nothing to read.
-            x[u] = extent > 0 ? *reinterpret_cast<const Bits*>(from) : (Bits)0;
+            x[u] = extent > 0 ? *memory<const Bits>(from) : (Bits)0;
 #endif
         }
     }
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(256) gather(const __grid_constant__
 #if WIDTH > 1
             store_words(x[u], to);
 #else
-            *reinterpret_cast<Bits*>(to) = x[u];
+            *memory<Bits>(to) = x[u];
 #endif
         }
     }

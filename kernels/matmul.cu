@@ -12,8 +12,8 @@ extern "C" __global__ void __launch_bounds__(EDGE * EDGE) matmul(const __grid_co
     const u32 x = threadIdx.x % EDGE, y = threadIdx.x / EDGE;
     const u64 tiles = (p.w[4] + EDGE - 1) / EDGE;
     const u64 row = blockIdx.x / tiles * EDGE + y, column = blockIdx.x % tiles * EDGE + x;
-    const Bits* a = reinterpret_cast<const Bits*>(p.w[0]);
-    const Bits* b = reinterpret_cast<const Bits*>(p.w[1]);
+    const Bits* a = memory<const Bits>(p.w[0]);
+    const Bits* b = memory<const Bits>(p.w[1]);
     i64 sum = 0;
     for (u64 k = 0; k < p.w[5]; k += EDGE) {
         const bool in_a = row < p.w[3] && k + x < p.w[5], in_b = column < p.w[4] && k + y < p.w[5];
@@ -25,6 +25,6 @@ extern "C" __global__ void __launch_bounds__(EDGE * EDGE) matmul(const __grid_co
         __syncthreads();
     }
     if (row < p.w[3] && column < p.w[4]) {
-        reinterpret_cast<Bits*>(p.w[2])[row * p.w[4] + column] = store_@DTYPE@(sum);
+        memory<Bits>(p.w[2])[row * p.w[4] + column] = store_@DTYPE@(sum);
     }
 }

@@ -8,7 +8,7 @@ typedef @BITS@ Bits;
 #define TILE (256 * ITEMS)
 
 INLINE bool is_set(const Params& p, u64 at) {
-    return at < p.w[3] && load_@DTYPE@(reinterpret_cast<const Bits*>(p.w[0])[at]) != 0;
+    return at < p.w[3] && load_@DTYPE@(memory<const Bits>(p.w[0])[at]) != 0;
 }
 
 INLINE u64 before_in_block(u64 mine, u64& total) {
@@ -44,11 +44,11 @@ extern "C" __global__ void __launch_bounds__(256) tile_counts(const __grid_const
 #pragma unroll
     for (int i = 0; i < ITEMS; i++) mine += is_set(p, element_of(i));
     before_in_block(mine, total);
-    if (threadIdx.x == 0) reinterpret_cast<u64*>(p.w[5])[blockIdx.x] = total;
+    if (threadIdx.x == 0) memory<u64>(p.w[5])[blockIdx.x] = total;
 }
 
 extern "C" __global__ void __launch_bounds__(256) tile_offsets(const __grid_constant__ Params p) {
-    u64* counts = reinterpret_cast<u64*>(p.w[5]);
+    u64* counts = memory<u64>(p.w[5]);
     u64 carry = 0;
     for (u64 base = 0; base < p.w[4]; base += 256 * 8) {
         const u64 at = base + threadIdx.x * 8;
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(256) tile_offsets(const __grid_cons
             before += v[i];
         }
     }
-    if (threadIdx.x == 0) *reinterpret_cast<u64*>(p.w[2]) = carry;
+    if (threadIdx.x == 0) *memory<u64>(p.w[2]) = carry;
 }
 
 extern "C" __global__ void __launch_bounds__(256) write_positions(const __grid_constant__ Params p) {
@@ -81,10 +81,10 @@ extern "C" __global__ void __launch_bounds__(256) write_positions(const __grid_c
     }
     // One thread of each warp stands for it.
     u64 at = before_in_block(threadIdx.x % 32 == 0 ? in_warp : 0, total);
-    at = __shfl_sync(FULL_WARP, at, 0) + reinterpret_cast<const u64*>(p.w[5])[blockIdx.x];
+    at = __shfl_sync(FULL_WARP, at, 0) + memory<const u64>(p.w[5])[blockIdx.x];
     u32 lanes_below;
     asm("mov.u32 %0, %%lanemask_lt;" : "=r"(lanes_below));
-    i64* out = reinterpret_cast<i64*>(p.w[1]);
+    i64* out = memory<i64>(p.w[1]);
 #pragma unroll
     for (int i = 0; i < ITEMS; i++) {
         if (set >> i & 1) out[at + __popc(ballots[i] & lanes_below)] = (i64)element_of(i);

@@ -25,6 +25,11 @@ typedef unsigned long long u64;
 #define FULL_WARP 0xffffffffu
 #define INLINE __device__ __forceinline__
 
+// Device memory at an address. Addresses arrive as numbers; this tells the compiler what they are.
+template <class T> INLINE T* memory(u64 address) {
+    return static_cast<T*>(__cvta_global_to_generic((size_t)address));
+}
+
 // --- Bits ------------------------------------------------------------------------------------
 
 INLINE u32 bits(float a) { return __float_as_uint(a); }
@@ -114,26 +119,29 @@ template <int WORDS> INLINE void load_words(u32 (&w)[WORDS], u64 address) {
     if constexpr (WORDS % 4 == 0) {
 #pragma unroll
         for (int i = 0; i < WORDS / 4; i++) {
-            const uint4 v = reinterpret_cast<const uint4*>(address)[i];
+            const uint4 v = memory<const uint4>(address)[i];
             w[4 * i] = v.x; w[4 * i + 1] = v.y; w[4 * i + 2] = v.z; w[4 * i + 3] = v.w;
         }
     } else if constexpr (WORDS == 2) {
-        const uint2 v = *reinterpret_cast<const uint2*>(address);
+        const uint2 v = *memory<const uint2>(address);
         w[0] = v.x; w[1] = v.y;
     } else {
-        w[0] = *reinterpret_cast<const u32*>(address);
+        w[0] = *memory<const u32>(address);
     }
 }
+// The compiler takes a stored vector apart into its words; the instruction stays whole.
 template <int WORDS> INLINE void store_words(const u32 (&w)[WORDS], u64 address) {
     if constexpr (WORDS % 4 == 0) {
 #pragma unroll
         for (int i = 0; i < WORDS / 4; i++) {
-            reinterpret_cast<uint4*>(address)[i] = make_uint4(w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3]);
+            asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address + 16 * i), "r"(w[4 * i]),
+                         "r"(w[4 * i + 1]), "r"(w[4 * i + 2]), "r"(w[4 * i + 3])
+                         : "memory");
         }
     } else if constexpr (WORDS == 2) {
-        *reinterpret_cast<uint2*>(address) = make_uint2(w[0], w[1]);
+        asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(w[0]), "r"(w[1]) : "memory");
     } else {
-        *reinterpret_cast<u32*>(address) = w[0];
+        *memory<u32>(address) = w[0];
     }
 }
 // Element j of a unit, and its replacement (units are cleared before narrow elements are put in).
@@ -158,24 +166,45 @@ INLINE u64 quotient(u64 i, u64 extent, u64) { return i / extent; }
 
 // --- Faults ------------------------------------------------------------------------------------
 
-// A device's slot: the first fault is kept until the host takes it.
-struct FaultSlot {
-    u32 claimed;
-    u32 tag;
+// A device's record: of the first launch that reported, the fault of the lowest position. The host
+// reads a copy in its own memory; taking it starts a new epoch, in which the record is empty.
+struct FaultCopy {
+    u32 epoch, tag;
     u64 position;
     i64 value;
-    u32 ready;
 };
-INLINE void report_fault(u64 slot, u32 tag, u64 position, i64 value) {
-    FaultSlot* f = reinterpret_cast<FaultSlot*>(slot);
-    if (atomicCAS_system(&f->claimed, 0u, 1u) == 0u) {
-        f->tag = tag;
-        f->position = position;
-        f->value = value;
+struct FaultRecord {
+    u32 lock, epoch, tag, unused;
+    u64 position;
+    u64 copy;
+};
+// `stamp` holds the launch's tag in its low half and the epoch in its high half.
+INLINE void report_fault(u64 record, u64 stamp, u64 position, i64 value) {
+    volatile FaultRecord* held = memory<volatile FaultRecord>(record);
+    const u32 tag = (u32)stamp, epoch = (u32)(stamp >> 32);
+    u32* lock = memory<u32>(record);
+    do {
+        // Most have nothing to add, and must not stand in line for the lock.
+        if (held->epoch == epoch) {
+            __threadfence();
+            if (held->tag != tag || held->position <= position) return;
+        }
+    } while (atomicCAS(lock, 0u, 1u) != 0u);
+    __threadfence();
+    if (held->epoch != epoch || (held->tag == tag && position < held->position)) {
+        held->tag = tag;
+        held->position = position;
+        __threadfence();
+        held->epoch = epoch;
+        volatile FaultCopy* copy = memory<volatile FaultCopy>(held->copy);
+        copy->tag = tag;
+        copy->position = position;
+        copy->value = value;
         __threadfence_system();
-        *(volatile u32*)&f->ready = 1u;
-        __threadfence_system();
+        copy->epoch = epoch;
     }
+    __threadfence();
+    atomicExch(lock, 0u);
 }
 
 // --- Random bits: Philox 4x32-10 (Salmon et al., 2011) -------------------------------------------

@@ -45,21 +45,36 @@ template <class T> INLINE T before_in_block(T mine, T& total) {
 extern "C" __global__ void __launch_bounds__(256) digit_counts(const __grid_constant__ RadixParams p) {
     __shared__ u32 counts[256];
     const u64 tile = blockIdx.x % p.w[7], row = blockIdx.x / p.w[7];
-    const Key* keys = reinterpret_cast<const Key*>(p.w[0]) + row * p.w[9];
+    const Key* keys = memory<const Key>(p.w[0]) + row * p.w[9];
     counts[threadIdx.x] = 0;
     __syncthreads();
+    const u64 address = p.w[0] + (row * p.w[9] + tile * RADIX_TILE) * sizeof(Key);
+    if ((tile + 1) * RADIX_TILE <= p.w[6] && address % 16 == 0) {
+        u32 words[RADIX_ITEMS * sizeof(Key) / 16][4];
 #pragma unroll
-    for (int i = 0; i < RADIX_ITEMS; i++) {
-        const u64 at = tile * RADIX_TILE + i * 256 + threadIdx.x;
-        if (at < p.w[6]) atomicAdd(&counts[digit_of(keys[at], (u32)p.w[8])], 1u);
+        for (int i = 0; i < RADIX_ITEMS * sizeof(Key) / 16; i++) {
+            load_words(words[i], address + (i * 256 + threadIdx.x) * 16);
+        }
+#pragma unroll
+        for (int i = 0; i < RADIX_ITEMS * sizeof(Key) / 16; i++) {
+#pragma unroll
+            for (int j = 0; j < 16 / sizeof(Key); j++) {
+                atomicAdd(&counts[digit_of(take<Key>(words[i], j), (u32)p.w[8])], 1u);
+            }
+        }
+    } else {
+        for (int i = 0; i < RADIX_ITEMS; i++) {
+            const u64 at = tile * RADIX_TILE + i * 256 + threadIdx.x;
+            if (at < p.w[6]) atomicAdd(&counts[digit_of(keys[at], (u32)p.w[8])], 1u);
+        }
     }
     __syncthreads();
-    reinterpret_cast<Count*>(p.w[4])[(row * 256 + threadIdx.x) * p.w[7] + tile] = counts[threadIdx.x];
+    memory<Count>(p.w[4])[(row * 256 + threadIdx.x) * p.w[7] + tile] = counts[threadIdx.x];
 }
 
 // One block per row and digit: the tiles' counts become what stands before them within the digit.
 extern "C" __global__ void __launch_bounds__(256) digit_offsets(const __grid_constant__ RadixParams p) {
-    Count* counts = reinterpret_cast<Count*>(p.w[4]) + (u64)blockIdx.x * p.w[7];
+    Count* counts = memory<Count>(p.w[4]) + (u64)blockIdx.x * p.w[7];
     Count carry = 0;
     for (u64 base = 0; base < p.w[7]; base += 256 * 8) {
         const u64 at = base + threadIdx.x * 8;
@@ -78,20 +93,31 @@ extern "C" __global__ void __launch_bounds__(256) digit_offsets(const __grid_con
             before += v[i];
         }
     }
-    if (threadIdx.x == 0) reinterpret_cast<Count*>(p.w[5])[blockIdx.x] = carry;
+    if (threadIdx.x == 0) memory<Count>(p.w[5])[blockIdx.x] = carry;
 }
 
-extern "C" __global__ void __launch_bounds__(256) digit_move(const __grid_constant__ RadixParams p) {
+INLINE Count position_in(const RadixParams& p, u64 row, u64 from) {
+    return p.w[1] == 0 ? (Count)from : memory<const Count>(p.w[1])[row * p.w[6] + from];
+}
+INLINE void position_out(const RadixParams& p, u64 to, Count position) {
+    if (p.w[12]) memory<i64>(p.w[3])[to] = (i64)position;
+    else memory<Count>(p.w[3])[to] = position;
+}
+
+extern "C" __global__ void __launch_bounds__(256, 4) digit_move(const __grid_constant__ RadixParams p) {
     __shared__ u32 in_warp[8][256];
     __shared__ u32 in_tile[256];
     __shared__ Count in_row[256];
-    __shared__ u64 stage[RADIX_TILE * (sizeof(Key) > sizeof(Count) ? sizeof(Key) : sizeof(Count)) / 8];
+    // Keys and positions are staged side by side where 48 KiB hold both, else one after the other.
+    constexpr bool TOGETHER = sizeof(Key) + sizeof(Count) <= 8;
+    constexpr int WIDER = sizeof(Key) > sizeof(Count) ? sizeof(Key) : sizeof(Count);
+    __shared__ u64 stage[RADIX_TILE * (TOGETHER ? sizeof(Key) + sizeof(Count) : WIDER) / 8];
     const u64 tile = blockIdx.x % p.w[7], row = blockIdx.x / p.w[7];
     const u64 first = tile * RADIX_TILE;
     const u64 left = p.w[6] - first;
     const u32 valid = left < RADIX_TILE ? (u32)left : RADIX_TILE;
     const u32 shift = (u32)p.w[8];
-    const Key* keys_in = reinterpret_cast<const Key*>(p.w[0]) + row * p.w[9] + first;
+    const Key* keys_in = memory<const Key>(p.w[0]) + row * p.w[9] + first;
     const u32 t = threadIdx.x, lane = t % 32, warp = t / 32;
     u32 lanes_below;
     asm("mov.u32 %0, %%lanemask_lt;" : "=r"(lanes_below));
@@ -112,7 +138,13 @@ extern "C" __global__ void __launch_bounds__(256) digit_move(const __grid_consta
     for (int i = 0; i < RADIX_ITEMS; i++) {
         const u32 at = warp * (32 * RADIX_ITEMS) + i * 32 + lane;
         const u32 digit = at < valid ? digit_of(key[i], shift) : 255u;
-        const u32 peers = __match_any_sync(FULL_WARP, digit);
+        u32 peers = FULL_WARP;
+#pragma unroll
+        for (int bit = 0; bit < 8; bit++) {
+            const bool set = digit >> bit & 1;
+            const u32 votes = __ballot_sync(FULL_WARP, set);
+            peers &= set ? votes : ~votes;
+        }
         const int leader = __ffs(peers) - 1;
         u32 before = 0;
         if ((int)lane == leader) {
@@ -133,50 +165,58 @@ extern "C" __global__ void __launch_bounds__(256) digit_move(const __grid_consta
     u32 all;
     in_tile[t] = before_in_block(sum, all);
     Count total;
-    const Count digit_start = before_in_block(reinterpret_cast<const Count*>(p.w[5])[row * 256 + t], total);
-    in_row[t] = digit_start + reinterpret_cast<const Count*>(p.w[4])[(row * 256 + t) * p.w[7] + tile];
+    const Count digit_start = before_in_block(memory<const Count>(p.w[5])[row * 256 + t], total);
+    in_row[t] = digit_start + memory<const Count>(p.w[4])[(row * 256 + t) * p.w[7] + tile];
     __syncthreads();
 
-    Key* staged_keys = reinterpret_cast<Key*>(stage);
+    Count* staged = reinterpret_cast<Count*>(stage);
+    Key* staged_keys = reinterpret_cast<Key*>(stage + (TOGETHER ? RADIX_TILE * sizeof(Count) / 8 : 0));
+    Key* keys_out = memory<Key>(p.w[2]) + row * p.w[10];
+    const u64 positions_row = row * p.w[11];
 #pragma unroll
     for (int i = 0; i < RADIX_ITEMS; i++) {
         const u32 at = warp * (32 * RADIX_ITEMS) + i * 32 + lane;
         const u32 digit = at < valid ? digit_of(key[i], shift) : 255u;
         place[i] += in_tile[digit] + in_warp[warp][digit];
         staged_keys[place[i]] = key[i];
+        if (TOGETHER && at < valid) staged[place[i]] = position_in(p, row, first + at);
     }
     __syncthreads();
-    Count target[RADIX_ITEMS];
-    Key* keys_out = reinterpret_cast<Key*>(p.w[2]) + row * p.w[10];
+    if constexpr (TOGETHER) {
 #pragma unroll
-    for (int i = 0; i < RADIX_ITEMS; i++) {
-        const u32 at = i * 256 + t;
-        if (at < valid) {
-            const Key k = staged_keys[at];
-            const u32 digit = digit_of(k, shift);
-            target[i] = in_row[digit] + (at - in_tile[digit]);
-            keys_out[target[i]] = k;
+        for (int i = 0; i < RADIX_ITEMS; i++) {
+            const u32 at = i * 256 + t;
+            if (at < valid) {
+                const Key k = staged_keys[at];
+                const u32 digit = digit_of(k, shift);
+                const Count target = in_row[digit] + (at - in_tile[digit]);
+                keys_out[target] = k;
+                position_out(p, positions_row + target, staged[at]);
+            }
         }
-    }
-    __syncthreads();
-    Count* staged = reinterpret_cast<Count*>(stage);
+    } else {
+        Count target[RADIX_ITEMS];
 #pragma unroll
-    for (int i = 0; i < RADIX_ITEMS; i++) {
-        const u32 at = warp * (32 * RADIX_ITEMS) + i * 32 + lane;
-        if (at < valid) {
-            const u64 from = first + at;
-            staged[place[i]] = p.w[1] == 0 ? (Count)from
-                                           : reinterpret_cast<const Count*>(p.w[1])[row * p.w[6] + from];
+        for (int i = 0; i < RADIX_ITEMS; i++) {
+            const u32 at = i * 256 + t;
+            if (at < valid) {
+                const Key k = staged_keys[at];
+                const u32 digit = digit_of(k, shift);
+                target[i] = in_row[digit] + (at - in_tile[digit]);
+                keys_out[target[i]] = k;
+            }
         }
-    }
-    __syncthreads();
+        __syncthreads();
 #pragma unroll
-    for (int i = 0; i < RADIX_ITEMS; i++) {
-        const u32 at = i * 256 + t;
-        if (at < valid) {
-            const u64 to = row * p.w[11] + target[i];
-            if (p.w[12]) reinterpret_cast<i64*>(p.w[3])[to] = (i64)staged[at];
-            else reinterpret_cast<Count*>(p.w[3])[to] = staged[at];
+        for (int i = 0; i < RADIX_ITEMS; i++) {
+            const u32 at = warp * (32 * RADIX_ITEMS) + i * 32 + lane;
+            if (at < valid) staged[place[i]] = position_in(p, row, first + at);
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < RADIX_ITEMS; i++) {
+            const u32 at = i * 256 + t;
+            if (at < valid) position_out(p, positions_row + target[i], staged[at]);
         }
     }
 }

@@ -22,12 +22,14 @@ typedef @ACC@ Acc;
 #undef GROUPS
 #undef STEPS
 #undef LANE_THREADS
+#undef SHUFFLE_WIDTH
 #define WIDTH @WIDTH@
 #define LANES @LANES@
 #define THREADS_PER_SEGMENT @THREADS@
 #define KEPT_THREADS @KEPT_THREADS@
 #define INIT @INIT@
 #define INDEXED @INDEXED@
+#define SHUFFLE_WIDTH (THREADS_PER_SEGMENT > 32 ? 32 : THREADS_PER_SEGMENT)
 
 #if INDEXED
 // A value and where it was found; the better one wins, then a nan, then the lower position.
@@ -41,14 +43,14 @@ INLINE Held combine(Held x, Held y) {
     return y_wins ? y : x;
 }
 INLINE Held from_lane(Held x, int delta) {
-    return Held{__shfl_down_sync(FULL_WARP, x.v, delta, THREADS_PER_SEGMENT),
-                __shfl_down_sync(FULL_WARP, x.at, delta, THREADS_PER_SEGMENT)};
+    return Held{__shfl_down_sync(FULL_WARP, x.v, delta, SHUFFLE_WIDTH),
+                __shfl_down_sync(FULL_WARP, x.at, delta, SHUFFLE_WIDTH)};
 }
 #else
 typedef Acc Held;
 INLINE Held start() { return INIT; }
 INLINE Held combine(Acc a, Acc b) { return @COMBINE@; }
-INLINE Held from_lane(Held x, int delta) { return __shfl_down_sync(FULL_WARP, x, delta, THREADS_PER_SEGMENT); }
+INLINE Held from_lane(Held x, int delta) { return __shfl_down_sync(FULL_WARP, x, delta, SHUFFLE_WIDTH); }
 #endif
 
 INLINE void finish(const Params& p, Held held, u64 kept, u64 part) {
@@ -60,12 +62,12 @@ INLINE void finish(const Params& p, Held held, u64 kept, u64 part) {
 #define GROUPS (LANES / (THREADS_PER_SEGMENT * WIDTH))
 #define STEPS @STEPS@
 extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_constant__ Params p) {
-    const u64 reduced = p.w[1], length = p.w[2], parts = p.w[3];
-    const u64 slot = ((u64)blockIdx.x * 256 + threadIdx.x) / THREADS_PER_SEGMENT;
+    const u64 reduced = p.w[1], length = p.w[2], parts = @PARTS@;
+    const Index slot = (Index)blockIdx.x * (256 / THREADS_PER_SEGMENT) + threadIdx.x / THREADS_PER_SEGMENT;
     const bool live = slot < p.w[0] * parts;
-    const u64 kept = live ? slot / parts : 0, part = live ? slot % parts : 0;
+    const Index kept = live ? slot / (Index)parts : 0, part = live ? slot % (Index)parts : 0;
     const int t = threadIdx.x % THREADS_PER_SEGMENT;
-    const u64 begin = part * length;
+    const u64 begin = (u64)part * length;
     const u64 left = reduced - begin;
     const u64 count = !live ? 0 : left < length ? left : length;
 @KEPT_OFFSETS@
@@ -121,8 +123,24 @@ extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_con
 #pragma unroll
         for (int i = 0; i < half * WIDTH; i++) lanes[i] = combine(lanes[i], lanes[i + half * WIDTH]);
     }
+#if THREADS_PER_SEGMENT > 32
+    // One segment per block: halves of the block first, then its first warp.
+    __shared__ Held shared[WIDTH][THREADS_PER_SEGMENT];
 #pragma unroll
-    for (int delta = THREADS_PER_SEGMENT / 2; delta > 0; delta /= 2) {
+    for (int half = THREADS_PER_SEGMENT / 2; half >= 32; half /= 2) {
+        if (t >= half && t < 2 * half) {
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) shared[j][t] = lanes[j];
+        }
+        __syncthreads();
+        if (t < half) {
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) lanes[j] = combine(lanes[j], shared[j][t + half]);
+        }
+    }
+#endif
+#pragma unroll
+    for (int delta = (THREADS_PER_SEGMENT > 32 ? 32 : THREADS_PER_SEGMENT) / 2; delta > 0; delta /= 2) {
 #pragma unroll
         for (int j = 0; j < WIDTH; j++) lanes[j] = combine(lanes[j], from_lane(lanes[j], delta));
     }

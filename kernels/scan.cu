@@ -13,7 +13,7 @@ typedef @ACC@ Acc;
 typedef @BITS@ Bits;
 #define INIT @INIT@
 #define TEAM @TEAM@
-#define ITEMS 8
+#define ITEMS 4
 #define TILE (TEAM * ITEMS)
 #define VECTOR @VECTOR@
 #define UNIT (ITEMS * sizeof(Bits) / 4)
@@ -62,7 +62,7 @@ INLINE void load_items(Acc (&v)[ITEMS], u64 row, u64 at, u64 end) {
 #endif
 #pragma unroll
     for (int i = 0; i < ITEMS; i++) {
-        v[i] = at + i < end ? load_@DTYPE@(reinterpret_cast<const Bits*>(row)[at + i]) : INIT;
+        v[i] = at + i < end ? load_@DTYPE@(memory<const Bits>(row)[at + i]) : INIT;
     }
 }
 
@@ -76,12 +76,17 @@ extern "C" __global__ void __launch_bounds__(256) scan_rows(const __grid_constan
     const u64 in = p.w[0] + row * p.w[7] * sizeof(Bits), out = p.w[1] + row * p.w[8] * sizeof(Bits);
     const int t = threadIdx.x % TEAM;
     Acc carry = INIT;
-    if (live && p.w[2] != 0) carry = reinterpret_cast<const Acc*>(p.w[2])[slot];
+    if (live && p.w[2] != 0) carry = memory<const Acc>(p.w[2])[slot];
     // Every thread of a team goes through every tile: the team's scan needs them all.
+    // The next tile is on its way while this one is scanned.
+    Acc next[ITEMS];
+    load_items(next, in, begin + (u64)t * ITEMS, end);
     for (u64 tile = begin; tile < end; tile += TILE) {
         const u64 at = tile + (u64)t * ITEMS;
         Acc v[ITEMS];
-        load_items(v, in, at, end);
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) v[i] = next[i];
+        if (tile + TILE < end) load_items(next, in, at + TILE, end);
 #pragma unroll
         for (int i = 1; i < ITEMS; i++) v[i] = combine(v[i - 1], v[i]);
         Acc total;
@@ -99,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(256) scan_rows(const __grid_constan
 #else
 #pragma unroll
         for (int i = 0; i < ITEMS; i++) {
-            if (at + i < end) reinterpret_cast<Bits*>(out)[at + i] = store_@DTYPE@(round_@DTYPE@(v[i]));
+            if (at + i < end) memory<Bits>(out)[at + i] = store_@DTYPE@(round_@DTYPE@(v[i]));
         }
 #endif
     }
@@ -124,12 +129,12 @@ extern "C" __global__ void __launch_bounds__(256) scan_totals(const __grid_const
     }
     Acc total;
     team_scan(sum, total);
-    if (threadIdx.x == 0) reinterpret_cast<Acc*>(p.w[2])[blockIdx.x] = total;
+    if (threadIdx.x == 0) memory<Acc>(p.w[2])[blockIdx.x] = total;
 }
 
 // One block per row: each segment's total becomes what stands before the segment.
 extern "C" __global__ void __launch_bounds__(256) scan_carries(const __grid_constant__ Params p) {
-    Acc* row = reinterpret_cast<Acc*>(p.w[2]) + (u64)blockIdx.x * p.w[6];
+    Acc* row = memory<Acc>(p.w[2]) + (u64)blockIdx.x * p.w[6];
     Acc carry = INIT;
     for (u64 base = 0; base < p.w[6]; base += TILE) {
         const u64 at = base + (u64)threadIdx.x * ITEMS;

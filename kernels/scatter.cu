@@ -1,6 +1,6 @@
 // out[.., index[i], ..] = source[i], one winner per target; or a combination of all of them.
 //
-// p.w: 0 elements, 1 extent of the axis, 2 out's stride along the axis, 3 fault slot, 4 tag,
+// p.w: 0 elements, 1 extent of the axis, 2 out's stride along the axis, 3 fault record, 4 its stamp,
 // 5 source, 6 index, 7 out, 8 winners or sorted targets, 9 sorted positions, 10 the target of no
 // element, then what codegen/scatter.rs lays out. A target is an offset in `out`, in elements.
 
@@ -11,10 +11,10 @@ typedef @BITS@ Bits;
 // The target of element i; bad indices are reported once and have none.
 INLINE bool target_of(const ScatterParams& p, Index i, bool report, u64& target) {
 @COORDINATES@
-    i64 at = reinterpret_cast<const i64*>(p.w[6])[@AT_INDEX@];
+    i64 at = memory<const i64>(p.w[6])[@AT_INDEX@];
     const i64 extent = (i64)p.w[1];
     if (at < -extent || at >= extent) {
-        if (report) report_fault(p.w[3], (u32)p.w[4], (u64)i, at);
+        if (report) report_fault(p.w[3], p.w[4], (u64)i, at);
         return false;
     }
     at += at < 0 ? extent : 0;
@@ -23,7 +23,7 @@ INLINE bool target_of(const ScatterParams& p, Index i, bool report, u64& target)
 }
 INLINE Bits source_of(const ScatterParams& p, Index i) {
 @COORDINATES@
-    return reinterpret_cast<const Bits*>(p.w[5])[@AT_SOURCE@];
+    return memory<const Bits>(p.w[5])[@AT_SOURCE@];
 }
 
 #if !@COMBINES@
@@ -32,15 +32,15 @@ extern "C" __global__ void __launch_bounds__(256) claim(const __grid_constant__ 
     const Index i = (Index)blockIdx.x * 256 + threadIdx.x;
     u64 target;
     if (i < (Index)p.w[0] && target_of(p, i, true, target)) {
-        atomicMax(&reinterpret_cast<Index*>(p.w[8])[target], (Index)(i + 1));
+        atomicMax(&memory<Index>(p.w[8])[target], (Index)(i + 1));
     }
 }
 extern "C" __global__ void __launch_bounds__(256) settle(const __grid_constant__ ScatterParams p) {
     const Index i = (Index)blockIdx.x * 256 + threadIdx.x;
     u64 target;
     if (i < (Index)p.w[0] && target_of(p, i, false, target)
-        && reinterpret_cast<const Index*>(p.w[8])[target] == (Index)(i + 1)) {
-        reinterpret_cast<Bits*>(p.w[7])[target] = source_of(p, i);
+        && memory<const Index>(p.w[8])[target] == (Index)(i + 1)) {
+        memory<Bits>(p.w[7])[target] = source_of(p, i);
     }
 }
 #else
@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(256) targets(const __grid_constant_
     if (i >= (Index)p.w[0]) return;
     u64 target;
     if (!target_of(p, i, true, target)) target = p.w[10];
-    reinterpret_cast<Key*>(p.w[8])[i] = (Key)target;
+    memory<Key>(p.w[8])[i] = (Key)target;
 }
 // After the sort: the first element of each run combines the run, in ascending position.
 typedef @ACC@ Acc;
@@ -58,11 +58,11 @@ extern "C" __global__ void __launch_bounds__(256) combine_runs(const __grid_cons
     const Index i = (Index)blockIdx.x * 256 + threadIdx.x;
     const Index count = (Index)p.w[0];
     if (i >= count) return;
-    const Key* keys = reinterpret_cast<const Key*>(p.w[8]);
-    const Count* positions = reinterpret_cast<const Count*>(p.w[9]);
+    const Key* keys = memory<const Key>(p.w[8]);
+    const Count* positions = memory<const Count>(p.w[9]);
     const Key target = keys[i];
     if ((u64)target == p.w[10] || (i > 0 && keys[i - 1] == target)) return;
-    Bits* out = reinterpret_cast<Bits*>(p.w[7]) + target;
+    Bits* out = memory<Bits>(p.w[7]) + target;
     Acc sum = load_@DTYPE@(*out);
     for (Index j = i; j < count && keys[j] == target; j++) {
         sum = combine(sum, load_@DTYPE@(source_of(p, (Index)positions[j])));

@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(SORT_THREADS) sort_rows(const __gri
     __shared__ u16 places[SIZE];
     const u64 row = blockIdx.x;
     const u32 length = (u32)p.w[3];
-    const Key* in = reinterpret_cast<const Key*>(p.w[0]) + row * p.w[4];
+    const Key* in = memory<const Key>(p.w[0]) + row * p.w[4];
     for (u32 i = threadIdx.x; i < SIZE; i += SORT_THREADS) {
         // Padding is greater than any element: the greatest key at a later position.
         keys[i] = i < length ? sortable(in[i]) : (Key)~(Key)0;
@@ -33,8 +33,8 @@ extern "C" __global__ void __launch_bounds__(SORT_THREADS) sort_rows(const __gri
             __syncthreads();
         }
     }
-    Key* values = reinterpret_cast<Key*>(p.w[1]) + row * p.w[5];
-    i64* positions = reinterpret_cast<i64*>(p.w[2]) + row * p.w[6];
+    Key* values = memory<Key>(p.w[1]) + row * p.w[5];
+    i64* positions = memory<i64>(p.w[2]) + row * p.w[6];
     // Values may be sorted in place: everything is read before anything is written.
     Key moved[(SIZE + SORT_THREADS - 1) / SORT_THREADS];
     int n = 0;

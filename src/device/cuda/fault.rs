@@ -1,70 +1,94 @@
-//! The device's fault slot: page-locked host memory that kernels write and the host reads.
+//! The device's fault slot: a record in device memory, and a copy of it that the host can read.
+//!
+//! Kernels keep the fault of the lowest position of the first launch that reports, so that a report
+//! does not depend on which thread came first. Taking a fault starts a new epoch: the record counts
+//! as empty for launches queued from then on.
 
 use super::context::check;
 use crate::base::Result;
 use crate::kernel::Fault;
 use cudarc::driver::sys;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// As `FaultSlot` in `kernels/prelude.cuh`.
+/// As `FaultCopy` in `kernels/prelude.cuh`; page-locked host memory.
 #[repr(C)]
-struct Record {
-    claimed: AtomicU32,
+struct Copy {
+    epoch: AtomicU32,
     tag: u32,
     position: u64,
     value: i64,
-    ready: AtomicU32,
+}
+
+/// As `FaultRecord` in `kernels/prelude.cuh`.
+#[repr(C)]
+struct Record {
+    words: [u32; 4],
+    position: u64,
+    copy: u64,
 }
 
 /// One device's slot.
 pub(super) struct FaultSlot {
-    host: *mut Record,
-    device: u64,
+    copy: *mut Copy,
+    record: u64,
+    epoch: AtomicU32,
 }
 
-// SAFETY: the record is page-locked host memory, live until drop; its fields are read only behind `ready`.
+// SAFETY: the copy is page-locked host memory that is never freed; its fields are read behind `epoch`.
 unsafe impl Send for FaultSlot {}
-// SAFETY: as above; `take` hands a fault to one caller by an atomic exchange.
+// SAFETY: as above; a fault goes to the one caller whose exchange of the epoch succeeds.
 unsafe impl Sync for FaultSlot {}
 
 impl FaultSlot {
     /// Needs the device's context current.
     pub fn new() -> Result<FaultSlot> {
-        let mut host = std::ptr::null_mut();
-        let mut device = 0;
+        let (mut copy, mut record) = (std::ptr::null_mut(), 0);
+        let mut empty = Record { words: [0; 4], position: 0, copy: 0 };
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
-        // SAFETY: a context is current; the record is cleared before anyone sees it.
+        // SAFETY: a context is current; both parts are cleared before anyone sees them, and the
+        // copy into device memory is complete when the call returns.
         unsafe {
-            check(sys::cuMemHostAlloc(&mut host, size_of::<Record>(), flags), "cuMemHostAlloc")?;
-            host.cast::<u8>().write_bytes(0, size_of::<Record>());
-            let slot = FaultSlot { host: host.cast(), device: 0 };
-            check(sys::cuMemHostGetDevicePointer_v2(&mut device, host, 0), "cuMemHostGetDevicePointer")?;
-            Ok(FaultSlot { device, ..slot })
+            check(sys::cuMemHostAlloc(&mut copy, size_of::<Copy>(), flags), "cuMemHostAlloc")?;
+            copy.cast::<u8>().write_bytes(0, size_of::<Copy>());
+            let mapped = sys::cuMemHostGetDevicePointer_v2(&mut empty.copy, copy, 0);
+            check(mapped, "cuMemHostGetDevicePointer")?;
+            check(sys::cuMemAlloc_v2(&mut record, size_of::<Record>()), "cuMemAlloc")?;
+            let filled = sys::cuMemcpyHtoD_v2(record, (&raw const empty).cast(), size_of::<Record>());
+            check(filled, "cuMemcpyHtoD")?;
         }
+        Ok(FaultSlot { copy: copy.cast(), record, epoch: AtomicU32::new(1) })
     }
 
-    /// Its address on the device.
+    /// The record's address on the device.
     pub fn address(&self) -> u64 {
-        self.device
+        self.record
+    }
+
+    /// A launch's tag, with the epoch in the high half.
+    pub fn stamp(&self, tag: u32) -> u64 {
+        u64::from(tag) | u64::from(self.epoch.load(Ordering::Relaxed)) << 32
     }
 
     /// Takes the fault and opens the slot for the next one.
     pub fn take(&self) -> Option<Fault> {
-        // SAFETY: the record lives as long as `self`. `ready` is set after the other fields.
+        // SAFETY: the copy lives as long as the process. A kernel writes its fields before `epoch`.
         unsafe {
-            let record = self.host;
-            let ready = &(*record).ready;
-            if ready.load(Ordering::Relaxed) == 0 || ready.swap(0, Ordering::Acquire) == 0 {
+            let copy = self.copy;
+            let told = &(*copy).epoch;
+            let epoch = told.load(Ordering::Acquire);
+            if epoch == 0 || told.compare_exchange(epoch, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 return None;
             }
-            let fault = Fault {
-                tag: (&raw const (*record).tag).read_volatile(),
-                position: (&raw const (*record).position).read_volatile(),
-                value: (&raw const (*record).value).read_volatile(),
-            };
-            fence(Ordering::Release);
-            (*record).claimed.store(0, Ordering::Release);
-            Some(fault)
+            // 0 stands for no fault, also after four thousand million of them.
+            let next = self.epoch.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            if next == 0 {
+                self.epoch.store(1, Ordering::Relaxed);
+            }
+            Some(Fault {
+                tag: (&raw const (*copy).tag).read_volatile(),
+                position: (&raw const (*copy).position).read_volatile(),
+                value: (&raw const (*copy).value).read_volatile(),
+            })
         }
     }
 }

@@ -66,9 +66,14 @@ impl<'a> Queue<'a> {
         self.driver.queue_fill(ptr, 0, 1, bytes, self.stream)
     }
 
-    /// The address of the device's fault slot.
-    pub fn fault_slot(&self) -> u64 {
+    /// The address of the device's fault record.
+    pub fn fault_record(&self) -> u64 {
         self.driver.fault.address()
+    }
+
+    /// What a launch of this tag reports its faults under.
+    pub fn fault_stamp(&self, tag: u32) -> u64 {
+        self.driver.fault.stamp(tag)
     }
 
     /// Queues another program on the same stream.

@@ -78,7 +78,7 @@ impl Kind for Gather {
         let units = count / width as u64;
         let step = launch.views[0].strides.get(launch.axis).copied().unwrap_or(0) as u64;
         let mut words = Words::new();
-        words.extend([units, launch.limit as u64, step, queue.fault_slot(), u64::from(launch.tag)]);
+        words.extend([units, launch.limit as u64, step, queue.fault_record(), queue.fault_stamp(launch.tag)]);
         words.extend(launch.views[..3].iter().map(|view| view.ptr));
         let last = axes.len().saturating_sub(1);
         let extent = |i: usize| if i == last { launch.shape[axes[i]] / width } else { launch.shape[axes[i]] };

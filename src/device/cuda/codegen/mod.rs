@@ -17,6 +17,7 @@ mod reduce;
 mod scan;
 mod scatter;
 mod sort;
+mod turn;
 
 use super::queue::Queue;
 use crate::array::{Class, Dtype};

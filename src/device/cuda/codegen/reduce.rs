@@ -18,8 +18,12 @@ use std::fmt::Write;
 const BLOCK: u64 = 256;
 /// Lanes of a segment, for results of that many elements or more.
 const LANES: u64 = 256;
-/// Segments of all results together, about: enough to fill any device.
-const SEGMENTS: u64 = 4096;
+/// Segments of all results together, about: enough to fill any device along either layout.
+const SEGMENTS: u64 = 1 << 16;
+/// Most segments of one result: what one block combines in a few microseconds.
+const MOST_SEGMENTS: u64 = 1 << 14;
+/// Results beyond which every result is one segment.
+const MANY: u64 = 12_288;
 /// First words of the parameter; see the template.
 const HEAD: usize = 7;
 /// Views whose kinds fit a signature.
@@ -42,7 +46,8 @@ impl Cut {
     }
 
     fn new(kept: u64, reduced: u64) -> Cut {
-        let share = kept.saturating_mul(reduced).div_ceil(SEGMENTS).next_power_of_two();
+        let wanted = if kept > MANY { 1 } else { SEGMENTS.div_ceil(kept.max(1)).min(MOST_SEGMENTS) };
+        let share = reduced.div_ceil(wanted).max(1).next_power_of_two();
         let segment = share.max(4096).min(reduced.max(1));
         let segments = reduced.div_ceil(segment).max(1);
         Cut { kept, reduced, segment, segments, lanes: reduced.clamp(1, LANES).next_power_of_two() }
@@ -90,7 +95,10 @@ impl Plan {
 
     /// Threads of a segment, for rows.
     fn segment_threads(&self) -> usize {
-        (self.lanes / self.width.max(4)).clamp(1, 32)
+        match self.lanes {
+            256 => (256 / self.width).min(32),
+            lanes => (lanes / self.width.max(4)).clamp(1, 32),
+        }
     }
 
     fn groups(&self) -> usize {
@@ -100,9 +108,10 @@ impl Plan {
         }
     }
 
-    /// Rounds of loads in flight, for rows.
-    fn steps(&self, bytes: usize) -> usize {
-        if self.lanes < 256 || bytes == 0 {
+    /// Rounds of loads in flight, for rows. Every round is unrolled: a comparison with positions
+    /// takes long to compile and gains nothing from more.
+    fn steps(&self, bytes: usize, indexed: bool) -> usize {
+        if self.lanes < 256 || bytes == 0 || indexed {
             return 1;
         }
         (128 / (bytes * self.width * self.groups())).clamp(1, 8)
@@ -161,7 +170,7 @@ impl Kind for Reduce {
         let cut = Cut::of(launch);
         let (kept, reduced) = axes(launch);
         let views = counts(&self.map).0;
-        let mut wide = cut.kept.saturating_mul(cut.reduced) >= 1 << 31;
+        let mut wide = cut.kept.saturating_mul(cut.reduced.max(1)) >= 1 << 31;
         let (mut rows, mut columns) = (0, 0);
         for view in &launch.views[..views] {
             let stride = |axes: &Axes| axes.last().map(|&d| view.strides[d]);
@@ -253,9 +262,9 @@ impl Kind for Reduce {
     }
 }
 
-/// Threads of a segment in the second launch.
+/// Threads of a segment in the second launch: a block for results of many segments.
 fn second_threads(lanes: usize) -> usize {
-    (lanes / 4).clamp(1, 32)
+    if lanes == 256 { 256 } else { (lanes / 4).clamp(1, 32) }
 }
 
 impl Reduce {
@@ -293,7 +302,7 @@ impl Reduce {
             };
             let _ = writeln!(
                 out,
-                "reinterpret_cast<{}*>(p.w[{word}])[{}] = store_{}({});",
+                "memory<{}>(p.w[{word}])[{}] = store_{}({});",
                 bits_type(self.dtype),
                 space.offset(word + 1),
                 self.dtype,
@@ -303,7 +312,7 @@ impl Reduce {
         word += 1 + plan.kept_rank;
         if self.out_index.is_some() {
             let offset = space.offset(word + 1);
-            let _ = writeln!(out, "reinterpret_cast<i64*>(p.w[{word}])[{offset}] = held.at;");
+            let _ = writeln!(out, "memory<i64>(p.w[{word}])[{offset}] = held.at;");
         }
         out
     }
@@ -363,7 +372,7 @@ impl Reduce {
             } else {
                 let _ = writeln!(registers, "{bits} x{v}[STEPS * GROUPS];");
                 let _ = writeln!(one, "{bits} x{v}[1];");
-                let _ = writeln!(loads, "x{v}[u] = *reinterpret_cast<const {bits}*>({address});");
+                let _ = writeln!(loads, "x{v}[u] = *memory<const {bits}>({address});");
                 bytes += dtype.size() / width.min(dtype.size());
             }
         }
@@ -377,7 +386,7 @@ impl Reduce {
                 let _ = writeln!(stores, "store_words(y{s}, {address});");
             } else {
                 let _ = writeln!(results, "{bits} y{s};");
-                let _ = writeln!(stores, "*reinterpret_cast<{bits}*>({address}) = y{s};");
+                let _ = writeln!(stores, "*memory<{bits}>({address}) = y{s};");
             }
         }
         if !self.map.stores.is_empty() {
@@ -407,9 +416,9 @@ impl Reduce {
         });
         let finish = match (plan.partial, self.f.indexed) {
             (false, _) => self.finish(plan),
-            (true, false) => "reinterpret_cast<Acc*>(p.w[4])[kept * p.w[3] + part] = held;".into(),
-            (true, true) => "reinterpret_cast<Acc*>(p.w[4])[kept * p.w[3] + part] = held.v;\n\
-                             reinterpret_cast<i64*>(p.w[5])[kept * p.w[3] + part] = held.at;"
+            (true, false) => "memory<Acc>(p.w[4])[kept * p.w[3] + part] = held;".into(),
+            (true, true) => "memory<Acc>(p.w[4])[kept * p.w[3] + part] = held.v;\n\
+                             memory<i64>(p.w[5])[kept * p.w[3] + part] = held.at;"
                 .into(),
         };
         let (threads, kept_threads) = match plan.columns {
@@ -419,12 +428,13 @@ impl Reduce {
         let mut values = self.common(plan);
         values.extend([
             ("NAME", "reduce".to_string()),
+            ("PARTS", if plan.partial { "p.w[3]" } else { "1" }.to_string()),
             ("WORDS", words.to_string()),
             ("WIDTH", width.to_string()),
             ("LANES", plan.lanes.to_string()),
             ("THREADS", threads.to_string()),
             ("KEPT_THREADS", kept_threads.to_string()),
-            ("STEPS", plan.steps(bytes).to_string()),
+            ("STEPS", plan.steps(bytes, self.f.indexed).to_string()),
             ("FINISH", finish),
             ("KEPT_OFFSETS", offsets),
             ("REGISTERS", registers),
@@ -440,9 +450,8 @@ impl Reduce {
     /// Combines the segments' values.
     fn second(&self, plan: &Plan) -> String {
         let acc = class_type(self.map.dtype(self.value).class());
-        let load = |array: usize, bits: &str| {
-            format!("reinterpret_cast<const {bits}*>(p.w[{array}])[kept * reduced + r]")
-        };
+        let load =
+            |array: usize, bits: &str| format!("memory<const {bits}>(p.w[{array}])[(u64)kept * reduced + r]");
         let mut registers = format!("{acc} x[STEPS * GROUPS];\n");
         let mut one = format!("{acc} x[1];\n");
         let mut loads = format!("x[u] = {};\n", load(4, acc));
@@ -456,12 +465,13 @@ impl Reduce {
         let mut values = self.common(plan);
         values.extend([
             ("NAME", "combine".to_string()),
+            ("PARTS", "1".to_string()),
             ("WORDS", (HEAD + self.results_words(plan)).to_string()),
             ("WIDTH", "1".to_string()),
             ("LANES", plan.second_lanes.to_string()),
             ("THREADS", second_threads(plan.second_lanes).to_string()),
             ("KEPT_THREADS", "1".to_string()),
-            ("STEPS", "1".to_string()),
+            ("STEPS", if plan.second_lanes == 256 && !self.f.indexed { "8" } else { "1" }.to_string()),
             ("FINISH", self.finish(plan)),
             ("KEPT_OFFSETS", String::new()),
             ("REGISTERS", registers),

@@ -14,10 +14,12 @@ use smallvec::{SmallVec, smallvec};
 
 /// Rows up to this length are scanned by a warp each.
 const SHORT: u64 = 1024;
+/// Elements of a thread, also in the template.
+const ITEMS: usize = 4;
 /// Elements of a block's tile, also in the template.
-const TILE: u64 = 2048;
+const TILE: u64 = 1024;
 /// Segments of all rows together, about.
-const SEGMENTS: u64 = 1024;
+const SEGMENTS: u64 = 4096;
 
 /// The distance between rows of neighbouring elements; `None` for any other view.
 pub(super) fn row_stride(shape: &[usize], view: &View) -> Option<u64> {
@@ -68,25 +70,25 @@ fn extents(launch: &Launch) -> (u64, u64) {
 
 /// The length of a segment; of the shape alone.
 fn segment(rows: u64, length: u64) -> u64 {
-    if rows >= SEGMENTS / 2 || length <= 8 * TILE {
+    if rows >= SEGMENTS / 2 || length <= 16 * TILE {
         return length;
     }
-    (rows * length).div_ceil(SEGMENTS).next_multiple_of(TILE).max(4 * TILE)
+    (rows * length).div_ceil(SEGMENTS).next_multiple_of(TILE).max(8 * TILE)
 }
 
 impl Kind for Scan {
     fn signature(&self, launch: &Launch) -> Signature {
         let (_, length) = extents(launch);
         let size = self.dtype.size();
-        let unit = (8 * size).min(16) as u64;
+        let unit = (ITEMS * size).min(16);
         // A view that will be packed is aligned whenever its length is.
         let aligned = launch.views[..2].iter().all(|view| match row_stride(&launch.shape, view) {
-            Some(stride) => view.ptr % unit == 0 && stride % 8 == 0,
+            Some(stride) => view.ptr % unit as u64 == 0 && stride % ITEMS as u64 == 0,
             None => true,
         });
         let mut signature = Signature::default();
         signature.push(usize::from(length > SHORT), 1);
-        signature.push(usize::from(aligned && length % 8 == 0), 1);
+        signature.push(usize::from(aligned && length % ITEMS as u64 == 0), 1);
         signature
     }
 

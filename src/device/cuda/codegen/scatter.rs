@@ -79,7 +79,7 @@ impl Kind for Scatter {
         let targets = targets(launch);
         let step = launch.views[2].strides.get(launch.axis).copied().unwrap_or(0) as u64;
         let mut words = Words::new();
-        words.extend([count, launch.limit as u64, step, queue.fault_slot(), u64::from(launch.tag)]);
+        words.extend([count, launch.limit as u64, step, queue.fault_record(), queue.fault_stamp(launch.tag)]);
         words.extend(launch.views[..3].iter().map(|view| view.ptr));
         words.extend([0, 0, targets]);
         Space::push(&mut words, launch.shape.iter().copied());

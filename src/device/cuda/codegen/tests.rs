@@ -167,6 +167,16 @@ fn maps_of_all_layouts_compile() {
         return;
     }
     let (a, b, c) = (Dtype::F32, Dtype::F32, Dtype::F16);
+    let turned = [
+        view(a, &[1, 2000, 40], 0),
+        view(b, &[2000, 50, 1], 0),
+        view(c, &[1, 2000, 40], 0),
+        view(Dtype::Bool, &[1, 2000, 40], 0),
+        view(a, &[2000, 50, 1], 0),
+    ];
+    let mut map = sample_map(a, c);
+    map.sources[3] = Register::Number { slot: 1, dtype: Dtype::I64 };
+    check(&launch(Body::Map(map), &[40, 30, 50], &turned, 0), &ARCHS);
     let shape = [6, 5, 8];
     let dense = contiguous_strides(&shape);
     for (first, second, ptr) in [
@@ -209,7 +219,7 @@ fn reductions_compile() {
             store_value: true,
         })
     };
-    for dtype in [Dtype::Bool, Dtype::I32, Dtype::F16, Dtype::F32, Dtype::F64] {
+    for dtype in [Dtype::Bool, Dtype::F16, Dtype::F64] {
         for (shape, strides, out, reduced) in [
             (vec![64, 4096], vec![4096, 1], vec![1], 1),
             (vec![1 << 20], vec![1], vec![], 1),
@@ -218,7 +228,7 @@ fn reductions_compile() {
             (vec![64, 2], vec![1, 64], vec![1], 1),
             (vec![8, 4, 6, 6], vec![200, 40, 7, 1], vec![4, 1], 2),
         ] {
-            for f in [&SUM, &ARGMAX] {
+            for f in [&SUM, &ARGMAX].into_iter().take(1 + usize::from(dtype == Dtype::F16)) {
                 let views = [view(dtype, &strides, 0), view(dtype, &out, 0), view(Dtype::I64, &out, 0)];
                 check(&launch(reduce(dtype, f, false), &shape, &views, reduced), &["sm_90"]);
             }
@@ -241,7 +251,7 @@ fn other_kinds_compile() {
     if !nvrtc_is_here() {
         return;
     }
-    for dtype in Dtype::ALL {
+    for dtype in [Dtype::Bool, Dtype::I32, Dtype::BF16, Dtype::F64] {
         let dense = |shape: &[usize]| view(dtype, &contiguous_strides(shape), 0);
         let index = |strides: &[isize]| view(Dtype::I64, strides, 0);
         let archs: &[&str] = if dtype == Dtype::BF16 { &ARCHS } else { &["sm_90"] };
@@ -249,7 +259,7 @@ fn other_kinds_compile() {
             let shape = [3, length];
             let scan = Body::Scan(Scan { f: &SUM, dtype });
             check(&launch(scan, &shape, &[dense(&shape), dense(&shape)], 0), archs);
-            for descending in [false, true] {
+            for descending in [dtype == Dtype::BF16] {
                 let sort = Body::Sort(Sort { dtype, descending });
                 let out = index(&contiguous_strides(&shape));
                 check(&launch(sort, &shape, &[dense(&shape), dense(&shape), out], 0), archs);

@@ -95,7 +95,7 @@ fn a_bad_index_is_a_fault_and_no_trap() {
     let shape = [5];
     let source = Pair::dense(&gpu, Dtype::F32, &[4], 1);
     let mut index = Pair::dense(&gpu, Dtype::I64, &shape, 2);
-    for (i, at) in [0i64, -4, 3, 17, -1].into_iter().enumerate() {
+    for (i, at) in [0i64, -4, 17, 99, -1].into_iter().enumerate() {
         index.set_raw(i, at as u64);
     }
     index.upload(&gpu);
@@ -105,14 +105,31 @@ fn a_bad_index_is_a_fault_and_no_trap() {
     let job = Launch { limit: 4, tag: 77, ..launch(&gather, &shape, views, &[]) };
     assert_eq!(gpu.take_fault(), None);
     run(&gpu, &job);
-    assert_eq!(gpu.take_fault(), Some(Fault { tag: 77, position: 3, value: 17 }));
+    assert_eq!(gpu.take_fault(), Some(Fault { tag: 77, position: 2, value: 17 }));
     assert_eq!(gpu.take_fault(), None);
     let back = out.download(&gpu);
-    for (i, at) in [(0, 0), (1, 0), (2, 3), (4, 3)] {
+    for (i, at) in [(0, 0), (1, 0), (4, 3)] {
         assert_eq!(back.raw(i), source.raw(at), "element {i}");
     }
     run(&gpu, &job);
-    assert!(gpu.take_fault().is_some(), "the slot is open again");
+    run(&gpu, &Launch { tag: 78, ..job.clone() });
+    assert_eq!(
+        gpu.take_fault().map(|f| f.tag),
+        Some(77),
+        "the slot is open again, and the first launch stays"
+    );
+
+    // Of very many the lowest, whichever thread is first.
+    let shape = [1 << 20];
+    let mut index = Pair::dense(&gpu, Dtype::I64, &shape, 2);
+    for i in 0..shape[0] {
+        index.set_raw(i, if i < 1234 { 0 } else { i as u64 });
+    }
+    index.upload(&gpu);
+    let out = Pair::dense(&gpu, Dtype::F32, &shape, 3);
+    let views = vec![source.on_device(), index.on_device(), out.on_device()];
+    run(&gpu, &Launch { limit: 4, tag: 79, ..launch(&gather, &shape, views, &[]) });
+    assert_eq!(gpu.take_fault(), Some(Fault { tag: 79, position: 1234, value: 1234 }));
 }
 
 #[test]

@@ -68,6 +68,11 @@ fn copies_of_all_layouts() {
         (&[3, 4, 5, 6], &[1, 3, 12, 60], &[120, 30, 6, 1]),
         (&[2, 3, 2, 3, 2, 3], &[1, 2, 6, 12, 36, 72], &[108, 36, 18, 6, 3, 1]),
         (&[16, 64], &[80, 1], &[96, 1]),
+        (&[100, 70], &[1, 100], &[70, 1]),
+        (&[100, 70], &[70, 1], &[1, 100]),
+        (&[100, 70], &[1, 101], &[1, 103]),
+        (&[3, 5, 33, 65], &[10725, 2145, 1, 33], &[10725, 2145, 65, 1]),
+        (&[33, 3, 65], &[1, 33, 99], &[195, 65, 1]),
         (&[1, 8, 1, 8], &[99, 16, 99, 1], &[99, 8, 99, 1]),
         (&[], &[], &[]),
     ];
@@ -137,7 +142,7 @@ mod operations {
     }
 
     /// Every elementwise operation, over every dtype that has it. Prints those that differ by more
-    /// than a few units in the last place; fails where they differ without bound.
+    /// than a few units in the last place, and fails where there are any.
     #[test]
     fn elementwise_operations_agree_with_the_host() {
         let Some(gpu) = device() else { return };
@@ -188,7 +193,7 @@ mod operations {
                         worst = (d, i);
                     }
                 }
-                if worst.0 > 8.0 {
+                if worst.0 > 64.0 {
                     let i = worst.1;
                     let args: Vec<f64> =
                         pairs[..f.arity as usize].iter().map(|p| number(p.dtype, p.raw(i))).collect();

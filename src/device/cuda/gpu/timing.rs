@@ -16,7 +16,7 @@ static MUL: MapFn = function("gpu_time_mul", 2, "(a * b)");
 static ADD: MapFn = function("gpu_time_add", 2, "(a + b)");
 static TANH: MapFn = function("gpu_time_tanh", 1, "tanhf(a)");
 
-static SUM: ReduceFn = ReduceFn {
+pub(super) static SUM: ReduceFn = ReduceFn {
     name: "gpu_time_sum",
     indexed: false,
     init: |_| 0,
@@ -26,7 +26,7 @@ static SUM: ReduceFn = ReduceFn {
 };
 
 /// Milliseconds of one run on the device, the best of several.
-fn time(gpu: &CudaDriver, mut work: impl FnMut()) -> f64 {
+pub(super) fn time(gpu: &CudaDriver, mut work: impl FnMut()) -> f64 {
     let (start, end) = (gpu.event(true).unwrap(), gpu.event(true).unwrap());
     work();
     let mut best = f64::INFINITY;
@@ -40,7 +40,7 @@ fn time(gpu: &CudaDriver, mut work: impl FnMut()) -> f64 {
     best
 }
 
-fn gelu() -> Map {
+pub(super) fn gelu() -> Map {
     let f32 = |f: &'static MapFn, args: &[u16]| Instr {
         f,
         args: args.iter().copied().collect(),
@@ -71,7 +71,7 @@ fn gelu() -> Map {
     }
 }
 
-fn plain(dtype: Dtype) -> Map {
+pub(super) fn plain(dtype: Dtype) -> Map {
     Map {
         sources: vec![Source::Load { view: 0, dtype }],
         instrs: vec![],
@@ -213,7 +213,7 @@ fn rates() {
     }
 }
 
-fn views2(a: Ptr, b: Ptr) -> Vec<View> {
+pub(super) fn views2(a: Ptr, b: Ptr) -> Vec<View> {
     vec![view(a, Dtype::F32, &[1]), view(b, Dtype::F32, &[1])]
 }
 

@@ -1,0 +1,204 @@
+//! Elementwise programs over transposed views, by tiles in shared memory.
+//!
+//! A launch comes here when some view's neighbours in memory lie along a dimension `y` that is not
+//! the innermost one, `x`; all such views agree on `y`. Other views are addressed by coordinates.
+
+use super::element::{Surroundings, counts, element, loaded, stored, view_dtype};
+use super::index::{MAX_WORDS, Space, Words, reach};
+use super::{Signature, Source, assemble, bits_type};
+use crate::base::Result;
+use crate::device::cuda::error;
+use crate::device::cuda::queue::Queue;
+use crate::kernel::{Launch, Map, Source as Register};
+use smallvec::SmallVec;
+use std::fmt::Write;
+
+/// Marks a map's signature as one of this file's.
+const MARK: u32 = 124;
+/// First words of the parameter; see the template.
+const HEAD: usize = 4;
+/// Views whose kinds fit a signature.
+const MAX_VIEWS: usize = 32;
+/// Bytes of shared memory that the tiles of all turned views may take.
+const SHARED: usize = 40 << 10;
+/// Extents below this are not worth a tile.
+const LEAST: usize = 16;
+
+/// What the source depends on.
+struct Plan {
+    wide: bool,
+    /// Edge of a tile.
+    tile: usize,
+    /// Dimensions but for x and y.
+    outer: usize,
+    /// Views that go through shared memory.
+    turned: u32,
+}
+
+impl Plan {
+    fn read(signature: Signature) -> Plan {
+        let [turned, outer, wide, large] = signature.fields([32, 8, 1, 1]);
+        Plan { wide: wide == 1, tile: if large == 1 { 64 } else { 32 }, outer, turned: turned as u32 }
+    }
+
+    fn is_turned(&self, view: usize) -> bool {
+        self.turned >> view & 1 == 1
+    }
+}
+
+/// True for a signature of this file's.
+pub(super) fn is_turned(signature: Signature) -> bool {
+    signature.0 >> MARK & 1 == 1
+}
+
+/// The dimensions of a launch whose extent is not 1.
+fn axes(launch: &Launch) -> SmallVec<[usize; 6]> {
+    (0..launch.shape.len()).filter(|&d| launch.shape[d] != 1).collect()
+}
+
+/// The dimension along which the first turned view's neighbours lie.
+fn turning(map: &Map, launch: &Launch, axes: &[usize]) -> Option<usize> {
+    let (&x, outer) = axes.split_last()?;
+    let views = counts(map).0;
+    let turned =
+        launch.views[..views].iter().find(|view| view.strides[x] > 1 && along(view, outer).is_some())?;
+    along(turned, outer)
+}
+
+fn along(view: &crate::kernel::View, outer: &[usize]) -> Option<usize> {
+    outer.iter().copied().find(|&d| view.strides[d] == 1)
+}
+
+/// The signature of a launch that should go by tiles; `None` for all others.
+pub(super) fn signature(map: &Map, launch: &Launch) -> Option<Signature> {
+    let views = counts(map).0;
+    if views > MAX_VIEWS || map.sources.contains(&Register::Position) {
+        return None;
+    }
+    let axes = axes(launch);
+    let x = *axes.last()?;
+    let y = turning(map, launch, &axes)?;
+    if launch.shape[x] < LEAST || launch.shape[y] < LEAST {
+        return None;
+    }
+    let (mut turned, mut bytes, mut wide) = (0u32, 0, false);
+    for (v, view) in launch.views[..views].iter().enumerate() {
+        if view.strides[x] > 1 && view.strides[y] == 1 {
+            turned |= 1 << v;
+            bytes += view.dtype.size();
+            // A view in both roles has a tile for each.
+            if stored(map, v) && loaded(map, v).is_some() {
+                bytes += view.dtype.size();
+            }
+        }
+        wide |= reach(&launch.shape, view) >= 1 << 31;
+    }
+    let tile = [64usize, 32].into_iter().find(|t| t * (t + 1) * bytes <= SHARED)?;
+    let tiles = launch.shape[x].div_ceil(tile) as u64 * launch.shape[y].div_ceil(tile) as u64;
+    let outer: u64 = axes.iter().filter(|&&d| d != x && d != y).map(|&d| launch.shape[d] as u64).product();
+    if tiles.checked_mul(outer)? > 0x7fff_ffff {
+        return None;
+    }
+    let mut signature = Signature(1 << (MARK - 42));
+    signature.push(turned as usize, 32);
+    signature.push((axes.len() - 2).min(255), 8);
+    signature.push(usize::from(wide), 1);
+    signature.push(usize::from(tile == 64), 1);
+    Some(signature)
+}
+
+/// The source of a program by tiles.
+pub(super) fn source(map: &Map, signature: Signature) -> Source {
+    let plan = Plan::read(signature);
+    let (views, numbers) = counts(map);
+    let index = if plan.wide { "u64" } else { "u32" };
+    let divisors = HEAD + views + numbers;
+    let strides = divisors + Space::words(plan.outer);
+    let rank = plan.outer + 2;
+    let words = strides + views * rank;
+    let space = Space { name: "c", rank: plan.outer, word: divisors, index };
+    let address = |v: usize| {
+        let size = view_dtype(map, v).map_or(1, |d| d.size());
+        let step = |i: usize| strides + v * rank + plan.outer + i;
+        format!(
+            "p.w[{}] + (u64)(o{v} + ({index})y * ({index})p.w[{}] + ({index})x * ({index})p.w[{}]) * {size}",
+            HEAD + v,
+            step(0),
+            step(1)
+        )
+    };
+    let (mut shared, mut outer) = (String::new(), space.coordinates("outer"));
+    let (mut turned_loads, mut turned_stores) = (String::new(), String::new());
+    let (mut registers, mut loads) = (String::new(), String::new());
+    for v in 0..views {
+        let Some(dtype) = view_dtype(map, v) else { continue };
+        let (bits, address) = (bits_type(dtype), address(v));
+        let _ = writeln!(outer, "const {index} o{v} = {};", space.offset(strides + v * rank));
+        if loaded(map, v).is_some() {
+            if plan.is_turned(v) {
+                let _ = writeln!(shared, "__shared__ {bits} s{v}[TILE][TILE + 1];");
+                let _ = writeln!(turned_loads, "s{v}[line][lane] = *memory<const {bits}>({address});");
+            } else {
+                let _ = writeln!(registers, "{bits} x{v}[STEPS];");
+                let _ = writeln!(loads, "x{v}[i] = *memory<const {bits}>({address});");
+            }
+        }
+        if stored(map, v) && plan.is_turned(v) {
+            let _ = writeln!(shared, "__shared__ {bits} t{v}[TILE][TILE + 1];");
+            let _ = writeln!(turned_stores, "*memory<{bits}>({address}) = t{v}[line][lane];");
+        }
+    }
+    let code = element(
+        map,
+        &Surroundings {
+            load: &|view, _| match usize::from(view) {
+                v if plan.is_turned(v) => format!("s{v}[lane][line]"),
+                v => format!("x{v}[i]"),
+            },
+            number: &|slot| HEAD + views + usize::from(slot),
+            store: &|store, value| match usize::from(store.view) {
+                v if plan.is_turned(v) => format!("t{v}[lane][line] = {value};"),
+                v => format!("*memory<{}>({}) = {value};", bits_type(map.dtype(store.reg)), address(v)),
+            },
+        },
+    );
+    let values = [
+        ("WORDS", words.to_string()),
+        ("INDEX", index.to_string()),
+        ("TILE", plan.tile.to_string()),
+        ("SHARED", shared),
+        ("OUTER", outer),
+        ("STORES_TURNED", u8::from(!turned_stores.is_empty()).to_string()),
+        ("TURNED_LOADS", turned_loads),
+        ("TURNED_STORES", turned_stores),
+        ("REGISTERS", registers),
+        ("LOADS", loads),
+        ("ELEMENT", code),
+    ];
+    let values = values.each_ref().map(|(name, text)| (*name, text.as_str()));
+    Source { text: assemble(include_str!("../../../../kernels/turn.cu"), &values), entries: &["turn"] }
+}
+
+/// Queues a launch by tiles.
+pub(super) fn enqueue(map: &Map, launch: &Launch, signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+    let plan = Plan::read(signature);
+    let (views, numbers) = counts(map);
+    let axes = axes(launch);
+    let (Some(&x), Some(y)) = (axes.last(), turning(map, launch, &axes)) else { return Ok(()) };
+    let extents = [x, y].map(|d| launch.shape[d]);
+    let tiles = extents.map(|n| n.div_ceil(plan.tile) as u64);
+    let outer: SmallVec<[usize; 6]> = axes.iter().copied().filter(|&d| d != x && d != y).collect();
+    let mut words = Words::new();
+    words.extend([extents[0] as u64, extents[1] as u64, tiles[0], tiles[1]]);
+    words.extend(launch.views[..views].iter().map(|view| view.ptr));
+    words.extend(launch.numbers[..numbers].iter().copied());
+    Space::push(&mut words, outer.iter().map(|&d| launch.shape[d]));
+    for view in &launch.views[..views] {
+        words.extend(outer.iter().chain(&[y, x]).map(|&d| view.strides[d] as u64));
+    }
+    if words.len() > MAX_WORDS {
+        return Err(error::program_too_large(words.len()));
+    }
+    let outer: u64 = outer.iter().map(|&d| launch.shape[d] as u64).product();
+    queue.run(0, (tiles[0] * tiles[1] * outer) as u32, 256, &words)
+}
