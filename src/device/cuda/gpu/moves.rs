@@ -13,6 +13,9 @@ static SUM: ReduceFn = ReduceFn {
     mean: false,
 };
 
+/// Shape, axis, limit, strides of the source (or of the target), strides of the index.
+type Case = (&'static [usize], usize, usize, &'static [isize], &'static [isize]);
+
 /// Random indices in `-limit..limit`.
 fn indices(gpu: &CudaDriver, shape: &[usize], strides: &[isize], limit: usize, seed: u64) -> Pair {
     let mut index = Pair::random(gpu, Dtype::I64, shape, strides, seed);
@@ -41,8 +44,7 @@ fn place(target: &Pair, index: &Pair, shape: &[usize], axis: usize, limit: usize
 fn gathers_along_all_axes() {
     let Some(gpu) = device() else { return };
     for dtype in [Dtype::Bool, Dtype::F16, Dtype::F32, Dtype::F64] {
-        // Shape, axis, limit, source strides, index strides.
-        let cases: &[(&[usize], usize, usize, &[isize], &[isize])] = &[
+        let cases: &[Case] = &[
             (&[1000], 0, 50, &[1], &[1]),
             (&[40, 64], 0, 9, &[64, 1], &[1, 0]),
             (&[40, 64], 0, 9, &[64, 1], &[64, 1]),
@@ -73,7 +75,7 @@ fn gathers_along_all_axes() {
 fn scatters_are_in_row_major_order() {
     let Some(gpu) = device() else { return };
     for dtype in [Dtype::U8, Dtype::I32, Dtype::I64, Dtype::F16, Dtype::F32, Dtype::F64] {
-        let cases: &[(&[usize], usize, usize, &[isize], &[isize])] = &[
+        let cases: &[Case] = &[
             (&[1000], 0, 50, &[1], &[1]),
             (&[20_000], 0, 300, &[1], &[1]),
             (&[40, 64], 0, 9, &[64, 1], &[1, 0]),
