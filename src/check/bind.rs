@@ -59,6 +59,15 @@ pub fn native(function: &str, signature: &Signature, given: &Given) -> Vec<Error
     fit(function, &slots, given, &signature.to_string())
 }
 
+/// What is wrong with a call of a method; its receiver is no argument.
+pub fn method(name: &str, signature: &Signature, given: &Given) -> Vec<Error> {
+    let params = match signature.params {
+        [receiver, others @ ..] if !receiver.rest => others,
+        all => all,
+    };
+    native(name, &Signature { params }, given)
+}
+
 /// What is wrong with a call of a function of the script.
 pub fn script(name: &str, function: &Function, given: &Given) -> Vec<Error> {
     let mut after_rest = false;

@@ -246,7 +246,7 @@ pub(super) fn used_early(span: Span, name: &str, defined: Span) -> Error {
 }
 
 pub(super) fn unknown_member(span: Span, module: &str, name: &str, suggestion: Option<&str>) -> Error {
-    did_you_mean(Error::new(&UNKNOWN_MEMBER, format!("`{module}` has no `{name}`")).at(span, ""), suggestion)
+    did_you_mean(Error::new(&UNKNOWN_MEMBER, format!("{module} has no `{name}`")).at(span, ""), suggestion)
 }
 
 pub(super) fn unknown_argument(

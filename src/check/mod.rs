@@ -20,12 +20,15 @@ mod walk;
 use crate::base::Error;
 use crate::ops::signature::Signature;
 use crate::syntax::ast::Block;
+use std::rc::Rc;
 
 /// What a name that every script sees stands for.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Entry {
     /// A function whose calls are checked.
     Function(Signature),
+    /// A function with two sets of parameters, by the types of what it gets; a call fits one of them.
+    Either(Signature, Signature),
     /// Something with members, to be looked up under its name.
     Module,
     /// Anything else; calls of it are not checked.
@@ -34,26 +37,32 @@ pub enum Entry {
 
 /// The names that every script sees.
 ///
-/// Sample: `find("relu")` is a function, `find("fft")` a module, `member("cuda", "synchronize")` a
-/// function. The members of `cuda` are those of the bare device token too.
+/// Sample: `find("relu")` is a function, `find("fft")` a module, `methods("sum")` has the type `tensor`
+/// and a signature whose first parameter is the tensor.
 pub trait Catalog {
     /// What a name stands for where nothing hides it.
     fn find(&self, name: &str) -> Option<Entry>;
 
     /// All names that [`Catalog::find`] finds, for suggestions.
-    fn names(&self) -> Vec<&str>;
+    fn names(&self) -> Vec<Rc<str>>;
 
     /// A member of a module or imported library.
     fn member(&self, module: &str, name: &str) -> Option<Entry>;
 
     /// The members of a module or library; `None` where they are not known, and not checked.
-    fn members(&self, module: &str) -> Option<Vec<&str>>;
+    fn members(&self, module: &str) -> Option<Vec<Rc<str>>>;
 
-    /// The libraries that `import name` finds; `None` where they are not known, and not checked.
-    fn libraries(&self) -> Option<Vec<&str>>;
+    /// The libraries that `import name` finds.
+    fn libraries(&self) -> Vec<Rc<str>>;
 
-    /// The methods and attributes that values have; `None` where they are not known, and not checked.
-    fn methods(&self) -> Option<Vec<&str>>;
+    /// The methods of a name: the type, and the signature with the receiver first.
+    fn methods(&self, name: &str) -> Vec<(&'static str, Signature)>;
+
+    /// True when values of some type have an attribute of this name.
+    fn is_attribute(&self, name: &str) -> bool;
+
+    /// The methods and attributes of a type, or of all types, for suggestions.
+    fn method_names(&self, of: Option<&str>) -> Vec<Rc<str>>;
 }
 
 /// What a check found.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::ops::signature::{Default, Kind, Param};
 use crate::syntax::{MAX_DEPTH, parse};
+use std::rc::Rc;
 
 static RELU: &[Param] = &[Param::new("x", Kind::Tensor)];
 static SUM: &[Param] = &[
@@ -11,7 +12,8 @@ static SUM: &[Param] = &[
 ];
 static PRINT: &[Param] =
     &[Param::rest("values", Kind::Any), Param::named("end", Kind::Str, Default::Str("\n"))];
-static NONE: &[Param] = &[];
+static APPEND: &[Param] = &[Param::new("self", Kind::Any), Param::new("value", Kind::Any)];
+static CLEAR: &[Param] = &[Param::new("self", Kind::Any)];
 
 /// A small stand-in for the library.
 struct Small;
@@ -21,6 +23,7 @@ impl Catalog for Small {
         match name {
             "relu" => Some(Entry::Function(Signature { params: RELU })),
             "sum" => Some(Entry::Function(Signature { params: SUM })),
+            "max" => Some(Entry::Either(Signature { params: SUM }, Signature { params: PRINT })),
             "print" => Some(Entry::Function(Signature { params: PRINT })),
             "zeros" | "dict" | "xs" => Some(Entry::Value),
             "fft" => Some(Entry::Module),
@@ -28,33 +31,52 @@ impl Catalog for Small {
         }
     }
 
-    fn names(&self) -> Vec<&str> {
-        vec!["relu", "sum", "print", "zeros", "dict", "xs", "fft"]
+    fn names(&self) -> Vec<Rc<str>> {
+        ["relu", "sum", "print", "zeros", "dict", "xs", "fft"].map(Rc::from).into()
     }
 
     fn member(&self, module: &str, name: &str) -> Option<Entry> {
         match (module, name) {
-            ("cuda", "synchronize") => Some(Entry::Function(Signature { params: NONE })),
             ("fft", "fft") | ("nn", "Linear") => Some(Entry::Function(Signature { params: RELU })),
             _ => None,
         }
     }
 
-    fn members(&self, module: &str) -> Option<Vec<&str>> {
+    fn members(&self, module: &str) -> Option<Vec<Rc<str>>> {
         match module {
-            "cuda" => Some(vec!["synchronize"]),
-            "fft" => Some(vec!["fft"]),
-            "nn" => Some(vec!["Linear"]),
+            "fft" => Some(vec!["fft".into()]),
+            "nn" => Some(vec!["Linear".into()]),
             _ => None,
         }
     }
 
-    fn libraries(&self) -> Option<Vec<&str>> {
-        Some(vec!["nn", "optim"])
+    fn libraries(&self) -> Vec<Rc<str>> {
+        vec!["nn".into(), "optim".into()]
     }
 
-    fn methods(&self) -> Option<Vec<&str>> {
-        Some(vec!["sum", "append", "wait_stream"])
+    fn methods(&self, name: &str) -> Vec<(&'static str, Signature)> {
+        match name {
+            "sum" => vec![("tensor", Signature { params: SUM })],
+            "append" => vec![("list", Signature { params: APPEND })],
+            "clear" => vec![("list", Signature { params: CLEAR }), ("dict", Signature { params: CLEAR })],
+            "get" => vec![("dict", Signature { params: SUM }), ("tensor", Signature { params: CLEAR })],
+            "synchronize" => {
+                vec![("device", Signature { params: CLEAR }), ("stream", Signature { params: SUM })]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn is_attribute(&self, name: &str) -> bool {
+        name == "shape"
+    }
+
+    fn method_names(&self, of: Option<&str>) -> Vec<Rc<str>> {
+        match of {
+            Some("device") => vec!["synchronize".into(), "index".into()],
+            Some(_) => Vec::new(),
+            None => ["sum", "append", "clear", "get", "synchronize"].map(Rc::from).into(),
+        }
     }
 }
 
@@ -110,7 +132,7 @@ fn names_are_seen_where_they_are_bound() {
         "with relu(1) { let y = 2; y }",
         "_ = 1",
         "test \"a\" { late }\nlet late = 1",
-        "cuda.synchronize(); fft.fft(1); cuda:1.anything",
+        "cuda.synchronize(); fft.fft(1); cuda:1.synchronize(); cuda.index",
     ]);
     wrong(&[
         ("a", "E0201@0..1 unknown name `a` | "),
@@ -173,6 +195,7 @@ fn calls_fit_the_parameters() {
         "1 |> relu |> sum(0, keepdim=true)",
         "relu(..xs); sum(..xs, keepdim=true)",
         "zeros(1, 2, 3); dict(a = 1)",
+        "max(1, dtype=f32); max(1, 2, 3, 4, end=1)",
         "fn f(a, b = 1, *r, k, l = 2) { (a, b, r, k, l) }\nf(1, k = 2); f(1, 2, 3, 4, k = 5, l = 6); 1 |> f(k = 1)",
         "fn f(a) { a }\nf = zeros\nf(1, 2)",
         "fn f(a) { a }\nfn f(a, b) { a + b }\nf(1)",
@@ -190,6 +213,7 @@ fn calls_fit_the_parameters() {
             "E0206@7..15 `sum` has no parameter `keepdims` | did you mean `keepdim`? the parameters are \
              `sum(x, dim=none, keepdim=false, *, dtype=none)`",
         ),
+        ("max(1, x=1)", "E0209@7..8 `max` gets two values for `x` | "),
         ("sum(1, x=1)", "E0209@7..8 `sum` gets two values for `x` | "),
         ("sum(x=1, x=2)", "E0209@9..10 `sum` gets two values for `x` | "),
         (
@@ -203,10 +227,9 @@ fn calls_fit_the_parameters() {
         ),
         (
             "cuda.synchronize(1)",
-            "E0207@17..18 `cuda.synchronize` takes 0 arguments by place, 1 is given | the \
-             parameters are `cuda.synchronize()`",
+            "E0207@17..18 `synchronize` takes 0 arguments by place, 1 is given | the parameters are `synchronize()`",
         ),
-        ("cuda.synchronise()", "E0205@5..16 `cuda` has no `synchronise` | did you mean `synchronize`?"),
+        ("cuda.synchronise()", "E0205@5..16 a device has no `synchronise` | did you mean `synchronize`?"),
         ("let f = fft.ftt", "E0205@12..15 `fft` has no `ftt` | did you mean `fft`?"),
         (
             "fn f(a, b, *r, k, l = 1) { (a, b, r, k, l) }\nf(1)",
@@ -234,12 +257,27 @@ fn calls_fit_the_parameters() {
 #[test]
 fn methods_are_checked_where_nothing_else_can_bring_them() {
     right(&[
-        "let x = zeros(2); x.sum(); x.shape",
+        "let x = zeros(2); x.sum(); x.sum(0, keepdim=true); x.shape; x.shape(); 1 |> x.sum",
+        "let x = zeros(2); x.get(); x.get(1, 2); x.append(1); x.clear()",
+        "let m = (sum = |a, b, c, d, e| a); m.sum(1, 2, 3, 4, 5)",
         "let m = (forward = |x| x); m.forward(1)",
         "let m = dict(); m.forward = relu; m.forward(1)",
         "import nn\nlet m = nn.Linear(2); m.anything(1)",
     ]);
     wrong(&[
+        (
+            "zeros(2).sum(dimm=1)",
+            "E0206@13..17 `sum` has no parameter `dimm` | did you mean `dim`? the parameters are \
+             `sum(dim=none, keepdim=false, *, dtype=none)`",
+        ),
+        (
+            "xs.append()",
+            "E0208@0..11 `append` lacks a value for `value` | the parameters are `append(value)`",
+        ),
+        (
+            "xs.clear(1)",
+            "E0207@9..10 `clear` takes 0 arguments by place, 1 is given | the parameters are `clear()`",
+        ),
         ("zeros(2).summ()", "E0214@9..13 no value has a method `summ` | did you mean `sum`?"),
         (
             "let m = (forward = 1); m.forwrad(1)",

@@ -25,7 +25,7 @@ pub struct Walk<'c> {
     /// Calls of functions of the script: checked at the end, when it is known what is assigned.
     calls: Vec<(Id, Given)>,
     /// Calls of methods: checked at the end, when the fields are known.
-    methods: Vec<Name>,
+    methods: Vec<MethodCall>,
     /// Names of fields that the script makes.
     fields: FxHashSet<Rc<str>>,
     imports: bool,
@@ -41,6 +41,14 @@ enum Member {
     OfValue,
     /// Of nothing known; reported where that is an error.
     Unknown,
+}
+
+/// A call of a method.
+struct MethodCall {
+    name: Name,
+    given: Given,
+    /// The type of the receiver, where the text says it.
+    receiver: Option<&'static str>,
 }
 
 /// What a name stands for.
@@ -100,21 +108,44 @@ impl<'c> Walk<'c> {
         Findings { errors: self.errors, warnings: self.warnings }
     }
 
-    /// Methods that no type has and no field can hold. Where other code may bring records with
-    /// functions in their fields, nothing is said.
+    /// Calls of methods that no type has, or whose arguments fit no type that has it. Where a record
+    /// may hold a function of that name, or other code may bring such a record, nothing is said.
     fn check_methods(&mut self) {
-        if self.imports || !self.globals.is_empty() || self.methods.is_empty() {
-            return;
-        }
-        let Some(known) = self.catalog.methods() else { return };
-        let known: FxHashSet<&str> = known.into_iter().collect();
-        for name in std::mem::take(&mut self.methods) {
-            if !known.contains(&*name.text) && !self.fields.contains(&name.text) {
-                let fields = self.fields.iter().map(|f| &**f);
-                let suggestion = self.suggest(&name.text, known.iter().copied().chain(fields));
-                let error = error::unknown_method(name.span, &name.text, suggestion);
-                self.errors.push(error);
+        let others = self.imports || !self.globals.is_empty();
+        for MethodCall { name, given, receiver } in std::mem::take(&mut self.methods) {
+            if receiver.is_none() && (others || self.fields.contains(&name.text)) {
+                continue;
             }
+            let mut candidates = self.catalog.methods(&name.text);
+            candidates.retain(|(of, _)| receiver.is_none_or(|receiver| receiver == *of));
+            // Of several types, the errors for tensors say most.
+            candidates.sort_by_key(|(of, _)| *of != "tensor");
+            if candidates.is_empty() {
+                self.no_method(&name, receiver);
+                continue;
+            }
+            let mut errors = candidates.iter().map(|(_, s)| bind::method(&name.text, s, &given));
+            let first = errors.next().unwrap_or_default();
+            if !first.is_empty() && errors.all(|e| !e.is_empty()) {
+                self.errors.extend(first);
+            }
+        }
+    }
+
+    fn no_method(&mut self, name: &Name, receiver: Option<&'static str>) {
+        let known = self.catalog.method_names(receiver);
+        let is_known = match receiver {
+            Some(_) => known.contains(&name.text),
+            None => self.catalog.is_attribute(&name.text),
+        };
+        if !is_known {
+            let fields = self.fields.iter().filter(|_| receiver.is_none());
+            let suggestion = self.suggest(&name.text, known.iter().chain(fields).map(|n| &**n));
+            let error = match receiver {
+                Some(of) => error::unknown_member(name.span, &format!("a {of}"), &name.text, suggestion),
+                None => error::unknown_method(name.span, &name.text, suggestion),
+            };
+            self.errors.push(error);
         }
     }
 
@@ -214,10 +245,9 @@ impl<'c> Walk<'c> {
 
     fn import(&mut self, import: &Import) {
         self.imports = true;
-        if let Some(libraries) = self.catalog.libraries().filter(|_| !import.file)
-            && !libraries.contains(&&*import.path)
-        {
-            let suggestion = self.suggest(&import.path, libraries);
+        let libraries = self.catalog.libraries();
+        if !import.file && !libraries.contains(&import.path) {
+            let suggestion = self.suggest(&import.path, libraries.iter().map(|l| &**l));
             self.errors.push(error::unknown_library(import.path_span, &import.path, suggestion));
         }
         self.names.bind(&import.name.text);
@@ -477,7 +507,8 @@ impl<'c> Walk<'c> {
                 Member::Of(module, entry) => (format!("{module}.{}", name.text), Meaning::Builtin(entry)),
                 Member::Unknown => return,
                 Member::OfValue => {
-                    self.methods.push(name.clone());
+                    let (given, receiver) = (Given::new(first, args, span), literal_type(base));
+                    self.methods.push(MethodCall { name: name.clone(), given, receiver });
                     return;
                 }
             },
@@ -488,6 +519,13 @@ impl<'c> Walk<'c> {
             Meaning::Builtin(Entry::Function(signature)) => {
                 let given = Given::new(first, args, span);
                 self.errors.extend(bind::native(&shown, &signature, &given));
+            }
+            Meaning::Builtin(Entry::Either(one, other)) => {
+                let given = Given::new(first, args, span);
+                let errors = bind::native(&shown, &one, &given);
+                if !bind::native(&shown, &other, &given).is_empty() {
+                    self.errors.extend(errors);
+                }
             }
             _ => {}
         }
@@ -517,7 +555,7 @@ impl<'c> Walk<'c> {
             let builtins = self.catalog.names();
             let visible = self.names.visible().chain(self.globals.iter().copied());
             let candidates =
-                visible.chain(builtins.iter().copied()).chain(["true", "false", "none", "inf", "nan"]);
+                visible.chain(builtins.iter().map(|b| &**b)).chain(["true", "false", "none", "inf", "nan"]);
             let suggestion = self.suggest(name, candidates);
             let error = error::unknown_name(span, name, suggestion);
             self.errors.push(error);
@@ -528,7 +566,6 @@ impl<'c> Walk<'c> {
     /// `base.name`
     fn member(&mut self, base: &Expr, name: &Name) -> Member {
         let module: Rc<str> = match &base.kind {
-            ExprKind::Device(DeviceLit::Current) => "cuda".into(),
             ExprKind::Name(text) => match self.name(text, base.span) {
                 Meaning::Builtin(Entry::Module) => text.clone(),
                 Meaning::Unknown => return Member::Unknown,
@@ -555,8 +592,9 @@ impl<'c> Walk<'c> {
             return Member::Of(module, entry);
         }
         if let Some(members) = self.catalog.members(&module) {
-            let suggestion = self.suggest(&name.text, members);
-            self.errors.push(error::unknown_member(name.span, &module, &name.text, suggestion));
+            let suggestion = self.suggest(&name.text, members.iter().map(|m| &**m));
+            let error = error::unknown_member(name.span, &format!("`{module}`"), &name.text, suggestion);
+            self.errors.push(error);
         }
         Member::Unknown
     }
@@ -564,5 +602,14 @@ impl<'c> Walk<'c> {
     /// The nearest name, while there are few errors: nobody reads the hundredth suggestion.
     fn suggest<'n>(&self, name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
         if self.errors.len() < 30 { base::suggest(name, candidates) } else { None }
+    }
+}
+
+/// The type of a literal that has methods of its own.
+fn literal_type(e: &Expr) -> Option<&'static str> {
+    match e.kind {
+        ExprKind::Device(_) => Some("device"),
+        ExprKind::Str(_) => Some("str"),
+        _ => None,
     }
 }

@@ -5,7 +5,6 @@
 //! the work that it left pending, so what is wrong with it surfaces there.
 
 mod builder;
-mod catalog;
 mod convert;
 mod element;
 pub mod error;
@@ -41,7 +40,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// ```
 pub struct Engine {
     vm: Vm,
-    names: catalog::Names,
     evaluations: u64,
 }
 
@@ -69,8 +67,7 @@ impl Engine {
     }
 
     pub(super) fn of(vm: Vm) -> Engine {
-        let names = catalog::Names::new(std::rc::Rc::clone(vm.natives()));
-        Engine { vm, names, evaluations: 0 }
+        Engine { vm, evaluations: 0 }
     }
 
     /// Runs a piece of code and gives the value of its last expression. Names that it defines stay.
@@ -181,10 +178,7 @@ impl Engine {
     /// Parses, checks, compiles and runs a source.
     pub(crate) fn evaluate(&mut self, name: &str, text: &str, mode: Mode) -> Result<Value> {
         let block = self.vm.parse(name, text)?;
-        let globals = self.vm.globals();
-        let globals: Vec<&str> = globals.iter().map(|(name, _)| name.as_ref()).collect();
-        let found = crate::check::check(&block, &self.names, &globals);
-        match joined(found.errors) {
+        match joined(self.vm.check(&block).errors) {
             Some(error) => Err(error),
             None => self.vm.run(&block, mode),
         }
@@ -248,7 +242,9 @@ pub fn diagnose(sources: &mut SourceMap, name: &str, text: &str) -> Findings {
     if !parsed.errors.is_empty() {
         return Findings { errors: parsed.errors, warnings: Vec::new() };
     }
-    crate::check::check(&parsed.block, &catalog::Names::new(std::rc::Rc::new(crate::library::natives())), &[])
+    let libraries = crate::library::MODULES.iter().map(|module| module.name).collect();
+    let known = crate::vm::Known { natives: &crate::library::natives(), libraries };
+    crate::check::check(&parsed.block, &known, &[])
 }
 
 /// Several errors as one report.

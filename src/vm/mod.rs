@@ -7,6 +7,7 @@
 
 pub mod bind;
 mod bytecode;
+mod catalog;
 pub mod compare;
 mod compile;
 pub mod error;
@@ -30,6 +31,7 @@ use std::sync::atomic::AtomicBool;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub use catalog::Known;
 pub use compile::Mode;
 pub use function::{Bound, Closure, Module, Native, NativeDef, Passed, Proto, Run};
 pub use heap::{
@@ -175,6 +177,17 @@ impl Vm {
             Some(first) => Err(errors.fold(first, Error::and)),
             None => Ok(parsed.block),
         }
+    }
+
+    /// What is wrong with the names and calls of a program, beside the names of the main module.
+    pub fn check(&self, block: &Block) -> crate::check::Findings {
+        let globals = self.globals();
+        let globals: Vec<&str> = globals.iter().map(|(name, _)| &**name).collect();
+        crate::check::check(block, &self.known(), &globals)
+    }
+
+    fn known(&self) -> Known<'_> {
+        Known { natives: &self.natives, libraries: self.loader.names() }
     }
 
     /// Compiles and runs a parsed source in the main module; gives the value of its last expression.

@@ -10,7 +10,7 @@ use super::error;
 use super::function::Module;
 use super::value::Value;
 use super::{Mode, Vm};
-use crate::base::{Result, Span};
+use crate::base::{Error, Result, Span};
 
 /// Where the text of modules comes from.
 pub trait Loader {
@@ -68,6 +68,10 @@ impl Vm {
             }
         };
         let block = self.parse(&key, &text)?;
+        let mut errors = crate::check::check(&block, &self.known(), &[]).errors.into_iter();
+        if let Some(first) = errors.next() {
+            return Err(errors.fold(first, Error::and));
+        }
         let module = Rc::new(Module::new(path));
         self.modules.insert(Rc::clone(&key), State::Running);
         self.importing.push(Rc::clone(&key));

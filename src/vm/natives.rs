@@ -157,6 +157,19 @@ impl Natives {
         names
     }
 
+    /// The methods of a name, with the types that have one.
+    pub fn methods_named<'n>(
+        &'n self,
+        name: &'n str,
+    ) -> impl Iterator<Item = (&'static str, &'n Rc<Native>)> {
+        self.methods.iter().filter_map(move |(of, methods)| Some((*of, methods.get(name)?)))
+    }
+
+    /// Whether values of some type have an attribute of this name.
+    pub fn has_attribute(&self, name: &str) -> bool {
+        self.attributes.values().any(|attributes| attributes.contains_key(name))
+    }
+
     /// The types that have methods.
     pub fn types(&self) -> Vec<&'static str> {
         let mut types: Vec<&'static str> = self.methods.keys().copied().collect();

@@ -1,0 +1,77 @@
+//! The names that scripts see, as the checker asks for them.
+
+use super::function::Native;
+use super::natives::Natives;
+use super::value::Value;
+use crate::check::{Catalog, Entry};
+use crate::ops::signature::Signature;
+use std::rc::Rc;
+
+/// The natives of a machine, and the libraries that its scripts can import.
+pub struct Known<'a> {
+    /// What scripts may call.
+    pub natives: &'a Natives,
+    /// The libraries that are written in Runnel.
+    pub libraries: Vec<&'static str>,
+}
+
+impl Known<'_> {
+    fn in_module<T>(&self, module: &str, read: impl FnOnce(&super::Module) -> T) -> Option<T> {
+        match self.natives.functions().get(module)? {
+            Value::Module(module) => Some(read(module)),
+            _ => None,
+        }
+    }
+}
+
+impl Catalog for Known<'_> {
+    fn find(&self, name: &str) -> Option<Entry> {
+        self.natives.functions().get(name).map(entry)
+    }
+
+    fn names(&self) -> Vec<Rc<str>> {
+        self.natives.functions().keys().cloned().collect()
+    }
+
+    fn member(&self, module: &str, name: &str) -> Option<Entry> {
+        self.in_module(module, |module| module.natives.borrow().get(name).map(entry))?
+    }
+
+    fn members(&self, module: &str) -> Option<Vec<Rc<str>>> {
+        self.in_module(module, |module| module.natives.borrow().keys().cloned().collect())
+    }
+
+    fn libraries(&self) -> Vec<Rc<str>> {
+        let natives = self.natives.functions().iter();
+        let modules =
+            natives.filter(|(_, value)| matches!(value, Value::Module(_))).map(|(name, _)| name.clone());
+        modules.chain(self.libraries.iter().map(|name| Rc::from(*name))).collect()
+    }
+
+    fn methods(&self, name: &str) -> Vec<(&'static str, Signature)> {
+        let signature = |native: &Rc<Native>| native.signature;
+        self.natives.methods_named(name).map(|(of, native)| (of, signature(native))).collect()
+    }
+
+    fn is_attribute(&self, name: &str) -> bool {
+        self.natives.has_attribute(name)
+    }
+
+    fn method_names(&self, of: Option<&str>) -> Vec<Rc<str>> {
+        match of {
+            Some(of) => self.natives.names_of(of),
+            None => self.natives.types().into_iter().flat_map(|of| self.natives.names_of(of)).collect(),
+        }
+    }
+}
+
+fn entry(value: &Value) -> Entry {
+    match value {
+        Value::Native(native) => match &native.plain {
+            Some(plain) => Entry::Either(native.signature, plain.signature),
+            None => Entry::Function(native.signature),
+        },
+        Value::Module(_) => Entry::Module,
+        _ => Entry::Value,
+    }
+}
