@@ -7,10 +7,15 @@ use std::rc::Rc;
 use super::value::Value;
 use super::{Vm, charge};
 use crate::base::Result;
-use crate::tensor::Tensor;
+use crate::ops::show;
+use crate::plan::Runtime;
+use crate::tensor::{PrintOptions, Tensor};
 
 /// The most nested containers that are shown.
 const DEPTH: usize = 100;
+
+/// How tensors are written. Reads their elements, and so waits for them.
+type TensorText = fn(&mut Runtime, &Tensor, &PrintOptions) -> Result<String>;
 
 impl Vm {
     /// The text that `print` shows: of a `str` its characters.
@@ -18,14 +23,21 @@ impl Vm {
         match value {
             Value::Str(text) => Ok(text.as_str().to_string()),
             Value::Error(caught) => Ok(caught.error.message().to_string()),
-            other => self.repr(other),
+            other => self.inspect(other),
         }
+    }
+
+    /// The text that the interactive session shows: as [`Vm::repr`], but tensors as `print` shows them.
+    pub fn inspect(&mut self, value: &Value) -> Result<String> {
+        let mut text = String::new();
+        self.write_repr(value, &mut text, &mut Vec::new(), show::text)?;
+        Ok(text)
     }
 
     /// The text that reads back as the value, where there is one.
     pub fn repr(&mut self, value: &Value) -> Result<String> {
         let mut text = String::new();
-        self.write_repr(value, &mut text, &mut Vec::new())?;
+        self.write_repr(value, &mut text, &mut Vec::new(), show::source)?;
         Ok(text)
     }
 
@@ -44,7 +56,13 @@ impl Vm {
         }
     }
 
-    fn write_repr(&mut self, value: &Value, text: &mut String, open: &mut Vec<*const ()>) -> Result<()> {
+    fn write_repr(
+        &mut self,
+        value: &Value,
+        text: &mut String,
+        open: &mut Vec<*const ()>,
+        tensor_text: TensorText,
+    ) -> Result<()> {
         charge(text.len())?;
         let (pointer, ends) = match value {
             Value::List(list) => (Rc::as_ptr(list).cast::<()>(), ("[", "]")),
@@ -52,7 +70,7 @@ impl Vm {
             Value::Record(record) => (Rc::as_ptr(record).cast(), ("(", ")")),
             Value::Dict(dict) => (Rc::as_ptr(dict).cast(), ("{", "}")),
             Value::Tensor(tensor) => {
-                let shown = self.tensor_text(tensor)?;
+                let shown = tensor_text(&mut self.rt, tensor, &self.print_options)?;
                 // Lines after the first stand under the first one's column.
                 let column = text.rsplit('\n').next().map_or(0, |line| line.chars().count());
                 text.push_str(&shown.replace('\n', &format!("\n{}", " ".repeat(column))));
@@ -75,13 +93,13 @@ impl Vm {
             Value::List(list) => {
                 for (i, item) in list.to_vec().iter().enumerate() {
                     separate(i, text);
-                    self.write_repr(item, text, open)?;
+                    self.write_repr(item, text, open, tensor_text)?;
                 }
             }
             Value::Tuple(tuple) => {
                 for (i, item) in tuple.items().iter().enumerate() {
                     separate(i, text);
-                    self.write_repr(item, text, open)?;
+                    self.write_repr(item, text, open, tensor_text)?;
                 }
                 if tuple.items().len() == 1 {
                     text.push(',');
@@ -92,7 +110,7 @@ impl Vm {
                     separate(i, text);
                     text.push_str(name);
                     text.push_str(" = ");
-                    self.write_repr(item, text, open)?;
+                    self.write_repr(item, text, open, tensor_text)?;
                 }
             }
             Value::Dict(dict) => {
@@ -100,9 +118,9 @@ impl Vm {
                     dict.borrow().iter().map(|(k, v)| (k.value().clone(), v.clone())).collect();
                 for (i, (key, item)) in entries.iter().enumerate() {
                     separate(i, text);
-                    self.write_repr(key, text, open)?;
+                    self.write_repr(key, text, open, tensor_text)?;
                     text.push_str(": ");
-                    self.write_repr(item, text, open)?;
+                    self.write_repr(item, text, open, tensor_text)?;
                 }
             }
             _ => {}
@@ -110,12 +128,6 @@ impl Vm {
         text.push_str(ends.1);
         open.pop();
         Ok(())
-    }
-
-    /// A tensor as text. Reads the elements that are shown, and so waits for them.
-    fn tensor_text(&mut self, tensor: &Tensor) -> Result<String> {
-        let options = self.print_options;
-        crate::ops::show::text(&mut self.rt, tensor, &options)
     }
 }
 

@@ -15,7 +15,7 @@ pub fn value(vm: &mut Vm, value: &Value) -> Result<Shown> {
         Value::Tensor(tensor) => Some(tensor.describe()),
         _ => None,
     };
-    Ok(Shown { text: vm.repr(value)?, kind })
+    Ok(Shown { text: vm.inspect(value)?, kind })
 }
 
 /// The lines to print.
