@@ -43,7 +43,7 @@ pub fn start(cli: &Options, terminal: &Terminal, name: &str, text: &str, args: V
         Ok(session) => session,
         Err(error) => return refuse(terminal, &error, &SourceMap::default()),
     };
-    let result = session.engine.evaluate(name, text, Mode::Script).map(drop);
+    let result = session.engine.evaluate(name, text, Mode::Script, |_, _| Ok(()));
     session.finish(result)
 }
 

@@ -86,8 +86,7 @@ impl Engine {
     pub fn eval<T: FromValue>(&mut self, code: &str) -> Result<T> {
         self.evaluations += 1;
         let name = format!("<eval:{}>", self.evaluations);
-        let value = self.evaluate(&name, code, Mode::Input)?;
-        T::from_value(&mut self.vm, value)
+        self.evaluate(&name, code, Mode::Input, |vm, value| T::from_value(vm, value))
     }
 
     /// Runs a file. Names that it defines stay; `import` looks beside it.
@@ -99,7 +98,7 @@ impl Engine {
         let name = path.to_string_lossy();
         let bytes = std::fs::read(path).map_err(|e| crate::vm::error::file(&name, &e.to_string()))?;
         let text = crate::syntax::decode(&bytes)?;
-        self.evaluate(&name, text, Mode::Script).map(drop)
+        self.evaluate(&name, text, Mode::Script, |_, _| Ok(()))
     }
 
     /// Calls a function that scripts have defined.
@@ -108,9 +107,12 @@ impl Engine {
     /// E0328 when there is none of that name; what it raises; E0961 when its value is not a `T`.
     pub fn call<T: FromValue>(&mut self, name: &str, args: impl Arguments) -> Result<T> {
         let function = self.lookup(name)?;
-        let args = args.into_values(&mut self.vm)?;
-        let value = self.vm.call(&function, &args)?;
-        T::from_value(&mut self.vm, value)
+        self.vm.within(|vm| {
+            let args = args.into_values(vm)?;
+            let value = vm.call(&function, &args)?;
+            drop(args);
+            T::from_value(vm, value)
+        })
     }
 
     /// The value of a name that scripts have defined.
@@ -119,7 +121,7 @@ impl Engine {
     /// E0328 when there is none; E0961 when it is not a `T`.
     pub fn get<T: FromValue>(&mut self, name: &str) -> Result<T> {
         let value = self.lookup(name)?;
-        T::from_value(&mut self.vm, value)
+        self.vm.within(|vm| T::from_value(vm, value))
     }
 
     /// Defines a name for scripts.
@@ -127,9 +129,11 @@ impl Engine {
     /// # Errors
     /// What putting a tensor on a device raises.
     pub fn set(&mut self, name: &str, value: impl IntoValue) -> Result<()> {
-        let value = value.into_value(&mut self.vm)?;
-        self.vm.set_global(name, value);
-        Ok(())
+        self.vm.within(|vm| {
+            let value = value.into_value(vm)?;
+            vm.set_global(name, value);
+            Ok(())
+        })
     }
 
     /// Defines a function for scripts: a closure of up to eight typed arguments. It may return a
@@ -144,7 +148,7 @@ impl Engine {
     /// # Errors
     /// E0964 when the elements do not fill the shape; out of memory, no such device.
     pub fn tensor<T: Element>(&mut self, data: &[T], shape: &[usize], device: DeviceId) -> Result<Tensor> {
-        convert::upload(&mut self.vm, data, shape, device)
+        self.vm.within(|vm| convert::upload(vm, data, shape, device))
     }
 
     /// The elements of a tensor, row-major; waits for them. Another dtype is converted first.
@@ -152,7 +156,7 @@ impl Engine {
     /// # Errors
     /// What the work that computes them raises; E0961 when floats are asked for as ints.
     pub fn read<T: Element>(&mut self, tensor: &Tensor) -> Result<Vec<T>> {
-        convert::download(&mut self.vm, tensor)
+        self.vm.within(|vm| convert::download(vm, tensor))
     }
 
     /// A handle that stops a running script from another thread.
@@ -175,12 +179,21 @@ impl Engine {
         self.vm.take_warnings()
     }
 
-    /// Parses, checks, compiles and runs a source.
-    pub(crate) fn evaluate(&mut self, name: &str, text: &str, mode: Mode) -> Result<Value> {
+    /// Parses, checks, compiles and runs a source, and gives its value to `code`.
+    pub(crate) fn evaluate<T>(
+        &mut self,
+        name: &str,
+        text: &str,
+        mode: Mode,
+        code: impl FnOnce(&mut Vm, Value) -> Result<T>,
+    ) -> Result<T> {
         let block = self.vm.parse(name, text)?;
         match joined(self.vm.check(&block).errors) {
             Some(error) => Err(error),
-            None => self.vm.run(&block, mode),
+            None => self.vm.within(|vm| {
+                let value = vm.run(&block, mode)?;
+                code(vm, value)
+            }),
         }
     }
 

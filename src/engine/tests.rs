@@ -118,3 +118,18 @@ fn an_engine_moves_between_threads() {
     .unwrap();
     assert_eq!(e.call::<String>("last", ()).unwrap(), "c");
 }
+
+#[test]
+fn values_that_left_are_not_charged_to_the_session() {
+    let mut e = Engine::builder().backend(Backend::Emu).host_memory(4 << 20).build().unwrap();
+    for _ in 0..50 {
+        assert_eq!(e.eval::<String>("\"x\" * 1_000_000").unwrap().len(), 1_000_000);
+        e.set("kept", "y".repeat(1_000_000)).unwrap();
+    }
+    e.register_fn("size", |text: String| text.len());
+    for _ in 0..50 {
+        assert_eq!(e.eval::<usize>("size(kept ++ kept)").unwrap(), 2_000_000);
+    }
+    assert_eq!(e.eval::<()>("let s = \"x\"\nwhile true { s = s ++ s }").unwrap_err().code().id, "E1003");
+    assert_eq!(e.get::<String>("kept").unwrap().len(), 1_000_000);
+}

@@ -66,6 +66,20 @@ impl Vm {
         }
     }
 
+    /// Runs `code` as one entry from Rust: the values that it makes and drops are this machine's, and
+    /// what it left pending is submitted at its end.
+    ///
+    /// # Errors
+    /// Those of `code`, and of the submitted work.
+    pub fn within<T>(&mut self, code: impl FnOnce(&mut Vm) -> Result<T>) -> Result<T> {
+        self.enter();
+        let result = code(self);
+        let result =
+            if self.entered == 1 { result.and_then(|out| self.flush().map(|()| out)) } else { result };
+        self.leave();
+        result
+    }
+
     /// Looks at the limits, and sets how long until the next look.
     #[cold]
     #[inline(never)]

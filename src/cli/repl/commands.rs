@@ -70,18 +70,18 @@ fn document(repl: &mut Repl, name: &str) -> Result<Next> {
 }
 
 fn type_of(repl: &mut Repl, code: &str) -> Result<Next> {
-    let value = repl.evaluate(code)?;
-    repl.print(&format!("{}\n", show::kind(&value)));
+    let kind = repl.evaluate(code, |_, value| Ok(show::kind(&value)))?;
+    repl.print(&format!("{kind}\n"));
     Ok(Next::Prompt)
 }
 
 fn time(repl: &mut Repl, code: &str) -> Result<Next> {
     settle(repl)?;
     let start = std::time::Instant::now();
-    let value = repl.evaluate(code)?;
+    let kind = repl.evaluate(code, |_, value| Ok(show::kind(&value)))?;
     settle(repl)?;
     let took = start.elapsed();
-    repl.print(&format!("{took:.3?}  {}\n", show::kind(&value)));
+    repl.print(&format!("{took:.3?}  {kind}\n"));
     Ok(Next::Prompt)
 }
 
@@ -131,7 +131,7 @@ fn streams(repl: &mut Repl, _: &str) -> Result<Next> {
 
 fn load(repl: &mut Repl, path: &str) -> Result<Next> {
     let program = program::read(path.trim_matches('"').as_ref())?;
-    repl.session.engine.evaluate(&program.name, &program.text, Mode::Input)?;
+    repl.session.engine.evaluate(&program.name, &program.text, Mode::Input, |_, _| Ok(()))?;
     Ok(Next::Prompt)
 }
 

@@ -14,7 +14,7 @@ use super::run::{self, Session};
 use super::terminal::Terminal;
 use super::{Outcome, program, refuse};
 use crate::base::{Result, SourceMap};
-use crate::vm::{Mode, Value};
+use crate::vm::{Mode, Value, Vm};
 use editor::Assistant;
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
@@ -150,21 +150,27 @@ impl Repl {
     }
 
     fn code(&mut self, text: &str) -> Result<()> {
-        let value = self.evaluate(text)?;
-        if value.is_none() {
-            return Ok(());
+        let shown = self.evaluate(text, |vm, value| {
+            let shown = match value {
+                Value::None => None,
+                _ => Some(show::value(vm, &value)?),
+            };
+            if shown.is_some() {
+                vm.set_global("_", value);
+            }
+            Ok(shown)
+        })?;
+        if let Some(shown) = shown {
+            self.terminal.print(&show::styled(&shown, self.terminal.color_out()));
         }
-        let shown = show::value(self.session.engine.vm(), &value)?;
-        self.session.engine.vm().set_global("_", value);
-        self.terminal.print(&show::styled(&shown, self.terminal.color_out()));
         Ok(())
     }
 
-    /// The value of a piece of code.
-    fn evaluate(&mut self, text: &str) -> Result<Value> {
+    /// Runs a piece of code, and gives its value to `then`.
+    fn evaluate<T>(&mut self, text: &str, then: impl FnOnce(&mut Vm, Value) -> Result<T>) -> Result<T> {
         self.inputs += 1;
         let name = format!("<input:{}>", self.inputs);
-        self.session.engine.evaluate(&name, text, Mode::Input)
+        self.session.engine.evaluate(&name, text, Mode::Input, then)
     }
 
     fn print(&self, text: &str) {
