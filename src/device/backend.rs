@@ -147,6 +147,6 @@ mod tests {
         assert_eq!(count(&config(3, None)).unwrap(), 3);
         assert_eq!(count(&config(3, Some("2"))).unwrap(), 1);
         assert_eq!(count(&config(0, None)).unwrap(), 0);
-        assert_eq!(count(&config(65, None)).unwrap_err().code().id, "E0510");
+        assert_eq!(count(&config(65, None)).unwrap_err().code().id, "E0511");
     }
 }

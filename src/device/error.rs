@@ -124,7 +124,7 @@ pub static EVENT_NOT_SHARED: Code = Code {
 
 /// More emulated devices than there can be.
 pub static TOO_MANY_DEVICES: Code = Code {
-    id: "E0510",
+    id: "E0511",
     kind: ErrorKind::Device,
     title: "too many devices",
     page: "`--devices` asks for more emulated devices than one process can have: each has threads of \

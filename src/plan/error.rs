@@ -30,7 +30,7 @@ static DO_NOT_BROADCAST: Code = Code {
 };
 
 static LOST: Code = Code {
-    id: "E0704",
+    id: "E0706",
     kind: ErrorKind::Value,
     title: "the value was lost",
     page: "The operation that should have computed this tensor failed, and that error was caught or \
