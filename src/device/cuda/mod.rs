@@ -15,6 +15,7 @@ mod context;
 mod driver;
 pub mod error;
 mod fault;
+mod gpu;
 mod library;
 mod memory;
 mod nvrtc;
@@ -22,9 +23,6 @@ mod probe;
 mod queue;
 mod scratch;
 mod stream;
-
-#[cfg(test)]
-mod gpu;
 
 pub use driver::open;
 pub use nvrtc::arch_list;

@@ -42,7 +42,6 @@ fn wait(mut query: impl FnMut() -> Result<bool>, block: impl FnOnce() -> Result<
         return block();
     }
     let interrupt = INTERRUPT.read().clone();
-    let mut pause = Duration::from_micros(5);
     while !query()? {
         if let Some(interrupt) = &interrupt {
             interrupt()?;
@@ -50,8 +49,8 @@ fn wait(mut query: impl FnMut() -> Result<bool>, block: impl FnOnce() -> Result<
         if start.elapsed() < Duration::from_millis(2) {
             std::thread::yield_now();
         } else {
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_micros(100));
+            // Late by a few hundredths of the wait at most.
+            std::thread::sleep((start.elapsed() / 64).min(Duration::from_micros(100)));
         }
     }
     Ok(())

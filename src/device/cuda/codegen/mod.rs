@@ -17,6 +17,7 @@ mod reduce;
 mod scan;
 mod scatter;
 mod sort;
+mod tests;
 mod turn;
 
 use super::queue::Queue;
@@ -170,6 +171,3 @@ fn literal(bits: u64, class: Class) -> String {
 fn blocks(work: u64, per_block: u64) -> u32 {
     work.div_ceil(per_block).clamp(1, 0x7fff_ffff) as u32
 }
-
-#[cfg(test)]
-mod tests;

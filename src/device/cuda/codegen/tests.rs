@@ -1,6 +1,8 @@
 //! Every template over a matrix of programs compiles for every kind of device. Needs NVRTC and no
 //! device; without NVRTC the tests say so and end.
 
+#![cfg(test)]
+
 use super::*;
 use crate::array::{Dims, Strides, contiguous_strides};
 use crate::device::cuda::nvrtc;

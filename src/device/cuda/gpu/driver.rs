@@ -1,5 +1,7 @@
 //! Memory, streams, events, copies, fills, faults.
 
+#![cfg(test)]
+
 use super::*;
 use crate::array::Class;
 use crate::kernel::{Fault, Gather, Instr, Map, Source, Store};

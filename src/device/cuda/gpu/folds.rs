@@ -1,5 +1,7 @@
 //! Reductions and scans.
 
+#![cfg(test)]
+
 use super::*;
 use crate::array::Class;
 use crate::kernel::host::define::{host_better, host_combine};

@@ -1,5 +1,7 @@
 //! Elementwise programs against the host's executor, bit for bit.
 
+#![cfg(test)]
+
 use super::*;
 use crate::array::Class;
 use crate::kernel::host::{self, FaultSlot};

@@ -3,6 +3,8 @@
 //! Results are compared with the host's executor where the semantics fix every bit, and with
 //! references of a few lines where they do not.
 
+#![cfg(test)]
+
 mod driver;
 mod folds;
 mod maps;

@@ -1,5 +1,7 @@
 //! Matrix products.
 
+#![cfg(test)]
+
 use super::*;
 use crate::kernel::Matmul;
 

@@ -1,5 +1,7 @@
 //! Rates, printed and not judged: `cargo test gpu::timing -- --ignored --nocapture`.
 
+#![cfg(test)]
+
 use super::*;
 use crate::array::Class;
 use crate::kernel::host::define::host_combine;
