@@ -36,11 +36,11 @@ INLINE i64 random_below(i64 at, i64 seed, i64 offset, i64 range) {
 INLINE float random_ln(u32 word) {
     const float x = __uint2float_rn(word) * 2.3283064e-10f + 1.1641532e-10f;
     const u32 b = __float_as_uint(x), biased = (b + (0x3f800000u - 0x3f3504f3u)) >> 23;
-    const float m = __uint_as_float(b - (biased << 23) + 0x3f800000u);
-    const float s = (m - 1.0f) / (m + 1.0f), z = s * s;
-    const float part =
-        2.0f * s + (s * z) * (0.66666666f + z * (0.40000335f + z * (0.28537302f + z * 0.23582293f)));
-    return (float)((i32)biased - 127) * 0.693147182464599609375f + part;
+    const float f = __uint_as_float(b - (biased << 23) + 0x3f800000u) - 1.0f;
+    const float high =
+        0.19962073f + f * (-0.16570504f + f * (0.14917956f + f * (-0.1430755f + f * 0.08734932f)));
+    const float part = f + (f * f) * (-0.49999992f + f * (0.3333395f + f * (-0.25001755f + f * high)));
+    return (__uint_as_float(0x4b000000u | biased) - 8388735.0f) * 0.693147182464599609375f + part;
 }
 INLINE double random_ln_wide(u64 word) {
     const double x = (double)(i64)((word >> 11) + 1) * (1.0 / 9007199254740992.0);
@@ -52,7 +52,8 @@ INLINE double random_ln_wide(u64 word) {
         0.6666666666658716 + z * (0.400000000523021 + z * (0.2857141712483306 + z * (0.22223372057090848 +
         z * (0.18123629887807904 + z * 0.16819980703975132))));
     const double part = 2.0 * s + (s * z) * p;
-    return (double)((i64)biased - 1023) * 0.69314718055994530942 + part;
+    return (__longlong_as_double((i64)(0x4330000000000000ull | biased)) - 4503599627371519.0) * 0.69314718055994530942 +
+        part;
 }
 
 INLINE float random_exponential(i64 at, i64 seed, i64 offset) { return -random_ln(random_word(at, seed, offset)); }
@@ -65,27 +66,28 @@ INLINE double random_exponential_wide(i64 at, i64 seed, i64 offset) {
 INLINE float random_normal(i64 at, i64 seed, i64 offset) {
     const Philox p = philox_block(seed, offset, (u64)at >> 2);
     const u32 radius = at & 2 ? p.z : p.x, angle = at & 2 ? p.w : p.y;
-    u32 turn = (u32)(((u64)angle + 0x20000000u) >> 30);
-    const float t = (float)(i32)(angle - (turn << 30)) * 1.4629181e-9f, z = t * t;
+    const u32 turn = (angle >> 30) + ((at & 1) == 0);
+    const float t = (__uint_as_float(0x3f800000u | (angle << 2) >> 9) - 1.5f) * 1.57079637050628662109375f;
+    const float z = t * t;
     const float sine = t + (t * z) * (-0.16666655f + z * (0.008332178f + z * -0.00019517267f));
     const float cosine =
         1.0f + z * (-0.499999997f + z * (0.041666623f + z * (-0.0013886764f + z * 2.439041e-5f)));
-    turn += (at & 1) == 0;
     const float size = turn & 1 ? cosine : sine;
-    return sqrtf(-2.0f * random_ln(radius)) * (turn & 2 ? -size : size);
+    return sqrtf(-2.0f * random_ln(radius)) * __uint_as_float(__float_as_uint(size) ^ ((turn & 2) << 30));
 }
 INLINE double random_normal_wide(i64 at, i64 seed, i64 offset) {
     const Philox p = philox_block(seed, offset, (u64)at >> 1);
     const u64 radius = joined(p.x, p.y), angle = joined(p.z, p.w);
-    u64 turn = (angle + 0x2000000000000000ull) >> 62;
-    const double t = (double)(i64)(angle - (turn << 62)) * 3.4061215800865545e-19, z = t * t;
+    const u64 turn = (angle >> 62) + ((at & 1) == 0);
+    const double t =
+        (__longlong_as_double((i64)(0x3ff0000000000000ull | (angle << 2) >> 12)) - 1.5) * 1.57079632679489661923;
+    const double z = t * t;
     const double sine = t + (t * z) * (-0.16666666666666632 + z * (0.008333333333322418 +
         z * (-0.00019841269829812383 + z * (2.755731369357332e-06 + z * (-2.5050758384416463e-08 +
         z * 1.5896811798599904e-10)))));
     const double cosine = 1.0 + z * (-0.49999999999999484 + z * (0.041666666666503135 +
         z * (-0.0013888888871720837 + z * (2.4801579014112012e-05 + z * (-2.7555295977859093e-07 +
         z * 2.063356618585863e-09)))));
-    turn += (at & 1) == 0;
     const double size = turn & 1 ? cosine : sine;
     return sqrt(-2.0 * random_ln_wide(radius)) * (turn & 2 ? -size : size);
 }

@@ -87,16 +87,15 @@ pub fn exponential_wide(at: i64, seed: i64, offset: i64) -> f64 {
 pub fn normal(at: i64, seed: i64, offset: i64) -> f32 {
     let [x, y, z, w] = block(seed, offset, at as u64 >> 2);
     let (radius, angle) = if at & 2 == 0 { (x, y) } else { (z, w) };
-    let turn = (u64::from(angle) + 0x2000_0000) >> 30;
-    let rest = angle.wrapping_sub((turn as u32) << 30) as i32;
-    let t = rest as f32 * 1.462_918_1e-9;
+    // The first two bits are the quarter of the turn, the next 23 where in it, from its middle. (The
+    // even element of a pair takes the cosine, the sine of a quarter more.)
+    let turn = (angle >> 30) + u32::from(at & 1 == 0);
+    let t = (f32::from_bits(0x3f80_0000 | (angle << 2) >> 9) - 1.5) * std::f32::consts::FRAC_PI_2;
     let z = t * t;
     let sine = t + (t * z) * (-0.166_666_55 + z * (0.008_332_178 + z * -0.000_195_172_67));
     let cosine = 1.0 + z * (-0.5 + z * (0.041_666_623 + z * (-0.001_388_676_4 + z * 2.439_041e-5)));
-    // The even element of a pair takes the cosine, the sine of a quarter turn more.
-    let turn = turn + u64::from(at & 1 == 0);
     let size = if turn & 1 == 0 { sine } else { cosine };
-    let signed = if turn & 2 == 0 { size } else { -size };
+    let signed = f32::from_bits(size.to_bits() ^ ((turn & 2) << 30));
     (-2.0 * ln_of(radius)).sqrt() * signed
 }
 
@@ -105,15 +104,13 @@ pub fn normal(at: i64, seed: i64, offset: i64) -> f32 {
 pub fn normal_wide(at: i64, seed: i64, offset: i64) -> f64 {
     let [x, y, z, w] = block(seed, offset, at as u64 >> 1);
     let (radius, angle) = (joined(x, y), joined(z, w));
-    let turn = angle.wrapping_add(0x2000_0000_0000_0000) >> 62;
-    let rest = angle.wrapping_sub(turn << 62) as i64;
-    let t = rest as f64 * 3.406_121_580_086_554_5e-19;
+    let turn = (angle >> 62) + u64::from(at & 1 == 0);
+    let t = (f64::from_bits(0x3ff0_0000_0000_0000 | (angle << 2) >> 12) - 1.5) * std::f64::consts::FRAC_PI_2;
     let z = t * t;
     let sine = t + (t * z) * polynomial(&SIN, z);
     let cosine = 1.0 + z * polynomial(&COS, z);
-    let turn = turn + u64::from(at & 1 == 0);
     let size = if turn & 1 == 0 { sine } else { cosine };
-    let signed = if turn & 2 == 0 { size } else { -size };
+    let signed = f64::from_bits(size.to_bits() ^ ((turn & 2) << 62));
     (-2.0 * ln_of_wide(radius)).sqrt() * signed
 }
 
@@ -128,11 +125,12 @@ fn ln_of(word: u32) -> f32 {
     let x = word as f32 * 2.328_306_4e-10 + 1.164_153_2e-10;
     let bits = x.to_bits();
     let biased = bits.wrapping_add(0x3f80_0000 - 0x3f35_04f3) >> 23;
-    let m = f32::from_bits(bits.wrapping_sub(biased << 23).wrapping_add(0x3f80_0000));
-    let s = (m - 1.0) / (m + 1.0);
-    let z = s * s;
-    let part = 2.0 * s + (s * z) * (0.666_666_7 + z * (0.400_003_35 + z * (0.285_373_02 + z * 0.235_822_93)));
-    (biased as i32 - 127) as f32 * std::f32::consts::LN_2 + part
+    let f = f32::from_bits(bits.wrapping_sub(biased << 23).wrapping_add(0x3f80_0000)) - 1.0;
+    let high =
+        0.199_620_73 + f * (-0.165_705_04 + f * (0.149_179_56 + f * (-0.143_075_5 + f * 0.087_349_32)));
+    let part = f + (f * f) * (-0.499_999_92 + f * (0.333_339_5 + f * (-0.250_017_55 + f * high)));
+    // The exponent as a float, by way of the low bits of 2^23.
+    (f32::from_bits(0x4b00_0000 | biased) - 8_388_735.0) * std::f32::consts::LN_2 + part
 }
 
 /// ln((word / 2^11 + 1) / 2^53); from -36.8 to 0.
@@ -145,7 +143,7 @@ fn ln_of_wide(word: u64) -> f64 {
     let s = (m - 1.0) / (m + 1.0);
     let z = s * s;
     let part = 2.0 * s + (s * z) * polynomial(&LN, z);
-    (biased as i64 - 1023) as f64 * std::f64::consts::LN_2 + part
+    (f64::from_bits(0x4330_0000_0000_0000 | biased) - 4_503_599_627_371_519.0) * std::f64::consts::LN_2 + part
 }
 
 #[inline(always)]
@@ -229,13 +227,14 @@ mod tests {
             let [x, y, z, w] = block(3, 0, i as u64 >> 2);
             let (radius, angle) = if i & 2 == 0 { (x, y) } else { (z, w) };
             let r = libm::sqrt(-2.0 * f64::from(ln_of(radius)));
-            let turn = f64::from(angle) * std::f64::consts::TAU / 4_294_967_296.0;
+            let turn = (f64::from(angle) / 1_073_741_824.0 - 0.5) * std::f64::consts::FRAC_PI_2;
             let (even, odd) = (normal(i, 3, 0), normal(i + 1, 3, 0));
-            assert!((f64::from(even) - r * libm::cos(turn)).abs() < 1e-6, "{i}");
-            assert!((f64::from(odd) - r * libm::sin(turn)).abs() < 1e-6, "{i}");
+            assert!((f64::from(even) - r * libm::cos(turn)).abs() < 4e-6, "{i}");
+            assert!((f64::from(odd) - r * libm::sin(turn)).abs() < 4e-6, "{i}");
             let [x, y, z, w] = block(3, 0, i as u64 >> 1);
             let r = libm::sqrt(-2.0 * ln_of_wide(joined(x, y)));
-            let turn = joined(z, w) as f64 * std::f64::consts::TAU / 18_446_744_073_709_551_616.0;
+            let turn =
+                (joined(z, w) as f64 / 4_611_686_018_427_387_904.0 - 0.5) * std::f64::consts::FRAC_PI_2;
             assert!((normal_wide(i, 3, 0) - r * libm::cos(turn)).abs() < 1e-14, "{i}");
             assert!((normal_wide(i + 1, 3, 0) - r * libm::sin(turn)).abs() < 1e-14, "{i}");
         }

@@ -45,9 +45,9 @@ fn constants_have_their_shape_dtype_and_device() {
 #[test]
 fn memory_is_bound_at_the_factorys_line() {
     let mut lab = Lab::new();
-    // 256 MiB per device: this cannot fit, and says so before anything is read.
+    // 1 PiB: this cannot fit, and says so before anything is read.
     for name in ["zeros", "rand", "randn", "empty"] {
-        let error = lab.fails(name, &[ints(&[1 << 30])], &[]);
+        let error = lab.fails(name, &[ints(&[1 << 48])], &[]);
         assert_eq!(error.kind(), crate::base::ErrorKind::OutOfMemory, "{name}");
     }
     let error = lab.fails("zeros", &[ints(&[1 << 40, 1 << 40])], &[]);
