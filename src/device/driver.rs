@@ -88,6 +88,20 @@ pub trait Driver: Send + Sync {
     fn event_query(&self, event: EventHandle) -> Result<bool>;
     /// Waits for the last record.
     fn event_synchronize(&self, event: EventHandle) -> Result<()>;
+    /// Makes an event without timing that other processes can open. An ordinary one where there are none.
+    fn event_interprocess(&self) -> Result<EventHandle> {
+        self.event(false)
+    }
+    /// The handle under which another process opens an event of [`Driver::event_interprocess`].
+    fn event_export(&self, event: EventHandle) -> Result<[u8; 64]> {
+        let _ = event;
+        Err(super::error::event_not_shared("only CUDA devices share events between processes"))
+    }
+    /// Opens an event that another process has exported.
+    fn event_import(&self, handle: &[u8; 64]) -> Result<EventHandle> {
+        let _ = handle;
+        Err(super::error::event_not_shared("only CUDA devices share events between processes"))
+    }
     /// Milliseconds from `start` to `end`, both completed.
     fn event_elapsed(&self, start: EventHandle, end: EventHandle) -> Result<f64>;
 

@@ -1,7 +1,7 @@
 //! Events: points in a stream's work that other streams and the host can wait for.
 
 use super::races::EventClock;
-use super::{DeviceId, Driver, EventHandle, Stream, error};
+use super::{Device, DeviceId, Driver, EventHandle, Stream, error};
 use crate::base::Result;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl Event {
             return r.driver.event_record(r.handle, stream.handle());
         }
         let driver = stream.driver().clone();
-        let handle = driver.event(self.flags.enable_timing)?;
+        let handle = self.make(&*driver)?;
         match driver.event_record(handle, stream.handle()) {
             Ok(()) => *recorded = Some(Recorded { device: stream.device(), driver, handle }),
             Err(e) => {
@@ -75,6 +75,43 @@ impl Event {
             }
         }
         Ok(())
+    }
+
+    fn make(&self, driver: &dyn Driver) -> Result<EventHandle> {
+        match self.flags {
+            EventFlags { interprocess: true, enable_timing: true, .. } => {
+                Err(error::event_not_shared("an event with timing cannot be shared"))
+            }
+            EventFlags { interprocess: true, .. } => driver.event_interprocess(),
+            flags => driver.event(flags.enable_timing),
+        }
+    }
+
+    /// The handle under which another process opens the event, 64 bytes. An event without a record is
+    /// made on `near`, and belongs to it from then on. Source: `torch.cuda.Event.ipc_handle`.
+    pub fn ipc_handle(&self, near: &Device) -> Result<[u8; 64]> {
+        if !self.flags.interprocess {
+            return Err(error::event_not_shared("it was not made with `interprocess=true`"));
+        }
+        let mut recorded = self.recorded.lock();
+        if recorded.is_none() {
+            let driver = near.driver().clone();
+            let handle = self.make(&*driver)?;
+            *recorded = Some(Recorded { device: near.id(), driver, handle });
+        }
+        match &*recorded {
+            Some(r) => r.driver.event_export(r.handle),
+            None => Err(error::event_not_recorded()),
+        }
+    }
+
+    /// An event of another process. Source: `torch.cuda.Event.from_ipc_handle`.
+    pub fn from_ipc_handle(device: &Device, handle: &[u8; 64]) -> Result<Event> {
+        let event = Event::new(EventFlags { interprocess: true, ..EventFlags::default() });
+        let driver = device.driver().clone();
+        let handle = driver.event_import(handle)?;
+        *event.recorded.lock() = Some(Recorded { device: device.id(), driver, handle });
+        Ok(event)
     }
 
     /// Makes later work of a stream, of any device, wait for the last record; nothing to wait for

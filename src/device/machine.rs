@@ -6,7 +6,7 @@ use super::pinned::{PinnedBlock, PinnedPool, PinnedStats};
 use super::{Device, DeviceId, error};
 use crate::base::{Result, Span};
 use parking_lot::Mutex;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Which backend a machine is asked to have.
@@ -64,6 +64,8 @@ pub struct Machine {
     /// Held while a device opens, so that it opens once.
     opening: Mutex<()>,
     pinned: Arc<PinnedPool>,
+    /// How many steps the allocators of devices record.
+    history: AtomicUsize,
 }
 
 impl Machine {
@@ -76,8 +78,8 @@ impl Machine {
     pub(super) fn of(found: Found, notice: Option<String>, alloc: AllocConf) -> Arc<Machine> {
         let host = Device::new(DeviceId::Cpu, found.host.clone(), &alloc);
         let devices = (0..found.count).map(|_| OnceLock::new()).collect();
-        let (opening, pinned) = (Mutex::new(()), PinnedPool::new());
-        Arc::new(Machine { found, notice, alloc, host, devices, opening, pinned })
+        let (opening, pinned, history) = (Mutex::new(()), PinnedPool::new(), AtomicUsize::new(0));
+        Arc::new(Machine { found, notice, alloc, host, devices, opening, pinned, history })
     }
 
     /// What the user should be told once: that no CUDA device was found, and why.
@@ -114,7 +116,9 @@ impl Machine {
             return Ok(device);
         }
         let driver = (self.found.open)(index)?;
-        Ok(slot.get_or_init(|| Device::new(id, driver, &self.alloc)))
+        let device = slot.get_or_init(|| Device::new(id, driver, &self.alloc));
+        device.record_history(self.history.load(Ordering::Relaxed));
+        Ok(device)
     }
 
     /// A CUDA device by a number from a script; negative numbers are out of range.
@@ -128,6 +132,13 @@ impl Machine {
     /// The CUDA devices that have been opened.
     pub fn opened(&self) -> impl Iterator<Item = &Arc<Device>> {
         self.devices.iter().filter_map(|slot| slot.get())
+    }
+
+    /// Records the last `limit` steps of each device's allocator from now on, also of devices that open
+    /// later; 0 stops, and forgets. Source: `torch.cuda.memory._record_memory_history`.
+    pub fn record_history(&self, limit: usize) {
+        self.history.store(limit, Ordering::Relaxed);
+        self.opened().for_each(|device| device.record_history(limit));
     }
 
     /// The memory of all devices as a file for PyTorch's memory viewer; `frame` finds the place of a

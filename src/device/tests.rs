@@ -330,3 +330,29 @@ fn many_threads_share_a_device() {
     device.empty_cache().unwrap();
     assert_eq!(device.stats().reserved_bytes.all().current, 0);
 }
+
+#[test]
+fn events_are_shared_between_processes_where_there_are_some() {
+    let (machine, ..) = machine(1);
+    let device = cuda(&machine, 0);
+    let flags = EventFlags { interprocess: true, ..EventFlags::default() };
+    let plain = Event::new(EventFlags::default());
+    assert_eq!(plain.ipc_handle(&device).unwrap_err().code().id, "E0509");
+    let shared = Event::new(flags);
+    shared.record(device.default_stream()).unwrap();
+    let error = shared.ipc_handle(&device).unwrap_err();
+    assert!(error.message().contains("only CUDA devices"), "{error}");
+    let both = Event::new(EventFlags { enable_timing: true, ..flags });
+    assert_eq!(both.record(device.default_stream()).unwrap_err().code().id, "E0509");
+}
+
+#[test]
+fn history_is_recorded_on_devices_that_open_later() {
+    let (machine, ..) = machine(2);
+    machine.record_history(10);
+    let device = cuda(&machine, 1);
+    drop(device.alloc(64, device.default_stream(), Span::NONE).unwrap());
+    assert_eq!(device.memory().trace.len(), 4);
+    machine.record_history(0);
+    assert!(device.memory().trace.is_empty());
+}

@@ -128,7 +128,8 @@ pub(super) fn reason(error: &std::io::Error) -> String {
     }
 }
 
-fn allowed(vm: &Vm, path: &Value) -> Result<String> {
+/// The path, if scripts may use files.
+pub(super) fn allowed(vm: &Vm, path: &Value) -> Result<String> {
     let path = owned(path);
     match vm.limits.files {
         true => Ok(path),

@@ -231,6 +231,15 @@ impl Driver for CudaDriver {
     fn event_synchronize(&self, event: EventHandle) -> Result<()> {
         self.event_wait_host(event)
     }
+    fn event_interprocess(&self) -> Result<EventHandle> {
+        self.make_shared_event()
+    }
+    fn event_export(&self, event: EventHandle) -> Result<[u8; 64]> {
+        self.export_event(event)
+    }
+    fn event_import(&self, handle: &[u8; 64]) -> Result<EventHandle> {
+        self.import_event(handle)
+    }
     fn event_elapsed(&self, start: EventHandle, end: EventHandle) -> Result<f64> {
         self.elapsed(start, end)
     }

@@ -106,6 +106,34 @@ impl CudaDriver {
         Ok(event as EventHandle)
     }
 
+    /// An event without timing that other processes can open.
+    pub(super) fn make_shared_event(&self) -> Result<EventHandle> {
+        self.enter()?;
+        let flags =
+            CUevent_flags::CU_EVENT_DISABLE_TIMING as u32 | CUevent_flags::CU_EVENT_INTERPROCESS as u32;
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the context is current.
+        check(unsafe { sys::cuEventCreate(&mut event, flags) }, "cuEventCreate")?;
+        Ok(event as EventHandle)
+    }
+
+    pub(super) fn export_event(&self, event: EventHandle) -> Result<[u8; 64]> {
+        self.enter()?;
+        let mut handle = sys::CUipcEventHandle_st { reserved: [0; 64] };
+        // SAFETY: the event is this device's, and the driver writes the 64 bytes of the handle.
+        check(unsafe { sys::cuIpcGetEventHandle(&mut handle, event as CUevent) }, "cuIpcGetEventHandle")?;
+        Ok(handle.reserved.map(|byte| byte as u8))
+    }
+
+    pub(super) fn import_event(&self, handle: &[u8; 64]) -> Result<EventHandle> {
+        self.enter()?;
+        let handle = sys::CUipcEventHandle_st { reserved: handle.map(|byte| byte as std::ffi::c_char) };
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the context is current; the driver checks the handle.
+        check(unsafe { sys::cuIpcOpenEventHandle(&mut event, handle) }, "cuIpcOpenEventHandle")?;
+        Ok(event as EventHandle)
+    }
+
     pub(super) fn drop_event(&self, event: EventHandle) {
         if self.enter().is_ok() {
             // SAFETY: made by `make_event`; the driver keeps it until queued work has passed it.

@@ -2,10 +2,14 @@
 
 use super::{DEVICE, SELF, cuda_device, device_of, int};
 use crate::base::{Result, Span};
-use crate::device::{Device, DeviceId, error};
+use crate::device::{Device, DeviceId, Frame, error};
+use crate::library::io::{allowed, reason};
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::vm::{Dict, Key, NativeDef, Value, Vm};
 use std::sync::Arc;
+
+/// The most steps of an allocator that are recorded; a step takes 56 bytes.
+const MOST_STEPS: usize = 10_000_000;
 
 const ALONE: Signature = Signature { params: &[SELF] };
 const OF_DEVICE: Signature = Signature { params: &[SELF, DEVICE] };
@@ -27,6 +31,20 @@ fn dict(entries: impl IntoIterator<Item = (String, i64)>) -> Result<Value> {
 
 fn stat(vm: &mut Vm, args: &[Value], read: fn(&crate::device::Stats) -> u64) -> Result<Value> {
     Ok(int(read(&queried(vm, args)?.stats())))
+}
+
+/// Writes the memory of all devices for PyTorch's memory viewer.
+fn write_snapshot(vm: &mut Vm, path: &str) -> Result<Value> {
+    vm.rt.flush()?;
+    let sources = &vm.sources;
+    let frame = |span: Span| {
+        let (id, (line, _)) = (sources.find(span)?, sources.line_column(span)?);
+        let text = sources.snippet(span).lines().next().unwrap_or("").chars().take(80).collect();
+        Some(Frame { file: sources.name(id).to_string(), line: line as u32, name: text })
+    };
+    let bytes = vm.rt.machine().snapshot_pickle(frame);
+    let written = std::fs::write(path, bytes);
+    written.map(|()| Value::None).map_err(|e| crate::vm::error::file(path, &reason(&e)))
 }
 
 /// The natives of this file.
@@ -168,12 +186,33 @@ pub(super) static NATIVES: &[NativeDef] = &[
         },
     },
     NativeDef {
+        name: "record_memory_history",
+        receiver: "device",
+        signature: Signature { params: &[SELF, Param::new("steps", Kind::Int)] },
+        doc: "Records the last `steps` steps of every device's allocator from now on, for `memory_snapshot`; 0 stops, and forgets.\n\nSource: `torch.cuda.memory._record_memory_history`.",
+        example: "cuda.record_memory_history(1000)\nlet x = empty(256)\ncuda.record_memory_history(0)",
+        run: |vm, args| {
+            let steps = args[1].as_int().unwrap_or(0);
+            let Ok(steps) = usize::try_from(steps) else {
+                return Err(crate::ops::error::wrong_argument(1, "a number of steps, 0 or more"));
+            };
+            vm.rt.machine().record_history(steps.min(MOST_STEPS));
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
         name: "memory_snapshot",
         receiver: "device",
-        signature: OF_DEVICE,
-        doc: "Gives the allocator's segments as a list of records, each with its blocks: `address`, `total_size`, `allocated_size`, `active_size`, `requested_size`, `stream`, `segment_type`, `blocks` (`address`, `size`, `requested_size`, `state`, `line`).\n\nSource: `torch.cuda.memory_snapshot`.",
+        signature: Signature { params: &[SELF, DEVICE, Param::or("file", Kind::Str, Default::None)] },
+        doc: "Gives the allocator's segments as a list of records, each with its blocks: `address`, `total_size`, `allocated_size`, `active_size`, `requested_size`, `stream`, `segment_type`, `blocks` (`address`, `size`, `requested_size`, `state`, `line`). With `file` (or a name that ends in `.pickle`) it is written there instead, of all devices and with what `record_memory_history` has recorded: PyTorch's memory viewer opens it.\n\nSource: `torch.cuda.memory_snapshot`.",
         example: "let x = empty(256)\nassert(len(cuda.memory_snapshot()) >= 1)",
         run: |vm, args| {
+            let named = args[1].as_str().is_some_and(|text| text.ends_with(".pickle"));
+            let file = if named { Some(&args[1]) } else { args.get(2).filter(|f| f.as_str().is_some()) };
+            if let Some(file) = file {
+                let path = allowed(vm, file)?;
+                return write_snapshot(vm, &path);
+            }
             let segments = queried(vm, args)?.snapshot();
             let mut list = Vec::new();
             for s in segments {

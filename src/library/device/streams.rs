@@ -1,8 +1,9 @@
 //! Streams and events.
 
 use super::{DEVICE, SELF, cuda_device, cuda_id, int};
+use crate::array::Dtype;
 use crate::base::Result;
-use crate::device::{Event, EventFlags, Stream};
+use crate::device::{DeviceId, Event, EventFlags, Stream};
 use crate::ops::Arg;
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::vm::{Exit, NativeDef, Object, Value, Vm};
@@ -314,6 +315,37 @@ pub(super) static NATIVES: &[NativeDef] = &[
         run: |_, args| {
             let (start, end) = (event_of(&args[0], 0)?, event_of(&args[1], 1)?);
             start.elapsed_time(&end).map(Value::Float)
+        },
+    },
+    NativeDef {
+        name: "ipc_handle",
+        receiver: "event",
+        signature: OF_EVENT,
+        doc: "Gives the handle under which another process opens the event, as 64 bytes on the host. The event needs `interprocess`; emulated devices share none.\n\nSource: `torch.cuda.Event.ipc_handle`.",
+        example: "try { Event(interprocess=true).ipc_handle() } catch e { assert(e.kind == \"Device\") }",
+        run: |vm, args| {
+            let event = event_of(&args[0], 0)?;
+            let near = vm.rt.current_cuda();
+            let handle = event.ipc_handle(&*vm.rt.device(near)?)?;
+            vm.rt.from_host(&handle, &[handle.len()], Dtype::U8, DeviceId::Cpu).map(Value::Tensor)
+        },
+    },
+    NativeDef {
+        name: "event_from_ipc_handle",
+        receiver: "device",
+        signature: Signature { params: &[SELF, DEVICE, Param::new("handle", Kind::Tensor)] },
+        doc: "Opens an event of another process by the 64 bytes of its `ipc_handle`.\n\nSource: `torch.cuda.Event.from_ipc_handle`.",
+        example: "try { cuda.event_from_ipc_handle(cuda, zeros(64, dtype=u8, device=cpu)) } catch e { assert(e.kind in [\"Device\", \"Cuda\"]) }",
+        run: |vm, args| {
+            let wrong = || crate::ops::error::wrong_argument(2, "64 bytes: a u8 tensor");
+            let device = cuda_device(vm, &args[0], &args[1])?;
+            let Value::Tensor(tensor) = &args[2] else { return Err(wrong()) };
+            if tensor.dtype() != Dtype::U8 {
+                return Err(wrong());
+            }
+            let handle: [u8; 64] = vm.rt.read(tensor)?.try_into().map_err(|_| wrong())?;
+            let event = Event::from_ipc_handle(&device, &handle)?;
+            Ok(Value::object(EventObject(Arc::new(event))))
         },
     },
 ];
