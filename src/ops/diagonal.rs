@@ -1,5 +1,6 @@
 //! Triangles and diagonals.
 
+use super::folds::SUM;
 use super::make::filled;
 use super::params::X;
 use super::select::WHERE;
@@ -58,6 +59,23 @@ pub static OPS: &[Op] = &[
                 return Err(error::wrong_rank("diagonal", 0, x, "two different dimensions", help));
             }
             Ok(Out::Tensor(diagonal_of(x, args.int(1)?, a, b)))
+        }),
+    },
+    Op {
+        name: "trace",
+        doc: "Adds the elements of a matrix's diagonal. Integers give `i64`. Source: `torch.trace`.",
+        search: &["diagonal", "sum"],
+        params: &[X],
+        form: Form::BOTH,
+        example: "assert(trace([[1, 2], [3, 4]]).item() == 5)",
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            if x.rank() != 2 {
+                return Err(error::wrong_rank("trace", 0, x, "a matrix", "write `x.diagonal().sum(-1)`"));
+            }
+            let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::I64 };
+            let diagonal = diagonal_of(x, 0, 0, 1);
+            rt.reduce("trace", &SUM, &diagonal, &[0], false, x.dtype(), dtype).map(Out::Tensor)
         }),
     },
     Op {

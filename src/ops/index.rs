@@ -45,6 +45,27 @@ pub static OPS: &[Op] = &[
         run: Run::Call(gather),
     },
     Op {
+        name: "embedding",
+        doc: "Looks up rows of `weight`: the result has the shape of `ids` and one dimension more. \
+              Source: `torch.nn.functional.embedding`.",
+        search: &["lookup", "rows", "token", "vocabulary"],
+        params: &[Param::new("ids", Kind::Tensor), Param::new("weight", Kind::Tensor)],
+        form: Form::FUNCTION,
+        example: "assert(equal(embedding([1, 0], [[1.0, 2.0], [3.0, 4.0]]), [[3.0, 4.0], [1.0, 2.0]]))",
+        run: Run::Call(embedding),
+    },
+    Op {
+        name: "one_hot",
+        doc: "Writes each integer as a row that is 1 at its position and 0 elsewhere, `i64`; without `num_classes` \
+              the rows are as long as the greatest integer needs (which waits for it). \
+              Source: `torch.nn.functional.one_hot`.",
+        search: &["classes", "labels", "indicator", "encode"],
+        params: &[X, Param::or("num_classes", Kind::Int, Default::Int(-1))],
+        form: Form::FUNCTION,
+        example: "assert(equal(one_hot([0, 2], 3), [[1, 0, 0], [0, 0, 1]]))",
+        run: Run::Call(one_hot),
+    },
+    Op {
         name: "take_along_dim",
         doc: "`gather`, with `x` and `index` broadcast against each other; without `dim` both are flattened. \
               Source: `torch.take_along_dim`.",
@@ -314,6 +335,41 @@ fn gather_along(
     dim: usize,
 ) -> Result<Tensor> {
     gathered(rt, name, x, x.layout().strides.clone(), ids, dim)
+}
+
+fn embedding(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (ids, weight) = (args.tensor(0)?, args.tensor(1)?);
+    if weight.rank() != 2 {
+        return Err(error::wrong_rank("embedding", 1, weight, "a matrix", "its rows are looked up"));
+    }
+    rt.common_device("embedding", [ids, weight])?;
+    let ids = as_positions(rt, 0, ids)?;
+    get(rt, weight, &[Index::Ids(ids)]).map(Out::Tensor)
+}
+
+fn one_hot(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = as_positions(rt, 0, args.tensor(0)?)?;
+    let classes = match args.int(1)? {
+        -1 if x.count() == 0 => return Err(error::nothing_to_reduce("one_hot", &x, None)),
+        -1 => {
+            let dims = super::reduce::all_dims(&x);
+            let most = rt.reduce("one_hot", &MAX, &x, &dims, false, Dtype::I64, Dtype::I64)?;
+            rt.item(&most)?.as_i64().saturating_add(1)
+        }
+        given if given > 0 => given,
+        given => {
+            return Err(error::bad_value(1, format!("`one_hot` with {given} classes"), "write 1 or more"));
+        }
+    };
+    let mut shape: Vec<i64> = x.shape().iter().map(|&n| n as i64).collect();
+    shape.push(classes);
+    let shape = error::shape(1, &shape)?;
+    let out = make::filled(rt, &shape, Dtype::I64, x.device(), Scalar::Int(0))?;
+    let one = make::filled(rt, &[], Dtype::I64, x.device(), Scalar::Int(1))?;
+    let ids = unsqueezed(&x, x.rank())?;
+    let own = out.layout().strides.clone();
+    scatter_into(rt, "one_hot", (&out, own), &ids, &one, x.rank(), shape[x.rank()], None)?;
+    Ok(Out::Tensor(out))
 }
 
 fn take_along_dim(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

@@ -4,10 +4,10 @@ use super::index::pick;
 use super::params::X;
 use super::shape::{MAX_RANK, expanded, narrowed, needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Form, Op, Out, Run, dims, error, make};
-use crate::array::{Dims, Layout, Operand, Strides, element_count, result_type};
+use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, dims, error, make};
+use crate::array::{Dims, Dtype, Layout, Operand, Strides, element_count, result_type};
 use crate::base::Result;
-use crate::plan::Runtime;
+use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
 
 const TENSORS: Param = Param::new("tensors", Kind::Tensors);
@@ -35,6 +35,33 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(stack([tensor([1, 2]), tensor([3, 4])]), [[1, 2], [3, 4]]))\n\
                   assert(equal(stack([tensor([1, 2]), tensor([3, 4])], dim=1), [[1, 3], [2, 4]]))",
         run: Run::Call(stack),
+    },
+    Op {
+        name: "hstack",
+        doc: "Joins tensors side by side: along the second dimension, of vectors along the first. \
+              Source: `torch.hstack`.",
+        search: &["join", "columns", "concatenate"],
+        params: &[TENSORS],
+        form: Form::FUNCTION,
+        example: "assert(equal(hstack([tensor([1]), tensor([2, 3])]), [1, 2, 3]))",
+        run: Run::Call(|rt, args| {
+            let tensors = raised(args.tensors(0)?, 1)?;
+            let dim = i64::from(tensors.first().is_some_and(|t| t.rank() > 1));
+            cat(rt, &Args(&[Arg::Tensors(tensors), Arg::Int(dim)]))
+        }),
+    },
+    Op {
+        name: "vstack",
+        doc: "Joins tensors one below the other: along the first dimension; vectors are rows. \
+              Source: `torch.vstack`.",
+        search: &["join", "rows", "concatenate"],
+        params: &[TENSORS],
+        form: Form::FUNCTION,
+        example: "assert(equal(vstack([tensor([1, 2]), tensor([3, 4])]), [[1, 2], [3, 4]]))",
+        run: Run::Call(|rt, args| {
+            let tensors = raised(args.tensors(0)?, 2)?;
+            cat(rt, &Args(&[Arg::Tensors(tensors), Arg::Int(0)]))
+        }),
     },
     Op {
         name: "split",
@@ -128,6 +155,19 @@ pub static OPS: &[Op] = &[
         run: Run::Call(roll),
     },
     Op {
+        name: "diff",
+        doc: "Gives the differences of neighbours along a dimension, `n` times over. Source: `torch.diff`.",
+        search: &["difference", "derivative", "delta", "neighbours"],
+        params: &[
+            X,
+            Param::or("n", Kind::Int, Default::Int(1)),
+            Param::or("dim", Kind::Int, Default::Int(-1)),
+        ],
+        form: Form::BOTH,
+        example: "assert(equal(diff(tensor([1, 4, 9])), [3, 5]))",
+        run: Run::Call(diff),
+    },
+    Op {
         name: "meshgrid",
         doc: "Expands vectors to grids: the i-th result varies along dimension i (`indexing=\"ij\"`), or the first \
               two change places (`\"xy\"`). Views. Source: `torch.meshgrid`.",
@@ -174,6 +214,18 @@ fn cat(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         at += length;
     }
     Ok(Out::Tensor(out))
+}
+
+/// Tensors with at least so many dimensions: new ones in front.
+fn raised(tensors: &[Tensor], rank: usize) -> Result<Vec<Tensor>> {
+    let raise = |tensor: &Tensor| {
+        let mut tensor = tensor.clone();
+        while tensor.rank() < rank {
+            tensor = unsqueezed(&tensor, 0)?;
+        }
+        Ok(tensor)
+    };
+    tensors.iter().map(raise).collect()
 }
 
 /// `cat` of empty vectors alone.
@@ -358,6 +410,25 @@ fn rolled(rt: &mut Runtime, x: &Tensor, shift: i64, dim: usize) -> Result<Tensor
         }
     }
     Ok(out)
+}
+
+fn diff(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let mut x = args.tensor(0)?.clone();
+    let dim = needs_dim("diff", &x, 2, args.int(2)?)?;
+    let times = args.int(1)?;
+    if times < 0 {
+        return Err(error::bad_value(1, format!("{times} times"), "write 0 or more"));
+    }
+    let op = match x.dtype() {
+        Dtype::Bool => MapOp { f: &super::logic::XOR, rule: Rule::Logic },
+        _ => MapOp { f: &super::arith::SUB, rule: Rule::Promote },
+    };
+    for _ in 0..times {
+        let Some(rest) = x.shape()[dim].checked_sub(1) else { break };
+        let (after, before) = (narrowed(&x, dim, 1, rest), narrowed(&x, dim, 0, rest));
+        x = super::map(rt, "diff", &op, &[MapArg::Tensor(&after), MapArg::Tensor(&before)])?;
+    }
+    Ok(Out::Tensor(x))
 }
 
 fn meshgrid(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

@@ -143,7 +143,7 @@ static OR: MapFn = MapFn {
     host: host_binary!(i64: |a, b| a | b),
 };
 
-static XOR: MapFn = MapFn {
+pub static XOR: MapFn = MapFn {
     name: "xor",
     arity: 2,
     select: false,

@@ -4,8 +4,9 @@
 //! Floats accumulate in `f32` (`f64` for `f64`), integers in `i64`, wrapping. A product over an
 //! empty dimension is 0.
 
-use super::arith::MUL;
+use super::arith::{ADD, MUL};
 use super::params::X;
+use super::shape::swapped;
 use super::signature::{Default, Kind, Param};
 use super::{Args, Form, MapOp, Op, Out, Rule, Run, error, make};
 use crate::array::{Dims, Dtype, Layout, Scalar, broadcast};
@@ -96,6 +97,16 @@ pub static OPS: &[Op] = &[
         run: Run::Call(addmm),
     },
     Op {
+        name: "linear",
+        doc: "Gives `x @ weight.t() + bias`: a layer whose weight has the shape `[out, in]`. `bias` may be none. \
+              Source: `torch.nn.functional.linear`.",
+        search: &["dense", "layer", "affine", "fully connected"],
+        params: &[X, Param::new("weight", Kind::Tensor), Param::or("bias", Kind::Tensor, Default::None)],
+        form: Form::FUNCTION,
+        example: "assert(equal(linear([[1, 2]], [[3, 4], [5, 6]], [10, 20]), [[21, 37]]))",
+        run: Run::Call(linear),
+    },
+    Op {
         name: "baddbmm",
         doc: "Gives `beta * x + alpha * bmm(batch1, batch2)`; `x` broadcasts. Source: `torch.baddbmm`.",
         search: &["batched", "attention", "bias"],
@@ -176,6 +187,30 @@ fn addmm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 
 fn baddbmm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     added(rt, "baddbmm", args, |rt, a, b| batched(rt, "baddbmm", a, b))
+}
+
+fn linear(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (x, weight) = pair(args)?;
+    let bias = args.opt_tensor(2);
+    rt.common_device("linear", [x.1, weight.1].into_iter().chain(bias))?;
+    if !(1..=2).contains(&weight.1.rank()) {
+        return Err(error::wrong_rank("linear", 1, weight.1, "a matrix", "its shape is `[out, in]`"));
+    }
+    let turned = match weight.1.rank() {
+        2 => swapped(weight.1, 0, 1),
+        _ => weight.1.clone(),
+    };
+    if x.1.rank() > 0 && x.1.shape().last() != weight.1.shape().last() {
+        let why = "the last dimensions of the operands differ".to_string();
+        return Err(error::matmul_shapes("linear", x, weight, why, "the weight has the shape `[out, in]`"));
+    }
+    let product = product(rt, "linear", x, (1, &turned))?;
+    let Some(bias) = bias else { return Ok(Out::Tensor(product)) };
+    if bias.dtype() != product.dtype() {
+        return Err(error::dtypes_differ("linear", x, (2, bias)));
+    }
+    let op = MapOp { f: &ADD, rule: Rule::Promote };
+    super::map(rt, "linear", &op, &[MapArg::Tensor(&product), MapArg::Tensor(bias)]).map(Out::Tensor)
 }
 
 /// `beta * x + alpha * product`.

@@ -14,6 +14,7 @@ pub mod compare;
 pub mod data;
 pub mod diagonal;
 pub mod dims;
+pub mod einsum;
 pub mod elementary;
 pub mod error;
 pub mod factory;

@@ -184,6 +184,72 @@ pub static OPS: &[Op] = &[
         run: Run::Call(std),
     },
     Op {
+        name: "var_mean",
+        doc: "Gives the variance and the mean as a tuple, over all or along `dim`. Needs floats. \
+              Source: `torch.var_mean`.",
+        search: &["variance", "average", "moments"],
+        params: SPREAD,
+        form: Form::FUNCTION,
+        example: "let (v, m) = var_mean(tensor([1.0, 3.0]), correction=0)\n\
+                  assert(v.item() == 1.0 and m.item() == 2.0)",
+        run: Run::Call(|rt, args| spread_and_mean(rt, args, var)),
+    },
+    Op {
+        name: "std_mean",
+        doc: "Gives the standard deviation and the mean as a tuple, over all or along `dim`. Needs floats. \
+              Source: `torch.std_mean`.",
+        search: &["standard deviation", "average", "moments"],
+        params: SPREAD,
+        form: Form::FUNCTION,
+        example: "let (s, m) = std_mean(tensor([1.0, 3.0]), correction=0)\n\
+                  assert(s.item() == 1.0 and m.item() == 2.0)",
+        run: Run::Call(|rt, args| spread_and_mean(rt, args, std)),
+    },
+    Op {
+        name: "aminmax",
+        doc: "Gives the least and the greatest elements as a record of `min` and `max`, over all or along `dim`. \
+              Source: `torch.aminmax`.",
+        search: &["range", "extent", "bounds"],
+        params: &[
+            X,
+            Param::named("dim", Kind::Int, Default::None),
+            Param::named("keepdim", Kind::Bool, Default::Bool(false)),
+        ],
+        form: Form::BOTH,
+        example: "let r = tensor([3, 1, 2]).aminmax()\nassert(r.min.item() == 1 and r.max.item() == 3)",
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            let dims = match args.opt_int(1) {
+                Some(dim) => dims::many(1, Some(&[dim]), x.rank())?,
+                None => all_dims(x),
+            };
+            not_empty("aminmax", x, &dims)?;
+            let dtype = x.dtype();
+            let least = rt.reduce("aminmax", &MIN, x, &dims, args.flag(2), dtype, dtype)?;
+            let most = rt.reduce("aminmax", &MAX, x, &dims, args.flag(2), dtype, dtype)?;
+            Ok(Out::Record(&["min", "max"], vec![least, most]))
+        }),
+    },
+    Op {
+        name: "nansum",
+        doc: "Adds the elements that are numbers, over all or along `dim`; nan counts as 0. Source: `torch.nansum`.",
+        search: &["missing", "ignore nan", "total"],
+        params: TYPED,
+        form: Form::BOTH,
+        example: "assert(tensor([1.0, nan, 2.0]).nansum().item() == 3.0)",
+        run: Run::Call(|rt, args| {
+            let given = args.tensor(0)?;
+            let x = match given.dtype().is_float() {
+                true => {
+                    rt.map("nansum", &ZERO_IF_NAN, &[MapArg::Tensor(given)], given.dtype(), given.dtype())?
+                }
+                false => given.clone(),
+            };
+            let rest = [Arg::Tensor(x), args.get(1).clone(), args.get(2).clone(), args.get(3).clone()];
+            sum(rt, &Args(&rest))
+        }),
+    },
+    Op {
         name: "norm",
         doc: "Gives the vector norm of order `p` over all elements or along `dim`: 2 is the Euclidean one, 1 sums \
               magnitudes, `inf` takes the greatest, 0 counts what is not 0. Needs floats. \
@@ -292,6 +358,14 @@ static SQUARED_DISTANCE: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "((a - b) * (a - b))", f64: "((a - b) * (a - b))", i64: "" },
     host: host_binary!(float: |a, b| (a - b) * (a - b)),
+};
+
+static ZERO_IF_NAN: MapFn = MapFn {
+    name: "zero_if_nan",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "(a != a ? 0.0f : a)", f64: "(a != a ? 0.0 : a)", i64: "" },
+    host: host_unary!(float: |a| if a.is_nan() { 0.0 } else { a }),
 };
 
 static QUOTIENT: MapFn = MapFn {
@@ -531,6 +605,20 @@ fn var(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 
 fn std(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     spread(rt, "std", &ROOT_OF_QUOTIENT, args)
+}
+
+fn spread_and_mean(
+    rt: &mut Runtime,
+    args: &Args<'_>,
+    spread: fn(&mut Runtime, &Args<'_>) -> Result<Out>,
+) -> Result<Out> {
+    let Out::Tensor(spread) = spread(rt, args)? else { return Ok(Out::None) };
+    let Out::Tensor(mean) =
+        mean(rt, &Args(&[args.get(0).clone(), args.get(1).clone(), args.get(3).clone()]))?
+    else {
+        return Ok(Out::None);
+    };
+    Ok(Out::Tuple(vec![spread, mean]))
 }
 
 /// Two passes, as accuracy needs them: the mean, then the squared distances from it.

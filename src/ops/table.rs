@@ -18,6 +18,7 @@ static TABLES: &[&[Op]] = &[
     super::reduce::OPS,
     super::scan::OPS,
     super::matmul::OPS,
+    super::einsum::OPS,
     super::shape::OPS,
     super::join::OPS,
     super::diagonal::OPS,

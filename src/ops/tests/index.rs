@@ -408,3 +408,21 @@ fn nonzero_lists_positions_in_order() {
     let out = lab.call("nonzero", &[(&one).into()]);
     lab.same(&out, &[1, 0], &[]);
 }
+
+#[test]
+fn rows_are_looked_up_and_written_as_one_hot() {
+    let mut lab = Lab::new();
+    let weight = lab.counted(&[3, 2]);
+    let words = lab.tensor(&[2, 2], &[2.0, 0.0, 1.0, 2.0], I32);
+    let out = lab.call("embedding", &[(&words).into(), (&weight).into()]);
+    lab.same(&out, &[2, 2, 2], &[4.0, 5.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    let out = lab.call("one_hot", &[(&words).into()]);
+    assert_eq!((out.shape().as_slice(), out.dtype()), (&[2, 2, 3][..], I64));
+    let (good, bad) = (ids(&mut lab, &[1.0, 3.0]), ids(&mut lab, &[9.0]));
+    let out = lab.call("one_hot", &[(&good).into(), 4.into()]);
+    lab.same(&out, &[2, 4], &[0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
+    let none = lab.tensor(&[0], &[], I64);
+    assert_eq!(lab.fails("one_hot", &[(&none).into()], &[]).code().id, "E0410");
+    let out = lab.call("one_hot", &[(&bad).into(), 2.into()]);
+    assert_eq!(lab.rt.read(&out).unwrap_err().kind(), ErrorKind::Index);
+}

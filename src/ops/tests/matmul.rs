@@ -194,3 +194,20 @@ fn addmm_scales_and_adds() {
     lab.call("addmm_", &[(&target).into(), (&a).into(), (&b).into()]);
     lab.same(&target, &[2, 2], &[11.0, 14.0, 29.0, 41.0]);
 }
+
+#[test]
+fn layers_are_products_with_the_turned_weight() {
+    let mut lab = Lab::new();
+    let (x, w) = (lab.counted(&[2, 2, 3]), lab.counted(&[4, 3]));
+    let turned = lab.call("t", &[(&w).into()]);
+    let product = lab.call("matmul", &[(&x).into(), (&turned).into()]);
+    let want = lab.values(&product);
+    let out = lab.call("linear", &[(&x).into(), (&w).into()]);
+    lab.same(&out, &[2, 2, 4], &want);
+    let bias = lab.tensor(&[4], &[1.0; 4], F32);
+    let out = lab.call("linear", &[(&x).into(), (&w).into(), (&bias).into()]);
+    lab.same(&out, &[2, 2, 4], &want.iter().map(|v| v + 1.0).collect::<Vec<_>>());
+    let wrong = lab.counted(&[3, 4]);
+    let error = lab.fails("linear", &[(&x).into(), (&wrong).into()], &[]);
+    assert_eq!((error.code().id, error.labels()[1].text.as_str()), ("E0413", "this is f32[3, 4] on cuda:0"));
+}

@@ -1,6 +1,7 @@
 //! Operations against naive references, over dtypes, layouts, edge shapes and errors.
 
 mod compose;
+mod einsum;
 mod elementwise;
 mod factory;
 mod index;

@@ -343,3 +343,28 @@ fn a_number_that_is_counted_is_an_int() {
     let Ok(Out::Tensor(count)) = lab.try_call("count_nonzero", &[(&x).into()], &[]) else { panic!() };
     assert_eq!(lab.rt.item(&count).unwrap(), Scalar::Int(2));
 }
+
+#[test]
+fn pairs_of_reductions_agree_with_each_alone() {
+    let mut lab = Lab::new();
+    let values: Vec<f64> = (0..12).map(|i| f64::from(i * 5 % 7)).collect();
+    for x in lab.layouts(&[3, 4], &values, F64) {
+        for (name, first) in [("var_mean", "var"), ("std_mean", "std")] {
+            let both = lab.parts(name, &[(&x).into(), 1.into()], &[("keepdim", true.into())]);
+            let one = lab.call_with(first, &[(&x).into(), 1.into()], &[("keepdim", true.into())]);
+            let (want, mean) = (lab.values(&one), reduced(&[3, 4], &values, &[1], |v| sum(v) / 4.0));
+            lab.same(&both[0], &[3, 1], &want);
+            lab.near(&both[1], &[3, 1], &mean, 1e-12);
+        }
+        let ends = lab.parts("aminmax", &[(&x).into()], &[("dim", 0.into())]);
+        lab.same(&ends[0], &[4], &reduced(&[3, 4], &values, &[0], least));
+        lab.same(&ends[1], &[4], &reduced(&[3, 4], &values, &[0], most));
+    }
+    let x = lab.tensor(&[2, 2], &[1.0, f64::NAN, 3.0, 4.0], F16);
+    let out = lab.call("nansum", &[(&x).into(), 1.into()]);
+    lab.same(&out, &[2], &[1.0, 7.0]);
+    let m = lab.tensor(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], I16);
+    let out = lab.call("trace", &[(&m).into()]);
+    assert_eq!(out.dtype(), I64);
+    lab.same(&out, &[], &[6.0]);
+}

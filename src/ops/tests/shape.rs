@@ -326,3 +326,25 @@ fn tensors_say_what_they_are() {
     assert_eq!(lab.number("data_ptr", &[(&none).into()]), Scalar::Int(0));
     assert!(lab.try_call("size", &[(&x).into(), 2.into()], &[]).is_err());
 }
+
+#[test]
+fn stacks_and_differences() {
+    let mut lab = Lab::new();
+    let (v, m) = (lab.counted(&[2]), lab.counted(&[2, 2]));
+    let two = Arg::Tensors(vec![v.clone(), v.clone()]);
+    let out = lab.call("hstack", std::slice::from_ref(&two));
+    lab.same(&out, &[4], &[0.0, 1.0, 0.0, 1.0]);
+    let out = lab.call("vstack", std::slice::from_ref(&two));
+    lab.same(&out, &[2, 2], &[0.0, 1.0, 0.0, 1.0]);
+    let out = lab.call("hstack", &[Arg::Tensors(vec![m.clone(), m.clone()])]);
+    lab.same(&out, &[2, 4], &[0.0, 1.0, 0.0, 1.0, 2.0, 3.0, 2.0, 3.0]);
+    let out = lab.call("vstack", &[Arg::Tensors(vec![v, m])]);
+    lab.same(&out, &[3, 2], &[0.0, 1.0, 0.0, 1.0, 2.0, 3.0]);
+    let x = lab.tensor(&[2, 3], &[1.0, 4.0, 9.0, 0.0, 0.0, 1.0], I32);
+    let out = lab.call("diff", &[(&x).into()]);
+    lab.same(&out, &[2, 2], &[3.0, 5.0, 0.0, 1.0]);
+    let out = lab.call("diff", &[(&x).into(), 2.into(), 1.into()]);
+    lab.same(&out, &[2, 1], &[2.0, 1.0]);
+    let out = lab.call("diff", &[(&x).into(), i64::MAX.into(), 0.into()]);
+    lab.same(&out, &[0, 3], &[]);
+}

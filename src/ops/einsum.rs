@@ -1,0 +1,258 @@
+//! Sums of products, written with letters: `einsum("ij,jk->ik", a, b)`.
+//!
+//! Operands are taken in from the left, two at a time: letters that no later operand and not the
+//! result has are summed, so a pair is one batched matrix product. No intermediate is larger than
+//! the letters that are still needed make it.
+
+use super::folds::SUM;
+use super::matmul::product;
+use super::shape::{permuted, reshaped};
+use super::signature::{Kind, Param};
+use super::{Args, Form, Op, Out, Run, error};
+use crate::array::{Dims, Dtype};
+use crate::base::Result;
+use crate::plan::Runtime;
+use crate::tensor::Tensor;
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[Op {
+    name: "einsum",
+    doc: "Multiplies tensors and sums over letters: each operand's dimensions are named by letters before the \
+          arrow, and letters that are not after it are summed. A letter twice in one operand takes the \
+          diagonal; `...` stands for batch dimensions, which broadcast; without an arrow the letters that \
+          occur once are kept, in alphabetical order. Source: `torch.einsum`.",
+    search: &["einstein", "contraction", "tensor product", "sum of products", "bilinear"],
+    params: &[Param::new("equation", Kind::Str), Param::rest("tensors", Kind::Tensors)],
+    form: Form::FUNCTION,
+    example: "let a = tensor([[1, 2], [3, 4]])\n\
+              assert(equal(einsum(\"ij,jk->ik\", a, a), a @ a))\n\
+              assert(einsum(\"ii\", a).item() == 5)\n\
+              assert(equal(einsum(\"ij->ji\", a), a.t()))",
+    run: Run::Call(einsum),
+}];
+
+/// A name of a dimension: a letter, or a place of the ellipsis counted from its end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Label {
+    Batch(usize),
+    Letter(char),
+}
+
+/// An operand under its labels, each of them once.
+struct Term {
+    tensor: Tensor,
+    labels: Vec<Label>,
+}
+
+fn einsum(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let equation: String = args.text(0).unwrap_or("").chars().filter(|c| *c != ' ').collect();
+    let tensors = args.tensors(1)?;
+    let wrong = |why: String| {
+        error::bad_value(0, why, "write `ij,jk->ik`: letters for each dimension, one group per tensor")
+    };
+    if tensors.is_empty() {
+        return Err(wrong("`einsum` needs at least one tensor".into()));
+    }
+    rt.common_device("einsum", tensors)?;
+    let (inputs, output) = match equation.split_once("->") {
+        Some((inputs, output)) => (inputs.to_string(), Some(output.to_string())),
+        None => (equation.clone(), None),
+    };
+    let groups: Vec<&str> = inputs.split(',').collect();
+    if groups.len() != tensors.len() {
+        return Err(wrong(format!("{} groups of letters for {} tensors", groups.len(), tensors.len())));
+    }
+    let mut terms = Vec::new();
+    for (group, tensor) in groups.iter().zip(tensors) {
+        let labels = labels_of(group, Some(tensor.rank()))
+            .map_err(|why| wrong(why).operand(1, format!("this is {}", tensor.describe())))?;
+        terms.push(diagonal(tensor, labels).map_err(wrong)?);
+    }
+    let output = match output {
+        Some(group) => {
+            let batch = terms.iter().flat_map(|t| &t.labels).filter_map(|l| match l {
+                Label::Batch(i) => Some(i + 1),
+                Label::Letter(_) => None,
+            });
+            output_labels(&group, batch.max().unwrap_or(0)).map_err(wrong)?
+        }
+        None => implied_output(&terms, &inputs),
+    };
+    for label in &output {
+        if !terms.iter().any(|t| t.labels.contains(label)) {
+            return Err(wrong(format!("the result has a letter that no tensor has: `{equation}`")));
+        }
+    }
+    agree(&mut terms, &equation)?;
+    let mut terms = terms.into_iter();
+    let Some(mut held) = terms.next() else { return Err(wrong("`einsum` needs at least one tensor".into())) };
+    let mut later: Vec<Term> = terms.collect();
+    while !later.is_empty() {
+        let next = later.remove(0);
+        let needed = |l: &Label| output.contains(l) || later.iter().any(|t| t.labels.contains(l));
+        held = contract(rt, held, next, &needed)?;
+    }
+    let held = summed(rt, held, &|l| output.contains(l))?;
+    let order: Dims = output.iter().filter_map(|l| held.labels.iter().position(|h| h == l)).collect();
+    Ok(Out::Tensor(permuted(&held.tensor, &order)))
+}
+
+/// The labels of a group; with the rank known, `...` is as many as are left.
+fn labels_of(group: &str, rank: Option<usize>) -> Result<Vec<Label>, String> {
+    let (front, back) = match group.split_once("...") {
+        Some((front, back)) => (front, Some(back)),
+        None => (group, None),
+    };
+    let letters: Vec<char> = front.chars().chain(back.unwrap_or("").chars()).collect();
+    if let Some(odd) = letters.iter().find(|c| !c.is_ascii_alphabetic()) {
+        return Err(format!("`{odd}` is not a letter"));
+    }
+    let batch = match (back, rank) {
+        (Some(_), Some(rank)) => rank.checked_sub(letters.len()),
+        (None, Some(rank)) if rank != letters.len() => None,
+        _ => Some(0),
+    };
+    let Some(batch) = batch else {
+        return Err(format!(
+            "`{group}` names {} dimensions of a tensor with {}",
+            letters.len(),
+            rank.unwrap_or(0)
+        ));
+    };
+    let letter = |c: char| Label::Letter(c);
+    let mut labels: Vec<Label> = front.chars().map(letter).collect();
+    labels.extend((0..batch).rev().map(Label::Batch));
+    labels.extend(back.unwrap_or("").chars().map(letter));
+    Ok(labels)
+}
+
+/// The labels of the result; `...` is all batch dimensions.
+fn output_labels(group: &str, batch: usize) -> Result<Vec<Label>, String> {
+    let has_batch = group.contains("...");
+    let letters = group.replacen("...", "", 1).chars().count();
+    let labels = labels_of(group, has_batch.then_some(letters + batch))?;
+    match labels.iter().enumerate().find(|(i, l)| labels[..*i].contains(l)) {
+        Some((_, Label::Letter(c))) => Err(format!("the result has `{c}` twice")),
+        _ => Ok(labels),
+    }
+}
+
+/// Without an arrow: batch dimensions, then the letters that occur once.
+fn implied_output(terms: &[Term], inputs: &str) -> Vec<Label> {
+    let mut labels: Vec<Label> = Vec::new();
+    for label in terms.iter().flat_map(|t| &t.labels) {
+        let once = match label {
+            Label::Batch(_) => true,
+            Label::Letter(c) => inputs.matches(*c).count() == 1,
+        };
+        if once && !labels.contains(label) {
+            labels.push(*label);
+        }
+    }
+    labels.sort_unstable_by_key(|l| match *l {
+        Label::Batch(i) => (0, usize::MAX - i),
+        Label::Letter(c) => (1, c as usize),
+    });
+    labels
+}
+
+/// An operand in which each label is once: repeated ones become the diagonal, a view.
+fn diagonal(tensor: &Tensor, labels: Vec<Label>) -> Result<Term, String> {
+    let mut layout = tensor.layout().clone();
+    let (shape, strides) = (std::mem::take(&mut layout.shape), std::mem::take(&mut layout.strides));
+    let mut kept: Vec<Label> = Vec::new();
+    for (label, (&extent, &stride)) in labels.iter().zip(shape.iter().zip(&strides)) {
+        match kept.iter().position(|k| k == label) {
+            Some(at) if layout.shape[at] == extent => layout.strides[at] += stride,
+            Some(at) => {
+                return Err(format!("one letter for extents of {} and {extent}", layout.shape[at]));
+            }
+            None => {
+                kept.push(*label);
+                layout.shape.push(extent);
+                layout.strides.push(stride);
+            }
+        }
+    }
+    Ok(Term { tensor: tensor.with_layout(layout), labels: kept })
+}
+
+/// Checks that a letter means one extent, and stretches extents of 1 to it.
+fn agree(terms: &mut [Term], equation: &str) -> Result<()> {
+    let mut extents: Vec<(Label, usize)> = Vec::new();
+    for term in terms.iter() {
+        for (&label, &extent) in term.labels.iter().zip(term.tensor.shape()) {
+            match extents.iter_mut().find(|(l, _)| *l == label) {
+                Some((_, known)) if *known == extent || extent == 1 => {}
+                Some((_, known)) if *known == 1 => *known = extent,
+                Some((_, known)) => {
+                    let message = format!("one letter for extents of {known} and {extent} in `{equation}`");
+                    return Err(error::bad_value(0, message, "give different extents different letters")
+                        .operand(1, format!("this is {}", term.tensor.describe())));
+                }
+                None => extents.push((label, extent)),
+            }
+        }
+    }
+    for term in terms {
+        let wanted = term.labels.iter().filter_map(|l| extents.iter().find(|(k, _)| k == l));
+        let shape: Dims = wanted.map(|&(_, extent)| extent).collect();
+        if let Some(layout) = term.tensor.layout().broadcast_to(&shape) {
+            term.tensor = term.tensor.with_layout(layout);
+        }
+    }
+    Ok(())
+}
+
+/// Sums over the labels that are not kept.
+fn summed(rt: &mut Runtime, term: Term, kept: &dyn Fn(&Label) -> bool) -> Result<Term> {
+    let dims: Dims = (0..term.labels.len()).filter(|&d| !kept(&term.labels[d])).collect();
+    if dims.is_empty() {
+        return Ok(term);
+    }
+    let dtype = match term.tensor.dtype() {
+        Dtype::Bool => Dtype::I64,
+        dtype => dtype,
+    };
+    let tensor = rt.reduce("einsum", &SUM, &term.tensor, &dims, false, term.tensor.dtype(), dtype)?;
+    let labels = term.labels.into_iter().filter(kept).collect();
+    Ok(Term { tensor, labels })
+}
+
+/// Multiplies two operands and sums over the labels that nobody needs any more.
+fn contract(rt: &mut Runtime, a: Term, b: Term, needed: &dyn Fn(&Label) -> bool) -> Result<Term> {
+    let (in_a, in_b) = (a.labels.clone(), b.labels.clone());
+    let a = summed(rt, a, &|l| needed(l) || in_b.contains(l))?;
+    let b = summed(rt, b, &|l| needed(l) || in_a.contains(l))?;
+    let of = |labels: &[Label], keep: &dyn Fn(&Label) -> bool| -> Vec<Label> {
+        labels.iter().copied().filter(|l| keep(l)).collect()
+    };
+    let batch = of(&a.labels, &|l| b.labels.contains(l) && needed(l));
+    let inner = of(&a.labels, &|l| b.labels.contains(l) && !needed(l));
+    let rows = of(&a.labels, &|l| !b.labels.contains(l));
+    let columns = of(&b.labels, &|l| !a.labels.contains(l));
+    let left = arranged(rt, &a, [&batch, &rows, &inner])?;
+    let right = arranged(rt, &b, [&batch, &inner, &columns])?;
+    let out = product(rt, "einsum", (1, &left), (1, &right))?;
+    let labels: Vec<Label> = batch.iter().chain(&rows).chain(&columns).copied().collect();
+    let extent = |l: &Label| {
+        let find = |t: &Term| t.labels.iter().position(|k| k == l).map(|d| t.tensor.shape()[d]);
+        find(&a).or_else(|| find(&b)).unwrap_or(1)
+    };
+    let shape: Dims = labels.iter().map(extent).collect();
+    Ok(Term { tensor: reshaped(rt, &out, &shape)?, labels })
+}
+
+/// The operand with its labels in three groups, each merged into one dimension.
+fn arranged(rt: &mut Runtime, term: &Term, groups: [&[Label]; 3]) -> Result<Tensor> {
+    let mut order = Dims::new();
+    let mut merged = Dims::new();
+    for group in groups {
+        let places = group.iter().filter_map(|l| term.labels.iter().position(|k| k == l));
+        let before = order.len();
+        order.extend(places);
+        merged.push(order[before..].iter().map(|&d| term.tensor.shape()[d]).product());
+    }
+    let turned = permuted(&term.tensor, &order);
+    reshaped(rt, &turned, &merged)
+}
