@@ -74,3 +74,69 @@ fn every_native_is_documented() {
         assert!(!def.name.is_empty());
     }
 }
+
+/// The scripts of the language tests.
+fn scripts() -> Vec<String> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lang");
+    let files = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path());
+    let files = files.filter(|f| f.extension().is_some_and(|e| e == "rnl"));
+    let texts = files.map(|f| std::fs::read_to_string(f).unwrap());
+    let without_marks = |text: String| {
+        let lines = text.lines().filter(|l| !l.contains("# error: "));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    texts.map(without_marks).collect()
+}
+
+#[test]
+fn a_session_is_sound_after_every_limit() {
+    for text in scripts() {
+        let mut vm = vm();
+        let cuda = vm.rt.current_device();
+        for fuel in (0..40).chain((40..4000).step_by(397)) {
+            vm.limits.fuel = Some(fuel);
+            let _ = vm.eval("<limited>", &text, Mode::Input);
+            vm.limits.fuel = None;
+            assert_eq!(vm.rt.current_device(), cuda);
+            assert!(matches!(vm.eval("<after>", "1 + 1", Mode::Input), Ok(Value::Int(2))));
+        }
+        for bytes in (0..6000).step_by(433) {
+            vm.limits.host_bytes = bytes;
+            let _ = vm.eval("<limited>", &text, Mode::Input);
+            vm.limits.host_bytes = 1 << 30;
+            assert!(matches!(vm.eval("<after>", "1 + 1", Mode::Input), Ok(Value::Int(2))));
+        }
+    }
+}
+
+#[test]
+fn damaged_scripts_never_panic() {
+    // Pieces of the scripts in other orders: most do not parse, the rest does odd things.
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below.max(1)
+    };
+    let texts = scripts();
+    let mut vm = vm();
+    vm.limits.fuel = Some(2000);
+    vm.limits.host_bytes = 1 << 20;
+    for _ in 0..1500 {
+        let lines: Vec<&str> = texts[random(texts.len())].lines().collect();
+        let words: Vec<&str> = lines[random(lines.len())].split_inclusive(' ').collect();
+        let mut words: Vec<&str> = words.into_iter().collect();
+        for _ in 0..1 + random(3) {
+            let (a, b) = (random(words.len()), random(words.len()));
+            words.swap(a, b);
+            if random(3) == 0 {
+                words.remove(random(words.len()));
+            }
+            if words.is_empty() {
+                break;
+            }
+        }
+        let _ = vm.eval("<damaged>", &words.concat(), Mode::Input);
+    }
+    vm.limits = Default::default();
+    assert!(matches!(vm.eval("<after>", "1 + 1", Mode::Input), Ok(Value::Int(2))));
+}

@@ -69,6 +69,11 @@ pub enum Value {
 /// The tag of the first variant that owns something.
 pub const FIRST_HEAP: u8 = 8;
 
+/// The tag of an int; its number stands at offset eight.
+pub(super) const TAG_INT: u8 = 4;
+/// The tag of a float; its number stands at offset eight.
+pub(super) const TAG_FLOAT: u8 = 5;
+
 const _: () = assert!(std::mem::size_of::<Value>() == 16);
 
 impl Value {
@@ -268,6 +273,17 @@ impl<T: Into<Value>> From<Option<T>> for Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_stand_where_registers_write_them() {
+        assert_eq!((Value::Int(7).tag(), Value::Float(7.0).tag()), (TAG_INT, TAG_FLOAT));
+        let payload = |value: &Value| {
+            // SAFETY: both kinds of number have eight initialised bytes at offset eight.
+            unsafe { (&raw const *value).cast::<u8>().add(8).cast::<u64>().read() }
+        };
+        assert_eq!(payload(&Value::Int(-3)), -3_i64 as u64);
+        assert_eq!(payload(&Value::Float(1.5)), 1.5_f64.to_bits());
+    }
 
     #[test]
     fn plain_values_own_nothing_and_others_do() {

@@ -120,7 +120,8 @@ struct Loop {
 enum Exit<'a> {
     Handler,
     Context,
-    Defer(&'a Expr),
+    /// The expression, and how many scopes and names of the innermost one it sees.
+    Defer(&'a Expr, usize, usize),
 }
 
 impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {

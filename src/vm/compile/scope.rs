@@ -54,6 +54,26 @@ impl<'a> Compiler<'_, '_, 'a> {
         }
     }
 
+    /// Runs `body` with the names alone that were there when there were `scopes` scopes, and
+    /// `names` names in the innermost.
+    pub(super) fn hiding<T>(
+        &mut self,
+        scopes: usize,
+        names: usize,
+        body: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let function = self.last();
+        let hidden = function.scopes.split_off(scopes);
+        let later = function.scopes.last_mut().map(|s| s.locals.split_off(names)).unwrap_or_default();
+        let result = body(self);
+        let function = self.last();
+        if let Some(scope) = function.scopes.last_mut() {
+            scope.locals.extend(later);
+        }
+        function.scopes.extend(hidden);
+        result
+    }
+
     /// Whether a variable of this name must be visible beyond its registers.
     fn is_shared(&mut self, name: &str) -> bool {
         self.last().inner.contains(name)

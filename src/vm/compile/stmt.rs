@@ -291,9 +291,9 @@ impl<'a> Compiler<'_, '_, 'a> {
             match all[i] {
                 Exit::Handler => drop(self.emit(Op::PopHandler { flush: false })),
                 Exit::Context => drop(self.emit(Op::ExitContext { count: 1 })),
-                Exit::Defer(e) => {
+                Exit::Defer(e, scopes, names) => {
                     self.emit(Op::PopHandler { flush: false });
-                    self.effect(e)?;
+                    self.hiding(scopes, names, |c| c.effect(e))?;
                 }
             }
         }
@@ -305,14 +305,16 @@ impl<'a> Compiler<'_, '_, 'a> {
     fn defer(&mut self, e: &'a Expr, rest: &'a [Stmt], dst: Option<Reg>) -> Result<()> {
         let error = self.temp()?;
         let handler = self.emit(Op::PushHandler { catch: false, dst: error, offset: 0 });
-        self.last().exits.push(Exit::Defer(e));
+        let scopes = self.last().scopes.len();
+        let names = self.last().scopes.last().map_or(0, |s| s.names().count());
+        self.last().exits.push(Exit::Defer(e, scopes, names));
         self.statements(rest, dst)?;
         self.last().exits.pop();
         self.emit(Op::PopHandler { flush: true });
-        self.effect(e)?;
+        self.hiding(scopes, names, |c| c.effect(e))?;
         let end = self.emit(Op::Jump { offset: 0 });
         self.patch(handler);
-        self.effect(e)?;
+        self.hiding(scopes, names, |c| c.effect(e))?;
         self.emit(Op::Rethrow { src: error });
         self.patch(end);
         Ok(())

@@ -9,6 +9,7 @@ pub mod arith;
 pub(super) mod calls;
 mod index;
 mod iterate;
+mod registers;
 mod steps;
 mod unwind;
 
@@ -21,6 +22,7 @@ use super::value::Value;
 use super::{Vm, error};
 use crate::base::{Error, Result};
 use crate::syntax::ast::{Binary, Unary};
+use registers::{put, put_float, put_int};
 
 /// What a call returns to.
 pub(super) struct Frame {
@@ -47,28 +49,6 @@ pub(super) struct Handler {
     pub(super) dst: u16,
     /// False for cleanups, which see interrupts too.
     pub(super) catch: bool,
-}
-
-/// Writes a register.
-///
-/// # Safety
-/// `slot` points to an initialised value.
-#[inline(always)]
-unsafe fn put(slot: *mut Value, value: Value) {
-    // SAFETY: the caller's promise; a plain old value needs no destructor.
-    unsafe {
-        if (*slot).is_plain() {
-            std::ptr::write(slot, value);
-        } else {
-            put_slow(slot, value);
-        }
-    }
-}
-
-#[inline(never)]
-unsafe fn put_slow(slot: *mut Value, value: Value) {
-    // SAFETY: as for `put`. The old value is dropped after the new one is in place.
-    drop(unsafe { std::mem::replace(&mut *slot, value) });
 }
 
 impl Vm {
@@ -124,6 +104,29 @@ impl Vm {
                 // SAFETY: see above.
                 unsafe { put(base.add($i as usize), value) }
             }};
+        }
+        macro_rules! set_int {
+            ($i:expr, $value:expr) => {{
+                let value = $value;
+                // SAFETY: see above.
+                unsafe { put_int(base.add($i as usize), value) }
+            }};
+        }
+        macro_rules! set_float {
+            ($i:expr, $value:expr) => {{
+                let value = $value;
+                // SAFETY: see above.
+                unsafe { put_float(base.add($i as usize), value) }
+            }};
+        }
+        macro_rules! copy {
+            ($i:expr, $value:expr) => {
+                match $value {
+                    &Value::Int(i) => set_int!($i, i),
+                    &Value::Float(f) => set_float!($i, f),
+                    value => set!($i, value.clone()),
+                }
+            };
         }
         macro_rules! here {
             () => {
@@ -208,20 +211,20 @@ impl Vm {
                 match ($a, $b) {
                     (&Value::Int(x), &Value::Int(y)) => {
                         if let Some(value) = x.$int(y) {
-                            set!($dst, Value::Int(value));
+                            set_int!($dst, value);
                             continue;
                         }
                     }
                     (&Value::Float(x), &Value::Float(y)) => {
-                        set!($dst, Value::Float(x $float y));
+                        set_float!($dst, x $float y);
                         continue;
                     }
                     (&Value::Float(x), &Value::Int(y)) => {
-                        set!($dst, Value::Float(x $float y as f64));
+                        set_float!($dst, x $float y as f64);
                         continue;
                     }
                     (&Value::Int(x), &Value::Float(y)) => {
-                        set!($dst, Value::Float(x as f64 $float y));
+                        set_float!($dst, x as f64 $float y);
                         continue;
                     }
                     _ => {}
@@ -259,24 +262,25 @@ impl Vm {
             // SAFETY: the last instruction returns, so there is always a next one.
             pc = unsafe { pc.add(1) };
             match op {
-                Op::Load { dst, k } => set!(dst, konst!(k).clone()),
-                Op::LoadInt { dst, value } => set!(dst, Value::Int(i64::from(value))),
+                Op::Load { dst, k } => copy!(dst, konst!(k)),
+                Op::LoadInt { dst, value } => set_int!(dst, i64::from(value)),
                 Op::LoadCuda { dst } => {
                     let device = self.current_cuda();
                     set!(dst, Value::Device(device));
                 }
-                Op::Move { take: false, dst, src } => set!(dst, reg!(src).clone()),
+                Op::Move { take: false, dst, src } => copy!(dst, reg!(src)),
                 Op::Move { take: true, dst, src } => {
                     // SAFETY: as for `reg!`.
                     let value = unsafe { std::mem::take(&mut *base.add(src as usize)) };
                     set!(dst, value);
                 }
                 Op::GetGlobal { dst, slot } => {
-                    let value = match &self.globals[slot as usize] {
-                        Value::Unset => step!(self.unset_global(slot)),
-                        value => value.clone(),
-                    };
-                    set!(dst, value);
+                    if let Value::Unset = self.globals[slot as usize] {
+                        let value = step!(self.unset_global(slot));
+                        set!(dst, value);
+                    } else {
+                        copy!(dst, &self.globals[slot as usize]);
+                    }
                 }
                 Op::SetGlobal { take, src, slot } => {
                     // SAFETY: as for `reg!`.
@@ -350,12 +354,12 @@ impl Vm {
                     match *reg!(a) {
                         Value::Int(x) => {
                             if let Some(sum) = x.checked_add(i64::from(value)) {
-                                set!(dst, Value::Int(sum));
+                                set_int!(dst, sum);
                                 continue;
                             }
                         }
                         Value::Float(x) => {
-                            set!(dst, Value::Float(x + f64::from(value)));
+                            set_float!(dst, x + f64::from(value));
                             continue;
                         }
                         _ => {}
@@ -374,14 +378,14 @@ impl Vm {
                 }
                 Op::Div { dst, a, b } => {
                     if let (&Value::Float(x), &Value::Float(y)) = (reg!(a), reg!(b)) {
-                        set!(dst, Value::Float(x / y));
+                        set_float!(dst, x / y);
                     } else {
                         step!(self.binary_step(base_index, here!(), Binary::Div, dst, a, b));
                     }
                 }
                 Op::DivK { dst, a, k } => {
                     if let (&Value::Float(x), &Value::Float(y)) = (reg!(a), konst!(k)) {
-                        set!(dst, Value::Float(x / y));
+                        set_float!(dst, x / y);
                     } else {
                         let right = konst!(k).clone();
                         step!(self.binary_value_step(base_index, here!(), Binary::Div, dst, a, right));
@@ -391,18 +395,18 @@ impl Vm {
                     step!(self.binary_step(base_index, here!(), Binary::FloorDiv, dst, a, b))
                 }
                 Op::Mod { dst, a, b } => match (reg!(a), reg!(b)) {
-                    (&Value::Int(x), &Value::Int(y)) if x >= 0 && y > 0 => set!(dst, Value::Int(x % y)),
+                    (&Value::Int(x), &Value::Int(y)) if x >= 0 && y > 0 => set_int!(dst, x % y),
                     _ => step!(self.binary_step(base_index, here!(), Binary::Mod, dst, a, b)),
                 },
                 Op::FloorDivK { dst, a, k } => match (reg!(a), konst!(k)) {
-                    (&Value::Int(x), &Value::Int(y)) if x >= 0 && y > 0 => set!(dst, Value::Int(x / y)),
+                    (&Value::Int(x), &Value::Int(y)) if x >= 0 && y > 0 => set_int!(dst, x / y),
                     (_, right) => {
                         let right = right.clone();
                         step!(self.binary_value_step(base_index, here!(), Binary::FloorDiv, dst, a, right));
                     }
                 },
                 Op::ModK { dst, a, k } => match (reg!(a), konst!(k)) {
-                    (&Value::Int(x), &Value::Int(y)) if x >= 0 && y > 0 => set!(dst, Value::Int(x % y)),
+                    (&Value::Int(x), &Value::Int(y)) if x >= 0 && y > 0 => set_int!(dst, x % y),
                     (_, right) => {
                         let right = right.clone();
                         step!(self.binary_value_step(base_index, here!(), Binary::Mod, dst, a, right));
@@ -412,8 +416,8 @@ impl Vm {
                     step!(self.binary_step(base_index, here!(), arith::BINARY[op as usize], dst, a, b));
                 }
                 Op::Neg { dst, a } => match *reg!(a) {
-                    Value::Int(x) if x != i64::MIN => set!(dst, Value::Int(-x)),
-                    Value::Float(x) => set!(dst, Value::Float(-x)),
+                    Value::Int(x) if x != i64::MIN => set_int!(dst, -x),
+                    Value::Float(x) => set_float!(dst, -x),
                     _ => step!(self.unary_step(base_index, here!(), Unary::Neg, dst, a)),
                 },
                 Op::Not { dst, a } => match *reg!(a) {
@@ -485,9 +489,9 @@ impl Vm {
                         (reg!(first), reg!(first + 1), reg!(first + 2))
                         && left > 0
                     {
-                        set!(dst, Value::Int(next));
-                        set!(first, Value::Int(next.wrapping_add(by)));
-                        set!(first + 1, Value::Int(left - 1));
+                        set_int!(dst, next);
+                        set_int!(first, next.wrapping_add(by));
+                        set_int!(first + 1, left - 1);
                         jump!(offset);
                     }
                 }
@@ -567,7 +571,11 @@ impl Vm {
                         return Ok(value);
                     }
                     switch!(frame.base as usize, frame.proto, frame.pc);
-                    set!(frame.dst, value);
+                    match value {
+                        Value::Int(i) => set_int!(frame.dst, i),
+                        Value::Float(f) => set_float!(frame.dst, f),
+                        value => set!(frame.dst, value),
+                    }
                 }
 
                 Op::NewList { dst, base: first, count } => {

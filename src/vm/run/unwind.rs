@@ -34,8 +34,13 @@ impl Vm {
                 error = self.leave_failed(handler.contexts, error);
                 let line = self.line(error.span());
                 let value = Value::Error(Rc::new(ErrorValue { error, line }));
-                self.stack[base + handler.dst as usize] = value;
+                let at = base + handler.dst as usize;
+                self.stack[at] = value;
                 self.top = base + self.registers_at(base);
+                // Whatever the failed region left in registers is released.
+                for register in &mut self.stack[at + 1..self.top] {
+                    *register = Value::None;
+                }
                 return Ok((base, handler.target));
             }
             let count = self.registers_at(base);
