@@ -123,20 +123,19 @@ fn damaged_scripts_never_panic() {
     vm.limits.host_bytes = 1 << 20;
     for _ in 0..1500 {
         let lines: Vec<&str> = texts[random(texts.len())].lines().collect();
-        let words: Vec<&str> = lines[random(lines.len())].split_inclusive(' ').collect();
-        let mut words: Vec<&str> = words.into_iter().collect();
+        let mut words: Vec<&str> = lines[random(lines.len())].split_inclusive(' ').collect();
         for _ in 0..1 + random(3) {
+            if words.is_empty() {
+                break;
+            }
             let (a, b) = (random(words.len()), random(words.len()));
             words.swap(a, b);
             if random(3) == 0 {
                 words.remove(random(words.len()));
             }
-            if words.is_empty() {
-                break;
-            }
         }
         let _ = vm.eval("<damaged>", &words.concat(), Mode::Input);
     }
-    vm.limits = Default::default();
+    vm.limits = crate::vm::Limits::default();
     assert!(matches!(vm.eval("<after>", "1 + 1", Mode::Input), Ok(Value::Int(2))));
 }
