@@ -1,6 +1,5 @@
 //! The backends, one function each, and which one a configuration takes.
 
-use super::host::HostDriver;
 use super::machine::{Backend, Config};
 use super::{Driver, cuda, emu, error};
 use crate::base::{Error, Result};
@@ -18,8 +17,6 @@ pub(super) struct Found {
     pub(super) name: &'static str,
     /// How many devices are visible.
     pub(super) count: usize,
-    /// The host's own driver.
-    pub(super) host: Arc<dyn Driver>,
     /// Opens the visible device with that index.
     pub(super) open: Open,
 }
@@ -47,12 +44,11 @@ pub(super) fn find(config: &Config) -> Result<(Found, Option<String>)> {
     for entry in BACKENDS.iter().filter(|e| auto || e.asked_by == config.backend) {
         match (entry.look)(config) {
             Ok((count, open)) => {
-                let host = Arc::new(HostDriver::new());
                 let notice = missing.map(|why| {
                     let devices = if count == 1 { "device" } else { "devices" };
                     format!("no CUDA device found: {}; using {count} emulated {devices}", why.message())
                 });
-                return Ok((Found { name: entry.name, count, host, open }, notice));
+                return Ok((Found { name: entry.name, count, open }, notice));
             }
             Err(why) if auto => missing = missing.or(Some(why)),
             Err(why) => return Err(why),
@@ -79,6 +75,16 @@ fn real(config: &Config) -> Result<(usize, Open)> {
         Err(_) => Err(error::bad_device(index as i64, probe.devices as usize)),
     };
     Ok((probe.devices as usize, Box::new(open)))
+}
+
+/// Refuses what no backend can give, without looking for any.
+pub(super) fn check(config: &Config) -> Result<()> {
+    match config.devices {
+        Some(count) if count > MOST_EMULATED_DEVICES => {
+            Err(error::too_many_devices(count, MOST_EMULATED_DEVICES))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Emulated devices, as many as asked for and visible.

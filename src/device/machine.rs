@@ -2,6 +2,8 @@
 
 use super::alloc::{AllocConf, Frame, snapshot_pickle};
 use super::backend::{self, Found};
+use super::driver::Driver;
+use super::host::HostDriver;
 use super::pinned::{PinnedBlock, PinnedPool, PinnedStats};
 use super::{Device, DeviceId, error};
 use crate::base::{Result, Span};
@@ -56,11 +58,12 @@ impl Config {
 /// Devices open when they are first asked for, one by one: a script that uses `cuda:1` alone never
 /// makes a context on `cuda:0`.
 pub struct Machine {
-    found: Found,
-    notice: Option<String>,
+    config: Config,
+    /// What was found. Looked for when a CUDA device is first asked about: a script that uses none
+    /// starts without waiting for a driver.
+    found: OnceLock<Visible>,
     alloc: AllocConf,
     host: Arc<Device>,
-    devices: Vec<OnceLock<Arc<Device>>>,
     /// Held while a device opens, so that it opens once.
     opening: Mutex<()>,
     pinned: Arc<PinnedPool>,
@@ -68,33 +71,75 @@ pub struct Machine {
     history: AtomicUsize,
 }
 
-impl Machine {
-    /// Probes for what the configuration asks for; opens no device but the host.
-    pub fn open(config: &Config) -> Result<Arc<Machine>> {
-        let (found, notice) = backend::find(config)?;
-        Ok(Machine::of(found, notice, config.alloc.clone()))
-    }
+/// The CUDA devices, real or emulated.
+struct Visible {
+    name: &'static str,
+    open: backend::Open,
+    notice: Option<String>,
+    devices: Vec<OnceLock<Arc<Device>>>,
+}
 
-    pub(super) fn of(found: Found, notice: Option<String>, alloc: AllocConf) -> Arc<Machine> {
-        let host = Device::new(DeviceId::Cpu, found.host.clone(), &alloc);
+impl Visible {
+    fn new((found, notice): (Found, Option<String>)) -> Visible {
         let devices = (0..found.count).map(|_| OnceLock::new()).collect();
-        let (opening, pinned, history) = (Mutex::new(()), PinnedPool::new(), AtomicUsize::new(0));
-        Arc::new(Machine { found, notice, alloc, host, devices, opening, pinned, history })
+        Visible { name: found.name, open: found.open, notice, devices }
+    }
+}
+
+impl Machine {
+    /// A machine as the configuration asks for; opens no device but the host. Errors: the backend
+    /// that is asked for by name is not there.
+    pub fn open(config: &Config) -> Result<Arc<Machine>> {
+        let found = match config.backend {
+            // Whatever is there can wait until a script asks for it.
+            Backend::Auto => {
+                backend::check(config)?;
+                OnceLock::new()
+            }
+            _ => OnceLock::from(Visible::new(backend::find(config)?)),
+        };
+        Ok(Machine::with(config.clone(), found, Arc::new(HostDriver::new())))
     }
 
-    /// What the user should be told once: that no CUDA device was found, and why.
+    #[cfg(test)]
+    pub(super) fn of(found: Found, host: Arc<dyn Driver>) -> Arc<Machine> {
+        Machine::with(Config::default(), OnceLock::from(Visible::new((found, None))), host)
+    }
+
+    fn with(config: Config, found: OnceLock<Visible>, host: Arc<dyn Driver>) -> Arc<Machine> {
+        let alloc = config.alloc.clone();
+        let host = Device::new(DeviceId::Cpu, host, &alloc);
+        let (opening, pinned, history) = (Mutex::new(()), PinnedPool::new(), AtomicUsize::new(0));
+        Arc::new(Machine { config, found, alloc, host, opening, pinned, history })
+    }
+
+    /// What is there; looks for it the first time.
+    fn visible(&self) -> &Visible {
+        self.found.get_or_init(|| match backend::find(&self.config) {
+            Ok(found) => Visible::new(found),
+            Err(why) => Visible {
+                name: "none",
+                open: Box::new(|_| Err(error::bad_device(0, 0))),
+                notice: Some(why.message().to_string()),
+                devices: Vec::new(),
+            },
+        })
+    }
+
+    /// What the user should be told once: that no CUDA device was found, and why. `None` before
+    /// anybody has asked about devices.
     pub fn notice(&self) -> Option<&str> {
-        self.notice.as_deref()
+        self.found.get()?.notice.as_deref()
     }
 
     /// `"cuda"` or `"emu"`.
     pub fn backend(&self) -> &'static str {
-        self.found.name
+        self.visible().name
     }
 
     /// How many CUDA devices, real or emulated, are visible.
     pub fn device_count(&self) -> usize {
-        self.devices.len()
+        self.visible().devices.len()
     }
 
     /// The host.
@@ -105,8 +150,9 @@ impl Machine {
     /// A device, opened if it was not. Errors: an index that is not visible; the driver's.
     pub fn device(&self, id: DeviceId) -> Result<&Arc<Device>> {
         let Some(index) = id.cuda_index() else { return Ok(&self.host) };
-        let Some(slot) = self.devices.get(index) else {
-            return Err(error::bad_device(index as i64, self.devices.len()));
+        let visible = self.visible();
+        let Some(slot) = visible.devices.get(index) else {
+            return Err(error::bad_device(index as i64, visible.devices.len()));
         };
         if let Some(device) = slot.get() {
             return Ok(device);
@@ -115,7 +161,7 @@ impl Machine {
         if let Some(device) = slot.get() {
             return Ok(device);
         }
-        let driver = (self.found.open)(index)?;
+        let driver = (visible.open)(index)?;
         let device = slot.get_or_init(|| Device::new(id, driver, &self.alloc));
         device.record_history(self.history.load(Ordering::Relaxed));
         Ok(device)
@@ -125,13 +171,13 @@ impl Machine {
     pub fn cuda(&self, index: i64) -> Result<&Arc<Device>> {
         match u32::try_from(index) {
             Ok(index) => self.device(DeviceId::Cuda(index)),
-            Err(_) => Err(error::bad_device(index, self.devices.len())),
+            Err(_) => Err(error::bad_device(index, self.device_count())),
         }
     }
 
     /// The CUDA devices that have been opened.
     pub fn opened(&self) -> impl Iterator<Item = &Arc<Device>> {
-        self.devices.iter().filter_map(|slot| slot.get())
+        self.found.get().into_iter().flat_map(|visible| visible.devices.iter().filter_map(|slot| slot.get()))
     }
 
     /// Records the last `limit` steps of each device's allocator from now on, also of devices that open
@@ -145,13 +191,13 @@ impl Machine {
     /// span. Source: `torch.cuda.memory._dump_snapshot`.
     pub fn snapshot_pickle(&self, frame: impl Fn(Span) -> Option<Frame>) -> Vec<u8> {
         let memory = |slot: &OnceLock<Arc<Device>>| slot.get().map(|d| d.memory()).unwrap_or_default();
-        snapshot_pickle(&self.devices.iter().map(memory).collect::<Vec<_>>(), frame)
+        snapshot_pickle(&self.visible().devices.iter().map(memory).collect::<Vec<_>>(), frame)
     }
 
     /// Whether device `id` can read the memory of `peer` directly. Source:
     /// `torch.cuda.can_device_access_peer`, with its two errors.
     pub fn can_access_peer(&self, id: i64, peer: i64) -> Result<bool> {
-        let count = self.devices.len();
+        let count = self.device_count();
         let visible = |index: i64| usize::try_from(index).is_ok_and(|i| i < count);
         if !visible(id) {
             return Err(error::invalid_device_id(id, count));

@@ -21,8 +21,8 @@ fn machine(count: usize) -> (Arc<Machine>, Vec<Arc<MockDriver>>, Arc<AtomicU64>)
         counter.fetch_add(1, Ordering::Relaxed);
         Ok(mine[index].clone() as Arc<dyn Driver>)
     });
-    let found = Found { name: "mock", count, host: MockDriver::new(MIB), open };
-    (Machine::of(found, None, AllocConf::default()), drivers, opened)
+    let found = Found { name: "mock", count, open };
+    (Machine::of(found, MockDriver::new(MIB)), drivers, opened)
 }
 
 fn cuda(machine: &Machine, index: u32) -> Arc<Device> {
@@ -268,11 +268,13 @@ fn emulated_devices_run_under_the_same_policy() {
 #[test]
 fn auto_always_finds_devices_and_says_when_they_are_emulated() {
     let machine = Machine::open(&Config::default()).unwrap();
+    // Nothing is looked for before somebody asks.
+    assert_eq!((machine.notice(), machine.opened().count()), (None, 0));
+    assert!(machine.device_count() == 4 || machine.backend() == "cuda");
     let hint = machine
         .notice()
         .is_some_and(|n| n.starts_with("no CUDA device found: ") && n.ends_with("emulated devices"));
     assert_eq!(hint, machine.backend() == "emu");
-    assert!(machine.device_count() == 4 || machine.backend() == "cuda");
 }
 
 #[test]

@@ -58,14 +58,17 @@ impl RaceMode {
 /// The selected device: what `with device` saves and restores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Selection {
-    current: DeviceId,
+    current: Option<DeviceId>,
     current_cuda: u32,
 }
 
 impl Runtime {
     /// The current device: where factories and literals put tensors.
     pub fn current_device(&self) -> DeviceId {
-        self.current
+        self.current.unwrap_or_else(|| match self.machine.device_count() {
+            0 => DeviceId::Cpu,
+            _ => DeviceId::Cuda(0),
+        })
     }
 
     /// What bare `cuda` means: the CUDA device selected last.
@@ -75,10 +78,8 @@ impl Runtime {
 
     /// Selects a device. It is not opened before it is used.
     pub fn set_device(&mut self, device: DeviceId) -> Result<()> {
-        if slot(device) >= self.places.len() {
-            return Err(error::no_such_device(device, self.places.len() - 1));
-        }
-        self.current = device;
+        self.known(device)?;
+        self.current = Some(device);
         if let DeviceId::Cuda(index) = device {
             self.current_cuda = index;
         }
@@ -116,13 +117,23 @@ impl Runtime {
         self.current_cuda = selection.current_cuda;
     }
 
+    /// Refuses a device that is not there.
+    fn known(&mut self, device: DeviceId) -> Result<()> {
+        let at = slot(device);
+        if at >= self.places.len() {
+            let count = self.machine.device_count();
+            self.places.resize_with(count + 1, || Place::EMPTY);
+            if at > count {
+                return Err(error::no_such_device(device, count));
+            }
+        }
+        Ok(())
+    }
+
     /// A device with its current stream and that stream's queue; opens it.
     pub(super) fn place(&mut self, id: DeviceId) -> Result<Opened<'_>> {
         let at = slot(id);
-        let count = self.places.len();
-        if at >= count {
-            return Err(error::no_such_device(id, count - 1));
-        }
+        self.known(id)?;
         if self.places[at].device.is_none() {
             let device = match id {
                 DeviceId::Cpu => self.machine.host().clone(),
@@ -136,7 +147,7 @@ impl Runtime {
             Place { device: Some(device), stream: Some(stream), queue } => {
                 Ok(Opened { device, stream, queue: *queue })
             }
-            _ => Err(error::no_such_device(id, count - 1)),
+            _ => Err(error::no_such_device(id, self.places.len() - 1)),
         }
     }
 

@@ -34,7 +34,7 @@ use crate::device::races::Checker;
 use crate::device::{Device, DeviceId, Machine, Stream};
 use crate::tensor::Generator;
 use queue::Queue;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The most instructions of one fused program.
 pub const MAX_INSTRS: usize = 64;
@@ -54,13 +54,14 @@ pub struct Runtime {
     /// What the session has switched on and off.
     pub settings: Settings,
     checker: Checker,
-    /// Slot 0 is the host; slot n + 1 is `cuda:n`.
+    /// Slot 0 is the host; slot n + 1 is `cuda:n`. The others than the host come when one is asked for.
     places: Vec<Place>,
-    current: DeviceId,
+    /// `None` until one is selected: the first CUDA device, or the host where there is none.
+    current: Option<DeviceId>,
     current_cuda: u32,
     queues: Vec<Queue>,
     programs: flush::Programs,
-    generators: Vec<Generator>,
+    generators: OnceLock<Vec<Generator>>,
     warnings: Vec<crate::base::Error>,
     repaired: u64,
     launches: u64,
@@ -78,16 +79,16 @@ struct Place {
     queue: usize,
 }
 
+impl Place {
+    const EMPTY: Place = Place { device: None, stream: None, queue: usize::MAX };
+}
+
 impl Runtime {
     /// A session on a machine. Opens no device.
     pub fn new(machine: Arc<Machine>, settings: Settings) -> Runtime {
-        let count = machine.device_count();
-        let ids = std::iter::once(DeviceId::Cpu).chain((0..count as u32).map(DeviceId::Cuda));
-        let generators = ids.map(Generator::new).collect();
-        let empty = || Place { device: None, stream: None, queue: usize::MAX };
         Runtime {
-            places: (0..=count).map(|_| empty()).collect(),
-            current: if count == 0 { DeviceId::Cpu } else { DeviceId::Cuda(0) },
+            places: vec![Place::EMPTY],
+            current: None,
             machine,
             span: Span::NONE,
             settings,
@@ -95,7 +96,7 @@ impl Runtime {
             current_cuda: 0,
             queues: Vec::new(),
             programs: Default::default(),
-            generators,
+            generators: OnceLock::new(),
             warnings: Vec::new(),
             repaired: 0,
             launches: 0,
@@ -111,11 +112,11 @@ impl Runtime {
 
     /// The default generator of a device.
     pub fn generator(&self, device: DeviceId) -> Result<Generator> {
-        let slot = slot(device);
-        self.generators
-            .get(slot)
-            .cloned()
-            .ok_or_else(|| error::no_such_device(device, self.generators.len() - 1))
+        let all = self.generators.get_or_init(|| {
+            let cuda = (0..self.machine.device_count() as u32).map(DeviceId::Cuda);
+            std::iter::once(DeviceId::Cpu).chain(cuda).map(Generator::new).collect()
+        });
+        all.get(slot(device)).cloned().ok_or_else(|| error::no_such_device(device, all.len() - 1))
     }
 
     /// Reports of races that were let through (`warn`), since the last call.
