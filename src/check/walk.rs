@@ -244,11 +244,12 @@ impl<'c> Walk<'c> {
     }
 
     fn import(&mut self, import: &Import) {
-        self.imports = true;
         let libraries = self.catalog.libraries();
         if !import.file && !libraries.contains(&import.path) {
             let suggestion = self.suggest(&import.path, libraries.iter().map(|l| &**l));
             self.errors.push(error::unknown_library(import.path_span, &import.path, suggestion));
+        } else {
+            self.imports = true;
         }
         self.names.bind(&import.name.text);
     }

@@ -304,7 +304,7 @@ impl T {
     }
 
     /// True when an expression or statement may end with this token, so that a line end after it
-    /// may end the statement.
+    /// may end the statement. (A `:` ends Python's heads of blocks: what follows is another statement.)
     pub fn can_end(self) -> bool {
         use T::*;
         matches!(
@@ -330,6 +330,7 @@ impl T {
                 | DotDotOpen
                 | Ellipsis
                 | SingleQuoted
+                | Colon
                 | Bad
                 | ErrorStmt
         )
