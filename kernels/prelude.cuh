@@ -213,20 +213,16 @@ struct Philox { u32 x, y, z, w; };
 INLINE Philox philox(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, u32 k1) {
 #pragma unroll
     for (int round = 0; round < 10; round++) {
-        const u64 a = (u64)0xd2511f53u * c0, b = (u64)0xcd9e8d57u * c2;
-        const u32 n0 = (u32)(b >> 32) ^ c1 ^ k0, n2 = (u32)(a >> 32) ^ c3 ^ k1;
-        c1 = (u32)b;
-        c3 = (u32)a;
+        // Halves apart: the compiler would make long 64-bit products of whole ones.
+        const u32 a_low = 0xd2511f53u * c0, a_high = __umulhi(0xd2511f53u, c0);
+        const u32 b_low = 0xcd9e8d57u * c2, b_high = __umulhi(0xcd9e8d57u, c2);
+        const u32 n0 = b_high ^ c1 ^ k0, n2 = a_high ^ c3 ^ k1;
+        c1 = b_low;
+        c3 = a_low;
         c0 = n0;
         c2 = n2;
         k0 += 0x9e3779b9u;
         k1 += 0xbb67ae85u;
     }
     return Philox{c0, c1, c2, c3};
-}
-// Word `lane` (0 to 3) of the block at (counter, subsequence) under a 64-bit seed.
-INLINE u32 philox_word(u64 seed, u64 counter, u64 subsequence, u32 lane) {
-    const Philox p = philox((u32)counter, (u32)(counter >> 32), (u32)subsequence, (u32)(subsequence >> 32),
-                            (u32)seed, (u32)(seed >> 32));
-    return lane == 0 ? p.x : lane == 1 ? p.y : lane == 2 ? p.z : p.w;
 }

@@ -234,9 +234,10 @@ impl InterruptHandle {
 
 /// Every error code of the language and its runtime.
 pub fn codes() -> Vec<&'static Code> {
-    let rooms: [&[&'static Code]; 8] = [
+    let rooms: [&[&'static Code]; 9] = [
         crate::syntax::error::CODES,
         crate::device::error::CODES,
+        crate::device::cuda::error::CODES,
         crate::plan::error::CODES,
         crate::ops::error::CODES,
         crate::check::error::CODES,

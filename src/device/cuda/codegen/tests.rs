@@ -286,16 +286,15 @@ fn other_kinds_compile() {
 }
 
 #[test]
-fn the_device_kernels_and_philox_compile() {
+fn the_device_kernels_and_random_functions_compile() {
     if !nvrtc_is_here() {
         return;
     }
     let device = include_str!("../../../../kernels/device.cu");
-    // Known answers of Random123: counter and key all zero, and the digits of pi.
-    let philox = "constexpr int unused = 0;\n\
-        extern \"C\" __global__ void words(u64 seed, u64 counter, u64 sub, u32* out) {\n\
-        for (u32 i = 0; i < 4; i++) out[i] = philox_word(seed, counter, sub, i); }";
-    for text in [device, philox] {
+    let random = "extern \"C\" __global__ void draw(i64 seed, i64 at, float* out, double* wide) {\n\
+        out[0] = random_normal(at, seed, 4); out[1] = random_exponential(at, seed, 4);\n\
+        wide[0] = random_normal_wide(at, seed, 4); wide[1] = random_exponential_wide(at, seed, 4); }";
+    for text in [device, random] {
         for arch in ARCHS {
             if nvrtc::arch_list().iter().any(|a| a == arch) {
                 nvrtc::compile_now(&format!("{PRELUDE}\n{text}"), arch, "device").unwrap();

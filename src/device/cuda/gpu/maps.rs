@@ -4,8 +4,9 @@
 
 use super::*;
 use crate::array::Class;
+use crate::kernel::host::define::host_map;
 use crate::kernel::host::{self, FaultSlot};
-use crate::kernel::{CAST, Instr, Map, Source, Store};
+use crate::kernel::{CAST, CudaText, Instr, Map, MapFn, Source, Store, philox};
 
 /// Runs a map on both sides and compares every stored view.
 fn agree(gpu: &CudaDriver, map: &Map, shape: &[usize], pairs: &mut [Pair], numbers: &[u64]) {
@@ -109,10 +110,90 @@ fn positions_and_numbers() {
     }
 }
 
+/// Of (position, seed, offset, last number), as `ops` draws.
+const fn draw(name: &'static str, text: &'static str, host: crate::kernel::HostMap) -> MapFn {
+    MapFn { name, arity: 4, select: false, cuda: CudaText { f32: "", f64: "", i64: text }, host }
+}
+
+static DRAWS: [(MapFn, Dtype); 7] = [
+    (
+        draw(
+            "gpu_uniform",
+            "random_uniform(a, b, c, d)",
+            host_map!((a: i64, b: i64, c: i64, d: i64) -> f32: philox::uniform(a, b, c, d)),
+        ),
+        Dtype::F32,
+    ),
+    (
+        draw(
+            "gpu_uniform_wide",
+            "random_uniform_wide(a, b, c)",
+            host_map!((a: i64, b: i64, c: i64, _d: i64) -> f64: philox::uniform_wide(a, b, c)),
+        ),
+        Dtype::F64,
+    ),
+    (
+        draw(
+            "gpu_normal",
+            "random_normal(a, b, c)",
+            host_map!((a: i64, b: i64, c: i64, _d: i64) -> f32: philox::normal(a, b, c)),
+        ),
+        Dtype::F32,
+    ),
+    (
+        draw(
+            "gpu_normal_wide",
+            "random_normal_wide(a, b, c)",
+            host_map!((a: i64, b: i64, c: i64, _d: i64) -> f64: philox::normal_wide(a, b, c)),
+        ),
+        Dtype::F64,
+    ),
+    (
+        draw(
+            "gpu_exponential",
+            "random_exponential(a, b, c)",
+            host_map!((a: i64, b: i64, c: i64, _d: i64) -> f32: philox::exponential(a, b, c)),
+        ),
+        Dtype::F32,
+    ),
+    (
+        draw(
+            "gpu_exponential_wide",
+            "random_exponential_wide(a, b, c)",
+            host_map!((a: i64, b: i64, c: i64, _d: i64) -> f64: philox::exponential_wide(a, b, c)),
+        ),
+        Dtype::F64,
+    ),
+    (
+        draw(
+            "gpu_below",
+            "random_below(a, b, c, d)",
+            host_map!((a: i64, b: i64, c: i64, d: i64) -> i64: philox::below(a, b, c, d)),
+        ),
+        Dtype::I64,
+    ),
+];
+
+#[test]
+fn random_draws_have_the_hosts_bits() {
+    let Some(gpu) = device() else { return };
+    for (f, dtype) in &DRAWS {
+        let number = |slot| Source::Number { slot, dtype: Dtype::I64 };
+        let map = Map {
+            sources: vec![Source::Position, number(0), number(1), number(2)],
+            instrs: vec![Instr { f, args: (0..4).collect(), class: Class::I64, dtype: *dtype }],
+            stores: vec![Store { reg: 4, view: 0 }],
+        };
+        let shape = [100_003];
+        for numbers in [[0x1234_5678_9abc, 4, 20], [u64::MAX - 5, 1 << 40, 24]] {
+            agree(&gpu, &map, &shape, &mut [Pair::dense(&gpu, *dtype, &shape, 1)], &numbers);
+        }
+    }
+}
+
 #[cfg(test)]
 mod operations {
     use super::*;
-    use crate::kernel::MapFn;
     use crate::ops::{Run, table};
 
     fn functions() -> Vec<&'static MapFn> {
