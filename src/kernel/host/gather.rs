@@ -1,7 +1,7 @@
 //! Gathering by an index tensor. A bad index is reported, and 0 is used in its place.
 
-use super::FaultSlot;
 use super::map::PARALLEL;
+use super::{FaultSlot, bytes};
 use crate::array::Dims;
 use crate::kernel::{Fault, Gather, Launch, Ptr, View};
 use rayon::prelude::*;
@@ -59,6 +59,13 @@ unsafe fn range<E: Copy + Default>(launch: &Launch, faults: &FaultSlot, elements
         };
         if index_step == 0 && axis != last {
             let found = check(0);
+            if let (Some(found), 1, 1) = (found, source_step, out_step) {
+                let from = from.wrapping_offset(found as isize * axis_stride);
+                // SAFETY: the index is below the limit, the rows lie in the views, and a launch
+                // writes no view that it reads at another place.
+                unsafe { bytes::copy(to.cast(), from.cast(), run * size_of::<E>()) };
+                return;
+            }
             for i in 0..run {
                 // SAFETY: the index is below the limit, and the rest lies in the views.
                 unsafe {

@@ -1,4 +1,12 @@
 //! Runs kernel programs on the CPU: for host tensors, and for emulated devices.
+//!
+//! One file per kind of program. `map` and `reduce` cut the launch's shape into tiles and run them
+//! through `machine`, which interprets the code over chunks of registers; tiny maps take the short
+//! way in `small`. Operations bring their own loops, made by the macros of [`define`].
+//!
+//! Invariant: the bits of a result depend on the program, the shape and the values alone, not on
+//! strides, threads, tiles or the machine's vector width. (A float matrix product is the exception:
+//! its kernels differ between machines.)
 
 pub mod bytes;
 pub mod define;

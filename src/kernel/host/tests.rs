@@ -547,3 +547,25 @@ fn fused_programs_give_the_bits_of_single_launches() {
         }
     }
 }
+
+#[test]
+fn large_transpositions_reach_every_element() {
+    for (dtype, shape) in
+        [(Dtype::F32, vec![700, 300]), (Dtype::I8, vec![3, 130, 260]), (Dtype::F16, vec![600, 5])]
+    {
+        let rank = shape.len();
+        let mut across = contiguous_strides(&shape);
+        (across[rank - 2], across[rank - 1]) = (1, shape[rank - 2] as isize);
+        let mut memory = vec![Memory::new(dtype, &shape, &across), Memory::contiguous(dtype, &shape)];
+        memory[0].fill(5);
+        let mut map = Map { sources: vec![Source::Load { view: 0, dtype }], ..Map::default() };
+        map.instrs.push(Instr { f: &NEG, args: smallvec![0], class: dtype.class(), dtype });
+        map.stores.push(Store { reg: 1, view: 1 });
+        go(&launch(Body::Map(map), &shape, &mut memory, &[]));
+        for at in coordinates(&shape) {
+            let value = lane(dtype, memory[0].get(memory[0].offset(&at)));
+            let want = memory_bits(dtype, call(&NEG, dtype.class(), &[value], dtype));
+            assert!(same(dtype, memory[1].get(memory[1].offset(&at)), want), "{dtype} {at:?}");
+        }
+    }
+}
