@@ -54,13 +54,15 @@ struct Cover<'a> {
     h: usize,
     w: usize,
     tiles: usize,
-    /// True when some load runs across the stores.
-    crossing: bool,
+    /// How many tiles go down the rows before the next column of tiles; see [`GROUP`].
+    group: usize,
 }
 
-/// Tiles of a transposition go in groups of so many rows and columns of tiles, rows first, so that
-/// neighbours in memory are met while the caches and the address translation still hold them.
-const GROUP: (usize, usize) = (16, 4);
+/// In a transposition this many tiles follow each other down the rows, along which the load's memory
+/// runs. A tile is one cache line of the load high, and as wide as a chunk allows: long runs of
+/// stores matter more than long runs of loads.
+const GROUP: usize = 32;
+const LINE: usize = 64;
 
 impl<'a> Cover<'a> {
     /// Columns go along the dimension that the stores follow in memory. Rows go along the dimension
@@ -73,7 +75,7 @@ impl<'a> Cover<'a> {
             let plane = Plane { row: None, col: (shape.len() == 1).then_some(0) };
             let w = extent(plane.col).min(CHUNK);
             let tiles = extent(plane.col).div_ceil(w);
-            return Cover { shape, plane, h: 1, w, tiles, crossing: false };
+            return Cover { shape, plane, h: 1, w, tiles, group: 1 };
         }
         let long = |d: &usize| shape[*d] > 1;
         let follows = |view: u16| {
@@ -86,46 +88,41 @@ impl<'a> Cover<'a> {
         });
         let longest = (0..shape.len()).rev().find(long).unwrap_or(shape.len() - 1);
         let col = map.stores.iter().find_map(|s| follows(s.view)).unwrap_or(longest);
-        let crosswise = |view: u16| {
-            let along = launch.views[usize::from(view)].strides[col];
-            follows(view).filter(|&d| d != col && along > 1 && shape[d] >= 4)
+        let crosswise = |number: u16| {
+            let view = &launch.views[usize::from(number)];
+            let row = follows(number).filter(|&d| d != col && view.strides[col] > 1 && shape[d] >= 4)?;
+            Some((row, LINE / view.dtype.size()))
         };
         let crossing = loads.clone().find_map(crosswise);
+        // Without instructions no chunk is handed to a function, and a tile may be larger.
+        let most = if map.instrs.is_empty() { 4 * CHUNK } else { CHUNK };
         let (row, w) = match crossing {
-            Some(row) => (Some(row), shape[col].min((CHUNK / shape[row].min(32)).max(32))),
+            Some((row, line)) => (Some(row), shape[col].min(most / line.min(shape[row]))),
             None if shape[col] >= CHUNK => (None, CHUNK),
             None => {
                 let others = (0..shape.len()).filter(|&d| d != col);
                 (others.max_by_key(|&d| (shape[d].min(CHUNK), d)), shape[col])
             }
         };
-        let h = extent(row).min((CHUNK / w).max(1));
+        let most = if crossing.is_some() { most } else { CHUNK };
+        let h = extent(row).min((most / w).max(1));
         let plane = Plane { row, col: Some(col) };
         let outer = (0..shape.len()).filter(|&d| d != col && Some(d) != row).map(|d| shape[d]);
         let (rows, columns) = (extent(row).div_ceil(h), shape[col].div_ceil(w));
-        let crossing = crossing.is_some();
-        let plane_tiles = match crossing {
-            true => rows.div_ceil(GROUP.0) * columns.div_ceil(GROUP.1) * (GROUP.0 * GROUP.1),
-            false => rows * columns,
-        };
-        let tiles = outer.product::<usize>() * plane_tiles;
-        Cover { shape, plane, h, w, tiles, crossing }
+        let group = if crossing.is_some() { rows.min(GROUP) } else { 1 };
+        let tiles = outer.product::<usize>() * rows.next_multiple_of(group) * columns;
+        Cover { shape, plane, h, w, tiles, group }
     }
 
-    /// The row and column of tiles of a number within one plane. With `crossing` the plane is
-    /// filled up to whole groups, and some numbers have no tile.
+    /// The row and column of tiles of a number within one plane. The rows are filled up to whole
+    /// groups, so some numbers have no tile.
     fn place(&self, number: usize, rows: usize, columns: usize) -> Option<(usize, usize)> {
-        if !self.crossing {
-            return Some((number / columns, number % columns));
-        }
-        let (group, within) = (number / (GROUP.0 * GROUP.1), number % (GROUP.0 * GROUP.1));
-        let across = columns.div_ceil(GROUP.1);
-        let row = group / across * GROUP.0 + within % GROUP.0;
-        let column = group % across * GROUP.1 + within / GROUP.0;
-        (row < rows && column < columns).then_some((row, column))
+        let (group, within) = (number / self.group, number % self.group);
+        let row = group / columns * self.group + within;
+        (row < rows).then_some((row, group % columns))
     }
 
-    /// Runs tiles by number: columns fastest, then rows, then the other dimensions.
+    /// Runs tiles by number: the rows of a group fastest, then columns, groups, other dimensions.
     unsafe fn run(&self, map: &Map, launch: &Launch, tiles: std::ops::Range<usize>) {
         let Cover { shape, plane, h, w, .. } = *self;
         // SAFETY: the caller's.
@@ -133,10 +130,7 @@ impl<'a> Cover<'a> {
         let mut at: Dims = smallvec::smallvec![0; shape.len()];
         let parts = |dim: Option<usize>, size: usize| dim.map_or(1, |d| shape[d].div_ceil(size));
         let (rows, columns) = (parts(plane.row, h), parts(plane.col, w));
-        let plane_tiles = match self.crossing {
-            true => rows.div_ceil(GROUP.0) * columns.div_ceil(GROUP.1) * (GROUP.0 * GROUP.1),
-            false => rows * columns,
-        };
+        let plane_tiles = rows.next_multiple_of(self.group) * columns;
         for tile in tiles {
             let Some((row, column)) = self.place(tile % plane_tiles, rows, columns) else { continue };
             let mut rest = tile / plane_tiles;
