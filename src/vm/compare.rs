@@ -86,6 +86,7 @@ fn nested<T>(vm: &Vm, body: impl FnOnce() -> Result<T>) -> Result<T> {
     if depth >= DEPTH {
         return Err(error::nesting("a value that is compared"));
     }
+    vm.look_around()?;
     vm.nesting.set(depth + 1);
     let result = body();
     vm.nesting.set(depth);

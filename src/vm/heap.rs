@@ -328,11 +328,13 @@ impl Drop for Record {
 pub struct Key(Value);
 
 const KEY_DEPTH: usize = 64;
+/// The most values within one key: tuples may share others, so depth alone bounds nothing.
+const KEY_VALUES: usize = 10_000;
 
 impl Key {
     /// The key that a value is.
     pub fn new(value: &Value) -> Result<Key> {
-        check_key(value, 0)?;
+        check_key(value, 0, &mut 0)?;
         Ok(Key(value.clone()))
     }
 
@@ -342,12 +344,13 @@ impl Key {
     }
 }
 
-fn check_key(value: &Value, depth: usize) -> Result<(), Error> {
+fn check_key(value: &Value, depth: usize, values: &mut usize) -> Result<(), Error> {
+    *values += 1;
     match value {
         Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Str(_) => Ok(()),
         Value::Dtype(_) | Value::Device(_) => Ok(()),
-        Value::Tuple(_) if depth >= KEY_DEPTH => Err(error::nesting("a dict key")),
-        Value::Tuple(tuple) => tuple.items().iter().try_for_each(|v| check_key(v, depth + 1)),
+        Value::Tuple(_) if depth >= KEY_DEPTH || *values > KEY_VALUES => Err(error::nesting("a dict key")),
+        Value::Tuple(tuple) => tuple.items().iter().try_for_each(|v| check_key(v, depth + 1, values)),
         other => Err(error::bad_key(other.type_name())),
     }
 }

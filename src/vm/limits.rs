@@ -125,6 +125,23 @@ impl Vm {
         }
     }
 
+    /// Looks for an interrupt and the time limit, now and then: for walks over values, which may be
+    /// long without running an instruction.
+    pub(super) fn look_around(&self) -> Result<()> {
+        let count = self.walked.get().wrapping_add(1);
+        self.walked.set(count);
+        if !count.is_multiple_of(SLICE) {
+            return Ok(());
+        }
+        if self.interrupt.swap(false, Ordering::Relaxed) {
+            return Err(error::interrupted());
+        }
+        match self.limits.time.is_some_and(|limit| self.started.elapsed() > limit) {
+            true => Err(error::fuel()),
+            false => Ok(()),
+        }
+    }
+
     /// Looks for an interrupt and the time limit; natives that wait call this.
     pub fn poll(&mut self) -> Result<()> {
         let budget = self.budget;

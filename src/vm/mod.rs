@@ -95,6 +95,8 @@ pub struct Vm {
     born: std::time::Instant,
     /// The depth of values being compared or printed.
     nesting: Slot<u32>,
+    /// Containers walked, for looking at the limits now and then.
+    walked: Slot<u32>,
 }
 
 impl Vm {
@@ -133,6 +135,7 @@ impl Vm {
             started: std::time::Instant::now(),
             born: std::time::Instant::now(),
             nesting: Slot::new(0),
+            walked: Slot::new(0),
         }
     }
 

@@ -87,6 +87,7 @@ impl Vm {
             text.push_str(ends.1);
             return Ok(());
         }
+        self.look_around()?;
         open.push(pointer);
         text.push_str(ends.0);
         match value {

@@ -159,6 +159,7 @@ impl Vm {
         if depth > RANKS {
             return Err(error::nesting("a value that is moved"));
         }
+        self.look_around()?;
         match value {
             Value::Tensor(tensor) if tensor.device() == device => Ok(value.clone()),
             Value::Tensor(tensor) => self.rt.copy_to(tensor, device, false).map(Value::Tensor),
