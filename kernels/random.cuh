@@ -1,5 +1,5 @@
-// What is drawn from Philox 4x32-10, as in `src/kernel/philox.rs`, to the bit: integers, and sums,
-// products, quotients and roots alone. `at` is the element's position in its draw.
+// What is drawn from Philox 4x32-10, as in `src/kernel/philox.rs`, to the bit: integers, and
+// what IEEE 754 rounds exactly. `at` is the element's position in its draw.
 
 INLINE Philox philox_block(i64 seed, i64 offset, u64 number) {
     return philox((u32)offset, (u32)((u64)offset >> 32), (u32)number, (u32)(number >> 32), (u32)seed,
@@ -34,13 +34,13 @@ INLINE i64 random_below(i64 at, i64 seed, i64 offset, i64 range) {
 // --- Logarithms --------------------------------------------------------------------------------------
 
 INLINE float random_ln(u32 word) {
-    const float x = __uint2float_rn(word) * 2.3283064e-10f + 1.1641532e-10f;
+    const float x = __fmaf_rn(__uint2float_rn(word), 2.3283064e-10f, 1.1641532e-10f);
     const u32 b = __float_as_uint(x), biased = (b + (0x3f800000u - 0x3f3504f3u)) >> 23;
     const float f = __uint_as_float(b - (biased << 23) + 0x3f800000u) - 1.0f;
-    const float high =
-        0.19962073f + f * (-0.16570504f + f * (0.14917956f + f * (-0.1430755f + f * 0.08734932f)));
-    const float part = f + (f * f) * (-0.49999992f + f * (0.3333395f + f * (-0.25001755f + f * high)));
-    return (__uint_as_float(0x4b000000u | biased) - 8388735.0f) * 0.693147182464599609375f + part;
+    float p = __fmaf_rn(f, __fmaf_rn(f, 0.08734932f, -0.1430755f), 0.14917956f);
+    p = __fmaf_rn(f, __fmaf_rn(f, __fmaf_rn(f, p, -0.16570504f), 0.19962073f), -0.25001755f);
+    const float part = __fmaf_rn(f * f, __fmaf_rn(f, __fmaf_rn(f, p, 0.3333395f), -0.4999999f), f);
+    return __fmaf_rn(__uint_as_float(0x4b000000u | biased) - 8388735.0f, 0.693147182464599609375f, part);
 }
 INLINE double random_ln_wide(u64 word) {
     const double x = (double)(i64)((word >> 11) + 1) * (1.0 / 9007199254740992.0);
@@ -69,9 +69,10 @@ INLINE float random_normal(i64 at, i64 seed, i64 offset) {
     const u32 turn = (angle >> 30) + ((at & 1) == 0);
     const float t = (__uint_as_float(0x3f800000u | (angle << 2) >> 9) - 1.5f) * 1.57079637050628662109375f;
     const float z = t * t;
-    const float sine = t + (t * z) * (-0.16666655f + z * (0.008332178f + z * -0.00019517267f));
-    const float cosine =
-        1.0f + z * (-0.499999997f + z * (0.041666623f + z * (-0.0013886764f + z * 2.439041e-5f)));
+    const float sine =
+        __fmaf_rn(t * z, __fmaf_rn(z, __fmaf_rn(z, -0.00019517267f, 0.008332178f), -0.16666655f), t);
+    float cosine = __fmaf_rn(z, 2.439041e-5f, -0.0013886764f);
+    cosine = __fmaf_rn(z, __fmaf_rn(z, __fmaf_rn(z, cosine, 0.041666623f), -0.5f), 1.0f);
     const float size = turn & 1 ? cosine : sine;
     return sqrtf(-2.0f * random_ln(radius)) * __uint_as_float(__float_as_uint(size) ^ ((turn & 2) << 30));
 }

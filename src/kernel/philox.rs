@@ -1,8 +1,8 @@
 //! Random numbers: Philox 4x32-10 and what is drawn from it, on the host.
 //!
 //! What element `i` of a draw gets is a function of (seed, offset, i) alone. `kernels/random.cuh` has
-//! the same functions in CUDA C: both use integer arithmetic, and sums, products, quotients and
-//! roots of IEEE 754 alone, so that both give the same bits. Source: Salmon et al., "Parallel random
+//! the same functions in CUDA C: both use integer arithmetic, and what IEEE 754 rounds exactly (sums,
+//! products, quotients, roots, fused multiply-adds), so that both give the same bits. Source: Salmon et al., "Parallel random
 //! numbers: as easy as 1, 2, 3" (SC11); Box and Muller (1958) for the normal distribution.
 //!
 //! Note [Which word]. The counter of a block is the draw's offset, its subsequence the number of
@@ -92,8 +92,9 @@ pub fn normal(at: i64, seed: i64, offset: i64) -> f32 {
     let turn = (angle >> 30) + u32::from(at & 1 == 0);
     let t = (f32::from_bits(0x3f80_0000 | (angle << 2) >> 9) - 1.5) * std::f32::consts::FRAC_PI_2;
     let z = t * t;
-    let sine = t + (t * z) * (-0.166_666_55 + z * (0.008_332_178 + z * -0.000_195_172_67));
-    let cosine = 1.0 + z * (-0.5 + z * (0.041_666_623 + z * (-0.001_388_676_4 + z * 2.439_041e-5)));
+    let sine = (t * z).mul_add(z.mul_add(z.mul_add(-0.000_195_172_67, 0.008_332_178), -0.166_666_55), t);
+    let cosine = z.mul_add(2.439_041e-5, -0.001_388_676_4);
+    let cosine = z.mul_add(z.mul_add(z.mul_add(cosine, 0.041_666_623), -0.5), 1.0);
     let size = if turn & 1 == 0 { sine } else { cosine };
     let signed = f32::from_bits(size.to_bits() ^ ((turn & 2) << 30));
     (-2.0 * ln_of(radius)).sqrt() * signed
@@ -122,15 +123,15 @@ fn joined(low: u32, high: u32) -> u64 {
 /// ln((word + 1/2) / 2^32), rounded to 24 bits before the logarithm is taken; from -22.9 to 0.
 #[inline(always)]
 fn ln_of(word: u32) -> f32 {
-    let x = word as f32 * 2.328_306_4e-10 + 1.164_153_2e-10;
+    let x = (word as f32).mul_add(2.328_306_4e-10, 1.164_153_2e-10);
     let bits = x.to_bits();
     let biased = bits.wrapping_add(0x3f80_0000 - 0x3f35_04f3) >> 23;
     let f = f32::from_bits(bits.wrapping_sub(biased << 23).wrapping_add(0x3f80_0000)) - 1.0;
-    let high =
-        0.199_620_73 + f * (-0.165_705_04 + f * (0.149_179_56 + f * (-0.143_075_5 + f * 0.087_349_32)));
-    let part = f + (f * f) * (-0.499_999_92 + f * (0.333_339_5 + f * (-0.250_017_55 + f * high)));
+    let p = f.mul_add(f.mul_add(0.087_349_32, -0.143_075_5), 0.149_179_56);
+    let p = f.mul_add(f.mul_add(f.mul_add(p, -0.165_705_04), 0.199_620_73), -0.250_017_55);
+    let part = (f * f).mul_add(f.mul_add(f.mul_add(p, 0.333_339_5), -0.499_999_9), f);
     // The exponent as a float, by way of the low bits of 2^23.
-    (f32::from_bits(0x4b00_0000 | biased) - 8_388_735.0) * std::f32::consts::LN_2 + part
+    (f32::from_bits(0x4b00_0000 | biased) - 8_388_735.0).mul_add(std::f32::consts::LN_2, part)
 }
 
 /// ln((word / 2^11 + 1) / 2^53); from -36.8 to 0.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub enum Isa {
     /// What every machine of the target has.
     Baseline = 1,
-    /// AVX2 and F16C.
+    /// AVX2, F16C, and FMA for those who ask for it by `mul_add`.
     Avx2 = 2,
     /// AVX-512 F, BW, CD, DQ, VL.
     Avx512 = 3,
@@ -40,7 +40,9 @@ fn detect() -> Isa {
 
 #[cfg(target_arch = "x86_64")]
 fn machine() -> Isa {
-    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
+    let avx2 = is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("f16c")
+        && is_x86_feature_detected!("fma");
     let avx512 = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512cd")
@@ -83,11 +85,11 @@ macro_rules! multiversion {
     ([$($g:ident: $bound:path),*] $f:ident($($a:ident: $t:ty = $v:expr),* $(,)?) $(-> $r:ty)?) => {{
         #[cfg(target_arch = "x86_64")]
         {
-            #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,f16c")]
+            #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt,f16c")]
             fn avx2<$($g: $bound),*>($($a: $t),*) $(-> $r)? {
                 $f::<$($g),*>($($a),*)
             }
-            #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,fma,bmi1,bmi2,lzcnt,popcnt")]
             fn avx512<$($g: $bound),*>($($a: $t),*) $(-> $r)? {
                 $f::<$($g),*>($($a),*)
             }

@@ -31,7 +31,7 @@ fn equal_seeds_draw_equal_numbers_on_every_device() {
                 bytes.push(lab.rt.read(&x).unwrap());
             }
         }
-        let x = lab.call_with("randint", &[3.into(), 99.into(), ints(&[20])], &[on.clone()]);
+        let x = lab.call_with("randint", &[3.into(), 99.into(), ints(&[20])], std::slice::from_ref(&on));
         bytes.push(lab.rt.read(&x).unwrap());
         let x = lab.call_with("randperm", &[50.into()], &[on]);
         bytes.push(lab.rt.read(&x).unwrap());
