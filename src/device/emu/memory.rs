@@ -18,6 +18,10 @@ const HUGE_PAGE: u64 = 2 << 20;
 /// Freed bytes, where they are poisoned: a nan in every float dtype, -1 in the integers.
 const POISON: u64 = u64::MAX;
 
+/// How much of a freed range is poisoned; the rest goes back to the system and reads as zero, so
+/// that freeing memory which was never touched does not take it.
+const POISONED: u64 = 64 << 20;
+
 /// One device's memory.
 ///
 /// Invariant: `free` holds disjoint ranges (start to length, in bytes from the base) that do not
@@ -64,12 +68,14 @@ impl Memory {
         let base = range.as_mut_ptr() as usize as u64;
         let length = bytes.max(1).next_multiple_of(UNIT);
         let Some(start) = ptr.checked_sub(base).filter(|&s| s + length <= range.len() as u64) else { return };
-        if self.poison {
+        let poisoned = if self.poison { length.min(POISONED) } else { 0 };
+        if poisoned > 0 {
             // SAFETY: the bytes lie in the range, and nothing uses freed memory but racing work,
             // which runs under the same machine's lock.
-            unsafe { bytes::fill(ptr as usize as *mut u8, POISON, 8, (length / 8) as usize) };
-        } else {
-            release(range, start as usize, length as usize);
+            unsafe { bytes::fill(ptr as usize as *mut u8, POISON, 8, (poisoned / 8) as usize) };
+        }
+        if poisoned < length {
+            release(range, (start + poisoned) as usize, (length - poisoned) as usize);
         }
         self.used -= length;
         let (mut start, mut length) = (start, length);
