@@ -171,18 +171,21 @@ pub fn normalized(given: &[OsString]) -> Vec<OsString> {
     let command = Cli::command();
     let run = command.find_subcommand("run");
     let known = |word: &str| command.find_subcommand(word).is_some();
-    // Whether an option is followed by its value as an argument of its own.
-    let takes_value = |token: &str| {
-        let mut all = command.get_arguments().chain(run.into_iter().flat_map(|c| c.get_arguments()));
-        all.any(|arg| {
-            let named = match token.strip_prefix("--") {
-                Some(long) => arg.get_long() == Some(long),
-                None => arg
-                    .get_short()
-                    .is_some_and(|c| token.strip_prefix('-') == Some(c.encode_utf8(&mut [0; 4]))),
-            };
-            named && arg.get_action().takes_values()
-        })
+    // Whether an option is followed by its value as an argument of its own. Of letters in one word
+    // (`-qe CODE`), the first that takes a value takes the rest of the word, or the next word.
+    let all = || command.get_arguments().chain(run.into_iter().flat_map(|c| c.get_arguments()));
+    let takes = |arg: Option<&clap::Arg>| arg.is_some_and(|arg| arg.get_action().takes_values());
+    let takes_value = |token: &str| match token.strip_prefix("--") {
+        Some(long) => takes(all().find(|arg| arg.get_long() == Some(long))),
+        None => {
+            let letters: Vec<char> = token.chars().skip(1).collect();
+            let first = letters.iter().position(|&c| takes(all().find(|arg| arg.get_short() == Some(c))));
+            first.is_some_and(|at| at + 1 == letters.len())
+        }
+    };
+    let is_code = |token: &str| match token.strip_prefix("--") {
+        Some(long) => long == "eval" || long.starts_with("eval="),
+        None => token.contains('e'),
     };
     let mut out: Vec<OsString> = given.iter().take(1).cloned().collect();
     let (mut has_code, mut has_run) = (false, false);
@@ -208,7 +211,7 @@ pub fn normalized(given: &[OsString]) -> Vec<OsString> {
             out.extend_from_slice(&given[at + usize::from(token == "--")..]);
             return out;
         }
-        has_code |= token == "--eval" || token.starts_with("--eval=") || (token.starts_with("-e"));
+        has_code |= is_code(&token);
         out.push(given[at].clone());
         if takes_value(&token) && at + 1 < given.len() {
             at += 1;
@@ -261,6 +264,9 @@ mod tests {
             ("runnel --devices 2 check a.rnl", "runnel --devices 2 check a.rnl"),
             ("runnel -e 1+1", "runnel -e 1+1"),
             ("runnel -e 1+1 --quiet check --x", "runnel -e 1+1 --quiet -- check --x"),
+            ("runnel -qe 1+1 a --x", "runnel -qe 1+1 -- a --x"),
+            ("runnel -e1+1 a", "runnel -e1+1 -- a"),
+            ("runnel -q a.rnl", "runnel -q run -- a.rnl"),
             ("runnel -- --odd.rnl a", "runnel run -- --odd.rnl a"),
         ] {
             assert_eq!(norm(given), expected);

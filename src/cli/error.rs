@@ -59,6 +59,9 @@ pub static UNKNOWN_COMMAND: Code = Code {
 };
 
 pub(super) fn no_file(path: &Path) -> Error {
+    if path.as_os_str().is_empty() {
+        return Error::new(&NO_FILE, "the name of the file is empty");
+    }
     let error = Error::new(&NO_FILE, format!("there is no file `{}`", path.display()));
     let near = near_files(path);
     match near.as_slice() {
@@ -169,7 +172,10 @@ pub(super) fn from_clap(refused: &clap::Error, given: &[OsString]) -> (Error, So
             let reason = std::error::Error::source(refused).map(ToString::to_string);
             (format!("`{value}` is no value of `{option}`"), reason)
         }
-        Refusal::MissingRequiredArgument => (format!("`{argument}` is missing"), None),
+        Refusal::MissingRequiredArgument => {
+            let name = argument.trim_end_matches("...").trim_matches(['<', '>']);
+            (format!("`{name}` is missing"), None)
+        }
         Refusal::ArgumentConflict => {
             let other = text(ContextKind::PriorArg).unwrap_or_default();
             if option == other.split(' ').next().unwrap_or_default() {

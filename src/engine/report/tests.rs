@@ -75,6 +75,8 @@ fn long_lines_are_cut_around_the_label() {
     let (_, base) = sources.add("wide.rnl", &line).unwrap();
     let error = Error::new(&SHAPE, "here").at(Span::new(base + 60_009, base + 60_019), "this one");
     insta::assert_snapshot!(plain(&error, &sources));
+    let all = Error::new(&SHAPE, "all of it").at(Span::new(base, base + line.len() as u32), "from here");
+    assert!(plain(&all, &sources).lines().all(|l| l.chars().count() < 160), "{}", plain(&all, &sources));
 }
 
 #[test]

@@ -98,6 +98,11 @@ impl<'a> Excerpts<'a> {
         if marked.matches('\n').count() >= MAX_LINES {
             hi = lo + marked.find('\n').unwrap_or(0);
         }
+        // A label that is wider than a screen marks its beginning.
+        let line_end = text[lo..].find('\n').map_or(text.len(), |at| lo + at);
+        if line_end - lo > LONG_LINE && hi - lo > AROUND && hi <= line_end {
+            hi = (lo + AROUND..=hi).find(|&at| text.is_char_boundary(at)).unwrap_or(hi);
+        }
         let trimmed = text[lo..hi].trim_end_matches(['\n', ' ', '\t']).len();
         Some((file.base + lo, if trimmed == 0 { hi.min(lo + 1) - lo } else { trimmed }).into())
     }
