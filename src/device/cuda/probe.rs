@@ -7,7 +7,7 @@
 use super::error;
 use crate::base::{Error, Result};
 use cudarc::driver::sys;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// The oldest driver that serves, as `cuDriverGetVersion` counts: CUDA 12.8 (`cuEventElapsedTime_v2`).
@@ -43,9 +43,9 @@ pub(super) fn driver() -> Result<(u32, i32)> {
 }
 
 fn look() -> Result<(u32, i32)> {
-    // SAFETY: opening the driver's library runs its initialisers, which any CUDA program runs.
-    if !unsafe { sys::is_culib_present() } {
-        let file = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
+    let file = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
+    keep_open(Path::new(file));
+    if !is_present(sys::is_culib_present) {
         return Err(error::no_driver(&format!("`{file}` was not found")));
     }
     let (mut version, mut count) = (0, 0);
@@ -95,24 +95,22 @@ pub(super) fn text(result: sys::CUresult) -> String {
 /// Opens a toolkit library, unless it is open: by its names, then in the folders of the toolkit.
 /// `stem` is `nvrtc`, `cublas`. True when the bindings will find it.
 pub(super) fn load(stem: &str, present: unsafe fn() -> bool) -> bool {
+    // By name alone first: the system's library path.
+    let named = files(stem).into_iter().map(PathBuf::from);
+    let found = folders().into_iter().flat_map(|folder| files(stem).map(|file| folder.join(file)));
+    named.chain(found).any(|path| keep_open(&path) && is_present(present)) || is_present(present)
+}
+
+/// Opens a library for the life of the process, so that the bindings find it by name, and at once:
+/// a large one takes long to open, and a look alone would close it again.
+fn keep_open(path: &Path) -> bool {
     // SAFETY: opening NVIDIA's libraries runs their initialisers, which any CUDA program runs.
-    unsafe {
-        if present() {
-            return true;
-        }
-        for folder in folders() {
-            for file in files(stem) {
-                if let Ok(library) = libloading::Library::new(folder.join(file)) {
-                    // It stays open for the life of the process, so that its name resolves.
-                    std::mem::forget(library);
-                    if present() {
-                        return true;
-                    }
-                }
-            }
-        }
-    }
-    false
+    unsafe { libloading::Library::new(path) }.map(std::mem::forget).is_ok()
+}
+
+fn is_present(present: unsafe fn() -> bool) -> bool {
+    // SAFETY: as in `keep_open`; the bindings' look opens the library and closes it.
+    unsafe { present() }
 }
 
 /// `libnvrtc.so.13`
@@ -120,11 +118,11 @@ pub(super) fn file_name(stem: &str) -> String {
     if cfg!(windows) { format!("{stem}64_13.dll") } else { format!("lib{stem}.so.13") }
 }
 
-fn files(stem: &str) -> Vec<String> {
+fn files(stem: &str) -> [String; 3] {
     if cfg!(windows) {
-        vec![format!("{stem}64_130_0.dll"), format!("{stem}64_13.dll"), format!("{stem}64_12.dll")]
+        [format!("{stem}64_130_0.dll"), format!("{stem}64_13.dll"), format!("{stem}64_12.dll")]
     } else {
-        vec![format!("lib{stem}.so.13"), format!("lib{stem}.so.12"), format!("lib{stem}.so")]
+        [format!("lib{stem}.so.13"), format!("lib{stem}.so.12"), format!("lib{stem}.so")]
     }
 }
 

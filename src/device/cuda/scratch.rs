@@ -34,6 +34,8 @@ unsafe impl Sync for Scratch {}
 /// The scratch memory of one launch; large parts go back to the pool, in stream order, on drop.
 pub(super) struct Lease<'a> {
     stream: CUstream,
+    /// False on devices without memory pools, where large parts wait for the stream instead.
+    pooled: bool,
     used: u64,
     regions: MutexGuard<'a, FxHashMap<u64, Ptr>>,
     large: SmallVec<[Ptr; 4]>,
@@ -44,8 +46,14 @@ impl Scratch {
     pub fn new(context: Context, device: sys::CUdevice) -> Result<Scratch> {
         let mut pool = std::ptr::null_mut();
         let mut kept = KEPT;
-        // SAFETY: the device exists; the attribute is a 64-bit number.
+        // SAFETY: the device exists; the attributes are a 32-bit and a 64-bit number.
         unsafe {
+            let which = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
+            let mut supported = 0;
+            check(sys::cuDeviceGetAttribute(&mut supported, which, device), "cuDeviceGetAttribute")?;
+            if supported == 0 {
+                return Ok(Scratch { context, pool, regions: Mutex::default() });
+            }
             check(sys::cuDeviceGetDefaultMemPool(&mut pool, device), "cuDeviceGetDefaultMemPool")?;
             let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
             let value = (&raw mut kept).cast();
@@ -56,14 +64,17 @@ impl Scratch {
 
     /// Gives what the pool keeps unused back to the device; false when the driver refuses.
     pub fn trim(&self) -> bool {
+        if self.pool.is_null() || self.context.enter().is_err() {
+            return false;
+        }
         // SAFETY: the pool is the device's own.
-        self.context.enter().is_ok()
-            && unsafe { sys::cuMemPoolTrimTo(self.pool, 0) } == CUresult::CUDA_SUCCESS
+        unsafe { sys::cuMemPoolTrimTo(self.pool, 0) == CUresult::CUDA_SUCCESS }
     }
 
     /// Opens a launch's scratch memory on a stream.
     pub fn lease(&self, stream: CUstream) -> Lease<'_> {
-        Lease { stream, used: 0, regions: self.regions.lock(), large: SmallVec::new() }
+        let pooled = !self.pool.is_null();
+        Lease { stream, pooled, used: 0, regions: self.regions.lock(), large: SmallVec::new() }
     }
 
     /// Frees the regions. The device must be idle.
@@ -94,8 +105,15 @@ impl Lease<'_> {
             return Ok(base + self.used - bytes);
         }
         let mut ptr = 0;
-        // SAFETY: as above; the memory is freed on the same stream.
-        check(unsafe { sys::cuMemAllocAsync(&mut ptr, bytes as usize, self.stream) }, "cuMemAllocAsync")?;
+        // SAFETY: as above; the memory is freed on the same stream, or after a wait for it.
+        unsafe {
+            match self.pooled {
+                true => {
+                    check(sys::cuMemAllocAsync(&mut ptr, bytes as usize, self.stream), "cuMemAllocAsync")?
+                }
+                false => check(sys::cuMemAlloc_v2(&mut ptr, bytes as usize), "cuMemAlloc")?,
+            }
+        }
         self.large.push(ptr);
         Ok(ptr)
     }
@@ -103,9 +121,18 @@ impl Lease<'_> {
 
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
+        if !self.pooled && !self.large.is_empty() {
+            // SAFETY: the stream is this device's; an error comes again at the next wait.
+            let _ = unsafe { sys::cuStreamSynchronize(self.stream) };
+        }
         for &ptr in &self.large {
-            // SAFETY: allocated on this stream; the launch's kernels are queued before this.
-            let _ = unsafe { sys::cuMemFreeAsync(ptr, self.stream) };
+            // SAFETY: allocated on this stream; the launch's kernels are queued before this, or done.
+            let _ = unsafe {
+                match self.pooled {
+                    true => sys::cuMemFreeAsync(ptr, self.stream),
+                    false => sys::cuMemFree_v2(ptr),
+                }
+            };
         }
     }
 }
