@@ -29,15 +29,15 @@ pub enum Value {
     /// `bool`
     Bool(bool),
     /// `int`
-    Int(i64),
+    Int(i64) = TAG_INT,
     /// `float`
-    Float(f64),
+    Float(f64) = TAG_FLOAT,
     /// `dtype`
     Dtype(Dtype),
     /// `device`
     Device(DeviceId),
     /// `str`; the first tag that owns something.
-    Str(Rc<Text>),
+    Str(Rc<Text>) = FIRST_HEAP,
     /// `list`
     List(Rc<List>),
     /// `tuple`
@@ -49,7 +49,7 @@ pub enum Value {
     /// `range`
     Range(Rc<Range>),
     /// `fn`, written in Runnel
-    Fn(Rc<Closure>),
+    Fn(Rc<Closure>) = TAG_FN,
     /// `fn`, native
     Native(Rc<Native>),
     /// `fn`, a method with its receiver
@@ -73,6 +73,10 @@ pub const FIRST_HEAP: u8 = 8;
 pub(super) const TAG_INT: u8 = 4;
 /// The tag of a float; its number stands at offset eight.
 pub(super) const TAG_FLOAT: u8 = 5;
+/// The tag of a script function; its pointer stands at offset eight.
+pub(super) const TAG_FN: u8 = 14;
+
+const _: () = assert!(std::mem::size_of::<Rc<Closure>>() == 8);
 
 const _: () = assert!(std::mem::size_of::<Value>() == 16);
 

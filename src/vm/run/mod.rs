@@ -22,7 +22,7 @@ use super::value::Value;
 use super::{Vm, error};
 use crate::base::{Error, Result};
 use crate::syntax::ast::{Binary, Unary};
-use registers::{put, put_float, put_int};
+use registers::{put, put_float, put_function, put_int};
 
 /// What a call returns to.
 pub(super) struct Frame {
@@ -512,7 +512,8 @@ impl Vm {
                         && closure.proto.plain == Some(argc)
                     {
                         let (callee, closure) = (Rc::as_ptr(&closure.proto), Rc::clone(closure));
-                        set!(first, Value::Fn(closure));
+                        // SAFETY: as for `reg!`.
+                        unsafe { put_function(base.add(first as usize), closure) };
                         begin!(base_index + first as usize, callee, dst);
                         continue;
                     }

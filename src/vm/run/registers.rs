@@ -1,6 +1,12 @@
 //! Writing registers.
+//!
+//! Tags, numbers and pointers are written straight into their places. A value built elsewhere and
+//! copied as a whole would cost a copy of sixteen bytes that waits for the two writes before it.
 
-use super::super::value::{TAG_FLOAT, TAG_INT, Value};
+use std::rc::Rc;
+
+use super::super::function::Closure;
+use super::super::value::{TAG_FLOAT, TAG_FN, TAG_INT, Value};
 
 /// Writes a register.
 ///
@@ -8,18 +14,14 @@ use super::super::value::{TAG_FLOAT, TAG_INT, Value};
 /// `slot` points to an initialised value.
 #[inline(always)]
 pub(super) unsafe fn put(slot: *mut Value, value: Value) {
-    // SAFETY: the caller's promise; a plain old value needs no destructor.
+    // SAFETY: the caller's promise; what stood there is released first.
     unsafe {
-        if (*slot).is_plain() {
-            std::ptr::write(slot, value);
-        } else {
-            put_slow(slot, value);
-        }
+        free(slot);
+        std::ptr::write(slot, value);
     }
 }
 
-/// Writes an int into a register: tag and number straight into their places. Built elsewhere and
-/// copied as a whole, it would cost a copy that waits for the two writes before it.
+/// Writes an int into a register.
 ///
 /// # Safety
 /// `slot` points to an initialised value.
@@ -28,9 +30,7 @@ pub(super) unsafe fn put_int(slot: *mut Value, int: i64) {
     // SAFETY: the caller's promise; the layout of a `repr(u8)` enum is a tag byte and, for a field
     // of eight bytes, that field at offset eight (see `Value`).
     unsafe {
-        if !(*slot).is_plain() {
-            put_slow(slot, Value::None);
-        }
+        free(slot);
         slot.cast::<u8>().write(TAG_INT);
         slot.cast::<u8>().add(8).cast::<i64>().write(int);
     }
@@ -44,16 +44,40 @@ pub(super) unsafe fn put_int(slot: *mut Value, int: i64) {
 pub(super) unsafe fn put_float(slot: *mut Value, float: f64) {
     // SAFETY: as in `put_int`.
     unsafe {
-        if !(*slot).is_plain() {
-            put_slow(slot, Value::None);
-        }
+        free(slot);
         slot.cast::<u8>().write(TAG_FLOAT);
         slot.cast::<u8>().add(8).cast::<f64>().write(float);
     }
 }
 
+/// As [`put_int`], for a script function.
+///
+/// # Safety
+/// `slot` points to an initialised value.
+#[inline(always)]
+pub(super) unsafe fn put_function(slot: *mut Value, closure: Rc<Closure>) {
+    // SAFETY: as in `put_int`; a counted pointer has eight bytes.
+    unsafe {
+        free(slot);
+        slot.cast::<u8>().write(TAG_FN);
+        slot.cast::<u8>().add(8).cast::<Rc<Closure>>().write(closure);
+    }
+}
+
+/// Releases what a register owns; it must be written at once. Destructors of values run no script
+/// code, so nobody sees the register in between.
+#[inline(always)]
+unsafe fn free(slot: *mut Value) {
+    // SAFETY: the caller's promise: the value is initialised.
+    unsafe {
+        if !(*slot).is_plain() {
+            release(slot);
+        }
+    }
+}
+
 #[inline(never)]
-unsafe fn put_slow(slot: *mut Value, value: Value) {
-    // SAFETY: as for `put`. The old value is dropped after the new one is in place.
-    drop(unsafe { std::mem::replace(&mut *slot, value) });
+unsafe fn release(slot: *mut Value) {
+    // SAFETY: as in `free`.
+    unsafe { std::ptr::drop_in_place(slot) }
 }
