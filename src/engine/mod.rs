@@ -234,12 +234,13 @@ impl InterruptHandle {
 
 /// Every error code of the language and its runtime.
 pub fn codes() -> Vec<&'static Code> {
-    let rooms: [&[&'static Code]; 9] = [
+    let rooms: [&[&'static Code]; 10] = [
         crate::syntax::error::CODES,
         crate::device::error::CODES,
         crate::device::cuda::error::CODES,
         crate::plan::error::CODES,
         crate::ops::error::CODES,
+        crate::ops::error::SHAPE_CODES,
         crate::check::error::CODES,
         crate::check::error::WARNINGS,
         crate::vm::error::CODES,

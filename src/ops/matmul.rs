@@ -317,12 +317,11 @@ pub(super) fn product(
     let (batch_b, [inner, n]) = split_shape(&right);
     if k != inner {
         let why = format!("the inner dimensions differ: {k} on the left, {inner} on the right");
+        let needed = format!("{k} columns on the left need {k} rows on the right");
         let help = match (column, n == k, m == inner) {
             (false, true, _) => "transpose the right operand: `.t()`, or `.transpose(-2, -1)` of a batch",
             (_, _, true) if !row => "transpose the left operand: `.t()`, or `.transpose(-2, -1)` of a batch",
-            _ => {
-                "the last dimension of the left must equal the last but one (of a vector: the only one) of the right"
-            }
+            _ => &needed,
         };
         return Err(error::matmul_shapes(name, a, b, why, help));
     }
