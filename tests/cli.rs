@@ -251,6 +251,22 @@ fn the_same_script_prints_the_same_bytes_twice() {
 }
 
 #[test]
+fn races_that_are_let_through_are_told_with_both_lines() {
+    let program = Program::new();
+    program.file("race.rnl", "let x = randn(1000)\nlet s = Stream()\nwith stream(s) {\n    x.sum()\n}\n");
+    let denied = program.run(&["--quiet", "race.rnl"]);
+    let warned = program.run(&["--quiet", "--races", "warn", "race.rnl"]);
+    let fixed = program.run(&["--quiet", "--races", "fix", "race.rnl"]);
+    assert_eq!((denied.status, warned.status, fixed.status), (1, 0, 0));
+    assert_eq!(fixed.err, "");
+    for text in [denied.err, warned.err] {
+        for part in ["E0601", "1 │ let x", "4 │     x.sum()", "s.wait_stream(cuda.default_stream())"] {
+            assert!(text.contains(part), "{part} is missing:\n{text}");
+        }
+    }
+}
+
+#[test]
 fn the_readme_shows_what_the_program_says() {
     let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
     let blocks: Vec<&str> =

@@ -140,7 +140,7 @@ impl Runtime {
             return Err(report);
         }
         if self.settings.races == RaceMode::Warn {
-            self.warnings.push(report);
+            self.warnings.push(report.locate(self.span, &[]));
         }
         self.repaired += 1;
         let Where::Stream(device, id) = conflict.place else { return Ok(()) };
