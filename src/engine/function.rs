@@ -1,10 +1,12 @@
 //! Rust closures that scripts call.
 
 use super::convert::{FromValue, IntoValue};
+use super::error;
 use crate::base::Result;
 use crate::ops::signature::{Kind, Param, Signature};
 use crate::vm::{Native, Run, Value, Vm};
 use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A closure of up to eight typed arguments. Sealed by its hidden method; `A` is the tuple of their
 /// types.
@@ -30,6 +32,16 @@ fn argument<T: FromValue>(vm: &mut Vm, args: &mut [Value], index: usize) -> Resu
     T::from_value(vm, value).map_err(|error| error.operand(index, "this argument"))
 }
 
+/// Runs code of the host program. A panic in it becomes an error, so that the machine is not left in
+/// the middle of a call; what the panic did to the closure's own state is the host program's affair.
+fn guarded<T>(code: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
+        error::host_function(format!("a function of the host program panicked: {text}"))
+    })
+}
+
 macro_rules! functions {
     ($(($($name:ident: $index:tt),*)),*) => {$(
         impl<Code, Out, $($name),*> HostFunction<($($name,)*)> for Code
@@ -47,7 +59,13 @@ macro_rules! functions {
                     doc: None,
                     plain: None,
                     run: Run::Dynamic(RefCell::new(Box::new(move |vm: &mut Vm, args: &mut [Value]| {
-                        self($(argument::<$name>(vm, args, $index)?),*).into_value(vm)
+                        let given = ($(argument::<$name>(vm, args, $index)?,)*);
+                        guarded(|| {
+                            #[allow(non_snake_case)]
+                            let ($($name,)*) = given;
+                            self($($name),*)
+                        })?
+                        .into_value(vm)
                     }))),
                 }
             }

@@ -133,3 +133,17 @@ fn values_that_left_are_not_charged_to_the_session() {
     assert_eq!(e.eval::<()>("let s = \"x\"\nwhile true { s = s ++ s }").unwrap_err().code().id, "E1003");
     assert_eq!(e.get::<String>("kept").unwrap().len(), 1_000_000);
 }
+
+#[test]
+fn a_panic_of_the_host_is_an_error_of_the_script() {
+    let mut e = Engine::builder().backend(Backend::Emu).fuel(10_000).build().unwrap();
+    e.register_fn("divide", |a: i64, b: i64| a / b);
+    let error = e.eval::<i64>("divide(1, 0)").unwrap_err();
+    assert_eq!(error.code().id, "E0963");
+    assert!(error.message().contains("divide by zero"), "{error}");
+    assert_eq!(e.eval::<i64>("try { divide(1, 0) } catch { 7 }").unwrap(), 7);
+    // The limits start anew with each call, as before.
+    for _ in 0..5 {
+        e.eval::<()>("for i in 0..5000 { }").unwrap();
+    }
+}
