@@ -4,6 +4,8 @@
 //! `cuda` column comes from `tests/conformance/cuda.tsv`, which `.ci/gpu` writes on a machine with GPUs.
 //! `RUNNEL_UPDATE=1 cargo test --test conformance` rewrites the page.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -76,11 +78,8 @@ fn every_case_passes_on_emulated_devices_and_the_page_is_fresh() {
                 loop {
                     let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                     let Some(case) = cases.get(at) else { break };
-                    if case.backends.contains("emu") {
-                        if let Some(why) = run(case) {
-                            failures.lock().unwrap().push((case.id.clone(), why));
-                        }
-                    }
+                    let why = case.backends.contains("emu").then(|| run(case)).flatten();
+                    failures.lock().unwrap().extend(why.map(|why| (case.id.clone(), why)));
                 }
             });
         }
