@@ -1,0 +1,69 @@
+//! Runs every script of `examples/` on emulated devices: twice, and with fusion off, for the same
+//! bytes each time, and for what `examples/NAME.out` says. `RUNNEL_UPDATE=1` rewrites those files.
+//! The embedding examples run too.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn examples(ending: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = files.filter(|p| p.extension().is_some_and(|e| e == ending)).collect();
+    files.sort();
+    files
+}
+
+fn output(mut command: Command) -> String {
+    for name in ["CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "RUNNEL_BACKEND", "RUNNEL_ALLOC_CONF"] {
+        command.env_remove(name);
+    }
+    let done = command.output().expect("the program starts");
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{command:?}: {}\n{out}{err}", done.status);
+    out.into_owned()
+}
+
+fn script(path: &Path, options: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_runnel"));
+    command.args(["--backend", "emu", "--devices", "4"]).args(options).arg(path);
+    output(command)
+}
+
+#[test]
+fn examples_print_the_same_bytes_every_time_fused_or_not() {
+    let examples = examples("rnl");
+    assert!(examples.len() >= 9, "{} examples", examples.len());
+    for path in examples {
+        let first = script(&path, &[]);
+        assert_eq!(first, script(&path, &[]), "{} differs between two runs", path.display());
+        assert_eq!(first, script(&path, &["--no-fuse"]), "{} differs without fusion", path.display());
+        let kept = path.with_extension("out");
+        if std::env::var_os("RUNNEL_UPDATE").is_some() {
+            std::fs::write(&kept, &first).unwrap();
+        }
+        let expected = std::fs::read_to_string(&kept).unwrap_or_default();
+        assert_eq!(first, expected, "{}: RUNNEL_UPDATE=1 cargo test --test shown", path.display());
+    }
+}
+
+#[test]
+fn device_agnostic_code_obeys_its_flag() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/04_device_agnostic.rnl");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_runnel"));
+    command.args(["--backend", "emu"]).arg(&path).args(["--disable-cuda", "--rows", "3"]);
+    assert_eq!(output(command), "(3, 10) on cpu\n");
+}
+
+#[test]
+fn embedding_examples_run() {
+    // Cargo builds examples beside the program before it runs the tests.
+    let folder = Path::new(env!("CARGO_BIN_EXE_runnel")).parent().unwrap().join("examples");
+    for source in examples("rs") {
+        let mut command = Command::new(folder.join(source.file_stem().unwrap()));
+        command.env("RUNNEL_BACKEND", "emu");
+        let done = command.output().unwrap_or_else(|e| panic!("{}: {e}", source.display()));
+        assert!(done.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&done.stderr));
+    }
+}
