@@ -1,4 +1,4 @@
-//! Rates, printed and not judged: `cargo test gpu::timing -- --ignored --nocapture`.
+//! Rates, printed and not judged: `RUNNEL_RATES=1 cargo test gpu::timing -- --nocapture`.
 
 #![cfg(test)]
 
