@@ -113,7 +113,10 @@ impl<'s> Tree<'s> {
         if let ExprKind::Index(_, indices) = &kind
             && indices.is_empty()
         {
-            self.errors.push(error::unexpected(Span::new(hi - 1, hi), "an index", "`]`"));
+            // A closer that the text lacks has no width.
+            let closed = self.text[..(hi - self.base) as usize].ends_with(']');
+            let place = Span::new(hi - u32::from(closed), hi);
+            self.errors.push(error::unexpected(place, "an index", "`]`"));
         }
         self.expr(kind, span, depth)
     }
