@@ -9,15 +9,14 @@ use runnel::plan::{Runtime, Settings};
 use runnel::tensor::Tensor;
 use std::sync::{Arc, OnceLock};
 
-fn machine() -> Arc<Machine> {
-    static MACHINE: OnceLock<Arc<Machine>> = OnceLock::new();
-    let open =
-        || Machine::open(&Config { backend: Backend::Emu, devices: Some(2), ..Config::default() }).unwrap();
-    MACHINE.get_or_init(open).clone()
+fn open() -> Arc<Machine> {
+    Machine::open(&Config { backend: Backend::Emu, devices: Some(2), ..Config::default() }).unwrap()
 }
 
+/// A runtime on the machine that the tests share: what it counts per device includes the others' work.
 fn runtime(fuse: bool) -> Runtime {
-    Runtime::new(machine(), Settings { fuse, ..Settings::default() })
+    static MACHINE: OnceLock<Arc<Machine>> = OnceLock::new();
+    Runtime::new(MACHINE.get_or_init(open).clone(), Settings { fuse, ..Settings::default() })
 }
 
 fn op(name: &str) -> &'static Op {
@@ -46,7 +45,7 @@ const PLACES: [DeviceId; 2] = [DeviceId::Cpu, DeviceId::Cuda(0)];
 
 #[test]
 fn a_chain_is_few_launches_and_dead_temporaries_take_no_memory() {
-    let mut rt = runtime(true);
+    let mut rt = Runtime::new(open(), Settings::default()); // Its own machine: it counts bytes.
     let a = tensor(&mut rt, &[1.0; 1024], &[1024], DeviceId::Cuda(0));
     let b = tensor(&mut rt, &[0.5; 1024], &[1024], DeviceId::Cuda(0));
     let (before, launches) = (rt.device(DeviceId::Cuda(0)).unwrap().memory_allocated(), rt.launches());
