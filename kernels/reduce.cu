@@ -32,19 +32,20 @@ typedef @ACC@ Acc;
 #define SHUFFLE_WIDTH (THREADS_PER_SEGMENT > 32 ? 32 : THREADS_PER_SEGMENT)
 
 #if INDEXED
-// A value and where it was found; the better one wins, then a nan, then the lower position.
-struct Held { Acc v; i64 at; };
-INLINE Held start() { return Held{INIT, I64_MAX}; }
+// A value and where it was found; a nan wins, then the better value, then the lower position. The
+// position stands first: with padding between the two NVRTC 13.0 never ends on some shapes.
+struct Held { i64 at; Acc v; };
+INLINE Held start() { return Held{I64_MAX, INIT}; }
 INLINE bool better(Acc a, Acc b) { return @COMBINE@; }
 INLINE Held combine(Held x, Held y) {
-    bool y_wins;
-    if (is_nan(y.v)) y_wins = !is_nan(x.v) || y.at < x.at;
-    else y_wins = !is_nan(x.v) && (better(x.v, y.v) || (x.v == y.v && y.at < x.at));
-    return y_wins ? y : x;
+    const bool x_nan = is_nan(x.v), y_nan = is_nan(y.v), earlier = y.at < x.at;
+    const bool wins = better(x.v, y.v) | ((x.v == y.v) & earlier);
+    const bool y_wins = y_nan ? !x_nan | earlier : !x_nan & wins;
+    return Held{y_wins ? y.at : x.at, y_wins ? y.v : x.v};
 }
 INLINE Held from_lane(Held x, int delta) {
-    return Held{__shfl_down_sync(FULL_WARP, x.v, delta, SHUFFLE_WIDTH),
-                __shfl_down_sync(FULL_WARP, x.at, delta, SHUFFLE_WIDTH)};
+    return Held{__shfl_down_sync(FULL_WARP, x.at, delta, SHUFFLE_WIDTH),
+                __shfl_down_sync(FULL_WARP, x.v, delta, SHUFFLE_WIDTH)};
 }
 #else
 typedef Acc Held;

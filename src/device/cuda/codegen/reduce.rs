@@ -411,7 +411,7 @@ impl Reduce {
         );
         let value = self.value;
         code.push_str(&match self.f.indexed {
-            true => format!("lane = combine(lane, Held{{r{value}, within}});\n"),
+            true => format!("lane = combine(lane, Held{{within, r{value}}});\n"),
             false => format!("lane = combine(lane, r{value});\n"),
         });
         let finish = match (plan.partial, self.f.indexed) {
@@ -460,7 +460,7 @@ impl Reduce {
             registers.push_str("i64 found[STEPS * GROUPS];\n");
             one.push_str("i64 found[1];\n");
             let _ = writeln!(loads, "found[u] = {};", load(5, "i64"));
-            code = "lane = combine(lane, Held{x[u], found[u]});\n";
+            code = "lane = combine(lane, Held{found[u], x[u]});\n";
         }
         let mut values = self.common(plan);
         values.extend([
