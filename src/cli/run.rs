@@ -65,6 +65,11 @@ impl Session {
             told.give(&out);
             out.print(text);
         });
+        let (out, told) = (terminal.clone(), notice.clone());
+        let builder = builder.warnings(move |warning, sources| {
+            told.give(&out);
+            out.warn(warning, sources);
+        });
         Ok(Session { engine: builder.build_on(machine), terminal: terminal.clone(), notice })
     }
 

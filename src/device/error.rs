@@ -388,25 +388,29 @@ pub fn stream_token(place: Where) -> String {
 
 /// An access at `place` that nothing orders after an earlier one. The help is the line that
 /// repairs it.
-pub fn race(site: Site, access: Access, place: Where, earlier: &Conflict) -> Error {
+pub fn race(site: Site, place: Where, earlier: &[Conflict]) -> Error {
     let verb = |a: Access| if a == Access::Read { "reads" } else { "writes" };
-    let (here, there) = (stream_token(place), stream_token(earlier.place));
-    let (first, second) = (earlier.site.name, site.name);
-    let help = match (place, earlier.place) {
-        (Where::Stream(..), Where::Stream(..)) => {
-            format!("insert `{here}.wait_stream({there})` before this line")
-        }
-        (Where::Host, _) => format!("insert `{there}.synchronize()` before this line"),
-        (_, Where::Host) => "submit the operation after the host has finished with the memory".to_string(),
+    let (here, second) = (stream_token(place), site.name);
+    let first = |c: &Conflict| format!("`{}` on {}", c.site.name, stream_token(c.place));
+    let waits: Vec<String> = (earlier.iter())
+        .map(|c| match place {
+            Where::Stream(..) => format!("`{here}.wait_stream({})`", stream_token(c.place)),
+            Where::Host => format!("`{}.synchronize()`", stream_token(c.place)),
+        })
+        .collect();
+    let (before, has) = match earlier {
+        [one] => (first(one), "has"),
+        all => (all.iter().map(first).collect::<Vec<_>>().join(" and "), "have"),
     };
-    let message = format!("`{second}` on {here} may start before `{first}` on {there} has finished");
-    let later = format!("`{second}` {} the tensor on {here}", verb(access));
-    let error = Error::new(&RACE, message).label(Place::Here, later);
-    let error = match earlier.site.span.is_none() {
-        true => error,
-        false => error.at(earlier.site.span, format!("`{first}` {} it on {there}", verb(earlier.access))),
-    };
-    error.help(help)
+    let message = format!("`{second}` on {here} may start before {before} {has} finished");
+    let wanted = earlier.first().map_or(Access::Read, |c| c.wanted);
+    let mut error = Error::new(&RACE, message)
+        .label(Place::Here, format!("`{second}` {} the tensor on {here}", verb(wanted)));
+    for c in earlier.iter().filter(|c| !c.site.span.is_none()) {
+        let there = stream_token(c.place);
+        error = error.at(c.site.span, format!("`{}` {} it on {there}", c.site.name, verb(c.access)));
+    }
+    error.help(format!("insert {} before this line", waits.join(" and ")))
 }
 
 /// A text that names no device.

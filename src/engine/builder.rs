@@ -1,7 +1,7 @@
 //! How a session is set up.
 
 use super::{Engine, error};
-use crate::base::Result;
+use crate::base::{Error, Result, SourceMap};
 use crate::device::{Backend, Config, Machine};
 use crate::plan::{RaceMode, Runtime, Settings};
 use std::sync::Arc;
@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// Where printed text goes.
 type Sink = Box<dyn FnMut(&str) + Send>;
+/// Where warnings go.
+type Warn = Box<dyn FnMut(&Error, &SourceMap) + Send>;
 
 /// Settings of a session. Each has the default of the command line; the environment is read by
 /// [`Builder::from_env`] alone.
@@ -35,6 +37,7 @@ pub struct Builder {
     config: Config,
     settings: Settings,
     output: Option<Sink>,
+    warnings: Option<Warn>,
     args: Vec<String>,
     fuel: Option<u64>,
     call_depth: Option<usize>,
@@ -111,6 +114,13 @@ impl Builder {
         self
     }
 
+    /// Who is told of each warning when it arises (a race that was repaired, a deprecated name), with the
+    /// sources that its places point into. Without it, [`Engine::take_warnings`] has them.
+    pub fn warnings(mut self, warn: impl FnMut(&Error, &SourceMap) + Send + 'static) -> Builder {
+        self.warnings = Some(Box::new(warn));
+        self
+    }
+
     /// What `args()`, `option(...)` and `flag(...)` read.
     pub fn args(mut self, args: impl IntoIterator<Item = impl Into<String>>) -> Builder {
         self.args = args.into_iter().map(Into::into).collect();
@@ -183,6 +193,9 @@ impl Builder {
         vm.limits.environment = self.environment.unwrap_or(true);
         if let Some(mut sink) = self.output {
             vm.set_output(move |text| sink(text));
+        }
+        if let Some(mut warn) = self.warnings {
+            vm.set_warnings(move |warning, sources| warn(warning, sources));
         }
         Engine::of(vm)
     }

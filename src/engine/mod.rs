@@ -174,7 +174,7 @@ impl Engine {
         report::render(error, &self.vm.sources, report::Severity::Error, report::Look::PLAIN)
     }
 
-    /// Races that `races = warn` has let through and repaired, since the last call.
+    /// Warnings since the last call: races that `races = warn` has repaired, deprecated names.
     pub fn take_warnings(&mut self) -> Vec<Error> {
         self.vm.take_warnings()
     }

@@ -128,22 +128,24 @@ impl Op {
             Run::Scaled(op, scaled) => {
                 map::call(rt, self.name, &map::scaled(op, scaled, args)?, args).map(Out::Tensor)
             }
-            Run::Call(f) => f(rt, args),
+            Run::Call(f) => rt.named(self.name, |rt| f(rt, args)),
         }
     }
 
     /// Runs the in-place form `name_`: the first argument receives the result.
     pub fn call_in_place(&self, rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+        let name = table::in_place_name(self);
         match &self.run {
-            Run::Map(op) => map::call_in_place(rt, self.name, op, args).map(Out::Tensor),
+            Run::Map(op) => map::call_in_place(rt, name, op, args).map(Out::Tensor),
             Run::Scaled(op, scaled) => {
-                map::call_in_place(rt, self.name, &map::scaled(op, scaled, args)?, args).map(Out::Tensor)
+                map::call_in_place(rt, name, &map::scaled(op, scaled, args)?, args).map(Out::Tensor)
             }
             Run::Call(f) => {
                 let target = args.tensor(0)?.clone();
-                let Out::Tensor(result) = f(rt, args)? else { return Ok(Out::Tensor(target)) };
-                map::check_fits(self.name, result.dtype(), &target)?;
-                rt.assign(self.name, &target, &result)?;
+                let result = rt.named(name, |rt| f(rt, args))?;
+                let Out::Tensor(result) = result else { return Ok(Out::Tensor(target)) };
+                map::check_fits(name, result.dtype(), &target)?;
+                rt.assign(name, &target, &result)?;
                 Ok(Out::Tensor(target))
             }
         }

@@ -60,6 +60,12 @@ pub static UNARY_OPERATORS: &[(&str, &str)] = &[("-", "neg"), ("~", "bitwise_not
 static BY_NAME: LazyLock<FxHashMap<&'static str, &'static Op>> =
     LazyLock::new(|| all().map(|op| (op.name, op)).collect());
 
+/// What users write for the in-place forms: `add_`. Made once, for the life of the process.
+static IN_PLACE: LazyLock<FxHashMap<&'static str, &'static str>> = LazyLock::new(|| {
+    let forms = all().filter(|op| op.form.in_place);
+    forms.map(|op| (op.name, &*format!("{}_", op.name).leak())).collect()
+});
+
 /// Every operation, in the order of the reference pages.
 pub fn all() -> impl Iterator<Item = &'static Op> {
     TABLES.iter().flat_map(|table| table.iter())
@@ -83,6 +89,11 @@ pub fn find_method(name: &str) -> Option<(&'static Op, bool)> {
     }
     let op = find(name.strip_suffix('_')?).filter(|op| op.form.in_place)?;
     Some((op, true))
+}
+
+/// The name of an operation's in-place form, as users write it.
+pub fn in_place_name(op: &Op) -> &'static str {
+    IN_PLACE.get(op.name).copied().unwrap_or(op.name)
 }
 
 /// The operation of a binary operator, by its text.

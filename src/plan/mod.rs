@@ -54,6 +54,8 @@ pub struct Runtime {
     /// What the session has switched on and off.
     pub settings: Settings,
     checker: Checker,
+    /// The operation that the user wrote, while it is made of others.
+    written: Option<&'static str>,
     /// Slot 0 is the host; slot n + 1 is `cuda:n`. The others than the host come when one is asked for.
     places: Vec<Place>,
     /// `None` until one is selected: the first CUDA device, or the host where there is none.
@@ -63,6 +65,8 @@ pub struct Runtime {
     programs: flush::Programs,
     generators: OnceLock<Vec<Generator>>,
     warnings: Vec<crate::base::Error>,
+    /// The pairs of places that races were reported for: the later access, the earlier one.
+    told: rustc_hash::FxHashSet<(Span, Span)>,
     repaired: u64,
     launches: u64,
     deprecated: Vec<String>,
@@ -93,11 +97,13 @@ impl Runtime {
             span: Span::NONE,
             settings,
             checker: Checker::new(),
+            written: None,
             current_cuda: 0,
             queues: Vec::new(),
             programs: Default::default(),
             generators: OnceLock::new(),
             warnings: Vec::new(),
+            told: Default::default(),
             repaired: 0,
             launches: 0,
             deprecated: Vec::new(),
@@ -119,7 +125,22 @@ impl Runtime {
         all.get(slot(device)).cloned().ok_or_else(|| error::no_such_device(device, all.len() - 1))
     }
 
-    /// Reports of races that were let through (`warn`), since the last call.
+    /// Runs an operation that is made of others; race reports name it, and not those.
+    pub fn named<T>(&mut self, name: &'static str, code: impl FnOnce(&mut Runtime) -> T) -> T {
+        let outer = self.written;
+        self.written = outer.or(Some(name));
+        let result = code(self);
+        self.written = outer;
+        result
+    }
+
+    /// True when there is something to tell.
+    pub fn has_warnings(&self) -> bool {
+        !self.warnings.is_empty()
+    }
+
+    /// Reports of races that were repaired (`warn`), since the last call; each pair of places once per
+    /// session.
     pub fn take_warnings(&mut self) -> Vec<crate::base::Error> {
         std::mem::take(&mut self.warnings)
     }

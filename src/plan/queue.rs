@@ -12,6 +12,7 @@ use super::infer::is_host_scalar;
 use super::{MAX_INSTRS, MAX_VIEWS, MAX_WAIT, MapArg, Runtime};
 use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides};
 use crate::base::{Result, Span};
+use crate::device::races::Access;
 use crate::device::{DeviceId, Stream};
 use crate::kernel::{CAST, Instr, Map, MapFn, ReduceFn, Source};
 use crate::tensor::{Pending, Storage, Tensor};
@@ -220,24 +221,27 @@ impl Runtime {
     ) -> Result<()> {
         let device = target.device();
         let at = self.place(device)?.queue;
+        // A host scalar among operands of another device is read by itself.
+        let near = |arg: &MapArg<'_>| matches!(arg, MapArg::Tensor(t) if t.device() == device);
+        let read = args.iter().filter_map(|arg| match arg {
+            MapArg::Tensor(tensor) if near(arg) => Some((*tensor, Access::Read)),
+            _ => None,
+        });
+        self.note(name, at, read.chain([(target, Access::Write)]))?;
         let mut apart: SmallVec<[Option<Tensor>; 4]> = SmallVec::new();
         let mut numbers: SmallVec<[Option<Scalar>; 4]> = SmallVec::new();
         for arg in args {
             let (mut copy, mut number) = (None, None);
             if let MapArg::Tensor(tensor) = arg {
-                if tensor.device() != device {
+                if !near(arg) {
                     number = Some(self.item(tensor)?);
-                } else {
-                    self.note_read(name, tensor, at)?;
-                    if clashes(tensor, target.storage(), target.layout()) {
-                        copy = Some(self.contiguous_copy(tensor)?);
-                    }
+                } else if clashes(tensor, target.storage(), target.layout()) {
+                    copy = Some(self.contiguous_copy(tensor)?);
                 }
             }
             apart.push(copy);
             numbers.push(number);
         }
-        self.note_write(name, target, at)?;
         if target.count() == 0 {
             return self.bind_empty(target, at);
         }

@@ -4,6 +4,7 @@ use super::queue::{Group, PendingReduce, register};
 use super::{Runtime, infer::is_host_scalar};
 use crate::array::{Dims, Dtype, Layout};
 use crate::base::Result;
+use crate::device::races::Access;
 use crate::kernel::ReduceFn;
 use crate::tensor::{Pending, Storage, Tensor};
 use smallvec::SmallVec;
@@ -77,14 +78,11 @@ impl Runtime {
         };
         let value = want_value.then(|| fresh(dtype));
         let index = want_index.then(|| fresh(Dtype::I64));
-        self.note_read(name, x, at)?;
-        for out in value.iter().chain(&index) {
-            self.note_write(name, out, at)?;
-            if layout.count() == 0 {
-                self.bind_empty(out, at)?;
-            }
-        }
+        let outs = value.iter().chain(&index);
+        let written = outs.clone().map(|out| (out, Access::Write));
+        self.note(name, at, std::iter::once((x, Access::Read)).chain(written))?;
         if layout.count() == 0 {
+            outs.clone().try_for_each(|out| self.bind_empty(out, at))?;
             return Ok((value, index));
         }
         let moves = !dims.iter().rev().enumerate().all(|(i, &d)| d + 1 + i == x.rank());

@@ -1,10 +1,12 @@
 //! Order between streams: events, waits, and the race checker's view of them.
 
+use super::queue::Queue;
 use super::{RaceMode, Runtime};
 use crate::base::Result;
-use crate::device::races::{Access, Conflict, Site, Where};
+use crate::device::races::{Access, Conflict, Site, Touch, Where};
 use crate::device::{DeviceId, Event, Stream, error};
 use crate::tensor::Tensor;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 impl Runtime {
@@ -97,58 +99,79 @@ impl Runtime {
         self.synchronize_stream(&stream)
     }
 
-    /// Asks the race checker about reading a tensor on a queue's stream.
-    pub(super) fn note_read(&mut self, name: &'static str, tensor: &Tensor, at: usize) -> Result<()> {
-        self.note(name, tensor, at, Access::Read)
-    }
-
-    /// Asks the race checker about writing a tensor on a queue's stream.
-    pub(super) fn note_write(&mut self, name: &'static str, tensor: &Tensor, at: usize) -> Result<()> {
-        self.note(name, tensor, at, Access::Write)
-    }
-
-    fn note(&mut self, name: &'static str, tensor: &Tensor, at: usize, access: Access) -> Result<()> {
+    /// Asks the race checker about an operation on a queue's stream that reads and writes these tensors.
+    /// It is refused whole, or ordered after what it would race with, or admitted.
+    pub(super) fn note<'t>(
+        &mut self,
+        name: &'static str,
+        at: usize,
+        tensors: impl IntoIterator<Item = (&'t Tensor, Access)>,
+    ) -> Result<()> {
         if self.settings.races == RaceMode::Allow {
             return Ok(());
         }
-        let site = Site { name, span: self.span };
-        let stream = &self.queues[at].stream;
-        let bytes = tensor.region();
-        let conflict = {
-            let mut history = tensor.storage().history.lock();
-            // The host's own work is over when the call returns: it is the host that accesses.
-            let agent = (stream.device() != DeviceId::Cpu).then_some(&**stream);
-            match (self.settings.races, agent) {
-                (RaceMode::Deny, agent) => self.checker.admit(agent, &mut history, bytes, access, site),
-                (_, Some(stream)) => self.checker.access(stream, &mut history, bytes, access, site),
-                (_, None) => self.checker.host_access(&mut history, bytes, access, site),
-            }
+        let touch = |(tensor, access): (&'t Tensor, Access)| Touch {
+            history: &tensor.storage().history,
+            region: tensor.region(),
+            access,
         };
-        let Some(conflict) = conflict else { return Ok(()) };
-        self.on_race(name, at, access, conflict)
+        let touches: SmallVec<[Touch<'t>; 4]> = tensors.into_iter().map(touch).collect();
+        let site = Site { name: self.written.unwrap_or(name), span: self.span };
+        let races = self.ask(at, &touches, site);
+        if races.is_empty() { Ok(()) } else { self.on_races(at, &touches, site, races) }
     }
 
-    /// What a race does: refuse, or order the stream after the earlier access.
-    fn on_race(&mut self, name: &'static str, at: usize, access: Access, conflict: Conflict) -> Result<()> {
+    fn ask(&mut self, at: usize, touches: &[Touch<'_>], site: Site) -> Vec<Conflict> {
+        let stream = &self.queues[at].stream;
+        // The host's own work is over when the call returns: it is the host that accesses.
+        let stream = (stream.device() != DeviceId::Cpu).then_some(&**stream);
+        self.checker.admit(stream, touches, site)
+    }
+
+    /// What races do: the operation is refused, or its stream is ordered after the earlier accesses.
+    #[cold]
+    fn on_races(
+        &mut self,
+        at: usize,
+        touches: &[Touch<'_>],
+        site: Site,
+        mut races: Vec<Conflict>,
+    ) -> Result<()> {
         let stream = self.queues[at].stream.clone();
         let now = match stream.device() {
             DeviceId::Cpu => Where::Host,
             device => Where::Stream(device, stream.id()),
         };
-        let report = error::race(Site { name, span: self.span }, access, now, &conflict);
         if self.settings.races == RaceMode::Deny {
-            return Err(report);
+            return Err(error::race(site, now, &races));
         }
         if self.settings.races == RaceMode::Warn {
-            self.warnings.push(report.locate(self.span, &[]));
+            self.warn_race(site, now, &races);
         }
-        self.repaired += 1;
-        let Where::Stream(device, id) = conflict.place else { return Ok(()) };
-        let earlier = self.queues.iter().find(|q| q.stream.device() == device && q.stream.id() == id);
-        let Some(earlier) = earlier.map(|q| q.stream.clone()) else { return Ok(()) };
-        match now {
-            Where::Host => self.synchronize_stream(&earlier),
-            Where::Stream(..) => self.wait_stream(&stream, &earlier),
+        // Each turn waits for a stream, and no stream is named again: what is left is another one's.
+        while !races.is_empty() {
+            for race in &races {
+                let of = |q: &&Queue| race.place == Where::Stream(q.stream.device(), q.stream.id());
+                let Some(earlier) = self.queues.iter().find(of).map(|q| q.stream.clone()) else {
+                    return Err(error::race(site, now, &races));
+                };
+                self.repaired += 1;
+                match now {
+                    Where::Host => self.synchronize_stream(&earlier)?,
+                    Where::Stream(..) => self.wait_stream(&stream, &earlier)?,
+                }
+            }
+            races = self.ask(at, touches, site);
+        }
+        Ok(())
+    }
+
+    /// Reports races that are repaired, each pair of places once.
+    fn warn_race(&mut self, site: Site, now: Where, races: &[Conflict]) {
+        let is_new = |race: &Conflict| !self.told.contains(&(site.span, race.site.span));
+        if races.iter().any(is_new) {
+            self.told.extend(races.iter().map(|race| (site.span, race.site.span)));
+            self.warnings.push(error::race(site, now, races).locate(self.span, &[]));
         }
     }
 }

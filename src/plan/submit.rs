@@ -5,7 +5,7 @@ use super::{RaceMode, Runtime};
 use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides};
 use crate::base::Result;
 use crate::device::DeviceId;
-use crate::device::races::Site;
+use crate::device::races::{Access, Site};
 use crate::kernel::{Body, Launch, View};
 use crate::tensor::{Memory, Storage, Tensor};
 use smallvec::SmallVec;
@@ -55,15 +55,11 @@ impl Runtime {
     pub fn submit(&mut self, work: Submission<'_>) -> Result<()> {
         let device_id = self.common_device(work.name, work.views.iter().map(|v| v.tensor))?;
         let at = self.place(device_id)?.queue;
-        for view in &work.views {
-            match view.write {
-                false => self.note_read(work.name, view.tensor, at)?,
-                true if overlaps_itself(view.tensor.layout()) => {
-                    return Err(super::error::writes_overlap(work.name));
-                }
-                true => self.note_write(work.name, view.tensor, at)?,
-            }
+        if work.views.iter().any(|v| v.write && overlaps_itself(v.tensor.layout())) {
+            return Err(super::error::writes_overlap(work.name));
         }
+        let access = |write| if write { Access::Write } else { Access::Read };
+        self.note(work.name, at, work.views.iter().map(|v| (v.tensor, access(v.write))))?;
         for view in &work.views {
             if let Some(pending) = view.tensor.storage().pending() {
                 self.flush_queue(usize::from(pending.queue))?;
@@ -148,7 +144,7 @@ impl Runtime {
             && self.settings.races != RaceMode::Allow
         {
             // The last owner's work may still wait on this stream; other streams must not overtake it.
-            let site = Site { name: "empty", span: self.span };
+            let site = Site { name: self.written.unwrap_or("empty"), span: self.span };
             let mut history = tensor.storage().history.lock();
             self.checker.reuse(block.stream(), &mut history, block.bytes(), epoch, site);
         }

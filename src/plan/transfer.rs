@@ -4,6 +4,7 @@ use super::flush::address;
 use super::{MapArg, Runtime};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
+use crate::device::races::Access;
 use crate::device::{CopyKind, DeviceId, Stream};
 use crate::kernel::CAST;
 use crate::tensor::{Memory, Storage, Tensor};
@@ -39,7 +40,7 @@ impl Runtime {
     pub fn from_host(&mut self, bytes: &[u8], shape: &[usize], dtype: Dtype, id: DeviceId) -> Result<Tensor> {
         let tensor = self.empty(shape, dtype, id)?;
         let at = self.place(id)?.queue;
-        self.note_write("tensor", &tensor, at)?;
+        self.note("tensor", at, [(&tensor, Access::Write)])?;
         if !bytes.is_empty() {
             let stream = self.queues[at].stream.clone();
             let ptr = address(tensor.storage(), tensor.layout(), dtype.size(), &stream)?;
@@ -68,7 +69,7 @@ impl Runtime {
     fn read_into(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<()> {
         let tensor = self.contiguous(tensor)?;
         let at = self.place(tensor.device())?.queue;
-        self.note_read("read", &tensor, at)?;
+        self.note("read", at, [(&tensor, Access::Read)])?;
         self.settle(&tensor, at)?;
         if bytes.is_empty() {
             return Ok(());
@@ -169,8 +170,7 @@ impl Runtime {
         if peers {
             self.wait_stream(&streams.1, &streams.0)?;
         }
-        self.note_read("copy_", &source, at)?;
-        self.note_write("copy_", target, at)?;
+        self.note("copy_", at, [(&source, Access::Read), (target, Access::Write)])?;
         self.settle(&source, from_at)?;
         self.settle_write(to_at, target)?;
         self.settle(target, to_at)?;

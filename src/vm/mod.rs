@@ -50,6 +50,9 @@ use crate::syntax::ast::Block;
 use crate::tensor::PrintOptions;
 use run::{Frame, Handler};
 
+/// Told of each warning, with the sources that its places point into.
+type Warn = Box<dyn FnMut(&Error, &SourceMap) + Send>;
+
 /// A virtual machine.
 ///
 /// Sample: `vm.eval("<-e>", "1 + 1", Mode::Input)` gives `Value::Int(2)`.
@@ -69,6 +72,7 @@ pub struct Vm {
     natives: Rc<Natives>,
     loader: Box<dyn Loader>,
     out: Box<dyn FnMut(&str) + Send>,
+    warn: Option<Warn>,
     names: FxHashSet<Rc<str>>,
     globals: Vec<Value>,
     main: Rc<Module>,
@@ -112,6 +116,7 @@ impl Vm {
             natives,
             loader,
             out: Box::new(|_| {}),
+            warn: None,
             names: FxHashSet::default(),
             globals: Vec::new(),
             main: Rc::new(Module::new("main")),
@@ -142,6 +147,28 @@ impl Vm {
     /// Sends what scripts print to `out`.
     pub fn set_output(&mut self, out: impl FnMut(&str) + Send + 'static) {
         self.out = Box::new(out);
+    }
+
+    /// Sends warnings to `warn` at the time they arise. Without it they wait for [`Vm::take_warnings`].
+    pub fn set_warnings(&mut self, warn: impl FnMut(&Error, &SourceMap) + Send + 'static) {
+        self.warn = Some(Box::new(warn));
+    }
+
+    /// Tells what an instruction of the function at `base` gave rise to.
+    #[inline]
+    fn tell(&mut self, base: usize) {
+        if self.rt.has_warnings() {
+            self.tell_warnings(base);
+        }
+    }
+
+    #[cold]
+    fn tell_warnings(&mut self, base: usize) {
+        let Some(mut warn) = self.warn.take() else { return };
+        for warning in self.rt.take_warnings() {
+            warn(&self.name_streams(warning, base), &self.sources);
+        }
+        self.warn = Some(warn);
     }
 
     /// Writes to the output.
@@ -270,17 +297,10 @@ impl Vm {
         self.sources.line_column(span).map_or(0, |(line, _)| line)
     }
 
-    /// Races that were let through since the last call, each place once, in the script's words.
+    /// Warnings since the last call, in the script's words.
     pub fn take_warnings(&mut self) -> Vec<Error> {
-        let mut told: Vec<Error> = Vec::new();
-        for warning in self.rt.take_warnings() {
-            let again =
-                |other: &Error| other.labels() == warning.labels() && other.message() == warning.message();
-            if !told.iter().any(again) {
-                told.push(warning);
-            }
-        }
-        told.into_iter().map(|warning| self.name_streams(warning, usize::MAX)).collect()
+        let warnings = self.rt.take_warnings();
+        warnings.into_iter().map(|warning| self.name_streams(warning, usize::MAX)).collect()
     }
 
     /// Submits pending tensor work, so that its errors surface now.

@@ -104,6 +104,12 @@ impl Agents {
         }
     }
 
+    /// The agent of a stream that was asked about before; the host, if it was not.
+    pub(super) fn known(&self, stream: &Stream) -> Agent {
+        let row = stream.device().cuda_index().map_or(0, |i| i + 1);
+        self.rows.get(row).and_then(|r| r.get(stream.id() as usize)).copied().unwrap_or(HOST)
+    }
+
     #[cold]
     fn add(&mut self, stream: &Stream, row: usize, column: usize) -> Agent {
         if self.rows.len() <= row {
@@ -122,12 +128,14 @@ impl Agents {
         agent
     }
 
+    /// Where an agent is; an unknown one (of a tensor from another session) counts as the host.
     pub(super) fn place(&self, agent: Agent) -> Where {
-        self.places[agent as usize]
+        self.places.get(agent as usize).copied().unwrap_or(Where::Host)
     }
 
     pub(super) fn view(&self, agent: Agent) -> View<'_> {
-        View { agent, own: &self.clocks[agent as usize], host: &self.clocks[HOST as usize] }
+        let host = &self.clocks[HOST as usize];
+        View { agent, own: self.clocks.get(agent as usize).unwrap_or(host), host }
     }
 
     /// Ends an agent's epoch: somebody has taken over its clock.

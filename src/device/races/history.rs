@@ -84,6 +84,17 @@ impl History {
         usize::from(self.only.is_some()) + self.many.len()
     }
 
+    /// How many accesses are remembered.
+    #[cfg(test)]
+    pub(super) fn marks(&self) -> usize {
+        let records = self.only.iter().map(|(_, record)| record).chain(self.many.values().map(|(_, r)| r));
+        let marks = |record: &Record| match record {
+            Record::Plain(marks) => marks.reads.len() + usize::from(marks.write.is_some()),
+            Record::Striped(stripes) => stripes.inner.marks(),
+        };
+        records.map(marks).sum()
+    }
+
     /// Notes an access; returns one that nothing orders before it.
     pub(super) fn note(
         &mut self,
@@ -106,17 +117,22 @@ impl History {
         found.newest()
     }
 
-    /// Notes an access unless it races: then it leaves no trace.
-    pub(super) fn admit(
-        &mut self,
-        region: Region,
-        access: Access,
-        now: Mark,
-        view: &View,
-    ) -> Option<(Mark, Access)> {
-        let mut found = Conflicts::default();
-        self.look(region, &mut |marks| found.add(marks.conflict(access, view)));
-        found.newest().or_else(|| self.note(region, access, now, view))
+    /// True when an access would race with nothing.
+    pub(super) fn is_free(&self, region: Region, access: Access, view: &View) -> bool {
+        // Nearly always one range is asked about again.
+        if let Some((range, Record::Plain(marks))) = &self.only
+            && *range == region.bytes()
+        {
+            return marks.conflict(access, view).is_none();
+        }
+        let mut free = true;
+        self.look(region, &mut |marks| free &= marks.conflict(access, view).is_none());
+        free
+    }
+
+    /// Calls `f` with every access that one now would race with.
+    pub(super) fn open(&self, region: Region, access: Access, view: &View, f: &mut dyn FnMut(Mark, Access)) {
+        self.look(region, &mut |marks| marks.open(access, view).for_each(|(mark, earlier)| f(mark, earlier)));
     }
 
     /// Calls `f` with what happened to each part of a region.
@@ -253,6 +269,15 @@ impl Record {
         view: &View,
         f: &mut dyn FnMut(&mut Marks),
     ) -> bool {
+        if let Record::Striped(stripes) = self
+            && region.stripes().is_none_or(|(step, _)| step != stripes.step)
+        {
+            // Other stripes, or none: the old ones matter as long as something in them is not over.
+            self.settle(view);
+            if self.is_over() {
+                *self = Record::default();
+            }
+        }
         if let (Record::Plain(_), Some((step, _))) = (&*self, region.stripes()) {
             let before = std::mem::take(self);
             *self = Record::Striped(Box::new(Stripes {
@@ -307,6 +332,17 @@ impl Record {
         }
     }
 
+    /// True when nothing is left that could race.
+    fn is_over(&self) -> bool {
+        match self {
+            Record::Plain(marks) => marks.write.is_none() && marks.reads.is_empty(),
+            Record::Striped(stripes) => {
+                let History { only, many, .. } = &stripes.inner;
+                only.iter().map(|(_, r)| r).chain(many.values().map(|(_, r)| r)).all(Record::is_over)
+            }
+        }
+    }
+
     fn is_like(&self, other: &Record) -> bool {
         match (self, other) {
             (Record::Plain(a), Record::Plain(b)) => a.is_like(b),
@@ -336,13 +372,19 @@ impl Stripes {
 }
 
 impl Marks {
-    /// The access that one now would race with.
+    /// The newest access that one now would race with.
     fn conflict(&self, access: Access, view: &View) -> Option<(Mark, Access)> {
-        let open = |m: &&Mark| !view.covers(m.agent, m.clock);
-        match access {
-            Access::Write if self.was_read => self.reads.iter().rev().find(open).map(|m| (*m, Access::Read)),
-            _ => self.write.as_ref().filter(open).map(|m| (*m, Access::Write)),
-        }
+        self.open(access, view).next()
+    }
+
+    /// The accesses that one now would race with, newest first.
+    fn open(&self, access: Access, view: &View) -> impl Iterator<Item = (Mark, Access)> {
+        let (reads, write, kind) = match access {
+            Access::Write if self.was_read => (&self.reads[..], None, Access::Read),
+            _ => (&[][..], self.write.as_ref(), Access::Write),
+        };
+        let all = reads.iter().rev().chain(write);
+        all.filter(|m| !view.covers(m.agent, m.clock)).map(move |m| (*m, kind))
     }
 
     fn read(&mut self, now: Mark, view: &View) {

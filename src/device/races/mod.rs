@@ -41,6 +41,7 @@ use crate::base::Span;
 use clock::{Agent, Agents, HOST, View};
 use history::Mark;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 /// What an access does to its bytes. An operation that changes memory in place writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,9 +70,21 @@ pub enum Where {
     Stream(DeviceId, u32),
 }
 
+/// One access of an operation.
+pub struct Touch<'a> {
+    /// What happened to the storage.
+    pub history: &'a Mutex<History>,
+    /// Which of its bytes.
+    pub region: Region,
+    /// What the operation does to them.
+    pub access: Access,
+}
+
 /// An earlier access that nothing orders before the one that was asked about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Conflict {
+    /// What was asked for.
+    pub wanted: Access,
     /// The earlier operation.
     pub site: Site,
     /// What it did.
@@ -80,11 +93,10 @@ pub struct Conflict {
     pub place: Where,
 }
 
-/// The clocks of one session. Shared by all its threads; a call holds its lock for some tens of
-/// nanoseconds, and takes no other lock.
+/// The clocks of one session, which is one thread at a time: so they need no lock.
 #[derive(Default)]
 pub struct Checker {
-    agents: Mutex<Agents>,
+    agents: Agents,
 }
 
 impl Checker {
@@ -93,27 +105,11 @@ impl Checker {
         Checker::default()
     }
 
-    /// Notes an access by work that is being queued on a stream, and returns an earlier access it
-    /// races with (the newest, if several). `bytes` are offsets in the storage, a range or the
-    /// [`Region`] of a view; none of them: no access.
+    /// Notes an access by work that is being queued on a stream, or that the host does now, and returns
+    /// an earlier access it races with (the newest, if several). `bytes` are offsets in the storage, a
+    /// range or the [`Region`] of a view; none of them: no access.
     pub fn access(
-        &self,
-        stream: &Stream,
-        history: &mut History,
-        bytes: impl Into<Region>,
-        access: Access,
-        site: Site,
-    ) -> Option<Conflict> {
-        let mut agents = self.agents.lock();
-        let agent = agents.of(stream);
-        stream.works_at(agents.view(agent).now());
-        agents.access(agent, history, bytes.into(), access, site)
-    }
-
-    /// As [`Checker::access`], but an access that races is refused: it does not happen, and leaves
-    /// no trace in the history.
-    pub fn admit(
-        &self,
+        &mut self,
         stream: Option<&Stream>,
         history: &mut History,
         bytes: impl Into<Region>,
@@ -123,20 +119,84 @@ impl Checker {
         if stream.is_none() && history.is_untouched() {
             return None;
         }
-        let mut agents = self.agents.lock();
-        let agent = stream.map_or(HOST, |s| agents.of(s));
-        let (view, now) = agents.now(agent, site);
+        let (view, now) = self.now(stream, site);
+        let found = history.note(bytes.into(), access, now, &view);
+        found.map(|(mark, earlier)| self.agents.conflict(access, mark, earlier))
+    }
+
+    /// Notes the accesses of one operation, unless one of them races: then the operation is refused, and
+    /// leaves no trace in any history. Returns the races of a refused operation, at most one per
+    /// stream, and no more than it takes: waiting for those streams orders all the others too.
+    pub fn admit(&mut self, stream: Option<&Stream>, touches: &[Touch<'_>], site: Site) -> Vec<Conflict> {
+        let (view, now) = self.now(stream, site);
+        let skips = |history: &History| stream.is_none() && history.is_untouched();
+        let free = |touch: &Touch<'_>| {
+            let history = touch.history.lock();
+            skips(&history) || history.is_free(touch.region, touch.access, &view)
+        };
+        if !touches.iter().all(free) {
+            return self.least(stream, touches);
+        }
+        for touch in touches {
+            let mut history = touch.history.lock();
+            if !skips(&history) {
+                history.note(touch.region, touch.access, now, &view);
+            }
+        }
+        Vec::new()
+    }
+
+    /// Of the races that an operation would have, those whose streams it has to wait for.
+    #[cold]
+    fn least(&self, stream: Option<&Stream>, touches: &[Touch<'_>]) -> Vec<Conflict> {
+        let agent = stream.map_or(HOST, |s| self.agents.known(s));
+        let view = self.agents.view(agent);
+        let mut open: Vec<(Access, Mark, Access)> = Vec::new();
+        for touch in touches {
+            let history = touch.history.lock();
+            history.open(touch.region, touch.access, &view, &mut |mark, earlier| {
+                open.push((touch.access, mark, earlier));
+            });
+        }
+        // The later places in the source first, as far as that tells: they are what users look for. An
+        // operation that reads and writes a tensor writes it.
+        open.sort_by_key(|(wanted, mark, _)| (std::cmp::Reverse(mark.site.span.lo), *wanted == Access::Read));
+        let mut agents: SmallVec<[Agent; 4]> = SmallVec::new();
+        for (_, mark, _) in &open {
+            if !agents.contains(&mark.agent) {
+                agents.push(mark.agent);
+            }
+        }
+        // A stream need not be waited for when another that is waited for has waited for it.
+        for candidate in agents.clone() {
+            let implied = |mark: &Mark| {
+                let others = agents.iter().filter(|&&a| a != candidate);
+                others.clone().any(|&a| self.agents.view(a).covers(mark.agent, mark.clock))
+            };
+            if open.iter().filter(|(_, mark, _)| mark.agent == candidate).all(|(_, mark, _)| implied(mark)) {
+                agents.retain(|a| *a != candidate);
+            }
+        }
+        let of = |agent: &Agent| open.iter().find(|(_, mark, _)| mark.agent == *agent);
+        let races = agents.iter().filter_map(of);
+        races.map(|&(wanted, mark, earlier)| self.agents.conflict(wanted, mark, earlier)).collect()
+    }
+
+    /// What a stream or the host knows, and the mark of an access it makes now.
+    fn now(&mut self, stream: Option<&Stream>, site: Site) -> (View<'_>, Mark) {
+        let agent = stream.map_or(HOST, |s| self.agents.of(s));
+        let view = self.agents.view(agent);
+        let now = Mark { site, clock: view.now(), agent };
         if let Some(stream) = stream {
             stream.works_at(now.clock);
         }
-        let found = history.admit(bytes.into(), access, now, &view);
-        found.map(|(mark, access)| agents.conflict(mark, access))
+        (view, now)
     }
 
     /// A storage has got memory that work of the stream it was allocated on, up to `epoch`, may still use
     /// ([`Block::freed_at`](super::Block::freed_at)). That counts as a write there, by `site`.
-    pub fn reuse(&self, stream: &Stream, history: &mut History, bytes: u64, epoch: u64, site: Site) {
-        let mut agents = self.agents.lock();
+    pub fn reuse(&mut self, stream: &Stream, history: &mut History, bytes: u64, epoch: u64, site: Site) {
+        let agents = &mut self.agents;
         let agent = agents.of(stream);
         let view = agents.view(HOST);
         if !view.covers(agent, epoch) {
@@ -145,84 +205,49 @@ impl Checker {
         }
     }
 
-    /// As [`Checker::access`], by the host itself, now: reading or writing a pinned buffer that
-    /// copies may still use.
-    pub fn host_access(
-        &self,
-        history: &mut History,
-        bytes: impl Into<Region>,
-        access: Access,
-        site: Site,
-    ) -> Option<Conflict> {
-        if history.is_untouched() {
-            return None;
-        }
-        self.agents.lock().access(HOST, history, bytes.into(), access, site)
-    }
-
     /// An event is recorded on a stream: it covers everything queued there so far. Replaces what
     /// the event covered before.
-    pub fn record(&self, event: &mut EventClock, stream: &Stream) {
-        let mut agents = self.agents.lock();
+    pub fn record(&mut self, event: &mut EventClock, stream: &Stream) {
+        let agents = &mut self.agents;
         let agent = agents.of(stream);
         agents.record(agent, event);
     }
 
     /// A stream waits for an event; an event that was never recorded orders nothing.
-    pub fn wait(&self, stream: &Stream, event: &EventClock) {
-        let mut agents = self.agents.lock();
+    pub fn wait(&mut self, stream: &Stream, event: &EventClock) {
+        let agents = &mut self.agents;
         let agent = agents.of(stream);
         agents.merge_event(agent, event);
     }
 
     /// A stream waits for everything queued on another one so far.
-    pub fn wait_stream(&self, stream: &Stream, other: &Stream) {
-        let mut agents = self.agents.lock();
+    pub fn wait_stream(&mut self, stream: &Stream, other: &Stream) {
+        let agents = &mut self.agents;
         let (to, from) = (agents.of(stream), agents.of(other));
         agents.merge_agent(to, from);
     }
 
     /// The host has waited for a stream, or a query of it was true.
-    pub fn host_wait_stream(&self, stream: &Stream) {
-        let mut agents = self.agents.lock();
+    pub fn host_wait_stream(&mut self, stream: &Stream) {
+        let agents = &mut self.agents;
         let from = agents.of(stream);
         agents.merge_agent(HOST, from);
     }
 
     /// The host has waited for an event, or a query of it was true.
-    pub fn host_wait_event(&self, event: &EventClock) {
-        self.agents.lock().merge_event(HOST, event);
+    pub fn host_wait_event(&mut self, event: &EventClock) {
+        self.agents.merge_event(HOST, event);
     }
 
     /// The host has waited for every stream of a device.
-    pub fn host_wait_device(&self, device: DeviceId) {
-        self.agents.lock().merge_device(device);
+    pub fn host_wait_device(&mut self, device: DeviceId) {
+        self.agents.merge_device(device);
     }
 }
 
 impl Agents {
-    fn access(
-        &self,
-        agent: Agent,
-        history: &mut History,
-        region: Region,
-        access: Access,
-        site: Site,
-    ) -> Option<Conflict> {
-        let (view, now) = self.now(agent, site);
-        let found = history.note(region, access, now, &view);
-        found.map(|(mark, access)| self.conflict(mark, access))
-    }
-
-    /// What an agent knows, and the mark of an access it makes.
-    fn now(&self, agent: Agent, site: Site) -> (View<'_>, Mark) {
-        let view = self.view(agent);
-        let now = Mark { site, clock: view.now(), agent };
-        (view, now)
-    }
-
-    fn conflict(&self, mark: Mark, access: Access) -> Conflict {
-        Conflict { site: mark.site, access, place: self.place(mark.agent) }
+    fn conflict(&self, wanted: Access, mark: Mark, access: Access) -> Conflict {
+        Conflict { wanted, site: mark.site, access, place: self.place(mark.agent) }
     }
 }
 

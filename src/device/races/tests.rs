@@ -5,6 +5,7 @@ use crate::base::Span;
 use crate::device::alloc::AllocConf;
 use crate::device::mock::MockDriver;
 use crate::device::{Device, DeviceId, Stream};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ struct World {
     streams: Vec<Arc<Stream>>,
     checker: Checker,
     events: HashMap<u32, EventClock>,
-    histories: HashMap<u32, History>,
+    histories: HashMap<u32, Mutex<History>>,
 }
 
 impl World {
@@ -36,7 +37,8 @@ impl World {
         let history = self.histories.entry(tensor).or_default();
         let site = Site { name: "op", span: Span::NONE };
         let stream = &self.streams[stream as usize];
-        usize::from(self.checker.access(stream, history, 0..64, access, site).is_some())
+        let history = history.get_mut();
+        usize::from(self.checker.access(Some(stream), history, 0..64, access, site).is_some())
     }
 
     fn record(&mut self, event: u32, stream: u32) {

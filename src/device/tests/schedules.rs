@@ -1,9 +1,10 @@
 //! If the race checker admits a program, every schedule gives the same bytes: random programs of
 //! fills, copies, events, waits and frees on emulated devices, whose queues run in seeded orders.
 
-use super::super::races::{Access, Checker, History, Site};
+use super::super::races::{Access, Checker, History, Region, Site, Touch};
 use super::super::*;
 use crate::base::Span;
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -68,7 +69,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// A buffer on device 0 or 1, and what happened to it.
 struct Buffer {
     block: Block,
-    history: History,
+    history: Mutex<History>,
 }
 
 /// Two devices with two streams each, and buffers that all of them use.
@@ -108,8 +109,8 @@ impl Player {
 
     /// A buffer of zeros, allocated on a stream and filled on `by`, or where that would be a race, on
     /// the same stream.
-    fn make(&self, stream: usize, by: usize) -> Buffer {
-        let (stream, by) = (&self.streams[stream], &self.streams[by]);
+    fn make(&mut self, stream: usize, by: usize) -> Buffer {
+        let (stream, by) = (&self.streams[stream].clone(), &self.streams[by].clone());
         let device = self.machine.device(stream.device()).unwrap();
         let block = device.alloc(SIZE, stream, Span::NONE).unwrap();
         let mut history = History::new();
@@ -118,9 +119,11 @@ impl Player {
             self.checker.reuse(stream, &mut history, SIZE, epoch, site);
         }
         let by = if by.device() == stream.device() { by } else { stream };
-        let race = self.checker.admit(Some(by), &mut history, 0..SIZE, Access::Write, site);
-        let by = if race.is_none() || !self.refuse { by } else { stream };
-        self.checker.access(by, &mut history, 0..SIZE, Access::Write, site);
+        let history = Mutex::new(history);
+        let all = |history| [Touch { history, region: Region::from(0..SIZE), access: Access::Write }];
+        let races = self.checker.admit(Some(by), &all(&history), site);
+        let by = if races.is_empty() || !self.refuse { by } else { stream };
+        self.checker.access(Some(by), &mut history.lock(), 0..SIZE, Access::Write, site);
         block.used_on(by);
         by.driver().fill(block.ptr(), 0, 1, SIZE, by.handle()).unwrap();
         Buffer { block, history }
@@ -129,9 +132,10 @@ impl Player {
     fn may(&mut self, stream: usize, buffer: usize, from: u64, to: u64, access: Access) -> bool {
         let site = Site { name: "op", span: Span::NONE };
         let (stream, buffer) = (&self.streams[stream], &mut self.buffers[buffer]);
-        let race = self.checker.admit(Some(stream), &mut buffer.history, from..to, access, site);
+        let touch = Touch { history: &buffer.history, region: Region::from(from..to), access };
+        let races = self.checker.admit(Some(stream), &[touch], site);
         buffer.block.used_on(stream);
-        race.is_none() || !self.refuse
+        races.is_empty() || !self.refuse
     }
 
     fn play(&mut self, step: &Step) {
@@ -251,6 +255,6 @@ fn memory_that_is_used_again_on_another_stream_is_a_race() {
     player.buffers.remove(0);
     let next = player.make(0, 1);
     let (stream, site) = (&player.streams[1], Site { name: "fill_", span: Span::NONE });
-    let mut history = next.history;
-    assert!(player.checker.access(stream, &mut history, 0..SIZE, Access::Write, site).is_none());
+    let mut history = next.history.lock();
+    assert!(player.checker.access(Some(stream), &mut history, 0..SIZE, Access::Write, site).is_none());
 }

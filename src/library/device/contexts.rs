@@ -106,7 +106,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "races",
         receiver: "",
         signature: Signature { params: &[Param::new("mode", Kind::Str)] },
-        doc: "Sets inside `with` what a race between streams does: `\"deny\"` stops before the launch, `\"warn\"` reports and orders, `\"fix\"` orders silently and counts, `\"allow\"` checks nothing.",
+        doc: "Sets inside `with` what a race between streams does: `\"deny\"` stops before the launch, `\"warn\"` reports and orders, `\"fix\"` orders silently and counts (`cuda.races_repaired()`), `\"allow\"` checks nothing.",
         example: "let x = randn(100)\nlet s = Stream()\nwith races(\"fix\") {\n    with stream(s) { x.sum() }\n}",
         run: |_, args| {
             let name = args[0].as_str().unwrap_or("");
@@ -115,6 +115,14 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 enter_settings(vm, move |s| s.races = mode, |s, before| s.races = before.races)
             }))
         },
+    },
+    NativeDef {
+        name: "races_repaired",
+        receiver: "device",
+        signature: Signature { params: &[Param::new("self", Kind::Device)] },
+        doc: "How many missing waits `races(\"fix\")` and `races(\"warn\")` have put in so far.",
+        example: "let x = randn(100)\nlet s = Stream()\nlet before = cuda.races_repaired()\nwith races(\"fix\") {\n    with stream(s) { x.sum() }\n}\nassert(cuda.races_repaired() == before + 1)",
+        run: |vm, _| Ok(super::int(vm.rt.races_repaired())),
     },
     NativeDef {
         name: "launch_blocking",

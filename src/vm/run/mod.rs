@@ -152,6 +152,7 @@ impl Vm {
                 // SAFETY: `proto` is the running function.
                 self.rt.span = unsafe { (&(*proto).places).span(at) };
                 let result = $call;
+                self.tell(base_index);
                 reload!();
                 match result {
                     Ok(value) => value,

@@ -2,8 +2,9 @@
 
 use super::World;
 use crate::base::{ErrorKind, Place, Span};
-use crate::device::races::{Access, Checker, EventClock, History, Site, Where};
+use crate::device::races::{Access, Checker, EventClock, History, Region, Site, Touch, Where};
 use crate::device::{DeviceId, error};
+use parking_lot::Mutex;
 
 /// Name, sequence, races per launch.
 const CASES: &[(&str, &str, &[usize])] = &[
@@ -114,73 +115,140 @@ fn site(name: &'static str, lo: u32) -> Site {
 
 #[test]
 fn the_host_races_with_copies_from_and_to_its_memory() {
-    let world = World::new(1, 2);
-    let (checker, s1) = (&world.checker, &*world.streams[1]);
+    let World { mut checker, streams, .. } = World::new(1, 2);
+    let s1 = &*streams[1];
     let mut pinned = History::new();
     // Filled on the host, then copied: a launch comes after what the host did before.
-    assert_eq!(checker.host_access(&mut pinned, 0..8, Access::Write, site("fill", 1)), None);
-    assert_eq!(checker.access(s1, &mut pinned, 0..8, Access::Read, site("copy_", 10)), None);
+    assert_eq!(checker.access(None, &mut pinned, 0..8, Access::Write, site("fill", 1)), None);
+    assert_eq!(checker.access(Some(s1), &mut pinned, 0..8, Access::Read, site("copy_", 10)), None);
     // Reading it meanwhile is fine; writing it is not, until the host has waited.
-    assert_eq!(checker.host_access(&mut pinned, 0..8, Access::Read, site("item", 20)), None);
-    let race = checker.host_access(&mut pinned, 0..8, Access::Write, site("fill", 30)).unwrap();
+    assert_eq!(checker.access(None, &mut pinned, 0..8, Access::Read, site("item", 20)), None);
+    let race = checker.access(None, &mut pinned, 0..8, Access::Write, site("fill", 30)).unwrap();
     assert_eq!((race.access, race.place), (Access::Read, Where::Stream(DeviceId::Cuda(0), 1)));
     assert_eq!(race.site, site("copy_", 10));
     // A copy into it: reading it too early is a race, reading it after a wait is none.
-    assert_eq!(checker.access(s1, &mut pinned, 0..8, Access::Write, site("copy_", 40)), None);
-    assert!(checker.host_access(&mut pinned, 0..8, Access::Read, site("item", 50)).is_some());
+    assert_eq!(checker.access(Some(s1), &mut pinned, 0..8, Access::Write, site("copy_", 40)), None);
+    assert!(checker.access(None, &mut pinned, 0..8, Access::Read, site("item", 50)).is_some());
     let mut event = EventClock::default();
     checker.record(&mut event, s1);
     checker.host_wait_event(&event);
-    assert_eq!(checker.host_access(&mut pinned, 0..8, Access::Read, site("item", 60)), None);
+    assert_eq!(checker.access(None, &mut pinned, 0..8, Access::Read, site("item", 60)), None);
 }
 
 #[test]
 fn ranges_that_do_not_meet_do_not_race() {
-    let world = World::new(1, 3);
-    let (s1, s2) = (&*world.streams[1], &*world.streams[2]);
+    let World { mut checker, streams, .. } = World::new(1, 3);
+    let (s1, s2) = (&*streams[1], &*streams[2]);
     let mut history = History::new();
     let mut go =
-        |stream, bytes, access| world.checker.access(stream, &mut history, bytes, access, site("f", 1));
+        |stream, bytes, access| checker.access(Some(stream), &mut history, bytes, access, site("f", 1));
     assert!(go(s1, 0..32, Access::Write).is_none());
     assert!(go(s2, 32..64, Access::Write).is_none());
     assert!(go(s1, 0..32, Access::Read).is_none());
     assert!(go(s1, 31..33, Access::Read).is_some());
     assert!(go(s2, 8..9, Access::Write).is_some());
     assert!(go(s2, 9..9, Access::Write).is_none(), "no bytes, no access");
-    world.checker.host_wait_device(DeviceId::Cuda(0));
+    checker.host_wait_device(DeviceId::Cuda(0));
+    let mut go =
+        |stream, bytes, access| checker.access(Some(stream), &mut history, bytes, access, site("f", 1));
     assert!(go(s2, 0..64, Access::Write).is_none());
     assert_eq!(history.ranges(), 1, "a write of the whole makes one range again");
 }
 
 #[test]
 fn a_history_does_not_grow_with_the_number_of_accesses() {
-    let world = World::new(1, 4);
+    let mut world = World::new(1, 4);
     let mut history = History::new();
     for round in 0..2000_u64 {
         let row = round % 100 * 16;
         let stream = &world.streams[(round % 4) as usize];
-        world.checker.access(stream, &mut history, row..row + 16, Access::Read, site("f", 1));
-        world.checker.access(stream, &mut history, 0..1600, Access::Read, site("g", 1));
+        world.checker.access(Some(stream), &mut history, row..row + 16, Access::Read, site("f", 1));
+        world.checker.access(Some(stream), &mut history, 0..1600, Access::Read, site("g", 1));
     }
     assert!(history.ranges() <= 100, "{}", history.ranges());
     for round in 0..10_000_u64 {
         let row = round * 16;
-        world.checker.access(&world.streams[0], &mut history, row..row + 16, Access::Write, site("f", 1));
+        world.checker.access(
+            Some(&world.streams[0]),
+            &mut history,
+            row..row + 16,
+            Access::Write,
+            site("f", 1),
+        );
         world.checker.host_wait_stream(&world.streams[0]);
     }
     assert!(history.ranges() <= 400, "settled ranges are joined: {}", history.ranges());
 }
 
 #[test]
-fn a_race_names_both_lines_and_the_repair() {
-    let world = World::new(1, 2);
-    let (checker, default, side) = (&world.checker, &*world.streams[0], &*world.streams[1]);
+fn a_million_reads_take_no_more_memory_than_one() {
+    let World { mut checker, streams, mut events, .. } = World::new(2, 8);
     let mut history = History::new();
-    checker.access(default, &mut history, 0..8, Access::Write, site("normal_", 10));
+    let (reader, event) = (site("sum", 1), events.entry(0).or_default());
+    for round in 0..1_000_000_usize {
+        let stream = &*streams[round % 8];
+        checker.access(Some(stream), &mut history, 0..64, Access::Read, reader);
+        if round % 1000 == 0 {
+            checker.record(event, stream);
+            checker.wait(&streams[(round / 1000) % 8], event);
+        }
+    }
+    assert_eq!(history.ranges(), 1);
+    let marks = history.marks();
+    assert!(marks <= 8, "one read per stream at most: {marks}");
+}
+
+#[test]
+fn an_operation_that_is_refused_leaves_no_trace() {
+    let World { mut checker, streams, .. } = World::new(1, 3);
+    let (s1, s2, s0) = (&*streams[1], &*streams[2], &*streams[0]);
+    let (a, b) = (Mutex::new(History::new()), Mutex::new(History::new()));
+    let touch = |history, access| Touch { history, region: Region::from(0..8), access };
+    assert!(checker.admit(Some(s1), &[touch(&b, Access::Write)], site("fill_", 1)).is_empty());
+    // `a + b` on s2 races over `b`; so `a` was not read, and may be written elsewhere.
+    let sum = [touch(&a, Access::Read), touch(&b, Access::Read)];
+    assert_eq!(checker.admit(Some(s2), &sum, site("add", 2)).len(), 1);
+    assert!(checker.admit(Some(s0), &[touch(&a, Access::Write)], site("fill_", 3)).is_empty());
+}
+
+#[test]
+fn a_race_names_every_wait_that_is_missing_and_no_other() {
+    let World { mut checker, streams, .. } = World::new(2, 6);
+    let shared = Mutex::new(History::new());
+    let other = Mutex::new(History::new());
+    let touch = |history, access| Touch { history, region: Region::from(0..8), access };
+    for reader in 1..4 {
+        let read = [touch(&shared, Access::Read)];
+        assert!(checker.admit(Some(&streams[reader]), &read, site("sum", reader as u32)).is_empty());
+    }
+    assert!(checker.admit(Some(&streams[4]), &[touch(&other, Access::Write)], site("mul_", 9)).is_empty());
+    // Stream 2 has waited for 1 since, and 4 for 3.
+    checker.wait_stream(&streams[2], &streams[1]);
+    checker.wait_stream(&streams[4], &streams[3]);
+    let work = [touch(&shared, Access::Write), touch(&other, Access::Read)];
+    let races = checker.admit(Some(&streams[5]), &work, site("add_", 20));
+    let place = |stream: usize| Where::Stream(streams[stream].device(), streams[stream].id());
+    assert_eq!(races.iter().map(|r| r.place).collect::<Vec<_>>(), [place(4), place(2)]);
+    let error = error::race(site("add_", 20), place(5), &races);
+    assert!(error.help_text().unwrap().contains(" and "), "{error}");
+    assert_eq!(error.labels().len(), 3);
+    for race in races {
+        let stream = streams.iter().position(|s| Where::Stream(s.device(), s.id()) == race.place);
+        checker.wait_stream(&streams[5], &streams[stream.unwrap()]);
+    }
+    assert!(checker.admit(Some(&streams[5]), &work, site("add_", 20)).is_empty());
+}
+
+#[test]
+fn a_race_names_both_lines_and_the_repair() {
+    let World { mut checker, streams, .. } = World::new(1, 2);
+    let (default, side) = (&*streams[0], &*streams[1]);
+    let mut history = History::new();
+    checker.access(Some(default), &mut history, 0..8, Access::Write, site("normal_", 10));
     let sum = site("sum", 50);
-    let race = checker.access(side, &mut history, 0..8, Access::Read, sum).unwrap();
+    let race = checker.access(Some(side), &mut history, 0..8, Access::Read, sum).unwrap();
     let place = Where::Stream(side.device(), side.id());
-    let error = error::race(sum, Access::Read, place, &race);
+    let error = error::race(sum, place, &[race]);
     assert_eq!((error.code().id, error.kind()), ("E0601", ErrorKind::Race));
     let message = "`sum` on \u{27e6}cuda:0#1\u{27e7} may start before `normal_` on \u{27e6}cuda:0#0\u{27e7} has \
                    finished";
@@ -188,8 +256,8 @@ fn a_race_names_both_lines_and_the_repair() {
     assert_eq!(error.labels()[1].place, Place::Span(Span::new(10, 14)));
     let help = "insert `\u{27e6}cuda:0#1\u{27e7}.wait_stream(\u{27e6}cuda:0#0\u{27e7})` before this line";
     assert_eq!(error.help_text(), Some(help));
-    let race = checker.host_access(&mut history, 0..8, Access::Read, sum).unwrap();
-    let error = error::race(sum, Access::Read, Where::Host, &race);
+    let race = checker.access(None, &mut history, 0..8, Access::Read, sum).unwrap();
+    let error = error::race(sum, Where::Host, &[race]);
     let help = "insert `\u{27e6}cuda:0#0\u{27e7}.synchronize()` before this line";
     assert_eq!(error.help_text(), Some(help));
 }

@@ -4,7 +4,7 @@
 use super::World;
 use crate::array::Layout;
 use crate::base::Span;
-use crate::device::races::{Access, Region, Site};
+use crate::device::races::{Access, Region, Site, Touch};
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 
@@ -147,14 +147,16 @@ fn run(steps: &[Step], refuse: bool) -> Result<(), TestCaseError> {
                 let region = Region::of(&view, 1);
                 let expected = model.races(by, tensor, &view, access);
                 let stream = by.map(|s| &*world.streams[s]);
-                let found = match stream {
-                    _ if refuse => world.checker.admit(stream, history, region, access, site),
-                    Some(stream) => world.checker.access(stream, history, region, access, site),
-                    None => world.checker.host_access(history, region, access, site),
+                let found = match refuse {
+                    true => {
+                        let touch = Touch { history, region, access };
+                        !world.checker.admit(stream, &[touch], site).is_empty()
+                    }
+                    false => world.checker.access(stream, history.get_mut(), region, access, site).is_some(),
                 };
-                let agree = found.is_some() == expected || (refuse && found.is_some());
-                prop_assert!(agree, "{found:?}, expected {expected}");
-                if !(refuse && found.is_some()) {
+                let agree = found == expected || (refuse && found);
+                prop_assert!(agree, "{found}, expected {expected}");
+                if !(refuse && found) {
                     model.note(by, tensor, &view, access);
                 }
             }
