@@ -219,6 +219,19 @@ fn explanations_and_documentation_are_there() {
     assert_eq!(program.run(&["explain", "e0101", "102"]).status, 0);
     assert!(program.run(&["doc", "len"]).out.starts_with("len("));
     assert!(program.run(&["doc"]).out.lines().count() > 50);
+    let page = program.run(&["doc", "parallel.parallel_apply"]).out;
+    assert!(page.starts_with("parallel.parallel_apply(functions, inputs, devices=none)\n\nRuns"), "{page}");
+    assert!(program.run(&["doc", "parallel"]).out.contains("parallel.replicate"));
+}
+
+#[test]
+fn an_error_inside_a_module_of_the_library_shows_its_place_and_the_call() {
+    let program = Program::new();
+    let ended = program.run(&["-e", "import parallel\nparallel.parallel_apply([abs], [])"]);
+    assert_eq!(ended.status, 1);
+    for part in ["<parallel>:", "there are 1 functions for 0 inputs", "called from <-e>:2"] {
+        assert!(ended.err.contains(part), "{part}: {}", ended.err);
+    }
 }
 
 #[test]

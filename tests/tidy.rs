@@ -117,3 +117,13 @@ fn only_the_command_line_prints_or_exits() {
     }
     assert!(wrong.is_empty(), "outside of cli:\n{}", wrong.join("\n"));
 }
+
+#[test]
+fn every_module_of_the_library_is_part_of_the_program() {
+    let table = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/library/modules.rs"));
+    let table = table.unwrap();
+    for path in files("stdlib", &["rnl"]) {
+        let file = path.file_name().unwrap().to_str().unwrap();
+        assert!(table.contains(&format!("stdlib/{file}")), "src/library/modules.rs does not name {file}");
+    }
+}

@@ -1,4 +1,5 @@
-//! `runnel doc NAME`: the documentation of natives and operations, from their tables.
+//! `runnel doc NAME`: the documentation of natives and operations, from their tables, and of the modules
+//! written in Runnel, from their texts.
 
 use super::error;
 use super::terminal::Terminal;
@@ -6,13 +7,14 @@ use super::{Outcome, explain, refuse, table};
 use crate::base::{Result, SourceMap};
 use crate::ops::signature::Signature;
 use crate::vm::NativeDef;
+use std::borrow::Cow;
 
 /// A documented name.
 struct Entry {
     /// `matmul`, `tensor.sum`, `fft.fft`.
     name: String,
     signature: String,
-    doc: &'static str,
+    doc: Cow<'static, str>,
     example: &'static str,
     search: &'static [&'static str],
 }
@@ -20,7 +22,7 @@ struct Entry {
 pub fn doc(terminal: &Terminal, names: &[String]) -> Outcome {
     if names.is_empty() {
         let rows: Vec<[String; 2]> =
-            entries().iter().map(|e| [e.name.clone(), first_sentence(e.doc)]).collect();
+            entries().iter().map(|e| [e.name.clone(), first_sentence(&e.doc)]).collect();
         terminal.print(&table::aligned(&rows));
         terminal.flush();
         return Outcome::Done;
@@ -50,7 +52,8 @@ pub fn page(name: &str) -> Result<String> {
     let inside: Vec<&Entry> =
         entries.iter().filter(|e| e.name.split_once('.').is_some_and(|(t, _)| t == name)).collect();
     if !inside.is_empty() {
-        let rows: Vec<[String; 2]> = inside.iter().map(|e| [e.name.clone(), first_sentence(e.doc)]).collect();
+        let rows: Vec<[String; 2]> =
+            inside.iter().map(|e| [e.name.clone(), first_sentence(&e.doc)]).collect();
         return Ok(table::aligned(&rows));
     }
     let last = |e: &&Entry| e.name.rsplit('.').next() == Some(name);
@@ -61,7 +64,7 @@ pub fn page(name: &str) -> Result<String> {
     let found: Vec<[String; 2]> = entries
         .iter()
         .filter(|e| e.search.iter().any(|word| word.eq_ignore_ascii_case(name)))
-        .map(|e| [e.name.clone(), first_sentence(e.doc)])
+        .map(|e| [e.name.clone(), first_sentence(&e.doc)])
         .collect();
     if !found.is_empty() {
         return Ok(table::aligned(&found));
@@ -77,18 +80,27 @@ fn entries() -> Vec<Entry> {
     let attributes = crate::library::tensor::ATTRIBUTES.iter().map(|attribute| Entry {
         name: format!("tensor.{}", attribute.name),
         signature: String::new(),
-        doc: attribute.doc,
+        doc: attribute.doc.into(),
         example: "",
         search: &[],
     });
     let ops = crate::ops::table::all().map(|op| Entry {
         name: if op.form.function { op.name.to_string() } else { format!("tensor.{}", op.name) },
         signature: if op.form.function { op.signature().to_string() } else { method(&op.signature()) },
-        doc: op.doc,
+        doc: op.doc.into(),
         example: op.example,
         search: op.search,
     });
-    let mut all: Vec<Entry> = natives.chain(attributes).chain(ops).collect();
+    let modules = crate::library::MODULES.iter().flat_map(|module| {
+        module.functions().into_iter().map(|function| Entry {
+            name: format!("{}.{}", module.name, function.name),
+            signature: function.signature,
+            doc: function.doc.into(),
+            example: "",
+            search: &[],
+        })
+    });
+    let mut all: Vec<Entry> = natives.chain(attributes).chain(ops).chain(modules).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all
 }
@@ -100,7 +112,7 @@ fn native(def: &NativeDef) -> Entry {
         "device" => (format!("cuda.{}", def.name), method(&def.signature)),
         receiver => (format!("{receiver}.{}", def.name), method(&def.signature)),
     };
-    Entry { name, signature, doc: def.doc, example: def.example, search: &[] }
+    Entry { name, signature, doc: def.doc.into(), example: def.example, search: &[] }
 }
 
 /// The parameters behind a method's receiver.

@@ -3,7 +3,8 @@
 use super::{any, optional, takes, text_param};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
-use crate::vm::{NativeDef, Value, Vm, error};
+use crate::vm::{ErrorValue, NativeDef, Value, Vm, error};
+use std::rc::Rc;
 
 /// The natives of this file.
 pub static TABLE: &[NativeDef] = &[
@@ -100,6 +101,21 @@ pub static TABLE: &[NativeDef] = &[
         run: |vm, args| match vm.truth(&args[0])? {
             true => Ok(Value::None),
             false => Err(error::assertion(args[1].as_str())),
+        },
+    },
+    NativeDef {
+        name: "context",
+        receiver: "error",
+        signature: takes(&[any("self"), text_param("text")]),
+        doc: "The error with a text before its message: what was being done. Its kind, its places and its help stay. For `throw e.context(\"...\")`.",
+        example: "let e = try { [1][3] } catch e { e.context(\"the third batch\") }\nassert(e.kind == \"Index\")\nassert(e.message.startswith(\"the third batch: \"))",
+        run: |_, args| match &args[0] {
+            Value::Error(caught) => {
+                let message = format!("{}: {}", args[1].as_str().unwrap_or(""), caught.error.message());
+                let error = caught.error.clone().with_message(message);
+                Ok(Value::Error(Rc::new(ErrorValue { error, line: caught.line })))
+            }
+            other => Err(error::argument_type("context", 0, "self", "an error", other.type_name())),
         },
     },
     NativeDef {

@@ -10,9 +10,13 @@ mod dict;
 mod io;
 mod list;
 mod math;
+mod modules;
 mod sequence;
 pub mod tensor;
 mod text;
+mod tree;
+
+pub use modules::{Documented, Embedded, MODULES};
 
 use std::rc::Rc;
 
@@ -21,19 +25,16 @@ use crate::vm::{Loader, NativeDef, Natives, Value};
 
 /// Every native of the language itself, table by table. Those of devices and tensors are added by
 /// their own rooms.
-pub static NATIVES: &[&[NativeDef]] =
-    &[core::TABLE, sequence::TABLE, text::TABLE, list::TABLE, dict::TABLE, math::TABLE, io::TABLE];
-
-/// A module written in Runnel that is part of the program.
-pub struct Embedded {
-    /// What `import` calls it.
-    pub name: &'static str,
-    /// Its text.
-    pub text: &'static str,
-}
-
-/// The modules written in Runnel.
-pub static MODULES: &[Embedded] = &[];
+pub static NATIVES: &[&[NativeDef]] = &[
+    core::TABLE,
+    sequence::TABLE,
+    text::TABLE,
+    list::TABLE,
+    dict::TABLE,
+    math::TABLE,
+    io::TABLE,
+    tree::TABLE,
+];
 
 /// The natives of the language itself.
 pub fn natives() -> Natives {

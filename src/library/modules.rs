@@ -1,0 +1,104 @@
+//! The modules written in Runnel: their texts, and what their functions say about themselves.
+//!
+//! A module of the library is an ordinary module whose text is part of the program (`stdlib/NAME.rnl`).
+//! The checker and the compiler know nothing special about it. Its documentation is the comment at its
+//! start, and its functions' the comment lines above each `fn`, as in every script.
+
+use crate::syntax::ast::{Function, PatternKind, StmtKind};
+
+/// A module written in Runnel that is part of the program.
+pub struct Embedded {
+    /// What `import` calls it.
+    pub name: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+/// The modules written in Runnel, by name.
+pub static MODULES: &[Embedded] =
+    &[Embedded { name: "parallel", text: include_str!("../../stdlib/parallel.rnl") }];
+
+/// A documented function of such a module.
+pub struct Documented {
+    /// `data_parallel`
+    pub name: String,
+    /// `(f, params, batch, devices=none)`, defaults as the source writes them.
+    pub signature: String,
+    /// The comment lines above it, without their marks.
+    pub doc: String,
+}
+
+impl Embedded {
+    /// The comment at the start of the text: what the module is for.
+    pub fn doc(&self) -> String {
+        let lines = self.text.lines().take_while(|line| line.starts_with('#'));
+        let bare = lines.map(|line| line.trim_start_matches('#').trim());
+        bare.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Its functions that have documentation, in the order of the text. The others are its own.
+    pub fn functions(&self) -> Vec<Documented> {
+        let parsed = crate::syntax::parse(1, self.text);
+        let functions = parsed.block.body.iter().filter_map(|stmt| match &stmt.kind {
+            StmtKind::Fn(name, function) => Some((name, function)),
+            _ => None,
+        });
+        let documented = functions.filter_map(|(name, function)| {
+            let doc = function.doc.as_ref()?.to_string();
+            Some(Documented { name: name.text.to_string(), signature: self.signature(function), doc })
+        });
+        documented.collect()
+    }
+
+    fn signature(&self, function: &Function) -> String {
+        let text = |span: crate::base::Span| {
+            let (lo, hi) = (span.lo.saturating_sub(1) as usize, span.hi.saturating_sub(1) as usize);
+            self.text.get(lo..hi).unwrap_or("...")
+        };
+        let params = function.params.iter().map(|param| {
+            let name = match &param.pattern.kind {
+                PatternKind::Bind(name) => &name.text,
+                _ => text(param.pattern.span),
+            };
+            match &param.default {
+                _ if param.rest => format!("*{name}"),
+                Some(default) => format!("{name}={}", text(default.span)),
+                None => name.to_string(),
+            }
+        });
+        format!("({})", params.collect::<Vec<_>>().join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_module_parses_and_documents_itself_and_its_functions() {
+        assert!(MODULES.is_sorted_by_key(|m| m.name));
+        for module in MODULES {
+            let parsed = crate::syntax::parse(1, module.text);
+            assert!(parsed.errors.is_empty(), "{}: {:?}", module.name, parsed.errors);
+            assert!(module.doc().ends_with('.'), "{}", module.name);
+            let functions = module.functions();
+            assert!(!functions.is_empty(), "{}", module.name);
+            for function in functions {
+                let name = format!("{}.{}", module.name, function.name);
+                assert!(function.doc.ends_with('.'), "{name}: {}", function.doc);
+                assert!(function.signature.starts_with('('), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn signatures_show_defaults_as_the_source_writes_them() {
+        let text = "# Shows.\n\n# Adds.\nfn add(x, y = [1, 2], (a, b) = (1, 2), *rest, key = none) { x }\n\nfn own() { 1 }";
+        let module = Embedded { name: "m", text };
+        assert_eq!(module.doc(), "Shows.");
+        let functions = module.functions();
+        assert_eq!(functions.len(), 1);
+        assert_eq!(functions[0].signature, "(x, y=[1, 2], (a, b)=(1, 2), *rest, key=none)");
+        assert_eq!(functions[0].doc, "Adds.");
+    }
+}
