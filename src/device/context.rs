@@ -251,7 +251,7 @@ impl Device {
         self.driver.take_fault().map_or(Ok(()), |fault| Err(self.faults.error(fault)))
     }
 
-    fn allocator(&self) -> Option<&Mutex<Allocator>> {
+    pub(super) fn allocator(&self) -> Option<&Mutex<Allocator>> {
         match &self.memory {
             Memory::Cached(allocator) => Some(allocator),
             Memory::Plain(_) => None,

@@ -68,6 +68,11 @@ impl MockDriver {
         state.fail_at = n.map(|n| state.calls + n);
     }
 
+    /// How many calls that can fail were made so far.
+    pub(super) fn calls(&self) -> u64 {
+        self.state.lock().calls
+    }
+
     /// Makes every allocation fail, or none.
     pub(super) fn fail_allocs(&self, fail: bool) {
         self.state.lock().allocs_fail = fail;

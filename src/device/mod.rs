@@ -25,11 +25,12 @@ mod machine;
 mod mock;
 mod pinned;
 mod place;
+mod pool;
 pub mod races;
 mod stream;
 
 pub use alloc::{
-    AllocConf, BlockInfo, BlockState, DeviceMemory, Frame, Pool, PoolStat, SegmentInfo, Stat, Stats,
+    AllocConf, BlockInfo, BlockState, DeviceMemory, Frame, Pool, PoolId, PoolStat, SegmentInfo, Stat, Stats,
 };
 pub use alloc::{TraceAction, TraceEvent};
 pub use context::{Block, Device};
@@ -38,6 +39,7 @@ pub use event::{Event, EventFlags};
 pub use machine::{Backend, Config, Machine};
 pub use pinned::{PinnedBlock, PinnedStats, Times};
 pub use place::DeviceId;
+pub use pool::{MemoryPool, PoolScope};
 pub use stream::{STREAMS_PER_PRIORITY, Stream};
 
 #[cfg(test)]

@@ -3,13 +3,17 @@
 //! Knows nothing of policy, drivers or figures.
 
 use super::BlockId;
+use super::free::FreeList;
+use super::pools::PoolId;
 use super::stats::Pool;
 use crate::base::Span;
 use crate::device::Stream;
 use crate::kernel::Ptr;
-use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// The number of an arena; reused after its pool has gone.
+pub(super) type ArenaId = u32;
 
 /// No block.
 pub(in crate::device) const NONE: BlockId = u32::MAX;
@@ -26,8 +30,8 @@ pub(super) struct Block {
     /// The neighbours in the segment.
     prev: BlockId,
     next: BlockId,
-    /// The stream that owns the segment.
-    pub(super) stream: u32,
+    /// Whose segment it is part of.
+    pub(super) arena: ArenaId,
     pub(super) pool: Pool,
     pub(super) state: State,
     /// How many searches its pool had seen when it became free.
@@ -59,18 +63,22 @@ impl Block {
 pub(super) struct Book {
     blocks: Vec<Block>,
     spare: Vec<BlockId>,
-    /// By stream number.
-    owners: Vec<Option<Owner>>,
+    arenas: Vec<Arena>,
+    /// The arena of each stream outside of private pools, by stream number; [`NONE`] where there is none.
+    general: Vec<ArenaId>,
     /// Searches per pool, counted only while garbage is collected by age.
     searches: [u64; 2],
 }
 
-/// A stream that owns segments, and its free blocks by pool: (size, address, number).
-struct Owner {
+/// Segments that one stream owns, outside of private pools or in one of them.
+struct Arena {
+    pool: PoolId,
     stream: Arc<Stream>,
-    /// The epoch of the stream's newest work when its memory was freed last; 0 before.
+    /// False when its private pool has gone, and with it every block: the number is spare.
+    in_use: bool,
+    /// The epoch of the stream's newest work when memory of the arena was freed last; 0 before.
     freed_at: u64,
-    free: [BTreeSet<(u64, Ptr, BlockId)>; 2],
+    free: [FreeList; 2],
 }
 
 impl Book {
@@ -82,49 +90,84 @@ impl Book {
         &mut self.blocks[id as usize]
     }
 
-    /// Makes pools for a stream that has none.
-    pub(super) fn open(&mut self, stream: &Arc<Stream>) {
-        let index = stream.id() as usize;
-        if self.owners.len() <= index {
-            self.owners.resize_with(index + 1, || None);
-        }
-        if self.owners[index].is_none() {
-            self.owners[index] =
-                Some(Owner { stream: stream.clone(), freed_at: 0, free: Default::default() });
+    /// The arena of a stream in a pool; made when there is none.
+    #[inline]
+    pub(super) fn open(&mut self, pool: PoolId, stream: &Arc<Stream>) -> ArenaId {
+        match self.general.get(stream.id() as usize) {
+            Some(&arena) if pool == PoolId::GENERAL && arena != NONE => arena,
+            _ => self.open_slowly(pool, stream),
         }
     }
 
-    pub(super) fn stream(&self, stream: u32) -> Option<&Arc<Stream>> {
-        self.owners.get(stream as usize)?.as_ref().map(|o| &o.stream)
-    }
-
-    /// Notes that memory of a stream is freed now.
-    pub(super) fn note_free(&mut self, stream: u32) {
-        if let Some(Some(owner)) = self.owners.get_mut(stream as usize) {
-            owner.freed_at = owner.stream.worked_at();
+    #[cold]
+    fn open_slowly(&mut self, pool: PoolId, stream: &Arc<Stream>) -> ArenaId {
+        let owns = |a: &Arena| a.in_use && a.pool == pool && a.stream.id() == stream.id();
+        if let Some(found) = self.arenas.iter().position(owns) {
+            return found as ArenaId;
         }
+        let arena =
+            Arena { pool, stream: stream.clone(), in_use: true, freed_at: 0, free: Default::default() };
+        let id = match self.arenas.iter().position(|a| !a.in_use) {
+            Some(spare) => {
+                self.arenas[spare] = arena;
+                spare
+            }
+            None => {
+                self.arenas.push(arena);
+                self.arenas.len() - 1
+            }
+        } as ArenaId;
+        if pool == PoolId::GENERAL {
+            let index = stream.id() as usize;
+            if self.general.len() <= index {
+                self.general.resize(index + 1, NONE);
+            }
+            self.general[index] = id;
+        }
+        id
     }
 
-    /// The epoch of a stream's newest work when its memory was freed last.
-    pub(super) fn freed_at(&self, stream: u32) -> u64 {
-        self.owners.get(stream as usize).and_then(|o| o.as_ref()).map_or(0, |o| o.freed_at)
+    /// Lets the numbers of a private pool's arenas be used again, once none of its blocks is left.
+    pub(super) fn close(&mut self, pool: PoolId) -> bool {
+        let holds = |b: &Block| b.state != State::Gone && self.pool_of(b.arena) == pool;
+        let empty = pool != PoolId::GENERAL && !self.blocks.iter().any(holds);
+        if empty {
+            self.arenas.iter_mut().filter(|a| a.pool == pool).for_each(|a| a.in_use = false);
+        }
+        empty
     }
 
-    fn free_of(&mut self, stream: u32, pool: Pool) -> Option<&mut BTreeSet<(u64, Ptr, BlockId)>> {
-        self.owners.get_mut(stream as usize)?.as_mut().map(|o| &mut o.free[pool as usize])
+    pub(super) fn stream(&self, arena: ArenaId) -> &Arc<Stream> {
+        &self.arenas[arena as usize].stream
+    }
+
+    pub(super) fn pool_of(&self, arena: ArenaId) -> PoolId {
+        self.arenas[arena as usize].pool
+    }
+
+    /// Notes that memory of an arena is freed now.
+    pub(super) fn note_free(&mut self, arena: ArenaId) {
+        let arena = &mut self.arenas[arena as usize];
+        arena.freed_at = arena.stream.worked_at();
+    }
+
+    /// The epoch of the stream's newest work when memory of the arena was freed last.
+    pub(super) fn freed_at(&self, arena: ArenaId) -> u64 {
+        self.arenas[arena as usize].freed_at
+    }
+
+    fn free_of(&mut self, arena: ArenaId, pool: Pool) -> &mut FreeList {
+        &mut self.arenas[arena as usize].free[pool as usize]
     }
 
     /// The smallest free block of at least `size`, with its size.
-    pub(super) fn best_fit(&self, pool: Pool, stream: u32, size: u64) -> Option<(u64, BlockId)> {
-        let owner = self.owners.get(stream as usize)?.as_ref()?;
-        owner.free[pool as usize].range((size, 0, 0)..).next().map(|&(size, _, id)| (size, id))
+    pub(super) fn best_fit(&self, pool: Pool, arena: ArenaId, size: u64) -> Option<(u64, BlockId)> {
+        self.arenas[arena as usize].free[pool as usize].best_fit(size)
     }
 
     /// The free blocks of a pool with their sizes, largest first.
-    pub(super) fn largest_first(&self, pool: Pool, stream: u32) -> impl Iterator<Item = (u64, BlockId)> {
-        let owner = self.owners.get(stream as usize).and_then(|o| o.as_ref());
-        let blocks = owner.into_iter().flat_map(move |o| o.free[pool as usize].iter().rev());
-        blocks.map(|&(size, _, id)| (size, id))
+    pub(super) fn largest_first(&self, pool: Pool, arena: ArenaId) -> impl Iterator<Item = (u64, BlockId)> {
+        self.arenas[arena as usize].free[pool as usize].largest_first()
     }
 
     pub(super) fn count_search(&mut self, pool: Pool) {
@@ -135,10 +178,8 @@ impl Book {
     pub(super) fn remove_free(&mut self, id: BlockId) {
         let block = &mut self.blocks[id as usize];
         block.state = State::Live;
-        let (key, stream, pool) = ((block.size, block.ptr, id), block.stream, block.pool);
-        if let Some(free) = self.free_of(stream, pool) {
-            free.remove(&key);
-        }
+        let (size, ptr, arena, pool) = (block.size, block.ptr, block.arena, block.pool);
+        self.free_of(arena, pool).remove(size, ptr, id);
     }
 
     /// Puts a block into its pool.
@@ -147,10 +188,8 @@ impl Book {
         let block = &mut self.blocks[id as usize];
         block.state = State::Free;
         block.since = searches[block.pool as usize];
-        let (key, stream, pool) = ((block.size, block.ptr, id), block.stream, block.pool);
-        if let Some(free) = self.free_of(stream, pool) {
-            free.insert(key);
-        }
+        let (size, ptr, arena, pool) = (block.size, block.ptr, block.arena, block.pool);
+        self.free_of(arena, pool).insert(size, ptr, id);
     }
 
     fn add(&mut self, block: Block) -> BlockId {
@@ -167,7 +206,7 @@ impl Book {
     }
 
     /// A new segment of one block that is in no pool.
-    pub(super) fn add_segment(&mut self, ptr: Ptr, size: u64, pool: Pool, stream: u32) -> BlockId {
+    pub(super) fn add_segment(&mut self, ptr: Ptr, size: u64, pool: Pool, arena: ArenaId) -> BlockId {
         self.add(Block {
             ptr,
             size,
@@ -175,7 +214,7 @@ impl Book {
             span: Span::NONE,
             prev: NONE,
             next: NONE,
-            stream,
+            arena,
             pool,
             state: State::Live,
             since: 0,

@@ -40,8 +40,10 @@
 
 mod book;
 mod conf;
+mod free;
 mod pending;
 mod pickle;
+mod pools;
 mod snapshot;
 mod stats;
 mod summary;
@@ -49,6 +51,8 @@ mod trace;
 
 pub use conf::AllocConf;
 pub use pickle::{DeviceMemory, Frame, snapshot_pickle};
+pub use pools::PoolId;
+pub(super) use pools::{Route, StreamFilter};
 pub use snapshot::{BlockInfo, BlockState, SegmentInfo};
 pub use stats::{Pool, PoolStat, Stat, Stats};
 pub use trace::{TraceAction, TraceEvent};
@@ -57,8 +61,9 @@ use super::{Driver, Stream, error};
 use crate::base::{Error, ErrorKind, Place, Result, Span, bytes_text};
 use crate::kernel::Ptr;
 pub(super) use book::NONE as NO_BLOCK;
-use book::{Book, State};
+use book::{ArenaId, Book, State};
 use pending::Pending;
+use pools::Pools;
 use std::sync::Arc;
 use trace::Trace;
 
@@ -101,6 +106,7 @@ pub(super) struct Allocator {
     conf: AllocConf,
     book: Book,
     pending: Pending,
+    pools: Pools,
     stats: Stats,
     reserved: u64,
     /// The most that may be reserved, from a memory fraction, and the fraction itself.
@@ -119,6 +125,7 @@ impl Allocator {
             conf,
             book: Book::default(),
             pending: Pending::default(),
+            pools: Pools::default(),
             stats,
             reserved: 0,
             limit: None,
@@ -132,18 +139,18 @@ impl Allocator {
         if bytes > EXABYTE {
             return Err(error::more_than_an_exabyte().label(Place::Here, "this asks for more than 1 EB"));
         }
-        if !self.pending.is_empty() {
+        if !self.pending.is_empty() && !self.pools.capturing() {
             self.collect()?;
         }
         let size = self.conf.round(bytes);
         let pool = Pool::of(size);
-        self.book.open(stream);
+        let arena = self.book.open(self.pools.pool_for(stream), stream);
         if self.limit.is_some() && self.conf.garbage_collection_threshold.is_some() {
             self.book.count_search(pool);
         }
-        let id = match self.search(size, pool, stream) {
+        let id = match self.search(size, pool, arena) {
             Some(id) => id,
-            None => self.grow(size, pool, stream)?,
+            None => self.grow(size, pool, arena)?,
         };
         Ok(self.hand_out(id, size, bytes, span))
     }
@@ -151,27 +158,30 @@ impl Allocator {
     /// Takes a block back. `uses` are the other streams that worked on it.
     pub(super) fn free(&mut self, id: BlockId, uses: &[Arc<Stream>]) {
         let block = self.book.get(id);
-        let (size, pool) = (block.size, block.pool);
-        self.trace.note(TraceAction::FreeRequested, block.ptr, block.requested, block.stream, block.span);
+        let (size, pool, arena) = (block.size, block.pool, block.arena);
+        self.note_block(TraceAction::FreeRequested, id);
         self.stats.allocation.decrease(pool, 1);
         self.stats.allocated_bytes.decrease(pool, size);
         if self.conf.is_oversize(size) {
             self.stats.oversize_allocations.decrease(1);
         }
-        let stream = block.stream;
-        self.book.note_free(stream);
+        self.book.note_free(arena);
         if uses.is_empty() {
-            self.retire(id);
-        } else {
-            self.book.get_mut(id).state = State::Pending(uses.len() as u32);
-            for stream in uses {
-                self.pending.add(stream, id);
-            }
+            return self.retire(id);
+        }
+        self.book.get_mut(id).state = State::Pending(uses.len() as u32);
+        match self.pools.capturing() {
+            // An event recorded now would become part of the graph.
+            true => self.pools.defer(id, uses),
+            false => uses.iter().for_each(|stream| self.pending.add(stream, id)),
         }
     }
 
     /// Gives all unused segments back to the driver. Source: `torch.cuda.empty_cache`.
     pub(super) fn empty_cache(&mut self) -> Result<()> {
+        if self.pools.capturing() {
+            return Ok(());
+        }
         self.stats.num_sync_all_streams += 1;
         self.wait_for_pending()?;
         self.release_unused()
@@ -222,6 +232,21 @@ impl Allocator {
         self.trace.events()
     }
 
+    /// Notes a step on a block.
+    #[inline]
+    fn note_block(&mut self, action: TraceAction, id: BlockId) {
+        if self.trace.is_on() {
+            let block = self.book.get(id);
+            let (ptr, size, arena, span) = (block.ptr, block.requested, block.arena, block.span);
+            self.note(action, ptr, size, arena, span);
+        }
+    }
+
+    /// Notes a step.
+    fn note(&mut self, action: TraceAction, ptr: Ptr, size: u64, arena: ArenaId, span: Span) {
+        self.trace.note(action, ptr, size, self.book.stream(arena).id(), span);
+    }
+
     /// Makes blocks free whose last uses are over, without waiting.
     fn collect(&mut self) -> Result<()> {
         while let Some(id) = self.pending.next_done()? {
@@ -247,8 +272,8 @@ impl Allocator {
     }
 
     /// The best free block of a stream's pool, taken out of it.
-    fn search(&mut self, size: u64, pool: Pool, stream: &Stream) -> Option<BlockId> {
-        let (found, id) = self.book.best_fit(pool, stream.id(), size)?;
+    fn search(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Option<BlockId> {
+        let (found, id) = self.book.best_fit(pool, arena, size)?;
         let fits = match (self.conf.is_oversize(size), self.conf.is_oversize(found)) {
             (false, oversize) => !oversize,
             (true, _) => found < size.saturating_add(LARGE_SEGMENT),
@@ -261,35 +286,37 @@ impl Allocator {
 
     /// Steps 1 to 6 of the policy.
     #[cold]
-    fn grow(&mut self, size: u64, pool: Pool, stream: &Arc<Stream>) -> Result<BlockId> {
+    fn grow(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<BlockId> {
         self.collect_garbage()?;
         let segment = segment_size(size);
-        if let Some(id) = self.take_segment(segment, pool, stream)? {
+        if let Some(id) = self.take_segment(segment, pool, arena)? {
             return Ok(id);
         }
         let mut synced = false;
-        if !self.pending.is_empty() {
+        if !self.pending.is_empty() && !self.pools.capturing() {
             self.stats.num_sync_all_streams += 1;
             synced = true;
             self.wait_for_pending()?;
-            if let Some(id) = self.search(size, pool, stream) {
+            if let Some(id) = self.search(size, pool, arena) {
                 return Ok(id);
             }
         }
-        if self.release_oversize(size, pool, stream)?
-            && let Some(id) = self.take_segment(segment, pool, stream)?
+        if self.release_oversize(size, pool, arena)?
+            && let Some(id) = self.take_segment(segment, pool, arena)?
         {
             return Ok(id);
         }
         self.stats.num_sync_all_streams += u64::from(!synced);
         self.release_unused()?;
         self.stats.num_alloc_retries += 1;
-        if let Some(id) = self.take_segment(segment, pool, stream)? {
+        if let Some(id) = self.take_segment(segment, pool, arena)? {
             return Ok(id);
         }
         self.stats.num_ooms += 1;
-        let device_free = self.driver.memory_info().map_or(0, |(free, _)| free);
-        self.trace.note(TraceAction::OutOfMemory { device_free }, 0, size, stream.id(), Span::NONE);
+        if self.trace.is_on() {
+            let device_free = self.driver.memory_info().map_or(0, |(free, _)| free);
+            self.note(TraceAction::OutOfMemory { device_free }, 0, size, arena, Span::NONE);
+        }
         match self.cap {
             Some(cap) if self.reserved.saturating_add(segment) > cap => {
                 let what = format!("memory of cuda:{}", self.index);
@@ -300,7 +327,7 @@ impl Allocator {
     }
 
     /// A new segment as one block that is in no pool; `None` when it does not fit.
-    fn take_segment(&mut self, size: u64, pool: Pool, stream: &Arc<Stream>) -> Result<Option<BlockId>> {
+    fn take_segment(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<Option<BlockId>> {
         let reserved = self.reserved.saturating_add(size);
         if self.limit.is_some_and(|(limit, _)| reserved > limit) || self.cap.is_some_and(|cap| reserved > cap)
         {
@@ -318,8 +345,8 @@ impl Allocator {
             self.stats.oversize_segments.increase(1);
         }
         self.stats.num_device_alloc += 1;
-        self.trace.note(TraceAction::SegmentAlloc, ptr, size, stream.id(), Span::NONE);
-        Ok(Some(self.book.add_segment(ptr, size, pool, stream.id())))
+        self.note(TraceAction::SegmentAlloc, ptr, size, arena, Span::NONE);
+        Ok(Some(self.book.add_segment(ptr, size, pool, arena)))
     }
 
     /// Cuts a block to size, if the rest is worth keeping, and marks it live.
@@ -350,9 +377,8 @@ impl Allocator {
         block.state = State::Live;
         block.requested = requested;
         block.span = span;
-        let (ptr, stream) = (block.ptr, block.stream);
-        let size = block.size;
-        self.trace.note(TraceAction::Alloc, ptr, requested, stream, span);
+        let (ptr, size, arena) = (block.ptr, block.size, block.arena);
+        self.note_block(TraceAction::Alloc, id);
         self.stats.allocation.increase(pool, 1);
         self.stats.allocated_bytes.increase(pool, size);
         self.stats.active.increase(pool, 1);
@@ -361,14 +387,14 @@ impl Allocator {
         if self.conf.is_oversize(size) {
             self.stats.oversize_allocations.increase(1);
         }
-        Taken { id, ptr, freed_at: self.book.freed_at(stream) }
+        Taken { id, ptr, freed_at: self.book.freed_at(arena) }
     }
 
     /// Makes a block free that nothing uses any more: merges it, and puts it into its pool.
     fn retire(&mut self, id: BlockId) {
         let block = self.book.get(id);
         let (size, requested, pool) = (block.size, block.requested, block.pool);
-        self.trace.note(TraceAction::FreeCompleted, block.ptr, requested, block.stream, block.span);
+        self.note_block(TraceAction::FreeCompleted, id);
         let (mut blocks, mut bytes) = (0, 0);
         let id = self.book.merge(id, |absorbed| {
             blocks -= 1;
@@ -390,18 +416,16 @@ impl Allocator {
     /// Gives unused segments back, by numbers of their only blocks, after waiting for the streams
     /// that own them.
     fn release(&mut self, ids: &[BlockId]) -> Result<()> {
-        let mut streams: Vec<u32> = ids.iter().map(|&id| self.book.get(id).stream).collect();
-        streams.sort_unstable();
-        streams.dedup();
-        for stream in streams {
-            if let Some(stream) = self.book.stream(stream) {
-                stream.synchronize()?;
-            }
+        let mut arenas: Vec<ArenaId> = ids.iter().map(|&id| self.book.get(id).arena).collect();
+        arenas.sort_unstable_by_key(|&arena| self.book.stream(arena).id());
+        arenas.dedup_by_key(|&mut arena| self.book.stream(arena).id());
+        for arena in arenas {
+            self.book.stream(arena).synchronize()?;
         }
         for &id in ids {
             let block = self.book.get(id);
-            let (ptr, size, pool) = (block.ptr, block.size, block.pool);
-            self.trace.note(TraceAction::SegmentFree, ptr, size, block.stream, Span::NONE);
+            let (ptr, size, pool, arena) = (block.ptr, block.size, block.pool, block.arena);
+            self.note(TraceAction::SegmentFree, ptr, size, arena, Span::NONE);
             self.book.remove_free(id);
             self.book.drop_segment(id);
             self.driver.free(ptr, size);
@@ -416,20 +440,35 @@ impl Allocator {
         Ok(())
     }
 
+    /// Gives back what nobody uses, but for private pools that are held: a graph writes there whenever
+    /// it runs. While a graph is captured nothing goes back, because streams cannot be waited for.
     fn release_unused(&mut self) -> Result<()> {
-        let unused: Vec<BlockId> = self.book.unused().collect();
-        self.release(&unused)
+        if self.pools.capturing() {
+            return Ok(());
+        }
+        let unused: Vec<BlockId> = self.book.unused().filter(|&id| self.may_go(id)).collect();
+        self.release(&unused)?;
+        self.close_pools();
+        Ok(())
+    }
+
+    /// False for memory of a private pool that is held.
+    fn may_go(&self, id: BlockId) -> bool {
+        !self.pools.is_held(self.book.pool_of(self.book.get(id).arena))
     }
 
     /// Step 4: the smallest oversize block that is large enough, or several from the largest down.
-    fn release_oversize(&mut self, size: u64, pool: Pool, stream: &Stream) -> Result<bool> {
+    fn release_oversize(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<bool> {
         let Some(oversize) = self.conf.max_split_size else { return Ok(false) };
+        if self.pools.capturing() {
+            return Ok(false);
+        }
         let wanted = size.max(oversize);
-        if let Some((_, id)) = self.book.best_fit(pool, stream.id(), wanted) {
+        if let Some((_, id)) = self.book.best_fit(pool, arena, wanted) {
             return self.release(&[id]).map(|()| true);
         }
         let (mut ids, mut sum) = (Vec::new(), 0);
-        for (size, id) in self.book.largest_first(pool, stream.id()) {
+        for (size, id) in self.book.largest_first(pool, arena) {
             if sum >= wanted || size < oversize {
                 break;
             }
@@ -443,13 +482,17 @@ impl Allocator {
     /// Step 1: unused segments of the large pool that have lain longer than the average go back, until
     /// what is reserved falls under the threshold.
     fn collect_garbage(&mut self) -> Result<()> {
+        if self.pools.capturing() {
+            return Ok(());
+        }
         let (Some(threshold), Some((limit, _))) = (self.conf.garbage_collection_threshold, self.limit) else {
             return Ok(());
         };
         let threshold = (threshold * limit as f64) as u64;
         let mut left = self.reserved.saturating_sub(threshold);
         while left > 0 {
-            let aged: Vec<(BlockId, u64)> = self.book.unused_large_ages().collect();
+            let aged: Vec<(BlockId, u64)> =
+                self.book.unused_large_ages().filter(|&(id, _)| self.may_go(id)).collect();
             let total: u64 = aged.iter().map(|&(_, age)| age).sum();
             let average = total as f64 / aged.len().max(1) as f64;
             let old: Vec<BlockId> =

@@ -173,7 +173,7 @@ impl Writer<'_> {
             w.entry_text("segment_type", segment.pool.name());
             w.text("segment_pool_id");
             w.number(0);
-            w.number(0);
+            w.number(segment.owner.number());
             w.bytes.push(TUPLE2);
             w.text("is_expandable");
             w.bytes.push(if segment.is_expandable { NEWTRUE } else { NEWFALSE });

@@ -1,6 +1,7 @@
 //! What the allocator holds, as plain data. Source: `torch.cuda.memory_snapshot`.
 
 use super::book::{Book, State};
+use super::pools::PoolId;
 use super::stats::Pool;
 use crate::base::Span;
 use crate::kernel::Ptr;
@@ -21,6 +22,8 @@ pub struct SegmentInfo {
     /// The number of the stream that owns it.
     pub stream: u32,
     pub pool: Pool,
+    /// The private pool it belongs to, or the general one.
+    pub owner: PoolId,
     pub is_expandable: bool,
     /// By address; they tile the segment.
     pub blocks: Vec<BlockInfo>,
@@ -75,8 +78,9 @@ fn segment(book: &Book, head: u32) -> SegmentInfo {
         allocated_size: 0,
         active_size: 0,
         requested_size: 0,
-        stream: first.stream,
+        stream: book.stream(first.arena).id(),
         pool: first.pool,
+        owner: book.pool_of(first.arena),
         is_expandable: false,
         blocks: Vec::new(),
     };

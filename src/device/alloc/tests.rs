@@ -469,4 +469,5 @@ fn steps_are_recorded_and_the_viewers_file_holds_them() {
     assert!(device.memory().trace.is_empty());
 }
 
+mod pools;
 mod programs;

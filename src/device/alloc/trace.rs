@@ -66,6 +66,12 @@ impl Trace {
         self.events.drain(..surplus);
     }
 
+    /// True when steps are recorded.
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        self.limit > 0
+    }
+
     /// Notes a step; free of cost when none are recorded.
     #[inline]
     pub(super) fn note(&mut self, action: TraceAction, address: Ptr, size: u64, stream: u32, span: Span) {
