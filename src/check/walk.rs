@@ -517,6 +517,12 @@ impl<'c> Walk<'c> {
         };
         match meaning {
             Meaning::Bound(id) => self.calls.push((id, Given::new(first, args, span))),
+            Meaning::Builtin(Entry::Module) => {
+                if let Some(Entry::Function(signature)) = self.catalog.member(&shown, "") {
+                    let given = Given::new(first, args, span);
+                    self.errors.extend(bind::native(&shown, &signature, &given));
+                }
+            }
             Meaning::Builtin(Entry::Function(signature)) => {
                 let given = Given::new(first, args, span);
                 self.errors.extend(bind::native(&shown, &signature, &given));

@@ -2,6 +2,7 @@
 
 use super::alloc::{AllocConf, Allocator, BlockId, DeviceMemory, NO_BLOCK, SegmentInfo, Stats};
 use super::faults::Faults;
+use super::flight::{Flight, Ticket};
 use super::stream::StreamPool;
 use super::{DeviceId, Driver, Properties, Stream, StreamHandle, error};
 use crate::base::{Error, ErrorKind, Result, Span};
@@ -26,6 +27,7 @@ pub struct Device {
     default_stream: Arc<Stream>,
     memory: Memory,
     faults: Faults,
+    flight: Flight,
 }
 
 enum Memory {
@@ -70,7 +72,15 @@ impl Device {
                 Memory::Cached(Box::new(Mutex::new(Allocator::new(driver.clone(), index, conf.clone()))))
             }
         };
-        Arc::new(Device { id, driver, streams, default_stream, memory, faults: Faults::default() })
+        Arc::new(Device {
+            id,
+            driver,
+            streams,
+            default_stream,
+            memory,
+            faults: Faults::default(),
+            flight: Flight::default(),
+        })
     }
 
     /// Which one.
@@ -243,6 +253,54 @@ impl Device {
     /// remembered.
     pub fn tag_for(&self, name: &'static str, span: Span, extent: usize) -> u32 {
         self.faults.tag(name, span, extent)
+    }
+
+    /// [`Device::tag_for`] of a launch that asserts: a fault of it says `text`.
+    pub fn tag_for_assertion(&self, name: &'static str, span: Span, text: Arc<str>) -> u32 {
+        self.faults.tag_assertion(name, span, text)
+    }
+
+    /// Notes a launch or a copy, so that a failure of the device before the next wait is blamed on it.
+    pub fn note_launch(&self, stream: &Stream, name: &'static str, span: Span) -> Ticket {
+        self.flight.launch(stream, name, span)
+    }
+
+    /// Notes that everything on a stream has been waited for; with `None`, on every stream.
+    pub fn note_waited(&self, stream: Option<&Stream>) {
+        match stream {
+            Some(stream) => self.flight.land(stream),
+            None => self.flight.land_all(),
+        }
+    }
+
+    /// Loses a launch that its driver refused.
+    pub fn lose(&self, ticket: Ticket) {
+        self.flight.lose(ticket);
+    }
+
+    /// True when the device failed while that launch was in flight: what it wrote is not there.
+    #[inline]
+    pub fn is_lost(&self, ticket: Ticket) -> bool {
+        self.flight.is_lost(ticket)
+    }
+
+    /// An error of a wait: where it says that the device failed, everything in flight is lost, and the
+    /// error shows the lines that launched it.
+    pub fn blame(&self, e: Error) -> Error {
+        if !error::is_driver_failure(&e) {
+            return e;
+        }
+        let name = |id: u32| match id {
+            0 => format!("the default stream of {}", self.id),
+            id => format!("stream {id} of {}", self.id),
+        };
+        self.flight.blame(e, name)
+    }
+
+    /// An error of a call that queues work or takes memory: only a device that has failed for good loses
+    /// what was in flight before.
+    pub fn blame_if_sticky(&self, e: Error) -> Error {
+        if error::is_sticky(&e) { self.blame(e) } else { e }
     }
 
     /// After a wait: the fault that kernels have reported since the last call, as an error at the

@@ -41,6 +41,17 @@ pub struct Properties {
     pub greatest_priority: i32,
 }
 
+/// A piece of work, as a model of time sees it.
+#[derive(Clone, Copy)]
+pub enum Work<'a> {
+    /// A program.
+    Launch(&'a Launch),
+    /// A copy of so many bytes.
+    Copy(u64),
+    /// A pause of so many clock cycles.
+    Sleep(u64),
+}
+
 /// One device's machinery. All of it is callable from any thread.
 ///
 /// Work is queued on streams and runs later, in order within a stream, in any order between them.
@@ -117,6 +128,12 @@ pub trait Driver: Send + Sync {
     fn prepared(&self, launch: &Launch) -> bool;
     /// Queues a pause of about that many clock cycles. Source: `torch.cuda._sleep`.
     fn sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()>;
+
+    /// Nanoseconds that the work takes, where time is virtual; `None` where only events can tell.
+    fn modelled(&self, work: Work<'_>) -> Option<u64> {
+        let _ = work;
+        None
+    }
 
     /// True when this device can read `peer`'s memory directly.
     fn can_access_peer(&self, peer: u32) -> bool;

@@ -25,6 +25,8 @@ pub static CODES: &[&Code] = &[
     &DRIVER_FAILED,
     &BAD_INDEX_ON_DEVICE,
     &WAIT_INTERRUPTED,
+    &ASSERTION_FAILED,
+    &DEVICE_FAILED,
 ];
 
 /// A device number that the machine does not have.
@@ -196,9 +198,8 @@ pub static DRIVER_FAILED: Code = Code {
     id: "E0801",
     kind: ErrorKind::Cuda,
     title: "driver call failed",
-    page: "The device's driver refused a call; its own words are in the message. After an error such \
-           as an illegal address the device's context is lost, and every later call on that device \
-           fails in the same way until the process ends.",
+    page: "The device's driver refused a call; its own words are in the message.\n\nA failed wait shows \
+           the launches that were in flight: their results are lost, and everything else is sound.",
     example: "",
 };
 
@@ -221,6 +222,30 @@ pub static WAIT_INTERRUPTED: Code = Code {
     title: "wait interrupted",
     page: "The host was waiting for work on a device when it was interrupted, by Ctrl-C or by the \
            program that embeds Runnel. What is queued on the device goes on.",
+    example: "",
+};
+
+/// `assert_async` of something false.
+pub static ASSERTION_FAILED: Code = Code {
+    id: "E0804",
+    kind: ErrorKind::Assert,
+    title: "assertion failed on the device",
+    page: "`assert_async` was given a condition that turned out false. It is tested on the device, so the \
+           error appears at the next wait; its label shows the assertion.\n\nThe session goes on: only the \
+           error was reported, nothing was stopped on the device.",
+    example: "assert_async(tensor(1.0) < 0, \"the loss is negative\")\ncuda.synchronize()",
+};
+
+/// A device that fails for good.
+pub static DEVICE_FAILED: Code = Code {
+    id: "E0805",
+    kind: ErrorKind::Cuda,
+    title: "device failed",
+    page: "A kernel did what the device cannot go on after, such as reading an illegal address. The driver \
+           gives up the device's context, and every later call on that device fails in the same way until \
+           the process ends. Other devices and the host are sound.\n\nThe labels show the launches that \
+           were in flight when the failure was noticed: one of them failed, and the results of all are lost. \
+           With `CUDA_LAUNCH_BLOCKING=1`, or inside `with launch_blocking() { }`, it is one alone.",
     example: "",
 };
 
@@ -351,6 +376,30 @@ pub fn bad_alloc_conf(what: impl Into<String>) -> Error {
 /// driver says.
 pub fn driver_failed(driver: &str, call: &str, text: &str) -> Error {
     Error::new(&DRIVER_FAILED, format!("{driver} driver: `{call}` failed: {text}"))
+}
+
+/// A device failed for good; arguments as [`driver_failed`].
+pub fn device_failed(driver: &str, call: &str, text: &str) -> Error {
+    Error::new(&DEVICE_FAILED, format!("{driver} driver: `{call}` failed: {text}"))
+}
+
+/// True for errors that a driver call ended in, whether the device can go on or not.
+pub fn is_driver_failure(error: &Error) -> bool {
+    std::ptr::eq(error.code(), &DRIVER_FAILED) || is_sticky(error)
+}
+
+/// True when the device of this error cannot go on.
+pub fn is_sticky(error: &Error) -> bool {
+    std::ptr::eq(error.code(), &DEVICE_FAILED)
+}
+
+/// A device-side assertion that failed; `span` is where it was launched.
+pub fn assertion_failed(text: &str, span: Span) -> Error {
+    let error = Error::new(&ASSERTION_FAILED, text);
+    match span.is_none() {
+        true => error,
+        false => error.at(span, "this is false"),
+    }
 }
 
 /// A wait for a device was interrupted.

@@ -4,6 +4,7 @@ use super::error;
 use crate::base::{Error, Span};
 use crate::kernel::Fault;
 use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// How many launches are remembered: far more than wait on a device at a time.
 const REMEMBERED: u32 = 4096;
@@ -22,22 +23,32 @@ struct Recent {
     ring: Vec<Suspect>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Suspect {
     tag: u32,
     name: &'static str,
     span: Span,
     extent: usize,
+    /// What an assertion says; its faults are no indices.
+    text: Option<Arc<str>>,
 }
 
 impl Faults {
     pub(super) fn tag(&self, name: &'static str, span: Span, extent: usize) -> u32 {
+        self.remember(Suspect { tag: 0, name, span, extent, text: None })
+    }
+
+    pub(super) fn tag_assertion(&self, name: &'static str, span: Span, text: Arc<str>) -> u32 {
+        self.remember(Suspect { tag: 0, name, span, extent: 1, text: Some(text) })
+    }
+
+    fn remember(&self, suspect: Suspect) -> u32 {
         let mut recent = self.recent.lock();
         recent.last = recent.last.checked_add(1).unwrap_or(1);
-        let suspect = Suspect { tag: recent.last, name, span, extent };
+        let suspect = Suspect { tag: recent.last, ..suspect };
         let index = (recent.last % REMEMBERED) as usize;
         if recent.ring.len() <= index {
-            let nobody = Suspect { tag: 0, name: "", span: Span::NONE, extent: 0 };
+            let nobody = Suspect { tag: 0, name: "", span: Span::NONE, extent: 0, text: None };
             recent.ring.resize(index + 1, nobody);
         }
         recent.ring[index] = suspect;
@@ -48,6 +59,7 @@ impl Faults {
         let recent = self.recent.lock();
         let suspect = recent.ring.get((fault.tag % REMEMBERED) as usize).filter(|s| s.tag == fault.tag);
         match suspect {
+            Some(Suspect { text: Some(text), span, .. }) => error::assertion_failed(text, *span),
             Some(s) => error::bad_index_on_device(fault.value, s.extent, s.name, fault.position, s.span),
             None => error::bad_index_of_unknown_launch(fault.value),
         }

@@ -137,6 +137,11 @@ impl Machine {
         self.visible().name
     }
 
+    /// True when devices have a clock of their own, which a model of their work moves.
+    pub fn has_virtual_time(&self) -> bool {
+        self.backend() != "cuda"
+    }
+
     /// How many CUDA devices, real or emulated, are visible.
     pub fn device_count(&self) -> usize {
         self.visible().devices.len()

@@ -19,10 +19,12 @@ pub mod emu;
 pub mod error;
 mod event;
 mod faults;
+mod flight;
 pub mod host;
 mod machine;
 #[cfg(test)]
 mod mock;
+pub mod nvtx;
 mod pinned;
 mod place;
 mod pool;
@@ -34,8 +36,9 @@ pub use alloc::{
 };
 pub use alloc::{TraceAction, TraceEvent};
 pub use context::{Block, Device};
-pub use driver::{CopyKind, Driver, EventHandle, Properties, StreamHandle};
+pub use driver::{CopyKind, Driver, EventHandle, Properties, StreamHandle, Work};
 pub use event::{Event, EventFlags};
+pub use flight::Ticket;
 pub use machine::{Backend, Config, Machine};
 pub use pinned::{PinnedBlock, PinnedStats, Times};
 pub use place::DeviceId;

@@ -13,7 +13,7 @@ fn vm() -> crate::vm::Vm {
 #[test]
 fn every_example_runs() {
     let mut failures = Vec::new();
-    for def in NATIVES.iter().copied().flatten() {
+    for def in NATIVES.iter().copied().flatten().chain(device::natives()) {
         if let Err(error) = vm().eval("<example>", def.example, Mode::Script) {
             failures.push(format!("{}: {error:?}", def.name));
         }

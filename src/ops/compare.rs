@@ -271,7 +271,8 @@ const CLOSE: &[Param] = &[
     Param::or("equal_nan", Kind::Bool, Default::Bool(false)),
 ];
 
-static EQ: MapFn = MapFn {
+/// `a == b`
+pub static EQ: MapFn = MapFn {
     name: "eq",
     arity: 2,
     select: false,

@@ -10,6 +10,7 @@
 pub mod activation;
 mod args;
 pub mod arith;
+pub mod assertion;
 pub mod compare;
 pub mod data;
 pub mod diagonal;

@@ -26,6 +26,7 @@ static TABLES: &[&[Op]] = &[
     super::sort::OPS,
     super::transfer::OPS,
     super::inspect::OPS,
+    super::assertion::OPS,
     super::factory::OPS,
     super::ranges::OPS,
     super::random::OPS,

@@ -18,6 +18,32 @@ pub enum RaceMode {
     Allow,
 }
 
+/// What an operation does that waits for a device by itself: a read, a blocking copy. Waits that a
+/// script asks for by name are never meant. Source: `torch.cuda.set_sync_debug_mode`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SyncDebug {
+    /// Nothing.
+    Default,
+    /// It is reported.
+    Warn,
+    /// It is refused.
+    Error,
+}
+
+impl SyncDebug {
+    /// Every mode, by the number PyTorch gives it.
+    pub const ALL: [SyncDebug; 3] = [SyncDebug::Default, SyncDebug::Warn, SyncDebug::Error];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            SyncDebug::Default => "default",
+            SyncDebug::Warn => "warn",
+            SyncDebug::Error => "error",
+        }
+    }
+}
+
 /// What a session has switched on and off. Contexts save and restore it whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
@@ -29,11 +55,19 @@ pub struct Settings {
     pub launch_blocking: bool,
     /// `f32` matrix products may use TF32 on CUDA.
     pub allow_tf32: bool,
+    /// What an operation that waits for a device does.
+    pub sync_debug: SyncDebug,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { races: RaceMode::Deny, fuse: true, launch_blocking: false, allow_tf32: false }
+        Settings {
+            races: RaceMode::Deny,
+            fuse: true,
+            launch_blocking: false,
+            allow_tf32: false,
+            sync_debug: SyncDebug::Default,
+        }
     }
 }
 
@@ -82,6 +116,21 @@ impl Runtime {
         self.current = Some(device);
         if let DeviceId::Cuda(index) = device {
             self.current_cuda = index;
+        }
+        Ok(())
+    }
+
+    /// Says that an operation is about to wait for a device by itself.
+    pub(super) fn note_wait(&mut self, device: DeviceId) -> Result<()> {
+        if self.settings.sync_debug == SyncDebug::Default || device == DeviceId::Cpu {
+            return Ok(());
+        }
+        let report = error::synchronizes(device);
+        if self.settings.sync_debug == SyncDebug::Error {
+            return Err(report);
+        }
+        if self.waits_told.insert(self.span) {
+            self.warnings.push(report.locate(self.span, &[]));
         }
         Ok(())
     }

@@ -6,8 +6,16 @@ use crate::device::DeviceId;
 use crate::tensor::Tensor;
 
 /// Every code of this room.
-pub static CODES: &[&Code] =
-    &[&DEVICES_DIFFER, &DO_NOT_BROADCAST, &LOST, &WRITES_OVERLAP, &BAD_RACE_MODE, &DEPRECATED];
+pub static CODES: &[&Code] = &[
+    &DEVICES_DIFFER,
+    &DO_NOT_BROADCAST,
+    &LOST,
+    &WRITES_OVERLAP,
+    &BAD_RACE_MODE,
+    &DEPRECATED,
+    &SYNCHRONIZES,
+    &BAD_DEBUG_MODE,
+];
 
 static DEVICES_DIFFER: Code = Code {
     id: "E0510",
@@ -55,6 +63,26 @@ static DEPRECATED: Code = Code {
     page: "The name works and will go on working; PyTorch has a newer one for the same. This is a \
            warning, shown once per session.",
     example: "",
+};
+
+static SYNCHRONIZES: Code = Code {
+    id: "E0520",
+    kind: ErrorKind::Cuda,
+    title: "an operation waits for the device",
+    page: "`cuda.set_sync_debug_mode` is `\"warn\"` or `\"error\"`, and an operation waits for a device: it \
+           reads a value on the host (`item`, `print`, a truth test) or copies without `non_blocking` and pinned \
+           memory.\n\nRead values later or less often, copy with `non_blocking=true` to and from pinned memory, \
+           or set the mode back to `\"default\"`. Waits by name (`synchronize`) are always allowed.",
+    example: "cuda.set_sync_debug_mode(\"error\")\n(ones(3) on cuda).sum().item()",
+};
+
+static BAD_DEBUG_MODE: Code = Code {
+    id: "E0521",
+    kind: ErrorKind::Value,
+    title: "not a debug mode",
+    page: "`cuda.set_sync_debug_mode` takes `\"default\"` (0), `\"warn\"` (1) or `\"error\"` (2): what an \
+           operation does that waits for a device by itself.",
+    example: "cuda.set_sync_debug_mode(\"bad\")",
 };
 
 static BAD_RACE_MODE: Code = Code {
@@ -138,6 +166,22 @@ pub fn writes_overlap(name: &str) -> Error {
 /// A device index that the machine does not have.
 pub fn no_such_device(device: DeviceId, count: usize) -> Error {
     crate::device::error::bad_device(device.cuda_index().map_or(-1, |i| i as i64), count)
+}
+
+/// An operation that waits for a device by itself, where that is watched.
+pub fn synchronizes(device: DeviceId) -> Error {
+    Error::new(&SYNCHRONIZES, "called a synchronizing CUDA operation")
+        .label(crate::base::Place::Here, format!("this waits for {device}"))
+        .help("read values less often, or copy with `non_blocking=true` to and from pinned memory")
+}
+
+/// An unknown mode for `cuda.set_sync_debug_mode`.
+pub fn bad_debug_mode(given: &str) -> Error {
+    Error::new(
+        &BAD_DEBUG_MODE,
+        format!("invalid value of debug_mode, expected one of `default`, `warn`, `error`, got {given}"),
+    )
+    .operand(1, "not `\"default\"` (0), `\"warn\"` (1) or `\"error\"` (2)")
 }
 
 /// An unknown name for `races`.

@@ -1,10 +1,11 @@
 //! A queue leaves: which nodes still matter, one program for them, one launch.
 
 use super::queue::{Group, Node, RAW_INSTR};
+use super::trace::Traced;
 use super::{Runtime, error};
 use crate::array::{Dims, Layout, Strides};
 use crate::base::{Result, Span};
-use crate::device::{Device, Stream};
+use crate::device::{Device, Stream, Ticket};
 use crate::kernel::{Body, Instr, Launch, Map, Program, Reduce, Source, Store, View};
 use crate::tensor::{Memory, Storage};
 use rustc_hash::{FxHashMap, FxHasher};
@@ -15,6 +16,16 @@ use std::sync::Arc;
 /// Programs made so far, by structure.
 #[derive(Default)]
 pub(super) struct Programs(FxHashMap<u64, Vec<Arc<Program>>>);
+
+/// What is noted of a launch.
+pub(super) struct Noted {
+    /// The operation.
+    pub name: &'static str,
+    /// What its results carry.
+    pub ticket: Ticket,
+    /// What a profile wants to know, while one is open.
+    pub traced: Option<Traced>,
+}
 
 impl Runtime {
     /// Sends off the pending work of every stream.
@@ -72,7 +83,7 @@ impl Runtime {
         let mut views: SmallVec<[View; 4]> = SmallVec::new();
         for &load in &loads {
             let load = &group.loads[load];
-            let ptr = address(&load.storage, &load.layout, load.dtype.size(), stream)?;
+            let ptr = address_to_read(&load.storage, &load.layout, load.dtype.size(), stream)?;
             views.push(View { ptr, dtype: load.dtype, strides: load.strides.clone() });
         }
         for node in &live {
@@ -120,16 +131,49 @@ impl Runtime {
             }
         };
         launch.program = self.programs.get(body);
-        self.launch(device, stream, &launch).map_err(|e| e.locate(first, &[]))
+        let name = match reduce {
+            Some(r) => r.f.name,
+            None => live.last().map_or("", |node| node.name),
+        };
+        let ticket = device.note_launch(stream, name, first);
+        let results = reduce.iter().flat_map(|r| r.out.iter().chain(&r.out_index));
+        for storage in live.iter().filter_map(|node| node.storage.as_ref()).chain(results) {
+            storage.set_ticket(ticket);
+        }
+        let traced = self.is_traced().then(|| {
+            let mut spans: SmallVec<[Span; 1]> = SmallVec::new();
+            for span in live.iter().map(|node| node.span).chain(reduce.map(|r| r.span)) {
+                if !span.is_none() && !spans.contains(&span) {
+                    spans.push(span);
+                }
+            }
+            Traced { spans, shape: group.shape.clone() }
+        });
+        let work = Noted { name, ticket, traced };
+        self.launch(device, stream, &launch, work).map_err(|e| e.locate(first, &[]))
     }
 
-    /// Launches a program; while a fused one still compiles, its instructions run one by one.
+    /// Launches a program; while a fused one still compiles, its instructions run one by one. What it
+    /// writes carries the ticket: when the driver refuses, that is lost.
     pub(super) fn launch(
         &mut self,
         device: &Arc<Device>,
         stream: &Arc<Stream>,
         launch: &Launch,
+        work: Noted,
     ) -> Result<()> {
+        let timed = work.traced.and_then(|traced| Some((self.trace_before(device, stream)?, traced)));
+        let done = self.start(device, stream, launch);
+        if let Some((started, traced)) = timed {
+            self.trace_launch(started, device, stream, launch, work.name, traced);
+        }
+        done.map_err(|e| {
+            device.lose(work.ticket);
+            device.blame_if_sticky(e)
+        })
+    }
+
+    fn start(&mut self, device: &Arc<Device>, stream: &Arc<Stream>, launch: &Launch) -> Result<()> {
         self.launches += 1;
         let driver = device.driver();
         let fused = match &launch.program.body {
@@ -216,7 +260,9 @@ fn is_wanted(group: &Group, node: &Node) -> bool {
 /// Gives a storage its memory.
 pub(super) fn bind(storage: &Storage, device: &Arc<Device>, stream: &Arc<Stream>, span: Span) -> Result<()> {
     if storage.memory().is_none() {
-        let block = device.alloc(storage.bytes(), stream, span).map_err(|e| e.locate(span, &[]))?;
+        let block = device
+            .alloc(storage.bytes(), stream, span)
+            .map_err(|e| device.blame_if_sticky(e).locate(span, &[]))?;
         storage.bind(Memory::Block(block));
     }
     Ok(())
@@ -227,6 +273,19 @@ pub(super) fn address(storage: &Storage, layout: &Layout, size: usize, stream: &
     let memory = storage.memory().ok_or_else(|| error::lost("this tensor's value"))?;
     memory.used_on(stream);
     Ok(memory.ptr() + (layout.offset * size) as u64)
+}
+
+/// [`address`] of what is read: a value that was lost when its device failed is none.
+pub(super) fn address_to_read(
+    storage: &Storage,
+    layout: &Layout,
+    size: usize,
+    stream: &Arc<Stream>,
+) -> Result<u64> {
+    match storage.is_lost() {
+        true => Err(error::lost("this tensor's value")),
+        false => address(storage, layout, size, stream),
+    }
 }
 
 /// The part of a group that the live nodes and the reduced register need, densely numbered: the

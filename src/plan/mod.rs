@@ -21,10 +21,11 @@ mod queue;
 mod reduce;
 mod streams;
 mod submit;
+pub mod trace;
 mod transfer;
 mod unfused;
 
-pub use context::{RaceMode, Selection, Settings};
+pub use context::{RaceMode, Selection, Settings, SyncDebug};
 pub use infer::MapArg;
 pub use submit::{Submission, SubmittedView};
 pub use transfer::scalar_of;
@@ -64,12 +65,19 @@ pub struct Runtime {
     queues: Vec<Queue>,
     programs: flush::Programs,
     generators: OnceLock<Vec<Generator>>,
+    /// Generators that stand in for a device's own, newest last.
+    stand_ins: Vec<Generator>,
     warnings: Vec<crate::base::Error>,
     /// The pairs of places that races were reported for: the later access, the earlier one.
     told: rustc_hash::FxHashSet<(Span, Span)>,
     repaired: u64,
     launches: u64,
     deprecated: Vec<String>,
+    /// Where a wait was reported that an operation made by itself.
+    waits_told: rustc_hash::FxHashSet<Span>,
+    /// There while a profile is open.
+    trace: Option<Box<trace::Trace>>,
+    ranges: trace::Ranges,
     /// Memory that scripts took and give back themselves, by address.
     raw: rustc_hash::FxHashMap<u64, crate::device::Block>,
 }
@@ -102,11 +110,15 @@ impl Runtime {
             queues: Vec::new(),
             programs: Default::default(),
             generators: OnceLock::new(),
+            stand_ins: Vec::new(),
             warnings: Vec::new(),
             told: Default::default(),
             repaired: 0,
             launches: 0,
             deprecated: Vec::new(),
+            waits_told: Default::default(),
+            trace: None,
+            ranges: trace::Ranges::default(),
             raw: Default::default(),
         }
     }
@@ -118,11 +130,24 @@ impl Runtime {
 
     /// The default generator of a device.
     pub fn generator(&self, device: DeviceId) -> Result<Generator> {
+        if let Some(stand_in) = self.stand_ins.iter().rev().find(|g| g.device() == device) {
+            return Ok(stand_in.clone());
+        }
         let all = self.generators.get_or_init(|| {
             let cuda = (0..self.machine.device_count() as u32).map(DeviceId::Cuda);
             std::iter::once(DeviceId::Cpu).chain(cuda).map(Generator::new).collect()
         });
         all.get(slot(device)).cloned().ok_or_else(|| error::no_such_device(device, all.len() - 1))
+    }
+
+    /// Makes a generator its device's default one until [`Runtime::leave_generator`].
+    pub fn enter_generator(&mut self, generator: &Generator) {
+        self.stand_ins.push(generator.clone());
+    }
+
+    /// Ends the newest [`Runtime::enter_generator`].
+    pub fn leave_generator(&mut self) {
+        self.stand_ins.pop();
     }
 
     /// Runs an operation that is made of others; race reports name it, and not those.

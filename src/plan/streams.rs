@@ -1,10 +1,11 @@
 //! Order between streams: events, waits, and the race checker's view of them.
 
 use super::queue::Queue;
+use super::trace::{ActionKind, WaitFor};
 use super::{RaceMode, Runtime};
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::device::races::{Access, Conflict, Site, Touch, Where};
-use crate::device::{DeviceId, Event, Stream, error};
+use crate::device::{Device, DeviceId, Event, Stream, Work, error};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -13,16 +14,18 @@ impl Runtime {
     /// Records an event on a stream, after everything submitted there.
     pub fn record_event(&mut self, event: &Event, stream: &Arc<Stream>) -> Result<()> {
         self.flush_stream(stream)?;
-        event.record(stream)?;
+        event.record(stream).map_err(|e| self.blame_sticky(stream, e))?;
         self.checker.record(&mut event.clock(), stream);
+        self.trace_record(event, stream);
         Ok(())
     }
 
     /// Makes later work of a stream wait for an event.
     pub fn wait_event(&mut self, stream: &Arc<Stream>, event: &Event) -> Result<()> {
         self.flush_stream(stream)?;
-        event.wait(stream)?;
+        event.wait(stream).map_err(|e| self.blame_sticky(stream, e))?;
         self.checker.wait(stream, &event.clock());
+        self.trace_stream_wait(stream, WaitFor::Event(event));
         Ok(())
     }
 
@@ -30,34 +33,42 @@ impl Runtime {
     pub fn wait_stream(&mut self, stream: &Arc<Stream>, other: &Arc<Stream>) -> Result<()> {
         self.flush_stream(other)?;
         self.flush_stream(stream)?;
-        stream.wait_stream(other)?;
+        stream.wait_stream(other).map_err(|e| self.blame_sticky(stream, e))?;
         self.checker.wait_stream(stream, other);
+        self.trace_stream_wait(stream, WaitFor::Stream(other));
         Ok(())
     }
 
     /// Waits on the host until a stream is idle, then raises what its kernels reported.
     pub fn synchronize_stream(&mut self, stream: &Arc<Stream>) -> Result<()> {
         self.flush_stream(stream)?;
-        stream.synchronize()?;
+        let device = self.device(stream.device())?;
+        let since = self.trace_now();
+        stream.synchronize().map_err(|e| device.blame(e))?;
+        self.trace_wait(since, WaitFor::Stream(stream));
+        device.note_waited(Some(stream));
         self.checker.host_wait_stream(stream);
-        self.device(stream.device())?.check_faults()
+        device.check_faults()
     }
 
     /// Waits on the host for an event.
     pub fn synchronize_event(&mut self, event: &Event) -> Result<()> {
-        event.synchronize()?;
+        let device = event.device().map(|id| self.device(id)).transpose()?;
+        let since = self.trace_now();
+        event.synchronize().map_err(|e| blamed(device.as_deref(), e))?;
+        self.trace_wait(since, WaitFor::Event(event));
         self.checker.host_wait_event(&event.clock());
-        match event.device() {
-            Some(device) => self.device(device)?.check_faults(),
-            None => Ok(()),
-        }
+        device.map_or(Ok(()), |device| device.check_faults())
     }
 
     /// Waits on the host for every stream of a device. A device that was never used is left alone.
     pub fn synchronize_device(&mut self, id: DeviceId) -> Result<()> {
         self.flush()?;
         let device = self.device(id)?;
-        device.synchronize()?;
+        let since = self.trace_now();
+        device.synchronize().map_err(|e| device.blame(e))?;
+        self.trace_wait(since, WaitFor::Device(id));
+        device.note_waited(None);
         self.checker.host_wait_device(id);
         device.check_faults()
     }
@@ -65,8 +76,10 @@ impl Runtime {
     /// True when a stream is idle; then what it did is ordered before the host's next work.
     pub fn query_stream(&mut self, stream: &Arc<Stream>) -> Result<bool> {
         self.flush_stream(stream)?;
-        let idle = stream.query()?;
+        let device = self.device(stream.device())?;
+        let idle = stream.query().map_err(|e| device.blame(e))?;
         if idle {
+            device.note_waited(Some(stream));
             self.checker.host_wait_stream(stream);
         }
         Ok(idle)
@@ -74,7 +87,8 @@ impl Runtime {
 
     /// True when an event has completed, or was never recorded.
     pub fn query_event(&mut self, event: &Event) -> Result<bool> {
-        let done = event.query()?;
+        let device = event.device().map(|id| self.device(id)).transpose()?;
+        let done = event.query().map_err(|e| blamed(device.as_deref(), e))?;
         if done {
             self.checker.host_wait_event(&event.clock());
         }
@@ -84,13 +98,28 @@ impl Runtime {
     /// Keeps a stream busy for about that many clock cycles. Source: `torch.cuda._sleep`.
     pub fn sleep(&mut self, stream: &Arc<Stream>, cycles: u64) -> Result<()> {
         self.flush_stream(stream)?;
-        stream.driver().sleep(cycles, stream.handle())
+        let device = self.device(stream.device())?;
+        let started = self.trace_before(&device, stream);
+        let done = stream.driver().sleep(cycles, stream.handle());
+        if let Some(started) = started {
+            let what = (ActionKind::Sleep, "sleep".into());
+            self.trace_other(started, &device, stream, what, 0, Work::Sleep(cycles));
+        }
+        done.map_err(|e| device.blame_if_sticky(e))
     }
 
     /// Sends off what waits on a stream.
     pub fn flush_stream(&mut self, stream: &Arc<Stream>) -> Result<()> {
         let at = self.queue_of(stream);
         self.flush_queue(at)
+    }
+
+    /// The error of a call that queued something on a stream.
+    fn blame_sticky(&self, stream: &Stream, e: Error) -> Error {
+        match self.machine.device(stream.device()) {
+            Ok(device) => device.blame_if_sticky(e),
+            Err(_) => e,
+        }
     }
 
     /// Waits for a queue's stream.
@@ -173,5 +202,13 @@ impl Runtime {
             self.told.extend(races.iter().map(|race| (site.span, race.site.span)));
             self.warnings.push(error::race(site, now, races).locate(self.span, &[]));
         }
+    }
+}
+
+/// The error of a wait for an event of that device.
+fn blamed(device: Option<&Device>, e: Error) -> Error {
+    match device {
+        Some(device) => device.blame(e),
+        None => e,
     }
 }

@@ -1,6 +1,7 @@
 //! Work that is launched at once: everything but elementwise operations and reductions.
 
-use super::flush::{address, bind};
+use super::flush::{Noted, address, address_to_read, bind};
+use super::trace::Traced;
 use super::{RaceMode, Runtime};
 use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides};
 use crate::base::Result;
@@ -53,6 +54,11 @@ impl Runtime {
     /// Launches a program on the current stream of its operands' device, after everything that was
     /// submitted there. Written tensors may be unbound ([`Runtime::fresh`]).
     pub fn submit(&mut self, work: Submission<'_>) -> Result<()> {
+        self.submit_asserting(work, None)
+    }
+
+    /// The same; with a text, a bad index means that what it says does not hold.
+    pub fn submit_asserting(&mut self, work: Submission<'_>, text: Option<Arc<str>>) -> Result<()> {
         let device_id = self.common_device(work.name, work.views.iter().map(|v| v.tensor))?;
         let at = self.place(device_id)?.queue;
         if work.views.iter().any(|v| v.write && overlaps_itself(v.tensor.layout())) {
@@ -78,7 +84,8 @@ impl Runtime {
                 bind(storage, &device, &stream, self.span)?;
             }
             let dtype = view.tensor.dtype();
-            let ptr = address(storage, view.tensor.layout(), dtype.size(), &stream)?;
+            let place = if view.write { address } else { address_to_read };
+            let ptr = place(storage, view.tensor.layout(), dtype.size(), &stream)?;
             views.push(View { ptr, dtype, strides: view.strides.clone() });
         }
         let faults = matches!(work.body, Body::Gather(_) | Body::Scatter(_));
@@ -90,9 +97,19 @@ impl Runtime {
             reduced: 0,
             axis: work.axis,
             limit: work.limit,
-            tag: if faults { device.tag_for(work.name, self.span, work.limit) } else { 0 },
+            tag: match text {
+                Some(text) => device.tag_for_assertion(work.name, self.span, text),
+                None if faults => device.tag_for(work.name, self.span, work.limit),
+                None => 0,
+            },
         };
-        self.launch(&device, &stream, &launch)?;
+        let ticket = device.note_launch(&stream, work.name, self.span);
+        work.views.iter().filter(|v| v.write).for_each(|v| v.tensor.storage().set_ticket(ticket));
+        let traced = self.is_traced().then(|| Traced {
+            spans: SmallVec::from_iter((!self.span.is_none()).then_some(self.span)),
+            shape: launch.shape.clone(),
+        });
+        self.launch(&device, &stream, &launch, Noted { name: work.name, ticket, traced })?;
         if self.settings.launch_blocking {
             self.wait_queue(at)?;
         }
@@ -118,7 +135,7 @@ impl Runtime {
     /// Takes memory that the script gives back itself. Source: `torch.cuda.caching_allocator_alloc`.
     pub fn raw_alloc(&mut self, bytes: u64, stream: &Arc<crate::device::Stream>) -> Result<u64> {
         let device = self.device(stream.device())?;
-        let block = device.alloc(bytes, stream, self.span)?;
+        let block = device.alloc(bytes, stream, self.span).map_err(|e| device.blame_if_sticky(e))?;
         let ptr = block.ptr();
         if ptr != 0 {
             self.raw.insert(ptr, block);

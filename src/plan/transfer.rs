@@ -1,6 +1,6 @@
 //! Bytes between the host and devices, and between devices.
 
-use super::flush::address;
+use super::flush::{address, address_to_read};
 use super::{MapArg, Runtime};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
@@ -45,13 +45,8 @@ impl Runtime {
             let stream = self.queues[at].stream.clone();
             let ptr = address(tensor.storage(), tensor.layout(), dtype.size(), &stream)?;
             let count = bytes.len().min(tensor.storage().bytes() as usize) as u64;
-            stream.driver().copy(
-                ptr,
-                bytes.as_ptr() as u64,
-                count,
-                CopyKind::HostToDevice,
-                stream.handle(),
-            )?;
+            let ends = (ptr, bytes.as_ptr() as u64);
+            self.queue_copy("tensor", &stream, ends, count, CopyKind::HostToDevice, Some(tensor.storage()))?;
         }
         Ok(tensor)
     }
@@ -67,6 +62,7 @@ impl Runtime {
 
     /// [`Runtime::read`] into a buffer of the right length.
     fn read_into(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<()> {
+        self.note_wait(tensor.device())?;
         let tensor = self.contiguous(tensor)?;
         let at = self.place(tensor.device())?.queue;
         self.note("read", at, [(&tensor, Access::Read)])?;
@@ -75,9 +71,9 @@ impl Runtime {
             return Ok(());
         }
         let stream = self.queues[at].stream.clone();
-        let ptr = address(tensor.storage(), tensor.layout(), tensor.dtype().size(), &stream)?;
-        let kind = CopyKind::DeviceToHost;
-        stream.driver().copy(bytes.as_mut_ptr() as u64, ptr, bytes.len() as u64, kind, stream.handle())?;
+        let ptr = address_to_read(tensor.storage(), tensor.layout(), tensor.dtype().size(), &stream)?;
+        let ends = (bytes.as_mut_ptr() as u64, ptr);
+        self.queue_copy("read", &stream, ends, bytes.len() as u64, CopyKind::DeviceToHost, None)?;
         self.synchronize_stream(&stream)
     }
 
@@ -158,6 +154,32 @@ impl Runtime {
         Ok(())
     }
 
+    /// Queues a copy to the first of two addresses; `target` is what it writes, where that is a tensor's.
+    fn queue_copy(
+        &mut self,
+        name: &'static str,
+        stream: &Arc<Stream>,
+        (dst, src): (u64, u64),
+        bytes: u64,
+        kind: CopyKind,
+        target: Option<&Arc<Storage>>,
+    ) -> Result<()> {
+        let device = self.device(stream.device())?;
+        let ticket = device.note_launch(stream, name, self.span);
+        if let Some(target) = target {
+            target.set_ticket(ticket);
+        }
+        let started = self.trace_before(&device, stream);
+        let done = stream.driver().copy(dst, src, bytes, kind, stream.handle());
+        if let Some(started) = started {
+            self.trace_copy(started, &device, stream, kind, bytes);
+        }
+        done.map_err(|e| {
+            device.lose(ticket);
+            device.blame_if_sticky(e)
+        })
+    }
+
     /// Copies equal shapes and dtypes between two devices; the target is contiguous.
     fn copy_across(&mut self, target: &Tensor, source: &Tensor, non_blocking: bool) -> Result<()> {
         let source = self.contiguous(source)?;
@@ -167,6 +189,11 @@ impl Runtime {
         let at = if to == DeviceId::Cpu { from_at } else { to_at };
         let streams = (self.queues[from_at].stream.clone(), self.queues[to_at].stream.clone());
         let peers = from != DeviceId::Cpu && to != DeviceId::Cpu;
+        let host_end = if to == DeviceId::Cpu { target } else { &source };
+        let waits = !peers && !(non_blocking && host_end.storage().is_pinned());
+        if waits {
+            self.note_wait(self.queues[at].stream.device())?;
+        }
         if peers {
             self.wait_stream(&streams.1, &streams.0)?;
         }
@@ -178,21 +205,19 @@ impl Runtime {
         let size = source.dtype().size();
         let bytes = (source.count() * size) as u64;
         if bytes > 0 {
-            let src = address(source.storage(), source.layout(), size, &stream)?;
+            let src = address_to_read(source.storage(), source.layout(), size, &stream)?;
             let dst = address(target.storage(), target.layout(), size, &stream)?;
             let kind = match (from, to) {
                 (DeviceId::Cpu, _) => CopyKind::HostToDevice,
                 (_, DeviceId::Cpu) => CopyKind::DeviceToHost,
                 (DeviceId::Cuda(index), _) => CopyKind::FromPeer(index),
             };
-            stream.driver().copy(dst, src, bytes, kind, stream.handle())?;
+            self.queue_copy("copy_", &stream, (dst, src), bytes, kind, Some(target.storage()))?;
         }
         if peers {
             return self.wait_stream(&streams.0, &streams.1);
         }
-        let pinned = source.storage().is_pinned() || target.storage().is_pinned();
-        let host_ends = if to == DeviceId::Cpu { target } else { &source };
-        if !non_blocking || !pinned || !host_ends.storage().is_pinned() {
+        if waits {
             self.synchronize_stream(&stream)?;
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! The memory behind tensors.
 
 use crate::device::races::History;
-use crate::device::{Block, Device, DeviceId, PinnedBlock, Stream};
+use crate::device::{Block, Device, DeviceId, PinnedBlock, Stream, Ticket};
 use crate::kernel::Ptr;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +18,7 @@ pub struct Storage {
     bytes: u64,
     memory: OnceLock<Memory>,
     pending: AtomicU64,
+    ticket: AtomicU64,
     /// What the race checker knows of it.
     pub history: Mutex<History>,
 }
@@ -69,6 +70,7 @@ impl Storage {
             bytes,
             memory: OnceLock::new(),
             pending: AtomicU64::new(0),
+            ticket: AtomicU64::new(0),
             history: Mutex::new(History::default()),
         }
     }
@@ -108,6 +110,17 @@ impl Storage {
     /// True for page-locked host memory.
     pub fn is_pinned(&self) -> bool {
         matches!(self.memory.get(), Some(Memory::Pinned(_)))
+    }
+
+    /// Notes the launch that wrote it last.
+    pub fn set_ticket(&self, ticket: Ticket) {
+        self.ticket.store(ticket.bits(), Ordering::Relaxed);
+    }
+
+    /// True when the launch that wrote it last was in flight when its device failed.
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        self.device.is_lost(Ticket::from_bits(self.ticket.load(Ordering::Relaxed)))
     }
 
     /// The operation that will write it, as the planner noted it last.

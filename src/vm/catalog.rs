@@ -38,7 +38,10 @@ impl Catalog for Known<'_> {
     }
 
     fn members(&self, module: &str) -> Option<Vec<Rc<str>>> {
-        self.in_module(module, |module| module.natives.borrow().keys().cloned().collect())
+        self.in_module(module, |module| {
+            let natives = module.natives.borrow();
+            natives.keys().filter(|name| !name.is_empty()).cloned().collect()
+        })
     }
 
     fn libraries(&self) -> Vec<Rc<str>> {

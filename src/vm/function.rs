@@ -239,4 +239,12 @@ impl Module {
     pub fn new(name: &str) -> Module {
         Module { name: name.into(), names: RefCell::default(), natives: RefCell::default() }
     }
+
+    /// The function that a call of the module itself means: `nvtx("forward")`.
+    pub fn function(&self) -> Option<Rc<Native>> {
+        match self.natives.borrow().get("") {
+            Some(Value::Native(native)) => Some(Rc::clone(native)),
+            _ => None,
+        }
+    }
 }

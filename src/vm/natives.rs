@@ -94,12 +94,21 @@ impl Natives {
         }
         match name.split_once('.') {
             Some((space, inner)) => self.add_to(space, inner, Value::Native(native)),
+            // A namespace that is called like a function keeps that function under no name.
+            None if matches!(self.functions.get(name), Some(Value::Module(_))) => {
+                self.add_to(name, "", Value::Native(native));
+            }
             None => drop(self.functions.insert(name.into(), Value::Native(native))),
         }
     }
 
     /// Adds a value to a namespace that scripts see as a module: `fft.fft`.
     pub fn add_to(&mut self, space: &str, name: &str, value: Value) {
+        if let Some(Value::Native(function)) = self.functions.get(space) {
+            let module = Module::new(space);
+            module.natives.borrow_mut().insert("".into(), Value::Native(Rc::clone(function)));
+            self.functions.insert(space.into(), Value::Module(Rc::new(module)));
+        }
         let module = self.functions.entry(space.into());
         let module = module.or_insert_with(|| Value::Module(Rc::new(Module::new(space))));
         if let Value::Module(module) = module {

@@ -22,8 +22,31 @@ pub(super) fn check(result: CUresult, call: &'static str) -> Result<()> {
 fn failed(result: CUresult, call: &'static str) -> crate::base::Error {
     match result {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => error::out_of_memory(),
+        result if is_sticky(result) => error::device_failed("cuda", call, &probe::text(result)),
         result => error::driver_failed("cuda", call, &probe::text(result)),
     }
+}
+
+/// True for errors after which the context is lost: each is what its documentation says of itself, that
+/// the process must be ended to go on. Source: the CUDA driver API, `CUresult`.
+fn is_sticky(result: CUresult) -> bool {
+    use CUresult::*;
+    matches!(
+        result,
+        CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUDA_ERROR_LAUNCH_FAILED
+            | CUDA_ERROR_ASSERT
+            | CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUDA_ERROR_INVALID_PC
+            | CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | CUDA_ERROR_CONTEXT_IS_DESTROYED
+            | CUDA_ERROR_EXTERNAL_DEVICE
+    )
 }
 
 /// Like [`check`] for queries: `Ok(false)` when the work is not done.

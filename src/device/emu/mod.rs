@@ -11,7 +11,7 @@ mod queue;
 mod tests;
 
 use super::error;
-use super::{CopyKind, Driver, EventHandle, Properties, StreamHandle};
+use super::{CopyKind, Driver, EventHandle, Properties, StreamHandle, Work};
 use crate::base::Result;
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Fault, Launch, Ptr};
@@ -34,18 +34,38 @@ pub struct Config {
     /// Runs the queues lazily, in an order drawn from this seed: the same script, the same order.
     /// Without one, a thread runs them in order of age.
     pub schedule: Option<u64>,
-    /// Makes the n-th driver call fail, counting from 1 over all devices. `RUNNEL_FAULT`.
-    pub fault: Option<u64>,
+    /// Makes a driver call fail. `RUNNEL_FAULT`.
+    pub fault: Option<FaultPlan>,
     /// Overwrites freed memory. On in debug builds and with `RUNNEL_POISON`.
     pub poison: bool,
     /// When set, waits end with the error `Interrupted`; whoever set it clears it.
     pub interrupt: Option<Arc<AtomicBool>>,
 }
 
+/// Which driver call fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FaultPlan {
+    /// The n-th, counting from 1 over all devices.
+    pub call: u64,
+    /// The device of that call never works again, as after an illegal address on CUDA.
+    pub sticky: bool,
+}
+
+impl FaultPlan {
+    /// Reads `3`, or `3:sticky`.
+    pub fn parse(text: &str) -> Option<FaultPlan> {
+        let (number, sticky) = match text.trim().strip_suffix(":sticky") {
+            Some(number) => (number, true),
+            None => (text.trim(), false),
+        };
+        Some(FaultPlan { call: number.parse().ok()?, sticky })
+    }
+}
+
 impl Default for Config {
     /// Four devices of 4 GiB, with what the environment says about faults and poison.
     fn default() -> Config {
-        let fault = std::env::var("RUNNEL_FAULT").ok().and_then(|n| n.trim().parse().ok());
+        let fault = std::env::var("RUNNEL_FAULT").ok().and_then(|text| FaultPlan::parse(&text));
         Config {
             devices: 4,
             memory_per_device: 4 << 30,
@@ -68,7 +88,9 @@ pub struct Machine {
     pinned: Mutex<BTreeMap<Ptr, u64>>,
     handles: AtomicU64,
     calls: AtomicU64,
-    fault: Option<u64>,
+    fault: Option<FaultPlan>,
+    /// The device that a sticky fault has taken, plus 1.
+    failed: AtomicU64,
     seeded: bool,
     thread: OnceLock<Option<JoinHandle<()>>>,
 }
@@ -106,6 +128,7 @@ impl Machine {
             handles: AtomicU64::new(1),
             calls: AtomicU64::new(0),
             fault: config.fault,
+            failed: AtomicU64::new(0),
             seeded: config.schedule.is_some(),
             thread: OnceLock::new(),
         });
@@ -119,18 +142,6 @@ impl Machine {
             })
         };
         (0..config.devices).map(device).collect()
-    }
-
-    /// Counts a driver call, and fails the one that was asked to fail.
-    fn call(&self, name: &str) -> Result<()> {
-        let Some(fault) = self.fault else { return Ok(()) };
-        if self.calls.fetch_add(1, Ordering::Relaxed) + 1 != fault {
-            return Ok(());
-        }
-        match name {
-            "alloc" | "pinned_alloc" => Err(error::out_of_memory()),
-            _ => Err(error::driver_failed("emu", name, &format!("`RUNNEL_FAULT={fault}` asked for it"))),
-        }
     }
 
     /// Queues a command; the first one starts the thread.
@@ -188,6 +199,26 @@ impl EmuDriver {
         &self.machine.memory[self.index as usize]
     }
 
+    /// Counts a driver call, and fails the one that was asked to fail.
+    fn call(&self, name: &str) -> Result<()> {
+        let Some(plan) = self.machine.fault else { return Ok(()) };
+        let text = format!("`RUNNEL_FAULT={}` asked for it", plan.call);
+        if self.machine.failed.load(Ordering::Relaxed) == u64::from(self.index) + 1 {
+            return Err(error::device_failed("emu", name, &text));
+        }
+        if self.machine.calls.fetch_add(1, Ordering::Relaxed) + 1 != plan.call {
+            return Ok(());
+        }
+        if plan.sticky {
+            self.machine.failed.store(u64::from(self.index) + 1, Ordering::Relaxed);
+            return Err(error::device_failed("emu", name, &text));
+        }
+        match name {
+            "alloc" | "pinned_alloc" => Err(error::out_of_memory()),
+            _ => Err(error::driver_failed("emu", name, &text)),
+        }
+    }
+
     fn stream_index(&self, stream: StreamHandle) -> usize {
         if stream == 0 { self.index as usize } else { stream as usize }
     }
@@ -203,12 +234,12 @@ impl Driver for EmuDriver {
     }
 
     fn memory_info(&self) -> Result<(u64, u64)> {
-        self.machine.call("memory_info")?;
+        self.call("memory_info")?;
         Ok(self.memory().lock().info())
     }
 
     fn alloc(&self, bytes: u64) -> Result<Ptr> {
-        self.machine.call("alloc")?;
+        self.call("alloc")?;
         self.memory().lock().alloc(bytes).ok_or_else(error::out_of_memory)
     }
 
@@ -221,7 +252,7 @@ impl Driver for EmuDriver {
     }
 
     fn pinned_alloc(&self, bytes: u64) -> Result<Ptr> {
-        self.machine.call("pinned_alloc")?;
+        self.call("pinned_alloc")?;
         let failed = || error::host_out_of_memory(bytes, true);
         let size = usize::try_from(bytes.max(1)).map_err(|_| failed())?;
         let layout = std::alloc::Layout::from_size_align(size, PAGE).map_err(|_| failed())?;
@@ -243,28 +274,28 @@ impl Driver for EmuDriver {
     }
 
     fn stream(&self, priority: i32) -> Result<StreamHandle> {
-        self.machine.call("stream")?;
+        self.call("stream")?;
         let priority = priority.clamp(self.properties.greatest_priority, 0);
         Ok(self.machine.queues.add_stream(self.index, priority) as StreamHandle)
     }
 
     fn stream_query(&self, stream: StreamHandle) -> Result<bool> {
-        self.machine.call("stream_query")?;
+        self.call("stream_query")?;
         self.machine.queues.query(&Goal::Stream(self.stream_index(stream)))
     }
 
     fn stream_synchronize(&self, stream: StreamHandle) -> Result<()> {
-        self.machine.call("stream_synchronize")?;
+        self.call("stream_synchronize")?;
         self.machine.queues.wait(&Goal::Stream(self.stream_index(stream)))
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.machine.call("synchronize")?;
+        self.call("synchronize")?;
         self.machine.queues.wait(&Goal::Device(self.index))
     }
 
     fn event(&self, timing: bool) -> Result<EventHandle> {
-        self.machine.call("event")?;
+        self.call("event")?;
         let handle = self.machine.handles.fetch_add(1, Ordering::Relaxed);
         self.machine.events.lock().insert(handle, Arc::new(Event::new(timing)));
         Ok(handle)
@@ -275,7 +306,7 @@ impl Driver for EmuDriver {
     }
 
     fn event_record(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
-        self.machine.call("event_record")?;
+        self.call("event_record")?;
         let event = self.machine.event(event, "event_record")?;
         let stream = self.stream_index(stream);
         let record = event.next_record(stream);
@@ -283,7 +314,7 @@ impl Driver for EmuDriver {
     }
 
     fn event_wait(&self, stream: StreamHandle, event: EventHandle, _owner: &dyn Driver) -> Result<()> {
-        self.machine.call("event_wait")?;
+        self.call("event_wait")?;
         let event = self.machine.event(event, "event_wait")?;
         match event.recorded() {
             0 => Ok(()),
@@ -292,21 +323,21 @@ impl Driver for EmuDriver {
     }
 
     fn event_query(&self, event: EventHandle) -> Result<bool> {
-        self.machine.call("event_query")?;
+        self.call("event_query")?;
         let event = self.machine.event(event, "event_query")?;
         let record = event.recorded();
         self.machine.queues.query(&Goal::Event(event, record))
     }
 
     fn event_synchronize(&self, event: EventHandle) -> Result<()> {
-        self.machine.call("event_synchronize")?;
+        self.call("event_synchronize")?;
         let event = self.machine.event(event, "event_synchronize")?;
         let record = event.recorded();
         self.machine.queues.wait(&Goal::Event(event, record))
     }
 
     fn event_elapsed(&self, start: EventHandle, end: EventHandle) -> Result<f64> {
-        self.machine.call("event_elapsed")?;
+        self.call("event_elapsed")?;
         let time = |handle| -> Result<u64> {
             let event = self.machine.event(handle, "event_elapsed")?;
             if !event.timing {
@@ -321,7 +352,7 @@ impl Driver for EmuDriver {
     }
 
     fn copy(&self, dst: Ptr, src: Ptr, bytes: u64, kind: CopyKind, stream: StreamHandle) -> Result<()> {
-        self.machine.call("copy")?;
+        self.call("copy")?;
         if bytes == 0 {
             return Ok(());
         }
@@ -346,12 +377,12 @@ impl Driver for EmuDriver {
     }
 
     fn fill(&self, dst: Ptr, pattern: u64, width: u32, count: u64, stream: StreamHandle) -> Result<()> {
-        self.machine.call("fill")?;
+        self.call("fill")?;
         self.machine.push(self.stream_index(stream), Command::Fill { dst, pattern, width, count })
     }
 
     fn launch(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
-        self.machine.call("launch")?;
+        self.call("launch")?;
         let command = Command::Launch(Box::new(launch.clone()), self.faults.clone());
         self.machine.push(self.stream_index(stream), command)
     }
@@ -361,8 +392,12 @@ impl Driver for EmuDriver {
     }
 
     fn sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()> {
-        self.machine.call("sleep")?;
+        self.call("sleep")?;
         self.machine.push(self.stream_index(stream), Command::Sleep(cycles))
+    }
+
+    fn modelled(&self, work: Work<'_>) -> Option<u64> {
+        Some(queue::cost(work))
     }
 
     fn can_access_peer(&self, _peer: u32) -> bool {

@@ -11,7 +11,7 @@
 //! false, a loop that polls ends, and no sleep costs real time.
 
 use crate::base::Result;
-use crate::device::error;
+use crate::device::{Work, error};
 use crate::kernel::host::{self, FaultSlot, bytes};
 use crate::kernel::{Body, Launch, Ptr};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -513,18 +513,28 @@ impl State {
     }
 }
 
+/// Modelled nanoseconds: about 1 us to start, 1 TB/s of memory, 50 GB/s to the host, 10 TFLOP/s; a sleep
+/// takes 1 ns per cycle.
+pub(super) fn cost(work: Work<'_>) -> u64 {
+    match work {
+        Work::Launch(launch) => {
+            let count = launch.shape.iter().fold(1u64, |n, &e| n.saturating_mul(e as u64));
+            match launch.program.body {
+                Body::Matmul(_) => 1000 + count / 5_000,
+                _ => 1000 + count.saturating_mul(4 * launch.views.len() as u64) / 1000,
+            }
+        }
+        Work::Copy(bytes) => 1000 + bytes / 50,
+        Work::Sleep(cycles) => cycles,
+    }
+}
+
 impl Command {
-    /// Modelled nanoseconds: about 1 us to start, 1 TB/s of memory, 50 GB/s to the host, 10 TFLOP/s.
+    /// Modelled nanoseconds.
     fn cost(&self) -> u64 {
         match self {
-            Command::Launch(launch, _) => {
-                let count = launch.shape.iter().fold(1u64, |n, &e| n.saturating_mul(e as u64));
-                match launch.program.body {
-                    Body::Matmul(_) => 1000 + count / 5_000,
-                    _ => 1000 + count.saturating_mul(4 * launch.views.len() as u64) / 1000,
-                }
-            }
-            Command::Copy { bytes, .. } => 1000 + bytes / 50,
+            Command::Launch(launch, _) => cost(Work::Launch(launch)),
+            Command::Copy { bytes, .. } => cost(Work::Copy(*bytes)),
             Command::Fill { width, count, .. } => 1000 + u64::from(*width).saturating_mul(*count) / 1000,
             Command::Record(..) | Command::Wait(..) | Command::Sleep(_) => 0,
         }

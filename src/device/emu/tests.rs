@@ -197,7 +197,8 @@ fn memory_is_finite_and_the_nth_call_fails_when_asked() {
     assert_eq!(devices[0].alloc(2 << 20).unwrap_err().kind(), ErrorKind::OutOfMemory);
     assert_eq!(devices[0].memory_info().unwrap(), (1 << 20, 1 << 20));
     let fails = |n| {
-        let devices = Machine::new(Config { fault: Some(n), ..Config::default() });
+        let devices =
+            Machine::new(Config { fault: Some(FaultPlan { call: n, sticky: false }), ..Config::default() });
         let d = &devices[0];
         let kinds = [
             d.alloc(512).map(|_| ()).map_err(|e| e.kind()),

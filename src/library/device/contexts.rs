@@ -47,7 +47,7 @@ fn enter_settings(
     }))
 }
 
-fn nothing(_: &mut Vm) -> Result<Exit> {
+pub(super) fn nothing(_: &mut Vm) -> Result<Exit> {
     Ok(Box::new(|_| Ok(())))
 }
 
@@ -100,6 +100,23 @@ pub(super) static NATIVES: &[NativeDef] = &[
             None => stream_of(&args[0], 0).map(|_| Value::None),
             // A stream is a context itself: this one enters it.
             Some(_) => Ok(args[0].clone()),
+        },
+    },
+    NativeDef {
+        name: "generator",
+        receiver: "",
+        signature: Signature { params: &[Param::new("generator", Kind::Generator)] },
+        doc: "Makes a generator the default one of its device inside `with`: what is drawn there without `generator=` comes from it.",
+        example: "let g = Generator(cuda:0).manual_seed(7)\nlet a = with generator(g) { rand(3).tolist() }\ng.manual_seed(7)\nassert(rand(3, generator=g).tolist() == a)",
+        run: |_, args| {
+            let generator = super::random::generator_of(&args[0])?;
+            Ok(Context::value("generator", move |vm| {
+                vm.rt.enter_generator(&generator);
+                Ok(Box::new(|vm| {
+                    vm.rt.leave_generator();
+                    Ok(())
+                }))
+            }))
         },
     },
     NativeDef {

@@ -3,6 +3,7 @@
 use super::{DEVICE, SELF, cuda_device, cuda_id, device_of, int};
 use crate::device::{DeviceId, error};
 use crate::ops::signature::{Kind, Param, Signature};
+use crate::plan::SyncDebug;
 use crate::vm::{NativeDef, Value};
 
 const ALONE: Signature = Signature { params: &[SELF] };
@@ -154,6 +155,36 @@ pub(super) static NATIVES: &[NativeDef] = &[
         run: |vm, args| {
             let id = cuda_id(vm, &args[0], &args[1])?;
             vm.rt.synchronize_device(id).map(|()| Value::None)
+        },
+    },
+    NativeDef {
+        name: "set_sync_debug_mode",
+        receiver: "device",
+        signature: Signature { params: &[SELF, Param::new("debug_mode", Kind::Any)] },
+        doc: "Sets what an operation does that waits for a device by itself (a read of a value, a blocking copy): `\"default\"` or 0 nothing, `\"warn\"` or 1 a warning, `\"error\"` or 2 an error. Waits by name, such as `synchronize`, are always allowed.\n\nSource: `torch.cuda.set_sync_debug_mode`.",
+        example: "let x = ones(3)\ncuda.set_sync_debug_mode(\"error\")\nlet kind = try { x.sum().item() } catch e { e.kind }\ncuda.set_sync_debug_mode(\"default\")\nassert(kind == \"Cuda\")",
+        run: |vm, args| {
+            let mode = SyncDebug::ALL.into_iter().enumerate().find(|(number, mode)| match &args[1] {
+                Value::Int(given) => *given == *number as i64,
+                given => given.as_str() == Some(mode.name()),
+            });
+            let Some((_, mode)) = mode else {
+                let given = vm.inspect(&args[1])?;
+                return Err(crate::plan::error::bad_debug_mode(&given));
+            };
+            vm.rt.settings.sync_debug = mode;
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "get_sync_debug_mode",
+        receiver: "device",
+        signature: ALONE,
+        doc: "Gives the mode of `set_sync_debug_mode` as 0 (default), 1 (warn) or 2 (error).\n\nSource: `torch.cuda.get_sync_debug_mode`.",
+        example: "assert(cuda.get_sync_debug_mode() == 0)",
+        run: |vm, _| {
+            let mode = vm.rt.settings.sync_debug;
+            Ok(int(SyncDebug::ALL.iter().position(|m| *m == mode).unwrap_or(0) as u64))
         },
     },
     NativeDef {

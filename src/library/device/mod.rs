@@ -7,6 +7,8 @@
 mod contexts;
 mod devices;
 mod memory;
+mod nvtx;
+pub mod profile;
 mod random;
 mod streams;
 
@@ -21,9 +23,16 @@ use std::sync::Arc;
 
 /// Every native of this folder.
 pub fn natives() -> impl Iterator<Item = &'static NativeDef> {
-    [devices::NATIVES, streams::NATIVES, memory::NATIVES, random::NATIVES, contexts::NATIVES]
-        .into_iter()
-        .flatten()
+    let tables = [
+        devices::NATIVES,
+        streams::NATIVES,
+        memory::NATIVES,
+        random::NATIVES,
+        contexts::NATIVES,
+        nvtx::NATIVES,
+        profile::NATIVES,
+    ];
+    tables.into_iter().flatten()
 }
 
 /// The receiver of a method of `cuda`.

@@ -1,13 +1,15 @@
 //! Random generators: seeds and states.
 
-use super::{DEVICE, SELF, cuda_id, device_of};
+use super::{DEVICE, SELF, cuda_id, device_of, int};
 use crate::array::Dtype;
 use crate::base::Result;
 use crate::device::DeviceId;
 use crate::ops::Arg;
+use crate::ops::error::bad_value;
+use crate::ops::random::STEP;
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::tensor::{Generator, GeneratorState};
-use crate::vm::{NativeDef, Object, Value, Vm};
+use crate::vm::{Context, NativeDef, Object, Value, Vm};
 use std::any::Any;
 
 /// A `generator`.
@@ -57,7 +59,7 @@ fn own(vm: &Vm, args: &[Value], at: usize) -> Result<Generator> {
     vm.rt.generator(id)
 }
 
-fn generator_of(value: &Value) -> Result<Generator> {
+pub(super) fn generator_of(value: &Value) -> Result<Generator> {
     match value.as_object::<GeneratorObject>() {
         Some(generator) => Ok(generator.0.clone()),
         None => Err(crate::ops::error::wrong_argument(0, "a generator")),
@@ -71,13 +73,57 @@ fn state_value(vm: &mut Vm, generator: &Generator) -> Result<Value> {
 }
 
 fn state_of(vm: &mut Vm, value: &Value, at: usize) -> Result<GeneratorState> {
-    let wrong = |what: &str| crate::ops::error::wrong_argument(at, what);
-    let Value::Tensor(tensor) = value else { return Err(wrong("an RNG state, a u8 tensor on the host")) };
-    if tensor.dtype() != Dtype::U8 || tensor.device() != DeviceId::Cpu {
-        return Err(wrong("an RNG state, a u8 tensor on the host"));
+    let help = "pass what `get_rng_state` gave";
+    let bytes = match value {
+        Value::Tensor(t) if t.dtype() == Dtype::U8 && t.device() == DeviceId::Cpu => vm.rt.read(t)?,
+        _ => return Err(bad_value(at, "RNG state must be a torch.ByteTensor: `u8` on the host", help)),
+    };
+    GeneratorState::from_bytes(&bytes).ok_or_else(|| {
+        bad_value(
+            at,
+            format!("RNG state is wrong size: {} bytes, and not 16 (or 8, a seed)", bytes.len()),
+            help,
+        )
+    })
+}
+
+/// An offset that a draw may start at. Source: `CUDAGeneratorImpl::set_offset`.
+fn offset_of(value: &Value, at: usize) -> Result<u64> {
+    match value.as_int().and_then(|offset| u64::try_from(offset).ok()) {
+        Some(offset) if offset % STEP == 0 => Ok(offset),
+        _ => Err(bad_value(at, "offset must be a multiple of 4", "write 0, 4, 8, ...")),
     }
-    let bytes = vm.rt.read(tensor)?;
-    GeneratorState::from_bytes(&bytes).ok_or_else(|| wrong("an RNG state of 16 bytes (or 8: the seed alone)"))
+}
+
+/// The states of generators, to be put back.
+struct States(Vec<(Generator, GeneratorState)>);
+
+impl States {
+    fn of(generators: Vec<Generator>) -> States {
+        States(generators.into_iter().map(|g| (g.clone(), g.state())).collect())
+    }
+
+    fn restore(&self) {
+        self.0.iter().for_each(|(generator, state)| generator.set_state(*state));
+    }
+}
+
+/// The generators that a fork keeps: the host's, and those of some devices or of all.
+fn forked(vm: &Vm, devices: &Value) -> Result<Vec<Generator>> {
+    let mut generators = vec![vm.rt.generator(DeviceId::Cpu)?];
+    let listed = match devices {
+        Value::None => {
+            generators.extend(all(vm)?);
+            return Ok(generators);
+        }
+        Value::List(list) => list.to_vec(),
+        Value::Tuple(tuple) => tuple.items().to_vec(),
+        one => vec![one.clone()],
+    };
+    for device in &listed {
+        generators.push(vm.rt.generator(device_of(device, vm.rt.current_cuda())?)?);
+    }
+    Ok(generators)
 }
 
 /// A seed that nobody can guess.
@@ -104,6 +150,75 @@ pub(super) static NATIVES: &[NativeDef] = &[
             vm.rt.generator(DeviceId::Cpu)?.manual_seed(seed);
             all(vm)?.iter().for_each(|g| g.manual_seed(seed));
             Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "initial_seed",
+        receiver: "",
+        signature: Signature { params: &[] },
+        doc: "Gives the seed of the host's generator.\n\nSource: `torch.initial_seed`.",
+        example: "manual_seed(3)\nassert(initial_seed() == 3)",
+        run: |vm, _| Ok(seed_int(vm.rt.generator(DeviceId::Cpu)?.state().seed)),
+    },
+    NativeDef {
+        name: "seed",
+        receiver: "",
+        signature: Signature { params: &[] },
+        doc: "Seeds the generators of every device, and of the host, with one number from the system, and gives it.\n\nSource: `torch.seed`.",
+        example: "let s = seed()\nassert(initial_seed() == s)\nmanual_seed(0)",
+        run: |vm, _| {
+            let seed = fresh_seed();
+            vm.rt.generator(DeviceId::Cpu)?.manual_seed(seed);
+            all(vm)?.iter().for_each(|g| g.manual_seed(seed));
+            Ok(seed_int(seed))
+        },
+    },
+    NativeDef {
+        name: "get_rng_state",
+        receiver: "",
+        signature: Signature { params: &[] },
+        doc: "Gives the state of the host's generator, as `cuda.get_rng_state` does for a device.\n\nSource: `torch.get_rng_state`.",
+        example: "let s = get_rng_state()\nlet a = rand(2, device=cpu).tolist()\nset_rng_state(s)\nassert(rand(2, device=cpu).tolist() == a)",
+        run: |vm, _| {
+            let generator = vm.rt.generator(DeviceId::Cpu)?;
+            state_value(vm, &generator)
+        },
+    },
+    NativeDef {
+        name: "set_rng_state",
+        receiver: "",
+        signature: Signature { params: &[Param::new("state", Kind::Any)] },
+        doc: "Restores a state of `get_rng_state`.\n\nSource: `torch.set_rng_state`.",
+        example: "set_rng_state(get_rng_state())",
+        run: |vm, args| {
+            let state = state_of(vm, &args[0].clone(), 0)?;
+            vm.rt.generator(DeviceId::Cpu)?.set_state(state);
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "fork_rng",
+        receiver: "",
+        signature: Signature {
+            params: &[
+                Param::or("devices", Kind::Any, Default::None),
+                Param::or("enabled", Kind::Bool, Default::Bool(true)),
+            ],
+        },
+        doc: "Forks the generators inside `with`: what is drawn or seeded there leaves no trace. The states of the host's generator and of those of `devices` (a list; all when left out) are put back when the block is left, also after an error.\n\nSource: `torch.random.fork_rng`.",
+        example: "manual_seed(7)\nlet a = with fork_rng() { rand(3).tolist() }\nassert(rand(3).tolist() == a)",
+        run: |vm, args| {
+            if matches!(args[1], Value::Bool(false)) {
+                return Ok(Context::value("fork_rng", super::contexts::nothing));
+            }
+            let generators = forked(vm, &args[0])?;
+            Ok(Context::value("fork_rng", move |_| {
+                let states = States::of(generators.clone());
+                Ok(Box::new(move |_| {
+                    states.restore();
+                    Ok(())
+                }))
+            }))
         },
     },
     NativeDef {
@@ -212,9 +327,34 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 Value::Tuple(tuple) => tuple.items().to_vec(),
                 _ => return Err(crate::ops::error::wrong_argument(1, "a list of RNG states")),
             };
-            for (generator, state) in all(vm)?.iter().zip(&states) {
-                generator.set_state(state_of(vm, state, 1)?);
+            let generators = all(vm)?;
+            if states.len() != generators.len() {
+                let message = format!("{} states for {} devices", states.len(), generators.len());
+                return Err(bad_value(1, message, "pass what `get_rng_state_all` gave"));
             }
+            let states: Result<Vec<GeneratorState>> = states.iter().map(|s| state_of(vm, s, 1)).collect();
+            generators.iter().zip(states?).for_each(|(generator, state)| generator.set_state(state));
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "get_rng_state_offset",
+        receiver: "device",
+        signature: Signature { params: &[SELF, DEVICE] },
+        doc: "Gives the offset of a device's generator: each draw moves it on by 4.\n\nSource: `torch.cuda.random._get_rng_state_offset`.",
+        example: "cuda.manual_seed(1)\nrand(10)\nassert(cuda.get_rng_state_offset() == 4)",
+        run: |vm, args| Ok(int(own(vm, args, 1)?.state().offset)),
+    },
+    NativeDef {
+        name: "set_rng_state_offset",
+        receiver: "device",
+        signature: Signature { params: &[SELF, Param::new("offset", Kind::Int), DEVICE] },
+        doc: "Moves a device's generator to an offset, a multiple of 4.\n\nSource: `torch.cuda.random._set_rng_state_offset`.",
+        example: "cuda.set_rng_state_offset(100)\nassert(cuda.get_rng_state_offset() == 100)",
+        run: |vm, args| {
+            let generator = own(vm, args, 2)?;
+            let offset = offset_of(&args[1], 1)?;
+            generator.set_state(GeneratorState { offset, ..generator.state() });
             Ok(Value::None)
         },
     },
@@ -274,6 +414,52 @@ pub(super) static NATIVES: &[NativeDef] = &[
             let state = state_of(vm, &args[1].clone(), 1)?;
             generator.set_state(state);
             Ok(args[0].clone())
+        },
+    },
+    NativeDef {
+        name: "seed",
+        receiver: "generator",
+        signature: Signature { params: &[GENERATOR] },
+        doc: "Seeds the generator with a number from the system, and gives it.\n\nSource: `torch.Generator.seed`.",
+        example: "let g = Generator()\nassert(g.seed() == g.initial_seed())",
+        run: |_, args| {
+            let seed = fresh_seed();
+            generator_of(&args[0])?.manual_seed(seed);
+            Ok(seed_int(seed))
+        },
+    },
+    NativeDef {
+        name: "get_offset",
+        receiver: "generator",
+        signature: Signature { params: &[GENERATOR] },
+        doc: "Gives the generator's offset: each draw moves it on by 4.\n\nSource: `torch.Generator.get_offset`.",
+        example: "let g = Generator()\nrand(10, generator=g)\nassert(g.get_offset() == 4)",
+        run: |_, args| Ok(int(generator_of(&args[0])?.state().offset)),
+    },
+    NativeDef {
+        name: "set_offset",
+        receiver: "generator",
+        signature: Signature { params: &[GENERATOR, Param::new("offset", Kind::Int)] },
+        doc: "Moves the generator to an offset, a multiple of 4, and gives it.\n\nSource: `torch.Generator.set_offset`.",
+        example: "let g = Generator().set_offset(100)\nassert(g.get_offset() == 100)",
+        run: |_, args| {
+            let generator = generator_of(&args[0])?;
+            let offset = offset_of(&args[1], 1)?;
+            generator.set_state(GeneratorState { offset, ..generator.state() });
+            Ok(args[0].clone())
+        },
+    },
+    NativeDef {
+        name: "clone_state",
+        receiver: "generator",
+        signature: Signature { params: &[GENERATOR] },
+        doc: "Makes a generator of the same device in the same state, which goes its own way from there.\n\nSource: `torch.Generator.clone_state`.",
+        example: "let g = Generator().manual_seed(7)\nlet h = g.clone_state()\nassert(rand(3, generator=g).tolist() == rand(3, generator=h).tolist())",
+        run: |_, args| {
+            let generator = generator_of(&args[0])?;
+            let other = Generator::new(generator.device());
+            other.set_state(generator.state());
+            Ok(Value::object(GeneratorObject(other)))
         },
     },
 ];

@@ -52,6 +52,11 @@ impl Vm {
         {
             callee = function.clone();
         }
+        if let Value::Module(module) = &callee
+            && let Some(function) = module.function()
+        {
+            callee = Value::Native(function);
+        }
         match callee {
             Value::Fn(closure) => {
                 let bound = bind::script(&closure.proto, args, named)?;

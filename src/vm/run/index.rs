@@ -155,7 +155,9 @@ impl Vm {
             Value::Record(record) => record.names().iter().cloned().collect(),
             Value::Module(module) => {
                 let names = module.names.borrow();
-                names.keys().cloned().chain(module.natives.borrow().keys().cloned()).collect()
+                let natives = module.natives.borrow();
+                let natives = natives.keys().filter(|name| !name.is_empty());
+                names.keys().chain(natives).cloned().collect()
             }
             Value::Error(_) => ["kind", "message", "line", "help", "code"].map(Rc::from).into(),
             Value::Range(_) => ["start", "end", "step"].map(Rc::from).into(),

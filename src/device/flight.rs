@@ -1,0 +1,270 @@
+//! What a device may still be working on, so that an error which surfaces later can be blamed on the
+//! lines that launched it, and on their results alone.
+//!
+//! Every launch and copy gets a [`Ticket`]; the last few hundred keep their place in the source. A wait
+//! that succeeds lands all tickets of its stream. When a device fails, the tickets that have not landed
+//! are lost, and so is whatever they wrote. Knows nothing of tensors: who holds a ticket asks about it.
+//!
+//! Invariant: tickets of one device grow, and a lost ticket stays lost.
+
+use super::Stream;
+use crate::base::{Error, Place, Span};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How many launches keep their place: more than are worth reading.
+const REMEMBERED: u64 = 256;
+/// How many places a report shows.
+const SHOWN: usize = 6;
+
+/// One launch or copy of one device: its number there, and its stream. 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ticket(u64);
+
+/// The launches of one device that have not been waited for.
+#[derive(Default)]
+pub(super) struct Flight {
+    /// Something was lost: the flag that everybody reads instead of the lock.
+    failed: AtomicBool,
+    board: Mutex<Board>,
+}
+
+#[derive(Default)]
+struct Board {
+    last: u64,
+    /// By number modulo the size.
+    ring: Vec<Launched>,
+    /// By stream: the last number that a wait has passed.
+    landed: Vec<u64>,
+    /// The last number that a wait for the whole device has passed.
+    all_landed: u64,
+    /// By stream: from the first number to the last, both lost.
+    lost: Vec<(u32, u64, u64)>,
+}
+
+#[derive(Clone, Copy)]
+struct Launched {
+    number: u64,
+    stream: u32,
+    name: &'static str,
+    span: Span,
+}
+
+impl Ticket {
+    /// No launch.
+    pub const NONE: Ticket = Ticket(0);
+
+    fn new(number: u64, stream: u32) -> Ticket {
+        Ticket(number << 16 | u64::from(stream.min(0xffff)))
+    }
+
+    /// As a number, for what holds it in an atomic.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The ticket of [`Ticket::bits`].
+    pub fn from_bits(bits: u64) -> Ticket {
+        Ticket(bits)
+    }
+
+    fn number(self) -> u64 {
+        self.0 >> 16
+    }
+
+    fn stream(self) -> u32 {
+        (self.0 & 0xffff) as u32
+    }
+}
+
+impl Flight {
+    /// Notes a launch on a stream.
+    pub(super) fn launch(&self, stream: &Stream, name: &'static str, span: Span) -> Ticket {
+        let mut board = self.board.lock();
+        board.last += 1;
+        let (number, stream) = (board.last, stream.id());
+        let launched = Launched { number, stream, name, span };
+        let at = (number % REMEMBERED) as usize;
+        match board.ring.get_mut(at) {
+            Some(place) => *place = launched,
+            None => {
+                let nobody = Launched { number: 0, stream: 0, name: "", span: Span::NONE };
+                board.ring.resize(at + 1, nobody);
+                board.ring[at] = launched;
+            }
+        }
+        Ticket::new(number, stream)
+    }
+
+    /// Notes that everything launched on a stream so far has been waited for.
+    pub(super) fn land(&self, stream: &Stream) {
+        let mut board = self.board.lock();
+        let last = board.last;
+        *board.landed_on(stream.id()) = last;
+    }
+
+    /// The same of every stream.
+    pub(super) fn land_all(&self) {
+        let mut board = self.board.lock();
+        board.all_landed = board.last;
+    }
+
+    /// Loses one launch that never got onto its stream.
+    pub(super) fn lose(&self, ticket: Ticket) {
+        let mut board = self.board.lock();
+        board.lose(ticket.stream(), ticket.number(), ticket.number());
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// True when the device failed before this launch was waited for.
+    #[inline]
+    pub(super) fn is_lost(&self, ticket: Ticket) -> bool {
+        self.failed.load(Ordering::Acquire) && self.board.lock().is_lost(ticket)
+    }
+
+    /// Loses everything in flight, and adds its places to the error that says so.
+    pub(super) fn blame(&self, error: Error, names: impl Fn(u32) -> String) -> Error {
+        let mut board = self.board.lock();
+        let suspects = board.in_flight();
+        board.lose_all();
+        self.failed.store(true, Ordering::Release);
+        drop(board);
+        let mut shown: SmallVec<[Span; SHOWN]> = SmallVec::new();
+        let mut error = error;
+        let mut more = 0;
+        for suspect in suspects.iter().filter(|s| !s.span.is_none()) {
+            if shown.contains(&suspect.span) {
+                continue;
+            }
+            if shown.len() == SHOWN {
+                more += 1;
+                continue;
+            }
+            shown.push(suspect.span);
+            let text = format!("`{}` was in flight on {}", suspect.name, names(suspect.stream));
+            error = error.at(suspect.span, text);
+        }
+        let error =
+            error.label(Place::Here, if shown.is_empty() { "" } else { "the failure was noticed here" });
+        match (shown.len(), more) {
+            (0 | 1, _) => error,
+            (_, 0) => error.help(NARROW),
+            (_, more) => error.help(format!("{more} more were in flight; {NARROW}")),
+        }
+    }
+}
+
+const NARROW: &str =
+    "run with `CUDA_LAUNCH_BLOCKING=1`, or inside `with launch_blocking() { }`, to see which one failed";
+
+impl Board {
+    fn landed_on(&mut self, stream: u32) -> &mut u64 {
+        let at = stream.min(0xffff) as usize;
+        if self.landed.len() <= at {
+            self.landed.resize(at + 1, 0);
+        }
+        &mut self.landed[at]
+    }
+
+    /// The launches that no wait has passed, oldest first, as far as they are remembered.
+    fn in_flight(&self) -> Vec<Launched> {
+        let landed = |l: &Launched| {
+            let own = self.landed.get(l.stream.min(0xffff) as usize).copied().unwrap_or(0);
+            own.max(self.all_landed)
+        };
+        let mut all: Vec<Launched> = self.ring.iter().filter(|l| l.number > landed(l)).copied().collect();
+        all.sort_unstable_by_key(|l| l.number);
+        all
+    }
+
+    fn lose_all(&mut self) {
+        let last = self.last;
+        let streams = self.ring.iter().map(|l| l.stream.min(0xffff) + 1).max().unwrap_or(0);
+        for stream in 0..streams.max(self.landed.len() as u32) {
+            let landed = (*self.landed_on(stream)).max(self.all_landed);
+            if landed < last {
+                self.lose(stream, landed + 1, last);
+                *self.landed_on(stream) = last;
+            }
+        }
+    }
+
+    fn lose(&mut self, stream: u32, first: u64, last: u64) {
+        match self.lost.iter_mut().rev().find(|range| range.0 == stream) {
+            Some(range) if range.2 + 1 == first => range.2 = last,
+            _ => self.lost.push((stream, first, last)),
+        }
+    }
+
+    fn is_lost(&self, ticket: Ticket) -> bool {
+        let (stream, number) = (ticket.stream(), ticket.number());
+        self.lost.iter().any(|&(s, first, last)| s == stream && (first..=last).contains(&number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, DeviceId, Machine, machine::Backend};
+    use super::*;
+    use crate::device::error;
+
+    fn failed() -> Error {
+        error::device_failed("mock", "wait", "the device is gone")
+    }
+
+    fn places(error: &Error) -> Vec<Span> {
+        let spans = error.labels().iter().filter_map(|l| match l.place {
+            Place::Span(span) => Some(span),
+            _ => None,
+        });
+        spans.collect()
+    }
+
+    #[test]
+    fn a_failure_names_and_loses_what_was_not_waited_for() {
+        let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
+        let machine = Machine::open(&config).unwrap();
+        let device = machine.device(DeviceId::Cuda(0)).unwrap();
+        let (main, side) = (device.default_stream().clone(), device.stream(0).unwrap());
+        let flight = Flight::default();
+        let span = |n: u32| Span::new(n, n + 1);
+        let first = flight.launch(&main, "add", span(1));
+        flight.land(&main);
+        let second = flight.launch(&main, "mul", span(2));
+        let third = flight.launch(&side, "gather", span(3));
+        assert!(!flight.is_lost(third));
+        let error = flight.blame(failed(), |stream| format!("stream {stream}"));
+        assert_eq!(places(&error), [span(2), span(3)]);
+        assert_eq!(error.labels()[1].text, "`gather` was in flight on stream 1");
+        assert!(error.help_text().is_some_and(|help| help.contains("launch_blocking")));
+        assert_eq!([first, second, third].map(|t| flight.is_lost(t)), [false, true, true]);
+        // What comes after a failure is innocent until the next one.
+        let fourth = flight.launch(&side, "add", span(4));
+        assert!(!flight.is_lost(fourth));
+        let error = flight.blame(failed(), |_| String::new());
+        assert_eq!((places(&error), error.help_text()), (vec![span(4)], None));
+        assert_eq!([first, fourth].map(|t| flight.is_lost(t)), [false, true]);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_forgotten_is_lost_all_the_same() {
+        let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
+        let machine = Machine::open(&config).unwrap();
+        let stream = machine.device(DeviceId::Cuda(0)).unwrap().default_stream().clone();
+        let flight = Flight::default();
+        let first = flight.launch(&stream, "add", Span::new(1, 2));
+        for i in 0..10 * REMEMBERED as u32 {
+            flight.launch(&stream, "add", Span::new(i, i + 1));
+        }
+        assert_eq!(flight.board.lock().ring.len() as u64, REMEMBERED);
+        let error = flight.blame(failed(), |_| String::new());
+        assert_eq!(places(&error).len(), SHOWN);
+        assert!(flight.is_lost(first));
+        for _ in 0..1000 {
+            let ticket = flight.launch(&stream, "add", Span::NONE);
+            flight.lose(ticket);
+        }
+        assert_eq!(flight.board.lock().lost.len(), 1);
+    }
+}

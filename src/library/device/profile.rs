@@ -1,0 +1,33 @@
+//! `profile`: what a block does, as a file that Perfetto opens.
+
+use crate::base::Result;
+use crate::library::io::{allowed, reason};
+use crate::ops::signature::{Kind, Param, Signature};
+use crate::plan::trace::{Recording, chrome};
+use crate::vm::{Context, NativeDef, Vm, error};
+
+/// Writes a recording to a file.
+pub fn write(vm: &Vm, recording: &Recording, path: &str) -> Result<()> {
+    let text = chrome::json(recording, |span| vm.sources.place(span));
+    std::fs::write(path, text).map_err(|e| error::file(path, &reason(&e)))
+}
+
+/// The natives of this file.
+pub(super) static NATIVES: &[NativeDef] = &[NativeDef {
+    name: "profile",
+    receiver: "",
+    signature: Signature { params: &[Param::new("file", Kind::Str)] },
+    doc: "Writes what happens inside `with` to a file that Perfetto (ui.perfetto.dev) and `chrome://tracing` open: one row per stream of each device with its launches and copies, their source lines, shapes and bytes, and one of the script with its waits and `nvtx` ranges. Leaving waits for the work; after an error the file is written all the same.\n\nOn CUDA devices the times are measured by events; on emulated devices they are a model's, the same every time. `runnel run --profile FILE` does so for a whole script.",
+    example: "let file = \"{env(\"TMPDIR\", \"/tmp\")}/runnel-example.json\"\nwith profile(file) { (ones(100) * 2).sum().item() }\nassert(\"traceEvents\" in read(file))",
+    run: |vm, args| {
+        let path = allowed(vm, &args[0])?;
+        Ok(Context::value("profile", move |vm| {
+            let since = vm.rt.start_trace()?;
+            let path = path.clone();
+            Ok(Box::new(move |vm| {
+                let (recording, done) = vm.rt.stop_trace(since);
+                done.and(write(vm, &recording, &path))
+            }))
+        }))
+    },
+}];

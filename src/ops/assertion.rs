@@ -1,0 +1,66 @@
+//! Assertions that a device tests.
+//!
+//! The condition never comes back to the host: a kernel that finds it false reports a fault, and the
+//! next wait raises it at the line of the assertion.
+
+use super::compare::EQ;
+use super::params::X;
+use super::signature::{Default, Kind, Param};
+use super::{Args, Form, Op, Out, Run, error};
+use crate::array::{Dtype, Scalar};
+use crate::base::{Result, Span};
+use crate::device::DeviceId;
+use crate::kernel::{Body, Gather};
+use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
+use smallvec::smallvec;
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[Op {
+    name: "assert_async",
+    doc: "Asserts that a tensor of one element is true, without waiting for it: where it is false, the next wait \
+          for its device raises an error of kind `Assert` at this line. On the host it is tested at once. \
+          Source: `torch._assert_async`.",
+    search: &["check", "assert", "condition", "debug", "device-side"],
+    params: &[
+        Param { name: "condition", ..X },
+        Param::or("text", Kind::Str, Default::Str("assertion failed on the device")),
+    ],
+    form: Form::FUNCTION,
+    example: "let x = tensor([1.0, 2.0])\nassert_async((x > 0).all(), \"all numbers are positive\")\ncuda.synchronize()",
+    run: Run::Call(assert_async),
+}];
+
+fn assert_async(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    const NAME: &str = "assert_async";
+    let condition = args.tensor(0)?;
+    let text = args.text(1).unwrap_or("");
+    if condition.count() != 1 {
+        let message = format!("{} has no single truth value", condition.describe());
+        return Err(error::bad_value(0, message, "say which one is meant: `x.all()` or `x.any()`"));
+    }
+    if condition.device() == DeviceId::Cpu {
+        let holds = match rt.item(condition)? {
+            Scalar::Bool(value) => value,
+            Scalar::Int(value) => value != 0,
+            Scalar::Float(value) => value != 0.0,
+        };
+        return match holds {
+            true => Ok(Out::None),
+            false => Err(crate::device::error::assertion_failed(text, Span::NONE)),
+        };
+    }
+    // A gather from one element by the position 0, or 1 where the condition is false, which is out of range.
+    let zero = MapArg::Number(Scalar::Int(0));
+    let operands = [MapArg::Tensor(condition), zero];
+    let fails = rt.map(NAME, &EQ, &operands, condition.dtype(), Dtype::Bool)?;
+    let position = rt.convert(&fails, Dtype::I64)?;
+    let shape = position.shape().clone();
+    let out = rt.fresh(&shape, Dtype::I64, condition.device())?;
+    let strides = smallvec![0; shape.len()];
+    let source = SubmittedView { tensor: &position, strides, write: false };
+    let views = smallvec![source, SubmittedView::read(&position), SubmittedView::write(&out)];
+    let body = Body::Gather(Gather { dtype: Dtype::I64 });
+    let work = Submission { name: NAME, body, shape, views, axis: 0, limit: 1 };
+    rt.submit_asserting(work, Some(text.into()))?;
+    Ok(Out::None)
+}

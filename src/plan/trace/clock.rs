@@ -1,0 +1,237 @@
+//! The two kinds of time.
+//!
+//! Note [Modelled time]. On emulated devices every stream has a clock. Work begins when its stream is
+//! free and the host has submitted it, and takes what the driver's model says; submitting takes the host
+//! [`SUBMIT`]. Waits, and events that other streams wait for, move clocks forward. The result does not
+//! depend on when the emulation really ran what.
+
+use crate::base::Result;
+use crate::device::{Device, DeviceId, Driver, EventHandle, Stream};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What it takes the host to submit something, in modelled nanoseconds.
+const SUBMIT: u64 = 1_000;
+/// Pieces of work whose times are still to be read; half of them are read when there are so many.
+const MOST_PENDING: usize = 4096;
+/// A base is replaced after so many milliseconds, because a driver gives times as 24-bit floats.
+const BASE_MS: f64 = 500.0;
+
+pub(super) enum Clock {
+    Virtual(Virtual),
+    Real(Real),
+}
+
+/// See Note [Modelled time].
+#[derive(Default)]
+pub(super) struct Virtual {
+    host: u64,
+    /// When each stream is free.
+    free: FxHashMap<(DeviceId, u32), u64>,
+    /// When each event completes, as it was recorded last.
+    events: FxHashMap<(DeviceId, EventHandle), u64>,
+}
+
+pub(super) struct Real {
+    began: Instant,
+    bases: FxHashMap<DeviceId, Base>,
+    pending: VecDeque<Pending>,
+    spare: FxHashMap<DeviceId, Vec<EventHandle>>,
+}
+
+/// An event of a device whose time on the host's clock is known.
+struct Base {
+    driver: Arc<dyn Driver>,
+    event: EventHandle,
+    at: u64,
+}
+
+/// Work between two events.
+struct Pending {
+    action: usize,
+    device: DeviceId,
+    start: EventHandle,
+    end: EventHandle,
+}
+
+/// The times of an action, once they are known: its index, start and end.
+pub(super) type Known = (usize, u64, u64);
+
+impl Clock {
+    pub(super) fn new(is_virtual: bool) -> Clock {
+        match is_virtual {
+            true => Clock::Virtual(Virtual::default()),
+            false => Clock::Real(Real {
+                began: Instant::now(),
+                bases: FxHashMap::default(),
+                pending: VecDeque::new(),
+                spare: FxHashMap::default(),
+            }),
+        }
+    }
+
+    pub(super) fn is_virtual(&self) -> bool {
+        matches!(self, Clock::Virtual(_))
+    }
+
+    /// The host's time.
+    pub(super) fn now(&self) -> u64 {
+        match self {
+            Clock::Virtual(clock) => clock.host,
+            Clock::Real(clock) => clock.now(),
+        }
+    }
+}
+
+impl Virtual {
+    /// Puts work on a stream: when it starts and ends.
+    pub(super) fn run(&mut self, stream: &Stream, cost: u64) -> (u64, u64) {
+        let free = self.free.entry((stream.device(), stream.id())).or_default();
+        let start = self.host.max(*free);
+        let end = start.saturating_add(cost);
+        *free = end;
+        self.host = self.host.saturating_add(SUBMIT);
+        (start, end)
+    }
+
+    /// Work that the host does itself.
+    pub(super) fn run_on_host(&mut self, cost: u64) -> (u64, u64) {
+        let start = self.host;
+        self.host = start.saturating_add(cost);
+        (start, self.host)
+    }
+
+    fn free(&self, stream: &Stream) -> u64 {
+        self.free.get(&(stream.device(), stream.id())).copied().unwrap_or(0).max(self.host)
+    }
+
+    /// Moves the host to a time, unless it is past it.
+    fn wait_until(&mut self, at: u64) {
+        self.host = self.host.max(at);
+    }
+
+    pub(super) fn host_waits_for_stream(&mut self, stream: &Stream) {
+        self.wait_until(self.free(stream));
+    }
+
+    pub(super) fn host_waits_for_device(&mut self, device: DeviceId) {
+        let last = self.free.iter().filter(|((d, _), _)| *d == device).map(|(_, at)| *at).max();
+        self.wait_until(last.unwrap_or(0));
+    }
+
+    pub(super) fn host_waits_for_event(&mut self, event: (DeviceId, EventHandle)) {
+        self.wait_until(self.events.get(&event).copied().unwrap_or(0));
+    }
+
+    pub(super) fn record(&mut self, event: (DeviceId, EventHandle), stream: &Stream) {
+        let at = self.free(stream);
+        self.events.insert(event, at);
+    }
+
+    pub(super) fn stream_waits_for_event(&mut self, stream: &Stream, event: (DeviceId, EventHandle)) {
+        let at = self.events.get(&event).copied().unwrap_or(0);
+        let free = self.free.entry((stream.device(), stream.id())).or_default();
+        *free = at.max(*free);
+    }
+
+    pub(super) fn stream_waits_for_stream(&mut self, stream: &Stream, other: &Stream) {
+        let at = self.free(other);
+        let free = self.free.entry((stream.device(), stream.id())).or_default();
+        *free = at.max(*free);
+    }
+}
+
+impl Real {
+    pub(super) fn now(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    /// An event that measures time, recorded on a stream.
+    pub(super) fn mark(&mut self, device: &Device, stream: &Stream) -> Result<EventHandle> {
+        self.base(device)?;
+        let spare = self.spare.get_mut(&device.id()).and_then(Vec::pop);
+        let driver = device.driver();
+        let event = spare.map_or_else(|| driver.event(true), Ok)?;
+        match driver.event_record(event, stream.handle()) {
+            Ok(()) => Ok(event),
+            Err(e) => {
+                self.give_back(device.id(), event);
+                Err(e)
+            }
+        }
+    }
+
+    /// Notes work between two events; gives times that became known.
+    pub(super) fn expect(
+        &mut self,
+        action: usize,
+        device: DeviceId,
+        (start, end): (EventHandle, EventHandle),
+    ) -> Vec<Known> {
+        self.pending.push_back(Pending { action, device, start, end });
+        match self.pending.len() >= MOST_PENDING {
+            true => self.resolve(MOST_PENDING / 2),
+            false => Vec::new(),
+        }
+    }
+
+    /// Waits for the oldest pieces of work, until so many are left, and gives their times. Those of a
+    /// device that has failed are left out.
+    pub(super) fn resolve(&mut self, left: usize) -> Vec<Known> {
+        let mut known = Vec::new();
+        while self.pending.len() > left {
+            let Some(mut work) = self.pending.pop_front() else { break };
+            known.extend(self.times(&mut work).map(|(start, end)| (work.action, start, end)));
+            self.give_back(work.device, work.start);
+            self.give_back(work.device, work.end);
+        }
+        known
+    }
+
+    pub(super) fn give_back(&mut self, device: DeviceId, event: EventHandle) {
+        self.spare.entry(device).or_default().push(event);
+    }
+
+    fn times(&mut self, work: &mut Pending) -> Option<(u64, u64)> {
+        let base = self.bases.get_mut(&work.device)?;
+        base.driver.event_synchronize(work.end).ok()?;
+        let after = |event| -> Option<f64> { base.driver.event_elapsed(base.event, event).ok() };
+        let (start, end) = (after(work.start)?, after(work.end)?);
+        let at = |ms: f64| base.at.saturating_add_signed((ms * 1e6) as i64);
+        let times = (at(start), at(end).max(at(start)));
+        if end > BASE_MS {
+            // This event is complete, and its time is known: it is the next base, and the old one is spare.
+            std::mem::swap(&mut base.event, &mut work.end);
+            base.at = times.1;
+        }
+        Some(times)
+    }
+
+    /// Makes sure that a device has a base: an event that the host has seen complete.
+    fn base(&mut self, device: &Device) -> Result<()> {
+        if self.bases.contains_key(&device.id()) {
+            return Ok(());
+        }
+        let driver = device.driver().clone();
+        let event = driver.event(true)?;
+        driver.event_record(event, device.default_stream().handle())?;
+        driver.event_synchronize(event)?;
+        let base = Base { driver, event, at: self.now() };
+        self.bases.insert(device.id(), base);
+        Ok(())
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        self.resolve(0);
+        for (device, base) in &self.bases {
+            base.driver.event_free(base.event);
+            for event in self.spare.remove(device).unwrap_or_default() {
+                base.driver.event_free(event);
+            }
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Where a session notes what it does.
+
+use super::clock::{Clock, Known, Real};
+use super::{Action, ActionKind, Recording, Row, Trace};
+use crate::array::Dims;
+use crate::base::{Result, Span};
+use crate::device::{CopyKind, Device, DeviceId, Event, EventHandle, Stream, Work};
+use crate::kernel::{Body, Launch};
+use crate::plan::Runtime;
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// What a trace wants to know of a launch beside the launch itself.
+pub(in crate::plan) struct Traced {
+    /// The sources of its operations.
+    pub spans: SmallVec<[Span; 1]>,
+    /// The shape, as the script knows it.
+    pub shape: Dims,
+}
+
+/// Work that is about to be queued.
+pub(in crate::plan) enum Started {
+    /// A model will say when it runs.
+    Modelled,
+    /// After this event.
+    After(EventHandle),
+    /// The host does it now.
+    OnHost(u64),
+    /// Nobody can tell.
+    Untimed,
+}
+
+/// How fast the host is, where a model says: bytes per nanosecond.
+const HOST_RATE: u64 = 10;
+
+impl Runtime {
+    /// Begins to note what is done; gives where, for [`Runtime::stop_trace`]. Profiles may be open inside
+    /// others.
+    pub fn start_trace(&mut self) -> Result<usize> {
+        self.flush()?;
+        let is_virtual = self.machine().has_virtual_time();
+        let trace = self.trace.get_or_insert_with(|| Box::new(Trace::new(is_virtual)));
+        trace.open += 1;
+        Ok(trace.actions.len())
+    }
+
+    /// What was noted since a [`Runtime::start_trace`]; waits until all of it is over. The last one that
+    /// stops ends the trace.
+    pub fn stop_trace(&mut self, since: usize) -> (Recording, Result<()>) {
+        let flushed = self.flush();
+        let Some(mut trace) = self.trace.take() else {
+            let none = Recording { actions: Vec::new(), devices: Vec::new(), dropped: 0, is_virtual: false };
+            return (none, flushed);
+        };
+        let known = match &mut trace.clock {
+            Clock::Real(clock) => clock.resolve(0),
+            Clock::Virtual(_) => Vec::new(),
+        };
+        trace.learn(known);
+        let mut actions = trace.actions.get(since..).unwrap_or_default().to_vec();
+        actions.extend(trace.open_ranges());
+        trace.open -= 1;
+        let mut seen: Vec<DeviceId> = Vec::new();
+        for action in &actions {
+            if let Row::Stream(device, _) | Row::Memory(device) = action.row
+                && !seen.contains(&device)
+            {
+                seen.push(device);
+            }
+        }
+        seen.sort_unstable();
+        let name = |id: DeviceId| {
+            let device = self.machine().device(id);
+            (id, device.map_or(String::new(), |d| d.properties().name.clone()))
+        };
+        let devices = seen.into_iter().map(name).collect();
+        let recording =
+            Recording { actions, devices, dropped: trace.dropped, is_virtual: trace.is_virtual() };
+        if trace.open > 0 {
+            self.trace = Some(trace);
+        }
+        (recording, flushed)
+    }
+
+    /// True while a profile is open.
+    pub(in crate::plan) fn is_traced(&self) -> bool {
+        self.trace.is_some()
+    }
+
+    /// Before work is queued on a stream.
+    pub(in crate::plan) fn trace_before(&mut self, device: &Device, stream: &Stream) -> Option<Started> {
+        let trace = self.trace.as_mut()?;
+        Some(match &mut trace.clock {
+            Clock::Virtual(_) => Started::Modelled,
+            Clock::Real(clock) if device.id() == DeviceId::Cpu => Started::OnHost(clock.now()),
+            Clock::Real(clock) => clock.mark(device, stream).map_or(Started::Untimed, Started::After),
+        })
+    }
+
+    /// After a launch was queued.
+    pub(in crate::plan) fn trace_launch(
+        &mut self,
+        started: Started,
+        device: &Device,
+        stream: &Stream,
+        launch: &Launch,
+        name: &'static str,
+        traced: Traced,
+    ) {
+        let name = match &launch.program.body {
+            Body::Map(_) | Body::Reduce(_) if !launch.program.label.is_empty() => {
+                Cow::Owned(launch.program.label.clone())
+            }
+            _ => Cow::Borrowed(name),
+        };
+        let Traced { spans, shape } = traced;
+        let bytes = launch.views.iter().map(|view| {
+            let extents = launch.shape.iter().zip(&view.strides).filter(|(_, stride)| **stride != 0);
+            extents.fold(view.dtype.size() as u64, |n, (&extent, _)| n.saturating_mul(extent as u64))
+        });
+        let bytes = bytes.fold(0, u64::saturating_add);
+        let row = row_of(stream);
+        let action = Action { row, kind: ActionKind::Launch, name, start: 0, end: 0, spans, shape, bytes };
+        self.trace_after(started, device, stream, action, Work::Launch(launch));
+    }
+
+    /// After a copy was queued.
+    pub(in crate::plan) fn trace_copy(
+        &mut self,
+        started: Started,
+        device: &Device,
+        stream: &Stream,
+        kind: CopyKind,
+        bytes: u64,
+    ) {
+        let name = match kind {
+            CopyKind::HostToDevice => Cow::Borrowed("copy to device"),
+            CopyKind::DeviceToHost => Cow::Borrowed("copy to host"),
+            CopyKind::DeviceToDevice => Cow::Borrowed("copy"),
+            CopyKind::FromPeer(peer) => Cow::Owned(format!("copy from cuda:{peer}")),
+        };
+        self.trace_other(started, device, stream, (ActionKind::Copy, name), bytes, Work::Copy(bytes));
+    }
+
+    /// After other work was queued.
+    pub(in crate::plan) fn trace_other(
+        &mut self,
+        started: Started,
+        device: &Device,
+        stream: &Stream,
+        (kind, name): (ActionKind, Cow<'static, str>),
+        bytes: u64,
+        work: Work<'_>,
+    ) {
+        let (spans, shape) = (SmallVec::from_iter((!self.span.is_none()).then_some(self.span)), Dims::new());
+        let action = Action { row: row_of(stream), kind, name, start: 0, end: 0, spans, shape, bytes };
+        self.trace_after(started, device, stream, action, work);
+    }
+
+    fn trace_after(
+        &mut self,
+        started: Started,
+        device: &Device,
+        stream: &Stream,
+        mut action: Action,
+        work: Work<'_>,
+    ) {
+        let Some(trace) = &mut self.trace else { return };
+        trace.note_memory(device);
+        match (started, &mut trace.clock) {
+            (Started::After(start), Clock::Real(clock)) => {
+                let now = clock.now();
+                (action.start, action.end) = (now, now);
+                let Ok(end) = clock.mark(device, stream) else {
+                    clock.give_back(device.id(), start);
+                    return;
+                };
+                trace.expect(action, device.id(), (start, end));
+            }
+            (Started::OnHost(start), Clock::Real(clock)) => {
+                (action.start, action.end) = (start, clock.now());
+                trace.push(action);
+            }
+            (_, Clock::Real(clock)) => {
+                (action.start, action.end) = (clock.now(), clock.now());
+                trace.push(action);
+            }
+            (_, Clock::Virtual(clock)) => {
+                let cost = device.driver().modelled(work);
+                (action.start, action.end) = match cost {
+                    Some(cost) => clock.run(stream, cost),
+                    None => clock.run_on_host(200 + action.bytes / HOST_RATE),
+                };
+                trace.push(action);
+            }
+        }
+    }
+
+    /// Before the host waits: its time, while a profile is open.
+    pub(in crate::plan) fn trace_now(&self) -> Option<u64> {
+        self.trace.as_ref().map(|trace| trace.clock.now())
+    }
+
+    /// After the host has waited since `start` for what `for_what` names.
+    pub(in crate::plan) fn trace_wait(&mut self, start: Option<u64>, for_what: WaitFor<'_>) {
+        let (Some(start), Some(trace)) = (start, &mut self.trace) else { return };
+        if let Clock::Virtual(clock) = &mut trace.clock {
+            match for_what {
+                WaitFor::Stream(stream) => clock.host_waits_for_stream(stream),
+                WaitFor::Device(device) => clock.host_waits_for_device(device),
+                WaitFor::Event(event) => clock.host_waits_for_event(key_of(event)),
+            }
+        }
+        let end = trace.clock.now();
+        let name: Cow<'static, str> = match for_what {
+            WaitFor::Stream(stream) if stream.device() == DeviceId::Cpu => return,
+            WaitFor::Stream(stream) => format!("wait for {stream} of {}", stream.device()).into(),
+            WaitFor::Device(device) => format!("wait for {device}").into(),
+            WaitFor::Event(_) => "wait for an event".into(),
+        };
+        if end > start {
+            trace.push_host(ActionKind::Wait, name, start, end, self.span);
+        }
+    }
+
+    /// After an event was recorded on a stream.
+    pub(in crate::plan) fn trace_record(&mut self, event: &Event, stream: &Stream) {
+        if let Some(Clock::Virtual(clock)) = self.trace.as_mut().map(|t| &mut t.clock) {
+            clock.record(key_of(event), stream);
+        }
+    }
+
+    /// After a stream was made to wait.
+    pub(in crate::plan) fn trace_stream_wait(&mut self, stream: &Stream, for_what: WaitFor<'_>) {
+        if let Some(Clock::Virtual(clock)) = self.trace.as_mut().map(|t| &mut t.clock) {
+            match for_what {
+                WaitFor::Stream(other) => clock.stream_waits_for_stream(stream, other),
+                WaitFor::Event(event) => clock.stream_waits_for_event(stream, key_of(event)),
+                WaitFor::Device(_) => {}
+            }
+        }
+    }
+}
+
+/// What somebody waits for.
+#[derive(Clone, Copy)]
+pub(in crate::plan) enum WaitFor<'a> {
+    Stream(&'a Arc<Stream>),
+    Device(DeviceId),
+    Event(&'a Event),
+}
+
+impl Trace {
+    /// Notes what a device has allocated, when that has changed.
+    fn note_memory(&mut self, device: &Device) {
+        let (id, bytes) = (device.id(), device.memory_allocated());
+        if id == DeviceId::Cpu || self.allocated.get(&id) == Some(&bytes) {
+            return;
+        }
+        self.allocated.insert(id, bytes);
+        let now = self.clock.now();
+        self.push(Action {
+            row: Row::Memory(id),
+            kind: ActionKind::Memory,
+            name: Cow::Borrowed("memory"),
+            start: now,
+            end: now,
+            spans: SmallVec::new(),
+            shape: Dims::new(),
+            bytes,
+        });
+    }
+
+    fn expect(&mut self, action: Action, device: DeviceId, events: (EventHandle, EventHandle)) {
+        let index = self.push(action);
+        let Clock::Real(clock) = &mut self.clock else { return };
+        match index {
+            Some(index) => {
+                let known = clock.expect(index, device, events);
+                self.learn(known);
+            }
+            None => drop_events(clock, device, events),
+        }
+    }
+
+    /// Puts in the times that became known.
+    fn learn(&mut self, known: Vec<Known>) {
+        for (index, start, end) in known {
+            if let Some(action) = self.actions.get_mut(index) {
+                (action.start, action.end) = (start, end);
+            }
+        }
+    }
+
+    /// The ranges that nobody has ended yet, as if they ended now.
+    fn open_ranges(&self) -> Vec<Action> {
+        let now = self.clock.now();
+        let host = |kind, name: &str, start, span: Span| Action {
+            row: Row::Host,
+            kind,
+            name: Cow::Owned(name.to_string()),
+            start,
+            end: now,
+            spans: SmallVec::from_iter((!span.is_none()).then_some(span)),
+            shape: Dims::new(),
+            bytes: 0,
+        };
+        let nested =
+            self.ranges.iter().rev().map(|(name, start, span)| host(ActionKind::Range, name, *start, *span));
+        let spans =
+            self.spans.iter().map(|(id, name, start, span)| host(ActionKind::Span(*id), name, *start, *span));
+        nested.chain(spans).collect()
+    }
+}
+
+fn drop_events(clock: &mut Real, device: DeviceId, (start, end): (EventHandle, EventHandle)) {
+    clock.give_back(device, start);
+    clock.give_back(device, end);
+}
+
+fn row_of(stream: &Stream) -> Row {
+    match stream.device() {
+        DeviceId::Cpu => Row::Host,
+        device => Row::Stream(device, stream.id()),
+    }
+}
+
+fn key_of(event: &Event) -> (DeviceId, EventHandle) {
+    (event.device().unwrap_or(DeviceId::Cpu), event.handle())
+}
