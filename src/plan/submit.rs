@@ -150,19 +150,18 @@ impl Runtime {
 
     /// Binds a fresh tensor's memory on a queue's stream.
     pub(super) fn bind_empty(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
-        let stream = self.queues[at].stream.clone();
-        let owner = tensor.storage().owner().clone();
-        if tensor.storage().memory().is_some() {
+        let storage = tensor.storage();
+        if storage.memory().is_some() {
             return Ok(());
         }
-        bind(tensor.storage(), &owner, &stream, self.span)?;
-        if let Some(Memory::Block(block)) = tensor.storage().memory()
+        bind(storage, storage.owner(), &self.queues[at].stream, self.span)?;
+        if let Some(Memory::Block(block)) = storage.memory()
             && let Some(epoch) = block.freed_at()
             && self.settings.races != RaceMode::Allow
         {
             // The last owner's work may still wait on this stream; other streams must not overtake it.
             let site = Site { name: self.written.unwrap_or("empty"), span: self.span };
-            let mut history = tensor.storage().history.lock();
+            let mut history = storage.history.lock();
             self.checker.reuse(block.stream(), &mut history, block.bytes(), epoch, site);
         }
         Ok(())

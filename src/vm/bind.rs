@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::error;
-use super::function::{Native, Proto};
+use super::function::{Native, ParamInfo, Proto};
 use super::run::calls::{Named, Positional};
 use super::value::Value;
 use super::{Vm, heap};
@@ -11,60 +11,100 @@ use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
 
 /// What binding needs to know of a parameter.
-struct Slot<'a> {
-    name: &'a str,
-    required: bool,
-    rest: bool,
-    named_only: bool,
+trait Slot {
+    fn name(&self) -> &str;
+    fn required(&self) -> bool;
+    fn rest(&self) -> bool;
+    fn named_only(&self) -> bool;
 }
 
-/// Puts arguments into one place per parameter; `Value::Unset` where one was left out, a list for
-/// the rest parameter.
-fn assign(
+impl Slot for Param {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn required(&self) -> bool {
+        self.default == Default::Required && !self.rest
+    }
+    fn rest(&self) -> bool {
+        self.rest
+    }
+    fn named_only(&self) -> bool {
+        self.named_only
+    }
+}
+
+impl Slot for ParamInfo {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn required(&self) -> bool {
+        !self.optional && !self.rest
+    }
+    fn rest(&self) -> bool {
+        self.rest
+    }
+    fn named_only(&self) -> bool {
+        self.named_only
+    }
+}
+
+/// Arguments in their places.
+pub(super) struct Places {
+    /// One value per parameter; `Value::Unset` where one was left out, and at the rest parameter.
+    pub values: Positional,
+    /// What the rest parameter takes, in order.
+    pub rest: Positional,
+}
+
+impl Places {
+    /// One value per parameter: a list for the rest parameter.
+    fn listed(mut self, at: Option<usize>) -> Result<Positional> {
+        if let Some(at) = at {
+            heap::charge_values(self.rest.len())?;
+            self.values[at] = Value::list(self.rest.into_iter().collect());
+        }
+        Ok(self.values)
+    }
+}
+
+/// Puts arguments into one place per parameter.
+fn assign<S: Slot>(
     function: &str,
-    slots: &[Slot<'_>],
+    slots: &[S],
     positional: Positional,
     named: Named,
     signature: &dyn Fn() -> String,
-) -> Result<Positional> {
-    let mut bound: Positional = slots.iter().map(|_| Value::Unset).collect();
+) -> Result<Places> {
+    let mut values: Positional = slots.iter().map(|_| Value::Unset).collect();
     let given = positional.len();
-    let taken = slots.iter().take_while(|s| !s.rest && !s.named_only).count();
-    let rest = slots.iter().position(|s| s.rest);
+    let taken = slots.iter().take_while(|s| !s.rest() && !s.named_only()).count();
     let mut positional = positional.into_iter();
-    for (slot, value) in bound.iter_mut().zip(positional.by_ref().take(taken)) {
+    for (slot, value) in values.iter_mut().zip(positional.by_ref().take(taken)) {
         *slot = value;
     }
-    match rest {
-        Some(at) => {
-            let values: Vec<Value> = positional.collect();
-            heap::charge_values(values.len())?;
-            bound[at] = Value::list(values);
-        }
-        None if given > taken => {
-            return Err(error::argument_extra(function, taken, given, taken, &signature()));
-        }
-        None => {}
+    let rest: Positional = positional.collect();
+    if !rest.is_empty() && !slots.iter().any(S::rest) {
+        return Err(error::argument_extra(function, taken, given, taken, &signature()));
     }
     for (i, (name, value)) in named.into_iter().enumerate() {
         let operand = given + i;
-        match slots.iter().position(|s| *s.name == *name && !s.rest) {
-            Some(at) if !matches!(bound[at], Value::Unset) => {
+        match slots.iter().position(|s| *s.name() == *name && !s.rest()) {
+            Some(at) if !matches!(values[at], Value::Unset) => {
                 return Err(error::argument_twice(function, &name, operand));
             }
-            Some(at) => bound[at] = value,
+            Some(at) => values[at] = value,
             None => {
-                let names = slots.iter().filter(|s| !s.rest).map(|s| s.name);
+                let names = slots.iter().filter(|s| !s.rest()).map(S::name);
                 return Err(error::argument_unknown(function, &name, operand, names, &signature()));
             }
         }
     }
-    for (slot, value) in slots.iter().zip(&bound) {
-        if slot.required && matches!(value, Value::Unset) {
-            return Err(error::argument_missing(function, slot.name, &signature()));
+    for (slot, value) in slots.iter().zip(&values) {
+        if slot.required() && matches!(value, Value::Unset) {
+            return Err(error::argument_missing(function, slot.name(), &signature()));
         }
     }
-    Ok(bound)
+    Ok(Places { values, rest })
 }
 
 /// Binds a call of a script function: one value per parameter, `Unset` for a default.
@@ -72,17 +112,8 @@ pub(super) fn script(proto: &Proto, args: Positional, named: Named) -> Result<Po
     if named.is_empty() && proto.plain.is_some_and(|n| usize::from(n) == args.len()) {
         return Ok(args);
     }
-    let slots: Vec<Slot> = proto
-        .params
-        .iter()
-        .map(|p| Slot {
-            name: &p.name,
-            required: !p.optional && !p.rest,
-            rest: p.rest,
-            named_only: p.named_only,
-        })
-        .collect();
-    assign(&proto.name, &slots, args, named, &|| script_signature(proto))
+    let rest = proto.params.iter().position(|p| p.rest);
+    assign(&proto.name, &proto.params, args, named, &|| script_signature(proto))?.listed(rest)
 }
 
 /// `(a, b=..., *rest)`
@@ -100,7 +131,8 @@ pub(super) fn native(vm: &mut Vm, native: &Rc<Native>, args: Positional, named: 
     let params = native.signature.params;
     let plain =
         named.is_empty() && args.len() == params.len() && params.iter().all(|p| !p.rest && !p.named_only);
-    let mut bound = if plain { args } else { places(native, args, named)? };
+    let mut bound =
+        if plain { args } else { places(native, args, named)?.listed(params.iter().position(|p| p.rest))? };
     for (i, (param, value)) in params.iter().zip(bound.iter_mut()).enumerate() {
         if let Value::Unset = value {
             *value = default(param.default);
@@ -111,20 +143,9 @@ pub(super) fn native(vm: &mut Vm, native: &Rc<Native>, args: Positional, named: 
     Ok(bound)
 }
 
-/// One value per parameter, unchecked; `Unset` where one was left out.
-pub(super) fn places(native: &Native, args: Positional, named: Named) -> Result<Positional> {
-    let slots: Vec<Slot> = native
-        .signature
-        .params
-        .iter()
-        .map(|p| Slot {
-            name: p.name,
-            required: p.default == Default::Required && !p.rest,
-            rest: p.rest,
-            named_only: p.named_only,
-        })
-        .collect();
-    assign(&native.name, &slots, args, named, &|| native.signature.to_string())
+/// A native's arguments in their places, unchecked.
+pub(super) fn places(native: &Native, args: Positional, named: Named) -> Result<Places> {
+    assign(&native.name, native.signature.params, args, named, &|| native.signature.to_string())
 }
 
 /// The value of a parameter that was left out.

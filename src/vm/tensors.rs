@@ -253,14 +253,18 @@ impl Vm {
         let params = op.params;
         let plain =
             named.is_empty() && args.len() == params.len() && params.iter().all(|p| !p.rest && !p.named_only);
-        let bound = if plain { args } else { bind::places(native, args, named)? };
-        let near = bound.iter().find_map(|v| match v {
+        let bound = match plain {
+            true => bind::Places { values: args, rest: Positional::new() },
+            false => bind::places(native, args, named)?,
+        };
+        let near = bound.values.iter().chain(&bound.rest).find_map(|v| match v {
             Value::Tensor(tensor) => Some(tensor.device()),
             _ => None,
         });
         let mut values: SmallVec<[Arg; 6]> = SmallVec::new();
-        for (i, (param, value)) in params.iter().zip(bound).enumerate() {
+        for (i, (param, value)) in params.iter().zip(bound.values).enumerate() {
             values.push(match value {
+                _ if param.rest => self.rest_arg(&native.name, i, param, &bound.rest, near)?,
                 Value::Unset => default_arg(param),
                 value => self.op_arg(&native.name, i, param, value, near)?,
             });
@@ -280,9 +284,6 @@ impl Vm {
         value: Value,
         near: Option<DeviceId>,
     ) -> Result<Arg> {
-        if param.rest {
-            return self.rest_arg(function, index, param, &value, near);
-        }
         if value.is_none() && param.default == crate::ops::signature::Default::None {
             return Ok(Arg::None);
         }
@@ -328,18 +329,21 @@ impl Vm {
         function: &str,
         index: usize,
         param: &Param,
-        value: &Value,
+        items: &[Value],
         near: Option<DeviceId>,
     ) -> Result<Arg> {
-        let items = self.collect(value)?;
         // One list or tuple in place of several arguments.
-        let single = match &items[..] {
-            [one @ (Value::List(_) | Value::Tuple(_))] => one.clone(),
-            _ => value.clone(),
+        let single = match items {
+            [one @ (Value::List(_) | Value::Tuple(_))] => Some(one),
+            _ => None,
         };
-        let found = match param.kind {
-            Kind::Shape | Kind::Dims | Kind::Int => self.ints(&single)?.map(Arg::Ints),
-            _ => self.tensors(&single, near)?.map(Arg::Tensors),
+        let found = match (param.kind, single) {
+            (Kind::Shape | Kind::Dims | Kind::Int, Some(list)) => self.ints(list)?.map(Arg::Ints),
+            (Kind::Shape | Kind::Dims | Kind::Int, None) => {
+                items.iter().map(Value::as_int).collect::<Option<_>>().map(Arg::Ints)
+            }
+            (_, Some(list)) => self.tensors(list, near)?.map(Arg::Tensors),
+            (_, None) => self.each_tensor(items, near)?.map(Arg::Tensors),
         };
         found.ok_or_else(|| {
             let culprit = items.iter().find(|v| !matches!(v, Value::Int(_) | Value::Tensor(_)));
@@ -367,6 +371,10 @@ impl Vm {
             Value::Tensor(tensor) => return Ok(Some(vec![tensor.clone()])),
             _ => return Ok(None),
         };
+        self.each_tensor(&items, near)
+    }
+
+    fn each_tensor(&mut self, items: &[Value], near: Option<DeviceId>) -> Result<Option<Vec<Tensor>>> {
         let near = near.or_else(|| {
             items.iter().find_map(|v| match v {
                 Value::Tensor(t) => Some(t.device()),
@@ -374,7 +382,7 @@ impl Vm {
             })
         });
         let mut tensors = Vec::with_capacity(items.len());
-        for item in &items {
+        for item in items {
             match self.as_tensor(item, near)? {
                 Some(tensor) => tensors.push(tensor),
                 None => return Ok(None),
