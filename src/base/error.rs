@@ -148,6 +148,17 @@ impl Error {
         self.label(Place::Operand(index), text)
     }
 
+    /// Renumbers operands: operand `i` becomes `order[i]`. For work that takes them in another order
+    /// than its user wrote them.
+    pub fn reorder(mut self, order: &[usize]) -> Error {
+        for label in &mut self.0.labels {
+            if let Place::Operand(index) = &mut label.place {
+                *index = order.get(*index).copied().unwrap_or(*index);
+            }
+        }
+        self
+    }
+
     /// Sets the help: what to write instead.
     pub fn help(mut self, help: impl Into<String>) -> Error {
         self.0.help = Some(help.into());
@@ -261,6 +272,13 @@ mod tests {
     use super::*;
 
     static CODE: Code = Code { id: "E0000", kind: ErrorKind::Value, title: "", page: "", example: "" };
+
+    #[test]
+    fn operands_are_renumbered() {
+        let error = Error::new(&CODE, "no").operand(0, "mask").operand(2, "x").reorder(&[1, 2, 0]);
+        let places: Vec<Place> = error.labels().iter().map(|l| l.place).collect();
+        assert_eq!(places, [Place::Operand(1), Place::Operand(0)]);
+    }
 
     #[test]
     fn operands_get_their_spans_once() {

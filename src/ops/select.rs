@@ -175,5 +175,6 @@ fn masked_fill(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     };
     super::map::check_fits("masked_fill", dtype, x)?;
     let operands = [MapArg::Tensor(mask), value, MapArg::Tensor(x)];
-    rt.map("masked_fill", &WHERE, &operands, x.dtype(), x.dtype()).map(Out::Tensor)
+    let out = rt.map("masked_fill", &WHERE, &operands, x.dtype(), x.dtype());
+    out.map(Out::Tensor).map_err(|e| e.reorder(&[1, 2, 0]))
 }
