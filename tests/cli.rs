@@ -301,3 +301,51 @@ fn examples_exist_where_the_readme_says() {
         }
     }
 }
+
+#[test]
+fn fmt_lays_out_and_checks() {
+    let program = Program::new();
+    program
+        .file("a.rnl", "let x=f(1,k = 2)   # c\nif x{\n1\n}\n")
+        .file("b.rnl", "let y = 1\n")
+        .file("bad.rnl", "let = 1");
+    let check = program.run(&["fmt", "--check", "a.rnl", "b.rnl"]);
+    assert_eq!((check.status, check.out.as_str(), check.err.as_str()), (1, "a.rnl\n", ""));
+    let done = program.run(&["fmt", "a.rnl", "b.rnl"]);
+    assert_eq!((done.status, done.out.as_str(), done.err.as_str()), (0, "", ""));
+    let text = std::fs::read_to_string(program.folder.path().join("a.rnl")).unwrap();
+    assert_eq!(text, "let x = f(1, k=2)  # c\nif x {\n    1\n}\n");
+    assert_eq!(std::fs::read_dir(program.folder.path()).unwrap().count(), 3, "nothing is left beside them");
+    assert_eq!(program.run(&["fmt", "--check", "a.rnl", "b.rnl"]).status, 0);
+    let piped = program.run_with(&["fmt", "-"], "1+1");
+    assert_eq!((piped.status, piped.out.as_str()), (0, "1 + 1\n"));
+    let bad = program.run(&["fmt", "bad.rnl"]);
+    assert_eq!(bad.status, 1);
+    assert!(bad.err.contains("E01"), "{}", bad.err);
+    assert_eq!(std::fs::read_to_string(program.folder.path().join("bad.rnl")).unwrap(), "let = 1");
+    assert_eq!(program.run(&["fmt", "gone.rnl"]).status, 2);
+}
+
+#[test]
+fn fmt_keeps_every_script_of_ours() {
+    let program = Program::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut names = Vec::new();
+    for folder in ["examples", "tests/lang", "tests/conformance", "stdlib", "benches"] {
+        for entry in std::fs::read_dir(root.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|e| e == "rnl") {
+                let name = format!("{}/{}", folder, path.file_name().unwrap().to_str().unwrap());
+                program.file(&name, std::fs::read(&path).unwrap());
+                names.push(name);
+            }
+        }
+    }
+    assert!(names.len() > 100);
+    let mut args = vec!["fmt"];
+    args.extend(names.iter().map(String::as_str));
+    let done = program.run(&args);
+    assert_eq!((done.status, done.err.as_str()), (0, ""));
+    args.insert(1, "--check");
+    assert_eq!(program.run(&args).out, "", "formatting twice changes something");
+}

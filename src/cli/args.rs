@@ -59,6 +59,15 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Lay out scripts: indentation, spaces, comments; line ends stay where they are
+    Fmt {
+        /// The files; `-` formats the standard input to the standard output
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<OsString>,
+        /// Change nothing; name the files that would change, and end with status 1 if there are any
+        #[arg(long)]
+        check: bool,
+    },
     /// List the devices that scripts can use
     Devices,
     /// Explain error codes; without one, list them all

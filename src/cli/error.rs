@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// Every code of this room.
-pub static CODES: &[&Code] = &[&USAGE, &NO_FILE, &UNREADABLE, &UNKNOWN_TOPIC, &UNKNOWN_COMMAND];
+pub static CODES: &[&Code] = &[&USAGE, &NO_FILE, &UNREADABLE, &UNKNOWN_TOPIC, &UNKNOWN_COMMAND, &UNWRITABLE];
 
 /// A command line that makes no sense.
 pub static USAGE: Code = Code {
@@ -58,6 +58,17 @@ pub static UNKNOWN_COMMAND: Code = Code {
     example: "",
 };
 
+/// `runnel fmt` cannot put the result back.
+pub static UNWRITABLE: Code = Code {
+    id: "E0956",
+    kind: ErrorKind::Io,
+    title: "a program cannot be written",
+    page: "The operating system refuses to write the file or one beside it, which then takes its place; the \
+           message has its reason. The file is as it was.\n\n`runnel fmt -` formats the standard input to the \
+           standard output.",
+    example: "",
+};
+
 pub(super) fn no_file(path: &Path) -> Error {
     if path.as_os_str().is_empty() {
         return Error::new(&NO_FILE, "the name of the file is empty");
@@ -82,11 +93,18 @@ pub(super) fn directory(path: &Path) -> Error {
 }
 
 pub(super) fn unreadable(path: &Path, reason: &std::io::Error) -> Error {
-    let reason = match reason.kind() {
+    Error::new(&UNREADABLE, format!("cannot read `{}`: {}", path.display(), said(reason)))
+}
+
+pub(super) fn unwritable(path: &Path, reason: &std::io::Error) -> Error {
+    Error::new(&UNWRITABLE, format!("cannot write `{}`: {}", path.display(), said(reason)))
+}
+
+fn said(reason: &std::io::Error) -> String {
+    match reason.kind() {
         std::io::ErrorKind::PermissionDenied => "permission denied".to_string(),
         _ => reason.to_string(),
-    };
-    Error::new(&UNREADABLE, format!("cannot read `{}`: {reason}", path.display()))
+    }
 }
 
 pub(super) fn unknown_code<'a>(code: &str, known: impl Iterator<Item = &'a str>) -> Error {

@@ -10,6 +10,7 @@ mod devices;
 mod doc;
 pub mod error;
 mod explain;
+mod fmt;
 mod options;
 mod program;
 mod repl;
@@ -61,6 +62,7 @@ fn dispatch(cli: Cli) -> Outcome {
     match cli.command {
         Some(Command::Run { program }) => run::run(&cli.options, &terminal, program),
         Some(Command::Check { files, json }) => check::check(&terminal, &files, json),
+        Some(Command::Fmt { files, check }) => fmt::fmt(&terminal, &files, check),
         Some(Command::Devices) => devices::devices(&cli.options, &terminal),
         Some(Command::Explain { codes }) => explain::explain(&terminal, &codes),
         Some(Command::Doc { names }) => doc::doc(&terminal, &names),

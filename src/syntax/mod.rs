@@ -10,6 +10,7 @@ pub mod error;
 #[cfg(test)]
 mod error_tests;
 mod explain;
+mod format;
 mod habits;
 mod literal;
 mod parse;
@@ -28,6 +29,7 @@ lalrpop_util::lalrpop_mod!(
 );
 
 pub use classify::{Class, classify};
+pub use format::format;
 pub use parse::{Parsed, parse};
 pub use scan::MAX_OPEN;
 pub use tree::MAX_DEPTH;
