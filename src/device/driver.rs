@@ -72,6 +72,30 @@ pub trait Driver: Send + Sync {
     fn alloc(&self, bytes: u64) -> Result<Ptr>;
     /// Gives it back. The caller has made sure that nothing queued still uses it.
     fn free(&self, ptr: Ptr, bytes: u64);
+    /// The unit of mapped memory, in bytes, where the device can put memory behind reserved addresses.
+    fn map_unit(&self) -> Option<u64> {
+        None
+    }
+    /// Reserves addresses that have no memory yet, aligned to the unit; `bytes` is a multiple of it.
+    fn reserve(&self, bytes: u64) -> Result<Ptr> {
+        let _ = bytes;
+        Err(super::error::out_of_memory())
+    }
+    /// Gives addresses back that one `reserve` has returned; nothing is mapped there.
+    fn unreserve(&self, ptr: Ptr, bytes: u64) {
+        let _ = (ptr, bytes);
+    }
+    /// Puts memory behind reserved addresses that have none; both numbers are multiples of the unit.
+    /// Peers that access this device's memory access it too. On an error nothing is mapped.
+    fn map(&self, ptr: Ptr, bytes: u64) -> Result<()> {
+        let _ = (ptr, bytes);
+        Err(super::error::out_of_memory())
+    }
+    /// Takes the memory of one `map` away, whole; the addresses stay reserved. The caller has made
+    /// sure that nothing queued still uses it.
+    fn unmap(&self, ptr: Ptr, bytes: u64) {
+        let _ = (ptr, bytes);
+    }
     /// Takes page-locked host memory that every device of the backend can copy from and to.
     fn pinned_alloc(&self, bytes: u64) -> Result<Ptr>;
     /// Gives it back.

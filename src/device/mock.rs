@@ -21,6 +21,10 @@ struct State {
     used: u64,
     next: Ptr,
     live: BTreeMap<Ptr, u64>,
+    /// Bytes in which memory is mapped, reserved ranges, and what is mapped in them.
+    unit: Option<u64>,
+    reserved: BTreeMap<Ptr, u64>,
+    mapped: BTreeMap<Ptr, u64>,
     streams: HashMap<StreamHandle, (u64, u64)>,
     events: HashMap<EventHandle, Option<(StreamHandle, u64)>>,
     next_handle: u64,
@@ -33,7 +37,13 @@ struct State {
 }
 
 impl MockDriver {
+    /// A device of `total` bytes that maps memory by 2 MiB.
     pub(super) fn new(total: u64) -> Arc<MockDriver> {
+        MockDriver::with_unit(total, Some(2 << 20))
+    }
+
+    /// One that maps memory by `unit` bytes, or not at all.
+    pub(super) fn with_unit(total: u64, unit: Option<u64>) -> Arc<MockDriver> {
         let properties = Properties {
             name: "mock".to_string(),
             major: 9,
@@ -46,7 +56,8 @@ impl MockDriver {
             uuid: String::new(),
             greatest_priority: -3,
         };
-        let state = State { total, next: 1 << 32, streams: HashMap::from([(0, (0, 0))]), ..State::default() };
+        let state =
+            State { total, unit, next: 1 << 32, streams: HashMap::from([(0, (0, 0))]), ..State::default() };
         Arc::new(MockDriver { properties, state: Mutex::new(state) })
     }
 
@@ -55,6 +66,11 @@ impl MockDriver {
         let mut state = self.state.lock();
         let at = state.push(stream);
         state.uses.push((ptr, stream, at));
+    }
+
+    /// Whether queued work of another stream uses any of a range.
+    pub(super) fn is_used_elsewhere(&self, range: std::ops::Range<Ptr>, stream: StreamHandle) -> bool {
+        self.state.lock().uses.iter().any(|(ptr, s, _)| range.contains(ptr) && *s != stream)
     }
 
     /// Lets a stream do all that is queued.
@@ -82,8 +98,15 @@ impl MockDriver {
         self.state.lock().fault = Some(fault);
     }
 
+    /// Allocations, and reserved ranges.
     pub(super) fn segments(&self) -> usize {
-        self.state.lock().live.len()
+        let state = self.state.lock();
+        state.live.len() + state.reserved.len()
+    }
+
+    /// What is mapped, start to length.
+    pub(super) fn mapped(&self) -> BTreeMap<Ptr, u64> {
+        self.state.lock().mapped.clone()
     }
 
     pub(super) fn used(&self) -> u64 {
@@ -125,6 +148,26 @@ impl State {
 
     fn give(&mut self, ptr: Ptr, bytes: u64) {
         assert_eq!(self.live.remove(&ptr), Some(bytes), "freed what was not allocated");
+        self.is_idle(ptr, bytes);
+    }
+
+    fn map(&mut self, ptr: Ptr, bytes: u64) -> Result<()> {
+        let unit = self.unit.expect("this device maps memory");
+        assert!(bytes > 0 && bytes.is_multiple_of(unit) && ptr.is_multiple_of(unit), "not whole units");
+        let (&base, &length) = self.reserved.range(..=ptr).next_back().expect("reserved addresses");
+        assert!(ptr + bytes <= base + length, "mapped beyond what is reserved");
+        let before = self.mapped.range(..ptr + bytes).next_back();
+        assert!(before.is_none_or(|(&p, &b)| p + b <= ptr), "mapped twice");
+        if self.allocs_fail || self.used + bytes > self.total {
+            return Err(error::out_of_memory());
+        }
+        self.used += bytes;
+        self.mapped.insert(ptr, bytes);
+        Ok(())
+    }
+
+    /// Notes that memory goes, which nothing may use.
+    fn is_idle(&mut self, ptr: Ptr, bytes: u64) {
         self.used -= bytes;
         let busy = self.uses.iter().any(|(p, _, _)| (ptr..ptr + bytes).contains(p));
         assert!(!busy, "freed memory that queued work uses");
@@ -136,6 +179,7 @@ impl Drop for MockDriver {
         if !std::thread::panicking() {
             let state = self.state.get_mut();
             assert!(state.live.is_empty(), "{} allocations were leaked", state.live.len());
+            assert!(state.mapped.is_empty() && state.reserved.is_empty(), "mapped memory was leaked");
             assert!(state.events.is_empty(), "{} events were leaked", state.events.len());
         }
     }
@@ -161,6 +205,36 @@ impl Driver for MockDriver {
 
     fn free(&self, ptr: Ptr, bytes: u64) {
         self.state.lock().give(ptr, bytes);
+    }
+
+    fn map_unit(&self) -> Option<u64> {
+        self.state.lock().unit
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<Ptr> {
+        let mut state = self.call("reserve")?;
+        let unit = state.unit.expect("this device maps memory");
+        assert!(bytes.is_multiple_of(unit), "not whole units");
+        let ptr = state.next.next_multiple_of(unit);
+        state.next = ptr + bytes + unit;
+        state.reserved.insert(ptr, bytes);
+        Ok(ptr)
+    }
+
+    fn unreserve(&self, ptr: Ptr, bytes: u64) {
+        let mut state = self.state.lock();
+        assert_eq!(state.reserved.remove(&ptr), Some(bytes), "gave back what was not reserved");
+        assert!(state.mapped.range(ptr..ptr + bytes).next().is_none(), "gave mapped addresses back");
+    }
+
+    fn map(&self, ptr: Ptr, bytes: u64) -> Result<()> {
+        self.call("map")?.map(ptr, bytes)
+    }
+
+    fn unmap(&self, ptr: Ptr, bytes: u64) {
+        let mut state = self.state.lock();
+        assert_eq!(state.mapped.remove(&ptr), Some(bytes), "unmapped what was not mapped");
+        state.is_idle(ptr, bytes);
     }
 
     fn pinned_alloc(&self, bytes: u64) -> Result<Ptr> {

@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// The number of an arena; reused after its pool has gone.
 pub(super) type ArenaId = u32;
 
+/// The number of an extent: reserved addresses, parts of which have memory.
+pub(super) type ExtentId = u32;
+
 /// No block.
 pub(in crate::device) const NONE: BlockId = u32::MAX;
 
@@ -34,6 +37,8 @@ pub(super) struct Block {
     pub(super) arena: ArenaId,
     pub(super) pool: Pool,
     pub(super) state: State,
+    /// The extent whose addresses it has; [`NONE`] in plain segments.
+    pub(super) extent: ExtentId,
     /// How many searches its pool had seen when it became free.
     since: u64,
 }
@@ -47,14 +52,27 @@ pub(super) enum State {
     Live,
     /// Freed, and waiting for that many streams.
     Pending(u32),
+    /// Addresses of an extent that have no memory.
+    Unmapped,
     /// Not a block: the number is spare.
     Gone,
 }
 
 impl Block {
-    /// True when it is not the whole segment.
+    /// True when it is a part of a plain segment. Parts of extents are none: free pages of those can go
+    /// back whatever lies beside them. Source: `inactive_split` in PyTorch.
     pub(super) fn is_split(&self) -> bool {
-        self.prev != NONE || self.next != NONE
+        self.extent == NONE && (self.prev != NONE || self.next != NONE)
+    }
+
+    /// True when it belongs to an extent.
+    pub(super) fn is_expandable(&self) -> bool {
+        self.extent != NONE
+    }
+
+    /// Its last address, and one more.
+    pub(super) fn end(&self) -> Ptr {
+        self.ptr + self.size
     }
 }
 
@@ -79,6 +97,19 @@ struct Arena {
     /// The epoch of the stream's newest work when memory of the arena was freed last; 0 before.
     freed_at: u64,
     free: [FreeList; 2],
+    /// Unmapped blocks.
+    gaps: [Vec<BlockId>; 2],
+}
+
+/// An unmapped block, and the free blocks it would join if it had memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gap {
+    pub(super) id: BlockId,
+    pub(super) ptr: Ptr,
+    pub(super) size: u64,
+    /// Bytes of the free block before it and of the one behind it.
+    pub(super) before: u64,
+    pub(super) behind: u64,
 }
 
 impl Book {
@@ -105,8 +136,14 @@ impl Book {
         if let Some(found) = self.arenas.iter().position(owns) {
             return found as ArenaId;
         }
-        let arena =
-            Arena { pool, stream: stream.clone(), in_use: true, freed_at: 0, free: Default::default() };
+        let arena = Arena {
+            pool,
+            stream: stream.clone(),
+            in_use: true,
+            freed_at: 0,
+            free: Default::default(),
+            gaps: Default::default(),
+        };
         let id = match self.arenas.iter().position(|a| !a.in_use) {
             Some(spare) => {
                 self.arenas[spare] = arena;
@@ -217,8 +254,101 @@ impl Book {
             arena,
             pool,
             state: State::Live,
+            extent: NONE,
             since: 0,
         })
+    }
+
+    /// A new extent as one unmapped block.
+    pub(super) fn add_extent(&mut self, extent: ExtentId, ptr: Ptr, size: u64, pool: Pool, arena: ArenaId) {
+        let id = self.add_segment(ptr, size, pool, arena);
+        let block = self.get_mut(id);
+        (block.state, block.extent) = (State::Unmapped, extent);
+        self.arenas[arena as usize].gaps[pool as usize].push(id);
+    }
+
+    /// Forgets an extent that has no memory; `gap` is its only block.
+    pub(super) fn drop_extent(&mut self, gap: BlockId) {
+        self.forget_gap(gap);
+        self.drop_segment(gap);
+    }
+
+    fn forget_gap(&mut self, id: BlockId) {
+        let block = &self.blocks[id as usize];
+        self.arenas[block.arena as usize].gaps[block.pool as usize].retain(|&gap| gap != id);
+    }
+
+    /// The unmapped blocks of a pool.
+    pub(super) fn gaps(&self, pool: Pool, arena: ArenaId) -> impl Iterator<Item = Gap> {
+        self.arenas[arena as usize].gaps[pool as usize].iter().map(|&id| {
+            let block = self.get(id);
+            let free = |id: BlockId| match id {
+                NONE => 0,
+                id if self.get(id).state == State::Free => self.get(id).size,
+                _ => 0,
+            };
+            let (before, behind) = (free(block.prev), free(block.next));
+            Gap { id, ptr: block.ptr, size: block.size, before, behind }
+        })
+    }
+
+    fn is_mapped(&self, id: BlockId) -> bool {
+        id != NONE && self.get(id).state != State::Unmapped
+    }
+
+    /// Makes a mapped block, in no pool, of the first `bytes` of an unmapped one. Returns its number, and
+    /// by how many the runs of mapped blocks became more.
+    pub(super) fn fill_gap(&mut self, gap: BlockId, bytes: u64) -> (BlockId, i64) {
+        let (prev, next) = (self.get(gap).prev, self.get(gap).next);
+        let mut runs = 1 - i64::from(self.is_mapped(prev));
+        if self.get(gap).size == bytes {
+            runs -= i64::from(self.is_mapped(next));
+            self.forget_gap(gap);
+            self.get_mut(gap).state = State::Live;
+            return (gap, runs);
+        }
+        let mut filled = self.get(gap).clone();
+        (filled.size, filled.state, filled.next) = (bytes, State::Live, gap);
+        let filled = self.add(filled);
+        if prev != NONE {
+            self.get_mut(prev).next = filled;
+        }
+        let gap = self.get_mut(gap);
+        (gap.ptr, gap.size, gap.prev) = (gap.ptr + bytes, gap.size - bytes, filled);
+        (filled, runs)
+    }
+
+    /// Makes a part of a free block of an extent unmapped, and joins it with unmapped neighbours; what is
+    /// left of the block stays free. Returns the unmapped block, and by how many the runs of mapped
+    /// blocks became more.
+    pub(super) fn clear(&mut self, id: BlockId, ptr: Ptr, bytes: u64) -> (BlockId, i64) {
+        self.remove_free(id);
+        let mut part = id;
+        if self.get(id).ptr < ptr {
+            let first = ptr - self.get(id).ptr;
+            self.split(id, first);
+            part = self.get(id).next;
+            self.remove_free(part);
+            self.insert_free(id);
+        }
+        if self.get(part).size > bytes {
+            self.split(part, bytes);
+        }
+        let (prev, next) = (self.get(part).prev, self.get(part).next);
+        let runs = i64::from(self.is_mapped(prev)) + i64::from(self.is_mapped(next)) - 1;
+        let (arena, pool) = (self.get(part).arena, self.get(part).pool);
+        self.get_mut(part).state = State::Unmapped;
+        self.arenas[arena as usize].gaps[pool as usize].push(part);
+        if next != NONE && !self.is_mapped(next) {
+            self.forget_gap(next);
+            self.swallow(part, next);
+        }
+        if prev != NONE && !self.is_mapped(prev) {
+            self.forget_gap(part);
+            self.swallow(prev, part);
+            part = prev;
+        }
+        (part, runs)
     }
 
     /// Forgets a segment of one block that is in no pool.
@@ -279,22 +409,24 @@ impl Book {
         self.blocks.iter().enumerate().map(|(i, b)| (i as BlockId, b)).filter(|(_, b)| b.state != State::Gone)
     }
 
-    /// The first blocks of all segments.
+    /// The first blocks of all segments; a run of mapped blocks of an extent counts as one.
     pub(super) fn heads(&self) -> impl Iterator<Item = BlockId> {
-        self.all().filter(|(_, b)| b.prev == NONE).map(|(id, _)| id)
+        let first = |b: &Block| b.state != State::Unmapped && !self.is_mapped(b.prev);
+        self.all().filter(move |(_, b)| first(b)).map(|(id, _)| id)
     }
 
     /// A segment's blocks from its first on.
     pub(super) fn chain(&self, head: BlockId) -> impl Iterator<Item = &Block> {
-        std::iter::successors(Some(self.get(head)), |b| (b.next != NONE).then(|| self.get(b.next)))
+        std::iter::successors(Some(self.get(head)), |b| self.is_mapped(b.next).then(|| self.get(b.next)))
     }
 
-    /// Addresses and sizes of all segments.
-    pub(super) fn segments(&self) -> Vec<(Ptr, u64)> {
-        self.heads().map(|head| (self.get(head).ptr, self.chain(head).map(|b| b.size).sum())).collect()
+    /// Addresses and sizes of the plain segments.
+    pub(super) fn plain_segments(&self) -> Vec<(Ptr, u64)> {
+        let plain = self.heads().filter(|&head| !self.get(head).is_expandable());
+        plain.map(|head| (self.get(head).ptr, self.chain(head).map(|b| b.size).sum())).collect()
     }
 
-    /// Free blocks that are whole segments.
+    /// Free blocks that are whole segments, or parts of extents.
     pub(super) fn unused(&self) -> impl Iterator<Item = BlockId> {
         self.all().filter(|(_, b)| b.state == State::Free && !b.is_split()).map(|(id, _)| id)
     }

@@ -12,6 +12,12 @@
 //! - Requests up to 1 MiB come from the *small pool*, whose segments have 2 MiB. Larger requests come
 //!   from the *large pool*: segments of 20 MiB for requests under 10 MiB, otherwise segments of the
 //!   request's size rounded up to 2 MiB.
+//! - Where the device can map memory, and `expandable_segments` is not `false`, a segment is an *extent*
+//!   of reserved addresses, one per pool, that grows by pages of 2 MiB where a request needs the fewest,
+//!   and gives free pages back from its end and its middle. So the order of requests does not matter: a
+//!   freed block and the one that grows beside it are one. Such segments are split wherever 512 bytes
+//!   remain, are never oversize, and count nothing as *inactive split*. What follows on segment sizes
+//!   holds for plain ones.
 //! - Each stream has its own pair of pools. A request takes the smallest free block of its pool that
 //!   is large enough, the lowest address among equals.
 //! - A block is split when what remains is at least 512 bytes (small pool), or more than 1 MiB (large
@@ -26,12 +32,15 @@
 //!
 //! 1. with `garbage_collection_threshold` and a memory fraction, old unused segments go back first;
 //! 2. a new segment is taken from the driver;
-//! 3. pending blocks are waited for, and the pool is searched again (PyTorch does not search again);
+//! 3. pending blocks are waited for, and the pool is searched again (PyTorch does not search again), and
+//!    2 again where segments grow;
 //! 4. with `max_split_size_mb`, just enough oversize blocks of this pool go back, and 2 again;
-//! 5. all unused segments go back, and 2 again (`num_alloc_retries`);
+//! 5. all unused segments and pages go back, and 2 again (`num_alloc_retries`);
 //! 6. the request fails with the facts and the source lines that hold the most (`num_ooms`).
 //!
-//! A segment goes back to the driver only after the host has waited for its stream: drivers do not
+//! A private pool (`pools`) has segments of its own, and keeps them as long as somebody holds it.
+//!
+//! A segment or page goes back to the driver only after the host has waited for its stream: drivers do not
 //! look whether memory that is freed is still in use.
 //!
 //! Requests of 0 bytes take nothing, change no figure, and have the null pointer.
@@ -40,7 +49,9 @@
 
 mod book;
 mod conf;
+mod extent;
 mod free;
+mod grow;
 mod pending;
 mod pickle;
 mod pools;
@@ -58,10 +69,11 @@ pub use stats::{Pool, PoolStat, Stat, Stats};
 pub use trace::{TraceAction, TraceEvent};
 
 use super::{Driver, Stream, error};
-use crate::base::{Error, ErrorKind, Place, Result, Span, bytes_text};
+use crate::base::{Place, Result, Span};
 use crate::kernel::Ptr;
 pub(super) use book::NONE as NO_BLOCK;
 use book::{ArenaId, Book, State};
+use extent::Extents;
 use pending::Pending;
 use pools::Pools;
 use std::sync::Arc;
@@ -81,8 +93,6 @@ pub const LARGE_REQUEST: u64 = 10 << 20;
 pub const LARGE_STEP: u64 = 2 << 20;
 /// Requests above this are refused without asking. Source: `one_exa_bytes`.
 const EXABYTE: u64 = 1 << 60;
-/// How many source lines an out-of-memory error shows.
-const HOLDERS: usize = 3;
 
 /// A block's number; reused after the block has gone.
 pub(super) type BlockId = u32;
@@ -107,6 +117,7 @@ pub(super) struct Allocator {
     book: Book,
     pending: Pending,
     pools: Pools,
+    extents: Extents,
     stats: Stats,
     reserved: u64,
     /// The most that may be reserved, from a memory fraction, and the fraction itself.
@@ -117,8 +128,14 @@ pub(super) struct Allocator {
 }
 
 impl Allocator {
-    pub(super) fn new(driver: Arc<dyn Driver>, index: u32, conf: AllocConf) -> Allocator {
+    pub(super) fn new(driver: Arc<dyn Driver>, index: u32, mut conf: AllocConf) -> Allocator {
         let stats = Stats { max_split_size: conf.max_split_size, ..Stats::default() };
+        let unit = driver.map_unit().filter(|_| conf.expandable_segments != Some(false));
+        if unit.is_some() {
+            // Pages go back from the middle of any segment, so that none needs to be kept whole.
+            conf.max_split_size = None;
+        }
+        let extents = Extents::new(unit, driver.properties().total_memory);
         Allocator {
             driver,
             index,
@@ -126,6 +143,7 @@ impl Allocator {
             book: Book::default(),
             pending: Pending::default(),
             pools: Pools::default(),
+            extents,
             stats,
             reserved: 0,
             limit: None,
@@ -284,77 +302,14 @@ impl Allocator {
         })
     }
 
-    /// Steps 1 to 6 of the policy.
-    #[cold]
-    fn grow(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<BlockId> {
-        self.collect_garbage()?;
-        let segment = segment_size(size);
-        if let Some(id) = self.take_segment(segment, pool, arena)? {
-            return Ok(id);
-        }
-        let mut synced = false;
-        if !self.pending.is_empty() && !self.pools.capturing() {
-            self.stats.num_sync_all_streams += 1;
-            synced = true;
-            self.wait_for_pending()?;
-            if let Some(id) = self.search(size, pool, arena) {
-                return Ok(id);
-            }
-        }
-        if self.release_oversize(size, pool, arena)?
-            && let Some(id) = self.take_segment(segment, pool, arena)?
-        {
-            return Ok(id);
-        }
-        self.stats.num_sync_all_streams += u64::from(!synced);
-        self.release_unused()?;
-        self.stats.num_alloc_retries += 1;
-        if let Some(id) = self.take_segment(segment, pool, arena)? {
-            return Ok(id);
-        }
-        self.stats.num_ooms += 1;
-        if self.trace.is_on() {
-            let device_free = self.driver.memory_info().map_or(0, |(free, _)| free);
-            self.note(TraceAction::OutOfMemory { device_free }, 0, size, arena, Span::NONE);
-        }
-        match self.cap {
-            Some(cap) if self.reserved.saturating_add(segment) > cap => {
-                let what = format!("memory of cuda:{}", self.index);
-                Err(error::memory_limit(&what, cap, self.reserved, segment))
-            }
-            _ => Err(self.out_of_memory(segment)),
-        }
-    }
-
-    /// A new segment as one block that is in no pool; `None` when it does not fit.
-    fn take_segment(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<Option<BlockId>> {
-        let reserved = self.reserved.saturating_add(size);
-        if self.limit.is_some_and(|(limit, _)| reserved > limit) || self.cap.is_some_and(|cap| reserved > cap)
-        {
-            return Ok(None);
-        }
-        let ptr = match self.driver.alloc(size) {
-            Ok(ptr) => ptr,
-            Err(e) if e.kind() == ErrorKind::OutOfMemory => return Ok(None),
-            Err(e) => return Err(e),
-        };
-        self.reserved = reserved;
-        self.stats.segment.increase(pool, 1);
-        self.stats.reserved_bytes.increase(pool, size);
-        if self.conf.is_oversize(size) {
-            self.stats.oversize_segments.increase(1);
-        }
-        self.stats.num_device_alloc += 1;
-        self.note(TraceAction::SegmentAlloc, ptr, size, arena, Span::NONE);
-        Ok(Some(self.book.add_segment(ptr, size, pool, arena)))
-    }
-
     /// Cuts a block to size, if the rest is worth keeping, and marks it live.
     fn hand_out(&mut self, id: BlockId, size: u64, requested: u64, span: Span) -> Taken {
         let block = self.book.get(id);
         let (whole, pool, was_split) = (block.size, block.pool, block.is_split());
+        let expandable = block.is_expandable();
         let rest = whole - size;
         let split = match pool {
+            _ if expandable => rest >= MIN_BLOCK,
             Pool::Small => rest >= MIN_BLOCK,
             Pool::Large => !self.conf.is_oversize(size) && rest > SMALL_REQUEST,
         };
@@ -362,6 +317,7 @@ impl Allocator {
             self.book.split(id, size);
         }
         match (was_split, split) {
+            _ if expandable => {}
             (true, true) => self.stats.inactive_split_bytes.decrease(pool, size),
             (false, true) => {
                 self.stats.inactive_split_bytes.increase(pool, rest);
@@ -394,6 +350,7 @@ impl Allocator {
     fn retire(&mut self, id: BlockId) {
         let block = self.book.get(id);
         let (size, requested, pool) = (block.size, block.requested, block.pool);
+        let expandable = block.is_expandable();
         self.note_block(TraceAction::FreeCompleted, id);
         let (mut blocks, mut bytes) = (0, 0);
         let id = self.book.merge(id, |absorbed| {
@@ -406,139 +363,13 @@ impl Allocator {
             bytes += block.size as i64;
         }
         self.book.insert_free(id);
-        self.stats.inactive_split.change(pool, blocks);
-        self.stats.inactive_split_bytes.change(pool, bytes);
+        if !expandable {
+            self.stats.inactive_split.change(pool, blocks);
+            self.stats.inactive_split_bytes.change(pool, bytes);
+        }
         self.stats.active.decrease(pool, 1);
         self.stats.active_bytes.decrease(pool, size);
         self.stats.requested_bytes.decrease(pool, requested);
-    }
-
-    /// Gives unused segments back, by numbers of their only blocks, after waiting for the streams
-    /// that own them.
-    fn release(&mut self, ids: &[BlockId]) -> Result<()> {
-        let mut arenas: Vec<ArenaId> = ids.iter().map(|&id| self.book.get(id).arena).collect();
-        arenas.sort_unstable_by_key(|&arena| self.book.stream(arena).id());
-        arenas.dedup_by_key(|&mut arena| self.book.stream(arena).id());
-        for arena in arenas {
-            self.book.stream(arena).synchronize()?;
-        }
-        for &id in ids {
-            let block = self.book.get(id);
-            let (ptr, size, pool, arena) = (block.ptr, block.size, block.pool, block.arena);
-            self.note(TraceAction::SegmentFree, ptr, size, arena, Span::NONE);
-            self.book.remove_free(id);
-            self.book.drop_segment(id);
-            self.driver.free(ptr, size);
-            self.reserved -= size;
-            self.stats.num_device_free += 1;
-            self.stats.segment.decrease(pool, 1);
-            self.stats.reserved_bytes.decrease(pool, size);
-            if self.conf.is_oversize(size) {
-                self.stats.oversize_segments.decrease(1);
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives back what nobody uses, but for private pools that are held: a graph writes there whenever
-    /// it runs. While a graph is captured nothing goes back, because streams cannot be waited for.
-    fn release_unused(&mut self) -> Result<()> {
-        if self.pools.capturing() {
-            return Ok(());
-        }
-        let unused: Vec<BlockId> = self.book.unused().filter(|&id| self.may_go(id)).collect();
-        self.release(&unused)?;
-        self.close_pools();
-        Ok(())
-    }
-
-    /// False for memory of a private pool that is held.
-    fn may_go(&self, id: BlockId) -> bool {
-        !self.pools.is_held(self.book.pool_of(self.book.get(id).arena))
-    }
-
-    /// Step 4: the smallest oversize block that is large enough, or several from the largest down.
-    fn release_oversize(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<bool> {
-        let Some(oversize) = self.conf.max_split_size else { return Ok(false) };
-        if self.pools.capturing() {
-            return Ok(false);
-        }
-        let wanted = size.max(oversize);
-        if let Some((_, id)) = self.book.best_fit(pool, arena, wanted) {
-            return self.release(&[id]).map(|()| true);
-        }
-        let (mut ids, mut sum) = (Vec::new(), 0);
-        for (size, id) in self.book.largest_first(pool, arena) {
-            if sum >= wanted || size < oversize {
-                break;
-            }
-            ids.push(id);
-            sum += size;
-        }
-        self.release(&ids)?;
-        Ok(sum >= wanted)
-    }
-
-    /// Step 1: unused segments of the large pool that have lain longer than the average go back, until
-    /// what is reserved falls under the threshold.
-    fn collect_garbage(&mut self) -> Result<()> {
-        if self.pools.capturing() {
-            return Ok(());
-        }
-        let (Some(threshold), Some((limit, _))) = (self.conf.garbage_collection_threshold, self.limit) else {
-            return Ok(());
-        };
-        let threshold = (threshold * limit as f64) as u64;
-        let mut left = self.reserved.saturating_sub(threshold);
-        while left > 0 {
-            let aged: Vec<(BlockId, u64)> =
-                self.book.unused_large_ages().filter(|&(id, _)| self.may_go(id)).collect();
-            let total: u64 = aged.iter().map(|&(_, age)| age).sum();
-            let average = total as f64 / aged.len().max(1) as f64;
-            let old: Vec<BlockId> =
-                aged.iter().filter(|&&(_, age)| age as f64 >= average).map(|&(id, _)| id).collect();
-            if old.is_empty() {
-                break;
-            }
-            let bytes: u64 = old.iter().map(|&id| self.book.get(id).size).sum();
-            self.release(&old)?;
-            left = left.saturating_sub(bytes);
-        }
-        Ok(())
-    }
-
-    /// The error of step 6. Its first sentence is PyTorch's.
-    fn out_of_memory(&self, segment: u64) -> Error {
-        let (free, total) = self.driver.memory_info().unwrap_or((0, 0));
-        let allocated = self.stats.allocated_bytes.all().current;
-        let allowed = match self.limit {
-            Some((limit, _)) => format!(" {} allowed;", bytes_text(limit)),
-            None => String::new(),
-        };
-        let message = format!(
-            "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is \
-             free.{allowed} Of the reserved memory {} is allocated, and {} is free in blocks of at most {}",
-            bytes_text(segment),
-            self.index,
-            bytes_text(total),
-            bytes_text(free),
-            bytes_text(allocated),
-            bytes_text(self.reserved.saturating_sub(allocated)),
-            bytes_text(self.book.largest_free()),
-        );
-        let mut error = Error::new(&error::OUT_OF_MEMORY, message);
-        error = error.label(Place::Here, format!("this asks for {}", bytes_text(segment)));
-        let holders = self.book.holders(HOLDERS);
-        for &(span, bytes, blocks) in &holders {
-            let blocks = if blocks == 1 { "1 block".to_string() } else { format!("{blocks} blocks") };
-            error = error.at(span, format!("{blocks} from here hold {}", bytes_text(bytes)));
-        }
-        match holders.is_empty() {
-            true => error.help("ask for less, or use a smaller dtype"),
-            false => {
-                error.help("drop tensors of the labelled lines that are no longer needed, or ask for less")
-            }
-        }
     }
 }
 
@@ -548,18 +379,10 @@ impl Drop for Allocator {
         // Memory is given back in any case; a device that fails here has lost its work already.
         let _ = self.driver.synchronize();
         self.pending.forget();
-        for (ptr, size) in self.book.segments() {
+        for (ptr, size) in self.book.plain_segments() {
             self.driver.free(ptr, size);
         }
-    }
-}
-
-/// How much is taken from the driver for a rounded request.
-fn segment_size(size: u64) -> u64 {
-    match size {
-        0..=SMALL_REQUEST => SMALL_SEGMENT,
-        _ if size < LARGE_REQUEST => LARGE_SEGMENT,
-        _ => size.next_multiple_of(LARGE_STEP),
+        self.close_extents();
     }
 }
 

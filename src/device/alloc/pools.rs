@@ -104,7 +104,8 @@ impl Allocator {
             return Ok(());
         }
         self.collect()?;
-        let of_pool = |id: &BlockId| self.book.pool_of(self.book.get(*id).arena) == pool;
+        let of_pool =
+            |&id: &BlockId| self.book.pool_of(self.book.get(id).arena) == pool && self.releasable(id) > 0;
         let unused: Vec<BlockId> = self.book.unused().filter(of_pool).collect();
         self.release(&unused)?;
         self.close_pools();

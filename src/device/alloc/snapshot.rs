@@ -81,14 +81,14 @@ fn segment(book: &Book, head: u32) -> SegmentInfo {
         stream: book.stream(first.arena).id(),
         pool: first.pool,
         owner: book.pool_of(first.arena),
-        is_expandable: false,
+        is_expandable: first.is_expandable(),
         blocks: Vec::new(),
     };
     for block in book.chain(head) {
         let state = match block.state {
             State::Live => BlockState::Allocated,
             State::Pending(_) => BlockState::PendingFree,
-            State::Free | State::Gone => BlockState::Inactive,
+            State::Free | State::Unmapped | State::Gone => BlockState::Inactive,
         };
         let active = state != BlockState::Inactive;
         info.total_size += block.size;

@@ -230,7 +230,7 @@ impl Stats {
                     stats.active.increase(pool, 1);
                     stats.active_bytes.increase(pool, block.size);
                     stats.requested_bytes.increase(pool, block.requested_size);
-                } else if segment.blocks.len() > 1 {
+                } else if segment.blocks.len() > 1 && !segment.is_expandable {
                     stats.inactive_split.increase(pool, 1);
                     stats.inactive_split_bytes.increase(pool, block.size);
                 }

@@ -9,7 +9,12 @@ use std::sync::Arc;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
+/// A device with PyTorch's segments, unless the settings say otherwise.
 fn device_with(total: u64, conf: &str) -> (Arc<MockDriver>, Arc<Device>) {
+    let conf = &match conf.contains("expandable_segments") {
+        true => conf.to_string(),
+        false => format!("{conf},expandable_segments:false"),
+    };
     let driver = MockDriver::new(total);
     let conf = AllocConf::parse(conf).unwrap();
     let device = Device::new(DeviceId::Cuda(0), driver.clone(), &conf);
@@ -420,29 +425,40 @@ fn an_event_that_cannot_be_recorded_loses_nothing() {
 
 #[test]
 fn figures_survive_every_single_failing_call() {
-    for n in 0..60 {
-        let (driver, device) = device_with(256 * MIB, "");
-        driver.fail_call(Some(n));
-        let mut live = Vec::new();
-        for step in 0..12_u64 {
-            let Ok(stream) = device.stream(0) else { continue };
-            let bytes = (step * 7 + 1) * MIB;
-            if let Ok(block) = device.alloc(bytes, device.default_stream(), Span::NONE) {
-                block.used_on(&stream);
-                driver.work(stream.handle(), block.ptr());
-                live.push(block);
-            }
-            if step % 3 == 2 {
-                live.swap_remove(0);
-                let _ = device.empty_cache();
-            }
-            check(&device);
+    for conf in ["expandable_segments:false", "expandable_segments:true"] {
+        let mut n = 0;
+        while survives_failing_call(n, conf) {
+            n += 1;
         }
-        driver.fail_call(None);
-        live.clear();
-        device.empty_cache().unwrap();
-        assert_eq!((reserved(&device), driver.used(), driver.segments()), (0, 0, 0), "call {n}");
+        assert!(n > 30, "{conf}: only {n} calls");
     }
+}
+
+/// A program whose n-th call to the driver fails; false when it makes fewer.
+fn survives_failing_call(n: u64, conf: &str) -> bool {
+    let (driver, device) = device_with(256 * MIB, conf);
+    driver.fail_call(Some(n));
+    let mut live = Vec::new();
+    for step in 0..12_u64 {
+        let Ok(stream) = device.stream(0) else { continue };
+        let bytes = (step * 7 + 1) * MIB;
+        if let Ok(block) = device.alloc(bytes, device.default_stream(), Span::NONE) {
+            block.used_on(&stream);
+            driver.work(stream.handle(), block.ptr());
+            live.push(block);
+        }
+        if step % 3 == 2 && !live.is_empty() {
+            live.swap_remove(0);
+            let _ = device.empty_cache();
+        }
+        check(&device);
+    }
+    let reached = driver.calls() > n;
+    driver.fail_call(None);
+    live.clear();
+    device.empty_cache().unwrap();
+    assert_eq!((reserved(&device), driver.used(), driver.segments()), (0, 0, 0), "{conf}: call {n}");
+    reached
 }
 
 #[test]
@@ -469,5 +485,6 @@ fn steps_are_recorded_and_the_viewers_file_holds_them() {
     assert!(device.memory().trace.is_empty());
 }
 
+mod extents;
 mod pools;
 mod programs;

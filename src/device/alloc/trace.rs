@@ -31,6 +31,10 @@ pub enum TraceAction {
     FreeCompleted,
     SegmentAlloc,
     SegmentFree,
+    /// A segment grew.
+    SegmentMap,
+    /// Pages of a segment went back.
+    SegmentUnmap,
     /// A request failed; the driver had that many bytes left.
     OutOfMemory {
         device_free: u64,
@@ -46,6 +50,8 @@ impl TraceAction {
             TraceAction::FreeCompleted => "free_completed",
             TraceAction::SegmentAlloc => "segment_alloc",
             TraceAction::SegmentFree => "segment_free",
+            TraceAction::SegmentMap => "segment_map",
+            TraceAction::SegmentUnmap => "segment_unmap",
             TraceAction::OutOfMemory { .. } => "oom",
         }
     }

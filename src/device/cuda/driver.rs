@@ -5,6 +5,7 @@ use super::codegen::kind;
 use super::context::{Context, check};
 use super::fault::FaultSlot;
 use super::library::{Library, Loaded};
+use super::mapping::Mapping;
 use super::memory::Peers;
 use super::nvrtc::Arch;
 use super::probe;
@@ -29,6 +30,7 @@ pub struct CudaDriver {
     pub(super) properties: Properties,
     pub(super) streams: Mutex<Vec<u64>>,
     pub(super) peers: Mutex<Peers>,
+    pub(super) mapping: Mapping,
     pub(super) scratch: Scratch,
     pub(super) fault: FaultSlot,
     pub(super) library: Arc<Library>,
@@ -80,6 +82,7 @@ impl CudaDriver {
             properties,
             streams: Mutex::default(),
             peers: Mutex::default(),
+            mapping: Mapping::new(device)?,
             scratch: Scratch::new(context, device)?,
             fault: FaultSlot::new()?,
             library: Arc::new(Library::new(context, arch)),
@@ -191,6 +194,21 @@ impl Driver for CudaDriver {
     }
     fn free(&self, ptr: Ptr, _bytes: u64) {
         self.give_memory(ptr);
+    }
+    fn map_unit(&self) -> Option<u64> {
+        self.mapping.unit()
+    }
+    fn reserve(&self, bytes: u64) -> Result<Ptr> {
+        self.reserve_addresses(bytes)
+    }
+    fn unreserve(&self, ptr: Ptr, bytes: u64) {
+        self.free_addresses(ptr, bytes);
+    }
+    fn map(&self, ptr: Ptr, bytes: u64) -> Result<()> {
+        self.map_memory(ptr, bytes)
+    }
+    fn unmap(&self, ptr: Ptr, _bytes: u64) {
+        self.unmap_memory(ptr);
     }
     fn pinned_alloc(&self, bytes: u64) -> Result<Ptr> {
         self.take_pinned(bytes)

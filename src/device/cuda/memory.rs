@@ -96,7 +96,7 @@ impl CudaDriver {
         }
     }
 
-    /// The context of a peer. On the first call direct access is enabled in both directions, where
+    /// The context of a peer. On the first call this device gets direct access to the peer's memory, where
     /// the machine has it; without it the driver stages copies through the host.
     fn peer(&self, peer: u32) -> Result<Context> {
         if let Some(&context) = self.peers.lock().get(&peer) {
@@ -112,6 +112,7 @@ impl CudaDriver {
             {
                 check(result, "cuCtxEnablePeerAccess")?;
             }
+            self.reach_mapped(peer, context)?;
         }
         self.peers.lock().insert(peer, context);
         Ok(context)

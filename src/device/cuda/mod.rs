@@ -1,7 +1,7 @@
 //! The CUDA backend: drivers of real devices. The only folder that names the bindings.
 //!
 //! `probe` says what the machine has and guards every library; `driver` is one device's
-//! [`Driver`](super::Driver) over its primary context, with `memory` and `stream` beside it;
+//! [`Driver`](super::Driver) over its primary context, with `memory`, `mapping` and `stream` beside it;
 //! `codegen` turns kernel programs into CUDA C, `nvrtc` compiles it behind the `cache` on disk, and
 //! `library` keeps what is loaded; `queue` and `scratch` carry one launch into a stream; `blas` is
 //! cuBLAS. Knows nothing of tensors, operations, races or the allocator.
@@ -17,6 +17,7 @@ pub mod error;
 mod fault;
 mod gpu;
 mod library;
+mod mapping;
 mod memory;
 mod nvrtc;
 mod probe;

@@ -1,7 +1,8 @@
 //! The memory of an emulated device: an address range, of which the system gives pages when they
 //! are first touched.
 //!
-//! The range is never given back while the device lives, so that work which uses memory after it
+//! Reserved addresses are ranges of their own: mapping counts the bytes as used, and unmapping lets the
+//! system have the pages. No range is ever given back while the device lives, so that work which uses memory after it
 //! was freed (a script's race) reads poison or somebody else's data, and never faults.
 
 use crate::kernel::Ptr;
@@ -32,12 +33,21 @@ pub(super) struct Memory {
     poison: bool,
     range: Option<MmapMut>,
     free: BTreeMap<u64, u64>,
+    reserved: Vec<Reserved>,
+}
+
+/// Addresses to map memory at, aligned to [`HUGE_PAGE`].
+struct Reserved {
+    range: MmapMut,
+    base: Ptr,
+    bytes: u64,
+    in_use: bool,
 }
 
 impl Memory {
     /// Memory of that size; nothing is taken yet.
     pub(super) fn new(total: u64, poison: bool) -> Memory {
-        Memory { total, used: 0, poison, range: None, free: BTreeMap::new() }
+        Memory { total, used: 0, poison, range: None, free: BTreeMap::new(), reserved: Vec::new() }
     }
 
     /// Free and total bytes.
@@ -68,15 +78,7 @@ impl Memory {
         let base = range.as_mut_ptr() as usize as u64;
         let length = bytes.max(1).next_multiple_of(UNIT);
         let Some(start) = ptr.checked_sub(base).filter(|&s| s + length <= range.len() as u64) else { return };
-        let poisoned = if self.poison { length.min(POISONED) } else { 0 };
-        if poisoned > 0 {
-            // SAFETY: the bytes lie in the range, and nothing uses freed memory but racing work,
-            // which runs under the same machine's lock.
-            unsafe { bytes::fill(ptr as usize as *mut u8, POISON, 8, (poisoned / 8) as usize) };
-        }
-        if poisoned < length {
-            release(range, (start + poisoned) as usize, (length - poisoned) as usize);
-        }
+        forget(range, start, length, self.poison);
         self.used -= length;
         let (mut start, mut length) = (start, length);
         if let Some((&before, &have)) = self.free.range(..start).next_back()
@@ -89,6 +91,41 @@ impl Memory {
             length += after;
         }
         self.free.insert(start, length);
+    }
+
+    /// Reserves addresses, or takes some again that were given back; `None` where the system refuses.
+    pub(super) fn reserve_range(&mut self, bytes: u64) -> Option<Ptr> {
+        if let Some(spare) = self.reserved.iter_mut().find(|r| !r.in_use && r.bytes == bytes) {
+            spare.in_use = true;
+            return Some(spare.base);
+        }
+        let length = usize::try_from(bytes.checked_add(HUGE_PAGE)?).ok()?;
+        let range = MmapOptions::new().len(length).no_reserve_swap().map_anon().ok()?;
+        let base = (range.as_ptr() as usize as u64).next_multiple_of(HUGE_PAGE);
+        self.reserved.push(Reserved { range, base, bytes, in_use: true });
+        Some(base)
+    }
+
+    /// Gives reserved addresses back; a later reservation of the size has them again.
+    pub(super) fn unreserve_range(&mut self, base: Ptr) {
+        if let Some(reserved) = self.reserved.iter_mut().find(|r| r.base == base) {
+            reserved.in_use = false;
+        }
+    }
+
+    /// Puts memory behind reserved addresses; `None` when the device's total would be exceeded.
+    pub(super) fn map(&mut self, bytes: u64) -> Option<()> {
+        self.used = self.used.checked_add(bytes).filter(|&used| used <= self.total)?;
+        Some(())
+    }
+
+    /// Takes it away: the addresses read as poison or zero from now on.
+    pub(super) fn unmap(&mut self, ptr: Ptr, bytes: u64) {
+        let holds = |r: &&mut Reserved| r.base <= ptr && ptr + bytes <= r.base + r.bytes;
+        let Some(reserved) = self.reserved.iter_mut().find(holds) else { return };
+        self.used -= bytes;
+        let start = ptr - reserved.range.as_ptr() as usize as u64;
+        forget(&mut reserved.range, start, bytes, self.poison);
     }
 
     /// Reserves addresses: four times the total, so that free memory in pieces still serves large
@@ -114,6 +151,19 @@ impl Memory {
             length /= 2;
         }
         None
+    }
+}
+
+/// Poisons the first of a freed range's bytes where that is wanted, and lets the system have the rest.
+fn forget(range: &mut MmapMut, start: u64, length: u64, poison: bool) {
+    let poisoned = if poison { length.min(POISONED) } else { 0 };
+    if let Some(bytes) = range.get_mut(start as usize..(start + poisoned) as usize) {
+        // SAFETY: the bytes lie in the range, and nothing uses freed memory but racing work, which
+        // runs under the same machine's lock.
+        unsafe { bytes::fill(bytes.as_mut_ptr(), POISON, 8, bytes.len() / 8) };
+    }
+    if poisoned < length {
+        release(range, (start + poisoned) as usize, (length - poisoned) as usize);
     }
 }
 
@@ -161,6 +211,27 @@ mod tests {
         memory.free(a, 4096);
         // SAFETY: the address stays mapped while the memory lives.
         assert!(unsafe { (a as usize as *const f32).read() }.is_nan());
+    }
+
+    #[test]
+    fn mapped_memory_is_finite_and_reads_as_poison_afterwards() {
+        let mut memory = Memory::new(8 << 20, true);
+        let base = memory.reserve_range(16 << 20).unwrap();
+        assert_eq!((base % HUGE_PAGE, memory.info()), (0, (8 << 20, 8 << 20)));
+        memory.map(6 << 20).unwrap();
+        assert!(memory.map(4 << 20).is_none());
+        assert_eq!(memory.info().0, 2 << 20);
+        let at = base as usize as *mut f32;
+        // SAFETY: the address stays the process's while the memory lives.
+        unsafe { at.write(1.0) };
+        memory.unmap(base, 6 << 20);
+        // SAFETY: as above.
+        assert!(unsafe { at.read() }.is_nan());
+        assert_eq!(memory.info().0, 8 << 20);
+        memory.unreserve_range(base);
+        assert_eq!(memory.reserve_range(16 << 20), Some(base), "addresses are used again");
+        assert_ne!(memory.reserve_range(16 << 20), Some(base));
+        assert!(memory.reserve_range(u64::MAX).is_none());
     }
 
     #[test]

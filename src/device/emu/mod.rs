@@ -104,6 +104,9 @@ struct EmuDriver {
     faults: Arc<FaultSlot>,
 }
 
+/// Memory is mapped in pages of this size, as on CUDA devices.
+const MAP_UNIT: u64 = 2 << 20;
+
 /// Alignment of pinned host memory: a page.
 const PAGE: usize = 4096;
 
@@ -214,7 +217,7 @@ impl EmuDriver {
             return Err(error::device_failed("emu", name, &text));
         }
         match name {
-            "alloc" | "pinned_alloc" => Err(error::out_of_memory()),
+            "alloc" | "pinned_alloc" | "reserve" | "map" => Err(error::out_of_memory()),
             _ => Err(error::driver_failed("emu", name, &text)),
         }
     }
@@ -248,6 +251,32 @@ impl Driver for EmuDriver {
             self.machine.queues.between(|| self.memory().lock().free(ptr, bytes));
         } else {
             self.memory().lock().free(ptr, bytes);
+        }
+    }
+
+    fn map_unit(&self) -> Option<u64> {
+        Some(MAP_UNIT)
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<Ptr> {
+        self.call("reserve")?;
+        self.memory().lock().reserve_range(bytes).ok_or_else(error::out_of_memory)
+    }
+
+    fn unreserve(&self, ptr: Ptr, _bytes: u64) {
+        self.memory().lock().unreserve_range(ptr);
+    }
+
+    fn map(&self, _ptr: Ptr, bytes: u64) -> Result<()> {
+        self.call("map")?;
+        self.memory().lock().map(bytes).ok_or_else(error::out_of_memory)
+    }
+
+    fn unmap(&self, ptr: Ptr, bytes: u64) {
+        if self.poison {
+            self.machine.queues.between(|| self.memory().lock().unmap(ptr, bytes));
+        } else {
+            self.memory().lock().unmap(ptr, bytes);
         }
     }
 

@@ -2,7 +2,8 @@
 
 use super::{MIB, check, device_with};
 use crate::base::{ErrorKind, Span};
-use crate::device::Block;
+use crate::device::mock::MockDriver;
+use crate::device::{Block, Device, MemoryPool, PoolScope};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ enum Step {
     EmptyCache,
     ResetPeak,
     AllocsFail(bool),
+    /// Requests go to the n-th private pool from now on, or to the general one again.
+    Route(Option<usize>),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -34,16 +37,42 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::EmptyCache),
         1 => Just(Step::ResetPeak),
         1 => any::<bool>().prop_map(Step::AllocsFail),
+        1 => prop::option::of(0..2_usize).prop_map(Step::Route),
     ]
 }
 
 fn conf() -> impl Strategy<Value = &'static str> {
     prop_oneof![
+        4 => Just("expandable_segments:true"),
+        1 => Just("expandable_segments:true,roundup_power2_divisions:8"),
+        1 => Just("expandable_segments:true,garbage_collection_threshold:0.3"),
         3 => Just(""),
         1 => Just("max_split_size_mb:32"),
         1 => Just("roundup_power2_divisions:4"),
         1 => Just("garbage_collection_threshold:0.3"),
     ]
+}
+
+/// What the driver has mapped is what the snapshot says, and every live block lies in memory.
+fn check_mapped(driver: &MockDriver, device: &Device, live: &[Block]) {
+    let segments = device.snapshot();
+    let mut mapped = driver.mapped().into_iter().peekable();
+    for segment in segments.iter().filter(|s| s.is_expandable) {
+        let mut at = segment.address;
+        while at < segment.address + segment.total_size {
+            let (ptr, bytes) = mapped.next().expect("a mapped piece");
+            assert_eq!(ptr, at, "pieces tile the runs of mapped blocks");
+            at += bytes;
+        }
+        assert_eq!(at, segment.address + segment.total_size);
+    }
+    assert_eq!(mapped.next(), None, "nothing is mapped that no block describes");
+    for block in live.iter().filter(|b| b.bytes() > 0) {
+        let inside = segments
+            .iter()
+            .any(|s| s.address <= block.ptr() && block.ptr() + block.bytes() <= s.address + s.total_size);
+        assert!(inside, "a live block lies in no segment");
+    }
 }
 
 proptest! {
@@ -55,6 +84,8 @@ proptest! {
         device.set_fraction(0.9).unwrap();
         let streams =
             [device.default_stream().clone(), device.stream(0).unwrap(), device.stream(-1).unwrap()];
+        let mut pools = vec![MemoryPool::new(&device), MemoryPool::new(&device)];
+        let mut scope: Option<PoolScope> = None;
         let mut live: Vec<Block> = Vec::new();
         let (mut failing, mut requested) = (false, 0);
         for step in steps {
@@ -68,6 +99,8 @@ proptest! {
                                 range(b).end <= range(&block).start || range(&block).end <= range(b).start
                             });
                             prop_assert!(bytes == 0 || apart, "live blocks overlap");
+                            let used = driver.is_used_elsewhere(range(&block), streams[stream].handle());
+                            prop_assert!(!used, "memory comes back while another stream works on it");
                             driver.work(streams[stream].handle(), block.ptr());
                             requested += bytes;
                             live.push(block);
@@ -99,9 +132,14 @@ proptest! {
                     failing = fail;
                     driver.fail_allocs(fail);
                 }
+                Step::Route(pool) => {
+                    drop(scope.take());
+                    scope = pool.map(|n| pools[n].enter());
+                }
                 Step::Free(_) | Step::Use { .. } => {}
             }
             check(&device);
+            check_mapped(&driver, &device, &live);
             let stats = device.stats();
             prop_assert_eq!(stats.reserved_bytes.all().current, driver.used());
             prop_assert!(stats.reserved_bytes.all().peak >= stats.reserved_bytes.all().current);
@@ -109,9 +147,13 @@ proptest! {
             let in_use = live.iter().filter(|b| b.bytes() > 0).count() as u64;
             prop_assert_eq!(stats.allocation.all().current, in_use);
         }
+        drop(scope);
+        // Blocks outlive their pool.
+        pools.clear();
+        check(&device);
         drop(live);
         driver.fail_allocs(false);
         device.empty_cache().unwrap();
-        prop_assert_eq!((device.snapshot().len(), driver.used()), (0, 0));
+        prop_assert_eq!((device.snapshot().len(), driver.used(), driver.segments()), (0, 0, 0));
     }
 }

@@ -7,6 +7,7 @@
 
 mod driver;
 mod folds;
+mod mapping;
 mod maps;
 mod moves;
 mod products;

@@ -1,0 +1,211 @@
+//! Segments that grow in place, and give pages back from anywhere.
+//!
+//! An *extent* is a range of reserved addresses, larger than the device's memory, that one pool of one
+//! stream owns. Memory is mapped where a request needs it and goes back in the *pieces* it was mapped in,
+//! since drivers cannot take away a part of one. A growth is mapped in about eight equal pieces, from
+//! one unit up to [`LARGEST_PIECE`]: so few calls are made, and a block that stays in use keeps at most
+//! an eighth of a growth from going back at either of its ends.
+
+use super::book::{ArenaId, ExtentId, Gap};
+use super::{Allocator, BlockId, Pool, TraceAction};
+use crate::base::{ErrorKind, Result, Span};
+use crate::kernel::Ptr;
+use std::collections::BTreeMap;
+
+/// The largest piece.
+const LARGEST_PIECE: u64 = 256 << 20;
+/// Pieces of one growth, about.
+const PIECES: u64 = 8;
+
+/// All extents of one device.
+#[derive(Default)]
+pub(super) struct Extents {
+    /// Bytes in which memory is mapped; `None` where it cannot be, or shall not.
+    unit: Option<u64>,
+    /// Bytes of an extent.
+    size: u64,
+    list: Vec<Option<Extent>>,
+}
+
+struct Extent {
+    base: Ptr,
+    size: u64,
+    /// What is mapped, start to length.
+    pieces: BTreeMap<Ptr, u64>,
+}
+
+/// What a growth has come to.
+pub(super) enum Growth {
+    /// A free block in no pool, large enough.
+    Block(BlockId),
+    /// There is no memory for it.
+    NoMemory,
+    /// There are no addresses for it.
+    NoAddresses,
+}
+
+impl Extents {
+    /// Extents of a device of `total` bytes that maps memory in units.
+    pub(super) fn new(unit: Option<u64>, total: u64) -> Extents {
+        // More than the memory, so that gaps in the middle seldom need a second extent.
+        let size = unit.map_or(0, |unit| total.saturating_add(total / 8).next_multiple_of(unit));
+        Extents { unit, size, list: Vec::new() }
+    }
+
+    pub(super) fn unit(&self) -> Option<u64> {
+        self.unit
+    }
+
+    fn get_mut(&mut self, id: ExtentId) -> Option<&mut Extent> {
+        self.list.get_mut(id as usize)?.as_mut()
+    }
+
+    fn add(&mut self, base: Ptr, size: u64) -> ExtentId {
+        let extent = Some(Extent { base, size, pieces: BTreeMap::new() });
+        match self.list.iter().position(Option::is_none) {
+            Some(spare) => {
+                self.list[spare] = extent;
+                spare as ExtentId
+            }
+            None => {
+                self.list.push(extent);
+                (self.list.len() - 1) as ExtentId
+            }
+        }
+    }
+}
+
+impl Allocator {
+    /// Maps memory for a request where that takes least of it.
+    pub(super) fn take_pages(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<Growth> {
+        let Some(unit) = self.extents.unit else { return Ok(Growth::NoAddresses) };
+        let Some(whole) = size.checked_next_multiple_of(unit) else { return Ok(Growth::NoMemory) };
+        if !self.allows(unit) {
+            return Ok(Growth::NoMemory);
+        }
+        let mut best = self.best_gap(size, unit, pool, arena);
+        if best.is_none() {
+            if !self.allows(whole) {
+                return Ok(Growth::NoMemory);
+            }
+            let length = self.extents.size.max(whole);
+            let base = match self.driver.reserve(length) {
+                Ok(base) => base,
+                Err(e) if e.kind() == ErrorKind::OutOfMemory => return Ok(Growth::NoAddresses),
+                Err(e) => return Err(e),
+            };
+            let extent = self.extents.add(base, length);
+            self.book.add_extent(extent, base, length, pool, arena);
+            best = self.best_gap(size, unit, pool, arena);
+        }
+        let Some((bytes, gap)) = best else { return Ok(Growth::NoAddresses) };
+        if !self.allows(bytes) {
+            return Ok(Growth::NoMemory);
+        }
+        let mapped = self.map(self.book.get(gap.id).extent, gap.ptr, bytes, unit);
+        if !matches!(mapped, Ok(true)) {
+            self.drop_empty(gap.id);
+            return mapped.map(|_| Growth::NoMemory);
+        }
+        self.reserved += bytes;
+        self.stats.reserved_bytes.increase(pool, bytes);
+        self.stats.num_device_alloc += 1;
+        self.note(TraceAction::SegmentMap, gap.ptr, bytes, arena, Span::NONE);
+        let (id, runs) = self.book.fill_gap(gap.id, bytes);
+        self.stats.segment.change(pool, runs);
+        Ok(Growth::Block(self.book.merge(id, |_| {})))
+    }
+
+    /// Where a request needs the fewest new bytes, the lowest address among equals, and how many.
+    fn best_gap(&self, size: u64, unit: u64, pool: Pool, arena: ArenaId) -> Option<(u64, Gap)> {
+        let needs = |gap: Gap| {
+            let new = size.saturating_sub(gap.before).max(1).checked_next_multiple_of(unit)?;
+            if new <= gap.size {
+                return Some((new, gap));
+            }
+            (gap.before + gap.size + gap.behind >= size).then_some((gap.size, gap))
+        };
+        self.book.gaps(pool, arena).filter_map(needs).min_by_key(|(new, gap)| (*new, gap.ptr))
+    }
+
+    /// Maps all of a range or nothing; false when there is no memory.
+    fn map(&mut self, extent: ExtentId, ptr: Ptr, bytes: u64, unit: u64) -> Result<bool> {
+        let piece = (bytes / PIECES / unit).max(1);
+        let piece = (1 << piece.ilog2()) * unit;
+        let piece = piece.min(LARGEST_PIECE.max(unit));
+        let mut mapped = 0;
+        while mapped < bytes {
+            let length = piece.min(bytes - mapped);
+            if let Err(e) = self.driver.map(ptr + mapped, length) {
+                for at in (0..mapped).step_by(piece as usize) {
+                    self.driver.unmap(ptr + at, piece);
+                }
+                return if e.kind() == ErrorKind::OutOfMemory { Ok(false) } else { Err(e) };
+            }
+            mapped += length;
+        }
+        if let Some(extent) = self.extents.get_mut(extent) {
+            for at in (0..bytes).step_by(piece as usize) {
+                extent.pieces.insert(ptr + at, piece.min(bytes - at));
+            }
+        }
+        Ok(true)
+    }
+
+    /// The whole pieces inside a free block: where they start, and their bytes.
+    pub(super) fn pages_of(&self, id: BlockId) -> (Ptr, u64) {
+        let block = self.book.get(id);
+        let Some(Some(extent)) = self.extents.list.get(block.extent as usize) else { return (block.ptr, 0) };
+        let inside = extent.pieces.range(block.ptr..block.end());
+        let inside = inside.filter(|&(&ptr, &bytes)| ptr + bytes <= block.end());
+        // Pieces tile what is mapped, so those inside a block touch each other.
+        inside.fold((block.ptr, 0), |(start, sum), (&ptr, &bytes)| {
+            (if sum == 0 { ptr } else { start }, sum + bytes)
+        })
+    }
+
+    /// Gives the whole pieces inside a free block back. Its stream has been waited for.
+    pub(super) fn release_pages(&mut self, id: BlockId) {
+        let (ptr, bytes) = self.pages_of(id);
+        if bytes == 0 {
+            return;
+        }
+        let block = self.book.get(id);
+        let (pool, arena, extent) = (block.pool, block.arena, block.extent);
+        self.note(TraceAction::SegmentUnmap, ptr, bytes, arena, Span::NONE);
+        if let Some(extent) = self.extents.list.get_mut(extent as usize).and_then(Option::as_mut) {
+            let mut behind = extent.pieces.split_off(&ptr);
+            extent.pieces.append(&mut behind.split_off(&(ptr + bytes)));
+            for (ptr, bytes) in behind {
+                self.driver.unmap(ptr, bytes);
+            }
+        }
+        let (gap, runs) = self.book.clear(id, ptr, bytes);
+        self.reserved -= bytes;
+        self.stats.num_device_free += 1;
+        self.stats.reserved_bytes.decrease(pool, bytes);
+        self.stats.segment.change(pool, runs);
+        self.drop_empty(gap);
+    }
+
+    /// Gives the addresses of an extent back when it has no memory any more; `gap` is one of its
+    /// unmapped blocks.
+    fn drop_empty(&mut self, gap: BlockId) {
+        let id = self.book.get(gap).extent as usize;
+        let Some(slot) = self.extents.list.get_mut(id) else { return };
+        if let Some(extent) = slot.take_if(|extent| extent.pieces.is_empty()) {
+            self.book.drop_extent(gap);
+            self.driver.unreserve(extent.base, extent.size);
+        }
+    }
+
+    /// The device closes: everything goes back.
+    pub(super) fn close_extents(&mut self) {
+        for extent in self.extents.list.drain(..).flatten() {
+            for (&ptr, &bytes) in &extent.pieces {
+                self.driver.unmap(ptr, bytes);
+            }
+            self.driver.unreserve(extent.base, extent.size);
+        }
+    }
+}
