@@ -2,7 +2,7 @@
 
 use super::{DEVICE, SELF, cuda_device, device_of, int};
 use crate::base::{Result, Span};
-use crate::device::{Device, DeviceId, Frame, error};
+use crate::device::{Device, DeviceId, Frame, SegmentInfo, error};
 use crate::library::io::{allowed, reason};
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::vm::{Dict, Key, NativeDef, Value, Vm};
@@ -204,7 +204,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "memory_snapshot",
         receiver: "device",
         signature: Signature { params: &[SELF, DEVICE, Param::or("file", Kind::Str, Default::None)] },
-        doc: "Gives the allocator's segments as a list of records, each with its blocks: `address`, `total_size`, `allocated_size`, `active_size`, `requested_size`, `stream`, `segment_type`, `blocks` (`address`, `size`, `requested_size`, `state`, `line`). With `file` (or a name that ends in `.pickle`) it is written there instead, of all devices and with what `record_memory_history` has recorded: PyTorch's memory viewer opens it.\n\nSource: `torch.cuda.memory_snapshot`.",
+        doc: "Gives the allocator's segments as a list of records, each with its blocks: `address`, `total_size`, `allocated_size`, `active_size`, `requested_size`, `stream`, `segment_type`, `segment_pool_id`, `is_expandable`, `blocks` (`address`, `size`, `requested_size`, `state`, `line`). With `file` (or a name that ends in `.pickle`) it is written there instead, of all devices and with what `record_memory_history` has recorded: PyTorch's memory viewer opens it.\n\nSource: `torch.cuda.memory_snapshot`.",
         example: "let x = empty(256)\nassert(len(cuda.memory_snapshot()) >= 1)",
         run: |vm, args| {
             let named = args[1].as_str().is_some_and(|text| text.ends_with(".pickle"));
@@ -214,31 +214,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 return write_snapshot(vm, &path);
             }
             let segments = queried(vm, args)?.snapshot();
-            let mut list = Vec::new();
-            for s in segments {
-                let blocks = s.blocks.iter().map(|b| {
-                    Value::record([
-                        ("address", int(b.address)),
-                        ("size", int(b.size)),
-                        ("requested_size", int(b.requested_size)),
-                        ("state", Value::str(b.state.name())),
-                        ("line", line(vm, b.span)),
-                    ])
-                });
-                let blocks = Value::list(blocks.collect());
-                list.push(Value::record([
-                    ("address", int(s.address)),
-                    ("total_size", int(s.total_size)),
-                    ("allocated_size", int(s.allocated_size)),
-                    ("active_size", int(s.active_size)),
-                    ("requested_size", int(s.requested_size)),
-                    ("stream", Value::Int(i64::from(s.stream))),
-                    ("segment_type", Value::str(s.pool.name().trim_end_matches("_pool"))),
-                    ("is_expandable", Value::Bool(s.is_expandable)),
-                    ("blocks", blocks),
-                ]));
-            }
-            Ok(Value::list(list))
+            Ok(segment_records(vm, segments))
         },
     },
     NativeDef {
@@ -304,9 +280,34 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "host_memory_stats",
         receiver: "device",
         signature: ALONE,
-        doc: "Gives a dict of the figures of the pinned host memory's cache.\n\nSource: `torch.cuda.host_memory_stats`.",
+        doc: "Gives a dict of the figures of the pinned host memory's cache, with every key that PyTorch documents: `allocations` and `allocated_bytes` (taken from the system), `active_requests` and `active_bytes` (in use), each `current`, `peak`, `allocated`, `freed`; `num_host_alloc`, `num_host_free`; `host_alloc_time` and `host_free_time` in microseconds, each `total`, `max`, `min`, `count`, `avg`. Sizes are rounded up to a power of two.\n\nSource: `torch.cuda.host_memory_stats`.",
         example: "let x = (zeros(10) on cpu).pin_memory()\nassert(cuda.host_memory_stats()[\"allocations.current\"] >= 1)",
-        run: |vm, _| dict(vm.rt.machine().pinned_stats().entries()),
+        run: |vm, _| {
+            vm.rt.flush()?;
+            dict(vm.rt.machine().pinned_stats().entries())
+        },
+    },
+    NativeDef {
+        name: "reset_peak_host_memory_stats",
+        receiver: "device",
+        signature: ALONE,
+        doc: "Sets every peak of `host_memory_stats` to the current figure.\n\nSource: `torch.cuda.reset_peak_host_memory_stats`.",
+        example: "cuda.reset_peak_host_memory_stats()\nlet s = cuda.host_memory_stats()\nassert(s[\"allocations.peak\"] == s[\"allocations.current\"])",
+        run: |vm, _| {
+            vm.rt.machine().reset_pinned_peak();
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "reset_accumulated_host_memory_stats",
+        receiver: "device",
+        signature: ALONE,
+        doc: "Sets every accumulated figure of `host_memory_stats` (`allocated`, `freed`, counters, times) to 0; current and peak stay.\n\nSource: `torch.cuda.reset_accumulated_host_memory_stats`.",
+        example: "cuda.reset_accumulated_host_memory_stats()\nassert(cuda.host_memory_stats()[\"num_host_alloc\"] == 0)",
+        run: |vm, _| {
+            vm.rt.machine().reset_pinned_accumulated();
+            Ok(Value::None)
+        },
     },
     NativeDef {
         name: "empty_host_cache",
@@ -363,6 +364,34 @@ pub(super) static NATIVES: &[NativeDef] = &[
         },
     },
 ];
+
+/// Segments as records.
+pub(super) fn segment_records(vm: &Vm, segments: Vec<SegmentInfo>) -> Value {
+    let record = |s: SegmentInfo| {
+        let blocks = s.blocks.iter().map(|b| {
+            Value::record([
+                ("address", int(b.address)),
+                ("size", int(b.size)),
+                ("requested_size", int(b.requested_size)),
+                ("state", Value::str(b.state.name())),
+                ("line", line(vm, b.span)),
+            ])
+        });
+        Value::record([
+            ("address", int(s.address)),
+            ("total_size", int(s.total_size)),
+            ("allocated_size", int(s.allocated_size)),
+            ("active_size", int(s.active_size)),
+            ("requested_size", int(s.requested_size)),
+            ("stream", Value::Int(i64::from(s.stream))),
+            ("segment_type", Value::str(s.pool.name())),
+            ("segment_pool_id", super::pools::pool_id(s.owner.number())),
+            ("is_expandable", Value::Bool(s.is_expandable)),
+            ("blocks", Value::list(blocks.collect())),
+        ])
+    };
+    Value::list(segments.into_iter().map(record).collect())
+}
 
 /// Where a block was asked for, as `file.rnl:3:7`.
 fn line(vm: &Vm, span: Span) -> Value {

@@ -8,10 +8,12 @@ mod contexts;
 mod devices;
 mod memory;
 mod nvtx;
+mod pools;
 pub mod profile;
 mod random;
 mod streams;
 
+pub use pools::PoolObject;
 pub use random::GeneratorObject;
 pub use streams::{EventObject, StreamObject};
 
@@ -30,6 +32,7 @@ pub fn natives() -> impl Iterator<Item = &'static NativeDef> {
         random::NATIVES,
         contexts::NATIVES,
         nvtx::NATIVES,
+        pools::NATIVES,
         profile::NATIVES,
     ];
     tables.into_iter().flatten()

@@ -1,0 +1,98 @@
+//! Private memory pools.
+
+use super::memory::segment_records;
+use crate::base::Result;
+use crate::device::MemoryPool;
+use crate::ops::signature::{Kind, Param, Signature};
+use crate::vm::{Exit, NativeDef, Object, Value, Vm};
+use std::any::Any;
+
+/// A `mem_pool`. Two are equal when they are the same pool.
+pub struct PoolObject(pub MemoryPool);
+
+impl Object for PoolObject {
+    fn type_name(&self) -> &'static str {
+        "mem_pool"
+    }
+
+    fn text(&self) -> String {
+        format!("<mem_pool {} of {}>", self.0.id().number(), self.0.device().id())
+    }
+
+    fn attribute(&self, _vm: &mut Vm, name: &str) -> Result<Option<Value>> {
+        Ok(match name {
+            "id" => Some(pool_id(self.0.id().number())),
+            "device" => Some(Value::Device(self.0.device().id())),
+            _ => None,
+        })
+    }
+
+    fn attributes(&self) -> &'static [&'static str] {
+        &["id", "device"]
+    }
+
+    fn equals(&self, other: &dyn Object) -> Option<bool> {
+        other.as_any().downcast_ref::<PoolObject>().map(|other| self.0 == other.0)
+    }
+
+    fn enter(&self, vm: &mut Vm) -> Result<Exit> {
+        // What waits in queues belongs to the pools of its own lines.
+        vm.rt.flush()?;
+        let scope = self.0.enter();
+        Ok(Box::new(move |vm| {
+            let flushed = vm.rt.flush();
+            drop(scope);
+            flushed
+        }))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// A pool's number as PyTorch writes it; `(0, 0)` is the general pool.
+pub(super) fn pool_id(number: u64) -> Value {
+    Value::tuple(vec![Value::Int(0), super::int(number)])
+}
+
+fn pool_of(value: &Value) -> Result<&PoolObject> {
+    value.as_object::<PoolObject>().ok_or_else(|| crate::ops::error::wrong_argument(0, "a memory pool"))
+}
+
+/// The natives of this file.
+pub(super) static NATIVES: &[NativeDef] = &[
+    NativeDef {
+        name: "MemPool",
+        receiver: "",
+        signature: Signature { params: &[] },
+        doc: "Makes a private memory pool of the current device: `with mem_pool(p) { }` serves requests from it. Its memory is kept apart, and goes back when nothing names the pool any more. `p.id` is its number, `p.device` its device, `p.snapshot()` its segments.\n\nSource: `torch.cuda.MemPool`.",
+        example: "let p = MemPool()\nlet x = none\nwith mem_pool(p) { x = zeros(1000) }\nassert(p.snapshot()[0].allocated_size == 4096)",
+        run: |vm, _| {
+            let id = vm.rt.current_cuda();
+            let device = vm.rt.device(id)?;
+            Ok(Value::object(PoolObject(MemoryPool::new(&device))))
+        },
+    },
+    NativeDef {
+        name: "mem_pool",
+        receiver: "",
+        signature: Signature { params: &[Param::new("pool", Kind::Any)] },
+        doc: "Serves requests for memory of the pool's device from a `MemPool` inside `with`; of several pools the innermost serves.\n\nSource: `torch.cuda.use_mem_pool`.",
+        example: "let p = MemPool()\nlet x = none\nwith mem_pool(p) { x = zeros(10) + 1 }\nassert(len(p.snapshot()) == 1)",
+        // A pool is a context itself: this one enters it.
+        run: |_, args| pool_of(&args[0]).map(|_| args[0].clone()),
+    },
+    NativeDef {
+        name: "snapshot",
+        receiver: "mem_pool",
+        signature: Signature { params: &[Param::new("self", Kind::Any)] },
+        doc: "Gives the pool's segments as a list of records, as `cuda.memory_snapshot` does.\n\nSource: `torch.cuda.MemPool.snapshot`.",
+        example: "let p = MemPool()\nassert(len(p.snapshot()) == 0)",
+        run: |vm, args| {
+            vm.rt.flush()?;
+            let segments = pool_of(&args[0])?.0.snapshot();
+            Ok(segment_records(vm, segments))
+        },
+    },
+];
