@@ -174,14 +174,15 @@ struct FaultCopy {
     i64 value;
 };
 struct FaultRecord {
-    u32 lock, epoch, tag, unused;
+    u32 lock, epoch, tag, graph_epoch;
     u64 position;
     u64 copy;
 };
 // `stamp` holds the launch's tag in its low half and the epoch in its high half.
 INLINE void report_fault(u64 record, u64 stamp, u64 position, i64 value) {
     volatile FaultRecord* held = memory<volatile FaultRecord>(record);
-    const u32 tag = (u32)stamp, epoch = (u32)(stamp >> 32);
+    const u32 tag = (u32)stamp;
+    const u32 epoch = stamp >> 32 ? (u32)(stamp >> 32) : held->graph_epoch;
     u32* lock = memory<u32>(record);
     do {
         // Most have nothing to add, and must not stand in line for the lock.

@@ -303,6 +303,12 @@ impl Device {
         if error::is_sticky(&e) { self.blame(e) } else { e }
     }
 
+    /// The same for a launch that a graph repeats: its number is remembered for good.
+    /// With a text, a fault of it says that.
+    pub fn kept_tag_for(&self, name: &'static str, span: Span, extent: usize, text: Option<Arc<str>>) -> u32 {
+        self.faults.keep(name, span, extent, text)
+    }
+
     /// After a wait: the fault that kernels have reported since the last call, as an error at the
     /// source that launched them.
     pub fn check_faults(&self) -> Result<()> {

@@ -1,7 +1,9 @@
 //! The boundary between policy and machinery.
 
+use super::graph::{GraphHandle, Step};
 use crate::base::Result;
 use crate::kernel::{Fault, Launch, Ptr};
+use std::sync::Arc;
 
 /// A driver's stream; 0 is the device's default stream.
 pub type StreamHandle = u64;
@@ -50,6 +52,8 @@ pub enum Work<'a> {
     Copy(u64),
     /// A pause of so many clock cycles.
     Sleep(u64),
+    /// A graph of these steps.
+    Graph(&'a [Step]),
 }
 
 /// One device's machinery. All of it is callable from any thread.
@@ -164,6 +168,22 @@ pub trait Driver: Send + Sync {
     /// Takes the fault that kernels have reported since the last call, if any. Exact only after the
     /// stream that ran them was waited for.
     fn take_fault(&self) -> Option<Fault>;
+
+    /// Makes a graph of recorded work, which is queued as one unit, any number of times. What the steps
+    /// name stays valid until [`Driver::graph_free`]. Compiles what is missing; runs nothing.
+    fn graph(&self, steps: Arc<[Step]>) -> Result<GraphHandle> {
+        let _ = steps;
+        Err(super::error::driver_failed(self.backend(), "graph", "its work cannot be captured"))
+    }
+    /// Queues a graph: it starts after what is on the stream, and is over when all of its lanes are.
+    fn graph_launch(&self, graph: GraphHandle, stream: StreamHandle) -> Result<()> {
+        let _ = (graph, stream);
+        Err(super::error::driver_failed(self.backend(), "graph_launch", "no such graph"))
+    }
+    /// Gives a graph back. No launch of it is queued or running.
+    fn graph_free(&self, graph: GraphHandle) {
+        let _ = graph;
+    }
 
     /// The library handle of `torch.cuda.current_blas_handle`; 0 where there is none.
     fn blas_handle(&self, stream: StreamHandle) -> Result<u64> {

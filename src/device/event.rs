@@ -26,6 +26,16 @@ pub struct Event {
     flags: EventFlags,
     recorded: Mutex<Option<Recorded>>,
     clock: Mutex<EventClock>,
+    captured: Mutex<Option<CapturedRecord>>,
+}
+
+/// A record that was captured instead of queued: nothing waits for it but its own capture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CapturedRecord {
+    /// The capture's number, unique in the process.
+    pub capture: u64,
+    /// The mark in it ([`Task::Mark`](super::graph::Task::Mark)).
+    pub mark: u32,
 }
 
 struct Recorded {
@@ -37,7 +47,12 @@ struct Recorded {
 impl Event {
     /// An event that was not recorded yet; touches no device.
     pub fn new(flags: EventFlags) -> Event {
-        Event { flags, recorded: Mutex::new(None), clock: Mutex::new(EventClock::default()) }
+        Event {
+            flags,
+            recorded: Mutex::new(None),
+            clock: Mutex::new(EventClock::default()),
+            captured: Mutex::new(None),
+        }
     }
 
     /// How it was asked for.
@@ -156,6 +171,16 @@ impl Event {
             return Err(error::event_not_complete());
         }
         driver.event_elapsed(start, end)
+    }
+
+    /// The last record, if it was captured.
+    pub fn captured(&self) -> Option<CapturedRecord> {
+        *self.captured.lock()
+    }
+
+    /// Notes that the last record was captured, or, with `None`, that it was not.
+    pub fn set_captured(&self, record: Option<CapturedRecord>) {
+        *self.captured.lock() = record;
     }
 
     /// What the last record covers, for the race checker.

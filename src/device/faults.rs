@@ -9,10 +9,15 @@ use std::sync::Arc;
 /// How many launches are remembered: far more than wait on a device at a time.
 const REMEMBERED: u32 = 4096;
 
-/// The launches of one device that may report a fault, the last few thousand of them.
+/// Tags from here on belong to launches of graphs, which are remembered for good.
+const KEPT: u32 = 1 << 31;
+
+/// The launches of one device that may report a fault: the last few thousand of them, and those of
+/// graphs, each place in the source once.
 #[derive(Default)]
 pub(super) struct Faults {
     recent: Mutex<Recent>,
+    kept: Mutex<Vec<Suspect>>,
 }
 
 #[derive(Default)]
@@ -44,7 +49,7 @@ impl Faults {
 
     fn remember(&self, suspect: Suspect) -> u32 {
         let mut recent = self.recent.lock();
-        recent.last = recent.last.checked_add(1).unwrap_or(1);
+        recent.last = if recent.last + 1 < KEPT { recent.last + 1 } else { 1 };
         let suspect = Suspect { tag: recent.last, ..suspect };
         let index = (recent.last % REMEMBERED) as usize;
         if recent.ring.len() <= index {
@@ -55,11 +60,25 @@ impl Faults {
         recent.last
     }
 
+    /// A tag for a launch that a graph repeats.
+    pub(super) fn keep(&self, name: &'static str, span: Span, extent: usize, text: Option<Arc<str>>) -> u32 {
+        let mut kept = self.kept.lock();
+        let same = |s: &Suspect| (s.name, s.span, s.extent, &s.text) == (name, span, extent, &text);
+        let tag = kept.iter().find(|s| same(s)).map(|s| s.tag);
+        tag.unwrap_or_else(|| {
+            let tag = KEPT | kept.len() as u32;
+            kept.push(Suspect { tag, name, span, extent, text });
+            tag
+        })
+    }
+
     pub(super) fn error(&self, fault: Fault) -> Error {
-        let recent = self.recent.lock();
-        let suspect = recent.ring.get((fault.tag % REMEMBERED) as usize).filter(|s| s.tag == fault.tag);
-        match suspect {
-            Some(Suspect { text: Some(text), span, .. }) => error::assertion_failed(text, *span),
+        let suspect = match fault.tag & KEPT {
+            0 => self.recent.lock().ring.get((fault.tag % REMEMBERED) as usize).cloned(),
+            _ => self.kept.lock().get((fault.tag & !KEPT) as usize).cloned(),
+        };
+        match suspect.filter(|s| s.tag == fault.tag) {
+            Some(Suspect { text: Some(text), span, .. }) => error::assertion_failed(&text, span),
             Some(s) => error::bad_index_on_device(fault.value, s.extent, s.name, fault.position, s.span),
             None => error::bad_index_of_unknown_launch(fault.value),
         }
@@ -78,9 +97,12 @@ mod tests {
         let error = faults.error(Fault { tag, position: 3, value: 7 });
         assert_eq!(error.message(), "index 7 is out of range for a dimension of size 5 in `gather`");
         assert_eq!(error.span(), Span::new(4, 9));
+        let kept = faults.keep("scatter", Span::new(30, 39), 7, None);
+        assert_eq!(kept, faults.keep("scatter", Span::new(30, 39), 7, None));
         for _ in 0..REMEMBERED {
             faults.tag("gather", Span::NONE, 1);
         }
+        assert_eq!(faults.error(Fault { tag: kept, position: 0, value: 9 }).span(), Span::new(30, 39));
         assert!(faults.error(Fault { tag, position: 3, value: 7 }).labels().is_empty());
     }
 }

@@ -20,6 +20,7 @@ pub mod error;
 mod event;
 mod faults;
 mod flight;
+pub mod graph;
 pub mod host;
 mod machine;
 #[cfg(test)]
@@ -37,7 +38,7 @@ pub use alloc::{
 pub use alloc::{TraceAction, TraceEvent};
 pub use context::{Block, Device};
 pub use driver::{CopyKind, Driver, EventHandle, Properties, StreamHandle, Work};
-pub use event::{Event, EventFlags};
+pub use event::{CapturedRecord, Event, EventFlags};
 pub use flight::Ticket;
 pub use machine::{Backend, Config, Machine};
 pub use pinned::{PinnedBlock, PinnedStats, Times};

@@ -13,7 +13,7 @@ use crate::base::Result;
 use crate::device::DeviceId;
 use crate::kernel::host::define::{host_compare, host_map, host_ternary};
 use crate::kernel::{CudaText, MapFn, philox};
-use crate::plan::{MapArg, Runtime};
+use crate::plan::{Drawn, MapArg, Runtime};
 use crate::tensor::Tensor;
 
 /// How far a draw moves its generator's offset, which stays a multiple of 4.
@@ -326,17 +326,18 @@ static HAPPENS: MapFn = MapFn {
 
 type Chosen<'a> = Option<&'a crate::tensor::Generator>;
 
-/// Seed and offset of the next draw on a device, as operands.
-fn draw(rt: &Runtime, device: DeviceId, chosen: Chosen<'_>) -> Result<[MapArg<'static>; 2]> {
-    let state = match chosen {
+/// Seed and offset of the next draw on a device.
+fn draw(rt: &mut Runtime, device: DeviceId, chosen: Chosen<'_>) -> Result<Drawn> {
+    match chosen {
         Some(generator) if generator.device() != device => {
-            return Err(error::generator_elsewhere(generator.device(), device));
+            Err(error::generator_elsewhere(generator.device(), device))
         }
-        Some(generator) => generator.advance(STEP),
-        None => rt.generator(device)?.advance(STEP),
-    };
-    let raw = |bits| MapArg::Raw(bits, Dtype::I64);
-    Ok([raw(state.seed), raw(state.offset)])
+        Some(generator) => rt.draw(generator, STEP),
+        None => {
+            let own = rt.generator(device)?;
+            rt.draw(&own, STEP)
+        }
+    }
 }
 
 /// Bits of the significand: how many digits a uniform number has, so that none rounds to 1.
@@ -362,7 +363,8 @@ fn drawn(
 }
 
 fn uniforms(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen<'_>) -> Result<Tensor> {
-    let [seed, offset] = draw(rt, target.device(), chosen)?;
+    let state = draw(rt, target.device(), chosen)?;
+    let [seed, offset] = state.operands();
     if target.dtype() == Dtype::F64 {
         return drawn(rt, name, &UNIFORM_WIDE, &[MapArg::Position, seed, offset], Dtype::F64, target);
     }
@@ -371,7 +373,8 @@ fn uniforms(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chose
 }
 
 fn normals(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen<'_>) -> Result<Tensor> {
-    let [seed, offset] = draw(rt, target.device(), chosen)?;
+    let state = draw(rt, target.device(), chosen)?;
+    let [seed, offset] = state.operands();
     let operands = [MapArg::Position, seed, offset];
     match target.dtype() {
         Dtype::F64 => drawn(rt, name, &NORMAL_WIDE, &operands, Dtype::F64, target),
@@ -451,7 +454,8 @@ fn exponential_in_place(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if rate.is_nan() || rate <= 0.0 {
         return Err(error::bad_value(1, format!("the rate is `{rate:?}`"), "write a rate above 0"));
     }
-    let [seed, offset] = draw(rt, target.device(), args.generator(2))?;
+    let state = draw(rt, target.device(), args.generator(2))?;
+    let [seed, offset] = state.operands();
     let operands = [MapArg::Position, seed, offset];
     let (f, dtype) = match target.dtype() {
         Dtype::F64 => (&EXPONENTIAL_WIDE, Dtype::F64),
@@ -478,7 +482,8 @@ fn bernoulli_into(
         MapArg::Tensor(p) => p.dtype() == Dtype::F64,
         _ => false,
     };
-    let [seed, offset] = draw(rt, target.device(), chosen)?;
+    let state = draw(rt, target.device(), chosen)?;
+    let [seed, offset] = state.operands();
     let digits = MapArg::Raw(digits(Dtype::F32), Dtype::I64);
     let (numbers, dtype) = if wide {
         let operands = [MapArg::Position, seed, offset];
@@ -518,7 +523,8 @@ fn integers_into(
     range: u64,
     chosen: Chosen<'_>,
 ) -> Result<Out> {
-    let [seed, offset] = draw(rt, target.device(), chosen)?;
+    let state = draw(rt, target.device(), chosen)?;
+    let [seed, offset] = state.operands();
     let operands = [MapArg::Position, seed, offset, MapArg::Raw(range, Dtype::I64)];
     let numbers = drawn(rt, name, &BELOW, &operands, Dtype::I64, target)?;
     let operands = [MapArg::Tensor(&numbers), MapArg::Number(Scalar::Int(low))];
@@ -545,7 +551,8 @@ fn randperm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let shape = error::shape(0, &[args.int(0)?])?;
     let place = Place::of(rt, args, 1, Dtype::I64);
     let target = allocate(rt, &shape, place)?;
-    let [seed, offset] = draw(rt, place.device, args.generator(4))?;
+    let state = draw(rt, place.device, args.generator(4))?;
+    let [seed, offset] = state.operands();
     let operands = [MapArg::Position, seed, offset, MapArg::Raw(0, Dtype::I64)];
     // Sorting random keys of 64 bits: equal ones are rarer than 1 in 10^9 up to 10^5 elements.
     let keys = drawn(rt, NAME, &BELOW, &operands, Dtype::I64, &target)?;

@@ -1,7 +1,7 @@
 //! Errors of submission: devices that differ, shapes that do not broadcast, values that were lost.
 
 use super::MapArg;
-use crate::base::{Code, Error, ErrorKind};
+use crate::base::{Code, Error, ErrorKind, Place, Span};
 use crate::device::DeviceId;
 use crate::tensor::Tensor;
 
@@ -15,6 +15,11 @@ pub static CODES: &[&Code] = &[
     &DEPRECATED,
     &SYNCHRONIZES,
     &BAD_DEBUG_MODE,
+    &NOT_IN_CAPTURE,
+    &CAPTURE_SPOILED,
+    &GRAPH_STATE,
+    &CAPTURE_ORDER,
+    &GRAPH_EMPTY,
 ];
 
 static DEVICES_DIFFER: Code = Code {
@@ -92,6 +97,59 @@ static BAD_RACE_MODE: Code = Code {
     page: "`races` takes `\"deny\"` (a race stops the script before the launch), `\"warn\"` (it is \
            reported and ordered), `\"fix\"` (ordered silently and counted) or `\"allow\"` (not checked).",
     example: "with races(\"never\") { }",
+};
+
+static NOT_IN_CAPTURE: Code = Code {
+    id: "E0820",
+    kind: ErrorKind::Cuda,
+    title: "not possible while a graph is captured",
+    page: "Captured work runs later, when the graph is replayed. So nothing inside a capture can wait for it \
+           or read what it computes: no `synchronize`, no `query`, no `item`, `print` or truth test of a \
+           tensor, no copy to or from pageable host memory; and generators keep their seed.\n\nMove the \
+           line behind the capture and read after a `replay()`. Copy through page-locked memory \
+           (`x.pin_memory()`) with `non_blocking=true`.",
+    example: "let x = ones(3)\nwith graph(Graph()) {\n    let y = x + 1\n    print(y)\n}",
+};
+
+static CAPTURE_SPOILED: Code = Code {
+    id: "E0821",
+    kind: ErrorKind::Cuda,
+    title: "the capture is invalid",
+    page: "Something inside this capture is not possible while a graph is captured. Its error was caught, \
+           and the capture holds only a part of the work: it gives no graph.\n\nTake the labelled line out \
+           of the capture.",
+    example: "let x = ones(3)\nwith graph(Graph()) {\n    let y = x + 1\n    try { y.sum().item() } catch e { }\n}",
+};
+
+static GRAPH_STATE: Code = Code {
+    id: "E0822",
+    kind: ErrorKind::Cuda,
+    title: "the graph is not in the state for this",
+    page: "A graph is captured once, on a side stream, between `capture_begin` and `capture_end` on the same \
+           stream; then it is replayed. `reset()` makes it empty again.\n\n`with graph(g) { }` does all of \
+           it right: it captures on a side stream of its own.",
+    example: "Graph().replay()",
+};
+
+static CAPTURE_ORDER: Code = Code {
+    id: "E0823",
+    kind: ErrorKind::Cuda,
+    title: "captured and other work cannot wait for each other",
+    page: "Captured work runs at every replay, so it cannot wait for something that happens once, now; it \
+           comes after whatever is ordered before the replay. A side stream that waits for a captured \
+           event joins the capture. The default stream, streams of other devices and streams of another \
+           capture cannot.\n\nMake streams wait for each other before the capture begins, or before the \
+           replay.",
+    example: "let e = Stream().record_event()\nwith graph(Graph()) { e.wait() }",
+};
+
+static GRAPH_EMPTY: Code = Code {
+    id: "E0824",
+    kind: ErrorKind::Cuda,
+    title: "nothing was captured",
+    page: "A capture ended without any work in it. Either nothing ran, or it ran on another stream or device \
+           than the one that was captured. This is a warning: replaying the graph does nothing.",
+    example: "",
 };
 
 /// Operands on two devices.
@@ -194,4 +252,122 @@ pub fn bad_race_mode(name: &str) -> Error {
 /// A name that has a newer one.
 pub fn deprecated(what: &str, help: &str) -> Error {
     Error::new(&DEPRECATED, what).help(help)
+}
+
+/// `what` cannot be captured; the capture began at `begun`.
+pub fn not_in_capture(what: &str, begun: Span) -> Error {
+    let message = format!("{what} is not possible while a graph is captured: captured work runs at a replay");
+    in_capture(&NOT_IN_CAPTURE, message, begun).help("move this line behind the capture, after a `replay()`")
+}
+
+/// A copy of pageable memory in a capture.
+pub fn pageable_in_capture(begun: Span) -> Error {
+    let message = "cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is \
+                   pinned";
+    in_capture(&NOT_IN_CAPTURE, message, begun)
+        .help("use `x.pin_memory()` before the capture, or make the tensor with `pin_memory=true`")
+}
+
+/// Another seed in a capture.
+pub fn seed_in_capture(begun: Span) -> Error {
+    let message = "a generator can be seeded during stream capture only if the new seed is the same as the \
+                   original seed";
+    in_capture(&NOT_IN_CAPTURE, message, begun)
+        .help("seed it before the capture, or before a `replay()`: every replay reads it")
+}
+
+/// The end of a capture in which `what` was tried at `span`.
+pub fn capture_spoiled(what: &str, span: Span, begun: Span) -> Error {
+    let message = format!("the capture is invalid: {what} is not possible while a graph is captured");
+    let error = Error::new(&CAPTURE_SPOILED, message).label(Place::Here, "the capture ends here");
+    let error = if span.is_none() { error } else { error.at(span, "this cannot be captured") };
+    with_begin(error, begun).help("take the labelled line out of the capture")
+}
+
+/// `capture_begin` of a graph that holds one.
+pub fn graph_taken() -> Error {
+    Error::new(
+        &GRAPH_STATE,
+        "this graph already owns a captured graph. To capture a new one, create a new instance",
+    )
+    .help("write `Graph()`, or call `reset()` first")
+}
+
+/// `capture_begin` on the default stream. The words are PyTorch's.
+pub fn capture_on_default_stream() -> Error {
+    Error::new(
+        &GRAPH_STATE,
+        "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay \
+         them on the default stream.)",
+    )
+    .help("write `with stream(Stream()) { }` around the capture, or use `with graph(g) { }`")
+}
+
+/// `capture_begin` on a stream that another graph captures.
+pub fn captured_already(begun: Span) -> Error {
+    with_begin(Error::new(&GRAPH_STATE, "another graph captures this stream already"), begun)
+        .help("end that capture first, or use another stream")
+}
+
+/// `capture_end` without a capture.
+pub fn no_capture_to_end() -> Error {
+    Error::new(&GRAPH_STATE, "no capture of this graph is under way").help("call `capture_begin()` first")
+}
+
+/// `capture_end` on another stream. The words are PyTorch's.
+pub fn capture_ends_elsewhere() -> Error {
+    Error::new(&GRAPH_STATE, "capture must end on the same stream it began on")
+        .help("make that stream the current one: `with stream(s) { g.capture_end() }`")
+}
+
+/// `replay` or `pool` of a graph without a capture. The words are PyTorch's.
+pub fn graph_not_captured(method: &str) -> Error {
+    Error::new(&GRAPH_STATE, format!("called `{method}` without a preceding successful capture"))
+        .help("capture something first: `with graph(g) { }`")
+}
+
+/// A pool of one device for a capture on another.
+pub fn pool_of_another_device(pool: DeviceId, device: DeviceId) -> Error {
+    Error::new(&GRAPH_STATE, format!("the pool's memory is on {pool}, and the capture is on {device}"))
+        .help("make one pool per device: `cuda.graph_pool_handle()`")
+}
+
+/// A captured stream that would wait for what is not captured.
+pub fn capture_waits_outside(begun: Span) -> Error {
+    let message = "captured work cannot wait for work outside of the capture";
+    in_capture(&CAPTURE_ORDER, message, begun)
+        .help("wait before the capture begins, or on the stream that replays")
+}
+
+/// A stream of one capture that would wait for another.
+pub fn captures_mixed(begun: Span) -> Error {
+    in_capture(&CAPTURE_ORDER, "the work of one capture cannot wait for another capture", begun)
+        .help("order their replays instead")
+}
+
+/// A stream of another device that would join a capture.
+pub fn capture_of_one_device(device: DeviceId, begun: Span) -> Error {
+    let message = format!("a graph holds the work of one device, and this stream is of {device}");
+    in_capture(&CAPTURE_ORDER, message, begun).help("capture one graph per device")
+}
+
+/// The default stream, which would join a capture.
+pub fn default_stream_in_capture(begun: Span) -> Error {
+    in_capture(&CAPTURE_ORDER, "the default stream cannot wait for captured work", begun)
+        .help("wait after the capture, or join with a side stream")
+}
+
+/// A capture without work.
+pub fn graph_empty(begun: Span) -> Error {
+    let message = "the CUDA Graph is empty. This usually means that the graph was attempted to be captured on \
+                   wrong device or stream";
+    with_begin(Error::new(&GRAPH_EMPTY, message).label(Place::Here, "the capture ends here"), begun)
+}
+
+fn in_capture(code: &'static Code, message: impl Into<String>, begun: Span) -> Error {
+    with_begin(Error::new(code, message).label(Place::Here, "this cannot be captured"), begun)
+}
+
+fn with_begin(error: Error, begun: Span) -> Error {
+    if begun.is_none() { error } else { error.at(begun, "the capture begins here") }
 }

@@ -135,7 +135,7 @@ impl Runtime {
             Some(r) => r.f.name,
             None => live.last().map_or("", |node| node.name),
         };
-        let ticket = device.note_launch(stream, name, first);
+        let ticket = self.note_launch(device, stream, name, first);
         let results = reduce.iter().flat_map(|r| r.out.iter().chain(&r.out_index));
         for storage in live.iter().filter_map(|node| node.storage.as_ref()).chain(results) {
             storage.set_ticket(ticket);
@@ -154,7 +154,8 @@ impl Runtime {
     }
 
     /// Launches a program; while a fused one still compiles, its instructions run one by one. What it
-    /// writes carries the ticket: when the driver refuses, that is lost.
+    /// writes carries the ticket: when the driver refuses, that is lost. On a captured stream it is
+    /// written down, and compiled when the capture ends.
     pub(super) fn launch(
         &mut self,
         device: &Arc<Device>,
@@ -162,6 +163,9 @@ impl Runtime {
         launch: &Launch,
         work: Noted,
     ) -> Result<()> {
+        if self.capture_launch(stream, launch) {
+            return Ok(());
+        }
         let timed = work.traced.and_then(|traced| Some((self.trace_before(device, stream)?, traced)));
         let done = self.start(device, stream, launch);
         if let Some((started, traced)) = timed {

@@ -13,9 +13,11 @@
 //! [`MAX_VIEWS`]), when it has waited [`MAX_WAIT`], and at the end of a `try` block, a script or a
 //! call from Rust. So an error surfaces inside the construct that would catch it.
 
+mod capture;
 mod context;
 pub mod error;
 mod flush;
+mod graph;
 mod infer;
 mod queue;
 mod reduce;
@@ -26,6 +28,7 @@ mod transfer;
 mod unfused;
 
 pub use context::{RaceMode, Selection, Settings, SyncDebug};
+pub use graph::{Drawn, Graph, GraphPool};
 pub use infer::MapArg;
 pub use submit::{Submission, SubmittedView};
 pub use transfer::scalar_of;
@@ -64,6 +67,10 @@ pub struct Runtime {
     current_cuda: u32,
     queues: Vec<Queue>,
     programs: flush::Programs,
+    /// Captures under way; a queue names the one that it takes part in.
+    captures: Vec<capture::Capture>,
+    /// The streams that captures without a stream of their own use, one per device.
+    capture_streams: Vec<Arc<Stream>>,
     generators: OnceLock<Vec<Generator>>,
     /// Generators that stand in for a device's own, newest last.
     stand_ins: Vec<Generator>,
@@ -109,6 +116,8 @@ impl Runtime {
             current_cuda: 0,
             queues: Vec::new(),
             programs: Default::default(),
+            captures: Vec::new(),
+            capture_streams: Vec::new(),
             generators: OnceLock::new(),
             stand_ins: Vec::new(),
             warnings: Vec::new(),

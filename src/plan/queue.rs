@@ -25,6 +25,8 @@ pub(super) struct Queue {
     pub stream: Arc<Stream>,
     pub generation: u32,
     pub group: Option<Box<Group>>,
+    /// The capture that work of this stream goes to.
+    pub capture: Option<u64>,
 }
 
 /// A program being written.
@@ -77,7 +79,7 @@ pub(super) struct PendingReduce {
 
 impl Queue {
     pub(super) fn new(stream: Arc<Stream>) -> Queue {
-        Queue { stream, generation: 1, group: None }
+        Queue { stream, generation: 1, group: None, capture: None }
     }
 }
 

@@ -14,7 +14,11 @@ impl Runtime {
     /// Records an event on a stream, after everything submitted there.
     pub fn record_event(&mut self, event: &Event, stream: &Arc<Stream>) -> Result<()> {
         self.flush_stream(stream)?;
+        if self.capture_record(event, stream) {
+            return Ok(());
+        }
         event.record(stream).map_err(|e| self.blame_sticky(stream, e))?;
+        event.set_captured(None);
         self.checker.record(&mut event.clock(), stream);
         self.trace_record(event, stream);
         Ok(())
@@ -23,6 +27,9 @@ impl Runtime {
     /// Makes later work of a stream wait for an event.
     pub fn wait_event(&mut self, stream: &Arc<Stream>, event: &Event) -> Result<()> {
         self.flush_stream(stream)?;
+        if self.capture_wait(stream, event)? {
+            return Ok(());
+        }
         event.wait(stream).map_err(|e| self.blame_sticky(stream, e))?;
         self.checker.wait(stream, &event.clock());
         self.trace_stream_wait(stream, WaitFor::Event(event));
@@ -33,6 +40,9 @@ impl Runtime {
     pub fn wait_stream(&mut self, stream: &Arc<Stream>, other: &Arc<Stream>) -> Result<()> {
         self.flush_stream(other)?;
         self.flush_stream(stream)?;
+        if self.capture_wait_stream(stream, other)? {
+            return Ok(());
+        }
         stream.wait_stream(other).map_err(|e| self.blame_sticky(stream, e))?;
         self.checker.wait_stream(stream, other);
         self.trace_stream_wait(stream, WaitFor::Stream(other));
@@ -41,6 +51,7 @@ impl Runtime {
 
     /// Waits on the host until a stream is idle, then raises what its kernels reported.
     pub fn synchronize_stream(&mut self, stream: &Arc<Stream>) -> Result<()> {
+        self.refuse_captured(stream, "waiting for this stream")?;
         self.flush_stream(stream)?;
         let device = self.device(stream.device())?;
         let since = self.trace_now();
@@ -53,6 +64,9 @@ impl Runtime {
 
     /// Waits on the host for an event.
     pub fn synchronize_event(&mut self, event: &Event) -> Result<()> {
+        if let Some(record) = event.captured() {
+            return self.refuse_record(record, "waiting for an event");
+        }
         let device = event.device().map(|id| self.device(id)).transpose()?;
         let since = self.trace_now();
         event.synchronize().map_err(|e| blamed(device.as_deref(), e))?;
@@ -63,6 +77,7 @@ impl Runtime {
 
     /// Waits on the host for every stream of a device. A device that was never used is left alone.
     pub fn synchronize_device(&mut self, id: DeviceId) -> Result<()> {
+        self.refuse_capturing(id, "waiting for the device")?;
         self.flush()?;
         let device = self.device(id)?;
         let since = self.trace_now();
@@ -75,6 +90,7 @@ impl Runtime {
 
     /// True when a stream is idle; then what it did is ordered before the host's next work.
     pub fn query_stream(&mut self, stream: &Arc<Stream>) -> Result<bool> {
+        self.refuse_captured(stream, "asking whether this stream is done")?;
         self.flush_stream(stream)?;
         let device = self.device(stream.device())?;
         let idle = stream.query().map_err(|e| device.blame(e))?;
@@ -87,6 +103,9 @@ impl Runtime {
 
     /// True when an event has completed, or was never recorded.
     pub fn query_event(&mut self, event: &Event) -> Result<bool> {
+        if let Some(record) = event.captured() {
+            return self.refuse_record(record, "asking whether an event is done").map(|()| true);
+        }
         let device = event.device().map(|id| self.device(id)).transpose()?;
         let done = event.query().map_err(|e| blamed(device.as_deref(), e))?;
         if done {
@@ -98,6 +117,9 @@ impl Runtime {
     /// Keeps a stream busy for about that many clock cycles. Source: `torch.cuda._sleep`.
     pub fn sleep(&mut self, stream: &Arc<Stream>, cycles: u64) -> Result<()> {
         self.flush_stream(stream)?;
+        if self.capture_sleep(stream, cycles) {
+            return Ok(());
+        }
         let device = self.device(stream.device())?;
         let started = self.trace_before(&device, stream);
         let done = stream.driver().sleep(cycles, stream.handle());
@@ -122,8 +144,11 @@ impl Runtime {
         }
     }
 
-    /// Waits for a queue's stream.
+    /// Waits for a queue's stream, unless it is captured: then nothing runs.
     pub(super) fn wait_queue(&mut self, at: usize) -> Result<()> {
+        if self.capture_at(at).is_some() {
+            return Ok(());
+        }
         let stream = self.queues[at].stream.clone();
         self.synchronize_stream(&stream)
     }
@@ -136,6 +161,10 @@ impl Runtime {
         at: usize,
         tensors: impl IntoIterator<Item = (&'t Tensor, Access)>,
     ) -> Result<()> {
+        let site = Site { name: self.written.unwrap_or(name), span: self.span };
+        if let Some(capture) = self.capture_at(at) {
+            return self.note_captured(capture, at, site, tensors);
+        }
         if self.settings.races == RaceMode::Allow {
             return Ok(());
         }
@@ -145,16 +174,26 @@ impl Runtime {
             access,
         };
         let touches: SmallVec<[Touch<'t>; 4]> = tensors.into_iter().map(touch).collect();
-        let site = Site { name: self.written.unwrap_or(name), span: self.span };
-        let races = self.ask(at, &touches, site);
-        if races.is_empty() { Ok(()) } else { self.on_races(at, &touches, site, races) }
+        self.note_touches(at, &touches, site)
+    }
+
+    /// The same, by the histories of the storages.
+    pub(super) fn note_touches(&mut self, at: usize, touches: &[Touch<'_>], site: Site) -> Result<()> {
+        if self.settings.races == RaceMode::Allow {
+            return Ok(());
+        }
+        let races = self.ask(at, touches, site);
+        if races.is_empty() { Ok(()) } else { self.on_races(at, touches, site, races) }
     }
 
     fn ask(&mut self, at: usize, touches: &[Touch<'_>], site: Site) -> Vec<Conflict> {
         let stream = &self.queues[at].stream;
         // The host's own work is over when the call returns: it is the host that accesses.
         let stream = (stream.device() != DeviceId::Cpu).then_some(&**stream);
-        self.checker.admit(stream, touches, site)
+        match self.capture_at(at) {
+            None => self.checker.admit(stream, touches, site),
+            Some(capture) => self.captures[capture].checker().admit(stream, touches, site),
+        }
     }
 
     /// What races do: the operation is refused, or its stream is ordered after the earlier accesses.

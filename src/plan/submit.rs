@@ -98,12 +98,15 @@ impl Runtime {
             axis: work.axis,
             limit: work.limit,
             tag: match text {
+                None if !faults => 0,
+                text if self.capture_at(at).is_some() => {
+                    device.kept_tag_for(work.name, self.span, work.limit, text)
+                }
                 Some(text) => device.tag_for_assertion(work.name, self.span, text),
-                None if faults => device.tag_for(work.name, self.span, work.limit),
-                None => 0,
+                None => device.tag_for(work.name, self.span, work.limit),
             },
         };
-        let ticket = device.note_launch(&stream, work.name, self.span);
+        let ticket = self.note_launch(&device, &stream, work.name, self.span);
         work.views.iter().filter(|v| v.write).for_each(|v| v.tensor.storage().set_ticket(ticket));
         let traced = self.is_traced().then(|| Traced {
             spans: SmallVec::from_iter((!self.span.is_none()).then_some(self.span)),
@@ -155,6 +158,9 @@ impl Runtime {
             return Ok(());
         }
         bind(storage, storage.owner(), &self.queues[at].stream, self.span)?;
+        if self.note_fresh(storage, at) {
+            return Ok(());
+        }
         if let Some(Memory::Block(block)) = storage.memory()
             && let Some(epoch) = block.freed_at()
             && self.settings.races != RaceMode::Allow

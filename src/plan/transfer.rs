@@ -44,9 +44,12 @@ impl Runtime {
         if !bytes.is_empty() {
             let stream = self.queues[at].stream.clone();
             let ptr = address(tensor.storage(), tensor.layout(), dtype.size(), &stream)?;
-            let count = bytes.len().min(tensor.storage().bytes() as usize) as u64;
-            let ends = (ptr, bytes.as_ptr() as u64);
-            self.queue_copy("tensor", &stream, ends, count, CopyKind::HostToDevice, Some(tensor.storage()))?;
+            let count = bytes.len().min(tensor.storage().bytes() as usize);
+            if !self.capture_write(&stream, ptr, &bytes[..count]) {
+                let ends = (ptr, bytes.as_ptr() as u64);
+                let target = Some(tensor.storage());
+                self.queue_copy("tensor", &stream, ends, count as u64, CopyKind::HostToDevice, target)?;
+            }
         }
         Ok(tensor)
     }
@@ -62,15 +65,16 @@ impl Runtime {
 
     /// [`Runtime::read`] into a buffer of the right length.
     fn read_into(&mut self, tensor: &Tensor, bytes: &mut [u8]) -> Result<()> {
+        let at = self.place(tensor.device())?.queue;
+        let stream = self.queues[at].stream.clone();
+        self.refuse_captured(&stream, "reading a value on the host")?;
         self.note_wait(tensor.device())?;
         let tensor = self.contiguous(tensor)?;
-        let at = self.place(tensor.device())?.queue;
         self.note("read", at, [(&tensor, Access::Read)])?;
         self.settle(&tensor, at)?;
         if bytes.is_empty() {
             return Ok(());
         }
-        let stream = self.queues[at].stream.clone();
         let ptr = address_to_read(tensor.storage(), tensor.layout(), tensor.dtype().size(), &stream)?;
         let ends = (bytes.as_mut_ptr() as u64, ptr);
         self.queue_copy("read", &stream, ends, bytes.len() as u64, CopyKind::DeviceToHost, None)?;
@@ -155,7 +159,7 @@ impl Runtime {
     }
 
     /// Queues a copy to the first of two addresses; `target` is what it writes, where that is a tensor's.
-    fn queue_copy(
+    pub(super) fn queue_copy(
         &mut self,
         name: &'static str,
         stream: &Arc<Stream>,
@@ -164,6 +168,9 @@ impl Runtime {
         kind: CopyKind,
         target: Option<&Arc<Storage>>,
     ) -> Result<()> {
+        if self.capture_copy(stream, (dst, src), bytes, kind) {
+            return Ok(());
+        }
         let device = self.device(stream.device())?;
         let ticket = device.note_launch(stream, name, self.span);
         if let Some(target) = target {
@@ -191,6 +198,9 @@ impl Runtime {
         let peers = from != DeviceId::Cpu && to != DeviceId::Cpu;
         let host_end = if to == DeviceId::Cpu { target } else { &source };
         let waits = !peers && !(non_blocking && host_end.storage().is_pinned());
+        if !peers && !host_end.storage().is_pinned() {
+            self.refuse_pageable(&streams.0, &streams.1)?;
+        }
         if waits {
             self.note_wait(self.queues[at].stream.device())?;
         }

@@ -85,6 +85,8 @@ pub struct Vm {
     frames: Vec<Frame>,
     handlers: Vec<Handler>,
     contexts: Vec<Exit>,
+    /// How many errors are on their way out through contexts.
+    failing: usize,
     depth_limit: usize,
     callbacks: usize,
     stack_start: usize,
@@ -128,6 +130,7 @@ impl Vm {
             frames: Vec::new(),
             handlers: Vec::new(),
             contexts: Vec::new(),
+            failing: 0,
             depth_limit: Limits::default().call_depth,
             callbacks: 0,
             stack_start: 0,
@@ -290,6 +293,11 @@ impl Vm {
                 self.globals.push(value);
             }
         }
+    }
+
+    /// True while a context is left because of an error.
+    pub fn is_failing(&self) -> bool {
+        self.failing > 0
     }
 
     /// The source line of a span, from 1; 0 when it has none.

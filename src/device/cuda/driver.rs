@@ -4,6 +4,7 @@ use super::blas::Blas;
 use super::codegen::kind;
 use super::context::{Context, check};
 use super::fault::FaultSlot;
+use super::graph::Graphs;
 use super::library::{Library, Loaded};
 use super::mapping::Mapping;
 use super::memory::Peers;
@@ -12,6 +13,7 @@ use super::probe;
 use super::queue::Queue;
 use super::scratch::Scratch;
 use crate::base::Result;
+use crate::device::graph::{GraphHandle, Step};
 use crate::device::{CopyKind, Driver, EventHandle, Properties, StreamHandle};
 use crate::kernel::{Body, Fault, Launch, Ptr};
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute};
@@ -35,6 +37,9 @@ pub struct CudaDriver {
     pub(super) fault: FaultSlot,
     pub(super) library: Arc<Library>,
     pub(super) blas: Mutex<Option<Blas>>,
+    pub(super) graphs: Mutex<Graphs>,
+    /// Held while a graph is built, and while the host waits for the whole context.
+    pub(super) capturing: Mutex<()>,
     /// Kernels of `kernels/device.cu`.
     own: OnceLock<Arc<Loaded>>,
 }
@@ -87,6 +92,8 @@ impl CudaDriver {
             fault: FaultSlot::new()?,
             library: Arc::new(Library::new(context, arch)),
             blas: Mutex::default(),
+            graphs: Mutex::default(),
+            capturing: Mutex::default(),
             own: OnceLock::new(),
         })
     }
@@ -99,24 +106,35 @@ impl CudaDriver {
 
     /// Queues a program; compiles it first when it must.
     pub(super) fn queue_launch(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
-        // A reduction over nothing still has results; everything else without elements is nothing.
-        let shape = match launch.program.body {
-            Body::Reduce(_) => &launch.shape[..launch.shape.len() - launch.reduced.min(launch.shape.len())],
-            Body::Matmul(_) => &launch.shape[..launch.shape.len().saturating_sub(1)],
-            Body::NonZero(_) => &[],
-            _ => &launch.shape[..],
-        };
-        if shape.contains(&0) {
+        self.queue_launch_of(launch, stream, false)
+    }
+
+    /// The same, for a launch that a graph repeats when `repeated`.
+    pub(super) fn queue_launch_of(
+        &self,
+        launch: &Launch,
+        stream: StreamHandle,
+        repeated: bool,
+    ) -> Result<()> {
+        if is_empty(launch) {
             return Ok(());
         }
         self.enter()?;
         let kind = kind(&launch.program.body);
         let signature = kind.signature(launch);
         let loaded = self.library.get(launch, signature)?;
-        kind.enqueue(launch, signature, &mut Queue::new(self, stream, &loaded))
+        let mut queue = Queue::new(self, stream, &loaded);
+        queue.repeated = repeated;
+        kind.enqueue(launch, signature, &mut queue)
     }
 
-    fn own_kernels(&self) -> Result<&Arc<Loaded>> {
+    /// Queues a pause.
+    pub(super) fn queue_sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()> {
+        self.enter()?;
+        Queue::new(self, stream, self.own_kernels()?).run(1, 1, 1, &[cycles, 0, 0, 0])
+    }
+
+    pub(super) fn own_kernels(&self) -> Result<&Arc<Loaded>> {
         if let Some(own) = self.own.get() {
             return Ok(own);
         }
@@ -135,6 +153,18 @@ impl CudaDriver {
         let own = self.own_kernels()?;
         Queue::new(self, stream, own).run(0, grid, 256, &[dst, pattern, count, 0])
     }
+}
+
+/// True for launches over nothing, which need no kernel.
+pub(super) fn is_empty(launch: &Launch) -> bool {
+    // A reduction over nothing still has results; everything else without elements is nothing.
+    let shape = match launch.program.body {
+        Body::Reduce(_) => &launch.shape[..launch.shape.len() - launch.reduced.min(launch.shape.len())],
+        Body::Matmul(_) => &launch.shape[..launch.shape.len().saturating_sub(1)],
+        Body::NonZero(_) => &[],
+        _ => &launch.shape[..],
+    };
+    shape.contains(&0)
 }
 
 fn describe(device: CUdevice) -> Result<Properties> {
@@ -277,8 +307,17 @@ impl Driver for CudaDriver {
             || self.library.prepared(launch, kind(&launch.program.body).signature(launch))
     }
     fn sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()> {
-        self.enter()?;
-        Queue::new(self, stream, self.own_kernels()?).run(1, 1, 1, &[cycles, 0, 0, 0])
+        self.queue_sleep(cycles, stream)
+    }
+
+    fn graph(&self, steps: Arc<[Step]>) -> Result<GraphHandle> {
+        self.make_graph(steps)
+    }
+    fn graph_launch(&self, graph: GraphHandle, stream: StreamHandle) -> Result<()> {
+        self.launch_graph(graph, stream)
+    }
+    fn graph_free(&self, graph: GraphHandle) {
+        self.drop_graph(graph);
     }
 
     fn can_access_peer(&self, peer: u32) -> bool {
@@ -299,6 +338,7 @@ impl Drop for CudaDriver {
         if self.wait_all().is_err() {
             return;
         }
+        self.release_graphs();
         if let Some(blas) = self.blas.get_mut().take() {
             blas.release();
         }

@@ -69,6 +69,22 @@ impl FaultSlot {
         u64::from(tag) | u64::from(self.epoch.load(Ordering::Relaxed)) << 32
     }
 
+    /// The same for a launch that a graph repeats: its kernels look the epoch up, at
+    /// [`FaultSlot::graph_epoch`].
+    pub fn graph_stamp(tag: u32) -> u64 {
+        u64::from(tag)
+    }
+
+    /// Where the kernels of graphs find the epoch: the record's last word before the position.
+    pub fn graph_epoch(&self) -> u64 {
+        self.record + 3 * size_of::<u32>() as u64
+    }
+
+    /// The present epoch; never 0.
+    pub fn epoch(&self) -> u32 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
     /// Takes the fault and opens the slot for the next one.
     pub fn take(&self) -> Option<Fault> {
         // SAFETY: the copy lives as long as the process. A kernel writes its fields before `epoch`.

@@ -3,8 +3,8 @@
 //! `probe` says what the machine has and guards every library; `driver` is one device's
 //! [`Driver`](super::Driver) over its primary context, with `memory`, `mapping` and `stream` beside it;
 //! `codegen` turns kernel programs into CUDA C, `nvrtc` compiles it behind the `cache` on disk, and
-//! `library` keeps what is loaded; `queue` and `scratch` carry one launch into a stream; `blas` is
-//! cuBLAS. Knows nothing of tensors, operations, races or the allocator.
+//! `library` keeps what is loaded; `queue` and `scratch` carry one launch into a stream, `graph` many
+//! at once; `blas` is cuBLAS. Knows nothing of tensors, operations, races or the allocator.
 //!
 //! Invariant: no call into a library that was not probed first, and every result is checked.
 
@@ -16,6 +16,7 @@ mod driver;
 pub mod error;
 mod fault;
 mod gpu;
+mod graph;
 mod library;
 mod mapping;
 mod memory;

@@ -2,6 +2,7 @@
 
 use super::context::check;
 use super::driver::CudaDriver;
+use super::fault::FaultSlot;
 use super::library::Loaded;
 use super::scratch::Lease;
 use crate::base::Result;
@@ -15,13 +16,15 @@ use cudarc::driver::sys::{self, CUstream};
 pub(super) struct Queue<'a> {
     pub driver: &'a CudaDriver,
     pub stream: StreamHandle,
+    /// Whether a graph repeats this launch.
+    pub repeated: bool,
     loaded: &'a Loaded,
     lease: Option<Lease<'a>>,
 }
 
 impl<'a> Queue<'a> {
     pub fn new(driver: &'a CudaDriver, stream: StreamHandle, loaded: &'a Loaded) -> Queue<'a> {
-        Queue { driver, stream, loaded, lease: None }
+        Queue { driver, stream, repeated: false, loaded, lease: None }
     }
 
     /// Queues the source's `entry`-th kernel; `words` is its whole parameter.
@@ -73,11 +76,14 @@ impl<'a> Queue<'a> {
 
     /// What a launch of this tag reports its faults under.
     pub fn fault_stamp(&self, tag: u32) -> u64 {
-        self.driver.fault.stamp(tag)
+        match self.repeated {
+            true => FaultSlot::graph_stamp(tag),
+            false => self.driver.fault.stamp(tag),
+        }
     }
 
     /// Queues another program on the same stream.
     pub fn launch(&mut self, launch: &Launch) -> Result<()> {
-        self.driver.queue_launch(launch, self.stream)
+        self.driver.queue_launch_of(launch, self.stream, self.repeated)
     }
 }

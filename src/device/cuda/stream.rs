@@ -92,6 +92,7 @@ impl CudaDriver {
             }
         }
         self.enter()?;
+        let _no_capture = self.capturing.lock();
         // SAFETY: the context is current.
         check(unsafe { sys::cuCtxSynchronize() }, "cuCtxSynchronize")
     }

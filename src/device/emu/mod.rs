@@ -11,6 +11,7 @@ mod queue;
 mod tests;
 
 use super::error;
+use super::graph::{GraphHandle, Step, Task};
 use super::{CopyKind, Driver, EventHandle, Properties, StreamHandle, Work};
 use crate::base::Result;
 use crate::kernel::host::FaultSlot;
@@ -85,6 +86,7 @@ pub struct Machine {
     /// Of every device; here, so that no memory goes while queued work may still run.
     memory: Vec<Mutex<Memory>>,
     events: Mutex<FxHashMap<EventHandle, Arc<Event>>>,
+    graphs: Mutex<FxHashMap<GraphHandle, Arc<[Step]>>>,
     pinned: Mutex<BTreeMap<Ptr, u64>>,
     handles: AtomicU64,
     calls: AtomicU64,
@@ -127,6 +129,7 @@ impl Machine {
             queues,
             memory: (0..config.devices).map(|_| memory()).collect(),
             events: Mutex::default(),
+            graphs: Mutex::default(),
             pinned: Mutex::default(),
             handles: AtomicU64::new(1),
             calls: AtomicU64::new(0),
@@ -427,6 +430,41 @@ impl Driver for EmuDriver {
 
     fn modelled(&self, work: Work<'_>) -> Option<u64> {
         Some(queue::cost(work))
+    }
+
+    fn graph(&self, steps: Arc<[Step]>) -> Result<GraphHandle> {
+        self.machine.call("graph")?;
+        let handle = self.machine.handles.fetch_add(1, Ordering::Relaxed);
+        self.machine.graphs.lock().insert(handle, steps);
+        Ok(handle)
+    }
+
+    /// Queues the steps in the order in which they were recorded, which is one that the marks allow.
+    fn graph_launch(&self, graph: GraphHandle, stream: StreamHandle) -> Result<()> {
+        self.machine.call("graph_launch")?;
+        let steps = self.machine.graphs.lock().get(&graph).cloned();
+        let steps = steps.ok_or_else(|| error::driver_failed("emu", "graph_launch", "no such graph"))?;
+        let stream = self.stream_index(stream);
+        for step in steps.iter() {
+            let command = match &step.task {
+                Task::Launch(launch) => Command::Launch(Box::new(launch.clone()), self.faults.clone()),
+                Task::Copy { dst, src, bytes, .. } => {
+                    Command::Copy { dst: *dst, src: Source::Memory(*src), bytes: *bytes }
+                }
+                Task::Write { dst, bytes } => {
+                    let taken: Box<[u8]> = bytes.iter().copied().collect();
+                    Command::Copy { dst: *dst, src: Source::Taken(taken), bytes: bytes.len() as u64 }
+                }
+                Task::Sleep(cycles) => Command::Sleep(*cycles),
+                Task::Mark(_) | Task::Wait(_) => continue,
+            };
+            self.machine.push(stream, command)?;
+        }
+        Ok(())
+    }
+
+    fn graph_free(&self, graph: GraphHandle) {
+        self.machine.graphs.lock().remove(&graph);
     }
 
     fn can_access_peer(&self, _peer: u32) -> bool {

@@ -11,6 +11,7 @@
 //! false, a loop that polls ends, and no sleep costs real time.
 
 use crate::base::Result;
+use crate::device::graph::Task;
 use crate::device::{Work, error};
 use crate::kernel::host::{self, FaultSlot, bytes};
 use crate::kernel::{Body, Launch, Ptr};
@@ -526,6 +527,15 @@ pub(super) fn cost(work: Work<'_>) -> u64 {
         }
         Work::Copy(bytes) => 1000 + bytes / 50,
         Work::Sleep(cycles) => cycles,
+        Work::Graph(steps) => steps.iter().fold(0, |sum, step| {
+            sum.saturating_add(match &step.task {
+                Task::Launch(launch) => cost(Work::Launch(launch)),
+                Task::Copy { bytes, .. } => cost(Work::Copy(*bytes)),
+                Task::Write { bytes, .. } => cost(Work::Copy(bytes.len() as u64)),
+                Task::Sleep(cycles) => *cycles,
+                Task::Mark(_) | Task::Wait(_) => 0,
+            })
+        }),
     }
 }
 

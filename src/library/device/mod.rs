@@ -6,6 +6,7 @@
 
 mod contexts;
 mod devices;
+mod graphs;
 mod memory;
 mod nvtx;
 mod pools;
@@ -13,6 +14,7 @@ pub mod profile;
 mod random;
 mod streams;
 
+pub use graphs::{GraphObject, GraphPoolObject};
 pub use pools::PoolObject;
 pub use random::GeneratorObject;
 pub use streams::{EventObject, StreamObject};
@@ -30,6 +32,7 @@ pub fn natives() -> impl Iterator<Item = &'static NativeDef> {
         streams::NATIVES,
         memory::NATIVES,
         random::NATIVES,
+        graphs::NATIVES,
         contexts::NATIVES,
         nvtx::NATIVES,
         pools::NATIVES,

@@ -54,6 +54,11 @@ fn all(vm: &Vm) -> Result<Vec<Generator>> {
     (0..count).map(|i| vm.rt.generator(DeviceId::Cuda(i))).collect()
 }
 
+/// Seeds every CUDA device's default generator.
+fn seed_all(vm: &mut Vm, seed: u64) -> Result<Value> {
+    all(vm)?.iter().try_for_each(|g| vm.rt.seed_generator(g, seed)).map(|()| Value::None)
+}
+
 fn own(vm: &Vm, args: &[Value], at: usize) -> Result<Generator> {
     let id = cuda_id(vm, &args[0], &args[at])?;
     vm.rt.generator(id)
@@ -147,9 +152,9 @@ pub(super) static NATIVES: &[NativeDef] = &[
         example: "manual_seed(7)\nlet a = rand(3).tolist()\nmanual_seed(7)\nassert(rand(3).tolist() == a)",
         run: |vm, args| {
             let seed = args[0].as_int().unwrap_or(0) as u64;
-            vm.rt.generator(DeviceId::Cpu)?.manual_seed(seed);
-            all(vm)?.iter().for_each(|g| g.manual_seed(seed));
-            Ok(Value::None)
+            let host = vm.rt.generator(DeviceId::Cpu)?;
+            vm.rt.seed_generator(&host, seed)?;
+            seed_all(vm, seed)
         },
     },
     NativeDef {
@@ -230,8 +235,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
         run: |vm, args| {
             // Without a device there is nothing to seed, and a script may say so all the same.
             if vm.rt.machine().device_count() > 0 {
-                own(vm, &[args[0].clone(), Value::None], 1)?
-                    .manual_seed(args[1].as_int().unwrap_or(0) as u64);
+                let generator = own(vm, &[args[0].clone(), Value::None], 1)?;
+                vm.rt.seed_generator(&generator, args[1].as_int().unwrap_or(0) as u64)?;
             }
             Ok(Value::None)
         },
@@ -244,8 +249,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         example: "cuda.manual_seed_all(7)\nassert(cuda:0.initial_seed() == 7)",
         run: |vm, args| {
             let seed = args[1].as_int().unwrap_or(0) as u64;
-            all(vm)?.iter().for_each(|g| g.manual_seed(seed));
-            Ok(Value::None)
+            seed_all(vm, seed)
         },
     },
     NativeDef {
@@ -256,7 +260,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
         example: "let s = cuda.seed()\nassert(cuda.initial_seed() == s)\ncuda.manual_seed(0)",
         run: |vm, args| {
             let seed = fresh_seed();
-            own(vm, &[args[0].clone(), Value::None], 1)?.manual_seed(seed);
+            let generator = own(vm, &[args[0].clone(), Value::None], 1)?;
+            vm.rt.seed_generator(&generator, seed)?;
             Ok(seed_int(seed))
         },
     },
@@ -268,7 +273,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         example: "let s = cuda.seed_all()\nassert(cuda:0.initial_seed() == s)\ncuda.manual_seed_all(0)",
         run: |vm, _| {
             let seed = fresh_seed();
-            all(vm)?.iter().for_each(|g| g.manual_seed(seed));
+            seed_all(vm, seed)?;
             Ok(seed_int(seed))
         },
     },
@@ -379,8 +384,9 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[GENERATOR, Param::new("seed", Kind::Int)] },
         doc: "Seeds the generator and gives it.\n\nSource: `torch.Generator.manual_seed`.",
         example: "let g = Generator().manual_seed(7)\nassert(g.initial_seed() == 7)",
-        run: |_, args| {
-            generator_of(&args[0])?.manual_seed(args[1].as_int().unwrap_or(0) as u64);
+        run: |vm, args| {
+            let generator = generator_of(&args[0])?;
+            vm.rt.seed_generator(&generator, args[1].as_int().unwrap_or(0) as u64)?;
             Ok(args[0].clone())
         },
     },

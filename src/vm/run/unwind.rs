@@ -140,7 +140,10 @@ impl Vm {
 
     /// As [`Vm::leave_contexts`], on the way of an error that stays the main one.
     fn leave_failed(&mut self, count: usize, error: Error) -> Error {
-        match self.leave_contexts(count) {
+        self.failing += 1;
+        let left = self.leave_contexts(count);
+        self.failing -= 1;
+        match left {
             Ok(()) => error,
             Err(other) => error.and(other),
         }

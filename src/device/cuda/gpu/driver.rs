@@ -94,6 +94,7 @@ fn a_wait_can_be_interrupted() {
 #[test]
 fn a_bad_index_is_a_fault_and_no_trap() {
     let Some(gpu) = device() else { return };
+    let _turn = FAULTS.lock();
     let shape = [5];
     let source = Pair::dense(&gpu, Dtype::F32, &[4], 1);
     let mut index = Pair::dense(&gpu, Dtype::I64, &shape, 2);

@@ -7,7 +7,7 @@ use crate::array::Class;
 use crate::kernel::host::define::{host_better, host_combine};
 use crate::kernel::{CudaText, Map, Reduce, ReduceFn, Scan, Source, Store};
 
-static SUM: ReduceFn = ReduceFn {
+pub(super) static SUM: ReduceFn = ReduceFn {
     name: "gpu_test_sum",
     indexed: false,
     init: |_| 0,

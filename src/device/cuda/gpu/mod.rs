@@ -7,6 +7,7 @@
 
 mod driver;
 mod folds;
+mod graphs;
 mod mapping;
 mod maps;
 mod moves;
@@ -31,6 +32,9 @@ fn device() -> Option<Arc<CudaDriver>> {
         None => Some(open_device(0).unwrap()),
     }
 }
+
+/// A device has one fault slot: tests that look into it take turns.
+static FAULTS: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
 /// A tensor on both sides: its whole storage, dtype and strides.
 #[derive(Clone, Debug)]

@@ -45,6 +45,7 @@ fn place(target: &Pair, index: &Pair, shape: &[usize], axis: usize, limit: usize
 #[test]
 fn gathers_along_all_axes() {
     let Some(gpu) = device() else { return };
+    let _turn = FAULTS.lock();
     for dtype in [Dtype::Bool, Dtype::F16, Dtype::F32, Dtype::F64] {
         let cases: &[Case] = &[
             (&[1000], 0, 50, &[1], &[1]),

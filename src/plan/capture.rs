@@ -1,0 +1,492 @@
+//! Captures: work that is written down instead of queued.
+//!
+//! While a stream is captured its queue flushes into a list of [`Step`]s, in memory of a private
+//! pool. Nothing of a capture reaches the driver before its end, so whatever fails in between leaves
+//! the session as it was. Other streams go on as ever; those that wait for an event of the capture join
+//! it until its end.
+//!
+//! Note [Races of a capture]. Captured work runs at a replay, not now. So its accesses do not enter the
+//! histories of the storages: they are checked against each other by a checker of the capture's own,
+//! and are kept as one set, which every replay makes at once (`plan/graph.rs`).
+
+use super::graph::{Draws, Graph, GraphPool, Recorded, State, Use};
+use super::{Runtime, error};
+use crate::base::{Result, Span};
+use crate::device::graph::{Step, Task};
+use crate::device::races::{Access, Checker, History, Region, Site, Touch};
+use crate::device::{CapturedRecord, CopyKind, Device, DeviceId, Event, PoolScope, Stream, Ticket};
+use crate::kernel::{Launch, Ptr};
+use crate::tensor::{Generator, Storage, Tensor};
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+/// A capture under way.
+///
+/// Invariant: `lanes[n]` is the stream that the steps of lane n were submitted on, and the queues of
+/// exactly these streams name this capture.
+pub(super) struct Capture {
+    /// Unique in the process.
+    id: u64,
+    owner: Weak<Mutex<State>>,
+    device: Arc<Device>,
+    /// Where it began.
+    begun: Span,
+    lanes: Arc<RwLock<Vec<Arc<Stream>>>>,
+    steps: Vec<Step>,
+    marks: u32,
+    checker: Checker,
+    touched: Vec<Touched>,
+    /// Places in `touched`, by the storage's address, which the weak reference keeps from being reused.
+    places: FxHashMap<usize, usize>,
+    draws: Vec<Draws>,
+    pool: GraphPool,
+    /// Requests of the lanes are served from the pool while this lives.
+    scope: PoolScope,
+    /// What may not be captured and was tried, and where: the capture is worth nothing any more.
+    spoiled: Option<(&'static str, Span)>,
+}
+
+/// A storage that captured work uses.
+struct Touched {
+    storage: Weak<Storage>,
+    /// Set for storages that were there before: the graph keeps them.
+    kept: Option<Arc<Storage>>,
+    history: Arc<Mutex<History>>,
+    accesses: SmallVec<[(Region, Access); 2]>,
+}
+
+impl Capture {
+    fn lane(&self, stream: &Stream) -> u32 {
+        self.lanes.read().iter().position(|s| **s == *stream).unwrap_or(0) as u32
+    }
+
+    fn push(&mut self, stream: &Stream, task: Task) {
+        let lane = self.lane(stream);
+        self.steps.push(Step { lane, task });
+    }
+
+    /// A new mark behind everything on a stream.
+    fn mark(&mut self, stream: &Stream) -> u32 {
+        self.marks += 1;
+        self.push(stream, Task::Mark(self.marks));
+        self.marks
+    }
+
+    /// What is known of a storage; `fresh` ones were made in this capture.
+    fn touched(&mut self, storage: &Arc<Storage>, fresh: bool) -> &mut Touched {
+        let at = *self.places.entry(Arc::as_ptr(storage) as usize).or_insert_with(|| {
+            self.touched.push(Touched {
+                storage: Arc::downgrade(storage),
+                kept: (!fresh).then(|| storage.clone()),
+                history: Arc::default(),
+                accesses: SmallVec::new(),
+            });
+            self.touched.len() - 1
+        });
+        &mut self.touched[at]
+    }
+
+    /// What is ordered in it.
+    pub(super) fn checker(&mut self) -> &mut Checker {
+        &mut self.checker
+    }
+}
+
+impl Runtime {
+    /// Starts to capture what is submitted on the current stream of the CUDA device selected last, in
+    /// memory of `pool`, or of a pool of its own. Source: `torch.cuda.CUDAGraph.capture_begin`.
+    pub fn begin_capture(&mut self, graph: &Graph, pool: Option<&GraphPool>) -> Result<()> {
+        let id = self.current_cuda();
+        let stream = self.current_stream(id)?;
+        if !matches!(*graph.state().lock(), State::Empty) {
+            return Err(error::graph_taken());
+        }
+        if stream.is_default() {
+            return Err(error::capture_on_default_stream());
+        }
+        self.flush_stream(&stream)?;
+        if let Some(at) = self.capture_of(&stream) {
+            return Err(error::captured_already(self.captures[at].begun));
+        }
+        let device = self.device(id)?;
+        let pool = pool.cloned().unwrap_or_default();
+        let lanes = Arc::new(RwLock::new(vec![stream.clone()]));
+        let of_lanes = lanes.clone();
+        let scope = pool.open(&device)?.capture(move |s| of_lanes.read().iter().any(|lane| **lane == *s));
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.captures.push(Capture {
+            id: number,
+            owner: Arc::downgrade(graph.state()),
+            device,
+            begun: self.span,
+            lanes,
+            steps: Vec::new(),
+            marks: 0,
+            checker: Checker::new(),
+            touched: Vec::new(),
+            places: FxHashMap::default(),
+            draws: Vec::new(),
+            pool,
+            scope,
+            spoiled: None,
+        });
+        let at = self.queue_of(&stream);
+        self.queues[at].capture = Some(number);
+        *graph.state().lock() = State::Capturing(number);
+        Ok(())
+    }
+
+    /// Ends the capture that [`Runtime::begin_capture`] began: the graph can be replayed. The current
+    /// stream must be the one it began on. Source: `torch.cuda.CUDAGraph.capture_end`.
+    pub fn end_capture(&mut self, graph: &Graph) -> Result<()> {
+        let Some(at) = self.capture_by(graph) else { return Err(error::no_capture_to_end()) };
+        let (device, origin) = (self.captures[at].device.id(), self.captures[at].lanes.read()[0].clone());
+        if *self.current_stream(device)? != *origin {
+            return Err(error::capture_ends_elsewhere());
+        }
+        let flushed = self.flush_lanes(at);
+        let capture = self.close_capture(at);
+        *graph.state().lock() = State::Empty;
+        flushed?;
+        if let Some((what, span)) = capture.spoiled {
+            return Err(error::capture_spoiled(what, span, capture.begun));
+        }
+        let recorded = self.record(capture)?;
+        *graph.state().lock() = State::Ready(Box::new(recorded));
+        Ok(())
+    }
+
+    /// Forgets a capture under way; nothing happens without one.
+    pub fn abort_capture(&mut self, graph: &Graph) {
+        if let Some(at) = self.capture_by(graph) {
+            // What is pending goes with it, errors too.
+            let _ = self.flush_lanes(at);
+            drop(self.close_capture(at));
+            *graph.state().lock() = State::Empty;
+        }
+    }
+
+    /// The side stream of a device that graphs are captured on when no other is named; always the same.
+    pub fn capture_stream(&mut self, id: DeviceId) -> Result<Arc<Stream>> {
+        if let Some(stream) = self.capture_streams.iter().find(|s| s.device() == id) {
+            return Ok(stream.clone());
+        }
+        let stream = self.device(id)?.stream(0)?;
+        self.capture_streams.push(stream.clone());
+        Ok(stream)
+    }
+
+    /// True when work on a stream is captured. Source: `torch.cuda.is_current_stream_capturing`.
+    pub fn is_capturing(&self, stream: &Stream) -> bool {
+        self.capture_of(stream).is_some()
+    }
+
+    /// The capture that a stream takes part in.
+    pub(super) fn capture_of(&self, stream: &Stream) -> Option<usize> {
+        if self.captures.is_empty() {
+            return None;
+        }
+        let queue = self.queues.iter().find(|q| *q.stream == *stream)?;
+        self.capture_numbered(queue.capture?)
+    }
+
+    /// The capture that a queue takes part in.
+    #[inline]
+    pub(super) fn capture_at(&self, queue: usize) -> Option<usize> {
+        if self.captures.is_empty() {
+            return None;
+        }
+        self.capture_numbered(self.queues[queue].capture?)
+    }
+
+    fn capture_numbered(&self, id: u64) -> Option<usize> {
+        self.captures.iter().position(|c| c.id == id)
+    }
+
+    fn capture_by(&self, graph: &Graph) -> Option<usize> {
+        match *graph.state().lock() {
+            State::Capturing(id) => self.capture_numbered(id),
+            _ => None,
+        }
+    }
+
+    /// Sends what is pending on the lanes of a capture into it.
+    fn flush_lanes(&mut self, at: usize) -> Result<()> {
+        let lanes = self.captures[at].lanes.read().clone();
+        let mut result = Ok(());
+        for stream in lanes {
+            let one = self.flush_stream(&stream);
+            result = result.and(one);
+        }
+        result
+    }
+
+    /// Ends a capture: its streams are ordinary ones again.
+    fn close_capture(&mut self, at: usize) -> Capture {
+        let capture = self.captures.remove(at);
+        for queue in self.queues.iter_mut().filter(|q| q.capture == Some(capture.id)) {
+            queue.capture = None;
+        }
+        capture
+    }
+
+    /// Makes the driver's graph of a capture.
+    fn record(&mut self, capture: Capture) -> Result<Recorded> {
+        let Capture { device, begun, steps, touched, draws, pool, scope, .. } = capture;
+        // Blocks that were freed meanwhile may be handed out again from here on.
+        drop(scope);
+        let driver = device.driver().clone();
+        let steps: Arc<[Step]> = steps.into();
+        let handle = match steps.iter().any(|s| s.task.is_work()) {
+            true => Some(driver.graph(steps.clone()).map_err(|e| device.blame_if_sticky(e))?),
+            false => {
+                self.warnings.push(error::graph_empty(begun).locate(self.span, &[]));
+                None
+            }
+        };
+        let uses = touched.into_iter().filter_map(|t| {
+            let alive = t.storage.strong_count() > 0;
+            alive.then_some(Use { kept: t.kept, storage: t.storage, accesses: t.accesses })
+        });
+        Ok(Recorded::new(driver, handle, device, steps, uses.collect(), draws, pool))
+    }
+
+    /// Refuses what cannot be captured, and spoils the capture that `stream` takes part in.
+    pub(super) fn refuse_captured(&mut self, stream: &Stream, what: &'static str) -> Result<()> {
+        match self.capture_of(stream) {
+            None => Ok(()),
+            Some(at) => self.refuse(at, what),
+        }
+    }
+
+    /// The same for what concerns a whole device.
+    pub(super) fn refuse_capturing(&mut self, device: DeviceId, what: &'static str) -> Result<()> {
+        match self.captures.iter().position(|c| c.device.id() == device) {
+            None => Ok(()),
+            Some(at) => self.refuse(at, what),
+        }
+    }
+
+    /// The same for a copy between pageable host memory and a device.
+    pub(super) fn refuse_pageable(&mut self, from: &Stream, to: &Stream) -> Result<()> {
+        let Some(at) = self.capture_of(from).or_else(|| self.capture_of(to)) else { return Ok(()) };
+        let begun = self.captures[at].begun;
+        self.refuse(at, "a copy of pageable memory").map_err(|_| error::pageable_in_capture(begun))
+    }
+
+    /// The same for an event whose last record was captured.
+    pub(super) fn refuse_record(&mut self, record: CapturedRecord, what: &'static str) -> Result<()> {
+        match self.capture_numbered(record.capture) {
+            None => Ok(()),
+            Some(at) => self.refuse(at, what),
+        }
+    }
+
+    fn refuse(&mut self, at: usize, what: &'static str) -> Result<()> {
+        if self.captures[at].owner.strong_count() == 0 {
+            // The graph has gone, and nobody can end its capture any more.
+            let _ = self.flush_lanes(at);
+            drop(self.close_capture(at));
+            return Ok(());
+        }
+        let capture = &mut self.captures[at];
+        capture.spoiled.get_or_insert((what, self.span));
+        Err(error::not_in_capture(what, capture.begun))
+    }
+
+    /// Notes the accesses of an operation on a queue of a capture.
+    pub(super) fn note_captured<'t>(
+        &mut self,
+        capture: usize,
+        at: usize,
+        site: Site,
+        tensors: impl IntoIterator<Item = (&'t Tensor, Access)>,
+    ) -> Result<()> {
+        let mut parts: SmallVec<[(&Tensor, Arc<Mutex<History>>, Access); 4]> = SmallVec::new();
+        for (tensor, access) in tensors {
+            let storage = tensor.storage();
+            // What nothing has written and nothing is about to write is made by this very operation.
+            let fresh = storage.memory().is_none() && storage.pending().is_none();
+            let history = self.captures[capture].touched(storage, fresh).history.clone();
+            parts.push((tensor, history, access));
+        }
+        let touches: SmallVec<[Touch<'_>; 4]> = parts
+            .iter()
+            .map(|(tensor, history, access)| Touch { history, region: tensor.region(), access: *access })
+            .collect();
+        self.note_touches(at, &touches, site)?;
+        for (tensor, _, access) in &parts {
+            let noted = &mut self.captures[capture].touched(tensor.storage(), false).accesses;
+            let now = (tensor.region(), *access);
+            if !noted.contains(&now) {
+                noted.push(now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a storage was made on a queue; false when the queue is not captured.
+    pub(super) fn note_fresh(&mut self, storage: &Arc<Storage>, at: usize) -> bool {
+        let Some(capture) = self.capture_at(at) else { return false };
+        self.captures[capture].touched(storage, true);
+        true
+    }
+
+    /// Writes a launch down; false when the stream is not captured.
+    pub(super) fn capture_launch(&mut self, stream: &Stream, launch: &Launch) -> bool {
+        let Some(at) = self.capture_of(stream) else { return false };
+        self.captures[at].push(stream, Task::Launch(launch.clone()));
+        true
+    }
+
+    /// Writes a pause down; false when the stream is not captured.
+    pub(super) fn capture_sleep(&mut self, stream: &Stream, cycles: u64) -> bool {
+        let Some(at) = self.capture_of(stream) else { return false };
+        self.captures[at].push(stream, Task::Sleep(cycles));
+        true
+    }
+
+    /// Writes a copy between pinned or device memory down; false when the stream is not captured.
+    pub(super) fn capture_copy(
+        &mut self,
+        stream: &Stream,
+        (dst, src): (Ptr, Ptr),
+        bytes: u64,
+        kind: CopyKind,
+    ) -> bool {
+        let Some(at) = self.capture_of(stream) else { return false };
+        self.captures[at].push(stream, Task::Copy { dst, src, bytes, kind });
+        true
+    }
+
+    /// Writes a copy of host bytes down, which the capture takes; false when the stream is not captured.
+    pub(super) fn capture_write(&mut self, stream: &Stream, dst: Ptr, bytes: &[u8]) -> bool {
+        let Some(at) = self.capture_of(stream) else { return false };
+        self.captures[at].push(stream, Task::Write { dst, bytes: bytes.into() });
+        true
+    }
+
+    /// A number for a launch in flight; none for one that is captured, because it does not run now.
+    pub(super) fn note_launch(
+        &self,
+        device: &Device,
+        stream: &Stream,
+        name: &'static str,
+        span: Span,
+    ) -> Ticket {
+        match self.capture_of(stream) {
+            None => device.note_launch(stream, name, span),
+            Some(_) => Ticket::default(),
+        }
+    }
+
+    /// Records an event in the capture of a stream; false when the stream is not captured.
+    pub(super) fn capture_record(&mut self, event: &Event, stream: &Stream) -> bool {
+        let Some(at) = self.capture_of(stream) else { return false };
+        let capture = &mut self.captures[at];
+        let mark = capture.mark(stream);
+        capture.checker.record(&mut event.clock(), stream);
+        event.set_captured(Some(CapturedRecord { capture: capture.id, mark }));
+        true
+    }
+
+    /// Makes a stream wait for an event where a capture is involved; false when none is.
+    pub(super) fn capture_wait(&mut self, stream: &Arc<Stream>, event: &Event) -> Result<bool> {
+        let own = self.capture_of(stream);
+        let Some(record) = event.captured() else {
+            return match own {
+                // Nothing to wait for.
+                Some(_) if event.handle() == 0 => Ok(true),
+                Some(at) => Err(error::capture_waits_outside(self.captures[at].begun)),
+                None => Ok(false),
+            };
+        };
+        // The record of a capture that has ended: there is nothing to wait for.
+        let Some(at) = self.capture_numbered(record.capture) else { return Ok(true) };
+        self.join(at, own, stream)?;
+        let capture = &mut self.captures[at];
+        capture.push(stream, Task::Wait(record.mark));
+        capture.checker.wait(stream, &event.clock());
+        Ok(true)
+    }
+
+    /// Makes a stream wait for another where a capture is involved; false when none is.
+    pub(super) fn capture_wait_stream(&mut self, stream: &Arc<Stream>, other: &Stream) -> Result<bool> {
+        let own = self.capture_of(stream);
+        let Some(at) = self.capture_of(other) else {
+            return match own {
+                Some(at) => Err(error::capture_waits_outside(self.captures[at].begun)),
+                None => Ok(false),
+            };
+        };
+        if **stream == *other {
+            return Ok(true);
+        }
+        self.join(at, own, stream)?;
+        let capture = &mut self.captures[at];
+        let mark = capture.mark(other);
+        capture.push(stream, Task::Wait(mark));
+        capture.checker.wait_stream(stream, other);
+        Ok(true)
+    }
+
+    /// Makes a stream, which takes part in capture `own`, a lane of a capture.
+    fn join(&mut self, at: usize, own: Option<usize>, stream: &Arc<Stream>) -> Result<()> {
+        let begun = self.captures[at].begun;
+        match own {
+            Some(own) if own == at => return Ok(()),
+            Some(_) => return Err(error::captures_mixed(begun)),
+            None if stream.device() != self.captures[at].device.id() => {
+                return Err(error::capture_of_one_device(stream.device(), begun));
+            }
+            None if stream.is_default() => return Err(error::default_stream_in_capture(begun)),
+            None => {}
+        }
+        let queue = self.queue_of(stream);
+        self.flush_queue(queue)?;
+        self.queues[queue].capture = Some(self.captures[at].id);
+        self.captures[at].lanes.write().push(stream.clone());
+        Ok(())
+    }
+
+    /// Seed and offset of a captured draw: two numbers in device memory, which every replay writes
+    /// afresh. `None` when the current stream of the generator's device is not captured.
+    pub(super) fn capture_draw(
+        &mut self,
+        generator: &Generator,
+        steps: u64,
+    ) -> Result<Option<(Tensor, Tensor)>> {
+        if self.captures.is_empty() {
+            return Ok(None);
+        }
+        let device = generator.device();
+        let queue = self.place(device)?.queue;
+        let Some(at) = self.capture_at(queue) else { return Ok(None) };
+        let known = self.captures[at].draws.iter().position(|d| d.generator().same(generator));
+        let of = known.unwrap_or_else(|| {
+            self.captures[at].draws.push(Draws::new(generator.clone()));
+            self.captures[at].draws.len() - 1
+        });
+        if self.captures[at].draws[of].is_full() {
+            let room = self.empty(&[Draws::ROOM], crate::array::Dtype::I64, device)?;
+            self.captures[at].draws[of].add_room(room);
+        }
+        Ok(self.captures[at].draws[of].draw(steps))
+    }
+
+    /// Seeds a generator. In a capture of its device that is an error unless the seed is the one it
+    /// has, and then changes nothing. Source: `CUDAGeneratorImpl::set_current_seed`.
+    pub fn seed_generator(&mut self, generator: &Generator, seed: u64) -> Result<()> {
+        let capture = self.captures.iter().find(|c| c.device.id() == generator.device());
+        match capture {
+            None => generator.manual_seed(seed),
+            Some(_) if generator.state().seed == seed => {}
+            Some(capture) => return Err(error::seed_in_capture(capture.begun)),
+        }
+        Ok(())
+    }
+}

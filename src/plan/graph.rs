@@ -1,0 +1,313 @@
+//! Graphs: captured work that is replayed as one unit.
+//!
+//! A replay makes all accesses of the captured work at once, on the stream that replays: the race
+//! checker sees it as one operation. See Note [Races of a capture].
+//!
+//! Note [What a graph keeps alive]. The launches of a graph name addresses. Tensors that were there
+//! before the capture are kept by the graph. What was made inside it lies in the graph's private pool: it
+//! may be dropped, and its memory then goes to nobody but captures of the same pool. The pool lives as long
+//! as its graphs; a graph that goes waits for its replays first.
+
+use super::trace::ActionKind;
+use super::{MapArg, Runtime, error};
+use crate::array::{Dtype, Layout};
+use crate::base::Result;
+use crate::device::graph::{GraphHandle, Step};
+use crate::device::races::{Access, History, Region, Site, Touch};
+use crate::device::{CopyKind, Device, Driver, MemoryPool, Stream, Work};
+use crate::tensor::{Generator, Memory, Storage, Tensor};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::sync::{Arc, OnceLock, Weak};
+
+/// A graph: empty, being captured, or ready to be replayed. Clones are the same graph.
+/// Source: `torch.cuda.CUDAGraph`.
+#[derive(Clone, Default)]
+pub struct Graph(Arc<Mutex<State>>);
+
+/// What a graph holds.
+#[derive(Default)]
+pub(super) enum State {
+    #[default]
+    Empty,
+    /// The capture with this number.
+    Capturing(u64),
+    Ready(Box<Recorded>),
+}
+
+/// Memory that captures share, of the device that uses it first. Clones are the same pool.
+/// Source: `torch.cuda.graph_pool_handle`.
+#[derive(Clone, Default)]
+pub struct GraphPool(Arc<OnceLock<OpenPool>>);
+
+struct OpenPool {
+    memory: MemoryPool,
+    /// Of all memory in it: replays of its graphs must not overlap.
+    history: Mutex<History>,
+}
+
+/// A captured graph.
+pub(super) struct Recorded {
+    driver: Arc<dyn Driver>,
+    /// `None` when nothing was captured.
+    handle: Option<GraphHandle>,
+    device: Arc<Device>,
+    steps: Arc<[Step]>,
+    uses: Vec<Use>,
+    draws: Vec<Draws>,
+    pool: GraphPool,
+    replayed_on: SmallVec<[Arc<Stream>; 1]>,
+}
+
+/// How a graph uses a storage.
+pub(super) struct Use {
+    /// Set for storages from outside the capture.
+    pub kept: Option<Arc<Storage>>,
+    pub storage: Weak<Storage>,
+    pub accesses: SmallVec<[(Region, Access); 2]>,
+}
+
+/// The draws of one generator in a graph. Each reads its seed and its offset from device memory.
+pub(super) struct Draws {
+    generator: Generator,
+    /// Pairs of numbers, and how many of them are used.
+    rooms: Vec<(Tensor, usize)>,
+    /// How far each draw lies behind the first, in order.
+    offsets: Vec<u64>,
+    /// How far a replay moves the generator on.
+    advance: u64,
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new() -> Graph {
+        Graph::default()
+    }
+
+    pub(super) fn state(&self) -> &Arc<Mutex<State>> {
+        &self.0
+    }
+
+    /// The pool of its memory.
+    pub fn pool(&self) -> Result<GraphPool> {
+        match &*self.0.lock() {
+            State::Ready(recorded) => Ok(recorded.pool.clone()),
+            _ => Err(error::graph_not_captured("pool")),
+        }
+    }
+
+    /// `empty`, `capturing` or `captured`, for people.
+    pub fn describe(&self) -> &'static str {
+        match &*self.0.lock() {
+            State::Empty => "empty",
+            State::Capturing(_) => "capturing",
+            State::Ready(_) => "captured",
+        }
+    }
+}
+
+impl GraphPool {
+    /// The pool's memory on a device.
+    pub(super) fn open(&self, device: &Arc<Device>) -> Result<&MemoryPool> {
+        let open = self.0.get_or_init(|| OpenPool {
+            memory: MemoryPool::new(device),
+            history: Mutex::new(History::new()),
+        });
+        match open.memory.device().id() == device.id() {
+            true => Ok(&open.memory),
+            false => Err(error::pool_of_another_device(open.memory.device().id(), device.id())),
+        }
+    }
+
+    /// True when both are the same pool.
+    pub fn same(&self, other: &GraphPool) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// A number for people; 0 before a capture has used it.
+    pub fn number(&self) -> u64 {
+        self.0.get().map_or(0, |open| open.memory.id().number())
+    }
+}
+
+impl Recorded {
+    pub(super) fn new(
+        driver: Arc<dyn Driver>,
+        handle: Option<GraphHandle>,
+        device: Arc<Device>,
+        steps: Arc<[Step]>,
+        uses: Vec<Use>,
+        draws: Vec<Draws>,
+        pool: GraphPool,
+    ) -> Recorded {
+        Recorded { driver, handle, device, steps, uses, draws, pool, replayed_on: SmallVec::new() }
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        // A device that fails here has lost its work already.
+        for stream in &self.replayed_on {
+            let _ = stream.synchronize();
+        }
+        if let Some(handle) = self.handle {
+            self.driver.graph_free(handle);
+        }
+    }
+}
+
+impl Use {
+    fn storage(&self) -> Option<Arc<Storage>> {
+        self.kept.clone().or_else(|| self.storage.upgrade())
+    }
+}
+
+impl Draws {
+    /// Numbers that a room holds.
+    pub(super) const ROOM: usize = 128;
+
+    pub(super) fn new(generator: Generator) -> Draws {
+        Draws { generator, rooms: Vec::new(), offsets: Vec::new(), advance: 0 }
+    }
+
+    pub(super) fn generator(&self) -> &Generator {
+        &self.generator
+    }
+
+    /// True when the next draw needs another room.
+    pub(super) fn is_full(&self) -> bool {
+        self.rooms.last().is_none_or(|(_, used)| *used + 2 > Self::ROOM)
+    }
+
+    pub(super) fn add_room(&mut self, room: Tensor) {
+        self.rooms.push((room, 0));
+    }
+
+    /// Seed and offset of the next draw, as tensors; `None` when there is no room.
+    pub(super) fn draw(&mut self, steps: u64) -> Option<(Tensor, Tensor)> {
+        let (room, used) = self.rooms.last_mut()?;
+        let first = *used;
+        *used += 2;
+        self.offsets.push(self.advance);
+        self.advance = self.advance.wrapping_add(steps);
+        let number = |at: usize| room.with_layout(Layout { offset: at, ..Layout::contiguous(&[]) });
+        Some((number(first), number(first + 1)))
+    }
+
+    /// The bytes of every room for a replay, and moves the generator on.
+    fn next(&self) -> Vec<(&Tensor, Vec<u8>)> {
+        let state = self.generator.advance(self.advance);
+        let mut offsets = self.offsets.iter();
+        let mut filled = Vec::new();
+        for (room, used) in &self.rooms {
+            let mut bytes = Vec::with_capacity(8 * used);
+            for offset in offsets.by_ref().take(used / 2) {
+                bytes.extend(state.seed.to_le_bytes());
+                bytes.extend(state.offset.wrapping_add(*offset).to_le_bytes());
+            }
+            filled.push((room, bytes));
+        }
+        filled
+    }
+}
+
+/// Seed and offset of a draw.
+pub enum Drawn {
+    /// Known now.
+    Now(crate::tensor::GeneratorState),
+    /// Known when the graph is replayed: in device memory.
+    #[allow(missing_docs)]
+    Later { seed: Tensor, offset: Tensor },
+}
+
+impl Drawn {
+    /// Both as operands.
+    pub fn operands(&self) -> [MapArg<'_>; 2] {
+        match self {
+            Drawn::Now(state) => [MapArg::Raw(state.seed, Dtype::I64), MapArg::Raw(state.offset, Dtype::I64)],
+            Drawn::Later { seed, offset } => [MapArg::Tensor(seed), MapArg::Tensor(offset)],
+        }
+    }
+}
+
+impl Runtime {
+    /// The state of a generator for one draw, which moves it on by `steps`. In a capture, where the
+    /// draw happens at every replay, it is read from device memory.
+    pub fn draw(&mut self, generator: &Generator, steps: u64) -> Result<Drawn> {
+        Ok(match self.capture_draw(generator, steps)? {
+            Some((seed, offset)) => Drawn::Later { seed, offset },
+            None => Drawn::Now(generator.advance(steps)),
+        })
+    }
+
+    /// Queues a captured graph on the current stream of its device. Generators that it draws from are
+    /// read, and moved on by all of its draws. Source: `torch.cuda.CUDAGraph.replay`.
+    pub fn replay(&mut self, graph: &Graph) -> Result<()> {
+        const NAME: &str = "replay";
+        let mut state = graph.state().lock();
+        let State::Ready(recorded) = &mut *state else { return Err(error::graph_not_captured(NAME)) };
+        self.flush()?;
+        let at = self.place(recorded.device.id())?.queue;
+        let stream = self.queues[at].stream.clone();
+        self.refuse_captured(&stream, "the replay of another graph")?;
+        let Some(handle) = recorded.handle else { return Ok(()) };
+        let used: Vec<(Arc<Storage>, &Use)> =
+            recorded.uses.iter().filter_map(|u| Some((u.storage()?, u))).collect();
+        let mut touches: Vec<Touch<'_>> = Vec::new();
+        for (storage, of) in &used {
+            let touch = |&(region, access)| Touch { history: &storage.history, region, access };
+            touches.extend(of.accesses.iter().map(touch));
+        }
+        for room in recorded.draws.iter().flat_map(|d| &d.rooms) {
+            let (region, history) = (room.0.region(), &room.0.storage().history);
+            touches.push(Touch { history, region, access: Access::Write });
+        }
+        if let Some(open) = recorded.pool.0.get() {
+            touches.push(Touch { history: &open.history, region: Region::from(0..1), access: Access::Write });
+        }
+        self.note_touches(at, &touches, Site { name: NAME, span: self.span })?;
+        drop(touches);
+        if !recorded.replayed_on.contains(&stream) {
+            recorded.replayed_on.push(stream.clone());
+        }
+        for memory in used.iter().filter_map(|(storage, _)| storage.memory()) {
+            memory.used_on(&stream);
+        }
+        for (room, bytes) in recorded.draws.iter().flat_map(Draws::next) {
+            let Some(Memory::Block(block)) = room.storage().memory() else { continue };
+            let ends = (block.ptr(), bytes.as_ptr() as u64);
+            self.queue_copy(NAME, &stream, ends, bytes.len() as u64, CopyKind::HostToDevice, None)?;
+        }
+        let device = &recorded.device;
+        let ticket = device.note_launch(&stream, NAME, self.span);
+        for (storage, of) in &used {
+            if of.accesses.iter().any(|(_, access)| *access == Access::Write) {
+                storage.set_ticket(ticket);
+            }
+        }
+        let started = self.trace_before(device, &stream);
+        let done = recorded.driver.graph_launch(handle, stream.handle());
+        if let Some(started) = started {
+            let what = (ActionKind::Launch, NAME.into());
+            self.trace_other(started, device, &stream, what, 0, Work::Graph(&recorded.steps));
+        }
+        done.map_err(|e| {
+            device.lose(ticket);
+            device.blame_if_sticky(e)
+        })?;
+        self.launches += 1;
+        if self.settings.launch_blocking {
+            self.wait_queue(at)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a graph empty: what it holds is given back after its replays. A capture under way is
+    /// forgotten. Source: `torch.cuda.CUDAGraph.reset`.
+    pub fn reset_graph(&mut self, graph: &Graph) -> Result<()> {
+        self.abort_capture(graph);
+        // What a replay has reported belongs to the script's next wait: nothing is raised here.
+        drop(std::mem::take(&mut *graph.state().lock()));
+        Ok(())
+    }
+}
