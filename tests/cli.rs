@@ -280,6 +280,23 @@ fn races_that_are_let_through_are_told_with_both_lines() {
 }
 
 #[test]
+fn what_cannot_be_captured_is_told_with_the_line_where_the_capture_began() {
+    let program = Program::new();
+    let text = "let x = ones(3)\nwith graph(Graph()) {\n    let y = x + 1\n    print(y)\n}\n";
+    program.file("read.rnl", text);
+    let refused = program.run(&["--quiet", "read.rnl"]);
+    assert_eq!((refused.status, refused.out.as_str()), (1, ""));
+    for part in ["E0820", "2 │ with graph", "the capture begins here", "4 │     print(y)"] {
+        assert!(refused.err.contains(part), "{part} is missing:\n{}", refused.err);
+    }
+    assert!(!refused.err.contains("E0821"), "one error is enough:\n{}", refused.err);
+    program.file("empty.rnl", "let g = Graph()\nwith graph(g) { 1 + 1 }\ng.replay()\n");
+    let warned = program.run(&["--quiet", "empty.rnl"]);
+    assert_eq!(warned.status, 0);
+    assert!(warned.err.contains("the CUDA Graph is empty"), "{}", warned.err);
+}
+
+#[test]
 fn the_readme_shows_what_the_program_says() {
     let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
     let blocks: Vec<&str> =

@@ -297,3 +297,36 @@ fn a_wait_is_for_the_record_it_saw() {
         assert_eq!(read(&**d, x, 0), 2, "{schedule:?}");
     }
 }
+
+#[test]
+fn graphs_run_in_stream_order_any_number_of_times() {
+    use crate::device::graph::{Step, Work};
+    for schedule in (0..10).map(Some).chain([None]) {
+        let devices = machine(schedule);
+        let d = &devices[0];
+        let (s, x, y) = (d.stream(0).unwrap(), d.alloc(8).unwrap(), d.alloc(8).unwrap());
+        let on = |lane, work| Step { lane, work };
+        let bytes: Arc<[u8]> = 7i64.to_le_bytes().into();
+        let copy = Work::Copy { dst: y, src: x, bytes: 8, kind: CopyKind::DeviceToDevice };
+        let steps = vec![
+            on(0, Work::Launch(step(x, 1, 1))),
+            on(0, Work::Mark(1)),
+            on(1, Work::Wait(1)),
+            on(1, Work::Sleep(5000)),
+            on(1, copy),
+            on(1, Work::Mark(2)),
+            on(0, Work::Wait(2)),
+            on(0, Work::Write { dst: x, bytes }),
+        ];
+        let graph = d.graph(steps.into()).unwrap();
+        d.fill(x, 2, 8, 1, s).unwrap();
+        d.fill(y, 0, 8, 1, s).unwrap();
+        assert_eq!(read(&**d, y, s), 0, "{schedule:?}: a graph does nothing before it is launched");
+        d.graph_launch(graph, s).unwrap();
+        assert_eq!((read(&**d, y, s), read(&**d, x, s)), (7, 7));
+        d.graph_launch(graph, s).unwrap();
+        assert_eq!((read(&**d, y, s), read(&**d, x, s)), (22, 7));
+        d.graph_free(graph);
+        assert!(d.graph_launch(graph, s).is_err());
+    }
+}
