@@ -433,7 +433,7 @@ impl Driver for EmuDriver {
     }
 
     fn graph(&self, steps: Arc<[Step]>) -> Result<GraphHandle> {
-        self.machine.call("graph")?;
+        self.call("graph")?;
         let handle = self.machine.handles.fetch_add(1, Ordering::Relaxed);
         self.machine.graphs.lock().insert(handle, steps);
         Ok(handle)
@@ -441,7 +441,7 @@ impl Driver for EmuDriver {
 
     /// Queues the steps in the order in which they were recorded, which is one that the marks allow.
     fn graph_launch(&self, graph: GraphHandle, stream: StreamHandle) -> Result<()> {
-        self.machine.call("graph_launch")?;
+        self.call("graph_launch")?;
         let steps = self.machine.graphs.lock().get(&graph).cloned();
         let steps = steps.ok_or_else(|| error::driver_failed("emu", "graph_launch", "no such graph"))?;
         let stream = self.stream_index(stream);

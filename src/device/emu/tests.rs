@@ -300,23 +300,23 @@ fn a_wait_is_for_the_record_it_saw() {
 
 #[test]
 fn graphs_run_in_stream_order_any_number_of_times() {
-    use crate::device::graph::{Step, Work};
+    use crate::device::graph::{Step, Task};
     for schedule in (0..10).map(Some).chain([None]) {
         let devices = machine(schedule);
         let d = &devices[0];
         let (s, x, y) = (d.stream(0).unwrap(), d.alloc(8).unwrap(), d.alloc(8).unwrap());
-        let on = |lane, work| Step { lane, work };
+        let on = |lane, task| Step { lane, task };
         let bytes: Arc<[u8]> = 7i64.to_le_bytes().into();
-        let copy = Work::Copy { dst: y, src: x, bytes: 8, kind: CopyKind::DeviceToDevice };
+        let copy = Task::Copy { dst: y, src: x, bytes: 8, kind: CopyKind::DeviceToDevice };
         let steps = vec![
-            on(0, Work::Launch(step(x, 1, 1))),
-            on(0, Work::Mark(1)),
-            on(1, Work::Wait(1)),
-            on(1, Work::Sleep(5000)),
+            on(0, Task::Launch(step(x, 1, 1))),
+            on(0, Task::Mark(1)),
+            on(1, Task::Wait(1)),
+            on(1, Task::Sleep(5000)),
             on(1, copy),
-            on(1, Work::Mark(2)),
-            on(0, Work::Wait(2)),
-            on(0, Work::Write { dst: x, bytes }),
+            on(1, Task::Mark(2)),
+            on(0, Task::Wait(2)),
+            on(0, Task::Write { dst: x, bytes }),
         ];
         let graph = d.graph(steps.into()).unwrap();
         d.fill(x, 2, 8, 1, s).unwrap();
