@@ -21,5 +21,6 @@ fuzz_target!(|text: &str| {
     };
     let mut engine = engine;
     let _ = engine.eval::<()>(text);
-    engine.eval::<()>("assert((ones(3) + 1).sum().item() == 6.0)").expect("a sound session");
+    // Its names and memory are the script's: what is asked uses neither.
+    assert_eq!(engine.eval::<i64>("1 + 1").expect("a sound session"), 2);
 });
