@@ -60,7 +60,7 @@ pub use array::Dtype;
 pub use base::{Error, ErrorKind, Result, SourceMap};
 pub use device::{Backend, DeviceId};
 pub use engine::{
-    Arguments, Array, Builder, Element, Engine, FromValue, HostFunction, InterruptHandle, IntoValue,
+    Arguments, Array, Builder, Element, Engine, FromValue, HostFunction, InterruptHandle, IntoValue, Test,
 };
 pub use plan::RaceMode;
 pub use tensor::Tensor;

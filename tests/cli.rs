@@ -366,3 +366,28 @@ fn fmt_keeps_every_script_of_ours() {
     args.insert(1, "--check");
     assert_eq!(program.run(&args).out, "", "formatting twice changes something");
 }
+
+#[test]
+fn tests_of_scripts_run() {
+    let program = Program::new();
+    program.file(
+        "t/a.rnl",
+        "fn double(x) { 2 * x }\ntest \"doubles\" { assert(double(2) == 4) }\ntest \"fails\" {\n    assert(double(2) == 5, \"no\")\n}\n",
+    );
+    program.file("t/b/c.rnl", "let x = ones(3)\ntest \"sums\" { assert(x.sum().item() == 3.0) }");
+    program.file("t/none.rnl", "assert(true)");
+    let ended = program.run(&["test", "t"]);
+    let expected = "t/a.rnl\n  ok      doubles\n  FAILED  fails\nt/b/c.rnl\n  ok      sums\n3 tests: 2 passed, 1 failed\n";
+    assert_eq!((ended.status, ended.out.as_str()), (1, expected));
+    assert!(ended.err.contains("E0901") && ended.err.contains("a.rnl:4"), "{}", ended.err);
+    let some = program.run(&["test", "--filter", "ou", "t"]);
+    assert_eq!(some.status, 0, "{}", some.err);
+    assert!(some.out.ends_with("1 test: 1 passed, 2 left out\n"), "{}", some.out);
+    program.file("t/bad.rnl", "1 // 0");
+    let broken = program.run(&["test", "t/bad.rnl"]);
+    assert_eq!((broken.status, broken.out.as_str()), (1, "t/bad.rnl\n0 tests: 0 passed, 1 file broken\n"));
+    program.file("t/d.rnl", "import \"a.rnl\" as a\ntest \"own\" { assert(a.double(1) == 2) }");
+    assert_eq!(program.run(&["test", "t/d.rnl"]).out, "t/d.rnl\n  ok      own\n1 test: 1 passed\n");
+    assert_eq!(program.run(&["test", "gone.rnl"]).status, 2);
+    assert_eq!(program.run(&["t/a.rnl"]).status, 0, "without the command they do not run");
+}

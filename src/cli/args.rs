@@ -59,6 +59,15 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Run the `test "name" { }` blocks of scripts
+    Test {
+        /// Files, and folders whose `.rnl` files are taken
+        #[arg(value_name = "FILE", default_value = ".")]
+        files: Vec<OsString>,
+        /// Only tests whose name holds this
+        #[arg(long, value_name = "TEXT")]
+        filter: Option<String>,
+    },
     /// Lay out scripts: indentation, spaces, comments; line ends stay where they are
     Fmt {
         /// The files; `-` formats the standard input to the standard output

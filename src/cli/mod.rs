@@ -17,6 +17,7 @@ mod repl;
 mod run;
 mod table;
 mod terminal;
+mod test;
 
 use crate::base::{Error, SourceMap};
 use args::{Cli, Command};
@@ -62,6 +63,9 @@ fn dispatch(cli: Cli) -> Outcome {
     match cli.command {
         Some(Command::Run { program }) => run::run(&cli.options, &terminal, program),
         Some(Command::Check { files, json }) => check::check(&terminal, &files, json),
+        Some(Command::Test { files, filter }) => {
+            test::test(&cli.options, &terminal, &files, filter.as_deref())
+        }
         Some(Command::Fmt { files, check }) => fmt::fmt(&terminal, &files, check),
         Some(Command::Devices) => devices::devices(&cli.options, &terminal),
         Some(Command::Explain { codes }) => explain::explain(&terminal, &codes),

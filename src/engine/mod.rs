@@ -159,6 +159,20 @@ impl Engine {
         self.vm.within(|vm| convert::download(vm, tensor))
     }
 
+    /// The `test "name" { }` blocks that scripts have met since the last call, in order.
+    pub fn take_tests(&mut self) -> Vec<Test> {
+        let found = std::mem::take(&mut self.vm.tests).into_iter();
+        found.map(|(name, body)| Test { name, body }).collect()
+    }
+
+    /// Runs a test of this engine's scripts.
+    ///
+    /// # Errors
+    /// What it raises: a failed `assert`, or anything else.
+    pub fn run_test(&mut self, test: &Test) -> Result<()> {
+        self.vm.within(|vm| vm.call(&test.body, &[]).map(drop))
+    }
+
     /// A handle that stops a running script from another thread.
     pub fn interrupt_handle(&self) -> InterruptHandle {
         InterruptHandle(self.vm.interrupt_flag())
@@ -207,6 +221,19 @@ impl Engine {
             let known = self.vm.globals();
             crate::vm::error::unknown_name(name, known.iter().map(|(name, _)| name.as_ref()))
         })
+    }
+}
+
+/// A `test "name" { }` block of a script, for [`Engine::run_test`].
+pub struct Test {
+    name: String,
+    body: Value,
+}
+
+impl Test {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 }
 

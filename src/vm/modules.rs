@@ -75,7 +75,10 @@ impl Vm {
         let module = Rc::new(Module::new(path));
         self.modules.insert(Rc::clone(&key), State::Running);
         self.importing.push(Rc::clone(&key));
+        // Tests belong to the file that is tested, not to those that import it.
+        let tests = self.tests.len();
         let result = self.run_in(&block, &module, Mode::Script);
+        self.tests.truncate(tests);
         self.importing.pop();
         match result {
             Ok(_) => {

@@ -1,0 +1,100 @@
+//! `runnel test FILE...`: the `test "name" { }` blocks of scripts, a line each, a summary last.
+//!
+//! A file is run first, then its tests in order, all in one session of its own. A test fails when it
+//! raises an error; the others run all the same.
+
+use super::args::Options;
+use super::run::Session;
+use super::terminal::Terminal;
+use super::{Outcome, program, refuse};
+use crate::base::SourceMap;
+use crate::vm::Mode;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+/// How many tests ended in which way.
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    left_out: usize,
+    /// Files that ended in an error before their tests.
+    broken: usize,
+}
+
+pub fn test(cli: &Options, terminal: &Terminal, files: &[OsString], filter: Option<&str>) -> Outcome {
+    let mut tally = Tally::default();
+    for file in files.iter().flat_map(|file| scripts(Path::new(file))) {
+        let program = match program::read(file.as_os_str()) {
+            Ok(program) => program,
+            Err(error) => return refuse(terminal, &error, &SourceMap::default()),
+        };
+        let mut session = match Session::new(cli, terminal, Vec::new()) {
+            Ok(session) => session,
+            Err(error) => return refuse(terminal, &error, &SourceMap::default()),
+        };
+        let ran = session.engine.evaluate(&program.name, &program.text, Mode::Script, |_, _| Ok(()));
+        let tests = session.engine.take_tests();
+        if ran.is_ok() && tests.is_empty() {
+            continue;
+        }
+        terminal.print(&format!("{}\n", program.name));
+        if session.finish(ran) != Outcome::Done {
+            tally.broken += 1;
+            continue;
+        }
+        for test in tests {
+            if filter.is_some_and(|text| !test.name().contains(text)) {
+                tally.left_out += 1;
+                continue;
+            }
+            let result = session.engine.run_test(&test);
+            let word = if result.is_ok() { "ok" } else { "FAILED" };
+            terminal.print(&format!("  {word:<7} {}\n", test.name()));
+            match session.finish(result) {
+                Outcome::Done => tally.passed += 1,
+                _ => tally.failed += 1,
+            }
+        }
+    }
+    terminal.print(&summary(&tally));
+    terminal.flush();
+    if tally.failed + tally.broken > 0 { Outcome::Failed } else { Outcome::Done }
+}
+
+/// A file itself; of a folder, its scripts and those of its folders, by name. Hidden ones are left out.
+fn scripts(path: &Path) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_path_buf()];
+    }
+    let mut folders = vec![path.to_path_buf()];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let hidden = entry.file_name().to_string_lossy().starts_with('.');
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && !hidden => folders.push(path),
+                Ok(kind) if kind.is_file() && !hidden && path.extension() == Some(OsStr::new("rnl")) => {
+                    found.push(path);
+                }
+                _ => {}
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn summary(tally: &Tally) -> String {
+    let count = |n: usize, what: &str| if n == 0 { String::new() } else { format!(", {n} {what}") };
+    let tests = tally.passed + tally.failed;
+    format!(
+        "{tests} test{}: {} passed{}{}{}\n",
+        if tests == 1 { "" } else { "s" },
+        tally.passed,
+        count(tally.failed, "failed"),
+        count(tally.left_out, "left out"),
+        count(tally.broken, if tally.broken == 1 { "file broken" } else { "files broken" }),
+    )
+}
