@@ -8,6 +8,7 @@ use crate::plan::RaceMode;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -123,6 +124,12 @@ pub struct Options {
     /// Run the queues of emulated devices in an order drawn from a seed
     #[arg(long, global = true, value_name = "seed:N", value_parser = schedule)]
     pub schedule: Option<u64>,
+    /// Write what the script does on the devices to FILE, which Perfetto (ui.perfetto.dev) opens
+    #[arg(long, global = true, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// Draw the streams of the devices when the script has ended
+    #[arg(long, global = true)]
+    pub timeline: bool,
     /// When to use colours: `auto` on a terminal, unless NO_COLOR is set
     #[arg(
         long,

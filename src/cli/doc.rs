@@ -1,10 +1,13 @@
 //! `runnel doc NAME`: the documentation of natives and operations, from their tables, and of the modules
 //! written in Runnel, from their texts.
 
+mod example;
+
 use super::error;
 use super::terminal::Terminal;
 use super::{Outcome, explain, refuse, table};
 use crate::base::{Result, SourceMap};
+use crate::ops::Op;
 use crate::ops::signature::Signature;
 use crate::vm::NativeDef;
 use std::borrow::Cow;
@@ -13,6 +16,8 @@ use std::borrow::Cow;
 struct Entry {
     /// `matmul`, `tensor.sum`, `fft.fft`.
     name: String,
+    /// Other names of it: `tensor.matmul`, `add_`.
+    also: Vec<String>,
     signature: String,
     doc: Cow<'static, str>,
     example: &'static str,
@@ -39,38 +44,65 @@ pub fn doc(terminal: &Terminal, names: &[String]) -> Outcome {
     Outcome::Done
 }
 
-/// The documentation of a name: a function, `type.method`, a bare method, or a type or namespace.
+/// The documentation of a name: a function, `type.method`, a bare method, or a type or namespace; also as
+/// PyTorch writes it (`torch.cuda.memory_stats`, `torch.Tensor.sum`).
 ///
 /// # Errors
 /// E0954.
 pub fn page(name: &str) -> Result<String> {
     let entries = entries();
-    let exact: Vec<&Entry> = entries.iter().filter(|e| e.name == name).collect();
-    if let [first, ..] = exact.as_slice() {
-        return Ok(text(first));
+    let own = own_name(name);
+    let list = |found: &[&Entry]| {
+        let rows: Vec<[String; 2]> = found.iter().map(|e| [e.name.clone(), first_sentence(&e.doc)]).collect();
+        table::aligned(&rows)
+    };
+    let of_space = |e: &&Entry| e.name.split_once('.').is_some_and(|(space, _)| space == own);
+    let inside: Vec<&Entry> = entries.iter().filter(of_space).collect();
+    if let Some(exact) = entries.iter().find(|e| e.name == own) {
+        let members = if inside.is_empty() { String::new() } else { format!("\n{}", list(&inside)) };
+        return Ok(format!("{}{members}", text(exact)));
     }
-    let inside: Vec<&Entry> =
-        entries.iter().filter(|e| e.name.split_once('.').is_some_and(|(t, _)| t == name)).collect();
     if !inside.is_empty() {
-        let rows: Vec<[String; 2]> =
-            inside.iter().map(|e| [e.name.clone(), first_sentence(&e.doc)]).collect();
-        return Ok(table::aligned(&rows));
+        return Ok(list(&inside));
     }
-    let last = |e: &&Entry| e.name.rsplit('.').next() == Some(name);
+    if let Some(other) = entries.iter().find(|e| e.also.contains(&own)) {
+        return Ok(text(other));
+    }
+    let last = |e: &&Entry| e.name.rsplit('.').next() == Some(&own);
     let methods: Vec<String> = entries.iter().filter(last).map(text).collect();
     if !methods.is_empty() {
         return Ok(methods.join("\n"));
     }
-    let found: Vec<[String; 2]> = entries
+    let source =
+        format!("Source: `{}`", if own == name { format!("torch.{name}") } else { name.to_string() });
+    let found: Vec<&Entry> = entries
         .iter()
-        .filter(|e| e.search.iter().any(|word| word.eq_ignore_ascii_case(name)))
-        .map(|e| [e.name.clone(), first_sentence(&e.doc)])
+        .filter(|e| e.doc.contains(&source) || e.search.iter().any(|word| word.eq_ignore_ascii_case(&own)))
         .collect();
-    if !found.is_empty() {
-        return Ok(table::aligned(&found));
+    match found.as_slice() {
+        [] => {
+            let last = |e: &'_ Entry| e.name.rsplit('.').next().unwrap_or("").to_string();
+            let known: Vec<String> = entries.iter().flat_map(|e| [e.name.clone(), last(e)]).collect();
+            Err(error::unknown_name(name, known.iter().map(String::as_str)))
+        }
+        [one] => Ok(text(one)),
+        several => Ok(list(several)),
     }
-    let known = entries.iter().flat_map(|e| [e.name.as_str(), e.name.rsplit('.').next().unwrap_or("")]);
-    Err(error::unknown_name(name, known))
+}
+
+/// The name without PyTorch's prefix, and with the type's name as it is here.
+fn own_name(name: &str) -> String {
+    let name = name.strip_prefix("torch.").unwrap_or(name);
+    let lower = |space: &str| ["Tensor", "Generator"].contains(&space);
+    let cuda = name.strip_prefix("cuda.").unwrap_or(name);
+    match cuda.split_once('.') {
+        Some((space @ ("Stream" | "Event"), method)) => format!("{}.{method}", space.to_lowercase()),
+        Some(("nvtx", _)) => cuda.to_string(),
+        _ => match name.split_once('.') {
+            Some((space, method)) if lower(space) => format!("{}.{method}", space.to_lowercase()),
+            _ => name.to_string(),
+        },
+    }
 }
 
 /// Everything that is documented, by name.
@@ -79,6 +111,7 @@ fn entries() -> Vec<Entry> {
     let natives = of_language.chain(crate::library::device::natives()).map(native);
     let attributes = crate::library::tensor::ATTRIBUTES.iter().map(|attribute| Entry {
         name: format!("tensor.{}", attribute.name),
+        also: Vec::new(),
         signature: String::new(),
         doc: attribute.doc.into(),
         example: "",
@@ -86,6 +119,7 @@ fn entries() -> Vec<Entry> {
     });
     let ops = crate::ops::table::all().map(|op| Entry {
         name: if op.form.function { op.name.to_string() } else { format!("tensor.{}", op.name) },
+        also: forms(op),
         signature: if op.form.function { op.signature().to_string() } else { method(&op.signature()) },
         doc: op.doc.into(),
         example: op.example,
@@ -94,6 +128,7 @@ fn entries() -> Vec<Entry> {
     let modules = crate::library::MODULES.iter().flat_map(|module| {
         module.functions().into_iter().map(|function| Entry {
             name: format!("{}.{}", module.name, function.name),
+            also: Vec::new(),
             signature: function.signature,
             doc: function.doc.into(),
             example: "",
@@ -112,7 +147,19 @@ fn native(def: &NativeDef) -> Entry {
         "device" => (format!("cuda.{}", def.name), method(&def.signature)),
         receiver => (format!("{receiver}.{}", def.name), method(&def.signature)),
     };
-    Entry { name, signature, doc: def.doc.into(), example: def.example, search: &[] }
+    Entry { name, also: Vec::new(), signature, doc: def.doc.into(), example: def.example, search: &[] }
+}
+
+/// The names of an operation's other forms.
+fn forms(op: &Op) -> Vec<String> {
+    let mut forms = Vec::new();
+    if op.form.method && op.form.function {
+        forms.push(format!("tensor.{}", op.name));
+    }
+    if op.form.in_place {
+        forms.extend([format!("{}_", op.name), format!("tensor.{}_", op.name)]);
+    }
+    forms
 }
 
 /// The parameters behind a method's receiver.
@@ -134,7 +181,11 @@ fn text(entry: &Entry) -> String {
     }
     if !entry.example.is_empty() {
         text.push_str("\nExample:\n");
-        entry.example.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
+        let shown = example::transcript(entry.example);
+        for line in shown.lines() {
+            text.push_str(format!("    {line}").trim_end());
+            text.push('\n');
+        }
     }
     text
 }

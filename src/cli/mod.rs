@@ -18,6 +18,7 @@ mod run;
 mod table;
 mod terminal;
 mod test;
+mod timeline;
 
 use crate::base::{Error, SourceMap};
 use args::{Cli, Command};

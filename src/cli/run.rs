@@ -2,12 +2,14 @@
 
 use super::args::Options;
 use super::terminal::Terminal;
-use super::{Outcome, options, program, refuse};
+use super::{Outcome, options, program, refuse, timeline};
 use crate::base::{Error, Result, SourceMap};
 use crate::device::Machine;
 use crate::engine::{Builder, Engine};
+use crate::library::device::profile;
 use crate::vm::Mode;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -43,8 +45,46 @@ pub fn start(cli: &Options, terminal: &Terminal, name: &str, text: &str, args: V
         Ok(session) => session,
         Err(error) => return refuse(terminal, &error, &SourceMap::default()),
     };
+    let watched = match Watched::start(cli, &mut session) {
+        Ok(watched) => watched,
+        Err(error) => return refuse(terminal, &error, &SourceMap::default()),
+    };
     let result = session.engine.evaluate(name, text, Mode::Script, |_, _| Ok(()));
-    session.finish(result)
+    let written = watched.end(&mut session);
+    session.finish(result.and(written))
+}
+
+/// What `--profile` and `--timeline` ask for, while a script runs.
+struct Watched {
+    since: Option<usize>,
+    profile: Option<PathBuf>,
+    timeline: bool,
+}
+
+impl Watched {
+    fn start(cli: &Options, session: &mut Session) -> Result<Watched> {
+        let wanted = cli.profile.is_some() || cli.timeline;
+        let since = wanted.then(|| session.engine.vm().rt.start_trace()).transpose()?;
+        Ok(Watched { since, profile: cli.profile.clone(), timeline: cli.timeline })
+    }
+
+    /// Writes and draws what was noted, also when the script has failed.
+    fn end(self, session: &mut Session) -> Result<()> {
+        let Some(since) = self.since else { return Ok(()) };
+        let vm = session.engine.vm();
+        let (recording, done) = vm.rt.stop_trace(since);
+        let written = match &self.profile {
+            Some(path) => profile::write(vm, &recording, &path.to_string_lossy()),
+            None => Ok(()),
+        };
+        if self.timeline {
+            let look = session.terminal.look();
+            let sources = session.engine.sources();
+            let place = |span| timeline::line(&sources.place(span));
+            session.terminal.aside(&timeline::draw(&recording, look.width, look.color, place));
+        }
+        done.and(written)
+    }
 }
 
 /// An engine whose output goes to the terminal.

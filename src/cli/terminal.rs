@@ -93,6 +93,11 @@ impl Terminal {
         self.complain(&format!("runnel: {text}\n"));
     }
 
+    /// Writes text that is no part of a script's output to the standard error.
+    pub fn aside(&self, text: &str) {
+        self.complain(text);
+    }
+
     fn complain(&self, text: &str) {
         self.flush();
         if self.out.lock().unwrap_or_else(PoisonError::into_inner).keep(text) {

@@ -6,9 +6,11 @@ use super::element::{Element, bytes_of, elements_of};
 use super::error;
 use crate::array::Dtype;
 use crate::base::{Error, Result};
-use crate::device::DeviceId;
+use crate::device::{DeviceId, Stream};
+use crate::library::device::StreamObject;
 use crate::tensor::Tensor;
 use crate::vm::{Value, Vm};
+use std::sync::Arc;
 
 /// What becomes a script value. Sealed: implemented for numbers, texts, options, vectors, tuples,
 /// tensors, [`Array`]s, and results of these.
@@ -257,6 +259,21 @@ impl FromValue for Tensor {
     fn from_value(vm: &mut Vm, value: Value) -> Result<Tensor> {
         let tensor = vm.as_tensor(&value, None)?;
         tensor.ok_or_else(|| error::wrong_type("a tensor", &describe(&value)))
+    }
+}
+
+impl sealed::Into for Arc<Stream> {}
+impl IntoValue for Arc<Stream> {
+    fn into_value(self, _: &mut Vm) -> Result<Value> {
+        Ok(Value::object(StreamObject(self)))
+    }
+}
+
+impl sealed::From for Arc<Stream> {}
+impl FromValue for Arc<Stream> {
+    fn from_value(_: &mut Vm, value: Value) -> Result<Arc<Stream>> {
+        let stream = value.as_object::<StreamObject>().map(|stream| stream.0.clone());
+        stream.ok_or_else(|| error::wrong_type("a stream", &describe(&value)))
     }
 }
 

@@ -19,7 +19,7 @@ pub use function::HostFunction;
 
 use crate::base::{Code, Error, Result, SourceMap};
 use crate::check::Findings;
-use crate::device::DeviceId;
+use crate::device::{DeviceId, Stream};
 use crate::tensor::Tensor;
 use crate::vm::{Mode, Value, Vm};
 use std::path::Path;
@@ -171,6 +171,33 @@ impl Engine {
     /// What it raises: a failed `assert`, or anything else.
     pub fn run_test(&mut self, test: &Test) -> Result<()> {
         self.vm.within(|vm| vm.call(&test.body, &[]).map(drop))
+    }
+
+    /// A stream that another library has made, by its `CUstream`; scripts use it as their own. Equal
+    /// handles are one stream, and 0 is the device's default stream. Source: `torch.cuda.ExternalStream`.
+    ///
+    /// # Safety
+    /// The handle is a stream of that device, and lives as long as this engine and its tensors. What the
+    /// other library does on it is unknown to the race checker: order it with events.
+    ///
+    /// # Errors
+    /// E0501 and E0502 where there is no such CUDA device.
+    ///
+    /// ```
+    /// # fn main() -> runnel::Result<()> {
+    /// let mut engine = runnel::Engine::builder().backend(runnel::Backend::Emu).build()?;
+    /// // SAFETY: 0 is every device's default stream.
+    /// let stream = unsafe { engine.external_stream(runnel::DeviceId::Cuda(0), 0)? };
+    /// engine.set("outside", stream)?;
+    /// assert!(engine.eval::<bool>("outside == cuda.default_stream()")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub unsafe fn external_stream(&mut self, device: DeviceId, handle: u64) -> Result<Arc<Stream>> {
+        if device == DeviceId::Cpu {
+            return Err(crate::device::error::expected_cuda("cpu"));
+        }
+        Ok(self.vm.rt.device(device)?.external_stream(handle))
     }
 
     /// A handle that stops a running script from another thread.

@@ -18,7 +18,12 @@ pub struct Command {
 
 /// All of them.
 pub static COMMANDS: &[Command] = &[
-    Command { name: "help", takes: "", help: "lists the commands", run: help },
+    Command {
+        name: "help",
+        takes: "",
+        help: "lists the commands; with a name behind it, as `:doc`",
+        run: help,
+    },
     Command { name: "quit", takes: "", help: "leaves; so does Ctrl-D", run: |_, _| Ok(Next::Leave) },
     Command {
         name: "doc",
@@ -55,7 +60,10 @@ pub fn run(repl: &mut Repl, line: &str) -> Result<Next> {
     (command.run)(repl, rest)
 }
 
-fn help(repl: &mut Repl, _: &str) -> Result<Next> {
+fn help(repl: &mut Repl, name: &str) -> Result<Next> {
+    if !name.is_empty() {
+        return document(repl, name);
+    }
     let rows: Vec<[String; 2]> =
         COMMANDS.iter().map(|c| [format!(":{} {}", c.name, c.takes), c.help.to_string()]).collect();
     repl.print(&table::aligned(&rows));

@@ -1,13 +1,27 @@
 //! `cuda.device_count()` and its kin: which devices there are, which one is current.
 
 use super::{DEVICE, SELF, cuda_device, cuda_id, device_of, int};
+use crate::base::Result;
 use crate::device::{DeviceId, error};
 use crate::ops::signature::{Kind, Param, Signature};
 use crate::plan::SyncDebug;
-use crate::vm::{NativeDef, Value};
+use crate::vm::{NativeDef, Value, Vm};
 
 const ALONE: Signature = Signature { params: &[SELF] };
 const OF_DEVICE: Signature = Signature { params: &[SELF, DEVICE] };
+
+/// The architectures that kernels can be compiled for; without a compiler, those of the devices.
+fn arch_list(vm: &mut Vm) -> Result<Vec<String>> {
+    let machine = vm.rt.machine().clone();
+    if machine.device_count() == 0 {
+        return Ok(Vec::new());
+    }
+    if !machine.has_virtual_time() {
+        return Ok(crate::device::cuda::arch_list());
+    }
+    let about = machine.device(DeviceId::Cuda(0))?.properties().clone();
+    Ok(vec![format!("sm_{}{}", about.major, about.minor)])
+}
 
 /// The natives of this file.
 pub(super) static NATIVES: &[NativeDef] = &[
@@ -91,7 +105,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         doc: "Tells whether a device can read a peer's memory directly.\n\nSource: `torch.cuda.can_device_access_peer`.",
         example: "assert(type(cuda.can_device_access_peer(0, 0)) == \"bool\")",
         run: |vm, args| {
-            let index = |value: &Value| -> crate::base::Result<i64> {
+            let index = |value: &Value| -> Result<i64> {
                 match value {
                     Value::Int(i) => Ok(*i),
                     other => match device_of(other, vm.rt.current_cuda())? {
@@ -144,6 +158,28 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 ("max_threads_per_multi_processor", int(u64::from(p.max_threads_per_multi_processor))),
                 ("uuid", Value::str(p.uuid.clone())),
             ]))
+        },
+    },
+    NativeDef {
+        name: "get_arch_list",
+        receiver: "device",
+        signature: ALONE,
+        doc: "Gives the architectures that kernels can be compiled for, as `sm_90`: those that NVRTC knows; on emulated devices theirs.\n\nSource: `torch.cuda.get_arch_list`.",
+        example: "assert(len(cuda.get_arch_list()) > 0)",
+        run: |vm, _| arch_list(vm).map(|all| Value::list(all.into_iter().map(Value::str).collect())),
+    },
+    NativeDef {
+        name: "get_gencode_flags",
+        receiver: "device",
+        signature: ALONE,
+        doc: "Gives the flags with which `nvcc` compiles for the architectures of `get_arch_list`.\n\nSource: `torch.cuda.get_gencode_flags`.",
+        example: "assert(\"-gencode compute=compute_\" in cuda.get_gencode_flags())",
+        run: |vm, _| {
+            let flag = |arch: &String| {
+                let number = arch.trim_start_matches("sm_");
+                format!("-gencode compute=compute_{number},code={arch}")
+            };
+            Ok(Value::str(arch_list(vm)?.iter().map(flag).collect::<Vec<_>>().join(" ")))
         },
     },
     NativeDef {

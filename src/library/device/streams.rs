@@ -331,15 +331,18 @@ pub(super) static NATIVES: &[NativeDef] = &[
         },
     },
     NativeDef {
-        name: "event_from_ipc_handle",
-        receiver: "device",
-        signature: Signature { params: &[SELF, DEVICE, Param::new("handle", Kind::Tensor)] },
+        name: "Event.from_ipc_handle",
+        receiver: "",
+        signature: Signature {
+            params: &[Param::new("device", Kind::Any), Param::new("handle", Kind::Tensor)],
+        },
         doc: "Opens an event of another process by the 64 bytes of its `ipc_handle`.\n\nSource: `torch.cuda.Event.from_ipc_handle`.",
-        example: "try { cuda.event_from_ipc_handle(cuda, zeros(64, dtype=u8, device=cpu)) } catch e { assert(e.kind in [\"Device\", \"Cuda\"]) }",
+        example: "try { Event.from_ipc_handle(cuda, zeros(64, dtype=u8, device=cpu)) } catch e { assert(e.kind in [\"Device\", \"Cuda\"]) }",
         run: |vm, args| {
-            let wrong = || crate::ops::error::wrong_argument(2, "64 bytes: a u8 tensor");
-            let device = cuda_device(vm, &args[0], &args[1])?;
-            let Value::Tensor(tensor) = &args[2] else { return Err(wrong()) };
+            let wrong = || crate::ops::error::wrong_argument(1, "64 bytes: a u8 tensor");
+            let current = Value::Device(vm.rt.current_cuda());
+            let device = cuda_device(vm, &current, &args[0])?;
+            let Value::Tensor(tensor) = &args[1] else { return Err(wrong()) };
             if tensor.dtype() != Dtype::U8 {
                 return Err(wrong());
             }

@@ -7,6 +7,7 @@ mod factory;
 mod index;
 mod matmul;
 mod random;
+mod random_laws;
 mod reduce;
 mod shape;
 mod sort;

@@ -12,6 +12,7 @@ mod mapping;
 mod maps;
 mod moves;
 mod products;
+mod seeing;
 mod timing;
 
 use super::driver::{CudaDriver, open_device};

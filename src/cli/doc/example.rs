@@ -1,0 +1,108 @@
+//! An example as a session would show it: its statements, and what they give.
+//!
+//! The tables hold examples that test themselves, with `assert`. What an assertion compares is what a
+//! reader wants to see, so it is shown with its value. The example really runs, on emulated devices,
+//! without access to files and for a moment at most; one that cannot is shown as it is written.
+
+use crate::base::Result;
+use crate::device::Backend;
+use crate::engine::Engine;
+use crate::syntax::ast::{Arg, Binary, Block, Expr, ExprKind, Stmt, StmtKind};
+use crate::vm::{Mode, Value};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The prompt before a statement, and before its further lines.
+const PROMPTS: [&str; 2] = ["> ", "  "];
+
+/// The example with its output, or its plain text.
+pub fn transcript(example: &str) -> String {
+    let parsed = crate::syntax::parse(BASE, example);
+    let shown = match parsed.errors.is_empty() {
+        true => run(example, &parsed.block).ok(),
+        false => None,
+    };
+    shown.unwrap_or_else(|| example.to_string())
+}
+
+/// The position of an example's first byte.
+const BASE: u32 = 1;
+
+fn run(example: &str, block: &Block) -> Result<String> {
+    let printed = Arc::new(Mutex::new(String::new()));
+    let sink = printed.clone();
+    let mut engine = Engine::builder()
+        .backend(Backend::Emu)
+        .devices(2)
+        .files(false)
+        .time(Duration::from_secs(2))
+        .output(move |text| sink.lock().unwrap_or_else(PoisonError::into_inner).push_str(text))
+        .build()?;
+    let mut shown = String::new();
+    for (at, statement) in block.body.iter().enumerate() {
+        let text = text_of(example, statement);
+        for (line, prompt) in text.lines().zip(PROMPTS.iter().chain(std::iter::repeat(&PROMPTS[1]))) {
+            shown.push_str(&format!("{prompt}{line}\n"));
+        }
+        let name = format!("<example:{at}>");
+        let value = engine.evaluate(&name, text, Mode::Input, |vm, value| match value {
+            Value::None => Ok(None),
+            value => vm.inspect(&value).map(Some),
+        })?;
+        shown.push_str(&std::mem::take(&mut *printed.lock().unwrap_or_else(PoisonError::into_inner)));
+        if let Some(value) = value {
+            shown.push_str(&format!("{value}\n"));
+        }
+    }
+    Ok(shown.trim_end().to_string())
+}
+
+/// What to run and show of a statement: of an assertion, what it is about.
+fn text_of<'a>(example: &'a str, statement: &Stmt) -> &'a str {
+    let about = match &statement.kind {
+        StmtKind::Expr(e) => called(e, "assert").and_then(|args| args.first().copied()).map(compared),
+        _ => None,
+    };
+    let span = about.map_or(statement.span, |e| e.span);
+    example.get((span.lo - BASE) as usize..(span.hi - BASE) as usize).unwrap_or(example)
+}
+
+const COMPARISONS: [Binary; 5] = [Binary::Eq, Binary::Lt, Binary::Le, Binary::Gt, Binary::Ge];
+
+/// The first operand of a comparison; the condition itself where it is none.
+fn compared(condition: &Expr) -> &Expr {
+    match &condition.kind {
+        ExprKind::Binary(operator, left, _) if COMPARISONS.contains(operator) => left,
+        _ => match called(condition, "equal").as_deref() {
+            Some([left, _]) => left,
+            _ => condition,
+        },
+    }
+}
+
+/// The arguments of a call by position of a function of that name.
+fn called<'a>(e: &'a Expr, name: &str) -> Option<Vec<&'a Expr>> {
+    let ExprKind::Call(function, args) = &e.kind else { return None };
+    let named = matches!(&function.kind, ExprKind::Name(text) if **text == *name);
+    let args = args.iter().map(|arg| match arg {
+        Arg::One(e) => Some(e),
+        _ => None,
+    });
+    if named { args.collect() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn assertions_show_what_they_are_about() {
+        let example = "let x = tensor([[1, 2], [3, 4]])\nassert(equal(x.sum(1), [3, 7]))\nassert(x.rank == 2)\nassert(x.is_contiguous())\nfor i in 0..2 {\n    print(i)\n}";
+        let shown = "> let x = tensor([[1, 2], [3, 4]])\n> x.sum(1)\ntensor([3, 7], device='cuda:0')\n> x.rank\n2\n> x.is_contiguous()\ntrue\n> for i in 0..2 {\n      print(i)\n  }\n0\n1";
+        assert_eq!(transcript(example), shown);
+        // What cannot run is shown as it is written.
+        for plain in ["let = 1", "throw \"no\"", "write(\"x\", \"y\")"] {
+            assert_eq!(transcript(plain), plain);
+        }
+    }
+}
