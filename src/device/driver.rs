@@ -22,6 +22,8 @@ pub enum CopyKind {
     DeviceToDevice,
     /// From another device of the same backend (its index) to this one.
     FromPeer(u32),
+    /// From this device to another one of the same backend (its index).
+    ToPeer(u32),
 }
 
 /// What a device is. Names as in `torch.cuda.get_device_properties`.

@@ -36,7 +36,14 @@ pub enum Body {
     NonZero(Dtype),
     /// Batched matrix product.
     Matmul(Matmul),
+    /// Writes parts of memory one after the other, as bytes, each at the next multiple of [`PART_ALIGN`].
+    /// Views: 0.. the parts, the last one the result; contiguous, of any dtypes, and a part's only stride is
+    /// its length in bytes. Launch shape: the bytes of the result.
+    Pack,
 }
+
+/// Where parts of a [`Body::Pack`] begin: at multiples of so many bytes.
+pub const PART_ALIGN: u64 = 16;
 
 /// Map and reduce. The map's stores happen once per element.
 ///
@@ -164,6 +171,7 @@ impl Body {
             Body::Sort(s) => (format!("sort {} {}", s.dtype, s.descending), "sort".into()),
             Body::NonZero(dtype) => (format!("nonzero {dtype}"), "nonzero".into()),
             Body::Matmul(m) => (format!("matmul {} {}", m.dtype, m.tf32), "matmul".into()),
+            Body::Pack => ("pack".into(), "pack".into()),
         }
     }
 }

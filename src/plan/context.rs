@@ -57,6 +57,9 @@ pub struct Settings {
     pub allow_tf32: bool,
     /// What an operation that waits for a device does.
     pub sync_debug: SyncDebug,
+    /// Bytes of the pieces in which large transfers between several devices travel; `None`: what suits the
+    /// links. Tests make them small.
+    pub piece: Option<u64>,
 }
 
 impl Default for Settings {
@@ -67,6 +70,7 @@ impl Default for Settings {
             launch_blocking: false,
             allow_tf32: false,
             sync_debug: SyncDebug::Default,
+            piece: None,
         }
     }
 }

@@ -20,6 +20,9 @@ pub static CODES: &[&Code] = &[
     &GRAPH_STATE,
     &CAPTURE_ORDER,
     &GRAPH_EMPTY,
+    &COLLECTIVE_DEVICE,
+    &COLLECTIVE_SHAPE,
+    &COLLECTIVE_ARGUMENT,
 ];
 
 static DEVICES_DIFFER: Code = Code {
@@ -151,6 +154,51 @@ static GRAPH_EMPTY: Code = Code {
            than the one that was captured. This is a warning: replaying the graph does nothing.",
     example: "",
 };
+
+static COLLECTIVE_DEVICE: Code = Code {
+    id: "E0512",
+    kind: ErrorKind::Device,
+    title: "a tensor is on the wrong device for a transfer between devices",
+    page: "The functions of `comm` move tensors between CUDA devices. Tensors that are added or gathered \
+           must be on CUDA devices, sums arrive on a device that one of them is on, and what is broadcast \
+           in one piece starts on the first of the devices.\n\nMove the tensor first (`x.cuda()`), or \
+           name another device.",
+    example: "comm.gather([zeros(2) on cpu])",
+};
+
+static COLLECTIVE_SHAPE: Code = Code {
+    id: "E0430",
+    kind: ErrorKind::Shape,
+    title: "shapes do not fit a transfer between devices",
+    page: "Tensors that are added have one shape and dtype. Tensors that are gathered, or scattered to, \
+           differ along one dimension only, and there they add up to the whole.\n\nThe message names the \
+           first that does not fit.",
+    example: "comm.reduce_add([zeros(2, 3) on cuda:0, zeros(3, 2) on cuda:1])",
+};
+
+static COLLECTIVE_ARGUMENT: Code = Code {
+    id: "E0513",
+    kind: ErrorKind::Value,
+    title: "arguments of a transfer between devices that do not go together",
+    page: "Where the results go is said once: by devices, or by the tensors that receive them (`out=`). \
+           There is at least one tensor, and one device or target.",
+    example: "comm.broadcast(zeros(2))",
+};
+
+/// A tensor that a transfer between devices cannot take where it is.
+pub fn collective_device(message: impl Into<String>) -> Error {
+    Error::new(&COLLECTIVE_DEVICE, message)
+}
+
+/// A tensor that does not fit the others of a transfer.
+pub fn collective_shape(message: impl Into<String>) -> Error {
+    Error::new(&COLLECTIVE_SHAPE, message)
+}
+
+/// Arguments of a transfer that do not go together.
+pub fn collective_argument(message: impl Into<String>) -> Error {
+    Error::new(&COLLECTIVE_ARGUMENT, message)
+}
 
 /// Operands on two devices.
 pub fn devices_differ(name: &str, a: (usize, &Tensor), b: (usize, &Tensor)) -> Error {

@@ -14,11 +14,15 @@
 //! call from Rust. So an error surfaces inside the construct that would catch it.
 
 mod capture;
+mod collective;
+#[cfg(test)]
+pub mod collective_tests;
 mod context;
 pub mod error;
 mod flush;
 mod graph;
 mod infer;
+mod pieces;
 mod queue;
 mod reduce;
 mod streams;

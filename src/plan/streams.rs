@@ -186,6 +186,37 @@ impl Runtime {
         if races.is_empty() { Ok(()) } else { self.on_races(at, touches, site, races) }
     }
 
+    /// As [`Runtime::note`], for an operation that brings its own order with `streams`: it waits for those
+    /// of them whose earlier accesses it would race with.
+    pub(super) fn note_after<'t>(
+        &mut self,
+        name: &'static str,
+        at: usize,
+        tensors: &[(&'t Tensor, Access)],
+        streams: &[Arc<Stream>],
+    ) -> Result<()> {
+        let stream = self.queues[at].stream.clone();
+        if self.settings.races == RaceMode::Allow {
+            return streams.iter().try_for_each(|other| self.wait_stream(&stream, other));
+        }
+        let touch = |&(tensor, access): &(&'t Tensor, Access)| Touch {
+            history: &tensor.storage().history,
+            region: tensor.region(),
+            access,
+        };
+        let touches: SmallVec<[Touch<'t>; 4]> = tensors.iter().map(touch).collect();
+        let site = Site { name: self.written.unwrap_or(name), span: self.span };
+        let mut races = self.ask(at, &touches, site);
+        for other in streams {
+            let place = Where::Stream(other.device(), other.id());
+            if races.iter().any(|race| race.place == place) {
+                self.wait_stream(&stream, other)?;
+                races = self.ask(at, &touches, site);
+            }
+        }
+        if races.is_empty() { Ok(()) } else { self.on_races(at, &touches, site, races) }
+    }
+
     fn ask(&mut self, at: usize, touches: &[Touch<'_>], site: Site) -> Vec<Conflict> {
         let stream = &self.queues[at].stream;
         // The host's own work is over when the call returns: it is the host that accesses.

@@ -148,7 +148,7 @@ impl Runtime {
     }
 
     /// Sends off what still has to compute a tensor, and everything on queue `at`.
-    fn settle(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
+    pub(super) fn settle(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
         if let Some(pending) = tensor.storage().pending() {
             self.flush_queue(usize::from(pending.queue))?;
         }

@@ -92,6 +92,13 @@ impl CudaDriver {
                         "cuMemcpyPeerAsync",
                     )
                 }
+                CopyKind::ToPeer(peer) => {
+                    let to = self.peer(peer)?;
+                    check(
+                        sys::cuMemcpyPeerAsync(dst, to.0, src, self.context.0, bytes, stream),
+                        "cuMemcpyPeerAsync",
+                    )
+                }
             }
         }
     }

@@ -392,7 +392,7 @@ impl Driver for EmuDriver {
         let pageable = match kind {
             CopyKind::HostToDevice => !self.machine.is_pinned(src, bytes),
             CopyKind::DeviceToHost => !self.machine.is_pinned(dst, bytes),
-            CopyKind::DeviceToDevice | CopyKind::FromPeer(_) => false,
+            CopyKind::DeviceToDevice | CopyKind::FromPeer(_) | CopyKind::ToPeer(_) => false,
         };
         if pageable && kind == CopyKind::HostToDevice && bytes <= STAGED {
             // SAFETY: the caller's: the host memory is readable now.

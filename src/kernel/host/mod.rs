@@ -20,6 +20,7 @@ mod map;
 pub mod math;
 mod matmul;
 mod nonzero;
+mod pack;
 mod reduce;
 mod scan;
 mod scatter;
@@ -56,6 +57,7 @@ pub unsafe fn run(launch: &Launch, faults: &FaultSlot) {
             Body::Sort(sort) => sort::run(sort, launch),
             Body::NonZero(dtype) => nonzero::run(*dtype, launch),
             Body::Matmul(matmul) => matmul::run(matmul, launch),
+            Body::Pack => pack::run(launch),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! `cuda:1.memory_allocated()` and `cuda.memory_allocated(1)` are one native: a method of the type
 //! `device` whose first argument may name another device.
 
+mod comm;
 mod contexts;
 mod devices;
 mod graphs;
@@ -34,6 +35,7 @@ pub fn natives() -> impl Iterator<Item = &'static NativeDef> {
         random::NATIVES,
         graphs::NATIVES,
         contexts::NATIVES,
+        comm::NATIVES,
         nvtx::NATIVES,
         pools::NATIVES,
         profile::NATIVES,

@@ -12,6 +12,7 @@ mod index;
 mod map;
 mod matmul;
 mod nonzero;
+mod pack;
 mod radix;
 mod reduce;
 mod scan;
@@ -76,6 +77,7 @@ pub(super) fn kind(body: &Body) -> &dyn Kind {
         Body::Sort(sort) => sort,
         Body::NonZero(dtype) => dtype,
         Body::Matmul(matmul) => matmul,
+        Body::Pack => &pack::Pack,
     }
 }
 

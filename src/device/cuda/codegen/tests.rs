@@ -286,6 +286,14 @@ fn other_kinds_compile() {
 }
 
 #[test]
+fn packing_compiles() {
+    if nvrtc_is_here() {
+        let parts = [view(Dtype::F32, &[400], 0), view(Dtype::U8, &[3], 0), view(Dtype::U8, &[416], 0)];
+        check(&launch(Body::Pack, &[403], &parts, 0), ARCHS);
+    }
+}
+
+#[test]
 fn the_device_kernels_and_random_functions_compile() {
     if !nvrtc_is_here() {
         return;

@@ -11,6 +11,7 @@ mod graphs;
 mod mapping;
 mod maps;
 mod moves;
+mod peers;
 mod products;
 mod seeing;
 mod timing;

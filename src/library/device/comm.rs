@@ -1,0 +1,283 @@
+//! Transfers between several devices: `comm.broadcast`, `comm.gather`, ... as `torch.cuda.comm` has them.
+
+use super::device_of;
+use super::streams::stream_of;
+use crate::base::Result;
+use crate::device::{DeviceId, Stream};
+use crate::ops::arith::ADD;
+use crate::ops::dims;
+use crate::ops::signature::{Default, Kind, Param, Signature};
+use crate::plan::error;
+use crate::tensor::Tensor;
+use crate::vm::{NativeDef, Value, Vm};
+use std::sync::Arc;
+
+const DEVICES: Param = Param::or("devices", Kind::Any, Default::None);
+const OUT: Param = Param::named("out", Kind::Any, Default::None);
+const DESTINATION: Param = Param::or("destination", Kind::Any, Default::None);
+const DIM: Param = Param::or("dim", Kind::Int, Default::Int(0));
+/// What PyTorch puts together: 10 MiB.
+const BUFFER: Param = Param::or("buffer_size", Kind::Int, Default::Int(10_485_760));
+
+/// The natives of this file.
+pub(super) static NATIVES: &[NativeDef] = &[
+    NativeDef {
+        name: "comm.broadcast",
+        receiver: "",
+        signature: Signature { params: &[Param::new("tensor", Kind::Tensor), DEVICES, OUT] },
+        doc: "Copies a tensor to devices, or into the tensors of `out`, and gives a tuple of the copies in their order. On the tensor's own device the copy is the tensor itself. Exactly one of `devices` and `out` is given.\n\nOrdered by itself on the current streams of all devices involved; the host does not wait.\n\nSource: `torch.cuda.comm.broadcast`.",
+        example: "let (a, b) = comm.broadcast(ones(2), [cuda:0, cuda:1])\nassert(b.device == cuda:1 and equal(b.cpu(), a.cpu()))",
+        run: |vm, args| {
+            let tensor = tensor_of(&args[0], 0)?;
+            if args[1].is_none() == args[2].is_none() {
+                let (devices, out) = (shown(vm, &args[1])?, shown(vm, &args[2])?);
+                return Err(error::collective_argument(format!(
+                    "exactly one of 'devices' and 'out' must be specified, but got devices={devices} and out={out}"
+                )));
+            }
+            if args[1].is_none() {
+                let targets = tensors(vm, &args[2], 2)?;
+                vm.rt.broadcast_into(&tensor, &targets)?;
+                return Ok(tuple(targets));
+            }
+            let devices = devices(vm, &args[1])?;
+            vm.rt.broadcast(&tensor, &devices).map(tuple)
+        },
+    },
+    NativeDef {
+        name: "comm.broadcast_coalesced",
+        receiver: "",
+        signature: Signature {
+            params: &[Param::new("tensors", Kind::Any), Param::new("devices", Kind::Any), BUFFER],
+        },
+        doc: "Copies tensors on the first device to all others, small ones together: `buffer_size` bounds the bytes that are put together. Gives a tuple with one tuple of copies per device; on the first device they are the tensors themselves. Copies that were put together share memory.\n\nSource: `torch.cuda.comm.broadcast_coalesced`.",
+        example: "let copies = comm.broadcast_coalesced([ones(2), zeros(3)], [0, 1])\nassert(copies[1][1].device == cuda:1 and copies[1][1].shape == (3,))",
+        run: |vm, args| {
+            let (list, buffer) = (tensors(vm, &args[0], 0)?, buffer(&args[2])?);
+            let devices = devices(vm, &args[1])?;
+            let copies = vm.rt.broadcast_coalesced(&list, &devices, buffer)?;
+            Ok(Value::tuple(copies.into_iter().map(tuple).collect()))
+        },
+    },
+    NativeDef {
+        name: "comm.reduce_add",
+        receiver: "",
+        signature: Signature { params: &[Param::new("inputs", Kind::Any), DESTINATION] },
+        doc: "The sum of tensors of one shape and dtype on several devices, on `destination` (the current device when left out), which one of them must be on. They are added in their order, whatever way the bytes take, so that the result is the same to the bit for every destination.\n\nSource: `torch.cuda.comm.reduce_add`.",
+        example: "let sum = comm.reduce_add([ones(2) on cuda:0, ones(2) on cuda:1], 1)\nassert(sum.device == cuda:1 and equal(sum.cpu(), tensor([2.0, 2.0]) on cpu))",
+        run: |vm, args| {
+            let inputs = tensors(vm, &args[0], 0)?;
+            let destination = device_of(&args[1], vm.rt.current_cuda())?;
+            vm.rt.reduce_add(&ADD, &inputs, destination).map(Value::Tensor)
+        },
+    },
+    NativeDef {
+        name: "comm.reduce_add_coalesced",
+        receiver: "",
+        signature: Signature { params: &[Param::new("inputs", Kind::Any), DESTINATION, BUFFER] },
+        doc: "Sums lists of tensors, one list per device, small tensors together: the i-th sum is of the i-th tensor of each list. Gives a tuple of the sums on `destination`.\n\nSource: `torch.cuda.comm.reduce_add_coalesced`.",
+        example: "let lists = [[ones(2), zeros(3)], [ones(2) on cuda:1, ones(3) on cuda:1]]\nlet sums = comm.reduce_add_coalesced(lists, 0)\nassert(equal(sums[0], [2.0, 2.0]) and equal(sums[1], [1.0, 1.0, 1.0]))",
+        run: |vm, args| {
+            let lists = vm.collect(&args[0])?;
+            let lists = lists.iter().map(|list| tensors(vm, list, 0)).collect::<Result<Vec<_>>>()?;
+            let (destination, buffer) = (device_of(&args[1], vm.rt.current_cuda())?, buffer(&args[2])?);
+            vm.rt.reduce_add_coalesced(&ADD, &lists, destination, buffer).map(tuple)
+        },
+    },
+    NativeDef {
+        name: "comm.scatter",
+        receiver: "",
+        signature: Signature {
+            params: &[
+                Param::new("tensor", Kind::Tensor),
+                DEVICES,
+                Param::or("chunk_sizes", Kind::Any, Default::None),
+                DIM,
+                Param::or("streams", Kind::Any, Default::None),
+                OUT,
+            ],
+        },
+        doc: "Cuts a tensor along `dim` and gives a tuple of the chunks, one per device: equal ones (the last smaller, and fewer than devices when there is not enough), or of `chunk_sizes`. A chunk for the tensor's own device is a view. With `streams`, the copy to the i-th device runs on the i-th stream (`none`: the current one). With `out`, the chunks are written into those tensors.\n\nSource: `torch.cuda.comm.scatter`.",
+        example: "let (a, b) = comm.scatter(arange(6), [0, 1], chunk_sizes=[2, 4])\nassert(equal(a, [0, 1]) and b.device == cuda:1 and b.shape == (4,))",
+        run: scatter,
+    },
+    NativeDef {
+        name: "comm.gather",
+        receiver: "",
+        signature: Signature { params: &[Param::new("tensors", Kind::Any), DIM, DESTINATION, OUT] },
+        doc: "Joins tensors on CUDA devices along `dim`: on `destination`, which may be `cpu` (the current CUDA device when left out), or into `out`.\n\nSource: `torch.cuda.comm.gather`.",
+        example: "let whole = comm.gather([zeros(2, 3) on cuda:0, ones(1, 3) on cuda:1])\nassert(whole.shape == (3, 3) and whole.device == cuda:0)",
+        run: |vm, args| {
+            let list = tensors(vm, &args[0], 0)?;
+            if !args[2].is_none() && !args[3].is_none() {
+                let destination = shown(vm, &args[2])?;
+                return Err(error::collective_argument(format!(
+                    "'destination' must not be specified when 'out' is specified, but got destination={destination}"
+                )));
+            }
+            let rank = list.first().map_or(1, Tensor::rank);
+            let dim = dim_of(&args[1], rank)?;
+            if let Value::Tensor(out) = &args[3] {
+                vm.rt.gather_into(&list, out, dim)?;
+                return Ok(args[3].clone());
+            }
+            let destination = device_of(&args[2], vm.rt.current_cuda())?;
+            vm.rt.gather(&list, dim, destination).map(Value::Tensor)
+        },
+    },
+];
+
+fn scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let tensor = tensor_of(&args[0], 0)?;
+    let dim = dim_of(&args[3], tensor.rank())?;
+    let streams = match args[4].is_none() {
+        true => Vec::new(),
+        false => {
+            let stream =
+                |value: &Value| if value.is_none() { Ok(None) } else { stream_of(value, 4).map(Some) };
+            vm.collect(&args[4])?.iter().map(stream).collect::<Result<Vec<_>>>()?
+        }
+    };
+    if !args[5].is_none() {
+        for (name, value) in [("devices", &args[1]), ("chunk_sizes", &args[2])] {
+            if !value.is_none() {
+                let given = shown(vm, value)?;
+                return Err(error::collective_argument(format!(
+                    "'{name}' must not be specified when 'out' is specified, but got {name}={given}"
+                )));
+            }
+        }
+        let targets = tensors(vm, &args[5], 5)?;
+        let places: Vec<DeviceId> = targets.iter().map(Tensor::device).collect();
+        on_streams(vm, &streams, &places, |vm| vm.rt.scatter_into(&tensor, &targets, dim))?;
+        return Ok(tuple(targets));
+    }
+    let devices = devices(vm, &args[1])?;
+    if devices.is_empty() {
+        return Err(error::collective_argument("expected at least one device to scatter to"));
+    }
+    let extent = tensor.shape()[dim];
+    let extents: Vec<usize> = match args[2].is_none() {
+        true => match extent.div_ceil(devices.len()) {
+            0 => vec![0; devices.len()],
+            each => (0..extent.div_ceil(each)).map(|i| each.min(extent - i * each)).collect(),
+        },
+        false => {
+            let sizes = vm.collect(&args[2])?;
+            if sizes.len() != devices.len() {
+                return Err(error::collective_argument(format!(
+                    "expected devices and chunk_sizes to be of same length, but got {} devices and {} chunk sizes",
+                    devices.len(),
+                    sizes.len()
+                )));
+            }
+            let size = |value: &Value| value.as_int().and_then(|i| usize::try_from(i).ok());
+            let sizes: Option<Vec<usize>> = sizes.iter().map(size).collect();
+            let total = |s: &Vec<usize>| s.iter().try_fold(0usize, |a, &b| a.checked_add(b));
+            match sizes.filter(|s| total(s) == Some(extent)) {
+                Some(sizes) => sizes,
+                None => {
+                    let given = shown(vm, &args[2])?;
+                    return Err(error::collective_shape(format!(
+                        "chunk_sizes={given} must be sizes that add up to {extent}, the extent of dimension {dim}"
+                    )));
+                }
+            }
+        }
+    };
+    on_streams(vm, &streams, &devices, |vm| vm.rt.scatter(&tensor, &devices, &extents, dim)).map(tuple)
+}
+
+/// Runs with each stream as the current one of its device, which must be the device at its place.
+fn on_streams<T>(
+    vm: &mut Vm,
+    streams: &[Option<Arc<Stream>>],
+    devices: &[DeviceId],
+    run: impl FnOnce(&mut Vm) -> Result<T>,
+) -> Result<T> {
+    let mut before = Vec::new();
+    for (i, stream) in streams.iter().enumerate() {
+        let Some(stream) = stream else { continue };
+        if let Some(device) = devices.get(i).filter(|&&d| d != stream.device()) {
+            return Err(error::collective_device(format!(
+                "expected the device of the stream at index {i} (`{}`) to be the device at that index (`{device}`)",
+                stream.device()
+            )));
+        }
+    }
+    for stream in streams.iter().flatten() {
+        before.push(vm.rt.current_stream(stream.device())?);
+        vm.rt.set_stream(stream)?;
+    }
+    let result = run(vm);
+    for stream in before.iter().rev() {
+        vm.rt.set_stream(stream)?;
+    }
+    result
+}
+
+fn tensor_of(value: &Value, index: usize) -> Result<Tensor> {
+    match value {
+        Value::Tensor(tensor) => Ok(tensor.clone()),
+        _ => Err(crate::ops::error::wrong_argument(index, "a tensor")),
+    }
+}
+
+/// The tensors of a list or tuple.
+fn tensors(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<Tensor>> {
+    if matches!(value, Value::Tensor(_)) {
+        return Err(crate::ops::error::wrong_argument(index, "a list of tensors"));
+    }
+    let tensor = |value: &Value| match value {
+        Value::Tensor(tensor) => Ok(tensor.clone()),
+        _ => Err(crate::ops::error::wrong_argument(index, "a list of tensors")),
+    };
+    vm.collect(value)?.iter().map(tensor).collect()
+}
+
+/// The CUDA devices of a list or tuple of devices and indices; nothing for `none`.
+fn devices(vm: &mut Vm, value: &Value) -> Result<Vec<DeviceId>> {
+    if value.is_none() {
+        return Ok(Vec::new());
+    }
+    let (current, count) = (vm.rt.current_cuda(), vm.rt.machine().device_count());
+    let device = |value: &Value| match device_of(value, current)? {
+        DeviceId::Cpu => Err(crate::device::error::expected_cuda("cpu")),
+        DeviceId::Cuda(index) if index as usize >= count => {
+            Err(error::no_such_device(DeviceId::Cuda(index), count))
+        }
+        device => Ok(device),
+    };
+    vm.collect(value)?.iter().map(device).collect()
+}
+
+fn dim_of(value: &Value, rank: usize) -> Result<usize> {
+    if rank == 0 {
+        return Err(error::collective_shape("a tensor without dimensions cannot be cut or joined"));
+    }
+    dims::one(1, value.as_int().unwrap_or(0), rank)
+}
+
+fn buffer(value: &Value) -> Result<u64> {
+    let bytes = value.as_int().unwrap_or(0);
+    u64::try_from(bytes)
+        .map_err(|_| error::collective_argument(format!("buffer_size={bytes} is not a number of bytes")))
+}
+
+fn tuple(tensors: Vec<Tensor>) -> Value {
+    Value::tuple(tensors.into_iter().map(Value::Tensor).collect())
+}
+
+/// An argument as a report shows it: without the values of tensors, which nobody waits for here.
+fn shown(vm: &mut Vm, value: &Value) -> Result<String> {
+    let is_tensor = |value: &Value| matches!(value, Value::Tensor(_));
+    match value {
+        Value::None => Ok("none".into()),
+        Value::Tensor(tensor) => Ok(tensor.describe()),
+        Value::List(list) if list.borrow().iter().any(is_tensor) => Ok(format!("{} tensors", list.len())),
+        Value::Tuple(tuple) if tuple.items().iter().any(is_tensor) => {
+            Ok(format!("{} tensors", tuple.items().len()))
+        }
+        other => vm.repr(other),
+    }
+}

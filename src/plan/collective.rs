@@ -1,0 +1,547 @@
+//! Transfers between several devices: broadcast, sum, scatter, gather. Source: `torch.cuda.comm`.
+//!
+//! Each is one operation. It is ordered by itself after what the current streams of the devices
+//! involved hold for its tensors, and before what they do next; nothing waits on the host. All
+//! copies of one operation are queued before any of them is waited for, so that they run at the
+//! same time; large ones travel in pieces ([`super::pieces`]).
+//!
+//! A sum is `((x0 + x1) + x2) + ...` in the order of the inputs, rounded to the dtype after each step,
+//! whatever way it takes: the same bits for every size and destination.
+
+use super::flush::address;
+use super::{MapArg, Runtime, error};
+use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides};
+use crate::base::Result;
+use crate::device::races::Access;
+use crate::device::{CopyKind, DeviceId, Stream};
+use crate::kernel::{Body, MapFn, PART_ALIGN};
+use crate::plan::{Submission, SubmittedView};
+use crate::tensor::Tensor;
+use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
+
+/// A copy between two CUDA devices: equal shapes and dtypes, both contiguous.
+pub(super) struct Move {
+    pub target: Tensor,
+    pub source: Tensor,
+}
+
+/// Whose current stream carries a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Carrier {
+    Source,
+    Target,
+}
+
+impl Runtime {
+    /// A copy on each device, in order; the tensor itself where it is there already.
+    pub fn broadcast(&mut self, tensor: &Tensor, devices: &[DeviceId]) -> Result<Vec<Tensor>> {
+        let mut copies = Vec::with_capacity(devices.len());
+        for &device in devices {
+            copies.push(match device == tensor.device() {
+                true => tensor.clone(),
+                false => self.empty(tensor.shape(), tensor.dtype(), device)?,
+            });
+        }
+        let targets: Vec<Tensor> = copies.iter().filter(|c| !c.same(tensor)).cloned().collect();
+        self.spread("broadcast", tensor, &targets)?;
+        Ok(copies)
+    }
+
+    /// Writes a tensor into tensors of its shape on CUDA devices.
+    ///
+    /// # Errors
+    /// E0512 for a target on the host, E0430 for one of another shape.
+    pub fn broadcast_into(&mut self, tensor: &Tensor, targets: &[Tensor]) -> Result<()> {
+        for (i, target) in targets.iter().enumerate() {
+            if target.device() == DeviceId::Cpu {
+                return Err(error::collective_device(format!(
+                    "expected all output tensors to be CUDA tensors, but output tensor at index {i} has device `cpu`"
+                )));
+            }
+            if target.shape() != tensor.shape() {
+                return Err(error::collective_shape(format!(
+                    "expected all output tensors to have the shape {:?} of the source, but output tensor at index {i} has shape {:?}",
+                    tensor.shape().as_slice(),
+                    target.shape().as_slice()
+                )));
+            }
+        }
+        let plain = |t: &&Tensor| {
+            t.layout().is_contiguous() && t.dtype() == tensor.dtype() && t.device() != tensor.device()
+        };
+        let (plain, other): (Vec<&Tensor>, Vec<&Tensor>) = targets.iter().partition(plain);
+        for target in other.into_iter().filter(|t| !t.same(tensor)) {
+            self.copy_into(target, tensor, true)?;
+        }
+        self.spread("broadcast", tensor, &plain.into_iter().cloned().collect::<Vec<_>>())
+    }
+
+    /// Copies tensors on the first device to the others, small ones together: per device, one list in
+    /// their order. On the first device they are the tensors themselves. `buffer` bounds the bytes
+    /// that are put together.
+    ///
+    /// # Errors
+    /// E0512 for a tensor that is not on the first device.
+    pub fn broadcast_coalesced(
+        &mut self,
+        tensors: &[Tensor],
+        devices: &[DeviceId],
+        buffer: u64,
+    ) -> Result<Vec<Vec<Tensor>>> {
+        let Some(&first) = devices.first() else {
+            return Err(error::collective_argument("expected at least one device to broadcast to"));
+        };
+        if let Some((i, tensor)) = tensors.iter().enumerate().find(|(_, t)| t.device() != first) {
+            return Err(error::collective_device(format!(
+                "all tensors must be on `{first}`, the first device, but tensor {i} is on `{}`",
+                tensor.device()
+            )));
+        }
+        let mut copies = vec![Vec::with_capacity(tensors.len()); devices.len()];
+        copies[0] = tensors.to_vec();
+        for group in groups(tensors, buffer, |_, _| true) {
+            if let [single] = &tensors[group.clone()] {
+                let (own, rest) = (self.broadcast(single, &devices[1..])?, &mut copies[1..]);
+                rest.iter_mut().zip(own).for_each(|(list, copy)| list.push(copy));
+                continue;
+            }
+            let (flat, places) = self.pack(&tensors[group.clone()])?;
+            let flats = self.broadcast(&flat, &devices[1..])?;
+            for (list, flat) in copies[1..].iter_mut().zip(&flats) {
+                list.extend(unpacked(flat, &tensors[group.clone()], &places));
+            }
+        }
+        Ok(copies)
+    }
+
+    /// The sum of tensors of one shape and dtype on several devices, on a device that one of them is on.
+    /// `add` is what adds two elements.
+    ///
+    /// # Errors
+    /// E0512, E0430, E0513.
+    pub fn reduce_add(
+        &mut self,
+        add: &'static MapFn,
+        inputs: &[Tensor],
+        destination: DeviceId,
+    ) -> Result<Tensor> {
+        let Some(first) = inputs.first() else {
+            return Err(error::collective_argument("expected at least one tensor to add"));
+        };
+        for (i, input) in inputs.iter().enumerate() {
+            if input.device() == DeviceId::Cpu {
+                return Err(error::collective_device(format!(
+                    "reduce_add expects all inputs to be on GPUs, but input {i} is on the host"
+                )));
+            }
+            if input.shape() != first.shape() {
+                return Err(error::collective_shape(format!(
+                    "input {i} has invalid size: got {}, but expected {}",
+                    size(input.shape()),
+                    size(first.shape())
+                )));
+            }
+            if input.dtype() != first.dtype() {
+                let (got, wanted) = (input.dtype(), first.dtype());
+                return Err(error::collective_shape(format!(
+                    "input {i} has invalid dtype: got {got}, but expected {wanted}"
+                )));
+            }
+        }
+        if !inputs.iter().any(|input| input.device() == destination) {
+            return Err(error::collective_device(
+                "reduce_add expects destination to be on the same GPU with one of the tensors",
+            )
+            .help(format!("no tensor is on `{destination}`: name a device that one of them is on")));
+        }
+        if let [single] = inputs {
+            return Ok(single.clone());
+        }
+        let bytes = first.layout().bytes(first.dtype());
+        if bytes >= self.piece() * 2 && inputs.iter().any(|input| input.device() != destination) {
+            return self.sum_in_pieces(add, inputs, destination);
+        }
+        // Few bytes: all of them come to the destination, where one launch adds them.
+        let mut near = Vec::with_capacity(inputs.len());
+        let mut moves = Vec::new();
+        for input in inputs {
+            if input.device() == destination {
+                near.push(input.clone());
+                continue;
+            }
+            let target = self.empty(input.shape(), input.dtype(), destination)?;
+            moves.push(Move { target: target.clone(), source: self.contiguous(input)? });
+            near.push(target);
+        }
+        self.carry("reduce_add", &moves, Carrier::Source)?;
+        let dtype = first.dtype();
+        let mut sum = near[0].clone();
+        for other in &near[1..] {
+            let args = [MapArg::Tensor(&sum), MapArg::Tensor(other)];
+            sum = self.map("reduce_add", add, &args, dtype, dtype)?;
+        }
+        Ok(sum)
+    }
+
+    /// [`Runtime::reduce_add`] for lists of tensors, small ones together: `inputs[d][i]` is device d's i-th
+    /// tensor.
+    pub fn reduce_add_coalesced(
+        &mut self,
+        add: &'static MapFn,
+        inputs: &[Vec<Tensor>],
+        destination: DeviceId,
+        buffer: u64,
+    ) -> Result<Vec<Tensor>> {
+        let Some(first) = inputs.first() else {
+            return Err(error::collective_argument("expected at least one list of tensors to add"));
+        };
+        if let Some((d, list)) = inputs.iter().enumerate().find(|(_, list)| list.len() != first.len()) {
+            return Err(error::collective_argument(format!(
+                "list {d} has {} tensors, but the first has {}",
+                list.len(),
+                first.len()
+            )));
+        }
+        let column = |i: usize| -> Vec<Tensor> { inputs.iter().map(|list| list[i].clone()).collect() };
+        let mut sums = Vec::with_capacity(first.len());
+        for group in groups(first, buffer, |a, b| a.dtype() == b.dtype()) {
+            let fits = |i: usize| {
+                let same = |t: &Tensor| {
+                    t.shape() == first[i].shape()
+                        && t.dtype() == first[i].dtype()
+                        && t.device() != DeviceId::Cpu
+                };
+                inputs.iter().all(|list| same(&list[i]) && list[i].device() == list[group.start].device())
+            };
+            if group.len() == 1 || !group.clone().all(fits) {
+                for i in group {
+                    sums.push(self.reduce_add(add, &column(i), destination)?);
+                }
+                continue;
+            }
+            let mut flats = Vec::with_capacity(inputs.len());
+            let mut places = Vec::new();
+            for list in inputs {
+                let (flat, at) = self.pack(&list[group.clone()])?;
+                let dtype = first[group.start].dtype();
+                let count = flat.count() / dtype.size();
+                let typed = Layout::contiguous(&[count]);
+                flats.push(Tensor::new(flat.storage().clone(), typed, dtype));
+                places = at;
+            }
+            let flat = self.reduce_add(add, &flats, destination)?;
+            sums.extend(unpacked(&flat, &first[group], &places));
+        }
+        Ok(sums)
+    }
+
+    /// Parts of a tensor along a dimension, one per device, of the given extents. A part for the tensor's
+    /// own device is a view. From pinned host memory the copies are not waited for.
+    pub fn scatter(
+        &mut self,
+        tensor: &Tensor,
+        devices: &[DeviceId],
+        extents: &[usize],
+        dim: usize,
+    ) -> Result<Vec<Tensor>> {
+        let mut parts = split(tensor, extents, dim);
+        let mut moves = Vec::new();
+        for (part, &device) in parts.iter_mut().zip(devices) {
+            if device == part.device() {
+                continue;
+            }
+            if part.device() == DeviceId::Cpu || device == DeviceId::Cpu {
+                *part = self.copy_to(part, device, true)?;
+                continue;
+            }
+            let target = self.empty(part.shape(), part.dtype(), device)?;
+            moves.push(Move { target: target.clone(), source: self.contiguous(part)? });
+            *part = target;
+        }
+        self.carry("scatter", &moves, Carrier::Target)?;
+        Ok(parts)
+    }
+
+    /// Writes the parts of a tensor along a dimension into tensors on CUDA devices, as long as each is.
+    ///
+    /// # Errors
+    /// E0512, E0430, E0513.
+    pub fn scatter_into(&mut self, tensor: &Tensor, targets: &[Tensor], dim: usize) -> Result<()> {
+        if targets.is_empty() {
+            return Err(error::collective_argument("expected at least one output tensor to scatter to"));
+        }
+        let mut extents = Vec::with_capacity(targets.len());
+        for (i, target) in targets.iter().enumerate() {
+            if target.device() == DeviceId::Cpu {
+                return Err(error::collective_device(format!(
+                    "expected all output tensors to be CUDA tensors, but output tensor at index {i} has device `cpu`"
+                )));
+            }
+            if !equal_but_for(dim, target.shape(), tensor.shape()) {
+                return Err(error::collective_shape(format!(
+                    "output tensor at index {i} has incorrect shape {:?}: expected {:?}, but for dimension {dim}",
+                    target.shape().as_slice(),
+                    tensor.shape().as_slice()
+                )));
+            }
+            extents.push(target.shape()[dim]);
+        }
+        let total = extents.iter().fold(0usize, |a, &b| a.saturating_add(b));
+        if total != tensor.shape()[dim] {
+            return Err(error::collective_shape(format!(
+                "total size of the output tensors along dimension {dim} does not match the source: expected {}, but got {total}",
+                tensor.shape()[dim]
+            )));
+        }
+        let parts = split(tensor, &extents, dim);
+        self.write_all("scatter", parts.iter().zip(targets), Carrier::Target)
+    }
+
+    /// Tensors on CUDA devices joined along a dimension, on a device or the host.
+    ///
+    /// # Errors
+    /// E0512, E0430, E0513.
+    pub fn gather(&mut self, tensors: &[Tensor], dim: usize, destination: DeviceId) -> Result<Tensor> {
+        let shape = gathered(tensors, dim)?;
+        let whole = self.empty(&shape, tensors[0].dtype(), destination)?;
+        self.gather_parts(tensors, &whole, dim)?;
+        Ok(whole)
+    }
+
+    /// [`Runtime::gather`] into a tensor of the right shape.
+    pub fn gather_into(&mut self, tensors: &[Tensor], whole: &Tensor, dim: usize) -> Result<()> {
+        let shape = gathered(tensors, dim)?;
+        if *whole.shape() != shape {
+            return Err(error::collective_shape(format!(
+                "expected the out tensor to have shape {:?}, but got {:?}",
+                shape.as_slice(),
+                whole.shape().as_slice()
+            )));
+        }
+        self.gather_parts(tensors, whole, dim)
+    }
+
+    fn gather_parts(&mut self, tensors: &[Tensor], whole: &Tensor, dim: usize) -> Result<()> {
+        let extents: Vec<usize> = tensors.iter().map(|t| t.shape()[dim]).collect();
+        let places = split(whole, &extents, dim);
+        self.write_all("gather", tensors.iter().zip(&places), Carrier::Source)
+    }
+
+    /// Writes tensors (first of each pair) into others of their shapes.
+    fn write_all<'t>(
+        &mut self,
+        name: &'static str,
+        pairs: impl Iterator<Item = (&'t Tensor, &'t Tensor)>,
+        carrier: Carrier,
+    ) -> Result<()> {
+        let (mut moves, mut strided) = (Vec::new(), Vec::new());
+        for (source, target) in pairs {
+            let crosses = source.device() != target.device();
+            let on_host = source.device() == DeviceId::Cpu || target.device() == DeviceId::Cpu;
+            if !crosses || on_host {
+                // To the host it is waited for; from pinned memory it need not be.
+                self.copy_into(target, source, target.device() != DeviceId::Cpu)?;
+                continue;
+            }
+            let source = match source.dtype() == target.dtype() {
+                true => self.contiguous(source)?,
+                false => self.convert(source, target.dtype())?,
+            };
+            if target.layout().is_contiguous() {
+                moves.push(Move { target: target.clone(), source });
+                continue;
+            }
+            let near = self.empty(source.shape(), source.dtype(), target.device())?;
+            strided.push((target.clone(), near.clone()));
+            moves.push(Move { target: near, source });
+        }
+        self.carry(name, &moves, carrier)?;
+        strided.iter().try_for_each(|(target, near)| self.assign(name, target, near))
+    }
+
+    /// One tensor into others of its shape and dtype, contiguous, on other devices than its own.
+    fn spread(&mut self, name: &'static str, tensor: &Tensor, targets: &[Tensor]) -> Result<()> {
+        if tensor.device() == DeviceId::Cpu {
+            return targets.iter().try_for_each(|target| self.copy_into(target, tensor, true));
+        }
+        let source = self.contiguous(tensor)?;
+        let bytes = source.layout().bytes(source.dtype());
+        let devices: Vec<DeviceId> = targets.iter().map(Tensor::device).collect();
+        let distinct = devices.iter().enumerate().all(|(i, d)| !devices[..i].contains(d));
+        if targets.len() > 1 && distinct && bytes >= self.piece() * 2 {
+            return self.relay(name, &source, targets);
+        }
+        let to = |target: &Tensor| Move { target: target.clone(), source: source.clone() };
+        let moves: Vec<Move> = targets.iter().map(to).collect();
+        self.carry(name, &moves, Carrier::Target)
+    }
+
+    /// Queues copies so that they may run at the same time: first all waits before them, then the
+    /// copies, then all waits after them.
+    fn carry(&mut self, name: &'static str, moves: &[Move], carrier: Carrier) -> Result<()> {
+        let mut ends: SmallVec<[(usize, Arc<Stream>, Arc<Stream>); 4]> = SmallVec::new();
+        for Move { target, source } in moves {
+            let (from, to) = (self.place(source.device())?.queue, self.place(target.device())?.queue);
+            let at = if carrier == Carrier::Source { from } else { to };
+            self.settle(source, from)?;
+            self.settle_write(at, target)?;
+            self.settle(target, to)?;
+            let stream = self.queues[at].stream.clone();
+            let other = self.queues[if at == from { to } else { from }].stream.clone();
+            let touched = [(source, Access::Read), (target, Access::Write)];
+            self.note_after(name, at, &touched, std::slice::from_ref(&other))?;
+            ends.push((at, stream, other));
+        }
+        for (Move { target, source }, (_, stream, _)) in moves.iter().zip(&ends) {
+            let size = source.dtype().size();
+            let bytes = (source.count() * size) as u64;
+            let kind = match (carrier, source.device(), target.device()) {
+                (Carrier::Target, DeviceId::Cuda(from), _) => CopyKind::FromPeer(from),
+                (Carrier::Source, _, DeviceId::Cuda(to)) => CopyKind::ToPeer(to),
+                _ => continue,
+            };
+            if bytes > 0 {
+                let src = address(source.storage(), source.layout(), size, stream)?;
+                let dst = address(target.storage(), target.layout(), size, stream)?;
+                stream.driver().copy(dst, src, bytes, kind, stream.handle())?;
+            }
+        }
+        for (i, (at, stream, other)) in ends.iter().enumerate() {
+            let again = ends[i + 1..].iter().any(|(_, s, o)| s == stream && o == other);
+            if !again {
+                self.wait_stream(other, stream)?;
+            }
+            if self.settings.launch_blocking {
+                self.wait_queue(*at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tensors of one device in one piece of memory: bytes, and where each tensor begins.
+    fn pack(&mut self, tensors: &[Tensor]) -> Result<(Tensor, Vec<u64>)> {
+        let mut sources = Vec::with_capacity(tensors.len());
+        let (mut places, mut end) = (Vec::with_capacity(tensors.len()), 0u64);
+        for tensor in tensors {
+            sources.push(self.contiguous(tensor)?);
+            places.push(end);
+            end = (end + tensor.layout().bytes(tensor.dtype())).next_multiple_of(PART_ALIGN);
+        }
+        let flat = self.fresh(&[end as usize], Dtype::U8, tensors[0].device())?;
+        let bytes = |t: &Tensor| -> Strides { smallvec![t.layout().bytes(t.dtype()) as isize] };
+        let parts = sources.iter().filter(|t| t.count() > 0).map(|tensor| SubmittedView {
+            tensor,
+            strides: bytes(tensor),
+            write: false,
+        });
+        let whole = SubmittedView { tensor: &flat, strides: bytes(&flat), write: true };
+        self.submit(Submission {
+            name: "pack",
+            body: Body::Pack,
+            shape: smallvec![end as usize],
+            views: parts.chain(std::iter::once(whole)).collect(),
+            axis: 0,
+            limit: 0,
+        })?;
+        Ok((flat, places))
+    }
+}
+
+/// Ranges of tensors that are put together: neighbours that fit, up to so many bytes.
+fn groups(
+    tensors: &[Tensor],
+    buffer: u64,
+    fits: impl Fn(&Tensor, &Tensor) -> bool,
+) -> Vec<std::ops::Range<usize>> {
+    let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
+    let mut held = 0u64;
+    for (i, tensor) in tensors.iter().enumerate() {
+        let bytes = tensor.layout().bytes(tensor.dtype()).next_multiple_of(PART_ALIGN);
+        match groups.last_mut() {
+            Some(group) if held.saturating_add(bytes) <= buffer && fits(&tensors[group.start], tensor) => {
+                group.end = i + 1;
+                held += bytes;
+            }
+            _ => {
+                groups.push(i..i + 1);
+                held = bytes;
+            }
+        }
+    }
+    groups
+}
+
+/// Views of packed tensors, on the device of the packed bytes; `flat` may have any dtype.
+fn unpacked<'a>(
+    flat: &'a Tensor,
+    tensors: &'a [Tensor],
+    places: &'a [u64],
+) -> impl Iterator<Item = Tensor> + 'a {
+    tensors.iter().zip(places).map(move |(tensor, &place)| {
+        let (shape, dtype) = (tensor.shape(), tensor.dtype());
+        let start = flat.layout().offset * flat.dtype().size();
+        let offset = (start + place as usize) / dtype.size();
+        let layout = Layout { shape: shape.clone(), strides: contiguous_strides(shape), offset };
+        let layout = if layout.count() == 0 { Layout { offset: 0, ..layout } } else { layout };
+        Tensor::new(flat.storage().clone(), layout, dtype)
+    })
+}
+
+/// Views of the given extents along a dimension.
+fn split(tensor: &Tensor, extents: &[usize], dim: usize) -> Vec<Tensor> {
+    let mut at = 0usize;
+    let part = |&extent: &usize| {
+        let mut layout = tensor.layout().clone();
+        layout.offset = layout.offset.wrapping_add_signed(layout.strides[dim] * at as isize);
+        layout.shape[dim] = extent;
+        at += extent;
+        tensor.with_layout(layout)
+    };
+    extents.iter().map(part).collect()
+}
+
+/// The shape of tensors joined along a dimension.
+fn gathered(tensors: &[Tensor], dim: usize) -> Result<Dims> {
+    let Some(first) = tensors.first() else {
+        return Err(error::collective_argument("expected at least one tensor to gather from"));
+    };
+    let mut total = 0usize;
+    for (i, tensor) in tensors.iter().enumerate() {
+        if tensor.device() == DeviceId::Cpu {
+            return Err(error::collective_device(format!(
+                "expected all input tensors to be CUDA tensors, but tensor at index {i} has device cpu"
+            )));
+        }
+        if tensor.rank() != first.rank() {
+            return Err(error::collective_shape(format!(
+                "expected all input tensors to have the same number of dimensions, but tensor at index {i} has {} and the first {}",
+                tensor.rank(),
+                first.rank()
+            )));
+        }
+        if !equal_but_for(dim, tensor.shape(), first.shape()) {
+            return Err(error::collective_shape(format!(
+                "input tensor at index {i} has invalid shape {:?}, but expected {:?}, but for dimension {dim}",
+                tensor.shape().as_slice(),
+                first.shape().as_slice()
+            )));
+        }
+        total = total.saturating_add(tensor.shape()[dim]);
+    }
+    let mut shape = first.shape().clone();
+    shape[dim] = total;
+    match crate::array::element_count(&shape).is_some_and(|n| n <= isize::MAX as usize / 8) {
+        true => Ok(shape),
+        false => Err(error::collective_shape("the gathered tensor has too many elements")),
+    }
+}
+
+fn equal_but_for(dim: usize, a: &[usize], b: &[usize]) -> bool {
+    a.len() == b.len() && (0..a.len()).all(|d| d == dim || a[d] == b[d])
+}
+
+/// `2x3`
+fn size(shape: &[usize]) -> String {
+    shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
+}
