@@ -8,7 +8,7 @@
 //! A sum is `((x0 + x1) + x2) + ...` in the order of the inputs, rounded to the dtype after each step,
 //! whatever way it takes: the same bits for every size and destination.
 
-use super::flush::address;
+use super::flush::{address, address_to_read};
 use super::{MapArg, Runtime, error};
 use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides};
 use crate::base::Result;
@@ -402,9 +402,11 @@ impl Runtime {
                 _ => continue,
             };
             if bytes > 0 {
-                let src = address(source.storage(), source.layout(), size, stream)?;
+                let src = address_to_read(source.storage(), source.layout(), size, stream)?;
                 let dst = address(target.storage(), target.layout(), size, stream)?;
-                stream.driver().copy(dst, src, bytes, kind, stream.handle())?;
+                // What a device has lost is known by its own streams' tickets.
+                let written = (carrier == Carrier::Target).then(|| target.storage());
+                self.queue_copy(name, stream, (dst, src), bytes, kind, written)?;
             }
         }
         for (i, (at, stream, other)) in ends.iter().enumerate() {

@@ -10,7 +10,7 @@
 //! Invariant: what the race checker is told is less than what is ordered.
 
 use super::Runtime;
-use super::flush::address;
+use super::flush::{Noted, address};
 use crate::array::{Dtype, contiguous_strides};
 use crate::base::Result;
 use crate::device::races::Access;
@@ -26,6 +26,9 @@ const LANES: usize = 2;
 /// Bytes of a piece. It should take much longer than its start (about 40 us at 400 GB/s), and the whole
 /// must have many: each further device adds the time of one.
 const PIECE: u64 = 16 << 20;
+
+/// The name of a sum, for reports.
+const SUM: &str = "reduce_add";
 
 /// What part of a transfer one stream carries: from a device to the next.
 struct Hop {
@@ -47,14 +50,21 @@ impl Runtime {
     /// one half the one way round, the other half the other way.
     pub(super) fn relay(&mut self, name: &'static str, source: &Tensor, targets: &[Tensor]) -> Result<()> {
         let tensors: Vec<&Tensor> = std::iter::once(source).chain(targets).collect();
-        let hops = self.start(name, source.device(), &tensors, &[source], targets)?;
+        let hops = self.open_lanes(name, source.device(), &tensors, &[source], targets)?;
         let ends: Vec<Ptr> = self.addresses(&tensors)?;
         let bytes = source.layout().bytes(source.dtype());
-        let sent = self.send_pieces(&hops, &ends, bytes);
-        self.finish(source.device(), &hops, sent)
+        let sent = self.send_pieces(name, &tensors, &hops, &ends, bytes);
+        self.close_lanes(source.device(), &hops, sent)
     }
 
-    fn send_pieces(&self, hops: &[Hop], ends: &[Ptr], bytes: u64) -> Result<()> {
+    fn send_pieces(
+        &mut self,
+        name: &'static str,
+        tensors: &[&Tensor],
+        hops: &[Hop],
+        ends: &[Ptr],
+        bytes: u64,
+    ) -> Result<()> {
         let forward: Vec<usize> = (0..hops.len()).collect();
         let backward: Vec<usize> = std::iter::once(0).chain((1..hops.len()).rev()).collect();
         let half = (bytes / 2).next_multiple_of(512).min(bytes);
@@ -75,7 +85,8 @@ impl Runtime {
                     }
                     let (src, dst) = (ends[pair[0]] + low, ends[pair[1]] + low);
                     let kind = CopyKind::FromPeer(from.index);
-                    to.device.driver().copy(dst, src, high - low, kind, to.lanes[lane].handle())?;
+                    let target = Some(tensors[pair[1]].storage());
+                    self.queue_copy(name, &to.lanes[lane], (dst, src), high - low, kind, target)?;
                 }
             }
         }
@@ -95,12 +106,12 @@ impl Runtime {
         let sum = self.empty(inputs[0].shape(), dtype, destination)?;
         let tensors: Vec<&Tensor> = inputs.iter().chain(std::iter::once(&sum)).collect();
         let reads: Vec<&Tensor> = inputs.iter().collect();
-        let hops = self.start("reduce_add", destination, &tensors, &reads, std::slice::from_ref(&sum))?;
+        let hops = self.open_lanes(SUM, destination, &tensors, &reads, std::slice::from_ref(&sum))?;
         let ends = self.addresses(&tensors)?;
         // Where a device keeps a partial sum until the next one has taken it.
         let mut kept = Vec::with_capacity(inputs.len());
-        let added = self.add_pieces(add, &inputs, &hops, &ends, &mut kept);
-        self.finish(destination, &hops, added)?;
+        let added = self.add_pieces(add, &inputs, &sum, &hops, &ends, &mut kept);
+        self.close_lanes(destination, &hops, added)?;
         Ok(sum)
     }
 
@@ -108,6 +119,7 @@ impl Runtime {
         &mut self,
         add: &'static MapFn,
         inputs: &[Tensor],
+        sum: &Tensor,
         hops: &[Hop],
         ends: &[Ptr],
         kept: &mut Vec<Option<Block>>,
@@ -148,10 +160,10 @@ impl Runtime {
                         stream.wait_stream(&before.lanes[lane])?;
                     }
                     let kind = CopyKind::FromPeer(partial.0);
-                    hop.device.driver().copy(own, left, length, kind, stream.handle())?;
+                    self.queue_copy(SUM, stream, (own, left), length, kind, None)?;
                     left = own;
                 }
-                self.add_run(add, dtype, [left, ends[i] + low, own], length, hop, stream)?;
+                self.add_run(add, dtype, [left, ends[i] + low, own], length, sum, hop, stream)?;
                 partial = (hop.index, own);
             }
             let target = &hops[result];
@@ -162,7 +174,14 @@ impl Runtime {
                     true => CopyKind::DeviceToDevice,
                     false => CopyKind::FromPeer(partial.0),
                 };
-                target.device.driver().copy(ends[result] + low, partial.1, length, kind, stream.handle())?;
+                self.queue_copy(
+                    SUM,
+                    stream,
+                    (ends[result] + low, partial.1),
+                    length,
+                    kind,
+                    Some(sum.storage()),
+                )?;
             }
         }
         Ok(())
@@ -175,6 +194,7 @@ impl Runtime {
         dtype: Dtype,
         at: [Ptr; 3],
         bytes: u64,
+        sum: &Tensor,
         hop: &Hop,
         stream: &Arc<Stream>,
     ) -> Result<()> {
@@ -197,12 +217,16 @@ impl Runtime {
             limit: 0,
             tag: 0,
         };
-        self.launch(&hop.device, stream, &launch)
+        let ticket = hop.device.note_launch(stream, SUM, self.span);
+        if sum.device() == hop.device.id() {
+            sum.storage().set_ticket(ticket);
+        }
+        self.launch(&hop.device, stream, &launch, Noted { name: SUM, ticket, traced: None })
     }
 
     /// Orders everything on the current streams of the tensors' devices before the lanes, and tells the
     /// race checker what the hub's stream is about to do. One hop per tensor.
-    fn start(
+    fn open_lanes(
         &mut self,
         name: &'static str,
         hub: DeviceId,
@@ -214,6 +238,9 @@ impl Runtime {
             let place = self.place(hub)?;
             (place.queue, place.stream.clone())
         };
+        if reads.iter().any(|tensor| tensor.storage().is_lost()) {
+            return Err(super::error::lost("this tensor's value"));
+        }
         for tensor in tensors {
             let own = self.place(tensor.device())?.queue;
             self.settle(tensor, own)?;
@@ -243,7 +270,7 @@ impl Runtime {
 
     /// Orders the lanes before what the current streams of all devices involved do next. After a failure
     /// it waits for the lanes, which may still use memory that is given back now.
-    fn finish(&mut self, hub: DeviceId, hops: &[Hop], queued: Result<()>) -> Result<()> {
+    fn close_lanes(&mut self, hub: DeviceId, hops: &[Hop], queued: Result<()>) -> Result<()> {
         if queued.is_err() {
             for lane in lanes(hops) {
                 let _ = lane.synchronize();

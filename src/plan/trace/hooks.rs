@@ -139,6 +139,7 @@ impl Runtime {
             CopyKind::DeviceToHost => Cow::Borrowed("copy to host"),
             CopyKind::DeviceToDevice => Cow::Borrowed("copy"),
             CopyKind::FromPeer(peer) => Cow::Owned(format!("copy from cuda:{peer}")),
+            CopyKind::ToPeer(peer) => Cow::Owned(format!("copy to cuda:{peer}")),
         };
         self.trace_other(started, device, stream, (ActionKind::Copy, name), bytes, Work::Copy(bytes));
     }

@@ -289,7 +289,7 @@ fn other_kinds_compile() {
 fn packing_compiles() {
     if nvrtc_is_here() {
         let parts = [view(Dtype::F32, &[400], 0), view(Dtype::U8, &[3], 0), view(Dtype::U8, &[416], 0)];
-        check(&launch(Body::Pack, &[403], &parts, 0), ARCHS);
+        check(&launch(Body::Pack, &[403], &parts, 0), &ARCHS);
     }
 }
 
