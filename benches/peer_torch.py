@@ -107,12 +107,12 @@ def forward():
 
 row("P13 mlp", host(forward, steps) * 1e6, "us")
 held = images.clone()
-side = torch.cuda.Stream()
-side.wait_stream(torch.cuda.current_stream())
-with torch.cuda.stream(side):
+warm = torch.cuda.Stream()
+warm.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(warm):
     for _ in range(3):
         mlp(held)
-torch.cuda.current_stream().wait_stream(side)
+torch.cuda.current_stream().wait_stream(warm)
 graph = torch.cuda.CUDAGraph()
 with torch.cuda.graph(graph):
     result = mlp(held)
