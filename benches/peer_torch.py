@@ -141,10 +141,47 @@ row("P2 gelu", device_time(lambda: gelu8(x)) * 1e3, "ms")
 y = torch.empty_like(x)
 row("copy r+w", 8 * n / device_time(lambda: y.copy_(x)) / 1e12, "TB/s")
 row("P3 sum", 4 * n / device_time(lambda: x.sum()) / 1e12, "TB/s")
-del y
+rows = x.view(-1, 256 if quick else 4096)
+row("P3 row sum", 4 * n / device_time(lambda: rows.sum(1)) / 1e12, "TB/s")
+row("P3 column sum", 4 * n / device_time(lambda: rows.sum(0)) / 1e12, "TB/s")
+row("P4 softmax", 8 * n / device_time(lambda: torch.softmax(rows, -1)) / 1e12, "TB/s")
+norm = torch.nn.functional.layer_norm
+row("P4 layer norm", 8 * n / device_time(lambda: norm(rows, [rows.shape[1]])) / 1e12, "TB/s")
+row("P6 transpose", 8 * n / device_time(lambda: rows.t().contiguous()) / 1e12, "TB/s")
+order = torch.randperm(rows.shape[0], device=d)
+row("P6 row gather", 8 * n / device_time(lambda: rows.index_select(0, order)) / 1e12, "TB/s")
+row("P6 cumsum", 8 * n / device_time(lambda: rows.cumsum(1)) / 1e12, "TB/s")
+row("P7 randn", n / device_time(lambda: torch.randn(n, device=d)) / 1e9, "Gelem/s")
+keys = torch.randn(n // 4, device=d)
+row("P8 sort", (n // 4) / device_time(lambda: keys.sort()) / 1e9, "Gelem/s")
+del y, keys
 for name, dtype in (("bf16", torch.bfloat16), ("f16", torch.float16), ("f32", torch.float32)):
     m = torch.randn(side, side, device=d, dtype=dtype)
     row(f"P9 matmul {name}", 2 * side**3 / device_time(lambda: m @ m) / 1e12, "TFLOP/s")
 batch, edge = (4, 64) if quick else (256, 512)
 c = torch.randn(batch, edge, edge, device=d, dtype=torch.bfloat16)
 row("P9 bmm bf16", 2 * batch * edge**3 / device_time(lambda: c @ c) / 1e12, "TFLOP/s")
+
+given = torch.randn(side, side).pin_memory()
+taken = [torch.empty(side, side).pin_memory() for _ in range(3)]
+streams = [torch.cuda.Stream() for _ in range(3)]
+
+
+def piece(i):
+    z = torch.nn.functional.gelu(given.to(d, non_blocking=True))
+    taken[i % 3].copy_(z @ z, non_blocking=True)
+
+
+def one_stream():
+    for i in range(8):
+        piece(i)
+
+
+def three_streams():
+    for i in range(8):
+        with torch.cuda.stream(streams[i % 3]):
+            piece(i)
+
+
+row("P12 one stream", host(one_stream, 1) * 1e3, "ms")
+row("P12 three streams", host(three_streams, 1) * 1e3, "ms")
