@@ -1,5 +1,5 @@
-//! Runs a fused program one instruction at a time, while its own code is still being compiled. The
-//! bits are the same; see Note [Fusion never changes a bit].
+//! Runs a fused program one instruction at a time, while its own code is still being compiled. (When
+//! the instructions' own programs are not compiled either, it waits for the whole instead.) The bits are the same; see Note [Fusion never changes a bit].
 
 use super::flush::{Programs, merge_dims};
 use crate::array::{Dtype, contiguous_strides};
@@ -64,7 +64,12 @@ pub(super) fn run(
         small.instrs.push(crate::kernel::Instr { args, ..instr.clone() });
         views.push(View { ptr: block.ptr(), dtype: instr.dtype, strides: strides.clone() });
         temporaries.push(Some((block, instr.dtype)));
-        issue(programs, device, stream, launch, Body::Map(small), views)?;
+        let small = part(programs, launch, Body::Map(small), views);
+        if at == 0 && !device.driver().prepared(&small) {
+            // Nothing is compiled yet: one wait for the whole is shorter than one for each instruction.
+            return device.driver().launch(launch, stream.handle());
+        }
+        device.driver().launch(&small, stream.handle())?;
         for (i, temporary) in temporaries.iter_mut().enumerate() {
             if last_use(sources + i) <= at && i < at {
                 *temporary = None;
@@ -98,21 +103,15 @@ pub(super) fn run(
             stores: vec![Store { reg: 0, view: views.len() as u16 }],
         };
         views.push(launch.views[usize::from(store.view)].clone());
-        issue(programs, device, stream, launch, Body::Map(small), views)?;
+        let small = part(programs, launch, Body::Map(small), views);
+        device.driver().launch(&small, stream.handle())?;
     }
     Ok(())
 }
 
-/// Launches one small map over the shape of the whole program.
-fn issue(
-    programs: &mut Programs,
-    device: &Arc<Device>,
-    stream: &Arc<Stream>,
-    whole: &Launch,
-    body: Body,
-    views: SmallVec<[View; 4]>,
-) -> Result<()> {
+/// One small map over the shape of the whole program.
+fn part(programs: &mut Programs, whole: &Launch, body: Body, views: SmallVec<[View; 4]>) -> Launch {
     let mut small = Launch { views, program: programs.get(body), reduced: 0, ..whole.clone() };
     merge_dims(&mut small, 0);
-    device.driver().launch(&small, stream.handle())
+    small
 }
