@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) gather(const __grid_constant__
             load_words(x[u], from);
 #else
             // An axis without elements has nothing to read.
-            x[u] = extent > 0 ? *memory<const Bits>(from) : (Bits)0;
+            x[u] = extent > 0 ? *memory<const Bits>(from) : Bits{};
 #endif
         }
     }

@@ -8,7 +8,7 @@ typedef @BITS@ Bits;
 #define TILE (256 * ITEMS)
 
 INLINE bool is_set(const Params& p, u64 at) {
-    return at < p.w[3] && load_@DTYPE@(memory<const Bits>(p.w[0])[at]) != 0;
+    return at < p.w[3] && to_bool(load_@DTYPE@(memory<const Bits>(p.w[0])[at]));
 }
 
 INLINE u64 before_in_block(u64 mine, u64& total) {

@@ -1,7 +1,8 @@
 // What every kernel starts with: types, conversions between memory and registers, index
 // arithmetic, random bits. Compiled without any header.
 //
-// Registers are float, double or i64; memory holds bits (u8, u16, u32, u64). For each dtype D:
+// Registers are float, double or i64; memory holds bits (u8, u16, u32, u64,
+// u128). Complex registers and their dtypes are in complex.cuh. For each dtype D:
 //   load_D(bits)   -> register
 //   store_D(value) -> bits          (the register is already rounded)
 //   round_D(value) -> register      (exactly as if stored and loaded)
@@ -14,6 +15,8 @@ typedef int i32;
 typedef unsigned int u32;
 typedef long long i64;
 typedef unsigned long long u64;
+// Bits of sixteen bytes.
+struct __align__(16) u128 { u64 low, high; };
 
 #ifndef INFINITY
 #define INFINITY __int_as_float(0x7f800000)
@@ -149,13 +152,18 @@ template <class B, int WORDS> INLINE B take(const u32 (&w)[WORDS], int j) {
     if constexpr (sizeof(B) == 1) return (B)(w[j / 4] >> (8 * (j % 4)));
     else if constexpr (sizeof(B) == 2) return (B)(w[j / 2] >> (16 * (j % 2)));
     else if constexpr (sizeof(B) == 4) return (B)w[j];
-    else return (B)((u64)w[2 * j] | (u64)w[2 * j + 1] << 32);
+    else if constexpr (sizeof(B) == 8) return (B)((u64)w[2 * j] | (u64)w[2 * j + 1] << 32);
+    else return B{(u64)w[4 * j] | (u64)w[4 * j + 1] << 32, (u64)w[4 * j + 2] | (u64)w[4 * j + 3] << 32};
 }
 template <class B, int WORDS> INLINE void put(u32 (&w)[WORDS], int j, B b) {
     if constexpr (sizeof(B) == 1) w[j / 4] |= (u32)b << (8 * (j % 4));
     else if constexpr (sizeof(B) == 2) w[j / 2] |= (u32)b << (16 * (j % 2));
     else if constexpr (sizeof(B) == 4) w[j] = (u32)b;
-    else { w[2 * j] = (u32)b; w[2 * j + 1] = (u32)((u64)b >> 32); }
+    else if constexpr (sizeof(B) == 8) { w[2 * j] = (u32)b; w[2 * j + 1] = (u32)((u64)b >> 32); }
+    else {
+        w[4 * j] = (u32)b.low; w[4 * j + 1] = (u32)(b.low >> 32);
+        w[4 * j + 2] = (u32)b.high; w[4 * j + 3] = (u32)(b.high >> 32);
+    }
 }
 
 // --- Index arithmetic --------------------------------------------------------------------------

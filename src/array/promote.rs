@@ -1,8 +1,8 @@
 //! Which dtype an operation of several operands has: PyTorch's `result_type`.
 //!
 //! Operands fall into three ranks: tensors with dimensions, tensors without, and script numbers.
-//! A lower rank matters only when its kind (bool < int < float) is above that of every higher
-//! rank. Source: <https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc>
+//! A lower rank matters only when its kind (bool < int < float < complex) is above that of every
+//! higher rank; a complex one then takes its width from a float above it. Source: <https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc>
 
 use super::{Dtype, Scalar};
 
@@ -29,6 +29,7 @@ pub fn promote(a: Dtype, b: Dtype) -> Dtype {
     match (a.min(b), a.max(b)) {
         (Dtype::F16, Dtype::BF16) => Dtype::F32,
         (Dtype::U8, Dtype::I8) => Dtype::I16,
+        (Dtype::F64, Dtype::C64) => Dtype::C128,
         (_, high) => high,
     }
 }
@@ -45,15 +46,13 @@ pub fn result_type(operands: impl IntoIterator<Item = Operand>) -> Dtype {
         *slot = Some(slot.map_or(dtype, |d| promote(d, dtype)));
     }
     let combine = |high: Option<Dtype>, low: Option<Dtype>| match (high, low) {
-        (Some(h), Some(l)) if kind(l) > kind(h) => Some(if kind(l) == 2 && h.is_float() { h } else { l }),
+        // A float keeps its width; complex numbers of halves there are none.
+        (Some(h), Some(l)) if h.is_float() && l.is_complex() => Some(h.complex()),
+        (Some(h), Some(l)) if l.kind() > h.kind() => Some(l),
         (Some(h), _) => Some(h),
         (None, low) => low,
     };
     combine(combine(dimensioned, zero_dim), number).unwrap_or(Dtype::Bool)
-}
-
-fn kind(dtype: Dtype) -> u8 {
-    if dtype.is_float() { 2 } else { u8::from(dtype.is_int()) }
 }
 
 #[cfg(test)]
@@ -63,18 +62,20 @@ mod tests {
 
     #[test]
     fn promotion_is_pytorchs_table() {
-        // Rows and columns: bool u8 i8 i16 i32 i64 f16 bf16 f32 f64.
+        // Rows and columns: bool u8 i8 i16 i32 i64 f16 bf16 f32 f64 c64 c128.
         let table = [
-            [Bool, U8, I8, I16, I32, I64, F16, BF16, F32, F64],
-            [U8, U8, I16, I16, I32, I64, F16, BF16, F32, F64],
-            [I8, I16, I8, I16, I32, I64, F16, BF16, F32, F64],
-            [I16, I16, I16, I16, I32, I64, F16, BF16, F32, F64],
-            [I32, I32, I32, I32, I32, I64, F16, BF16, F32, F64],
-            [I64, I64, I64, I64, I64, I64, F16, BF16, F32, F64],
-            [F16, F16, F16, F16, F16, F16, F16, F32, F32, F64],
-            [BF16, BF16, BF16, BF16, BF16, BF16, F32, BF16, F32, F64],
-            [F32, F32, F32, F32, F32, F32, F32, F32, F32, F64],
-            [F64; 10],
+            [Bool, U8, I8, I16, I32, I64, F16, BF16, F32, F64, C64, C128],
+            [U8, U8, I16, I16, I32, I64, F16, BF16, F32, F64, C64, C128],
+            [I8, I16, I8, I16, I32, I64, F16, BF16, F32, F64, C64, C128],
+            [I16, I16, I16, I16, I32, I64, F16, BF16, F32, F64, C64, C128],
+            [I32, I32, I32, I32, I32, I64, F16, BF16, F32, F64, C64, C128],
+            [I64, I64, I64, I64, I64, I64, F16, BF16, F32, F64, C64, C128],
+            [F16, F16, F16, F16, F16, F16, F16, F32, F32, F64, C64, C128],
+            [BF16, BF16, BF16, BF16, BF16, BF16, F32, BF16, F32, F64, C64, C128],
+            [F32, F32, F32, F32, F32, F32, F32, F32, F32, F64, C64, C128],
+            [F64, F64, F64, F64, F64, F64, F64, F64, F64, F64, C128, C128],
+            [C64, C64, C64, C64, C64, C64, C64, C64, C64, C128, C64, C128],
+            [C128; 12],
         ];
         for (i, a) in Dtype::ALL.into_iter().enumerate() {
             for (j, b) in Dtype::ALL.into_iter().enumerate() {
@@ -95,5 +96,29 @@ mod tests {
         assert_eq!(result_type([ZeroDim(F64), Number(Scalar::Int(1))]), F64);
         assert_eq!(result_type([Tensor(Bool), Number(Scalar::Bool(true))]), Bool);
         assert_eq!(result_type([Tensor(Bool), Number(Scalar::Int(1))]), I64);
+    }
+
+    #[test]
+    fn weak_complex_numbers_take_the_width_of_floats_above() {
+        use Operand::*;
+        let i = Number(Scalar::Complex(0.0, 1.0));
+        // Tensors with dimensions against a complex number, and against c128 without dimensions.
+        let cases = [
+            (Bool, C64, C128),
+            (I64, C64, C128),
+            (F16, C64, C64),
+            (BF16, C64, C64),
+            (F32, C64, C64),
+            (F64, C128, C128),
+            (C64, C64, C64),
+            (C128, C128, C128),
+        ];
+        for (dtype, with_number, with_zero_dim) in cases {
+            assert_eq!(result_type([Tensor(dtype), i]), with_number, "{dtype}");
+            assert_eq!(result_type([Tensor(dtype), ZeroDim(C128)]), with_zero_dim, "{dtype}");
+        }
+        assert_eq!(result_type([Tensor(C64), ZeroDim(F64)]), C64);
+        assert_eq!(result_type([Tensor(C64), Number(Scalar::Float(0.5))]), C64);
+        assert_eq!(result_type([ZeroDim(F64), i]), C128);
     }
 }

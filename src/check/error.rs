@@ -197,6 +197,8 @@ fn foreign_name(name: &str) -> Option<&'static str> {
         "pass" => "an empty block is `{ }`",
         "float32" => "write `f32`",
         "float64" | "double" => "write `f64`",
+        "complex64" | "cfloat" => "write `c64`",
+        "complex128" | "cdouble" => "write `c128`",
         "float16" | "half" => "write `f16`",
         "bfloat16" => "write `bf16`",
         "int64" | "long" => "write `i64`",

@@ -4,9 +4,10 @@ use super::alloc::{AllocConf, Allocator, BlockId, DeviceMemory, NO_BLOCK, Segmen
 use super::faults::Faults;
 use super::flight::{Flight, Ticket};
 use super::stream::StreamPool;
-use super::{DeviceId, Driver, Properties, Stream, StreamHandle, error};
+use super::{DeviceId, Driver, PlanCache, Properties, Stream, StreamHandle, error};
 use crate::base::{Error, ErrorKind, Result, Span};
 use crate::kernel::Ptr;
+use crate::kernel::fft::{FftPlan, FftSpec};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub struct Device {
     memory: Memory,
     faults: Faults,
     flight: Flight,
+    plans: Mutex<PlanCache>,
 }
 
 enum Memory {
@@ -80,6 +82,7 @@ impl Device {
             memory,
             faults: Faults::default(),
             flight: Flight::default(),
+            plans: Mutex::default(),
         })
     }
 
@@ -319,6 +322,16 @@ impl Device {
     /// source that launched them.
     pub fn check_faults(&self) -> Result<()> {
         self.driver.take_fault().map_or(Ok(()), |fault| Err(self.faults.error(fault)))
+    }
+
+    /// The plan for a Fourier transform: kept from last time, or made.
+    pub fn fft_plan(&self, spec: &FftSpec) -> Result<Arc<dyn FftPlan>> {
+        self.plans.lock().get(spec, |spec| self.driver.fft_plan(spec))
+    }
+
+    /// The plans that this device keeps.
+    pub fn fft_plans(&self) -> parking_lot::MutexGuard<'_, PlanCache> {
+        self.plans.lock()
     }
 
     pub(super) fn allocator(&self) -> Option<&Mutex<Allocator>> {

@@ -2,6 +2,7 @@
 
 use super::graph::{GraphHandle, Step};
 use crate::base::Result;
+use crate::kernel::fft::{FftPlan, FftSpec};
 use crate::kernel::{Fault, Launch, Ptr};
 use std::sync::Arc;
 
@@ -185,6 +186,11 @@ pub trait Driver: Send + Sync {
     /// Gives a graph back. No launch of it is queued or running.
     fn graph_free(&self, graph: GraphHandle) {
         let _ = graph;
+    }
+    /// Makes a plan for Fourier transforms, which takes long; programs carry it. The host's unless the
+    /// device has a library of its own.
+    fn fft_plan(&self, spec: &FftSpec) -> Result<Arc<dyn FftPlan>> {
+        Ok(crate::kernel::host::fft::plan(spec))
     }
 
     /// The library handle of `torch.cuda.current_blas_handle`; 0 where there is none.

@@ -269,6 +269,13 @@ pub fn invalid_device_id(index: i64, count: usize) -> Error {
     Error::new(&BAD_DEVICE, format!("invalid device id {index}: the number of visible devices is {count}"))
 }
 
+/// `cuda.cufft_plan_cache` with a bad index.
+pub fn no_plan_cache(index: i64, count: usize) -> Error {
+    let text =
+        format!("cufft_plan_cache: expected 0 <= device index < {count}, but got device with index {index}");
+    Error::new(&BAD_DEVICE, text)
+}
+
 /// `cuda.can_device_access_peer` with a bad second index. Source: `Invalid peer device id`.
 pub fn invalid_peer_id(index: i64, count: usize) -> Error {
     Error::new(

@@ -28,6 +28,7 @@ mod mock;
 pub mod nvtx;
 mod pinned;
 mod place;
+mod plans;
 mod pool;
 pub mod races;
 mod stream;
@@ -43,6 +44,7 @@ pub use flight::Ticket;
 pub use machine::{Backend, Config, Machine};
 pub use pinned::{PinnedBlock, PinnedStats, Times};
 pub use place::DeviceId;
+pub use plans::PlanCache;
 pub use pool::{MemoryPool, PoolScope};
 pub use stream::{STREAMS_PER_PRIORITY, Stream};
 

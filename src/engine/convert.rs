@@ -79,7 +79,7 @@ pub(super) fn upload<T: Element>(
 
 /// The elements of a tensor; waits for them.
 pub(super) fn download<T: Element>(vm: &mut Vm, tensor: &Tensor) -> Result<Vec<T>> {
-    if !T::DTYPE.is_float() && tensor.dtype().is_float() {
+    if tensor.dtype().is_complex() || (!T::DTYPE.is_float() && tensor.dtype().is_float()) {
         return Err(error::wrong_type(&format!("a tensor of {}", T::DTYPE), &tensor.describe()));
     }
     let tensor = match tensor.dtype() == T::DTYPE {
@@ -99,7 +99,7 @@ fn describe(value: &Value) -> String {
 /// The number that a value is; a tensor of one element is read.
 fn number(vm: &mut Vm, value: &Value, wanted: &str) -> Result<crate::array::Scalar> {
     match value {
-        Value::Tensor(tensor) if tensor.count() == 1 => vm.rt.item(tensor),
+        Value::Tensor(tensor) if tensor.is_real_number() => vm.rt.item(tensor),
         other => other.as_scalar().ok_or_else(|| error::wrong_type(wanted, &describe(other))),
     }
 }

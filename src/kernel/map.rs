@@ -1,6 +1,9 @@
 //! Elementwise programs: straight-line code over registers, run once per element.
 
+use super::host::complex::{C64, C128, pair};
+use super::host::define::host_map;
 use crate::array::{Class, Dtype};
+use num_complex::Complex;
 
 /// An elementwise function of up to four arguments: a value in an operation's definition.
 ///
@@ -22,7 +25,8 @@ pub struct MapFn {
 }
 
 /// A CUDA C expression per class of the arguments (`float`, `double`, `long long`); empty where the
-/// function is not defined for a class. Helper functions may come from `kernels/prelude.cuh`.
+/// function is not defined for a class. Functions of complex numbers have one text for both classes
+/// ([`CudaText::complex`]) and none for the others. Helper functions may come from `kernels/*.cuh`.
 /// The expression's type is that of the result's class.
 #[derive(Clone, Copy)]
 #[allow(missing_docs)]
@@ -33,12 +37,24 @@ pub struct CudaText {
 }
 
 impl CudaText {
+    /// Stands in `i64` of a text over complex numbers.
+    const COMPLEX: &str = "complex";
+
+    /// A text over complex numbers, `complex<float>` and `complex<double>`.
+    pub const fn complex(text: &'static str) -> CudaText {
+        CudaText { f32: text, f64: text, i64: CudaText::COMPLEX }
+    }
+
     /// The text for a class.
     pub fn of(&self, class: Class) -> &'static str {
-        match class {
-            Class::F32 => self.f32,
-            Class::F64 => self.f64,
-            Class::I64 => self.i64,
+        match (class.is_complex(), self.i64 == CudaText::COMPLEX) {
+            (true, true) => self.f32,
+            (true, false) | (false, true) => "",
+            (false, false) => match class {
+                Class::F32 => self.f32,
+                Class::F64 => self.f64,
+                _ => self.i64,
+            },
         }
     }
 }
@@ -54,6 +70,8 @@ pub enum Reg<'a> {
     F32(&'a [f32]),
     F64(&'a [f64]),
     I64(&'a [i64]),
+    C64(&'a [Complex<f32>]),
+    C128(&'a [Complex<f64>]),
 }
 
 /// A chunk of a register to write.
@@ -63,6 +81,8 @@ pub enum RegMut<'a> {
     F32(&'a mut [f32]),
     F64(&'a mut [f64]),
     I64(&'a mut [i64]),
+    C64(&'a mut [Complex<f32>]),
+    C128(&'a mut [Complex<f64>]),
 }
 
 /// One instruction: `out = f(args)`, rounded to `dtype`.
@@ -93,7 +113,8 @@ pub enum Source {
     Number {
         /// Index into [`Launch::numbers`](super::Launch::numbers).
         slot: u16,
-        /// Its dtype; the launch holds its register bits.
+        /// Its dtype; the launch holds its register bits ([`Scalar::bits`](crate::array::Scalar::bits)):
+        /// of a complex dtype those of the real part, and the imaginary part is 0.
         dtype: Dtype,
     },
     /// The element's row-major position in the launch's shape, `i64`. A program that uses it must
@@ -137,8 +158,22 @@ impl Map {
     }
 }
 
+/// A complex number of its parts: the planner pushes it for complex numbers of scripts, and `complex`
+/// is it.
+pub static COMPLEX: MapFn = MapFn {
+    name: "complex",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "complex_pair(a, b)", f64: "complex_pair(a, b)", i64: "" },
+    host: host_map!(
+        (re: f32, im: f32) -> C64: pair(re, im),
+        (re: f64, im: f64) -> C128: pair(re, im),
+    ),
+};
+
 /// Converts between dtypes: float to integer truncates toward zero and saturates at `i64` before
-/// it wraps to a narrower integer (nan is 0); anything to `bool` is `!= 0`. The instruction's
+/// it wraps to a narrower integer (nan is 0); anything to `bool` is `!= 0`; a complex number gives a real
+/// one its real part. The instruction's
 /// `class` is the argument's; executors treat it by address, since source and result classes differ.
 pub static CAST: MapFn = MapFn {
     name: "cast",

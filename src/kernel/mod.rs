@@ -14,6 +14,7 @@
 //! slot ([`Fault`]) and goes on with a harmless index; the next wait raises it at the line that
 //! launched it.
 
+pub mod fft;
 pub mod host;
 mod launch;
 mod map;
@@ -21,5 +22,5 @@ pub mod philox;
 mod program;
 
 pub use launch::{Fault, Launch, Ptr, View};
-pub use map::{CAST, CudaText, HostMap, Instr, Map, MapFn, Reg, RegMut, Source, Store};
+pub use map::{CAST, COMPLEX, CudaText, HostMap, Instr, Map, MapFn, Reg, RegMut, Source, Store};
 pub use program::{Body, Gather, Matmul, PART_ALIGN, Program, Reduce, ReduceFn, Scan, Scatter, Sort};

@@ -1,6 +1,7 @@
 //! The kinds of kernel programs. A kind is a file here, a file in `kernel/host`, and a template in
 //! `kernels/` with its generator in `device/cuda`; nothing else knows it.
 
+use super::fft::Fft;
 use super::map::Map;
 use crate::array::{Class, Dtype};
 
@@ -40,6 +41,8 @@ pub enum Body {
     /// Views: 0.. the parts, the last one the result; contiguous, of any dtypes, and a part's only stride is
     /// its length in bytes. Launch shape: the bytes of the result.
     Pack,
+    /// Fourier transforms of a batch of signals.
+    Fft(Fft),
 }
 
 /// Where parts of a [`Body::Pack`] begin: at multiples of so many bytes.
@@ -172,6 +175,7 @@ impl Body {
             Body::NonZero(dtype) => (format!("nonzero {dtype}"), "nonzero".into()),
             Body::Matmul(m) => (format!("matmul {} {}", m.dtype, m.tf32), "matmul".into()),
             Body::Pack => ("pack".into(), "pack".into()),
+            Body::Fft(f) => (format!("fft {:?} {}", f.spec, f.inverse), "fft".into()),
         }
     }
 }

@@ -24,6 +24,10 @@ pub static TABLE: &[(&str, &str, &str, Read)] = &[
         Value::Dtype(dtype) => Ok(Value::Bool(dtype.is_float())),
         _ => Ok(Value::None),
     }),
+    ("dtype", "is_complex", "Whether elements are complex numbers.", |_, x| match x {
+        Value::Dtype(dtype) => Ok(Value::Bool(dtype.is_complex())),
+        _ => Ok(Value::None),
+    }),
 ];
 
 pub(super) fn add(natives: &mut Natives) {

@@ -203,7 +203,7 @@ fn int(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
                 .map(Value::Int)
                 .map_err(|_| error::conversion(text.as_str(), "int"))
         }
-        Value::Tensor(tensor) if tensor.count() == 1 => match Value::scalar(vm.rt.item(tensor)?) {
+        Value::Tensor(tensor) if tensor.is_real_number() => match Value::scalar(vm.rt.item(tensor)?) {
             Value::Float(f) => whole(f.trunc()),
             other => Ok(Value::Int(other.as_int().unwrap_or(0))),
         },
@@ -230,7 +230,7 @@ fn float(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
                 _ => Err(error::conversion(text.as_str(), "float")),
             }
         }
-        Value::Tensor(tensor) if tensor.count() == 1 => Ok(Value::Float(vm.rt.item(tensor)?.as_f64())),
+        Value::Tensor(tensor) if tensor.is_real_number() => Ok(Value::Float(vm.rt.item(tensor)?.as_f64())),
         other => match other.as_float() {
             Some(f) => Ok(Value::Float(f)),
             None => Err(error::argument_type("float", 0, "x", "a number or a str", other.type_name())),

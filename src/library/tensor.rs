@@ -35,6 +35,16 @@ pub static ATTRIBUTES: &[Attribute] = &[
         read: |_, v| with(v, |t| Value::Bool(t.device().cuda_index().is_some())),
     },
     Attribute {
+        name: "real",
+        doc: "The real part: of a complex tensor a view, of any other the tensor itself.",
+        read: |_, v| with_result(v, crate::ops::complex::real),
+    },
+    Attribute {
+        name: "imag",
+        doc: "The imaginary part of a complex tensor; a view.",
+        read: |_, v| with_result(v, crate::ops::complex::imag),
+    },
+    Attribute {
         name: "itemsize",
         doc: "The bytes of one element.",
         read: |_, v| with(v, |t| Value::Int(t.dtype().size() as i64)),
@@ -74,6 +84,13 @@ pub(super) fn add(natives: &mut Natives) {
 fn with(value: &Value, read: impl FnOnce(&Tensor) -> Value) -> Result<Value> {
     match value {
         Value::Tensor(tensor) => Ok(read(tensor)),
+        _ => Err(crate::ops::error::wrong_argument(0, "a tensor")),
+    }
+}
+
+fn with_result(value: &Value, read: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Value> {
+    match value {
+        Value::Tensor(tensor) => read(tensor).map(Value::Tensor),
         _ => Err(crate::ops::error::wrong_argument(0, "a tensor")),
     }
 }

@@ -5,7 +5,7 @@
 
 use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, MapOp, Op, Out, Rule, Run, error, map};
+use super::{Args, Form, MapOp, Op, Out, Rule, Run, complex, error, map};
 use crate::array::{Dtype, Operand, result_type};
 use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_quaternary, host_ternary, host_unary};
@@ -631,6 +631,7 @@ fn pow(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         if let Some((_, f)) = simple
             && dtype != Dtype::Bool
         {
+            let (f, dtype) = complex::over("pow", f, dtype)?;
             return Ok(Out::Tensor(rt.map("pow", f, &[base], dtype, dtype)?));
         }
     }

@@ -39,14 +39,9 @@ fn assert_async(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         return Err(error::bad_value(0, message, "say which one is meant: `x.all()` or `x.any()`"));
     }
     if condition.device() == DeviceId::Cpu {
-        let holds = match rt.item(condition)? {
-            Scalar::Bool(value) => value,
-            Scalar::Int(value) => value != 0,
-            Scalar::Float(value) => value != 0.0,
-        };
-        return match holds {
-            true => Ok(Out::None),
-            false => Err(crate::device::error::assertion_failed(text, Span::NONE)),
+        return match rt.item(condition)?.is_zero() {
+            false => Ok(Out::None),
+            true => Err(crate::device::error::assertion_failed(text, Span::NONE)),
         };
     }
     // A gather from one element by the position 0, or 1 where the condition is false, which is out of range.

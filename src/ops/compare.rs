@@ -3,7 +3,7 @@
 use super::folds::ALL;
 use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, MapOp, Op, Out, Rule, Run};
+use super::{Args, Form, MapOp, Op, Out, Rule, Run, complex};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_bool, host_compare, host_test};
@@ -329,6 +329,11 @@ fn is_close(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<Ten
     let tolerances = (number(args.float(2)?), number(args.float(3)?));
     let operands = [args.operand(0)?, args.operand(1)?, tolerances.0, tolerances.1];
     let f = if args.flag(4) { &IS_CLOSE_OR_NAN } else { &IS_CLOSE };
+    let is_complex = |x: &MapArg<'_>| matches!(x, MapArg::Tensor(x) if x.dtype().is_complex());
+    if operands.iter().any(is_complex) {
+        let (f, _) = complex::over(name, f, Dtype::C128)?;
+        return rt.map(name, f, &operands, Dtype::C128, Dtype::Bool);
+    }
     rt.map(name, f, &operands, Dtype::F64, Dtype::Bool)
 }
 

@@ -98,6 +98,7 @@ fn text(number: Scalar) -> String {
         Scalar::Bool(b) => format!("`{b}`"),
         Scalar::Int(i) => format!("`{i}`"),
         Scalar::Float(f) => format!("`{f:?}`"),
+        Scalar::Complex(re, im) => format!("`{re:?}{im:+?}j`"),
     }
 }
 
@@ -118,6 +119,11 @@ fn push(number: Scalar, dtype: Dtype, bytes: &mut Vec<u8>) -> Option<()> {
         Dtype::BF16 => bytes.extend(bf16::from_f64(number.as_f64()).to_le_bytes()),
         Dtype::F32 => bytes.extend((number.as_f64() as f32).to_le_bytes()),
         Dtype::F64 => bytes.extend(number.as_f64().to_le_bytes()),
+        Dtype::C64 | Dtype::C128 => {
+            let im = if let Scalar::Complex(_, im) = number { im } else { 0.0 };
+            push(Scalar::Float(number.as_f64()), dtype.real(), bytes)?;
+            push(Scalar::Float(im), dtype.real(), bytes)?;
+        }
     }
     Some(())
 }

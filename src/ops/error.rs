@@ -110,6 +110,39 @@ pub fn not_for_dtype(name: &str, dtype: Dtype) -> Error {
     Error::new(&NOT_FOR_DTYPE, format!("`{name}` is not defined for {dtype}")).help(help)
 }
 
+/// An operation that takes complex numbers apart, on others.
+pub fn needs_complex(name: &str, x: &Tensor) -> Error {
+    Error::new(&NOT_FOR_DTYPE, format!("`{name}` needs complex numbers, not {}", x.dtype()))
+        .operand(0, format!("this is {}", x.describe()))
+        .help("a real tensor has no imaginary part; `complex(x, 0)` makes it complex")
+}
+
+/// A transform of a signal without elements.
+pub fn no_signal(name: &str, dim: usize, length: i64, given: bool) -> Error {
+    let message =
+        format!("`{name}` needs a signal: invalid number of data points ({length}) along dimension {dim}");
+    match given {
+        true => Error::new(&BAD_VALUE, message).operand(1, "this length").help("write a length above 0"),
+        false => Error::new(&BAD_VALUE, message)
+            .operand(0, "this tensor")
+            .help("name the length of the signal, with `n=` or `s=`"),
+    }
+}
+
+/// A transform of halves.
+pub fn no_half_transform(name: &str, dtype: Dtype) -> Error {
+    Error::new(&NOT_FOR_DTYPE, format!("`{name}` is not defined for {dtype}"))
+        .help("convert first: `x.to(f32)`")
+}
+
+/// A tensor that is not an array of pairs in memory.
+pub fn no_pairs(x: &Tensor, why: &str) -> Error {
+    let strides = x.layout().strides.as_slice();
+    Error::new(&BAD_VALUE, format!("this tensor cannot be viewed as complex numbers: {why}"))
+        .operand(0, format!("this is {} with the strides {strides:?}", x.describe()))
+        .help("put pairs last, `x.reshape(.., 2)`, and copy with `.clone()`; or use `complex(re, im)`")
+}
+
 /// The in-place result is of a higher kind than its target.
 pub fn result_does_not_fit(name: &str, result: Dtype, target: Dtype) -> Error {
     Error::new(

@@ -30,8 +30,8 @@ pub static MAX: ReduceFn = ReduceFn {
     indexed: false,
     init: |class| match class {
         Class::F32 => u64::from(f32::NEG_INFINITY.to_bits()),
-        Class::F64 => f64::NEG_INFINITY.to_bits(),
         Class::I64 => i64::MIN as u64,
+        _ => f64::NEG_INFINITY.to_bits(),
     },
     cuda: CudaText {
         f32: "(a != a || a > b ? a : b)",

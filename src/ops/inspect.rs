@@ -111,6 +111,15 @@ pub static OPS: &[Op] = &[
         run: Run::Call(|_, args| truth(args.tensor(0)?.dtype().is_float())),
     },
     Op {
+        name: "is_complex",
+        doc: "Says whether the dtype is complex. Source: `torch.is_complex`.",
+        search: &["dtype", "c64", "c128", "type"],
+        params: &[X],
+        form: Form::BOTH,
+        example: "assert(zeros(2, dtype=c64).is_complex())\nassert(not zeros(2).is_complex())",
+        run: Run::Call(|_, args| truth(args.tensor(0)?.dtype().is_complex())),
+    },
+    Op {
         name: "get_device",
         doc: "Gives the index of the CUDA device, or -1 for a host tensor. Source: `torch.Tensor.get_device`.",
         search: &["device", "index", "where"],

@@ -400,7 +400,7 @@ fn roll(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 }
 
 /// Two copies: what comes in at the front, and the rest.
-fn rolled(rt: &mut Runtime, x: &Tensor, shift: i64, dim: usize) -> Result<Tensor> {
+pub(super) fn rolled(rt: &mut Runtime, x: &Tensor, shift: i64, dim: usize) -> Result<Tensor> {
     let extent = x.shape()[dim];
     let front = if extent == 0 { 0 } else { shift.rem_euclid(extent as i64) as usize };
     let out = rt.empty(x.shape(), x.dtype(), x.device())?;

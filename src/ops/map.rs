@@ -1,9 +1,10 @@
 //! Elementwise operations: dtype rules in one place, the rest is the planner's.
 
-use super::{Args, error};
+use super::{Args, complex, error};
 use crate::array::{Dtype, Operand, result_type};
 use crate::base::Result;
 use crate::kernel::MapFn;
+use crate::plan::error::not_over_complex;
 use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
 
@@ -40,8 +41,19 @@ pub enum Rule {
 }
 
 impl MapOp {
+    /// The function, the dtype to compute in, and that of the result. Over complex numbers the
+    /// function is the complex one of the same name ([`complex::over`]).
+    fn resolve(&self, name: &str, operands: &[MapArg<'_>]) -> Result<(&'static MapFn, Dtype, Dtype)> {
+        let (compute, dtype) = self.dtypes(name, operands)?;
+        if !compute.is_complex() {
+            return Ok((self.f, compute, dtype));
+        }
+        let (f, result) = complex::over(name, self.f, compute)?;
+        Ok((f, compute, if dtype == Dtype::Bool { dtype } else { result }))
+    }
+
     /// (dtype to compute in, dtype of the result).
-    pub fn dtypes(&self, name: &str, operands: &[MapArg<'_>]) -> Result<(Dtype, Dtype)> {
+    fn dtypes(&self, name: &str, operands: &[MapArg<'_>]) -> Result<(Dtype, Dtype)> {
         let promoted = match self.rule {
             Rule::Select => &operands[1..],
             _ => operands,
@@ -51,10 +63,11 @@ impl MapOp {
             Rule::Promote | Rule::Select | Rule::Round => (common, common),
             Rule::NotBool if common == Dtype::Bool => return Err(error::not_for_dtype(name, common)),
             Rule::NotBool => (common, common),
-            Rule::Float if common.is_float() => (common, common),
+            Rule::Float if common.is_float() || common.is_complex() => (common, common),
             Rule::Float => (Dtype::F32, Dtype::F32),
             Rule::Compare => (common, Dtype::Bool),
             Rule::Logic => (Dtype::Bool, Dtype::Bool),
+            Rule::Bits | Rule::Ints if common.is_complex() => return Err(not_over_complex(name, common)),
             Rule::Bits if common.is_float() => return Err(error::not_for_dtype(name, common)),
             Rule::Bits => (common, common),
             Rule::Ints if !common.is_int() => return Err(error::not_for_dtype(name, common)),
@@ -65,8 +78,8 @@ impl MapOp {
 
 /// Runs an elementwise operation; operands broadcast.
 pub fn map(rt: &mut Runtime, name: &'static str, op: &MapOp, operands: &[MapArg<'_>]) -> Result<Tensor> {
-    let (compute, dtype) = op.dtypes(name, operands)?;
-    rt.map(name, op.f, operands, compute, dtype)
+    let (f, compute, dtype) = op.resolve(name, operands)?;
+    rt.map(name, f, operands, compute, dtype)
 }
 
 /// Runs an elementwise operation and writes the result into `target`, whose shape and dtype stay.
@@ -78,16 +91,15 @@ pub fn in_place(
     target: &Tensor,
     operands: &[MapArg<'_>],
 ) -> Result<()> {
-    let (compute, dtype) = op.dtypes(name, operands)?;
+    let (f, compute, dtype) = op.resolve(name, operands)?;
     check_fits(name, dtype, target)?;
-    rt.map_into(name, op.f, target, operands, compute, dtype)
+    rt.map_into(name, f, target, operands, compute, dtype)
 }
 
-/// Checks that a result of `dtype` may be written into `target`: its kind (bool < int < float) is
-/// not above the target's.
+/// Checks that a result of `dtype` may be written into `target`: its kind (bool < int < float < complex)
+/// is not above the target's.
 pub(super) fn check_fits(name: &str, dtype: Dtype, target: &Tensor) -> Result<()> {
-    let kind = |d: Dtype| if d.is_float() { 2 } else { u8::from(d.is_int()) };
-    if kind(dtype) > kind(target.dtype()) {
+    if dtype.kind() > target.dtype().kind() {
         return Err(error::result_does_not_fit(name, dtype, target.dtype()));
     }
     Ok(())

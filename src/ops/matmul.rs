@@ -8,7 +8,7 @@ use super::arith::{ADD, MUL};
 use super::params::X;
 use super::shape::swapped;
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, MapOp, Op, Out, Rule, Run, error, make};
+use super::{Args, Form, MapOp, Op, Out, Rule, Run, complex, error, make};
 use crate::array::{Dims, Dtype, Layout, Scalar, broadcast};
 use crate::base::Result;
 use crate::kernel::host::define::host_quaternary;
@@ -234,10 +234,12 @@ fn added(
     let dtype = product.dtype();
     if beta.as_f64() == 0.0 {
         let operands = [MapArg::Tensor(&product), MapArg::Number(alpha)];
-        return rt.map(name, &MUL, &operands, dtype, dtype).map(Out::Tensor);
+        let (f, _) = complex::over(name, &MUL, dtype)?;
+        return rt.map(name, f, &operands, dtype, dtype).map(Out::Tensor);
     }
     let operands = [MapArg::Tensor(x), MapArg::Tensor(&product), MapArg::Number(beta), MapArg::Number(alpha)];
-    rt.map(name, &COMBINED, &operands, dtype, dtype).map(Out::Tensor)
+    let (f, _) = complex::over(name, &COMBINED, dtype)?;
+    rt.map(name, f, &operands, dtype, dtype).map(Out::Tensor)
 }
 
 fn check_rank(name: &str, x: Operand<'_>, rank: usize) -> Result<()> {

@@ -8,7 +8,7 @@ use super::arith::{MAXIMUM, MINIMUM, SQUARE};
 use super::folds::{ALL, MAX, MEAN, SUM};
 use super::params::{DTYPE, X};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, dims, error, make};
+use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, complex, dims, error, make};
 use crate::array::{Class, Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_better, host_binary, host_combine, host_unary};
@@ -457,6 +457,11 @@ fn summed(dtype: Dtype) -> Dtype {
 fn accumulate(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
     let dims = dims::many(1, args.ints(1), x.rank())?;
+    if complex::is_summed(x, args.dtype(3)) && std::ptr::eq(f, &SUM) {
+        return complex::by_parts(rt, x, args.dtype(3), |rt, parts| {
+            rt.reduce(name, f, parts, &dims, args.flag(2), parts.dtype(), parts.dtype())
+        });
+    }
     let dtype = args.dtype(3).unwrap_or(summed(x.dtype()));
     let compute = args.dtype(3).unwrap_or(x.dtype());
     rt.reduce(name, f, x, &dims, args.flag(2), compute, dtype).map(Out::Tensor)
@@ -473,6 +478,11 @@ fn prod(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 fn mean(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
     let dims = dims::many(1, args.ints(1), x.rank())?;
+    if complex::is_summed(x, args.dtype(3)) {
+        return complex::by_parts(rt, x, args.dtype(3), |rt, parts| {
+            rt.reduce("mean", &MEAN, parts, &dims, args.flag(2), parts.dtype(), parts.dtype())
+        });
+    }
     let dtype = match args.dtype(3) {
         Some(dtype) if dtype.is_float() => dtype,
         Some(dtype) => return Err(error::not_a_float("mean", 3, dtype)),
@@ -638,7 +648,7 @@ fn spread(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Arg
 }
 
 fn norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
-    let given = args.tensor(0)?;
+    let given = &complex::magnitude(rt, "norm", args.tensor(0)?)?;
     let x = match args.dtype(4) {
         Some(dtype) if !dtype.is_float() => return Err(error::not_a_float("norm", 4, dtype)),
         Some(dtype) if dtype != given.dtype() => rt.convert(given, dtype)?,

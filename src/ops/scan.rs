@@ -4,10 +4,11 @@ use super::folds::SUM;
 use super::params::{DTYPE, X};
 use super::reduce::PROD;
 use super::signature::{Kind, Param};
-use super::{Args, Form, Op, Out, Run, dims};
+use super::{Arg, Args, Form, Op, Out, Run, complex, dims};
 use crate::array::{Dims, Dtype, Strides};
 use crate::base::Result;
 use crate::kernel::{Body, ReduceFn, Scan};
+use crate::plan::error::not_over_complex;
 use crate::plan::{Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -40,6 +41,17 @@ pub static OPS: &[Op] = &[
 fn running(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Args<'_>) -> Result<Out> {
     let given = args.tensor(0)?;
     let dim = dims::one(1, args.int(1)?, given.rank())?;
+    if complex::is_summed(given, args.dtype(2)) {
+        if !std::ptr::eq(f, &SUM) {
+            return Err(not_over_complex(name, given.dtype().complex()));
+        }
+        return complex::by_parts(rt, given, args.dtype(2), |rt, parts| {
+            match running(rt, name, f, &Args(&[Arg::Tensor(parts.clone()), Arg::Int(dim as i64)]))? {
+                Out::Tensor(sums) => Ok(sums),
+                _ => Ok(parts.clone()),
+            }
+        });
+    }
     let natural = if given.dtype().is_float() { given.dtype() } else { Dtype::I64 };
     let dtype = args.dtype(2).unwrap_or(natural);
     if given.rank() == 0 {

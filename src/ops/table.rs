@@ -13,6 +13,7 @@ static TABLES: &[&[Op]] = &[
     super::logic::OPS,
     super::round::OPS,
     super::elementary::OPS,
+    super::complex::OPS,
     super::select::OPS,
     super::activation::OPS,
     super::reduce::OPS,
@@ -30,6 +31,7 @@ static TABLES: &[&[Op]] = &[
     super::factory::OPS,
     super::ranges::OPS,
     super::random::OPS,
+    super::fft::OPS,
 ];
 
 /// The operations behind binary operators.

@@ -33,6 +33,8 @@ pub fn bytes_of(values: &[f64], dtype: Dtype) -> Vec<u8> {
             Dtype::BF16 => bf16::from_f64(x).to_le_bytes().to_vec(),
             Dtype::F32 => (x as f32).to_le_bytes().to_vec(),
             Dtype::F64 => x.to_le_bytes().to_vec(),
+            Dtype::C64 => [x as f32, 0.0].map(f32::to_le_bytes).concat(),
+            Dtype::C128 => [x, 0.0].map(f64::to_le_bytes).concat(),
         }
     };
     values.iter().flat_map(one).collect()

@@ -104,7 +104,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "item",
-        doc: "Gives the value of a tensor with one element as a number. Waits for it. \
+        doc: "Gives the value of a tensor with one element as a number; of a complex one the record \
+              `(re = .., im = ..)`. Waits for it. \
               Source: `torch.Tensor.item`.",
         search: &["number", "scalar", "value", "read"],
         params: ONLY,
@@ -206,6 +207,18 @@ pub static OPS: &[Op] = &[
         |rt, args| converted(rt, args, Dtype::BF16),
     ),
     shorthand(
+        "cfloat",
+        &["convert", "cast", "dtype", "c64", "complex"],
+        "assert(zeros(2).cfloat().dtype == c64)",
+        |rt, args| converted(rt, args, Dtype::C64),
+    ),
+    shorthand(
+        "cdouble",
+        &["convert", "cast", "dtype", "c128", "complex"],
+        "assert(zeros(2).cdouble().dtype == c128)",
+        |rt, args| converted(rt, args, Dtype::C128),
+    ),
+    shorthand(
         "long",
         &["convert", "cast", "dtype", "i64"],
         "assert(equal(tensor([1.5, -1.5]).long(), [1, -1]))",
@@ -254,9 +267,10 @@ const fn shorthand(
 ) -> Op {
     Op {
         name,
-        doc: "Converts to the dtype of that name: `float` f32, `double` f64, `half` f16, `bfloat16` bf16, `long` i64, \
+        doc: "Converts to the dtype of that name: `float` f32, `double` f64, `half` f16, `bfloat16` bf16, `cfloat` c64, \
+              `cdouble` c128, `long` i64, \
               `int` i32, `short` i16, `char` i8, `byte` u8, `bool` bool. Floats become integers by dropping what \
-              follows the point. The tensor itself when it has that dtype.",
+              follows the point, complex numbers real ones by dropping the imaginary part. The tensor itself when it has that dtype.",
         search,
         params: ONLY,
         form: Form::METHOD,
@@ -327,17 +341,17 @@ pub(super) fn moved(
     match (x.dtype() == dtype, x.device() == device) {
         (true, true) if copy => rt.contiguous_copy(x),
         (true, true) => Ok(x.clone()),
-        (false, true) => rt.convert(x, dtype),
+        (false, true) => rt.cast(x, dtype),
         (true, false) => rt.copy_to(x, device, non_blocking),
         // The narrower one of the two crosses.
         (false, false) if dtype.size() < x.dtype().size() => {
-            let narrow = rt.convert(x, dtype)?;
+            let narrow = rt.cast(x, dtype)?;
             rt.copy_to(&narrow, device, non_blocking)
         }
         // The conversion on the host would read what a copy that is not waited for still writes.
         (false, false) => {
             let near = rt.copy_to(x, device, non_blocking && device != DeviceId::Cpu)?;
-            rt.convert(&near, dtype)
+            rt.cast(&near, dtype)
         }
     }
 }

@@ -23,6 +23,7 @@ pub static CODES: &[&Code] = &[
     &COLLECTIVE_DEVICE,
     &COLLECTIVE_SHAPE,
     &COLLECTIVE_ARGUMENT,
+    &NOT_OVER_COMPLEX,
 ];
 
 static DEVICES_DIFFER: Code = Code {
@@ -64,6 +65,16 @@ static WRITES_OVERLAP: Code = Code {
     example: "let x = zeros(1, 3).expand(2, 3)\nx.add_(1)",
 };
 
+static NOT_OVER_COMPLEX: Code = Code {
+    id: "E0354",
+    kind: ErrorKind::Type,
+    title: "the operation is not defined for complex numbers",
+    page: "Complex numbers have no order, no whole part and no bits to operate on, and some functions are \
+           defined for real numbers alone.\n\nTake the part that is meant: `abs(x)`, `angle(x)`, \
+           `x.real`, `x.imag`, or both as an array of real numbers with `view_as_real(x)`.",
+    example: "relu(complex([1.0], [2.0]))",
+};
+
 static DEPRECATED: Code = Code {
     id: "E0705",
     kind: ErrorKind::Value,
@@ -102,6 +113,17 @@ static BAD_RACE_MODE: Code = Code {
     example: "with races(\"never\") { }",
 };
 
+/// An operation that computes in a real dtype, given complex numbers.
+pub fn read_as_real(dtype: crate::array::Dtype, wanted: crate::array::Dtype) -> Error {
+    Error::new(&NOT_OVER_COMPLEX, format!("complex numbers (`{dtype}`) cannot be read as `{wanted}` here"))
+        .help("take `abs(x)`, `x.real` or `x.imag` first, or `view_as_real(x)` for both parts")
+}
+
+/// An operation that has no meaning over complex numbers, or none here.
+pub fn not_over_complex(name: &str, dtype: crate::array::Dtype) -> Error {
+    Error::new(&NOT_OVER_COMPLEX, format!("`{name}` is not defined for complex numbers (`{dtype}`)"))
+        .help("take `abs(x)`, `x.real` or `x.imag` first, or `view_as_real(x)` for both parts")
+}
 static NOT_IN_CAPTURE: Code = Code {
     id: "E0820",
     kind: ErrorKind::Cuda,

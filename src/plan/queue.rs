@@ -14,7 +14,7 @@ use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides};
 use crate::base::{Result, Span};
 use crate::device::races::Access;
 use crate::device::{DeviceId, Stream};
-use crate::kernel::{CAST, Instr, Map, MapFn, ReduceFn, Source};
+use crate::kernel::{CAST, COMPLEX, Instr, Map, MapFn, ReduceFn, Source};
 use crate::tensor::{Pending, Storage, Tensor};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
@@ -223,6 +223,7 @@ impl Runtime {
         dtype: Dtype,
         target: &Tensor,
     ) -> Result<()> {
+        check_complex(name, f, args, compute)?;
         let device = target.device();
         let at = self.place(device)?.queue;
         // A host scalar among operands of another device is read by itself.
@@ -239,7 +240,7 @@ impl Runtime {
             if let MapArg::Tensor(tensor) = arg {
                 if !near(arg) {
                     number = Some(self.item(tensor)?);
-                } else if clashes(tensor, target.storage(), target.layout()) {
+                } else if clashes(tensor, target) {
                     copy = Some(self.contiguous_copy(tensor)?);
                 }
             }
@@ -267,6 +268,12 @@ impl Runtime {
                 MapArg::Tensor(tensor) => {
                     let reg = register(group, tensor);
                     if std::ptr::eq(f, &CAST) { reg } else { group.converted(reg, wanted) }
+                }
+                MapArg::Number(Scalar::Complex(re, im)) if wanted.is_complex() => {
+                    let parts = [re, im].map(|part| {
+                        push_number(group, Scalar::Float(part).bits_as(wanted.real()), wanted.real())
+                    });
+                    group.push(&COMPLEX, SmallVec::from_slice(&parts), wanted.real().class(), wanted)
                 }
                 MapArg::Number(number) => {
                     let dtype = if wanted.class() == Class::F32 { Dtype::F32 } else { wanted };
@@ -371,11 +378,35 @@ impl Runtime {
     }
 }
 
-/// True when a tensor shares elements with another layout of the same storage, so that reading it
-/// while that is written would see some new values.
-pub(super) fn clashes(tensor: &Tensor, storage: &Arc<Storage>, layout: &Layout) -> bool {
-    let (a, b) = (tensor.layout().extent(), layout.extent());
-    Arc::ptr_eq(tensor.storage(), storage) && tensor.layout() != layout && a.start < b.end && b.start < a.end
+/// Refuses to read complex numbers as anything else, and functions that are not defined for them.
+fn check_complex(name: &str, f: &MapFn, args: &[MapArg<'_>], compute: Dtype) -> Result<()> {
+    if std::ptr::eq(f, &CAST) || compute == Dtype::Bool {
+        return Ok(());
+    }
+    if compute.is_complex() && f.cuda.of(compute.class()).is_empty() {
+        return Err(super::error::not_over_complex(name, compute));
+    }
+    let given = |arg: &MapArg<'_>| match arg {
+        MapArg::Tensor(tensor) => Some(tensor.dtype()),
+        MapArg::Number(number) => Some(number.dtype()),
+        MapArg::Raw(..) | MapArg::Position => None,
+    };
+    let conditions = usize::from(f.select);
+    match args[conditions.min(args.len())..].iter().filter_map(given).find(|d| d.is_complex()) {
+        Some(dtype) if !compute.is_complex() => Err(super::error::not_over_complex(name, dtype)),
+        _ => Ok(()),
+    }
+}
+
+/// True when a tensor shares elements with another layout or dtype of the same storage, so that
+/// reading it while that is written would see some new values.
+pub(super) fn clashes(tensor: &Tensor, target: &Tensor) -> bool {
+    let same = tensor.layout() == target.layout() && tensor.dtype() == target.dtype();
+    if same || !Arc::ptr_eq(tensor.storage(), target.storage()) {
+        return false;
+    }
+    let (a, b) = (tensor.byte_range(), target.byte_range());
+    a.start < b.end && b.start < a.end
 }
 
 /// The register that holds a tensor: a node's, a load's, or a new load. What the group computes

@@ -61,6 +61,9 @@ impl Runtime {
         want_index: bool,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         debug_assert!(!is_host_scalar(x) || dims.is_empty());
+        if compute.is_complex() || (x.dtype().is_complex() && compute != Dtype::Bool) {
+            return Err(super::error::not_over_complex(name, x.dtype()));
+        }
         let owner = self.device(x.device())?;
         let at = self.place(x.device())?.queue;
         let mut shape = Dims::new();

@@ -7,7 +7,7 @@ use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides};
 use crate::base::Result;
 use crate::device::DeviceId;
 use crate::device::races::{Access, Site};
-use crate::kernel::{Body, Launch, View};
+use crate::kernel::{Body, Launch, Program, View};
 use crate::tensor::{Memory, Storage, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -60,6 +60,15 @@ impl Runtime {
     /// The same; with a text, a bad index means that what it says does not hold.
     pub fn submit_asserting(&mut self, work: Submission<'_>, text: Option<Arc<str>>) -> Result<()> {
         let device_id = self.common_device(work.name, work.views.iter().map(|v| v.tensor))?;
+        let ordered = match &work.body {
+            Body::Scan(scan) => Some(scan.dtype),
+            Body::Sort(sort) => Some(sort.dtype),
+            Body::Scatter(scatter) => scatter.f.map(|_| scatter.dtype),
+            _ => None,
+        };
+        if let Some(dtype) = ordered.filter(|dtype| dtype.is_complex()) {
+            return Err(super::error::not_over_complex(work.name, dtype));
+        }
         let at = self.place(device_id)?.queue;
         if work.views.iter().any(|v| v.write && overlaps_itself(v.tensor.layout())) {
             return Err(super::error::writes_overlap(work.name));
@@ -90,7 +99,11 @@ impl Runtime {
         }
         let faults = matches!(work.body, Body::Gather(_) | Body::Scatter(_));
         let launch = Launch {
-            program: self.programs.get(work.body),
+            program: match work.body {
+                // Kept programs would keep plans that the device has dropped.
+                body @ Body::Fft(_) => Arc::new(Program::new(body)),
+                body => self.programs.get(body),
+            },
             shape: work.shape,
             views,
             numbers: SmallVec::new(),

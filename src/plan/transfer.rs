@@ -23,8 +23,17 @@ impl Runtime {
         self.convert(tensor, tensor.dtype())
     }
 
-    /// A contiguous copy in another dtype.
+    /// A contiguous copy in another dtype, for an operation that computes in it. Complex numbers become
+    /// real ones only where that is asked for: [`Runtime::cast`].
     pub fn convert(&mut self, tensor: &Tensor, dtype: Dtype) -> Result<Tensor> {
+        if tensor.dtype().is_complex() && !dtype.is_complex() && dtype != Dtype::Bool {
+            return Err(super::error::read_as_real(tensor.dtype(), dtype));
+        }
+        self.cast(tensor, dtype)
+    }
+
+    /// A contiguous copy in another dtype, as a script asks for it: of complex numbers the real parts.
+    pub fn cast(&mut self, tensor: &Tensor, dtype: Dtype) -> Result<Tensor> {
         self.map("to", &CAST, &[MapArg::Tensor(tensor)], tensor.dtype(), dtype)
     }
 
@@ -83,7 +92,7 @@ impl Runtime {
 
     /// The value of a tensor with one element. Waits for it.
     pub fn item(&mut self, tensor: &Tensor) -> Result<Scalar> {
-        let mut bytes = [0u8; 8];
+        let mut bytes = [0u8; 16];
         let size = tensor.dtype().size();
         let first = match tensor.rank() {
             0 => tensor.clone(),
@@ -123,7 +132,7 @@ impl Runtime {
         // The conversion runs where the elements are, or, from the host, where they go: the fewer
         // bytes cross.
         let source = match source.dtype() != target.dtype() && source.device() != DeviceId::Cpu {
-            true => self.convert(source, target.dtype())?,
+            true => self.cast(source, target.dtype())?,
             false => source.clone(),
         };
         let fits = target.shape() == source.shape()
@@ -236,8 +245,13 @@ impl Runtime {
 
 /// The value that element bytes hold; short bytes are 0.
 pub fn scalar_of(bytes: &[u8], dtype: Dtype) -> Scalar {
+    if dtype.is_complex() {
+        let (re, im) = bytes.split_at(bytes.len().min(dtype.size() / 2));
+        let part = |bytes| scalar_of(bytes, dtype.real()).as_f64();
+        return Scalar::Complex(part(re), part(im));
+    }
     let mut wide = [0u8; 8];
-    let count = bytes.len().min(dtype.size());
+    let count = bytes.len().min(dtype.size()).min(8);
     wide[..count].copy_from_slice(&bytes[..count]);
     let bits = u64::from_le_bytes(wide);
     match dtype {
@@ -250,6 +264,6 @@ pub fn scalar_of(bytes: &[u8], dtype: Dtype) -> Scalar {
         Dtype::F16 => Scalar::Float(f16::from_bits(bits as u16).to_f64()),
         Dtype::BF16 => Scalar::Float(bf16::from_bits(bits as u16).to_f64()),
         Dtype::F32 => Scalar::Float(f64::from(f32::from_bits(bits as u32))),
-        Dtype::F64 => Scalar::Float(f64::from_bits(bits)),
+        _ => Scalar::Float(f64::from_bits(bits)),
     }
 }

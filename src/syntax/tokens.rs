@@ -84,6 +84,8 @@ pub enum T {
     #[token("bf16")]
     #[token("f32")]
     #[token("f64")]
+    #[token("c64")]
+    #[token("c128")]
     Dtype,
     #[regex("[A-Za-z_][A-Za-z0-9_]*")]
     Name,
@@ -287,7 +289,8 @@ pub const KEYWORDS: [(&str, T); 25] = [
 ];
 
 /// The dtypes that are literals of the language.
-pub const DTYPES: [&str; 10] = ["bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64"];
+pub const DTYPES: [&str; 12] =
+    ["bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", "c64", "c128"];
 
 /// The other words that cannot be names.
 pub const VALUE_WORDS: [&str; 4] = ["inf", "nan", "cpu", "cuda"];

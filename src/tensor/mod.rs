@@ -71,6 +71,11 @@ impl Tensor {
         self.0.layout.count()
     }
 
+    /// True for one element that is a real number, as a script number is.
+    pub fn is_real_number(&self) -> bool {
+        self.count() == 1 && !self.dtype().is_complex()
+    }
+
     /// Where it lives.
     pub fn device(&self) -> DeviceId {
         self.0.storage.device()

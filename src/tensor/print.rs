@@ -84,10 +84,15 @@ pub fn format_corner(
             suffixes.push(format!("dtype={dtype}"));
         }
     } else {
-        let values = decode(bytes, dtype);
-        let column = Column::fit(&values, options);
-        write_nested(&mut text, indent, shape, options, column.width, |i| column.text(values[i]));
-        if !matches!(dtype, Dtype::F32 | Dtype::I64 | Dtype::Bool) {
+        if dtype.is_complex() {
+            let pairs = Pairs::fit(bytes, dtype, options);
+            write_nested(&mut text, indent, shape, options, pairs.width(), |i| pairs.text(i));
+        } else {
+            let values = decode(bytes, dtype);
+            let column = Column::fit(&values, options);
+            write_nested(&mut text, indent, shape, options, column.width, |i| column.text(values[i]));
+        }
+        if !matches!(dtype, Dtype::F32 | Dtype::I64 | Dtype::Bool | Dtype::C64) {
             suffixes.push(format!("dtype={dtype}"));
         }
     }
@@ -95,7 +100,7 @@ pub fn format_corner(
 }
 
 /// The text that reads back as source: the shortest digits that give the same bits, the dtype
-/// unless a literal has it anyway, and the device always. Tensors that are printed summarised have no such form; they
+/// unless a literal has it anyway, and the device always. Complex numbers are written by their parts. Tensors that are printed summarised have no such form; they
 /// are printed.
 ///
 /// Sample: `tensor([0.1, 2.0], device=cuda:0)`.
@@ -106,6 +111,9 @@ pub fn tensor_source(
     device: DeviceId,
     options: &PrintOptions,
 ) -> String {
+    if dtype.is_complex() && corner_shape(shape, options).is_none() && !shape.contains(&0) {
+        return complex_source(bytes, shape, dtype, device, options);
+    }
     if corner_shape(shape, options).is_some() {
         return format_tensor(bytes, shape, dtype, device, options);
     }
@@ -154,6 +162,57 @@ fn decode(bytes: &[u8], dtype: Dtype) -> Vec<Value> {
         Dtype::BF16 => each(bytes, |b| Value::Float(bf16::from_ne_bytes(b).to_f64())),
         Dtype::F32 => each(bytes, |b| Value::Float(f64::from(f32::from_ne_bytes(b)))),
         Dtype::F64 => each(bytes, |b| Value::Float(f64::from_ne_bytes(b))),
+        // Two values for each element.
+        Dtype::C64 | Dtype::C128 => decode(bytes, dtype.real()),
+    }
+}
+
+/// A complex tensor as source: `complex(tensor(..), tensor(..))`.
+fn complex_source(
+    bytes: &[u8],
+    shape: &[usize],
+    dtype: Dtype,
+    device: DeviceId,
+    options: &PrintOptions,
+) -> String {
+    let part = dtype.real();
+    let parts = [0, 1].map(|which| {
+        let size = part.size();
+        let own = bytes.chunks_exact(size).skip(which).step_by(2).flatten().copied().collect::<Vec<u8>>();
+        tensor_source(&own, shape, part, device, options)
+    });
+    format!("complex({}, {})", parts[0], parts[1])
+}
+
+/// How the elements of a complex tensor are written: `1.5000+2.0000j`, each part as a column of its
+/// own.
+struct Pairs {
+    re: Vec<Value>,
+    im: Vec<Value>,
+    columns: [Column; 2],
+}
+
+impl Pairs {
+    fn fit(bytes: &[u8], dtype: Dtype, options: &PrintOptions) -> Pairs {
+        let values = decode(bytes, dtype);
+        let part = |which: usize| values.iter().copied().skip(which).step_by(2).collect::<Vec<Value>>();
+        let (re, im) = (part(0), part(1));
+        let columns = [Column::fit(&re, options), Column::fit(&im, options)];
+        Pairs { re, im, columns }
+    }
+
+    fn width(&self) -> usize {
+        self.columns[0].width + self.columns[1].width + 1
+    }
+
+    fn text(&self, i: usize) -> String {
+        let re = self.columns[0].text(self.re[i]);
+        let im = self.columns[1].text(self.im[i]);
+        // The sign joins the parts; a negative one is the number's own.
+        match im.trim_start() {
+            own if own.starts_with('-') => format!("{re}{own}j"),
+            own => format!("{re}+{own}j"),
+        }
     }
 }
 

@@ -201,7 +201,7 @@ fn check(vm: &mut Vm, function: &str, index: usize, param: &Param, value: &mut V
                 *value = Value::Int(i64::from(*b));
                 true
             }
-            Value::Tensor(tensor) if tensor.count() == 1 && !tensor.dtype().is_float() => {
+            Value::Tensor(tensor) if tensor.count() == 1 && tensor.dtype().kind() < 2 => {
                 *value = Value::Int(vm.rt.item(tensor)?.as_i64());
                 true
             }
@@ -213,7 +213,7 @@ fn check(vm: &mut Vm, function: &str, index: usize, param: &Param, value: &mut V
                 true
             }
             None => match value {
-                Value::Tensor(tensor) if tensor.count() == 1 => {
+                Value::Tensor(tensor) if tensor.is_real_number() => {
                     *value = Value::Float(vm.rt.item(tensor)?.as_f64());
                     true
                 }
@@ -221,7 +221,7 @@ fn check(vm: &mut Vm, function: &str, index: usize, param: &Param, value: &mut V
             },
         },
         Kind::Number => match value {
-            Value::Tensor(tensor) if tensor.count() == 1 => {
+            Value::Tensor(tensor) if tensor.is_real_number() => {
                 *value = Value::scalar(vm.rt.item(tensor)?);
                 true
             }

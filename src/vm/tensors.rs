@@ -219,7 +219,7 @@ impl Vm {
             .operand(0, format!("this is {what}"))
             .help("write `.any()` or `.all()`"));
         }
-        Ok(self.rt.item(tensor)?.as_f64() != 0.0)
+        Ok(!self.rt.item(tensor)?.is_zero())
     }
 
     /// Refuses to iterate a tensor without rows.
@@ -295,12 +295,14 @@ impl Vm {
             (Kind::TensorOrNumber | Kind::Number | Kind::Any, Value::Bool(b)) => Some(Arg::Bool(*b)),
             (Kind::TensorOrNumber | Kind::Number | Kind::Any, Value::Int(i)) => Some(Arg::Int(*i)),
             (Kind::TensorOrNumber | Kind::Number | Kind::Any, Value::Float(f)) => Some(Arg::Float(*f)),
-            (Kind::Number, Value::Tensor(t)) if t.count() == 1 => Some(scalar_arg(self.rt.item(t)?)),
-            (Kind::Int, Value::Tensor(t)) if t.count() == 1 && !t.dtype().is_float() => {
+            (Kind::Number, Value::Tensor(t)) if t.is_real_number() => Some(scalar_arg(self.rt.item(t)?)),
+            (Kind::Int, Value::Tensor(t)) if t.count() == 1 && t.dtype().kind() < 2 => {
                 Some(Arg::Int(self.rt.item(t)?.as_i64()))
             }
             (Kind::Int, _) => value.as_int().map(Arg::Int),
-            (Kind::Float, Value::Tensor(t)) if t.count() == 1 => Some(Arg::Float(self.rt.item(t)?.as_f64())),
+            (Kind::Float, Value::Tensor(t)) if t.is_real_number() => {
+                Some(Arg::Float(self.rt.item(t)?.as_f64()))
+            }
             (Kind::Float, _) => value.as_float().map(Arg::Float),
             (Kind::Bool, Value::Bool(b)) => Some(Arg::Bool(*b)),
             (Kind::Str | Kind::Any, Value::Str(text)) => Some(Arg::Str(text.as_str().to_string())),
@@ -500,6 +502,9 @@ fn encode(scalars: &[Scalar], dtype: Dtype) -> Vec<u8> {
             Dtype::BF16 => bytes.extend(bf16::from_f64(float).to_le_bytes()),
             Dtype::F32 => bytes.extend((float as f32).to_le_bytes()),
             Dtype::F64 => bytes.extend(float.to_le_bytes()),
+            // Script numbers are real.
+            Dtype::C64 => bytes.extend([float as f32, 0.0].map(f32::to_le_bytes).as_flattened()),
+            Dtype::C128 => bytes.extend([float, 0.0].map(f64::to_le_bytes).as_flattened()),
         }
     }
     bytes
@@ -519,7 +524,8 @@ fn scalar_arg(scalar: Scalar) -> Arg {
     match scalar {
         Scalar::Bool(b) => Arg::Bool(b),
         Scalar::Int(i) => Arg::Int(i),
-        Scalar::Float(f) => Arg::Float(f),
+        // Of a complex number, its real part: no parameter of kind `Number` takes one.
+        Scalar::Float(f) | Scalar::Complex(f, _) => Arg::Float(f),
     }
 }
 

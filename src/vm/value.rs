@@ -112,12 +112,13 @@ impl Value {
         Value::Range(Rc::new(Range { start, end, step }))
     }
 
-    /// A number.
+    /// A number; a complex one is a record of its parts.
     pub fn scalar(scalar: Scalar) -> Value {
         match scalar {
             Scalar::Bool(b) => Value::Bool(b),
             Scalar::Int(i) => Value::Int(i),
             Scalar::Float(f) => Value::Float(f),
+            Scalar::Complex(re, im) => Value::record([("re", Value::Float(re)), ("im", Value::Float(im))]),
         }
     }
 

@@ -16,7 +16,8 @@ use std::rc::Rc;
 const KEYWORDS: &[&str] = &[
     "let", "fn", "if", "else", "for", "in", "while", "break", "continue", "return", "with", "on", "import",
     "as", "try", "catch", "throw", "and", "or", "not", "true", "false", "none", "match", "defer", "cpu",
-    "cuda", "bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", "inf", "nan",
+    "cuda", "bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", "c64", "c128", "inf",
+    "nan",
 ];
 
 /// What the editor asks while the user types.

@@ -15,6 +15,7 @@ use super::scratch::Scratch;
 use crate::base::Result;
 use crate::device::graph::{GraphHandle, Step};
 use crate::device::{CopyKind, Driver, EventHandle, Properties, StreamHandle};
+use crate::kernel::fft::{FftPlan, FftSpec};
 use crate::kernel::{Body, Fault, Launch, Ptr};
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute};
 use parking_lot::Mutex;
@@ -120,6 +121,10 @@ impl CudaDriver {
             return Ok(());
         }
         self.enter()?;
+        // The library of kernels keeps programs, and with them would keep plans that were dropped.
+        if let Body::Fft(fft) = &launch.program.body {
+            return self.queue_fft(fft, launch, stream);
+        }
         let kind = kind(&launch.program.body);
         let signature = kind.signature(launch);
         let loaded = self.library.get(launch, signature)?;
@@ -325,6 +330,9 @@ impl Driver for CudaDriver {
     }
     fn take_fault(&self) -> Option<Fault> {
         self.fault.take()
+    }
+    fn fft_plan(&self, spec: &FftSpec) -> Result<Arc<dyn FftPlan>> {
+        self.make_fft_plan(spec)
     }
     fn blas_handle(&self, stream: StreamHandle) -> Result<u64> {
         self.enter()?;

@@ -93,7 +93,7 @@ pub(super) fn text(result: sys::CUresult) -> String {
 }
 
 /// Opens a toolkit library, unless it is open: by its names, then in the folders of the toolkit.
-/// `stem` is `nvrtc`, `cublas`. True when the bindings will find it.
+/// `stem` is `nvrtc`, `cublas`, `cufft`. True when the bindings will find it.
 pub(super) fn load(stem: &str, present: unsafe fn() -> bool) -> bool {
     // By name alone first: the system's library path.
     let named = files(stem).into_iter().map(PathBuf::from);
@@ -113,16 +113,17 @@ fn is_present(present: unsafe fn() -> bool) -> bool {
     unsafe { present() }
 }
 
-/// `libnvrtc.so.13`
+/// `libnvrtc.so.13`; cuFFT counts one behind the toolkit.
 pub(super) fn file_name(stem: &str) -> String {
-    if cfg!(windows) { format!("{stem}64_13.dll") } else { format!("lib{stem}.so.13") }
+    let version = if stem == "cufft" { 12 } else { 13 };
+    if cfg!(windows) { format!("{stem}64_{version}.dll") } else { format!("lib{stem}.so.{version}") }
 }
 
-fn files(stem: &str) -> [String; 3] {
+fn files(stem: &str) -> [String; 4] {
     if cfg!(windows) {
-        [format!("{stem}64_130_0.dll"), format!("{stem}64_13.dll"), format!("{stem}64_12.dll")]
+        ["130_0", "13", "12", "11"].map(|version| format!("{stem}64_{version}.dll"))
     } else {
-        [format!("lib{stem}.so.13"), format!("lib{stem}.so.12"), format!("lib{stem}.so")]
+        [".13", ".12", "", ".11"].map(|version| format!("lib{stem}.so{version}"))
     }
 }
 

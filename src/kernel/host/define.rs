@@ -31,9 +31,10 @@
 //! their dtype, and `i64` bodies no wrapping to narrower integers: the executor does that. Helper
 //! functions that a body calls should be `#[inline(always)]`, or the loop stays scalar.
 
+use super::complex::{C64, C128};
 use crate::kernel::{Reg, RegMut};
 
-/// A type that registers hold: `f32`, `f64` or `i64`.
+/// A type that registers hold: `f32`, `f64`, `i64`, or a complex number.
 pub trait Lane: Copy + Send + Sync + Default + 'static {
     /// The slice of a register of this class.
     fn of<'a>(reg: Reg<'a>) -> Option<&'a [Self]>;
@@ -87,6 +88,28 @@ impl Lane for i64 {
         if let RegMut::I64(slice) = reg { Some(slice) } else { None }
     }
 }
+
+macro_rules! complex_lane {
+    ($t:ident, $class:ident) => {
+        impl Lane for $t {
+            #[inline(always)]
+            fn register(slice: &[$t]) -> Reg<'_> {
+                Reg::$class(slice)
+            }
+            #[inline(always)]
+            fn of<'a>(reg: Reg<'a>) -> Option<&'a [$t]> {
+                if let Reg::$class(slice) = reg { Some(slice) } else { None }
+            }
+            #[inline(always)]
+            fn of_mut<'r>(reg: &'r mut RegMut<'_>) -> Option<&'r mut [$t]> {
+                if let RegMut::$class(slice) = reg { Some(slice) } else { None }
+            }
+        }
+    };
+}
+
+complex_lane!(C64, C64);
+complex_lane!(C128, C128);
 
 /// The general form: argument classes, the result's class and a body, as often as needed.
 macro_rules! host_map {

@@ -1,6 +1,7 @@
 //! Elements between memory and registers: every dtype widens to its class and comes back rounded
 //! (halves: to nearest even; integers wrap; `bool` is `!= 0`).
 
+use super::complex::{C64, C128};
 use super::define::Lane;
 use super::isa::multiversion;
 use crate::array::Dtype;
@@ -75,6 +76,14 @@ macro_rules! with_element {
                 type $m = f64;
                 $body
             }
+            $crate::array::Dtype::C64 => {
+                type $m = $crate::kernel::host::complex::C64;
+                $body
+            }
+            $crate::array::Dtype::C128 => {
+                type $m = $crate::kernel::host::complex::C128;
+                $body
+            }
         }
     };
 }
@@ -103,7 +112,7 @@ impl Tile {
 
 /// True for dtypes whose registers have the type of their memory.
 pub const fn is_native(dtype: Dtype) -> bool {
-    matches!(dtype, Dtype::I64 | Dtype::F32 | Dtype::F64)
+    matches!(dtype, Dtype::I64 | Dtype::F32 | Dtype::F64 | Dtype::C64 | Dtype::C128)
 }
 
 /// Reads a tile into a register, row by row.
@@ -182,7 +191,7 @@ pub unsafe fn store<M: Element>(from: *const M::Lane, tile: Tile, to: *mut M) {
 #[inline]
 pub fn round(dtype: Dtype, reg: RegMut<'_>) {
     match (dtype, reg) {
-        (Dtype::F32 | Dtype::F64 | Dtype::I64, _) => {}
+        (dtype, _) if is_native(dtype) => {}
         (Dtype::F16, RegMut::F32(x)) => round_as::<F16>(x),
         (Dtype::BF16, RegMut::F32(x)) => round_as::<BF16>(x),
         (Dtype::Bool, RegMut::I64(x)) => round_as::<Bool>(x),
@@ -294,6 +303,24 @@ impl Element for f64 {
         lane
     }
 }
+
+macro_rules! complex {
+    ($($t:ty),*) => {
+        $(impl Element for $t {
+            type Lane = $t;
+            #[inline(always)]
+            fn widen(self) -> $t {
+                self
+            }
+            #[inline(always)]
+            fn narrow(lane: $t) -> $t {
+                lane
+            }
+        })*
+    };
+}
+
+complex!(C64, C128);
 
 // Both conversions of f16 are written without branches, so that they become vector code. The
 // product with 2^112 moves the exponent's bias and makes subnormal numbers normal, exactly.

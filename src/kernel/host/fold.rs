@@ -7,6 +7,7 @@
 //! below `n`. So the order depends on the number of reduced elements alone, the error grows with
 //! its logarithm, and both row-wise and column-wise loops can keep it.
 
+use super::complex::{C64, C128};
 use super::define::Lane;
 
 /// Accumulators that run side by side within a block.
@@ -136,6 +137,29 @@ impl Accumulator for i64 {
         i64::try_from(count).ok().and_then(|n| self.checked_div(n)).unwrap_or(0)
     }
 }
+
+// Complex numbers are summed by their parts, as real numbers; no reduction is over them.
+macro_rules! complex {
+    ($t:ident, $part:ty) => {
+        impl Accumulator for $t {
+            fn combine(_: &HostReduce) -> Option<&Combine<$t>> {
+                None
+            }
+            fn choice(_: &HostReduce) -> Option<&Choice<$t>> {
+                None
+            }
+            fn from_bits64(_: u64) -> $t {
+                $t::default()
+            }
+            fn divided(self, count: usize) -> $t {
+                self / count as $part
+            }
+        }
+    };
+}
+
+complex!(C64, f32);
+complex!(C128, f64);
 
 #[cfg(test)]
 mod tests {

@@ -21,7 +21,8 @@ pub(super) unsafe fn run(gather: &Gather, launch: &Launch, faults: &FaultSlot) {
             1 => sized::<u8>(launch, faults),
             2 => sized::<u16>(launch, faults),
             4 => sized::<u32>(launch, faults),
-            _ => sized::<u64>(launch, faults),
+            8 => sized::<u64>(launch, faults),
+            _ => sized::<u128>(launch, faults),
         }
     }
 }

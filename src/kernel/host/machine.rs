@@ -8,6 +8,7 @@
 use super::element::{self, Tile, is_native, with_element};
 use crate::array::{Class, Dtype};
 use crate::kernel::{CAST, Instr, Launch, Map, Reg, RegMut, Source};
+use num_complex::Complex;
 use smallvec::SmallVec;
 use std::cell::Cell;
 
@@ -183,7 +184,9 @@ impl<'a> Machine<'a> {
                 }
             }
         }
-        let words = most.next_multiple_of(8);
+        // A lane of `c128` takes two words.
+        let wide = (0..total).any(|reg| map.dtype(reg as u16) == Dtype::C128);
+        let words = most.next_multiple_of(8) << u32::from(wide);
         let mut memory = SCRATCH.take();
         let need = slots * words + 8;
         if memory.len() < need {
@@ -220,6 +223,8 @@ impl<'a> Machine<'a> {
                     RegMut::F32(x) => x.fill(f32::from_bits(bits as u32)),
                     RegMut::F64(x) => x.fill(f64::from_bits(bits)),
                     RegMut::I64(x) => x.fill(bits as i64),
+                    RegMut::C64(x) => x.fill(Complex::from(f32::from_bits(bits as u32))),
+                    RegMut::C128(x) => x.fill(Complex::from(f64::from_bits(bits))),
                 }
             }
         }
@@ -359,6 +364,8 @@ impl Register {
                 Class::F32 => Reg::F32(std::slice::from_raw_parts(self.now.cast(), n)),
                 Class::F64 => Reg::F64(std::slice::from_raw_parts(self.now.cast(), n)),
                 Class::I64 => Reg::I64(std::slice::from_raw_parts(self.now.cast(), n)),
+                Class::C64 => Reg::C64(std::slice::from_raw_parts(self.now.cast(), n)),
+                Class::C128 => Reg::C128(std::slice::from_raw_parts(self.now.cast(), n)),
             }
         }
     }
@@ -371,6 +378,8 @@ impl Register {
                 Class::F32 => RegMut::F32(std::slice::from_raw_parts_mut(to.cast(), n)),
                 Class::F64 => RegMut::F64(std::slice::from_raw_parts_mut(to.cast(), n)),
                 Class::I64 => RegMut::I64(std::slice::from_raw_parts_mut(to.cast(), n)),
+                Class::C64 => RegMut::C64(std::slice::from_raw_parts_mut(to.cast(), n)),
+                Class::C128 => RegMut::C128(std::slice::from_raw_parts_mut(to.cast(), n)),
             }
         }
     }
@@ -402,5 +411,7 @@ pub(super) fn to_bool(from: Reg<'_>, to: RegMut<'_>) {
         Reg::F32(x) => to.iter_mut().zip(x).for_each(|(t, &x)| *t = i64::from(x != 0.0)),
         Reg::F64(x) => to.iter_mut().zip(x).for_each(|(t, &x)| *t = i64::from(x != 0.0)),
         Reg::I64(x) => to.iter_mut().zip(x).for_each(|(t, &x)| *t = i64::from(x != 0)),
+        Reg::C64(x) => to.iter_mut().zip(x).for_each(|(t, &x)| *t = i64::from(x != Complex::default())),
+        Reg::C128(x) => to.iter_mut().zip(x).for_each(|(t, &x)| *t = i64::from(x != Complex::default())),
     }
 }

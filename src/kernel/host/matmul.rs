@@ -3,6 +3,7 @@
 //! Halves are widened to `f32` and the result is rounded once. The order of additions depends on
 //! the extents and strides of the matrices, never on the number of threads.
 
+use super::complex::{C64, C128};
 use super::element::{self, Element, Tile};
 use super::isa::multiversion;
 use super::map::PARALLEL;
@@ -74,8 +75,10 @@ pub(super) unsafe fn run(matmul: &Matmul, launch: &Launch) {
         unsafe {
             match matmul.dtype {
                 _ if k == 0 => clear(matmul.dtype, p),
-                Dtype::F32 => float::<f32>(p),
-                Dtype::F64 => float::<f64>(p),
+                Dtype::F32 => float(p, 0f32, 1f32),
+                Dtype::F64 => float(p, 0f64, 1f64),
+                Dtype::C64 => float(p, C64::from(0.0), C64::from(1.0)),
+                Dtype::C128 => float(p, C128::from(0.0), C128::from(1.0)),
                 Dtype::F16 => half::<element::F16>(p),
                 Dtype::BF16 => half::<element::BF16>(p),
                 Dtype::Bool => whole::<element::Bool>(p),
@@ -102,7 +105,7 @@ unsafe fn clear(dtype: Dtype, p: Product) {
     }
 }
 
-unsafe fn float<T: From<f32> + 'static>(p: Product) {
+unsafe fn float<T: 'static>(p: Product, zero: T, one: T) {
     let parallelism = match p.threads {
         true => gemm::Parallelism::Rayon(0),
         false => gemm::Parallelism::None,
@@ -116,7 +119,7 @@ unsafe fn float<T: From<f32> + 'static>(p: Product) {
             out.ptr.cast(), out.cs, out.rs, false,
             left.ptr.cast(), left.cs, left.rs,
             right.ptr.cast(), right.cs, right.rs,
-            T::from(0.0), T::from(1.0), false, false, false, parallelism,
+            zero, one, false, false, false, parallelism,
         );
     }
 }
@@ -132,12 +135,9 @@ unsafe fn half<M: Element<Lane = f32>>(p: Product) {
     unsafe {
         element::load::<M>(p.left.ptr.cast(), p.left.tile(m, k), left.as_mut_ptr());
         element::load::<M>(p.right.ptr.cast(), p.right.tile(k, n), right.as_mut_ptr());
-        float::<f32>(Product {
-            left: dense(&mut left, k),
-            right: dense(&mut right, n),
-            out: dense(&mut out, n),
-            ..p
-        });
+        let product =
+            Product { left: dense(&mut left, k), right: dense(&mut right, n), out: dense(&mut out, n), ..p };
+        float(product, 0f32, 1f32);
         element::store::<M>(out.as_ptr(), p.out.tile(m, n), p.out.ptr.cast());
     }
 }

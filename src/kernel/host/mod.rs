@@ -9,9 +9,11 @@
 //! its kernels differ between machines.)
 
 pub mod bytes;
+pub mod complex;
 pub mod define;
 mod element;
 mod fault;
+pub mod fft;
 mod fold;
 mod gather;
 pub mod isa;
@@ -36,6 +38,7 @@ pub use fault::FaultSlot;
 pub use fold::{Choice, Combine, HostReduce, LANES};
 
 use super::{Body, Launch, Reg, RegMut};
+use num_complex::Complex;
 
 /// Elements per register chunk: four registers of `f64` fit in half of a small L1 cache.
 pub const CHUNK: usize = 1024;
@@ -58,12 +61,16 @@ pub unsafe fn run(launch: &Launch, faults: &FaultSlot) {
             Body::NonZero(dtype) => nonzero::run(*dtype, launch),
             Body::Matmul(matmul) => matmul::run(matmul, launch),
             Body::Pack => pack::run(launch),
+            Body::Fft(fft) => fft::run(fft, launch),
         }
     }
 }
 
 /// [`CAST`](super::CAST): any class to any class, without the rounding to the result's dtype.
 pub fn cast(args: &[Reg<'_>], out: RegMut<'_>) {
+    fn each<A: Copy, O>(from: &[A], out: &mut [O], f: impl Fn(A) -> O) {
+        from.iter().zip(out).for_each(|(&a, o)| *o = f(a));
+    }
     match (args[0], out) {
         (Reg::F32(a), RegMut::F32(out)) => out.copy_from_slice(a),
         (Reg::F32(a), RegMut::F64(out)) => a.iter().zip(out).for_each(|(&a, o)| *o = f64::from(a)),
@@ -74,5 +81,23 @@ pub fn cast(args: &[Reg<'_>], out: RegMut<'_>) {
         (Reg::I64(a), RegMut::F32(out)) => a.iter().zip(out).for_each(|(&a, o)| *o = a as f32),
         (Reg::I64(a), RegMut::F64(out)) => a.iter().zip(out).for_each(|(&a, o)| *o = a as f64),
         (Reg::I64(a), RegMut::I64(out)) => out.copy_from_slice(a),
+        (Reg::C64(a), RegMut::C64(out)) => out.copy_from_slice(a),
+        (Reg::C128(a), RegMut::C128(out)) => out.copy_from_slice(a),
+        (Reg::C64(a), RegMut::C128(out)) => {
+            each(a, out, |a| Complex::new(f64::from(a.re), f64::from(a.im)));
+        }
+        (Reg::C128(a), RegMut::C64(out)) => each(a, out, |a| Complex::new(a.re as f32, a.im as f32)),
+        (Reg::F32(a), RegMut::C64(out)) => each(a, out, Complex::from),
+        (Reg::F32(a), RegMut::C128(out)) => each(a, out, |a| Complex::from(f64::from(a))),
+        (Reg::F64(a), RegMut::C64(out)) => each(a, out, |a| Complex::from(a as f32)),
+        (Reg::F64(a), RegMut::C128(out)) => each(a, out, Complex::from),
+        (Reg::I64(a), RegMut::C64(out)) => each(a, out, |a| Complex::from(a as f32)),
+        (Reg::I64(a), RegMut::C128(out)) => each(a, out, |a| Complex::from(a as f64)),
+        (Reg::C64(a), RegMut::F32(out)) => each(a, out, |a| a.re),
+        (Reg::C64(a), RegMut::F64(out)) => each(a, out, |a| f64::from(a.re)),
+        (Reg::C64(a), RegMut::I64(out)) => each(a, out, |a| a.re as i64),
+        (Reg::C128(a), RegMut::F32(out)) => each(a, out, |a| a.re as f32),
+        (Reg::C128(a), RegMut::F64(out)) => each(a, out, |a| a.re),
+        (Reg::C128(a), RegMut::I64(out)) => each(a, out, |a| a.re as i64),
     }
 }

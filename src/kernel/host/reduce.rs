@@ -26,6 +26,8 @@ pub(super) unsafe fn run(reduce: &Reduce, launch: &Launch) {
             Class::F32 => run_class::<f32>(reduce, launch),
             Class::F64 => run_class::<f64>(reduce, launch),
             Class::I64 => run_class::<i64>(reduce, launch),
+            // The planner refuses these.
+            Class::C64 | Class::C128 => {}
         }
     }
 }
@@ -580,7 +582,8 @@ fn results_as<L: Accumulator>(class: Class, results: &[L], space: &mut Vec<u64>)
         (class, from),
         (Class::F32, Reg::F32(_)) | (Class::F64, Reg::F64(_)) | (Class::I64, Reg::I64(_))
     );
-    if same {
+    // Results of complex dtypes come from no reduction.
+    if same || class.is_complex() {
         return results.as_ptr().cast();
     }
     space.resize(results.len(), 0);
@@ -590,7 +593,7 @@ fn results_as<L: Accumulator>(class: Class, results: &[L], space: &mut Vec<u64>)
         match class {
             Class::F32 => RegMut::F32(std::slice::from_raw_parts_mut(to.cast(), n)),
             Class::F64 => RegMut::F64(std::slice::from_raw_parts_mut(to.cast(), n)),
-            Class::I64 => RegMut::I64(std::slice::from_raw_parts_mut(to.cast(), n)),
+            _ => RegMut::I64(std::slice::from_raw_parts_mut(to.cast(), n)),
         }
     };
     super::cast(&[from], out);

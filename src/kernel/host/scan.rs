@@ -25,6 +25,8 @@ pub(super) unsafe fn run(scan: &Scan, launch: &Launch) {
             Class::F32 => with_class::<f32>(scan, launch),
             Class::F64 => with_class::<f64>(scan, launch),
             Class::I64 => with_class::<i64>(scan, launch),
+            // The planner refuses these.
+            Class::C64 | Class::C128 => {}
         }
     }
 }

@@ -5,6 +5,7 @@ use super::element::{self, Tile, is_native, with_element};
 use super::machine::to_bool;
 use crate::array::{Class, Dtype};
 use crate::kernel::{CAST, Launch, Map, Reg, RegMut, Source};
+use num_complex::Complex;
 use std::mem::MaybeUninit;
 
 /// The most elements, and registers, that take this way.
@@ -27,7 +28,9 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
         _ => return false,
     };
     let total = map.sources.len() + map.instrs.len();
-    if n > ELEMENTS || total > REGISTERS {
+    // A lane of `c128` is wider than the stack's.
+    let wide = || (0..total).any(|reg| map.dtype(reg as u16) == Dtype::C128);
+    if n > ELEMENTS || total > REGISTERS || wide() {
         return false;
     }
     if n == 0 {
@@ -63,6 +66,8 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
                     RegMut::F32(x) => x.fill(f32::from_bits(bits as u32)),
                     RegMut::F64(x) => x.fill(f64::from_bits(bits)),
                     RegMut::I64(x) => x.fill(bits as i64),
+                    RegMut::C64(x) => x.fill(Complex::from(f32::from_bits(bits as u32))),
+                    RegMut::C128(x) => x.fill(Complex::from(f64::from_bits(bits))),
                 }
                 (own.cast_const(), dtype.class())
             }
@@ -130,6 +135,8 @@ unsafe fn read<'r>(from: *const u8, class: Class, n: usize) -> Reg<'r> {
             Class::F32 => Reg::F32(std::slice::from_raw_parts(from.cast(), n)),
             Class::F64 => Reg::F64(std::slice::from_raw_parts(from.cast(), n)),
             Class::I64 => Reg::I64(std::slice::from_raw_parts(from.cast(), n)),
+            Class::C64 => Reg::C64(std::slice::from_raw_parts(from.cast(), n)),
+            Class::C128 => Reg::C128(std::slice::from_raw_parts(from.cast(), n)),
         }
     }
 }
@@ -142,6 +149,8 @@ unsafe fn write<'r>(to: *mut u8, class: Class, n: usize) -> RegMut<'r> {
             Class::F32 => RegMut::F32(std::slice::from_raw_parts_mut(to.cast(), n)),
             Class::F64 => RegMut::F64(std::slice::from_raw_parts_mut(to.cast(), n)),
             Class::I64 => RegMut::I64(std::slice::from_raw_parts_mut(to.cast(), n)),
+            Class::C64 => RegMut::C64(std::slice::from_raw_parts_mut(to.cast(), n)),
+            Class::C128 => RegMut::C128(std::slice::from_raw_parts_mut(to.cast(), n)),
         }
     }
 }

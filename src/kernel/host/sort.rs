@@ -1,6 +1,7 @@
 //! Sorting rows. Every element gets a whole number whose order is the wanted one (nan greatest,
 //! both zeros equal, all bits turned over for descending order); equal numbers go by position.
 
+use super::complex::{C64, C128};
 use super::element::{Element, with_element};
 use super::gather::{element, offset};
 use super::map::PARALLEL;
@@ -122,7 +123,7 @@ macro_rules! keys {
 
 keys!(
     super::element::Bool: 32, u8: 32, i8: 32, i16: 32, i32: 32, i64: 64,
-    super::element::F16: 32, super::element::BF16: 32, f32: 32, f64: 64
+    super::element::F16: 32, super::element::BF16: 32, f32: 32, f64: 64, C64: 64, C128: 64
 );
 
 /// The number of a lane; integers that fit 32 bits keep to them.
@@ -153,6 +154,19 @@ impl Ordered for f32 {
         }
         let bits = (self + 0.0).to_bits();
         u64::from(if bits >> 31 == 1 { !bits } else { bits | 1 << 31 })
+    }
+}
+
+// Complex numbers have no order: all are one number here, and operations refuse to sort them.
+impl Ordered for C64 {
+    fn number(self, _bits: u32) -> u64 {
+        0
+    }
+}
+
+impl Ordered for C128 {
+    fn number(self, _bits: u32) -> u64 {
+        0
     }
 }
 

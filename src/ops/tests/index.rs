@@ -388,7 +388,7 @@ fn take_reads_the_flattened_tensor() {
 #[test]
 fn nonzero_lists_positions_in_order() {
     let mut lab = Lab::new();
-    for dtype in Dtype::ALL {
+    for dtype in Dtype::REAL {
         let values = [0.0, 1.0, 0.0, 1.0, 1.0, 0.0];
         for x in lab.layouts(&[2, 3], &values, dtype) {
             let out = lab.call("nonzero", &[(&x).into()]);

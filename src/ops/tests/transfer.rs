@@ -41,7 +41,7 @@ fn what_is_there_already_is_returned_itself() {
 fn every_layout_dtype_and_device_pair_copies_right() {
     let mut lab = Lab::new();
     let values = [0.0, 1.0, 2.0, 3.0, 100.0, 7.0];
-    for from in Dtype::ALL {
+    for from in Dtype::REAL {
         for to in [Bool, U8, I64, F16, F64] {
             for device in [Cpu, GPU, Cuda(1)] {
                 for x in lab.layouts(&[2, 3], &values, from) {

@@ -224,7 +224,7 @@ impl Vm {
         match &value {
             Value::None => Ok(None),
             Value::Tensor(tensor) if tensor.count() == 1 => match self.rt.item(tensor)? {
-                crate::array::Scalar::Float(_) => {
+                crate::array::Scalar::Float(_) | crate::array::Scalar::Complex(..) => {
                     Err(error::argument_type("..", index, NAMES[index], "an int", "float tensor"))
                 }
                 scalar => Ok(Some(scalar.as_i64())),

@@ -144,7 +144,8 @@ impl Kind for Map {
             }
         }
         let ragged = !flat && inner.is_some_and(|(_, extent)| extent % width != 0);
-        if aligned != 0 || ragged || views.len() > MAX_KINDS {
+        // A unit is whole words of every view.
+        if aligned != 0 || ragged || views.len() > MAX_KINDS || width * narrowest < 4 {
             width = 1;
         }
         let rank = if flat && views.len() <= MAX_KINDS { 0 } else { squeezed(shape).count() };

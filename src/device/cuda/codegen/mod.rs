@@ -7,6 +7,7 @@
 //! Invariant: for one program and one signature the source is always the same text.
 
 mod element;
+mod fft;
 mod gather;
 mod index;
 mod map;
@@ -78,6 +79,7 @@ pub(super) fn kind(body: &Body) -> &dyn Kind {
         Body::NonZero(dtype) => dtype,
         Body::Matmul(matmul) => matmul,
         Body::Pack => &pack::Pack,
+        Body::Fft(fft) => fft,
     }
 }
 
@@ -117,6 +119,8 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
 const PRELUDE: &str = concat!(
     include_str!("../../../../kernels/prelude.cuh"),
     "\n",
+    include_str!("../../../../kernels/complex.cuh"),
+    "\n",
     include_str!("../../../../kernels/functions.cuh"),
     "\n",
     include_str!("../../../../kernels/random.cuh")
@@ -133,7 +137,8 @@ fn bits_type(dtype: Dtype) -> &'static str {
         1 => "u8",
         2 => "u16",
         4 => "u32",
-        _ => "u64",
+        8 => "u64",
+        _ => "u128",
     }
 }
 
@@ -143,6 +148,8 @@ fn class_type(class: Class) -> &'static str {
         Class::F32 => "float",
         Class::F64 => "double",
         Class::I64 => "i64",
+        Class::C64 => "c64",
+        Class::C128 => "c128",
     }
 }
 
@@ -152,6 +159,8 @@ fn class_name(class: Class) -> &'static str {
         Class::F32 => "f32",
         Class::F64 => "f64",
         Class::I64 => "i64",
+        Class::C64 => "c64",
+        Class::C128 => "c128",
     }
 }
 

@@ -30,8 +30,8 @@ static ARGMAX: ReduceFn = ReduceFn {
     indexed: true,
     init: |class| match class {
         Class::F32 => u64::from(f32::NEG_INFINITY.to_bits()),
-        Class::F64 => f64::NEG_INFINITY.to_bits(),
         Class::I64 => i64::MIN as u64,
+        _ => f64::NEG_INFINITY.to_bits(),
     },
     cuda: CudaText { f32: "(b > a)", f64: "(b > a)", i64: "(b > a)" },
     host: host_better!(all: |a, b| b > a),

@@ -48,8 +48,8 @@ fn copy(from: Dtype, to: Dtype) -> Map {
 #[test]
 fn casts_between_all_dtypes() {
     let Some(gpu) = device() else { return };
-    for from in Dtype::ALL {
-        for to in Dtype::ALL {
+    for from in Dtype::REAL {
+        for to in Dtype::REAL {
             let shape = [1037];
             let mut pairs = [Pair::dense(&gpu, from, &shape, 1), Pair::dense(&gpu, to, &shape, 2)];
             agree(&gpu, &copy(from, to), &shape, &mut pairs, &[]);

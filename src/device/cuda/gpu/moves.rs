@@ -150,7 +150,7 @@ fn sorts_are_stable() {
         (&[3, 9_000], &[1, 3]),
         (&[100_001], &[1]),
     ];
-    for dtype in Dtype::ALL {
+    for dtype in Dtype::REAL {
         for &(shape, strides) in cases {
             for descending in [false, true] {
                 let input = Pair::random(&gpu, dtype, shape, strides, 1);

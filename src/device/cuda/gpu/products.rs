@@ -28,7 +28,7 @@ const CASES: &[Case] = &[
 #[test]
 fn products_of_all_layouts() {
     let Some(gpu) = device() else { return };
-    for dtype in Dtype::ALL {
+    for dtype in Dtype::REAL {
         for &(shape, left_strides, right_strides) in CASES {
             let split = shape.len() - 3;
             let (batch, [m, n, k]) = (&shape[..split], [shape[split], shape[split + 1], shape[split + 2]]);

@@ -1,0 +1,129 @@
+//! Plans of Fourier transforms that a device keeps: the least recently used one goes when there are
+//! too many. Source: `torch.backends.cuda.cufft_plan_cache`.
+//!
+//! Invariant: never more plans than the capacity. A plan that has gone lives on in the programs that
+//! still run it.
+
+use crate::base::Result;
+use crate::kernel::fft::{FftPlan, FftSpec};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// How many plans a device keeps unless told otherwise; PyTorch's figure.
+pub const DEFAULT_CAPACITY: usize = 4096;
+
+/// The plans of one device.
+pub struct PlanCache {
+    capacity: usize,
+    /// Counts requests; the greatest number of a plan is its last use.
+    now: u64,
+    plans: FxHashMap<FftSpec, (Arc<dyn FftPlan>, u64)>,
+}
+
+impl Default for PlanCache {
+    fn default() -> PlanCache {
+        PlanCache { capacity: DEFAULT_CAPACITY, now: 0, plans: FxHashMap::default() }
+    }
+}
+
+impl PlanCache {
+    /// The plan for a transform; made by `make` when it is not here, and kept if there is room for any.
+    pub fn get(
+        &mut self,
+        spec: &FftSpec,
+        make: impl FnOnce(&FftSpec) -> Result<Arc<dyn FftPlan>>,
+    ) -> Result<Arc<dyn FftPlan>> {
+        self.now += 1;
+        if let Some((plan, used)) = self.plans.get_mut(spec) {
+            *used = self.now;
+            return Ok(plan.clone());
+        }
+        let plan = make(spec)?;
+        if self.capacity > 0 {
+            self.shrink(self.capacity - 1);
+            self.plans.insert(spec.clone(), (plan.clone(), self.now));
+        }
+        Ok(plan)
+    }
+
+    /// How many plans are kept.
+    pub fn size(&self) -> usize {
+        self.plans.len()
+    }
+
+    /// How many may be kept.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Sets how many may be kept; the least recently used ones above that go. With 0 none is kept.
+    pub fn set_capacity(&mut self, capacity: usize) {
+        self.capacity = capacity;
+        self.shrink(capacity);
+    }
+
+    /// Forgets all plans.
+    pub fn clear(&mut self) {
+        self.plans.clear();
+    }
+
+    fn shrink(&mut self, most: usize) {
+        if self.plans.len() <= most {
+            return;
+        }
+        let mut uses: Vec<u64> = self.plans.values().map(|(_, used)| *used).collect();
+        uses.sort_unstable();
+        let oldest = uses[self.plans.len() - most - 1];
+        self.plans.retain(|_, (_, used)| *used > oldest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::Dtype;
+    use crate::kernel::fft::Transform;
+    use crate::kernel::host::fft;
+
+    fn spec(n: usize) -> FftSpec {
+        FftSpec {
+            transform: Transform::Complex,
+            part: Dtype::F32,
+            extents: [n].into_iter().collect(),
+            batch: 1,
+        }
+    }
+
+    /// Asks for a length; true when its plan had to be made.
+    fn makes(cache: &mut PlanCache, n: usize) -> bool {
+        let mut made = false;
+        cache
+            .get(&spec(n), |spec| {
+                made = true;
+                Ok(fft::plan(spec))
+            })
+            .unwrap();
+        made
+    }
+
+    #[test]
+    fn the_least_recently_used_plan_goes() {
+        let mut cache = PlanCache::default();
+        assert_eq!((cache.size(), cache.capacity()), (0, 4096));
+        assert!(makes(&mut cache, 10) && !makes(&mut cache, 10));
+        cache.set_capacity(2);
+        makes(&mut cache, 20);
+        makes(&mut cache, 10);
+        makes(&mut cache, 30);
+        assert_eq!(cache.size(), 2);
+        assert!(!makes(&mut cache, 10) && makes(&mut cache, 20));
+        cache.set_capacity(1);
+        assert!(cache.size() == 1 && !makes(&mut cache, 20));
+        cache.set_capacity(0);
+        assert!(cache.size() == 0 && makes(&mut cache, 20) && makes(&mut cache, 20));
+        cache.set_capacity(3);
+        makes(&mut cache, 5);
+        cache.clear();
+        assert_eq!((cache.size(), cache.capacity()), (0, 3));
+    }
+}

@@ -1,0 +1,412 @@
+//! Fourier transforms on the CPU: `rustfft` and `realfft`, one line after another, lines in parallel.
+//!
+//! A transform of several dimensions transforms the lines along each. The bits of a result do not
+//! depend on the number of threads; they may on the machine's vector width, as `rustfft` has it.
+
+use super::gather::element;
+use super::map::threads;
+use crate::array::Dtype;
+use crate::kernel::Launch;
+use crate::kernel::fft::{Fft, FftPlan, FftSpec, Transform};
+use num_complex::Complex;
+use rayon::prelude::*;
+use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
+use rustfft::{FftDirection, FftNum, FftPlanner};
+use smallvec::SmallVec;
+use std::any::Any;
+use std::sync::{Arc, OnceLock};
+
+/// Lines that are taken together where they lie side by side: a cache line of `c64`.
+const SIDE: usize = 8;
+
+/// A plan for the host.
+struct Plan {
+    spec: FftSpec,
+    single: OnceLock<Lines<f32>>,
+    double: OnceLock<Lines<f64>>,
+}
+
+/// The transforms of lines along each dimension, in one precision.
+struct Lines<T: FftNum> {
+    /// By dimension: forwards, backwards.
+    complex: SmallVec<[[Arc<dyn rustfft::Fft<T>>; 2]; 3]>,
+    from_real: Option<Arc<dyn RealToComplex<T>>>,
+    to_real: Option<Arc<dyn ComplexToReal<T>>>,
+}
+
+/// Makes a plan for the host and emulated devices.
+pub fn plan(spec: &FftSpec) -> Arc<dyn FftPlan> {
+    let plan = Plan { spec: spec.clone(), single: OnceLock::new(), double: OnceLock::new() };
+    plan.prepare();
+    Arc::new(plan)
+}
+
+impl Plan {
+    /// Does the work of planning, once.
+    fn prepare(&self) {
+        match self.spec.part {
+            Dtype::F64 => drop(self.double.get_or_init(|| Lines::new(&self.spec))),
+            _ => drop(self.single.get_or_init(|| Lines::new(&self.spec))),
+        }
+    }
+}
+
+impl FftPlan for Plan {
+    fn workspace(&self) -> u64 {
+        0
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl<T: FftNum> Lines<T> {
+    fn new(spec: &FftSpec) -> Lines<T> {
+        let mut planner = FftPlanner::new();
+        let mut real = RealFftPlanner::new();
+        let last = spec.extents.last().copied().unwrap_or(1);
+        let whole = match spec.transform {
+            Transform::Complex => spec.extents.len(),
+            _ => spec.extents.len().saturating_sub(1),
+        };
+        let both = |&n: &usize| {
+            [FftDirection::Forward, FftDirection::Inverse].map(|direction| planner.plan_fft(n, direction))
+        };
+        Lines {
+            complex: spec.extents[..whole].iter().map(both).collect(),
+            from_real: (spec.transform == Transform::FromReal).then(|| real.plan_fft_forward(last)),
+            to_real: (spec.transform == Transform::ToReal).then(|| real.plan_fft_inverse(last)),
+        }
+    }
+}
+
+/// Runs a transform.
+///
+/// # Safety
+/// The launch keeps its invariant, the out view is aligned, and no other code touches what it reads
+/// or writes meanwhile.
+pub(super) unsafe fn run(fft: &Fft, launch: &Launch) {
+    let Some(plan) = fft.plan.as_any().downcast_ref::<Plan>() else { return };
+    // SAFETY: the caller's; the precision is the plan's.
+    unsafe {
+        match fft.spec.part {
+            Dtype::F64 => {
+                let lines = plan.double.get_or_init(|| Lines::new(&plan.spec));
+                transform::<f64>(lines, fft, launch);
+            }
+            _ => {
+                let lines = plan.single.get_or_init(|| Lines::new(&plan.spec));
+                transform::<f32>(lines, fft, launch);
+            }
+        }
+    }
+}
+
+unsafe fn transform<T: FftNum>(lines: &Lines<T>, fft: &Fft, launch: &Launch) {
+    let spec = &fft.spec;
+    let [input, out] = [0, 1].map(|view| &launch.views[view]);
+    let signal: usize = spec.extents.iter().product();
+    let half = spec.half();
+    let spectrum: usize = half.iter().product();
+    let direction = usize::from(fft.inverse);
+    let last = spec.extents.last().copied().unwrap_or(1);
+    let held = last / 2 + 1;
+    match spec.transform {
+        Transform::Complex => {
+            let count = signal * spec.batch;
+            let (from, to) = (element::<u8>(input), element::<Complex<T>>(out));
+            // SAFETY: both views hold so many elements, and they are different tensors.
+            let to = unsafe {
+                super::bytes::copy(to.cast(), from, count * size_of::<Complex<T>>());
+                std::slice::from_raw_parts_mut(to, count)
+            };
+            along_all(lines, to, &spec.extents, direction);
+        }
+        Transform::FromReal => {
+            let Some(forward) = &lines.from_real else { return };
+            let rows = signal / last * spec.batch;
+            // SAFETY: the out view holds so many elements.
+            let to =
+                unsafe { std::slice::from_raw_parts_mut(element::<Complex<T>>(out), spectrum * spec.batch) };
+            let from = element::<u8>(input) as usize;
+            let space = || (vec![T::zero(); last], forward.make_scratch_vec());
+            let row = |(line, scratch): &mut (Vec<T>, Vec<Complex<T>>),
+                       (i, to): (usize, &mut [Complex<T>])| {
+                let bytes = last * size_of::<T>();
+                // SAFETY: the row lies in the input, which need not be aligned, and `line` holds one.
+                unsafe {
+                    let from = (from + i * bytes) as *const u8;
+                    std::ptr::copy_nonoverlapping(from, line.as_mut_ptr().cast::<u8>(), bytes);
+                }
+                // The lengths are the plan's; nothing else can be wrong.
+                let _ = forward.process_with_scratch(line, to, scratch);
+            };
+            match threads(rows * last * 8) {
+                1 => {
+                    let mut space = space();
+                    to.chunks_exact_mut(held).enumerate().for_each(|line| row(&mut space, line));
+                }
+                _ => to.par_chunks_exact_mut(held).enumerate().for_each_init(space, row),
+            }
+            along_all(lines, to, &half, 0);
+        }
+        Transform::ToReal => {
+            let Some(backward) = &lines.to_real else { return };
+            let count = spectrum * spec.batch;
+            let mut from = vec![zero::<T>(); count];
+            // SAFETY: the views hold so many elements.
+            let to = unsafe {
+                let bytes = count * size_of::<Complex<T>>();
+                super::bytes::copy(from.as_mut_ptr().cast(), element::<u8>(input), bytes);
+                std::slice::from_raw_parts_mut(element::<T>(out), signal * spec.batch)
+            };
+            along_all(lines, &mut from, &half, 1);
+            let row = |scratch: &mut Vec<Complex<T>>, (from, to): (&mut [Complex<T>], &mut [T])| {
+                if let Some(first) = from.first_mut() {
+                    first.im = T::zero();
+                }
+                if last % 2 == 0
+                    && let Some(middle) = from.last_mut()
+                {
+                    middle.im = T::zero();
+                }
+                // As above; what a real signal cannot have is cleared.
+                let _ = backward.process_with_scratch(from, to, scratch);
+            };
+            let space = || backward.make_scratch_vec();
+            match threads(count * 8) {
+                1 => {
+                    let mut space = space();
+                    let rows = from.chunks_exact_mut(held).zip(to.chunks_exact_mut(last));
+                    rows.for_each(|rows| row(&mut space, rows));
+                }
+                _ => from
+                    .par_chunks_exact_mut(held)
+                    .zip(to.par_chunks_exact_mut(last))
+                    .for_each_init(space, row),
+            }
+        }
+    }
+}
+
+fn zero<T: FftNum>() -> Complex<T> {
+    Complex::new(T::zero(), T::zero())
+}
+
+/// Transforms in place along every dimension that has a complex transform, the last one first.
+fn along_all<T: FftNum>(lines: &Lines<T>, data: &mut [Complex<T>], extents: &[usize], direction: usize) {
+    for (d, transforms) in lines.complex.iter().enumerate().rev() {
+        let inner: usize = extents[d + 1..].iter().product();
+        along(&*transforms[direction], data, inner);
+    }
+}
+
+/// Transforms the lines whose elements lie `inner` apart.
+fn along<T: FftNum>(transform: &dyn rustfft::Fft<T>, data: &mut [Complex<T>], inner: usize) {
+    let length = transform.len();
+    if length <= 1 || data.is_empty() {
+        return;
+    }
+    let threaded = threads(data.len() * 8) > 1;
+    let scratch = || vec![zero::<T>(); transform.get_inplace_scratch_len()];
+    if inner == 1 {
+        match threaded {
+            false => transform.process_with_scratch(data, &mut scratch()),
+            true => data
+                .par_chunks_exact_mut(length)
+                .for_each_init(scratch, |scratch, line| transform.process_with_scratch(line, scratch)),
+        }
+        return;
+    }
+    let blocks = inner.div_ceil(SIDE);
+    let outer = data.len() / (length * inner);
+    let base = data.as_mut_ptr() as usize;
+    let space = || (vec![zero::<T>(); length * SIDE], scratch());
+    let block = |(lines, scratch): &mut (Vec<Complex<T>>, Vec<Complex<T>>), number: usize| {
+        let (plane, first) = (number / blocks, number % blocks * SIDE);
+        let side = SIDE.min(inner - first);
+        let at = |k: usize, j: usize| {
+            (base as *mut Complex<T>).wrapping_add((plane * length + k) * inner + first + j)
+        };
+        for k in 0..length {
+            for j in 0..side {
+                // SAFETY: the element lies in `data`; blocks do not share any.
+                lines[j * length + k] = unsafe { at(k, j).read() };
+            }
+        }
+        transform.process_with_scratch(&mut lines[..side * length], scratch);
+        for k in 0..length {
+            for j in 0..side {
+                // SAFETY: as above.
+                unsafe { at(k, j).write(lines[j * length + k]) };
+            }
+        }
+    };
+    match threaded {
+        false => {
+            let mut space = space();
+            (0..outer * blocks).for_each(|number| block(&mut space, number));
+        }
+        true => (0..outer * blocks).into_par_iter().for_each_init(space, block),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::host::complex::{C64, C128};
+    use crate::kernel::{Body, Program, View};
+    use proptest::prelude::*;
+    use smallvec::smallvec;
+
+    fn launch(spec: &FftSpec, inverse: bool, from: u64, to: u64) -> Launch {
+        let plan = plan(spec);
+        let (complex, real) = (spec.part.complex(), spec.part);
+        let (input, out) = match spec.transform {
+            Transform::Complex => (complex, complex),
+            Transform::FromReal => (real, complex),
+            Transform::ToReal => (complex, real),
+        };
+        let view = |ptr, dtype| View { ptr, dtype, strides: Default::default() };
+        Launch {
+            program: Arc::new(Program::new(Body::Fft(Fft { spec: spec.clone(), inverse, plan }))),
+            shape: std::iter::once(spec.batch).chain(spec.extents.iter().copied()).collect(),
+            views: smallvec![view(from, input), view(to, out)],
+            numbers: smallvec![],
+            reduced: 0,
+            axis: 0,
+            limit: 0,
+            tag: 0,
+        }
+    }
+
+    fn execute<A: Clone, B: Clone + Default>(
+        spec: &FftSpec,
+        inverse: bool,
+        input: &[A],
+        count: usize,
+    ) -> Vec<B> {
+        let mut out = vec![B::default(); count];
+        let launch = launch(spec, inverse, input.as_ptr() as u64, out.as_mut_ptr() as u64);
+        // SAFETY: both vectors hold what the spec says.
+        unsafe { super::super::run(&launch, &super::super::FaultSlot::default()) };
+        out
+    }
+
+    /// The definition, one dimension after the other.
+    fn slow(data: &[C128], batch: usize, extents: &[usize], inverse: bool) -> Vec<C128> {
+        let mut data = data.to_vec();
+        let turn = std::f64::consts::TAU * if inverse { 1.0 } else { -1.0 };
+        for d in 0..extents.len() {
+            let (n, inner) = (extents[d], extents[d + 1..].iter().product::<usize>());
+            let outer = batch * extents[..d].iter().product::<usize>();
+            let from = data.clone();
+            for o in 0..outer {
+                for i in 0..inner {
+                    for k in 0..n {
+                        data[(o * n + k) * inner + i] = (0..n)
+                            .map(|j| {
+                                from[(o * n + j) * inner + i]
+                                    * C128::from_polar(1.0, turn * (j * k % n) as f64 / n as f64)
+                            })
+                            .sum();
+                    }
+                }
+            }
+        }
+        data
+    }
+
+    fn noise(count: usize, seed: u64) -> Vec<f64> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) as f64 / (1u64 << 53) as f64 - 0.5
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    fn spec(transform: Transform, part: Dtype, extents: &[usize], batch: usize) -> FftSpec {
+        FftSpec { transform, part, extents: extents.into(), batch }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+        #[test]
+        fn transforms_are_their_definition(
+            extents in proptest::collection::vec(1usize..14, 1..4),
+            batch in 1usize..4,
+            inverse: bool,
+            seed: u64,
+        ) {
+            let count = batch * extents.iter().product::<usize>();
+            let parts = noise(2 * count, seed);
+            let data: Vec<C128> = parts.chunks_exact(2).map(|p| C128::new(p[0], p[1])).collect();
+            let want = slow(&data, batch, &extents, inverse);
+            let whole = spec(Transform::Complex, Dtype::F64, &extents, batch);
+            let got: Vec<C128> = execute(&whole, inverse, &data, count);
+            prop_assert!(got.iter().zip(&want).all(|(a, b)| (a - b).norm() < 1e-10 * count as f64));
+            // The sum of squares is kept, but for the number of elements.
+            let energy = |x: &[C128]| x.iter().map(|z| z.norm_sqr()).sum::<f64>();
+            let signal = (count / batch) as f64;
+            prop_assert!((energy(&got) - signal * energy(&data)).abs() < 1e-9 * signal * (1.0 + energy(&data)));
+            let single: Vec<C64> = data.iter().map(|z| C64::new(z.re as f32, z.im as f32)).collect();
+            let got: Vec<C64> =
+                execute(&FftSpec { part: Dtype::F32, ..whole }, inverse, &single, count);
+            let near = |a: &C64, b: &C128| (f64::from(a.re) - b.re).hypot(f64::from(a.im) - b.im);
+            prop_assert!(got.iter().zip(&want).all(|(a, b)| near(a, b) < 1e-5 * count as f64));
+        }
+
+        #[test]
+        fn real_transforms_are_half_of_complex_ones_and_come_back(
+            extents in proptest::collection::vec(1usize..14, 1..4),
+            batch in 1usize..4,
+            seed: u64,
+        ) {
+            let signal = extents.iter().product::<usize>();
+            let data = noise(batch * signal, seed);
+            let forward = spec(Transform::FromReal, Dtype::F64, &extents, batch);
+            let half = forward.half();
+            let spectrum: Vec<C128> =
+                execute(&forward, false, &data, batch * half.iter().product::<usize>());
+            let complex: Vec<C128> = data.iter().map(|&x| C128::new(x, 0.0)).collect();
+            let want = slow(&complex, batch, &extents, false);
+            let (n, held) = (extents[extents.len() - 1], half[half.len() - 1]);
+            for (row, line) in spectrum.chunks_exact(held).enumerate() {
+                for (k, z) in line.iter().enumerate() {
+                    prop_assert!((z - want[row * n + k]).norm() < 1e-10 * signal as f64);
+                }
+            }
+            let backward = FftSpec { transform: Transform::ToReal, ..forward };
+            let back: Vec<f64> = execute(&backward, true, &spectrum, batch * signal);
+            let size = signal as f64;
+            prop_assert!(back.iter().zip(&data).all(|(a, b)| (a / size - b).abs() < 1e-12 * (1.0 + size)));
+        }
+    }
+
+    #[test]
+    fn large_transforms_share_their_lines_and_keep_their_bits() {
+        let whole = spec(Transform::Complex, Dtype::F32, &[64, 48, 40], 3);
+        let data: Vec<C64> = noise(2 * 3 * 64 * 48 * 40, 7)
+            .chunks_exact(2)
+            .map(|p| C64::new(p[0] as f32, p[1] as f32))
+            .collect();
+        let parallel: Vec<C64> = execute(&whole, false, &data, data.len());
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let serial: Vec<C64> = pool.install(|| execute(&whole, false, &data, data.len()));
+        assert!(parallel == serial);
+    }
+
+    #[test]
+    fn parts_that_no_real_signal_has_are_not_read() {
+        let backward = spec(Transform::ToReal, Dtype::F64, &[4], 1);
+        let clean = [C128::new(1.0, 0.0), C128::new(2.0, 3.0), C128::new(4.0, 0.0)];
+        let dirty = [C128::new(1.0, 9.0), C128::new(2.0, 3.0), C128::new(4.0, -5.0)];
+        assert_eq!(
+            execute::<_, f64>(&backward, true, &clean, 4),
+            execute::<_, f64>(&backward, true, &dirty, 4)
+        );
+    }
+}

@@ -1,0 +1,412 @@
+//! Complex numbers: making them, taking them apart, and arithmetic over them.
+//!
+//! An operation over real numbers has a twin over complex ones when [`FUNCTIONS`] lists its function;
+//! all others refuse complex operands. A complex tensor is an array of pairs, so its parts are views
+//! of the same memory; sums are sums of the parts.
+
+use super::params::{UNARY, X};
+use super::shape::MAX_RANK;
+use super::signature::{Kind, Param};
+use super::{Args, Form, MapOp, Op, Out, Rule, Run, error};
+use crate::array::{Dims, Dtype, Layout, Operand, Strides, result_type};
+use crate::base::Result;
+use crate::kernel::host::complex::{self as number, C64, C128};
+use crate::kernel::host::define::{host_map, host_unary};
+use crate::kernel::{COMPLEX, CudaText, HostMap, MapFn};
+use crate::plan::error::not_over_complex;
+use crate::plan::{MapArg, Runtime};
+use crate::tensor::Tensor;
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "complex",
+        doc: "Makes complex numbers of real and imaginary parts, which broadcast: `c128` of `f64`, `c64` of all \
+              others. Script numbers stay real; this is how a complex one is written. Source: `torch.complex`.",
+        search: &["imaginary", "i", "j", "c64", "c128", "cartesian"],
+        params: &[Param::new("real", Kind::TensorOrNumber), Param::new("imag", Kind::TensorOrNumber)],
+        form: Form::FUNCTION,
+        example: "let z = complex([1.0, 3.0], [2.0, -4.0])\n\
+                  assert(z.dtype == c64)\n\
+                  assert(equal(z * complex(0, 1), complex([-2.0, 4.0], [1.0, 3.0])))",
+        run: Run::Call(|rt, args| made(rt, "complex", &COMPLEX, args)),
+    },
+    Op {
+        name: "polar",
+        doc: "Makes complex numbers of absolute values and angles, which broadcast. Source: `torch.polar`.",
+        search: &["phase", "argument", "magnitude", "cis", "euler"],
+        params: &[Param::new("abs", Kind::TensorOrNumber), Param::new("angle", Kind::TensorOrNumber)],
+        form: Form::FUNCTION,
+        example: "assert(allclose(polar([2.0], [math.pi / 2]), complex([0.0], [2.0]), atol=1e-6))",
+        run: Run::Call(|rt, args| made(rt, "polar", &POLAR, args)),
+    },
+    Op {
+        name: "real",
+        doc: "Gives the real part: of a complex tensor a view, so that writing to it writes to the tensor; of any \
+              other the tensor itself. `x.real` is the same. Source: `torch.real`.",
+        search: &["part", "complex", "view"],
+        params: UNARY,
+        form: Form::FUNCTION,
+        example: "assert(equal(real(complex([1.0], [2.0])), [1.0]))",
+        run: Run::Call(|_, args| real(args.tensor(0)?).map(Out::Tensor)),
+    },
+    Op {
+        name: "imag",
+        doc: "Gives the imaginary part of a complex tensor; a view. `x.imag` is the same. Source: `torch.imag`.",
+        search: &["imaginary", "part", "complex", "view"],
+        params: UNARY,
+        form: Form::FUNCTION,
+        example: "let z = zeros(2, dtype=c64)\nz.imag.fill_(3)\nassert(equal(imag(z), [3.0, 3.0]))",
+        run: Run::Call(|_, args| imag(args.tensor(0)?).map(Out::Tensor)),
+    },
+    Op {
+        name: "conj",
+        doc: "Gives the complex conjugate; of a real tensor the tensor itself. Source: `torch.conj`.",
+        search: &["conjugate", "complex"],
+        params: UNARY,
+        form: Form::BOTH,
+        example: "assert(equal(complex([1.0], [2.0]).conj(), complex([1.0], [-2.0])))",
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            match x.dtype().is_complex() {
+                true => conjugate(rt, "conj", x).map(Out::Tensor),
+                false => Ok(Out::Tensor(x.clone())),
+            }
+        }),
+    },
+    Op {
+        name: "angle",
+        doc: "Gives the angle in radians, from -pi to pi: of a real number 0, or pi where it is negative. \
+              Source: `torch.angle`.",
+        search: &["phase", "argument", "atan2", "complex"],
+        params: UNARY,
+        form: Form::BOTH,
+        example: "assert(allclose(angle(complex([0.0, 1.0], [1.0, 0.0])), [math.pi / 2, 0.0]))\n\
+                  assert(allclose(angle([-2.0]), [math.pi]))",
+        run: Run::Map(MapOp { rule: Rule::Float, f: &ANGLE }),
+    },
+    Op {
+        name: "view_as_real",
+        doc: "Gives a complex tensor as real numbers with a last dimension of two, the real part first; a view. \
+              Source: `torch.view_as_real`.",
+        search: &["complex", "parts", "interleaved", "pairs"],
+        params: UNARY,
+        form: Form::FUNCTION,
+        example: "assert(equal(view_as_real(complex([1.0], [2.0])), [[1.0, 2.0]]))",
+        run: Run::Call(|_, args| as_real(args.tensor(0)?, "view_as_real").map(Out::Tensor)),
+    },
+    Op {
+        name: "view_as_complex",
+        doc: "Gives real numbers whose last dimension holds pairs as complex numbers; a view. Needs `f32` or `f64`, \
+              pairs side by side in memory, and even other strides. Source: `torch.view_as_complex`.",
+        search: &["complex", "pairs", "interleaved"],
+        params: &[X],
+        form: Form::FUNCTION,
+        example: "let z = view_as_complex(tensor([[1.0, 2.0], [3.0, 4.0]]))\n\
+                  assert(equal(z, complex([1.0, 3.0], [2.0, 4.0])))",
+        run: Run::Call(|_, args| as_complex(args.tensor(0)?).map(Out::Tensor)),
+    },
+];
+
+/// A function over complex numbers, by the name of its twin over real ones.
+struct Twin {
+    of: &'static str,
+    f: MapFn,
+    /// The result is a real number.
+    real: bool,
+}
+
+const fn twin(of: &'static str, name: &'static str, arity: u8, text: &'static str, host: HostMap) -> Twin {
+    let f = MapFn { name, arity, select: false, cuda: CudaText::complex(text), host };
+    Twin { of, f, real: false }
+}
+
+const fn to_real(of: &'static str, name: &'static str, text: &'static str, host: HostMap) -> Twin {
+    Twin { real: true, ..twin(of, name, 1, text, host) }
+}
+
+/// Host code over both widths.
+macro_rules! both {
+    (|$($a:ident),+| $e:expr) => {
+        host_map!(($($a: C64),+) -> C64: $e, ($($a: C128),+) -> C128: $e)
+    };
+    (real: |$a:ident| $e:expr) => {
+        host_map!(($a: C64) -> f32: $e, ($a: C128) -> f64: $e)
+    };
+    (test: |$($a:ident),+| $e:expr) => {
+        host_map!(($($a: C64),+) -> i64: i64::from($e), ($($a: C128),+) -> i64: i64::from($e))
+    };
+}
+
+/// What is defined over complex numbers. Every name but that of the condition is a function of another
+/// file; operations get here by it.
+static FUNCTIONS: &[Twin] = &[
+    twin("add", "complex_add", 2, "complex_add(a, b)", both!(|a, b| number::add(a, b))),
+    twin("sub", "complex_sub", 2, "complex_sub(a, b)", both!(|a, b| number::sub(a, b))),
+    twin("mul", "complex_mul", 2, "complex_mul(a, b)", both!(|a, b| number::mul(a, b))),
+    twin("div", "complex_div", 2, "complex_div(a, b)", both!(|a, b| number::div(a, b))),
+    twin("neg", "complex_neg", 1, "complex_neg(a)", both!(|a| number::neg(a))),
+    twin(
+        "add_scaled",
+        "complex_add_scaled",
+        3,
+        "complex_add(a, complex_mul(c, b))",
+        both!(|a, b, c| number::add(a, number::mul(c, b))),
+    ),
+    twin(
+        "sub_scaled",
+        "complex_sub_scaled",
+        3,
+        "complex_sub(a, complex_mul(c, b))",
+        both!(|a, b, c| number::sub(a, number::mul(c, b))),
+    ),
+    twin(
+        "combined",
+        "complex_combined",
+        4,
+        "complex_add(complex_mul(a, c), complex_mul(b, d))",
+        both!(|a, b, c, d| number::add(number::mul(a, c), number::mul(b, d))),
+    ),
+    twin("square", "complex_square", 1, "complex_mul(a, a)", both!(|a| number::mul(a, a))),
+    twin(
+        "cube",
+        "complex_cube",
+        1,
+        "complex_mul(complex_mul(a, a), a)",
+        both!(|a| number::mul(number::mul(a, a), a)),
+    ),
+    twin(
+        "inverse_square",
+        "complex_inverse_square",
+        1,
+        "complex_reciprocal(complex_mul(a, a))",
+        both!(|a| number::reciprocal(number::mul(a, a))),
+    ),
+    twin("reciprocal", "complex_reciprocal", 1, "complex_reciprocal(a)", both!(|a| number::reciprocal(a))),
+    twin("sqrt", "complex_sqrt", 1, "complex_sqrt(a)", both!(|a| number::sqrt(a))),
+    twin(
+        "rsqrt",
+        "complex_rsqrt",
+        1,
+        "complex_reciprocal(complex_sqrt(a))",
+        both!(|a| number::reciprocal(number::sqrt(a))),
+    ),
+    twin("exp", "complex_exp", 1, "complex_exp(a)", both!(|a| number::exp(a))),
+    twin("log", "complex_log", 1, "complex_log(a)", both!(|a| number::ln(a))),
+    twin("pow", "complex_pow", 2, "complex_pow(a, b)", both!(|a, b| number::pow(a, b))),
+    twin("sin", "complex_sin", 1, "complex_sin(a)", both!(|a| number::sin(a))),
+    twin("cos", "complex_cos", 1, "complex_cos(a)", both!(|a| number::cos(a))),
+    twin("sinh", "complex_sinh", 1, "complex_sinh(a)", both!(|a| number::sinh(a))),
+    twin("cosh", "complex_cosh", 1, "complex_cosh(a)", both!(|a| number::cosh(a))),
+    to_real("abs", "complex_abs", "complex_abs(a)", both!(real: |a| number::abs(a))),
+    to_real("angle", "complex_angle", "complex_angle(a)", both!(real: |a| number::angle(a))),
+    twin("eq", "complex_eq", 2, "complex_equal(a, b)", both!(test: |a, b| a == b)),
+    twin("ne", "complex_ne", 2, "(i64)(!complex_equal(a, b))", both!(test: |a, b| a != b)),
+    twin("isnan", "complex_isnan", 1, "complex_nan(a)", both!(test: |a| number::is_nan(a))),
+    twin("isinf", "complex_isinf", 1, "complex_infinite(a)", both!(test: |a| number::is_infinite(a))),
+    twin("isfinite", "complex_isfinite", 1, "complex_finite(a)", both!(test: |a| number::is_finite(a))),
+    twin(
+        "isclose",
+        "complex_isclose",
+        4,
+        "complex_close(a, b, c.re, d.re)",
+        both!(test: |a, b, c, d| number::is_close(a, b, c.re, d.re)),
+    ),
+    twin(
+        "isclose_or_nan",
+        "complex_isclose_or_nan",
+        4,
+        "(i64)(complex_close(a, b, c.re, d.re) || (complex_nan(a) && complex_nan(b)))",
+        both!(test: |a, b, c, d| number::is_close(a, b, c.re, d.re) || number::is_nan(a) && number::is_nan(b)),
+    ),
+    Twin {
+        of: "where",
+        f: MapFn {
+            name: "complex_where",
+            arity: 3,
+            select: true,
+            cuda: CudaText::complex("(a != 0 ? b : c)"),
+            host: host_map!(
+                (a: i64, b: C64, c: C64) -> C64: if a != 0 { b } else { c },
+                (a: i64, b: C128, c: C128) -> C128: if a != 0 { b } else { c },
+            ),
+        },
+        real: false,
+    },
+];
+
+static POLAR: MapFn = MapFn {
+    name: "polar",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "complex_polar(a, b)", f64: "complex_polar(a, b)", i64: "" },
+    host: host_map!(
+        (abs: f32, angle: f32) -> C64: number::polar(abs, angle),
+        (abs: f64, angle: f64) -> C128: number::polar(abs, angle),
+    ),
+};
+
+static CONJ: MapFn = MapFn {
+    name: "conj",
+    arity: 1,
+    select: false,
+    cuda: CudaText::complex("complex_conj(a)"),
+    host: both!(|a| number::conj(a)),
+};
+
+static ANGLE: MapFn = MapFn {
+    name: "angle",
+    arity: 1,
+    select: false,
+    cuda: CudaText {
+        f32: "(a != a ? a : a < 0.0f ? 3.14159265358979323846f : 0.0f)",
+        f64: "(a != a ? a : a < 0.0 ? 3.14159265358979323846 : 0.0)",
+        i64: "",
+    },
+    host: host_unary!(
+        f32: |a| if a.is_nan() { a } else if a < 0.0 { std::f32::consts::PI } else { 0.0 },
+        f64: |a| if a.is_nan() { a } else if a < 0.0 { std::f64::consts::PI } else { 0.0 },
+    ),
+};
+
+/// The function that `f` is over operands of `dtype`, and the dtype of its result (a comparison gives
+/// `bool` all the same): `f` itself, or its complex twin. An error where it has none.
+pub(super) fn over(name: &str, f: &'static MapFn, dtype: Dtype) -> Result<(&'static MapFn, Dtype)> {
+    if !dtype.is_complex() {
+        return Ok((f, dtype));
+    }
+    match FUNCTIONS.iter().find(|twin| twin.of == f.name) {
+        Some(twin) => Ok((&twin.f, if twin.real { dtype.real() } else { dtype })),
+        None => Err(not_over_complex(name, dtype)),
+    }
+}
+
+/// Complex numbers of two real operands.
+fn made(rt: &mut Runtime, name: &'static str, f: &'static MapFn, args: &Args<'_>) -> Result<Out> {
+    let operands = [args.operand(0)?, args.operand(1)?];
+    let rank = |x: &MapArg<'_>| match x {
+        MapArg::Tensor(x) if x.rank() == 0 => Operand::ZeroDim(x.dtype()),
+        MapArg::Tensor(x) => Operand::Tensor(x.dtype()),
+        MapArg::Number(n) => Operand::Number(*n),
+        MapArg::Raw(_, dtype) => Operand::Tensor(*dtype),
+        MapArg::Position => Operand::Tensor(Dtype::I64),
+    };
+    let common = result_type(operands.iter().map(rank));
+    if common.is_complex() {
+        return Err(not_over_complex(name, common));
+    }
+    let part = common.complex().real();
+    rt.map(name, f, &operands, part, part.complex()).map(Out::Tensor)
+}
+
+/// The real part: a view of a complex tensor, any other tensor itself.
+pub fn real(x: &Tensor) -> Result<Tensor> {
+    if x.dtype().is_complex() { part(x, 0, "real") } else { Ok(x.clone()) }
+}
+
+/// The imaginary part of a complex tensor, a view.
+pub fn imag(x: &Tensor) -> Result<Tensor> {
+    part(x, 1, "imag")
+}
+
+/// The `which`-th of the two parts.
+fn part(x: &Tensor, which: usize, name: &str) -> Result<Tensor> {
+    let parts = as_real(x, name)?;
+    let mut layout = parts.layout().clone();
+    layout.shape.pop();
+    layout.strides.pop();
+    layout.offset += which;
+    Ok(parts.with_layout(layout))
+}
+
+/// A complex tensor as pairs along a new last dimension; a view.
+pub(super) fn as_real(x: &Tensor, name: &str) -> Result<Tensor> {
+    if !x.dtype().is_complex() {
+        return Err(error::needs_complex(name, x));
+    }
+    if x.rank() >= MAX_RANK {
+        return Err(error::too_many_dims(x.rank() + 1));
+    }
+    let layout = x.layout();
+    let shape: Dims = layout.shape.iter().copied().chain([2]).collect();
+    let strides: Strides = layout.strides.iter().map(|s| s.saturating_mul(2)).chain([1]).collect();
+    let layout = Layout { shape, strides, offset: layout.offset * 2 };
+    Ok(Tensor::new(x.storage().clone(), layout, x.dtype().real()))
+}
+
+/// Pairs along the last dimension as complex numbers; a view.
+fn as_complex(x: &Tensor) -> Result<Tensor> {
+    let name = "view_as_complex";
+    if !matches!(x.dtype(), Dtype::F32 | Dtype::F64) {
+        return Err(error::not_for_dtype(name, x.dtype()));
+    }
+    let layout = x.layout();
+    let (Some((&2, shape)), Some((&step, strides))) =
+        (layout.shape.split_last(), layout.strides.split_last())
+    else {
+        return Err(error::no_pairs(x, "the last dimension has to have the size 2"));
+    };
+    if step != 1 {
+        return Err(error::no_pairs(x, "the last dimension has to have the stride 1"));
+    }
+    let extents = || shape.iter().zip(strides);
+    if extents().any(|(&n, s)| n > 1 && s % 2 != 0) {
+        return Err(error::no_pairs(x, "all strides but the last have to be even"));
+    }
+    if layout.offset % 2 != 0 {
+        return Err(error::no_pairs(x, "it has to start at an even place of its storage"));
+    }
+    let strides = strides.iter().map(|s| s / 2).collect();
+    let layout = Layout { shape: shape.into(), strides, offset: layout.offset / 2 };
+    Ok(Tensor::new(x.storage().clone(), layout, x.dtype().complex()))
+}
+
+/// True when a sum of `x`, converted to `dtype` first where one is given, is one of complex numbers.
+pub(super) fn is_summed(x: &Tensor, dtype: Option<Dtype>) -> bool {
+    dtype.unwrap_or(x.dtype()).is_complex()
+}
+
+/// Converts to `dtype` where one is given, and runs what treats both parts alike on them: `run` gets
+/// a last dimension of two, and gives one.
+pub(super) fn by_parts(
+    rt: &mut Runtime,
+    x: &Tensor,
+    dtype: Option<Dtype>,
+    run: impl FnOnce(&mut Runtime, &Tensor) -> Result<Tensor>,
+) -> Result<Out> {
+    let x = match dtype {
+        Some(dtype) if dtype != x.dtype() => rt.convert(x, dtype)?,
+        _ => x.clone(),
+    };
+    let parts = as_real(&x, "sum")?;
+    as_complex(&run(rt, &parts)?).map(Out::Tensor)
+}
+
+/// The conjugates of a complex tensor.
+pub(super) fn conjugate(rt: &mut Runtime, name: &'static str, x: &Tensor) -> Result<Tensor> {
+    rt.map(name, &CONJ, &[MapArg::Tensor(x)], x.dtype(), x.dtype())
+}
+
+/// The absolute values of a complex tensor; any other tensor itself.
+pub(super) fn magnitude(rt: &mut Runtime, name: &'static str, x: &Tensor) -> Result<Tensor> {
+    if !x.dtype().is_complex() {
+        return Ok(x.clone());
+    }
+    match FUNCTIONS.iter().find(|twin| twin.of == "abs") {
+        Some(abs) => rt.map(name, &abs.f, &[MapArg::Tensor(x)], x.dtype(), x.dtype().real()),
+        None => Err(not_over_complex(name, x.dtype())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twins_have_names_of_their_own() {
+        for (i, twin) in FUNCTIONS.iter().enumerate() {
+            assert_eq!(twin.f.name, format!("complex_{}", twin.of));
+            assert!(FUNCTIONS[..i].iter().all(|other| other.of != twin.of), "{}", twin.of);
+        }
+    }
+}

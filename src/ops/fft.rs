@@ -1,0 +1,483 @@
+//! Fourier transforms: the functions of `fft`.
+//!
+//! Any length, any dimensions, batched over all others. Dimensions that are transformed are brought to
+//! the end of memory (a copy where they are not there), at most three go through one plan, and what a
+//! plan gives is viewed in the tensor's own order again. Plans do not normalise; that is a product
+//! afterwards. The device keeps plans: `cuda.cufft_plan_cache`.
+
+use super::arith::MUL;
+use super::complex::{self, conjugate};
+use super::factory::Place;
+use super::join::rolled;
+use super::params::X;
+use super::shape::{narrowed, needs_dim, permuted};
+use super::signature::{Default, Kind, Param};
+use super::{Args, Form, Op, Out, Run, dims, error};
+use crate::array::{Dims, Dtype, Scalar, contiguous_strides};
+use crate::base::Result;
+use crate::kernel::fft::{Fft, FftSpec, Transform};
+use crate::kernel::host::define::host_ternary;
+use crate::kernel::{Body, CAST, CudaText, MapFn};
+use crate::plan::error::not_over_complex;
+use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
+use crate::tensor::Tensor;
+use smallvec::{SmallVec, smallvec};
+
+const NORM: Param = Param::or("norm", Kind::Str, Default::None);
+const ONE: &[Param] =
+    &[X, Param::or("n", Kind::Int, Default::None), Param::or("dim", Kind::Int, Default::Int(-1)), NORM];
+const MANY: &[Param] =
+    &[X, Param::or("s", Kind::Shape, Default::None), Param::or("dim", Kind::Dims, Default::None), NORM];
+const FREQUENCIES: &[Param] = &[
+    Param::new("n", Kind::Int),
+    Param::or("d", Kind::Number, Default::Float(1.0)),
+    Param::named("dtype", Kind::Dtype, Default::None),
+    Param::named("device", Kind::Device, Default::None),
+];
+const SHIFT: &[Param] = &[X, Param::or("dim", Kind::Dims, Default::None)];
+const SEARCH: &[&str] = &["fourier", "spectrum", "frequency", "dft", "cufft"];
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    op(
+        "fft.fft",
+        "Gives the discrete Fourier transform along `dim`. With `n` the signal is cut, or filled up with zeros, \
+         to that length first. `norm` is `\"backward\"` (no factor), `\"ortho\"` (1/sqrt(n)) or `\"forward\"` (1/n). \
+         Real numbers are taken as complex ones; halves have no transform. Source: `torch.fft.fft`.",
+        ONE,
+        "let x = fft.fft([1.0, 0.0, 0.0, 0.0])\nassert(equal(x, ones(4, dtype=c64)))\n\
+         assert(fft.fft(zeros(3, 5), n=8).shape == (3, 8))",
+        |rt, args| one(rt, "fft.fft", args, &FFT),
+    ),
+    op(
+        "fft.ifft",
+        "Gives the inverse of `fft.fft` along `dim`; with `norm=\"backward\"`, the default, it has the factor 1/n. \
+         Source: `torch.fft.ifft`.",
+        ONE,
+        "let x = complex([1.0, 2.0, 3.0], [0.0, 1.0, 0.0])\nassert(allclose(fft.ifft(fft.fft(x)), x, atol=1e-6))",
+        |rt, args| one(rt, "fft.ifft", args, &IFFT),
+    ),
+    op(
+        "fft.rfft",
+        "Gives the first `n / 2 + 1` values of the Fourier transform of real numbers along `dim`; the others are \
+         their conjugates. Source: `torch.fft.rfft`.",
+        ONE,
+        "let x = tensor([1.0, 2.0, 3.0, 4.0])\nassert(allclose(fft.rfft(x), fft.fft(x)[..3]))",
+        |rt, args| one(rt, "fft.rfft", args, &RFFT),
+    ),
+    op(
+        "fft.irfft",
+        "Gives the real signal of length `n` whose `fft.rfft` this is; an even length unless `n` says otherwise. \
+         Imaginary parts that a real signal cannot have are not read. Source: `torch.fft.irfft`.",
+        ONE,
+        "let x = tensor([1.0, 2.0, 3.0])\nassert(allclose(fft.irfft(fft.rfft(x), n=3), x))",
+        |rt, args| one(rt, "fft.irfft", args, &IRFFT),
+    ),
+    op(
+        "fft.hfft",
+        "Gives the real Fourier transform of a signal that is its own conjugate in reverse, of which the first half \
+         is given. Source: `torch.fft.hfft`.",
+        ONE,
+        "let x = tensor([1.0, 2.0, 3.0, 4.0])\nassert(allclose(fft.hfft(fft.ihfft(x)), x))",
+        |rt, args| one(rt, "fft.hfft", args, &HFFT),
+    ),
+    op(
+        "fft.ihfft",
+        "Gives the inverse of `fft.hfft`. Source: `torch.fft.ihfft`.",
+        ONE,
+        "let x = tensor([1.0, 2.0, 3.0, 4.0])\nassert(allclose(fft.ihfft(x), fft.rfft(x).conj() / 4))",
+        |rt, args| one(rt, "fft.ihfft", args, &IHFFT),
+    ),
+    op(
+        "fft.fft2",
+        "Gives the Fourier transform along two dimensions, the last two unless `dim` names others; `s` are the \
+         lengths to cut or fill up to. Source: `torch.fft.fft2`.",
+        MANY,
+        "let x = tensor([[1.0, 0.0], [0.0, 0.0]])\nassert(equal(fft.fft2(x), ones(2, 2, dtype=c64)))",
+        |rt, args| many(rt, "fft.fft2", args, &FFT, Some(&[-2, -1])),
+    ),
+    op(
+        "fft.ifft2",
+        "Gives the inverse of `fft.fft2`. Source: `torch.fft.ifft2`.",
+        MANY,
+        "let x = complex(tensor([[1.0, 2.0], [3.0, 4.0]]), 1)\nassert(allclose(fft.ifft2(fft.fft2(x)), x))",
+        |rt, args| many(rt, "fft.ifft2", args, &IFFT, Some(&[-2, -1])),
+    ),
+    op(
+        "fft.rfft2",
+        "Gives the Fourier transform of real numbers along two dimensions, of the last one the first half. \
+         Source: `torch.fft.rfft2`.",
+        MANY,
+        "assert(fft.rfft2(zeros(4, 6)).shape == (4, 4))",
+        |rt, args| many(rt, "fft.rfft2", args, &RFFT, Some(&[-2, -1])),
+    ),
+    op(
+        "fft.irfft2",
+        "Gives the inverse of `fft.rfft2`. Source: `torch.fft.irfft2`.",
+        MANY,
+        "let x = tensor([[1.0, 2.0], [3.0, 4.0]])\nassert(allclose(fft.irfft2(fft.rfft2(x)), x))",
+        |rt, args| many(rt, "fft.irfft2", args, &IRFFT, Some(&[-2, -1])),
+    ),
+    op(
+        "fft.fftn",
+        "Gives the Fourier transform along the dimensions `dim`: without it along the last `len(s)` ones, without \
+         `s` along all. Source: `torch.fft.fftn`.",
+        MANY,
+        "let x = zeros(2, 3, 4)\nx[0, 0, 0] = 1\nassert(equal(fft.fftn(x), ones(2, 3, 4, dtype=c64)))",
+        |rt, args| many(rt, "fft.fftn", args, &FFT, None),
+    ),
+    op(
+        "fft.ifftn",
+        "Gives the inverse of `fft.fftn`. Source: `torch.fft.ifftn`.",
+        MANY,
+        "let x = ones(2, 3, dtype=c64)\nassert(allclose(fft.ifftn(fft.fftn(x)), x))",
+        |rt, args| many(rt, "fft.ifftn", args, &IFFT, None),
+    ),
+    op(
+        "fft.rfftn",
+        "Gives the Fourier transform of real numbers along the dimensions `dim`, of the last one named the first \
+         half. Source: `torch.fft.rfftn`.",
+        MANY,
+        "assert(fft.rfftn(zeros(2, 3, 4)).shape == (2, 3, 3))",
+        |rt, args| many(rt, "fft.rfftn", args, &RFFT, None),
+    ),
+    op(
+        "fft.irfftn",
+        "Gives the inverse of `fft.rfftn`; the last extent is even unless `s` says otherwise. \
+         Source: `torch.fft.irfftn`.",
+        MANY,
+        "let x = arange(15).reshape(3, 5).to(f32)\n\
+         assert(allclose(fft.irfftn(fft.rfftn(x), s=(3, 5)), x, atol=1e-5))",
+        |rt, args| many(rt, "fft.irfftn", args, &IRFFT, None),
+    ),
+    op(
+        "fft.fftfreq",
+        "Gives the frequencies that the values of `fft.fft` of length `n` belong to, in cycles per unit, for samples \
+         `d` apart. Source: `torch.fft.fftfreq`.",
+        FREQUENCIES,
+        "assert(equal(fft.fftfreq(5, d=0.5), tensor([0.0, 0.4, 0.8, -0.8, -0.4])))",
+        |rt, args| frequencies(rt, "fft.fftfreq", args, false),
+    ),
+    op(
+        "fft.rfftfreq",
+        "Gives the frequencies that the values of `fft.rfft` of length `n` belong to. \
+         Source: `torch.fft.rfftfreq`.",
+        FREQUENCIES,
+        "assert(equal(fft.rfftfreq(4), [0.0, 0.25, 0.5]))",
+        |rt, args| frequencies(rt, "fft.rfftfreq", args, true),
+    ),
+    op(
+        "fft.fftshift",
+        "Brings the frequency 0 from the front to the middle, along `dim` or all dimensions. \
+         Source: `torch.fft.fftshift`.",
+        SHIFT,
+        "assert(equal(fft.fftshift([0, 1, 2, -2, -1]), [-2, -1, 0, 1, 2]))",
+        |rt, args| shifted(rt, args, |extent| extent / 2),
+    ),
+    op(
+        "fft.ifftshift",
+        "Brings the frequency 0 from the middle back to the front: the inverse of `fft.fftshift`. \
+         Source: `torch.fft.ifftshift`.",
+        SHIFT,
+        "assert(equal(fft.ifftshift([-2, -1, 0, 1, 2]), [0, 1, 2, -2, -1]))",
+        |rt, args| shifted(rt, args, |extent| extent.div_ceil(2)),
+    ),
+];
+
+const fn op(
+    name: &'static str,
+    doc: &'static str,
+    params: &'static [Param],
+    example: &'static str,
+    run: fn(&mut Runtime, &Args<'_>) -> Result<Out>,
+) -> Op {
+    Op { name, doc, search: SEARCH, params, form: Form::FUNCTION, example, run: Run::Call(run) }
+}
+
+/// What a function of this file transforms, and how.
+struct Function {
+    transform: Transform,
+    inverse: bool,
+    /// Of the sign that the transform itself has not: the input of a half spectrum, or the result, is
+    /// conjugated.
+    conjugated: bool,
+}
+
+const FFT: Function = Function { transform: Transform::Complex, inverse: false, conjugated: false };
+const IFFT: Function = Function { transform: Transform::Complex, inverse: true, conjugated: false };
+const RFFT: Function = Function { transform: Transform::FromReal, inverse: false, conjugated: false };
+const IRFFT: Function = Function { transform: Transform::ToReal, inverse: true, conjugated: false };
+const HFFT: Function = Function { transform: Transform::ToReal, inverse: false, conjugated: true };
+const IHFFT: Function = Function { transform: Transform::FromReal, inverse: true, conjugated: true };
+
+/// A dimension to transform and the length of the signal along it.
+type Axis = (usize, usize);
+type Axes = SmallVec<[Axis; 4]>;
+
+fn one(rt: &mut Runtime, name: &'static str, args: &Args<'_>, f: &Function) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dim = needs_dim(name, x, 2, args.int(2)?)?;
+    let axes = lengths(name, x, &[dim], args.opt_int(1).map(|n| vec![n]).as_deref(), f)?;
+    run(rt, name, x, &axes, args.text(3), f)
+}
+
+fn many(
+    rt: &mut Runtime,
+    name: &'static str,
+    args: &Args<'_>,
+    f: &Function,
+    otherwise: Option<&[i64]>,
+) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let sizes = args.ints(1);
+    let named: Vec<i64> = match (args.ints(2).or(otherwise), sizes) {
+        (Some(dims), _) => dims.to_vec(),
+        (None, Some(sizes)) => (0..sizes.len() as i64).map(|d| d - sizes.len() as i64).collect(),
+        (None, None) => (0..x.rank() as i64).collect(),
+    };
+    if let Some(sizes) = sizes.filter(|sizes| sizes.len() != named.len()) {
+        let message = format!("`s` has {} lengths, and there are {} dimensions", sizes.len(), named.len());
+        return Err(error::bad_value(1, message, "give one length for each dimension"));
+    }
+    let mut found: SmallVec<[usize; 6]> = SmallVec::new();
+    for &dim in &named {
+        let dim = needs_dim(name, x, 2, dim)?;
+        if found.contains(&dim) {
+            return Err(error::dim_twice(2, dim));
+        }
+        found.push(dim);
+    }
+    if found.is_empty() && f.transform != Transform::Complex {
+        return Err(error::bad_value(
+            0,
+            format!("`{name}` must transform at least one dimension"),
+            "name it in `dim`",
+        ));
+    }
+    let axes = lengths(name, x, &found, sizes, f)?;
+    run(rt, name, x, &axes, args.text(3), f)
+}
+
+/// The length of the signal along each dimension: as given, or the tensor's.
+fn lengths(name: &str, x: &Tensor, dims: &[usize], sizes: Option<&[i64]>, f: &Function) -> Result<Axes> {
+    let mut axes = Axes::new();
+    for (i, &dim) in dims.iter().enumerate() {
+        let extent = x.shape()[dim] as i64;
+        let halved = f.transform == Transform::ToReal && i + 1 == dims.len();
+        let whole = if halved { extent.saturating_sub(1).saturating_mul(2) } else { extent };
+        // As in PyTorch, -1 leaves a length as it is; for one dimension it is no length.
+        let given = sizes.map(|sizes| sizes[i]).filter(|&n| n != -1 || dims.len() == 1);
+        match usize::try_from(given.unwrap_or(whole)) {
+            Ok(length) if length > 0 => axes.push((dim, length)),
+            _ => return Err(error::no_signal(name, dim, given.unwrap_or(whole), given.is_some())),
+        }
+    }
+    Ok(axes)
+}
+
+/// Converts, cuts and fills up, transforms, normalises.
+fn run(
+    rt: &mut Runtime,
+    name: &'static str,
+    given: &Tensor,
+    axes: &[Axis],
+    norm: Option<&str>,
+    f: &Function,
+) -> Result<Out> {
+    let factor = factor(norm, axes, f.inverse)?;
+    let dtype = match (given.dtype(), f.transform) {
+        (dtype @ (Dtype::F16 | Dtype::BF16), _) => return Err(error::no_half_transform(name, dtype)),
+        (dtype, Transform::FromReal) if dtype.is_complex() => return Err(not_over_complex(name, dtype)),
+        (dtype, Transform::FromReal) => dtype.complex().real(),
+        (dtype, _) => dtype.complex(),
+    };
+    let mut x = if given.dtype() == dtype { given.clone() } else { rt.convert(given, dtype)? };
+    let ends = f.transform == Transform::ToReal;
+    for (i, &(dim, length)) in axes.iter().enumerate() {
+        let held = if ends && i + 1 == axes.len() { length / 2 + 1 } else { length };
+        x = resized(rt, name, &x, dim, held)?;
+    }
+    if f.conjugated && ends {
+        x = conjugate(rt, name, &x)?;
+    }
+    // A complex transform runs in its direction; half spectra have theirs, and what lies beside them
+    // follows it.
+    let inverse = if f.transform == Transform::Complex { f.inverse } else { ends };
+    let cut = axes.len().saturating_sub(FftSpec::MOST);
+    let (outer, last) = axes.split_at(cut);
+    let plain = |rt: &mut Runtime, mut x: Tensor, axes: &[Axis]| -> Result<Tensor> {
+        for group in axes.rchunks(FftSpec::MOST) {
+            x = transformed(rt, name, &x, group, Transform::Complex, inverse)?;
+        }
+        Ok(x)
+    };
+    x = match f.transform {
+        Transform::Complex => plain(rt, x, axes)?,
+        Transform::FromReal => {
+            let half = transformed(rt, name, &x, last, f.transform, false)?;
+            plain(rt, half, outer)?
+        }
+        Transform::ToReal => {
+            let x = plain(rt, x, outer)?;
+            transformed(rt, name, &x, last, f.transform, true)?
+        }
+    };
+    if f.conjugated && !ends {
+        x = conjugate(rt, name, &x)?;
+    }
+    if factor != 1.0 && x.count() > 0 {
+        // Without dimensions to transform, this would be the operand itself.
+        let parts = if x.dtype().is_complex() { complex::as_real(&x, name)? } else { x.clone() };
+        let operands = [MapArg::Tensor(&parts), MapArg::Number(Scalar::Float(factor))];
+        rt.map_into(name, &MUL, &parts, &operands, parts.dtype(), parts.dtype())?;
+    }
+    if x.same(given) || axes.is_empty() {
+        x = rt.contiguous_copy(&x)?;
+    }
+    Ok(Out::Tensor(x))
+}
+
+/// What the result is multiplied by. A number of elements below 2^53 is exact.
+fn factor(norm: Option<&str>, axes: &[Axis], inverse: bool) -> Result<f64> {
+    let count: f64 = axes.iter().map(|&(_, length)| length as f64).product();
+    Ok(match (norm.unwrap_or("backward"), inverse) {
+        ("ortho", _) => 1.0 / count.sqrt(),
+        ("backward", true) | ("forward", false) => 1.0 / count,
+        ("backward", false) | ("forward", true) => 1.0,
+        (other, _) => return Err(error::not_one_of(3, "norm", other, &["backward", "ortho", "forward"])),
+    })
+}
+
+/// The tensor with `length` places along a dimension: cut, or filled up with zeros.
+fn resized(rt: &mut Runtime, name: &'static str, x: &Tensor, dim: usize, length: usize) -> Result<Tensor> {
+    let extent = x.shape()[dim];
+    if length <= extent {
+        return Ok(if length == extent { x.clone() } else { narrowed(x, dim, 0, length) });
+    }
+    let mut shape: Vec<i64> = x.shape().iter().map(|&n| n as i64).collect();
+    shape[dim] = i64::try_from(length).unwrap_or(i64::MAX);
+    // Bound at once: a length that does not fit fails here.
+    let out = rt.empty(&error::shape(1, &shape)?, x.dtype(), x.device())?;
+    let zero = [MapArg::Number(Scalar::Int(0))];
+    rt.map_into(name, &CAST, &out, &zero, x.dtype(), x.dtype())?;
+    rt.assign(name, &narrowed(&out, dim, 0, extent), x)?;
+    Ok(out)
+}
+
+/// One plan's work: the dimensions of `axes` (at most three, the last one innermost), without a factor.
+fn transformed(
+    rt: &mut Runtime,
+    name: &'static str,
+    x: &Tensor,
+    axes: &[Axis],
+    transform: Transform,
+    inverse: bool,
+) -> Result<Tensor> {
+    let own = |d: &usize| axes.iter().all(|(dim, _)| dim != d);
+    let order: Dims = (0..x.rank()).filter(own).chain(axes.iter().map(|&(dim, _)| dim)).collect();
+    let turned = permuted(x, &order);
+    // A transform to real numbers overwrites its input.
+    let input = match transform {
+        Transform::ToReal => rt.contiguous_copy(&turned)?,
+        _ => rt.contiguous(&turned)?,
+    };
+    let kept = x.rank() - axes.len();
+    let part = x.dtype().real();
+    let spec = FftSpec {
+        transform,
+        part,
+        extents: axes.iter().map(|&(_, length)| length).collect(),
+        batch: input.shape()[..kept].iter().product(),
+    };
+    let (half, whole) = (spec.half(), spec.extents.clone());
+    let (from, to, dtype) = match transform {
+        Transform::Complex => (whole.clone(), whole, part.complex()),
+        Transform::FromReal => (whole, half, part.complex()),
+        Transform::ToReal => (half, whole, part),
+    };
+    let shape: Dims = input.shape()[..kept].iter().chain(&to).copied().collect();
+    let mut back: Dims = order.clone();
+    order.iter().enumerate().for_each(|(at, &dim)| back[dim] = at);
+    if spec.batch == 0 {
+        return Ok(permuted(&rt.empty(&shape, dtype, x.device())?, &back));
+    }
+    if transform == Transform::ToReal && axes.len() == 1 {
+        clear_ends(rt, name, &input, axes[0].1)?;
+    }
+    let out = rt.fresh(&shape, dtype, x.device())?;
+    let plan = rt.device(x.device())?.fft_plan(&spec)?;
+    let batched =
+        |extents: &[usize]| -> Dims { std::iter::once(spec.batch).chain(extents.iter().copied()).collect() };
+    let view = |tensor, extents: &[usize], write| SubmittedView {
+        tensor,
+        strides: contiguous_strides(&batched(extents)),
+        write,
+    };
+    let workspace = match usize::try_from(plan.workspace()) {
+        Ok(0) | Err(_) => None,
+        Ok(bytes) => Some(rt.fresh(&[bytes], Dtype::U8, x.device())?),
+    };
+    let mut views: SmallVec<[SubmittedView<'_>; 4]> =
+        smallvec![view(&input, &from, false), view(&out, &to, true)];
+    views.extend(workspace.as_ref().map(SubmittedView::write));
+    let iterated = batched(&spec.extents);
+    let body = Body::Fft(Fft { spec, inverse, plan });
+    rt.submit(Submission { name, body, shape: iterated, views, axis: 0, limit: 0 })?;
+    Ok(permuted(&out, &back))
+}
+
+/// Clears the imaginary parts that the spectrum of a real signal of this length cannot have, so that
+/// every library takes such a spectrum for the same one.
+fn clear_ends(rt: &mut Runtime, name: &'static str, spectrum: &Tensor, length: usize) -> Result<()> {
+    let imag = complex::imag(spectrum)?;
+    let last = imag.rank() - 1;
+    let middle = (length % 2 == 0).then_some(length / 2).filter(|&at| at > 0);
+    for at in std::iter::once(0).chain(middle) {
+        let target = narrowed(&imag, last, at, 1);
+        let zero = [MapArg::Number(Scalar::Int(0))];
+        rt.map_into(name, &CAST, &target, &zero, imag.dtype(), imag.dtype())?;
+    }
+    Ok(())
+}
+
+/// The frequency that a position in a spectrum of length `c` belongs to: from `b` on it is negative.
+static FREQUENCY: MapFn = MapFn {
+    name: "frequency",
+    arity: 3,
+    select: false,
+    cuda: CudaText { f32: "", f64: "", i64: "(a < b ? a : a - c)" },
+    host: host_ternary!(i64: |a, b, c| if a < b { a } else { a.wrapping_sub(c) }),
+};
+
+fn frequencies(rt: &mut Runtime, name: &'static str, args: &Args<'_>, half: bool) -> Result<Out> {
+    let place = Place::of(rt, args, 2, Dtype::F32);
+    if !place.dtype.is_float() {
+        return Err(error::not_a_float(name, 2, place.dtype));
+    }
+    let n = args.int(0)?;
+    if n < 1 {
+        return Err(error::bad_value(
+            0,
+            format!("a spectrum has 1 value or more, not {n}"),
+            "write a length",
+        ));
+    }
+    let count = if half { n / 2 + 1 } else { n };
+    let shape = error::shape(0, &[count])?;
+    let number = |n: i64| MapArg::Number(Scalar::Int(n));
+    // Of a half spectrum no frequency is negative.
+    let turn = if half { count } else { n / 2 + n % 2 };
+    let operands = [MapArg::Position, number(turn), number(n)];
+    let whole = rt.map_over(name, &FREQUENCY, &operands, Dtype::I64, Dtype::I64, shape, place.device)?;
+    let step = MapArg::Number(Scalar::Float(1.0 / (n as f64 * args.float(1)?)));
+    rt.map(name, &MUL, &[MapArg::Tensor(&whole), step], place.dtype, place.dtype).map(Out::Tensor)
+}
+
+fn shifted(rt: &mut Runtime, args: &Args<'_>, shift: fn(usize) -> usize) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let mut out = rt.contiguous_copy(x)?;
+    for dim in dims::many(1, args.ints(1), x.rank())? {
+        out = rolled(rt, &out, shift(x.shape()[dim]) as i64, dim)?;
+    }
+    Ok(Out::Tensor(out))
+}
