@@ -46,6 +46,32 @@ pub enum Task {
     Wait(u32),
 }
 
+impl std::fmt::Display for Step {
+    /// `lane 0: add+mul [256, 512]`
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "lane {}: ", self.lane)?;
+        match &self.task {
+            Task::Launch(launch) => {
+                let label = &launch.program.label;
+                let name = if label.is_empty() { "copy" } else { label };
+                write!(f, "{name} {:?}", launch.shape.as_slice())
+            }
+            Task::Copy { bytes, kind, .. } => {
+                let kind = match kind {
+                    CopyKind::HostToDevice => "to the device",
+                    CopyKind::DeviceToHost => "to the host",
+                    CopyKind::DeviceToDevice | CopyKind::FromPeer(_) => "between devices",
+                };
+                write!(f, "copy {bytes} bytes {kind}")
+            }
+            Task::Write { bytes, .. } => write!(f, "write {} bytes", bytes.len()),
+            Task::Sleep(cycles) => write!(f, "sleep {cycles} cycles"),
+            Task::Mark(number) => write!(f, "mark {number}"),
+            Task::Wait(number) => write!(f, "wait for mark {number}"),
+        }
+    }
+}
+
 impl Task {
     /// True for steps that a device has to do something for.
     pub fn is_work(&self) -> bool {

@@ -96,6 +96,14 @@ impl Graph {
         }
     }
 
+    /// What was captured, a line per step: its lane, and what it does.
+    pub fn dump(&self) -> Result<String> {
+        match &*self.0.lock() {
+            State::Ready(recorded) => Ok(recorded.steps.iter().map(|step| format!("{step}\n")).collect()),
+            _ => Err(error::graph_not_captured("debug_dump")),
+        }
+    }
+
     /// `empty`, `capturing` or `captured`, for people.
     pub fn describe(&self) -> &'static str {
         match &*self.0.lock() {

@@ -12,7 +12,7 @@ use crate::base::{Error, Result};
 use crate::device::error::driver_failed;
 use crate::device::graph::{GraphHandle, Step, Task};
 use crate::device::{CopyKind, StreamHandle};
-use crate::kernel::Body;
+use crate::kernel::{Body, Ptr};
 use cudarc::driver::sys::{self, CUgraph, CUgraphExec, CUstream, CUstreamCaptureMode};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -31,11 +31,11 @@ struct Graph {
     lanes: Vec<StreamHandle>,
     /// Whether a kernel of it may report a fault.
     faults: bool,
-    /// Holds the bytes that the graph copies to the device.
-    _steps: Arc<[Step]>,
+    /// Page-locked memory with the bytes that it copies to the device; 0 where it copies none.
+    constants: Ptr,
 }
 
-// SAFETY: the driver's handles may be used on any thread; the table is behind a lock.
+// SAFETY: the driver's handles and memory may be used on any thread; the table is behind a lock.
 unsafe impl Send for Graph {}
 
 /// Events of a graph's construction, given back on drop.
@@ -56,20 +56,30 @@ impl CudaDriver {
         let count = steps.iter().map(|s| s.lane as usize + 1).max().unwrap_or(1);
         let lanes = self.lanes(count)?;
         let faults = steps.iter().any(|s| matches!(&s.task, Task::Launch(l) if l.tag != 0));
+        let constants = match self.constants(&steps) {
+            Ok(constants) => constants,
+            Err(error) => {
+                self.graphs.lock().spare.extend(lanes);
+                return Err(error);
+            }
+        };
         let built = self.prepare(&steps, &lanes).and_then(|()| {
             // What is loaded for the first time in the middle may spoil a capture, and only the first.
-            self.build(&steps, &lanes).or_else(|_| self.build(&steps, &lanes))
+            let build = || self.build(&steps, &lanes, constants);
+            build().or_else(|_| build())
         });
         let mut graphs = self.graphs.lock();
         match built {
             Ok(exec) => {
                 graphs.last += 1;
                 let handle = graphs.last;
-                graphs.live.insert(handle, Graph { exec, lanes, faults, _steps: steps });
+                graphs.live.insert(handle, Graph { exec, lanes, faults, constants });
                 Ok(handle)
             }
             Err(error) => {
                 graphs.spare.extend(lanes);
+                drop(graphs);
+                self.give_constants(constants);
                 Err(error)
             }
         }
@@ -95,6 +105,7 @@ impl CudaDriver {
             // SAFETY: instantiated by `build`; nothing of it runs, by the caller.
             let _ = unsafe { sys::cuGraphExecDestroy(removed.exec) };
         }
+        self.give_constants(removed.constants);
         self.graphs.lock().spare.extend(removed.lanes);
     }
 
@@ -104,6 +115,35 @@ impl CudaDriver {
         for graph in graphs {
             // SAFETY: as above.
             let _ = unsafe { sys::cuGraphExecDestroy(graph.exec) };
+            self.give_constants(graph.constants);
+        }
+    }
+
+    /// Page-locked memory with the bytes of all writes, one after the other; 0 when there are none.
+    fn constants(&self, steps: &[Step]) -> Result<Ptr> {
+        let writes = || {
+            steps.iter().filter_map(|step| match &step.task {
+                Task::Write { bytes, .. } => Some(bytes),
+                _ => None,
+            })
+        };
+        let total: usize = writes().map(|bytes| bytes.len()).sum();
+        if total == 0 {
+            return Ok(0);
+        }
+        let start = self.take_pinned(total as u64)?;
+        let mut at = start;
+        for bytes in writes() {
+            // SAFETY: the block holds the bytes of all writes, and nobody else has it.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
+            at += bytes.len() as u64;
+        }
+        Ok(start)
+    }
+
+    fn give_constants(&self, constants: Ptr) {
+        if constants != 0 {
+            self.give_pinned(constants);
         }
     }
 
@@ -145,7 +185,7 @@ impl CudaDriver {
     }
 
     /// Captures the steps into a graph of the driver.
-    fn build(&self, steps: &[Step], lanes: &[StreamHandle]) -> Result<CUgraphExec> {
+    fn build(&self, steps: &[Step], lanes: &[StreamHandle], constants: Ptr) -> Result<CUgraphExec> {
         // Waiting for a whole context is an error while one of its streams is captured.
         let _alone = self.capturing.lock();
         let origin = lanes[0] as CUstream;
@@ -154,7 +194,7 @@ impl CudaDriver {
         // SAFETY: the stream is this device's, idle, and used by nobody else.
         check(unsafe { sys::cuStreamBeginCapture_v2(origin, mode) }, "cuStreamBeginCapture")?;
         let mut marks = Marks { driver: self, events: Vec::new() };
-        let recorded = self.record_steps(steps, lanes, &mut marks);
+        let recorded = self.record_steps(steps, lanes, constants, &mut marks);
         let mut graph: CUgraph = std::ptr::null_mut();
         // SAFETY: the capture began above. It ends here also after an error, for all lanes.
         let ended = unsafe { sys::cuStreamEndCapture(origin, &mut graph) };
@@ -171,7 +211,13 @@ impl CudaDriver {
         outcome
     }
 
-    fn record_steps(&self, steps: &[Step], lanes: &[StreamHandle], marks: &mut Marks<'_>) -> Result<()> {
+    fn record_steps(
+        &self,
+        steps: &[Step],
+        lanes: &[StreamHandle],
+        mut constants: Ptr,
+        marks: &mut Marks<'_>,
+    ) -> Result<()> {
         // By mark.
         let mut events: FxHashMap<u32, u64> = FxHashMap::default();
         let mut mark = |lane: StreamHandle| -> Result<u64> {
@@ -186,8 +232,9 @@ impl CudaDriver {
                 Task::Launch(launch) => self.queue_launch_of(launch, lane, true)?,
                 Task::Copy { dst, src, bytes, kind } => self.queue_copy(*dst, *src, *bytes, *kind, lane)?,
                 Task::Write { dst, bytes } => {
-                    let (src, count) = (bytes.as_ptr() as u64, bytes.len() as u64);
-                    self.queue_copy(*dst, src, count, CopyKind::HostToDevice, lane)?;
+                    let count = bytes.len() as u64;
+                    self.queue_copy(*dst, constants, count, CopyKind::HostToDevice, lane)?;
+                    constants += count;
                 }
                 Task::Sleep(cycles) => self.queue_sleep(*cycles, lane)?,
                 Task::Mark(number) => {

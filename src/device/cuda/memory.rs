@@ -26,7 +26,10 @@ impl CudaDriver {
         let mut ptr = 0;
         // SAFETY: the context is current; the driver aligns to 512 bytes.
         let mut result = unsafe { sys::cuMemAlloc_v2(&mut ptr, size) };
-        if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY && self.scratch.trim() {
+        // SAFETY: the device exists; what graphs keep for their scratch memory and do not use goes back.
+        let trim_graphs = || unsafe { sys::cuDeviceGraphMemTrim(self.device) == CUresult::CUDA_SUCCESS };
+        let trim = || self.scratch.trim() | trim_graphs();
+        if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY && trim() {
             // SAFETY: as above.
             result = unsafe { sys::cuMemAlloc_v2(&mut ptr, size) };
         }

@@ -323,6 +323,14 @@ pub(super) static NATIVES: &[NativeDef] = &[
         run: |_, args| Ok(Value::object(GraphPoolObject(graph_of(&args[0], 0)?.pool()?))),
     },
     NativeDef {
+        name: "debug_dump",
+        receiver: "graph",
+        signature: OF_GRAPH,
+        doc: "Gives what was captured as a text, a line per step: its lane (0 is the stream that the capture began on, others are streams that joined), and what it does.\n\nSource: `torch.cuda.CUDAGraph.debug_dump`.",
+        example: "let x = ones(4)\nlet g = Graph()\nlet y = with graph(g) { (x + 1) * 2 }\nassert(g.debug_dump() == \"lane 0: add+mul [4]\\n\")",
+        run: |_, args| Ok(Value::str(graph_of(&args[0], 0)?.dump()?)),
+    },
+    NativeDef {
         name: "graph_pool_handle",
         receiver: "device",
         signature: Signature { params: &[SELF] },
