@@ -306,7 +306,8 @@ impl Runtime {
         site: Site,
         tensors: impl IntoIterator<Item = (&'t Tensor, Access)>,
     ) -> Result<()> {
-        let mut parts: SmallVec<[(&Tensor, Arc<Mutex<History>>, Access); 4]> = SmallVec::new();
+        type Part<'t> = (&'t Tensor, Arc<Mutex<History>>, Access);
+        let mut parts: SmallVec<[Part<'_>; 4]> = SmallVec::new();
         for (tensor, access) in tensors {
             let storage = tensor.storage();
             // What nothing has written and nothing is about to write is made by this very operation.

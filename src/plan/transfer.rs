@@ -206,7 +206,7 @@ impl Runtime {
         let streams = (self.queues[from_at].stream.clone(), self.queues[to_at].stream.clone());
         let peers = from != DeviceId::Cpu && to != DeviceId::Cpu;
         let host_end = if to == DeviceId::Cpu { target } else { &source };
-        let waits = !peers && !(non_blocking && host_end.storage().is_pinned());
+        let waits = !(peers || non_blocking && host_end.storage().is_pinned());
         if !peers && !host_end.storage().is_pinned() {
             self.refuse_pageable(&streams.0, &streams.1)?;
         }
