@@ -60,7 +60,7 @@ impl std::fmt::Display for Step {
                 let kind = match kind {
                     CopyKind::HostToDevice => "to the device",
                     CopyKind::DeviceToHost => "to the host",
-                    CopyKind::DeviceToDevice | CopyKind::FromPeer(_) => "between devices",
+                    _ => "within the device",
                 };
                 write!(f, "copy {bytes} bytes {kind}")
             }
