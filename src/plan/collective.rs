@@ -159,7 +159,7 @@ impl Runtime {
             return Ok(single.clone());
         }
         let bytes = first.layout().bytes(first.dtype());
-        if bytes >= self.piece() * 2 && inputs.iter().any(|input| input.device() != destination) {
+        if self.in_pieces(bytes) && inputs.iter().any(|input| input.device() != destination) {
             return self.sum_in_pieces(add, inputs, destination);
         }
         // Few bytes: all of them come to the destination, where one launch adds them.
@@ -369,7 +369,7 @@ impl Runtime {
         let bytes = source.layout().bytes(source.dtype());
         let devices: Vec<DeviceId> = targets.iter().map(Tensor::device).collect();
         let distinct = devices.iter().enumerate().all(|(i, d)| !devices[..i].contains(d));
-        if targets.len() > 1 && distinct && bytes >= self.piece() * 2 {
+        if targets.len() > 1 && distinct && self.in_pieces(bytes) {
             return self.relay(name, &source, targets);
         }
         let to = |target: &Tensor| Move { target: target.clone(), source: source.clone() };

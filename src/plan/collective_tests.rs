@@ -16,6 +16,9 @@ fn emulated(schedule: Option<u64>, piece: Option<u64>) -> Runtime {
     Runtime::new(Machine::open(&config).unwrap(), Settings { piece, ..Settings::default() })
 }
 
+/// Dtypes of several sizes and kinds.
+pub const SOME: [Dtype; 4] = [Dtype::F32, Dtype::F16, Dtype::I64, Dtype::U8];
+
 /// Numbers whose sums round in every float dtype.
 fn values(count: usize, seed: usize) -> Vec<f64> {
     (0..count).map(|i| ((i * 7919 + seed * 104_729) % 1009) as f64 / 16.0).collect()
@@ -37,11 +40,11 @@ fn reference(rt: &mut Runtime, inputs: &[Tensor]) -> Vec<u8> {
 }
 
 /// All transfers over the first `n` devices: sizes below, at and above the size of a piece.
-pub fn everything(rt: &mut Runtime, n: u32, counts: &[usize]) {
+pub fn everything(rt: &mut Runtime, n: u32, counts: &[usize], dtypes: &[Dtype]) {
     let all: Vec<DeviceId> = (0..n).map(Cuda).collect();
     let turned: Vec<DeviceId> = (0..n).rev().map(Cuda).collect();
     for &count in counts {
-        for dtype in [Dtype::F32, Dtype::F16, Dtype::I64, Dtype::U8] {
+        for &dtype in dtypes {
             for from in [Cpu, Cuda(0), Cuda(n - 1)] {
                 let x = tensor(rt, count, dtype, from, 1);
                 let want = rt.read(&x).unwrap();
@@ -119,8 +122,8 @@ fn coalesced(rt: &mut Runtime, all: &[DeviceId]) {
 #[test]
 fn transfers_are_right_whole_and_in_pieces() {
     for piece in [None, Some(16), Some(256)] {
-        everything(&mut emulated(None, piece), 4, &[1, 7, 64, 1000]);
-        everything(&mut emulated(None, piece), 2, &[130]);
+        everything(&mut emulated(None, piece), 4, &[1, 7, 64, 1000], &SOME);
+        everything(&mut emulated(None, piece), 2, &[130], &SOME);
     }
 }
 
@@ -128,7 +131,7 @@ fn transfers_are_right_whole_and_in_pieces() {
 fn transfers_are_ordered_under_every_schedule() {
     for seed in 0..6 {
         let piece = [Some(16), Some(64), None][seed as usize % 3];
-        everything(&mut emulated(Some(seed), piece), 4, &[61, 300]);
+        everything(&mut emulated(Some(seed), piece), 4, &[61, 300], &SOME);
     }
 }
 

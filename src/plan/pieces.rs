@@ -23,9 +23,13 @@ use std::sync::Arc;
 /// Streams of the runtime's own that a device takes part with.
 const LANES: usize = 2;
 
-/// Bytes of a piece. It should take much longer than its start (about 40 us at 400 GB/s), and the whole
-/// must have many: each further device adds the time of one.
-const PIECE: u64 = 16 << 20;
+/// The least and the most bytes of a piece. It should take longer than its start does (5 us for the least
+/// at 400 GB/s), and the whole must have many: each further device adds the time of one.
+const LEAST: u64 = 2 << 20;
+const MOST: u64 = 16 << 20;
+
+/// Transfers of fewer pieces go whole.
+const FEWEST: u64 = 8;
 
 /// The name of a sum, for reports.
 const SUM: &str = "reduce_add";
@@ -41,9 +45,15 @@ struct Hop {
 type Place = (u32, Ptr);
 
 impl Runtime {
-    /// Bytes of a piece; transfers of less than two go whole.
-    pub(super) fn piece(&self) -> u64 {
-        self.settings.piece.unwrap_or(PIECE)
+    /// True when a transfer of so many bytes travels in pieces.
+    pub(super) fn in_pieces(&self, bytes: u64) -> bool {
+        bytes / FEWEST >= self.piece(bytes)
+    }
+
+    /// Bytes of a piece of a transfer.
+    fn piece(&self, bytes: u64) -> u64 {
+        let given = self.settings.piece.map(|piece| piece.next_multiple_of(16).max(16));
+        given.unwrap_or((bytes / 16).clamp(LEAST, MOST).next_multiple_of(512))
     }
 
     /// Copies a tensor to others of its shape and dtype on distinct devices, each from the one before;
@@ -69,7 +79,7 @@ impl Runtime {
         let backward: Vec<usize> = std::iter::once(0).chain((1..hops.len()).rev()).collect();
         let half = (bytes / 2).next_multiple_of(512).min(bytes);
         let parts = [(0..half, forward), (half..bytes, backward)];
-        let piece = self.piece();
+        let piece = self.piece(bytes);
         let rounds = half.div_ceil(piece);
         for round in 0..rounds {
             for (lane, (part, order)) in parts.iter().enumerate() {
@@ -127,7 +137,7 @@ impl Runtime {
         let dtype = inputs[0].dtype();
         let (last, result) = (inputs.len() - 1, inputs.len());
         let bytes = inputs[0].layout().bytes(dtype);
-        let piece = self.piece() / 16 * 16;
+        let piece = self.piece(bytes);
         for (i, hop) in hops[..result].iter().enumerate() {
             let in_place = i == last && hop.index == hops[result].index;
             kept.push(if i == 0 || in_place {
