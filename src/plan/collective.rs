@@ -33,6 +33,13 @@ enum Carrier {
     Target,
 }
 
+/// The stream that carries a copy, its queue, and the current stream at the other end.
+struct Way {
+    at: usize,
+    stream: Arc<Stream>,
+    other: Arc<Stream>,
+}
+
 impl Runtime {
     /// A copy on each device, in order; the tensor itself where it is there already.
     pub fn broadcast(&mut self, tensor: &Tensor, devices: &[DeviceId]) -> Result<Vec<Tensor>> {
@@ -380,7 +387,7 @@ impl Runtime {
     /// Queues copies so that they may run at the same time: first all waits before them, then the
     /// copies, then all waits after them.
     fn carry(&mut self, name: &'static str, moves: &[Move], carrier: Carrier) -> Result<()> {
-        let mut ends: SmallVec<[(usize, Arc<Stream>, Arc<Stream>); 4]> = SmallVec::new();
+        let mut ways: SmallVec<[Way; 4]> = SmallVec::new();
         for Move { target, source } in moves {
             let (from, to) = (self.place(source.device())?.queue, self.place(target.device())?.queue);
             let at = if carrier == Carrier::Source { from } else { to };
@@ -391,9 +398,9 @@ impl Runtime {
             let other = self.queues[if at == from { to } else { from }].stream.clone();
             let touched = [(source, Access::Read), (target, Access::Write)];
             self.note_after(name, at, &touched, std::slice::from_ref(&other))?;
-            ends.push((at, stream, other));
+            ways.push(Way { at, stream, other });
         }
-        for (Move { target, source }, (_, stream, _)) in moves.iter().zip(&ends) {
+        for (Move { target, source }, Way { stream, .. }) in moves.iter().zip(&ways) {
             let size = source.dtype().size();
             let bytes = (source.count() * size) as u64;
             let kind = match (carrier, source.device(), target.device()) {
@@ -409,8 +416,8 @@ impl Runtime {
                 self.queue_copy(name, stream, (dst, src), bytes, kind, written)?;
             }
         }
-        for (i, (at, stream, other)) in ends.iter().enumerate() {
-            let again = ends[i + 1..].iter().any(|(_, s, o)| s == stream && o == other);
+        for (i, Way { at, stream, other }) in ways.iter().enumerate() {
+            let again = ways[i + 1..].iter().any(|way| way.stream == *stream && way.other == *other);
             if !again {
                 self.wait_stream(other, stream)?;
             }

@@ -11,7 +11,7 @@
 
 use super::Runtime;
 use super::flush::{Noted, address};
-use crate::array::{Dtype, contiguous_strides};
+use crate::array::contiguous_strides;
 use crate::base::Result;
 use crate::device::races::Access;
 use crate::device::{Block, CopyKind, Device, DeviceId, Stream};
@@ -173,7 +173,7 @@ impl Runtime {
                     self.queue_copy(SUM, stream, (own, left), length, kind, None)?;
                     left = own;
                 }
-                self.add_run(add, dtype, [left, ends[i] + low, own], length, sum, hop, stream)?;
+                self.add_run(add, [left, ends[i] + low, own], length, sum, hop, stream)?;
                 partial = (hop.index, own);
             }
             let target = &hops[result];
@@ -201,13 +201,13 @@ impl Runtime {
     fn add_run(
         &mut self,
         add: &'static MapFn,
-        dtype: Dtype,
         at: [Ptr; 3],
         bytes: u64,
         sum: &Tensor,
         hop: &Hop,
         stream: &Arc<Stream>,
     ) -> Result<()> {
+        let dtype = sum.dtype();
         let count = bytes as usize / dtype.size();
         let load = |view| Source::Load { view, dtype };
         let instr = Instr { f: add, args: smallvec![0, 1], class: dtype.class(), dtype };
