@@ -216,7 +216,7 @@ impl Book {
         let block = &mut self.blocks[id as usize];
         block.state = State::Live;
         let (size, ptr, arena, pool) = (block.size, block.ptr, block.arena, block.pool);
-        self.free_of(arena, pool).remove(size, ptr, id);
+        self.free_of(arena, pool).remove(size, ptr);
     }
 
     /// Puts a block into its pool.

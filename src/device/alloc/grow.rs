@@ -64,6 +64,7 @@ impl Allocator {
 
     /// New memory for a request, as one block that is in no pool; `None` when there is none.
     fn take(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<Option<BlockId>> {
+        self.spare_pages(size, pool, arena)?;
         match self.take_pages(size, pool, arena)? {
             Growth::Block(id) => Ok(Some(id)),
             Growth::NoMemory => Ok(None),

@@ -31,7 +31,8 @@
 //! When no block fits, in this order:
 //!
 //! 1. with `garbage_collection_threshold` and a memory fraction, old unused segments go back first;
-//! 2. a new segment is taken from the driver;
+//! 2. a new segment is taken from the driver, or the pool's own grows; when much lies unused between its
+//!    blocks, by pages from there (`extent`);
 //! 3. pending blocks are waited for, and the pool is searched again (PyTorch does not search again), and
 //!    2 again where segments grow;
 //! 4. with `max_split_size_mb`, just enough oversize blocks of this pool go back, and 2 again;

@@ -99,7 +99,7 @@ fn growths_are_mapped_in_a_few_pieces() {
     assert_eq!(driver.mapped().len(), 8);
     let _large = alloc(&device, 1000 * MIB);
     let pieces: Vec<u64> = driver.mapped().into_values().skip(8).collect();
-    assert!((8..=16).contains(&pieces.len()), "{pieces:?}");
+    assert!((32..=64).contains(&pieces.len()), "{pieces:?}");
     let _huge = alloc(&device, 20 * GIB);
     assert_eq!(driver.mapped().into_values().max(), Some(256 * MIB));
     check(&device);
@@ -163,6 +163,32 @@ fn what_cannot_be_mapped_leaves_nothing_behind() {
     assert!(device.alloc(64 * MIB, device.default_stream(), Span::NONE).is_err());
     assert_eq!((reserved(&device), driver.used(), driver.mapped().len()), (60 * MIB, 60 * MIB, pieces));
     let _b = alloc(&device, 40 * MIB);
+    check(&device);
+}
+
+#[test]
+fn pages_between_blocks_move_to_where_a_request_needs_them() {
+    let (driver, device) = growing(4 * GIB);
+    let mut blocks: Vec<Option<Block>> = (0..40).map(|_| Some(alloc(&device, 10 * MIB))).collect();
+    let kept: Vec<_> = blocks.iter().skip(1).step_by(2).flatten().map(|b| b.ptr()).collect();
+    for (i, block) in blocks.iter_mut().enumerate().filter(|(i, _)| i % 2 == 0) {
+        driver.work(0, block.as_ref().map_or(0, |b| b.ptr()));
+        assert!(i < 40 && block.take().is_some());
+    }
+    // 200 MiB lie unused in holes of 10: the mock panics if one goes back before its work is done.
+    let _large = alloc(&device, 200 * MIB);
+    assert_eq!((reserved(&device), driver.used()), (400 * MIB, 400 * MIB));
+    assert!(kept.iter().all(|ptr| blocks.iter().flatten().any(|b| b.ptr() == *ptr)));
+    check(&device);
+    // Little in holes is left alone: nobody waits for it.
+    let (driver, device) = growing(4 * GIB);
+    let _whole = alloc(&device, 2000 * MIB);
+    let hole = alloc(&device, 80 * MIB);
+    let _end = alloc(&device, 2 * MIB);
+    driver.work(0, hole.ptr());
+    drop(hole);
+    let _more = alloc(&device, 90 * MIB);
+    assert!(!device.default_stream().query().unwrap());
     check(&device);
 }
 
