@@ -101,6 +101,9 @@ impl Memory {
         }
         let length = usize::try_from(bytes.checked_add(HUGE_PAGE)?).ok()?;
         let range = MmapOptions::new().len(length).no_reserve_swap().map_anon().ok()?;
+        // As for the range below.
+        #[cfg(target_os = "linux")]
+        let _ = range.advise(memmap2::Advice::HugePage);
         let base = (range.as_ptr() as usize as u64).next_multiple_of(HUGE_PAGE);
         self.reserved.push(Reserved { range, base, bytes, in_use: true });
         Some(base)
