@@ -47,7 +47,8 @@ fn cases() -> Vec<Case> {
     cases.sort_by_key(|c| {
         let (group, number) = c.id.split_once('-').unwrap_or((&c.id, ""));
         let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
-        let order = ["DEV", "STR", "EVT", "MEM", "ALC", "POOL", "PIN", "XDV", "SAN", "GRF", "COM", "DPL", "FFT"];
+        let order =
+            ["DEV", "STR", "EVT", "MEM", "ALC", "POOL", "PIN", "XDV", "SAN", "GRF", "COM", "DPL", "FFT"];
         let place = order.iter().position(|g| *g == group).unwrap_or(order.len());
         (place, digits.parse::<u32>().unwrap_or(0), c.id.clone())
     });

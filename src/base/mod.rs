@@ -5,6 +5,7 @@
 mod error;
 mod names;
 mod span;
+pub mod stop;
 
 pub use error::{Code, Error, ErrorKind, Label, Place, Result};
 pub use names::{bytes_text, suggest};

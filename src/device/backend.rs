@@ -101,6 +101,7 @@ fn emulated(config: &Config) -> Result<(usize, Open)> {
         memory_per_device: config.device_memory.unwrap_or(defaults.memory_per_device),
         schedule: config.schedule,
         interrupt: config.interrupt.clone(),
+        failure: config.failure.clone(),
         ..defaults
     });
     let open = move |index: usize| match drivers.get(index) {

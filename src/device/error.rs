@@ -3,7 +3,8 @@
 
 use super::DeviceId;
 use super::races::{Access, Conflict, Site, Where};
-use crate::base::{Code, Error, ErrorKind, Place, Span};
+use crate::base::stop::{self, Reason};
+use crate::base::{Code, Error, ErrorKind, Place, Result, Span};
 
 /// Every code of this room.
 pub static CODES: &[&Code] = &[
@@ -17,6 +18,7 @@ pub static CODES: &[&Code] = &[
     &EVENT_OF_ANOTHER_DEVICE,
     &EVENT_NOT_SHARED,
     &TOO_MANY_DEVICES,
+    &BAD_FAILURE,
     &RACE,
     &OUT_OF_MEMORY,
     &BAD_FRACTION,
@@ -27,6 +29,7 @@ pub static CODES: &[&Code] = &[
     &WAIT_INTERRUPTED,
     &ASSERTION_FAILED,
     &DEVICE_FAILED,
+    &OUT_OF_TIME,
 ];
 
 /// A device number that the machine does not have.
@@ -134,6 +137,17 @@ pub static TOO_MANY_DEVICES: Code = Code {
     example: "",
 };
 
+/// `RUNNEL_FAULT` that names no call.
+pub static BAD_FAILURE: Code = Code {
+    id: "E0512",
+    kind: ErrorKind::Value,
+    title: "`RUNNEL_FAULT` cannot be read",
+    page: "The variable makes one driver call of emulated devices fail, to test what follows. It is a \
+           number (`17`: the seventeenth call), or a kind of call and a number (`launch:3`: the third \
+           launch).",
+    example: "",
+};
+
 /// Two accesses to the same memory on two streams that nothing orders.
 pub static RACE: Code = Code {
     id: "E0601",
@@ -213,6 +227,17 @@ pub static BAD_INDEX_ON_DEVICE: Code = Code {
            label shows the operation that was given the bad index.\n\nCheck the indices: from 0 to the \
            size of the dimension, less one.",
     example: "let x = zeros(4)\nprint(x[tensor([7])])",
+};
+
+/// The time of a script is over.
+pub static OUT_OF_TIME: Code = Code {
+    id: "E1008",
+    kind: ErrorKind::Limit,
+    title: "the script used up its time",
+    page: "Whoever started the script limited how long it may run. The limit was reached while the \
+           script waited for work on a device, or computed something large on the host. What was \
+           queued on devices still runs to its end.",
+    example: "",
 };
 
 /// A wait for a device was interrupted.
@@ -406,6 +431,23 @@ pub fn assertion_failed(text: &str, span: Span) -> Error {
     match span.is_none() {
         true => error,
         false => error.at(span, "this is false"),
+    }
+}
+
+/// A bad `RUNNEL_FAULT`.
+pub fn bad_failure(text: &str) -> Error {
+    let kinds = super::failure::KINDS.join("`, `");
+    Error::new(&BAD_FAILURE, format!("`{text}` names no driver call"))
+        .help(format!("write a number, or one of `{kinds}`, a colon and a number"))
+}
+
+/// The error with which a wait or a long loop ends, when it is asked to.
+pub fn stopped() -> Result<()> {
+    match stop::asked() {
+        None => Ok(()),
+        Some(Reason::Interrupt) => Err(wait_interrupted()),
+        Some(Reason::Time) => Err(Error::new(&OUT_OF_TIME, "the script's time is over")
+            .help("raise the limit on time, or wait for less work at once")),
     }
 }
 

@@ -27,6 +27,7 @@ pub struct Event {
     recorded: Mutex<Option<Recorded>>,
     clock: Mutex<EventClock>,
     captured: Mutex<Option<CapturedRecord>>,
+    _ticket: Option<Arc<()>>,
 }
 
 /// A record that was captured instead of queued: nothing waits for it but its own capture.
@@ -52,7 +53,14 @@ impl Event {
             recorded: Mutex::new(None),
             clock: Mutex::new(EventClock::default()),
             captured: Mutex::new(None),
+            _ticket: None,
         }
+    }
+
+    /// The same event with a ticket that it holds as long as it lives: its owner counts by them.
+    pub fn counted(mut self, ticket: Arc<()>) -> Event {
+        self._ticket = Some(ticket);
+        self
     }
 
     /// How it was asked for.

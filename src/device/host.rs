@@ -4,7 +4,7 @@
 //! complete. Knows nothing of limits: what the system gives, a script gets.
 
 use super::error;
-use super::{CopyKind, Driver, EventHandle, Properties, StreamHandle};
+use super::{CopyKind, Driver, EventHandle, Failure, Properties, StreamHandle};
 use crate::base::Result;
 use crate::kernel::host::{self, FaultSlot, bytes};
 use crate::kernel::{Fault, Launch, Ptr};
@@ -23,6 +23,7 @@ pub struct HostDriver {
     handles: AtomicU64,
     recorded: Mutex<FxHashMap<EventHandle, Instant>>,
     large: Mutex<Large>,
+    failure: Option<Failure>,
 }
 
 /// Alignment of every block: a cache line, and the widest vector.
@@ -110,6 +111,11 @@ impl Default for HostDriver {
 impl HostDriver {
     /// The driver of this process's memory and threads.
     pub fn new() -> HostDriver {
+        HostDriver::failing(None)
+    }
+
+    /// The same, with an allocation that is made to fail.
+    pub fn failing(failure: Option<Failure>) -> HostDriver {
         let total = system_memory().1;
         HostDriver {
             properties: Properties {
@@ -128,6 +134,7 @@ impl HostDriver {
             handles: AtomicU64::new(1),
             recorded: Mutex::default(),
             large: Mutex::default(),
+            failure,
         }
     }
 
@@ -204,6 +211,16 @@ fn system_memory() -> (u64, u64) {
     (field("MemAvailable:").unwrap_or(most), field("MemTotal:").unwrap_or(most))
 }
 
+/// Refuses what would take more of the system's memory than is free: asking the system for it might end
+/// the process instead. Small requests are not looked at.
+pub fn check_room(bytes: u64) -> Result<()> {
+    const SMALL: u64 = 64 << 20;
+    if bytes >= SMALL && system_memory().0 < bytes {
+        return Err(error::host_out_of_memory(bytes, false));
+    }
+    Ok(())
+}
+
 impl Driver for HostDriver {
     fn backend(&self) -> &'static str {
         "cpu"
@@ -220,6 +237,9 @@ impl Driver for HostDriver {
     fn alloc(&self, bytes: u64) -> Result<Ptr> {
         let failed = || error::host_out_of_memory(bytes, false);
         let size = block_size(bytes).ok_or_else(failed)?;
+        if let Some(failure) = &self.failure {
+            failure.call("cpu", "host_alloc").map_err(|_| failed())?;
+        }
         let block = match size {
             0 => return Ok(0),
             1..=SMALL => {
@@ -327,9 +347,11 @@ impl Driver for HostDriver {
     }
 
     fn launch(&self, launch: &Launch, _stream: StreamHandle) -> Result<()> {
+        check_room(host::scratch(launch))?;
         // SAFETY: the invariant of `Launch`.
         unsafe { host::run(launch, &self.faults) };
-        Ok(())
+        // Work that was ended early has no result.
+        error::stopped()
     }
 
     fn prepared(&self, _launch: &Launch) -> bool {

@@ -5,10 +5,10 @@ use super::backend::{self, Found};
 use super::driver::Driver;
 use super::host::HostDriver;
 use super::pinned::{PinnedBlock, PinnedPool, PinnedStats};
-use super::{Device, DeviceId, error};
+use super::{Device, DeviceId, Failure, error};
 use crate::base::{Result, Span};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Which backend a machine is asked to have.
@@ -34,6 +34,9 @@ pub struct Config {
     pub device_memory: Option<u64>,
     /// Emulated devices run their queues in an order drawn from this seed. Source: `--schedule seed:N`.
     pub schedule: Option<u64>,
+    /// The driver call of emulated devices, or of the host, that is made to fail. Source: `RUNNEL_FAULT`.
+    /// [`Config::from_env`] fills it in.
+    pub failure: Option<Failure>,
     /// The devices that are visible, as `CUDA_VISIBLE_DEVICES` lists them; `None` shows all.
     /// [`Config::from_env`] fills it in.
     pub visible: Option<String>,
@@ -45,11 +48,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults with what the environment says about memory and visible devices. Errors: a bad
-    /// `RUNNEL_ALLOC_CONF`.
+    /// The defaults with what the environment says about memory, visible devices and failures. Errors: a
+    /// bad `RUNNEL_ALLOC_CONF` or `RUNNEL_FAULT`.
     pub fn from_env() -> Result<Config> {
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        Ok(Config { visible, alloc: AllocConf::from_env()?, ..Config::default() })
+        let failure = std::env::var("RUNNEL_FAULT").ok().map(|text| Failure::parse(&text)).transpose()?;
+        Ok(Config { visible, failure, alloc: AllocConf::from_env()?, ..Config::default() })
     }
 }
 
@@ -69,6 +73,8 @@ pub struct Machine {
     pinned: Arc<PinnedPool>,
     /// How many steps the allocators of devices record.
     history: AtomicUsize,
+    /// The most that may be reserved on a device; `u64::MAX` for all.
+    memory_limit: AtomicU64,
 }
 
 /// The CUDA devices, real or emulated.
@@ -98,7 +104,7 @@ impl Machine {
             }
             _ => OnceLock::from(Visible::new(backend::find(config)?)),
         };
-        Ok(Machine::with(config.clone(), found, Arc::new(HostDriver::new())))
+        Ok(Machine::with(config.clone(), found, Arc::new(HostDriver::failing(config.failure.clone()))))
     }
 
     #[cfg(test)]
@@ -110,7 +116,8 @@ impl Machine {
         let alloc = config.alloc.clone();
         let host = Device::new(DeviceId::Cpu, host, &alloc);
         let (opening, pinned, history) = (Mutex::new(()), PinnedPool::new(), AtomicUsize::new(0));
-        Arc::new(Machine { config, found, alloc, host, opening, pinned, history })
+        let memory_limit = AtomicU64::new(u64::MAX);
+        Arc::new(Machine { config, found, alloc, host, opening, pinned, history, memory_limit })
     }
 
     /// What is there; looks for it the first time.
@@ -169,6 +176,10 @@ impl Machine {
         let driver = (visible.open)(index)?;
         let device = slot.get_or_init(|| Device::new(id, driver, &self.alloc));
         device.record_history(self.history.load(Ordering::Relaxed));
+        let limit = self.memory_limit.load(Ordering::Relaxed);
+        if limit != u64::MAX {
+            device.set_memory_limit(Some(limit));
+        }
         Ok(device)
     }
 
@@ -230,6 +241,13 @@ impl Machine {
     /// Gives unused page-locked memory back to the system.
     pub fn empty_pinned_cache(&self) -> Result<()> {
         self.pinned.empty_cache()
+    }
+
+    /// Limits what may be reserved on each CUDA device, also on devices that open later, to so many bytes;
+    /// a request beyond is an error of kind `Limit`.
+    pub fn set_memory_limit(&self, limit: Option<u64>) {
+        self.memory_limit.store(limit.unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.opened().for_each(|device| device.set_memory_limit(limit));
     }
 
     /// Limits page-locked memory to so many bytes; a request beyond is an error of kind `Limit`.

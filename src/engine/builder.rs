@@ -3,7 +3,7 @@
 use super::{Engine, error};
 use crate::base::{Error, Result, SourceMap};
 use crate::device::{Backend, Config, Machine};
-use crate::plan::{RaceMode, Runtime, Settings};
+use crate::plan::{Limits, RaceMode, Runtime, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +46,10 @@ pub struct Builder {
     files: Option<bool>,
     environment: Option<bool>,
     line_width: Option<usize>,
+    output_bytes: Option<u64>,
+    things: Limits,
+    device_limit: Option<u64>,
+    pinned_limit: Option<u64>,
 }
 
 impl Builder {
@@ -128,7 +132,8 @@ impl Builder {
     }
 
     /// How many operations each call may take: backward jumps, calls, and elements that functions of
-    /// the library move. By default any number.
+    /// the library and tensor operations move and compute. By default any number. The same script stops
+    /// at the same point, on every backend.
     pub fn fuel(mut self, operations: u64) -> Builder {
         self.fuel = Some(operations);
         self
@@ -140,13 +145,46 @@ impl Builder {
         self
     }
 
-    /// Bytes of host memory for lists, texts and the like.
+    /// Bytes of host memory for lists, texts and the like; and as many for tensors on the host.
     pub fn host_memory(mut self, bytes: usize) -> Builder {
         self.host_memory = Some(bytes);
         self
     }
 
-    /// How long each call may take.
+    /// Bytes that may be reserved on each CUDA device, real or emulated; a request beyond is an error of
+    /// kind `Limit`. By default all of it.
+    pub fn device_limit(mut self, bytes: u64) -> Builder {
+        self.device_limit = Some(bytes);
+        self
+    }
+
+    /// Bytes of page-locked host memory. By default any number.
+    pub fn pinned_limit(mut self, bytes: u64) -> Builder {
+        self.pinned_limit = Some(bytes);
+        self
+    }
+
+    /// How many tensors may be alive at the same time (views of a tensor do not count). By default any
+    /// number.
+    pub fn tensors(mut self, count: usize) -> Builder {
+        self.things.tensors = Some(count);
+        self
+    }
+
+    /// How many events may be alive at the same time. By default any number. Streams are bounded by
+    /// themselves: each device has 32 of a priority, and hands them out in turn.
+    pub fn events(mut self, count: usize) -> Builder {
+        self.things.events = Some(count);
+        self
+    }
+
+    /// How many bytes each call may print. By default any number.
+    pub fn output_limit(mut self, bytes: u64) -> Builder {
+        self.output_bytes = Some(bytes);
+        self
+    }
+
+    /// How long each call may take, waits for devices included.
     pub fn time(mut self, limit: Duration) -> Builder {
         self.time = Some(limit);
         self
@@ -181,10 +219,21 @@ impl Builder {
 
     /// A session on a machine that is there already.
     pub(crate) fn build_on(self, machine: Arc<Machine>) -> Engine {
+        if self.device_limit.is_some() {
+            machine.set_memory_limit(self.device_limit);
+        }
+        if self.pinned_limit.is_some() {
+            machine.set_pinned_limit(self.pinned_limit);
+        }
+        if let Some(bytes) = self.host_memory {
+            machine.host().set_memory_limit(Some(bytes as u64));
+        }
         let mut vm = crate::library::machine(Runtime::new(machine, self.settings));
         vm.script_args = self.args;
         vm.limits.fuel = self.fuel;
         vm.limits.time = self.time;
+        vm.limits.output_bytes = self.output_bytes;
+        vm.limits.things = self.things;
         let set = |limit: &mut usize, to: Option<usize>| *limit = to.unwrap_or(*limit);
         set(&mut vm.limits.call_depth, self.call_depth);
         set(&mut vm.limits.host_bytes, self.host_memory);

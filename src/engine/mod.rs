@@ -201,7 +201,7 @@ impl Engine {
     }
 
     /// A handle that stops a running script from another thread.
-    pub fn interrupt_handle(&self) -> InterruptHandle {
+    pub fn interrupt_handle(&mut self) -> InterruptHandle {
         InterruptHandle(self.vm.interrupt_flag())
     }
 

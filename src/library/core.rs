@@ -29,7 +29,7 @@ pub static TABLE: &[NativeDef] = &[
                 text.push_str(&vm.display(value)?);
             }
             text.push_str(&end);
-            vm.write(&text);
+            vm.write(&text)?;
             Ok(Value::None)
         },
     },

@@ -68,7 +68,7 @@ pub static TABLE: &[NativeDef] = &[
         example: "",
         run: |vm, args| {
             let prompt = owned(&args[0]);
-            vm.write(&prompt);
+            vm.write(&prompt)?;
             let mut line = String::new();
             match std::io::stdin().read_line(&mut line) {
                 Ok(0) => Ok(Value::None),

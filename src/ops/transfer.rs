@@ -129,6 +129,8 @@ pub static OPS: &[Op] = &[
         example: "assert(tensor([[1, 2], [3, 4]]).tolist()[1][0] == 3)",
         run: Run::Call(|rt, args| {
             let x = args.tensor(0)?;
+            // Numbers, and the lists' values that are made of them.
+            rt.check_host_room(x.count().saturating_mul(64))?;
             let bytes = rt.read(x)?;
             let mut chunks = bytes.chunks_exact(x.dtype().size());
             Ok(Out::Data(nested(&mut chunks, x.shape(), x.dtype())))

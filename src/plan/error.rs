@@ -24,7 +24,40 @@ pub static CODES: &[&Code] = &[
     &COLLECTIVE_SHAPE,
     &COLLECTIVE_ARGUMENT,
     &NOT_OVER_COMPLEX,
+    &FUEL,
+    &TOO_MANY,
 ];
+
+static FUEL: Code = Code {
+    id: "E1002",
+    kind: ErrorKind::Limit,
+    title: "the script used up its operations",
+    page: "Whoever started the script limited how much it may compute, and the limit is reached. Calls \
+           and jumps count, and the elements that operations move and compute.",
+    example: "",
+};
+
+static TOO_MANY: Code = Code {
+    id: "E1009",
+    kind: ErrorKind::Limit,
+    title: "too many tensors or events",
+    page: "Whoever started the script limited how many of them may be alive at the same time.\n\nLet go of \
+           those that are not needed any more: assign `none` to their names, or compute in place.",
+    example: "",
+};
+
+/// The script may not compute any more.
+#[cold]
+pub fn fuel() -> Error {
+    Error::new(&FUEL, "the script's limit on operations is reached")
+}
+
+/// Too many live things of a kind.
+#[cold]
+pub fn too_many(what: &str, limit: usize) -> Error {
+    Error::new(&TOO_MANY, format!("the script may have {limit} live {what} at most"))
+        .help(format!("let go of {what} that are not needed any more"))
+}
 
 static DEVICES_DIFFER: Code = Code {
     id: "E0510",

@@ -39,8 +39,8 @@ pub use transfer::scalar_of;
 
 use crate::base::{Result, Span};
 use crate::device::races::Checker;
-use crate::device::{Device, DeviceId, Machine, Stream};
-use crate::tensor::Generator;
+use crate::device::{Device, DeviceId, Event, EventFlags, Machine, Stream};
+use crate::tensor::{Generator, Storage};
 use queue::Queue;
 use std::sync::{Arc, OnceLock};
 
@@ -59,6 +59,12 @@ pub struct Runtime {
     machine: Arc<Machine>,
     /// Where the operation that is being submitted stands in the source.
     pub span: Span,
+    /// What it may still compute: elements moved and computed, and what its owner takes.
+    pub fuel: Option<u64>,
+    /// How many tensors and events it may have at the same time.
+    pub limits: Limits,
+    /// Each live tensor that is counted holds one of the first, each event one of the second.
+    tickets: (Arc<()>, Arc<()>),
     /// What the session has switched on and off.
     pub settings: Settings,
     checker: Checker,
@@ -93,6 +99,17 @@ pub struct Runtime {
     raw: rustc_hash::FxHashMap<u64, crate::device::Block>,
 }
 
+/// How many things a session may have at the same time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Tensors with memory, or a place in a queue, of their own; views do not count.
+    pub tensors: Option<usize>,
+    /// Events.
+    pub events: Option<usize>,
+    /// Bytes of the host's memory that one value may take which was read from a tensor.
+    pub host_bytes: Option<usize>,
+}
+
 /// A device as the session sees it.
 struct Place {
     device: Option<Arc<Device>>,
@@ -114,6 +131,9 @@ impl Runtime {
             current: None,
             machine,
             span: Span::NONE,
+            fuel: None,
+            limits: Limits::default(),
+            tickets: Default::default(),
             settings,
             checker: Checker::new(),
             written: None,
@@ -161,6 +181,59 @@ impl Runtime {
     /// Ends the newest [`Runtime::enter_generator`].
     pub fn leave_generator(&mut self) {
         self.stand_ins.pop();
+    }
+
+    /// Charges for elements that are moved or computed. Errors: E1002.
+    #[inline]
+    fn spend(&mut self, elements: usize) -> Result<()> {
+        let Some(fuel) = &mut self.fuel else { return Ok(()) };
+        let left = fuel.checked_sub(elements as u64);
+        *fuel = left.unwrap_or(0);
+        if left.is_some() { Ok(()) } else { Err(error::fuel()) }
+    }
+
+    /// A storage that counts among the session's. Errors: E1009.
+    #[inline]
+    fn storage(&mut self, owner: Arc<Device>, bytes: u64) -> Result<Storage> {
+        let storage = Storage::unbound(owner, bytes);
+        match self.limits.tensors {
+            None => Ok(storage),
+            Some(limit) => self.counted(storage, limit),
+        }
+    }
+
+    #[cold]
+    fn counted(&mut self, storage: Storage, limit: usize) -> Result<Storage> {
+        if Arc::strong_count(&self.tickets.0) > limit {
+            // What nobody wants any more may still wait in a queue.
+            self.flush()?;
+        }
+        if Arc::strong_count(&self.tickets.0) > limit {
+            return Err(error::too_many("tensors", limit));
+        }
+        Ok(storage.counted(self.tickets.0.clone()))
+    }
+
+    /// Refuses to take so much of the host's memory at once. Errors: E0704, out of memory.
+    pub fn check_host_room(&self, bytes: usize) -> Result<()> {
+        match self.limits.host_bytes {
+            Some(limit) if bytes > limit => {
+                Err(crate::device::error::memory_limit("host memory", limit as u64, 0, bytes as u64))
+            }
+            _ => crate::device::host::check_room(bytes as u64),
+        }
+    }
+
+    /// An event that counts among the session's. Errors: E1009.
+    pub fn event(&mut self, flags: EventFlags) -> Result<Arc<Event>> {
+        let event = Event::new(flags);
+        Ok(Arc::new(match self.limits.events {
+            None => event,
+            Some(limit) if Arc::strong_count(&self.tickets.1) > limit => {
+                return Err(error::too_many("events", limit));
+            }
+            Some(_) => event.counted(self.tickets.1.clone()),
+        }))
     }
 
     /// Runs an operation that is made of others; race reports name it, and not those.

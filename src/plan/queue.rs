@@ -183,7 +183,7 @@ impl Runtime {
         let owner = self.device(device)?;
         let layout = Layout::contiguous(&shape);
         let bytes = layout.bytes(dtype);
-        let tensor = Tensor::new(Arc::new(Storage::unbound(owner, bytes)), layout, dtype);
+        let tensor = Tensor::new(Arc::new(self.storage(owner, bytes)?), layout, dtype);
         self.write(name, f, args, compute, dtype, &tensor)?;
         Ok(tensor)
     }

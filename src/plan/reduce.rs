@@ -6,7 +6,7 @@ use crate::array::{Dims, Dtype, Layout};
 use crate::base::Result;
 use crate::device::races::Access;
 use crate::kernel::ReduceFn;
-use crate::tensor::{Pending, Storage, Tensor};
+use crate::tensor::{Pending, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -75,12 +75,12 @@ impl Runtime {
             }
         }
         let layout = Layout::contiguous(&shape);
-        let fresh = |dtype: Dtype| {
-            let bytes = layout.bytes(dtype);
-            Tensor::new(Arc::new(Storage::unbound(owner.clone(), bytes)), layout.clone(), dtype)
+        let mut fresh = |dtype: Dtype| -> Result<Tensor> {
+            let storage = self.storage(owner.clone(), layout.bytes(dtype))?;
+            Ok(Tensor::new(Arc::new(storage), layout.clone(), dtype))
         };
-        let value = want_value.then(|| fresh(dtype));
-        let index = want_index.then(|| fresh(Dtype::I64));
+        let value = want_value.then(|| fresh(dtype)).transpose()?;
+        let index = want_index.then(|| fresh(Dtype::I64)).transpose()?;
         let outs = value.iter().chain(&index);
         let written = outs.clone().map(|out| (out, Access::Write));
         self.note(name, at, std::iter::once((x, Access::Read)).chain(written))?;

@@ -162,6 +162,10 @@ impl Runtime {
         tensors: impl IntoIterator<Item = (&'t Tensor, Access)>,
     ) -> Result<()> {
         let site = Site { name: self.written.unwrap_or(name), span: self.span };
+        let tensors: SmallVec<[(&'t Tensor, Access); 4]> = tensors.into_iter().collect();
+        if self.fuel.is_some() {
+            self.spend(tensors.iter().fold(0, |all, (tensor, _)| all.saturating_add(tensor.count())))?;
+        }
         if let Some(capture) = self.capture_at(at) {
             return self.note_captured(capture, at, site, tensors);
         }

@@ -8,7 +8,7 @@ use crate::base::Result;
 use crate::device::DeviceId;
 use crate::device::races::{Access, Site};
 use crate::kernel::{Body, Launch, Program, View};
-use crate::tensor::{Memory, Storage, Tensor};
+use crate::tensor::{Memory, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -74,6 +74,9 @@ impl Runtime {
             return Err(super::error::writes_overlap(work.name));
         }
         let access = |write| if write { Access::Write } else { Access::Read };
+        if let Body::Matmul(_) = work.body {
+            self.spend(work.shape.iter().fold(1, |all, &n| all.saturating_mul(n)))?;
+        }
         self.note(work.name, at, work.views.iter().map(|v| (v.tensor, access(v.write))))?;
         for view in &work.views {
             if let Some(pending) = view.tensor.storage().pending() {
@@ -145,7 +148,7 @@ impl Runtime {
         let owner = self.device(device)?;
         let layout = Layout { shape: shape.into(), strides: contiguous_strides(shape), offset: 0 };
         let bytes = layout.bytes(dtype);
-        Ok(Tensor::new(Arc::new(Storage::unbound(owner, bytes)), layout, dtype))
+        Ok(Tensor::new(Arc::new(self.storage(owner, bytes)?), layout, dtype))
     }
 
     /// Takes memory that the script gives back itself. Source: `torch.cuda.caching_allocator_alloc`.

@@ -3,7 +3,8 @@
 use super::flush::{address, address_to_read};
 use super::{MapArg, Runtime};
 use crate::array::{Dtype, Scalar};
-use crate::base::Result;
+use crate::base::{Result, stop};
+use crate::device::error::host_out_of_memory;
 use crate::device::races::Access;
 use crate::device::{CopyKind, DeviceId, Stream};
 use crate::kernel::CAST;
@@ -67,7 +68,11 @@ impl Runtime {
     /// device and no more.
     pub fn read(&mut self, tensor: &Tensor) -> Result<Vec<u8>> {
         let size = tensor.dtype().size();
-        let mut bytes = vec![0u8; tensor.count() * size];
+        let length = tensor.count().saturating_mul(size);
+        self.check_host_room(length)?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(length).map_err(|_| host_out_of_memory(length as u64, false))?;
+        bytes.resize(length, 0u8);
         self.read_into(tensor, &mut bytes)?;
         Ok(bytes)
     }
@@ -83,6 +88,10 @@ impl Runtime {
         self.settle(&tensor, at)?;
         if bytes.is_empty() {
             return Ok(());
+        }
+        if stop::is_set() {
+            // Copies to the host's own memory cannot be left before they end; this wait can.
+            self.synchronize_stream(&stream)?;
         }
         let ptr = address_to_read(tensor.storage(), tensor.layout(), tensor.dtype().size(), &stream)?;
         let ends = (bytes.as_mut_ptr() as u64, ptr);
@@ -153,7 +162,9 @@ impl Runtime {
         let near = self.current_cuda();
         let block = Memory::Pinned(self.machine().pinned(bytes, near)?);
         let host = self.device(DeviceId::Cpu)?;
-        Ok(Tensor::new(Arc::new(Storage::bound(host, bytes, block)), layout, dtype))
+        let storage = self.storage(host, bytes)?;
+        storage.bind(block);
+        Ok(Tensor::new(Arc::new(storage), layout, dtype))
     }
 
     /// Sends off what still has to compute a tensor, and everything on queue `at`.
@@ -231,6 +242,9 @@ impl Runtime {
                 (_, DeviceId::Cpu) => CopyKind::DeviceToHost,
                 (DeviceId::Cuda(index), _) => CopyKind::FromPeer(index),
             };
+            if stop::is_set() && !peers && !non_blocking {
+                self.synchronize_stream(&stream)?;
+            }
             self.queue_copy("copy_", &stream, (dst, src), bytes, kind, Some(target.storage()))?;
         }
         if peers {

@@ -19,6 +19,7 @@ pub struct Storage {
     memory: OnceLock<Memory>,
     pending: AtomicU64,
     ticket: AtomicU64,
+    _counted: Option<Arc<()>>,
     /// What the race checker knows of it.
     pub history: Mutex<History>,
 }
@@ -71,8 +72,15 @@ impl Storage {
             memory: OnceLock::new(),
             pending: AtomicU64::new(0),
             ticket: AtomicU64::new(0),
+            _counted: None,
             history: Mutex::new(History::default()),
         }
+    }
+
+    /// The same storage with a ticket that it holds as long as it lives: its owner counts by them.
+    pub fn counted(mut self, ticket: Arc<()>) -> Storage {
+        self._counted = Some(ticket);
+        self
     }
 
     /// A storage over memory that is there.

@@ -132,14 +132,14 @@ codes! {
     CALL_DEPTH "E1001" Limit "calls are nested too deeply"
         "A function calls itself without an end, or deeper than the limit (10,000 script calls)."
         "fn f(n) { 1 + f(n + 1) }\nf(0)";
-    FUEL "E1002" Limit "the script used up its operations"
-        "Whoever started the script limited how much it may compute, and the limit is reached."
-        "";
     HOST_MEMORY "E1003" Limit "the script used up its host memory"
         "Lists and texts grew beyond the limit on host memory. Tensors have their own limits."
         "let s = \"0123456789abcdef\"\nwhile true { s = s ++ s }";
     INTERRUPTED "E1004" Interrupted "the script was interrupted"
         "Ctrl-C, or an embedder's interrupt handle, stopped the script. `catch` does not catch this; `defer` runs."
+        "";
+    OUTPUT "E1010" Limit "the script printed too much"
+        "Whoever started the script limited how many bytes it may print, and the limit is reached."
         "";
     NESTING "E1005" Limit "something is nested too deeply"
         "Source text, or lists within lists, go deeper than what can be handled."
@@ -440,10 +440,16 @@ pub fn call_depth(limit: usize) -> Error {
         .help("does the recursion end? `while` and `for` need no calls")
 }
 
+/// Too much was printed.
+#[cold]
+pub fn output(limit: u64) -> Error {
+    Error::new(&OUTPUT, format!("the script may print {limit} bytes at most"))
+}
+
 /// Out of fuel.
 #[cold]
 pub fn fuel() -> Error {
-    Error::new(&FUEL, "the script's limit on operations is reached")
+    crate::plan::error::fuel()
 }
 
 /// Out of host memory.

@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Vm, error, heap};
-use crate::base::{Error, Result};
+use crate::base::stop::{self, Stop};
+use crate::base::{Error, ErrorKind, Result};
+use crate::plan::Limits as Things;
 
 /// Backward jumps and calls between two looks at the limits.
 pub(super) const SLICE: u32 = 4096;
@@ -17,12 +19,17 @@ const CALLBACK_STACK: usize = 1 << 20;
 /// What a script may use. Each bound, when reached, is a coded error of kind `Limit`.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Operations: backward jumps, calls, and elements that natives move.
+    /// Operations: backward jumps, calls, and elements that natives and tensor operations move and
+    /// compute. The same script stops at the same point, on every backend.
     pub fuel: Option<u64>,
     /// Script calls within one another.
     pub call_depth: usize,
     /// Bytes of lists, texts and the like.
     pub host_bytes: usize,
+    /// Bytes that are printed.
+    pub output_bytes: Option<u64>,
+    /// Live tensors and events. (Streams are bounded by themselves: 32 per priority of a device.)
+    pub things: Things,
     /// Time from the call of `eval` or `call`.
     pub time: Option<Duration>,
     /// Whether scripts may read and write files.
@@ -37,6 +44,8 @@ impl Default for Limits {
             fuel: None,
             call_depth: 10_000,
             host_bytes: 4 << 30,
+            output_bytes: None,
+            things: Things::default(),
             time: None,
             files: true,
             environment: true,
@@ -49,13 +58,19 @@ impl Vm {
     pub(super) fn enter(&mut self) {
         self.entered += 1;
         if self.entered == 1 {
-            self.fuel = self.limits.fuel;
+            self.rt.fuel = self.limits.fuel;
+            self.rt.limits = Things { host_bytes: Some(self.limits.host_bytes), ..self.limits.things };
             self.fuel_grace = false;
             self.depth_limit = self.limits.call_depth;
             self.started = std::time::Instant::now();
             self.stack_start = stack_address();
             self.budget = 1;
             heap::enter(self.heap_bytes, self.limits.host_bytes);
+            self.output_bytes = 0;
+            if self.stoppable || self.limits.time.is_some() {
+                let deadline = self.limits.time.and_then(|limit| self.started.checked_add(limit));
+                self.outer_stop = Some(stop::enter(Some(Stop { flag: self.interrupt.clone(), deadline })));
+            }
         }
     }
 
@@ -63,6 +78,9 @@ impl Vm {
         self.entered -= 1;
         if self.entered == 0 {
             (self.heap_bytes, _) = heap::enter(0, usize::MAX);
+            if let Some(outer) = self.outer_stop.take() {
+                stop::enter(outer);
+            }
         }
     }
 
@@ -76,6 +94,9 @@ impl Vm {
         let result = code(self);
         let result =
             if self.entered == 1 { result.and_then(|out| self.flush().map(|()| out)) } else { result };
+        if let Err(error) = &result {
+            self.note_stop(error);
+        }
         self.leave();
         result
     }
@@ -91,21 +112,28 @@ impl Vm {
         if self.limits.time.is_some_and(|limit| self.started.elapsed() > limit) {
             return Err(self.spent());
         }
-        if let Some(fuel) = self.fuel {
+        if let Some(fuel) = self.rt.fuel {
             if fuel == 0 {
                 return Err(self.spent());
             }
             self.budget = u64::from(SLICE).min(fuel) as u32;
-            self.fuel = Some(fuel - u64::from(self.budget));
+            self.rt.fuel = Some(fuel - u64::from(self.budget));
         }
         Ok(())
     }
 
+    /// A wait that was interrupted has seen the request.
+    pub(super) fn note_stop(&self, error: &Error) {
+        if error.kind() == ErrorKind::Interrupted {
+            self.interrupt.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Charges work that a native does in one go, such as moving `count` elements.
     pub fn charge(&mut self, count: usize) -> Result<()> {
-        if let Some(fuel) = self.fuel {
+        if let Some(fuel) = self.rt.fuel {
             let left = fuel.saturating_sub(count as u64);
-            self.fuel = Some(left);
+            self.rt.fuel = Some(left);
             if left == 0 && count > 0 {
                 return Err(self.spent());
             }
@@ -142,6 +170,13 @@ impl Vm {
         }
     }
 
+    /// Counts bytes that are about to be printed.
+    pub(super) fn charge_output(&mut self, bytes: usize) -> Result<()> {
+        let Some(limit) = self.limits.output_bytes else { return Ok(()) };
+        self.output_bytes = self.output_bytes.saturating_add(bytes as u64);
+        if self.output_bytes > limit { Err(error::output(limit)) } else { Ok(()) }
+    }
+
     /// Looks for an interrupt and the time limit; natives that wait call this.
     pub fn poll(&mut self) -> Result<()> {
         let budget = self.budget;
@@ -165,7 +200,7 @@ impl Vm {
         if !self.fuel_grace {
             self.fuel_grace = true;
             self.budget = SLICE;
-            self.fuel = self.fuel.map(|_| 0);
+            self.rt.fuel = self.rt.fuel.map(|_| 0);
         } else {
             self.budget = 1;
         }

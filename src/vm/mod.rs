@@ -92,12 +92,17 @@ pub struct Vm {
     stack_start: usize,
     /// Backward jumps and calls until the limits are looked at.
     budget: u32,
-    fuel: Option<u64>,
     fuel_grace: bool,
     interrupt: Arc<AtomicBool>,
     heap_bytes: isize,
     entered: usize,
     started: std::time::Instant,
+    /// Bytes printed since the outermost entry.
+    output_bytes: u64,
+    /// Somebody may set the interrupt flag.
+    stoppable: bool,
+    /// What could stop this thread before the outermost entry.
+    outer_stop: Option<Option<crate::base::stop::Stop>>,
     born: std::time::Instant,
     /// The depth of values being compared or printed.
     nesting: Slot<u32>,
@@ -135,12 +140,14 @@ impl Vm {
             callbacks: 0,
             stack_start: 0,
             budget: limits::SLICE,
-            fuel: None,
             fuel_grace: false,
             interrupt: Arc::new(AtomicBool::new(false)),
             heap_bytes: 0,
             entered: 0,
             started: std::time::Instant::now(),
+            output_bytes: 0,
+            stoppable: false,
+            outer_stop: None,
             born: std::time::Instant::now(),
             nesting: Slot::new(0),
             walked: Slot::new(0),
@@ -174,9 +181,12 @@ impl Vm {
         self.warn = Some(warn);
     }
 
-    /// Writes to the output.
-    pub fn write(&mut self, text: &str) {
+    /// Writes to the output. Errors: E1010, when the script may not print so much; then nothing is
+    /// written.
+    pub fn write(&mut self, text: &str) -> Result<()> {
+        self.charge_output(text.len())?;
         (self.out)(text);
+        Ok(())
     }
 
     /// The natives that scripts may call.
@@ -185,7 +195,8 @@ impl Vm {
     }
 
     /// The flag that stops a running script from another thread: it ends with `Interrupted`.
-    pub fn interrupt_flag(&self) -> Arc<AtomicBool> {
+    pub fn interrupt_flag(&mut self) -> Arc<AtomicBool> {
+        self.stoppable = true;
         Arc::clone(&self.interrupt)
     }
 

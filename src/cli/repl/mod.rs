@@ -117,12 +117,12 @@ impl Repl {
     /// Those of the backend and the environment.
     pub fn new(cli: Options, terminal: &Terminal) -> Result<Repl> {
         let session = Session::new(&cli, terminal, Vec::new())?;
-        let repl = Repl { session, cli, terminal: terminal.clone(), inputs: 0 };
+        let mut repl = Repl { session, cli, terminal: terminal.clone(), inputs: 0 };
         repl.listen();
         Ok(repl)
     }
 
-    fn listen(&self) {
+    fn listen(&mut self) {
         let flag = self.session.engine.interrupt_handle().flag();
         let signal = signal_hook::consts::SIGINT;
         // Where the system has no such signal, scripts are not interrupted.

@@ -2,7 +2,7 @@
 
 use super::context::{check, ready};
 use super::driver::CudaDriver;
-use crate::base::Result;
+use crate::base::{Result, stop};
 use crate::device::{EventHandle, StreamHandle};
 use cudarc::driver::sys::{self, CUevent, CUevent_flags, CUstream, CUstream_flags};
 use parking_lot::RwLock;
@@ -25,6 +25,11 @@ pub fn set_interrupt(interrupt: Option<Interrupt>) {
 /// Most waits are short, and waking a sleeping thread costs tens of microseconds.
 const SPIN: Duration = Duration::from_micros(50);
 
+/// Whether something may end a wait of this thread.
+fn may_end() -> bool {
+    INTERRUPTIBLE.load(Ordering::Acquire) || stop::is_set()
+}
+
 /// Waits until `query` says so: polls first, then lets the driver `block`, or keeps polling at
 /// growing intervals where an interrupt is set.
 fn wait(mut query: impl FnMut() -> Result<bool>, block: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -38,7 +43,7 @@ fn wait(mut query: impl FnMut() -> Result<bool>, block: impl FnOnce() -> Result<
             return Ok(());
         }
     }
-    if !INTERRUPTIBLE.load(Ordering::Acquire) {
+    if !may_end() {
         return block();
     }
     let interrupt = INTERRUPT.read().clone();
@@ -46,6 +51,7 @@ fn wait(mut query: impl FnMut() -> Result<bool>, block: impl FnOnce() -> Result<
         if let Some(interrupt) = &interrupt {
             interrupt()?;
         }
+        crate::device::error::stopped()?;
         if start.elapsed() < Duration::from_millis(2) {
             std::thread::yield_now();
         } else {
@@ -84,7 +90,7 @@ impl CudaDriver {
     }
 
     pub(super) fn wait_all(&self) -> Result<()> {
-        if INTERRUPTIBLE.load(Ordering::Acquire) {
+        if may_end() {
             // The context's own wait cannot be left; waiting for each stream can.
             let streams = self.streams.lock().clone();
             for stream in std::iter::once(0).chain(streams) {

@@ -10,12 +10,13 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-use super::error;
 use super::graph::{GraphHandle, Step, Task};
-use super::{CopyKind, Driver, EventHandle, Properties, StreamHandle, Work};
+use super::{CopyKind, Driver, EventHandle, Failure, Properties, StreamHandle, Work};
+use super::{error, failure};
 use crate::base::Result;
+use crate::device::host::check_room;
 use crate::kernel::host::FaultSlot;
-use crate::kernel::{Fault, Launch, Ptr};
+use crate::kernel::{self, Fault, Launch, Ptr};
 use memory::Memory;
 use parking_lot::Mutex;
 use queue::{Command, Event, Goal, Queues, Source};
@@ -35,43 +36,22 @@ pub struct Config {
     /// Runs the queues lazily, in an order drawn from this seed: the same script, the same order.
     /// Without one, a thread runs them in order of age.
     pub schedule: Option<u64>,
-    /// Makes a driver call fail. `RUNNEL_FAULT`.
-    pub fault: Option<FaultPlan>,
+    /// The driver call that is made to fail.
+    pub failure: Option<Failure>,
     /// Overwrites freed memory. On in debug builds and with `RUNNEL_POISON`.
     pub poison: bool,
     /// When set, waits end with the error `Interrupted`; whoever set it clears it.
     pub interrupt: Option<Arc<AtomicBool>>,
 }
 
-/// Which driver call fails.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FaultPlan {
-    /// The n-th, counting from 1 over all devices.
-    pub call: u64,
-    /// The device of that call never works again, as after an illegal address on CUDA.
-    pub sticky: bool,
-}
-
-impl FaultPlan {
-    /// Reads `3`, or `3:sticky`.
-    pub fn parse(text: &str) -> Option<FaultPlan> {
-        let (number, sticky) = match text.trim().strip_suffix(":sticky") {
-            Some(number) => (number, true),
-            None => (text.trim(), false),
-        };
-        Some(FaultPlan { call: number.parse().ok()?, sticky })
-    }
-}
-
 impl Default for Config {
-    /// Four devices of 4 GiB, with what the environment says about faults and poison.
+    /// Four devices of 4 GiB, with what the environment says about poison.
     fn default() -> Config {
-        let fault = std::env::var("RUNNEL_FAULT").ok().and_then(|text| FaultPlan::parse(&text));
         Config {
             devices: 4,
             memory_per_device: 4 << 30,
             schedule: None,
-            fault,
+            failure: None,
             poison: cfg!(debug_assertions) || std::env::var_os("RUNNEL_POISON").is_some(),
             interrupt: None,
         }
@@ -89,9 +69,8 @@ pub struct Machine {
     graphs: Mutex<FxHashMap<GraphHandle, Arc<[Step]>>>,
     pinned: Mutex<BTreeMap<Ptr, u64>>,
     handles: AtomicU64,
-    calls: AtomicU64,
-    fault: Option<FaultPlan>,
-    /// The device that a sticky fault has taken, plus 1.
+    failure: Option<Failure>,
+    /// The device that a sticky failure has taken, plus 1.
     failed: AtomicU64,
     seeded: bool,
     thread: OnceLock<Option<JoinHandle<()>>>,
@@ -132,8 +111,7 @@ impl Machine {
             graphs: Mutex::default(),
             pinned: Mutex::default(),
             handles: AtomicU64::new(1),
-            calls: AtomicU64::new(0),
-            fault: config.fault,
+            failure: config.failure,
             failed: AtomicU64::new(0),
             seeded: config.schedule.is_some(),
             thread: OnceLock::new(),
@@ -207,22 +185,18 @@ impl EmuDriver {
 
     /// Counts a driver call, and fails the one that was asked to fail.
     fn call(&self, name: &str) -> Result<()> {
-        let Some(plan) = self.machine.fault else { return Ok(()) };
-        let text = format!("`RUNNEL_FAULT={}` asked for it", plan.call);
-        if self.machine.failed.load(Ordering::Relaxed) == u64::from(self.index) + 1 {
-            return Err(error::device_failed("emu", name, &text));
+        let Some(failure) = &self.machine.failure else { return Ok(()) };
+        let lost = || error::device_failed("emu", name, failure::TEXT);
+        let own = u64::from(self.index) + 1;
+        if self.machine.failed.load(Ordering::Relaxed) == own {
+            return Err(lost());
         }
-        if self.machine.calls.fetch_add(1, Ordering::Relaxed) + 1 != plan.call {
-            return Ok(());
+        let outcome = failure.call("emu", name);
+        if outcome.is_err() && failure.is_sticky() {
+            self.machine.failed.store(own, Ordering::Relaxed);
+            return Err(lost());
         }
-        if plan.sticky {
-            self.machine.failed.store(u64::from(self.index) + 1, Ordering::Relaxed);
-            return Err(error::device_failed("emu", name, &text));
-        }
-        match name {
-            "alloc" | "pinned_alloc" | "reserve" | "map" => Err(error::out_of_memory()),
-            _ => Err(error::driver_failed("emu", name, &text)),
-        }
+        outcome
     }
 
     fn stream_index(&self, stream: StreamHandle) -> usize {
@@ -415,6 +389,7 @@ impl Driver for EmuDriver {
 
     fn launch(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
         self.call("launch")?;
+        check_room(kernel::host::scratch(launch))?;
         let command = Command::Launch(Box::new(launch.clone()), self.faults.clone());
         self.machine.push(self.stream_index(stream), command)
     }

@@ -10,7 +10,7 @@
 //! waits and nothing else can run, to the end of the next sleep. So a query right after a sleep is
 //! false, a loop that polls ends, and no sleep costs real time.
 
-use crate::base::Result;
+use crate::base::{Result, stop};
 use crate::device::graph::Task;
 use crate::device::{Work, error};
 use crate::kernel::host::{self, FaultSlot, bytes};
@@ -31,6 +31,10 @@ const FULL: usize = 4096;
 
 /// Modelled time from which the machine's thread is woken at once.
 const LONG: u64 = 20_000;
+
+/// Modelled time from which a wait that may end leaves work to the machine's thread; the real time is
+/// about a hundred times as long.
+const HEAVY: u64 = 100_000;
 
 /// A wait looks this often whether it was interrupted.
 const GLANCE: Duration = Duration::from_millis(5);
@@ -102,6 +106,8 @@ struct State {
     /// True while the machine's thread sleeps until it is woken.
     asleep: bool,
     stopped: bool,
+    /// True while the machine has a thread of its own.
+    served: bool,
     /// The seed's state; `None` runs in order of age, on a thread.
     seed: Option<u64>,
     /// What a kernel's panic said; every later wait reports it.
@@ -187,6 +193,7 @@ impl Queues {
             waiting: 0,
             asleep: false,
             stopped: false,
+            served: false,
             seed: seed.map(|seed| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             broken: None,
         };
@@ -273,6 +280,18 @@ impl Queues {
             if may_end && self.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)) {
                 return Err(error::wait_interrupted());
             }
+            if may_end && stop::is_set() {
+                error::stopped()?;
+                // A wait can end while the machine's thread does the work, and not while this one does.
+                if state.running.is_none() && state.is_heavy(goal) {
+                    state.asleep = false;
+                    self.work.notify_one();
+                    state.waiting += 1;
+                    self.done.wait_for(&mut state, GLANCE);
+                    state.waiting -= 1;
+                    continue;
+                }
+            }
             if state.running.is_some() {
                 if spins > 0 {
                     spins -= 1;
@@ -315,6 +334,7 @@ impl Queues {
     pub(super) fn serve(&self) {
         let mut state = self.state.lock();
         let mut idle = 0;
+        state.served = true;
         while !state.stopped {
             let ran;
             (state, ran) = self.step(state, None);
@@ -348,7 +368,10 @@ impl Queues {
         if let Some(work) = state.mark(command) {
             let cost = work.cost();
             state.running = Some(stream);
-            let outcome = MutexGuard::unlocked(&mut state, || catch_unwind(AssertUnwindSafe(|| work.run())));
+            let outcome = MutexGuard::unlocked(&mut state, || {
+                // Others may wait for the same work, and later work needs it.
+                catch_unwind(AssertUnwindSafe(|| stop::masked(|| work.run())))
+            });
             state.running = None;
             state.clock += cost;
             if outcome.is_err() {
@@ -454,6 +477,15 @@ impl State {
                 (stream.priority, stream.queue.front().map(|front| front.0))
             })
         })
+    }
+
+    /// True when the next command takes long, and the machine's thread can run it.
+    fn is_heavy(&mut self, goal: &Goal) -> bool {
+        if !self.served || self.seed.is_some() {
+            return false;
+        }
+        let next = self.choose(Some(goal)).and_then(|stream| self.streams[stream].queue.front());
+        next.is_some_and(|(_, command)| command.cost() >= HEAVY)
     }
 
     /// The ready stream that a goal waits for, through the events that its streams wait for.

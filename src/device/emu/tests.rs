@@ -16,7 +16,7 @@ static MULTIPLY_ADD: MapFn = MapFn {
 };
 
 fn machine(schedule: Option<u64>) -> Vec<Arc<dyn Driver>> {
-    Machine::new(Config { devices: 2, schedule, fault: None, ..Config::default() })
+    Machine::new(Config { devices: 2, schedule, ..Config::default() })
 }
 
 /// x = 3 x + number, over `n` elements.
@@ -197,8 +197,7 @@ fn memory_is_finite_and_the_nth_call_fails_when_asked() {
     assert_eq!(devices[0].alloc(2 << 20).unwrap_err().kind(), ErrorKind::OutOfMemory);
     assert_eq!(devices[0].memory_info().unwrap(), (1 << 20, 1 << 20));
     let fails = |n| {
-        let devices =
-            Machine::new(Config { fault: Some(FaultPlan { call: n, sticky: false }), ..Config::default() });
+        let devices = Machine::new(Config { failure: Some(Failure::new(None, n)), ..Config::default() });
         let d = &devices[0];
         let kinds = [
             d.alloc(512).map(|_| ()).map_err(|e| e.kind()),

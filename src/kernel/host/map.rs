@@ -4,6 +4,7 @@ use super::CHUNK;
 use super::machine::{Machine, Plane};
 use super::small;
 use crate::array::Dims;
+use crate::base::stop::{self, Stop};
 use crate::kernel::{Launch, Map, Source};
 use rayon::prelude::*;
 
@@ -14,6 +15,9 @@ pub(super) const PARALLEL: usize = 1 << 17;
 pub(super) fn threads(visits: usize) -> usize {
     if visits < PARALLEL { 1 } else { rayon::current_num_threads() }
 }
+
+/// Tiles between two looks whether to end early.
+const GLANCE: usize = 256;
 
 /// Runs a map over the launch's shape.
 ///
@@ -54,6 +58,8 @@ struct Cover<'a> {
     h: usize,
     w: usize,
     tiles: usize,
+    /// What may end the work early; then the result is not to be used.
+    stop: Option<Stop>,
     /// How many tiles go down the rows before the next column of tiles; see [`GROUP`].
     group: usize,
 }
@@ -75,7 +81,7 @@ impl<'a> Cover<'a> {
             let plane = Plane { row: None, col: (shape.len() == 1).then_some(0) };
             let w = extent(plane.col).min(CHUNK);
             let tiles = extent(plane.col).div_ceil(w);
-            return Cover { shape, plane, h: 1, w, tiles, group: 1 };
+            return Cover { shape, plane, h: 1, w, tiles, stop: stop::current(), group: 1 };
         }
         let long = |d: &usize| shape[*d] > 1;
         let follows = |view: u16| {
@@ -111,7 +117,7 @@ impl<'a> Cover<'a> {
         let (rows, columns) = (extent(row).div_ceil(h), shape[col].div_ceil(w));
         let group = if crossing.is_some() { rows.min(GROUP) } else { 1 };
         let tiles = outer.product::<usize>() * rows.next_multiple_of(group) * columns;
-        Cover { shape, plane, h, w, tiles, group }
+        Cover { shape, plane, h, w, tiles, stop: stop::current(), group }
     }
 
     /// The row and column of tiles of a number within one plane. The rows are filled up to whole
@@ -124,7 +130,7 @@ impl<'a> Cover<'a> {
 
     /// Runs tiles by number: the rows of a group fastest, then columns, groups, other dimensions.
     unsafe fn run(&self, map: &Map, launch: &Launch, tiles: std::ops::Range<usize>) {
-        let Cover { shape, plane, h, w, .. } = *self;
+        let &Cover { shape, plane, h, w, .. } = self;
         // SAFETY: the caller's.
         let mut machine = unsafe { Machine::new(map, launch, plane, h * w, None) };
         let mut at: Dims = smallvec::smallvec![0; shape.len()];
@@ -132,6 +138,9 @@ impl<'a> Cover<'a> {
         let (rows, columns) = (parts(plane.row, h), parts(plane.col, w));
         let plane_tiles = rows.next_multiple_of(self.group) * columns;
         for tile in tiles {
+            if tile.is_multiple_of(GLANCE) && self.stop.as_ref().is_some_and(|stop| stop.asked().is_some()) {
+                return;
+            }
             let Some((row, column)) = self.place(tile % plane_tiles, rows, columns) else { continue };
             let mut rest = tile / plane_tiles;
             for d in (0..shape.len()).rev().filter(|&d| Some(d) != plane.col && Some(d) != plane.row) {

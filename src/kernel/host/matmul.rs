@@ -8,6 +8,7 @@ use super::element::{self, Element, Tile};
 use super::isa::multiversion;
 use super::map::PARALLEL;
 use crate::array::Dtype;
+use crate::base::stop;
 use crate::kernel::{Launch, Matmul};
 use rayon::prelude::*;
 
@@ -88,6 +89,13 @@ pub(super) unsafe fn run(matmul: &Matmul, launch: &Launch) {
                 Dtype::I32 => whole::<i32>(p),
                 Dtype::I64 => whole::<i64>(p),
             }
+        }
+    };
+    // A single product is computed to its end.
+    let stop = stop::current();
+    let one = |batch: usize| {
+        if stop.as_ref().is_none_or(|stop| stop.asked().is_none()) {
+            one(batch);
         }
     };
     if share {

@@ -38,6 +38,7 @@ pub use fault::FaultSlot;
 pub use fold::{Choice, Combine, HostReduce, LANES};
 
 use super::{Body, Launch, Reg, RegMut};
+use crate::array::Dtype;
 use num_complex::Complex;
 
 /// Elements per register chunk: four registers of `f64` fit in half of a small L1 cache.
@@ -63,6 +64,30 @@ pub unsafe fn run(launch: &Launch, faults: &FaultSlot) {
             Body::Pack => pack::run(launch),
             Body::Fft(fft) => fft::run(fft, launch),
         }
+    }
+}
+
+/// About how many bytes of the system's memory a launch takes for itself while it runs: in proportion to
+/// its operands for sorts and products, else a few pages.
+pub fn scratch(launch: &Launch) -> u64 {
+    let extent = |d: usize| launch.shape.iter().rev().nth(d).map_or(1, |&n| n as u64);
+    let product = |a: u64, b: u64, size: u64| a.saturating_mul(b).saturating_mul(size);
+    match &launch.program.body {
+        Body::Sort(_) => {
+            let rows = launch.shape.iter().skip(1).fold(1u64, |all, &n| all.saturating_mul(n as u64));
+            product(extent(0), rows.min(rayon::current_num_threads() as u64).max(1), 40)
+        }
+        Body::Matmul(matmul) => {
+            let (k, n, m) = (extent(0), extent(1), extent(2));
+            match matmul.dtype {
+                Dtype::F32 | Dtype::F64 => 0,
+                Dtype::F16 | Dtype::BF16 => {
+                    product(m, k, 4).saturating_add(product(k, n, 4)).saturating_add(product(m, n, 4))
+                }
+                _ => product(k, n, 8),
+            }
+        }
+        _ => 0,
     }
 }
 

@@ -10,10 +10,12 @@ use super::machine::{Machine, Plane};
 use super::map::threads;
 use super::{CHUNK, element};
 use crate::array::{Class, Dims, Dtype};
+use crate::base::stop;
 use crate::kernel::{Launch, Ptr, Reduce, Source};
 use element::{Tile, with_element};
 use rayon::prelude::*;
 use smallvec::{SmallVec, smallvec};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs a reduction.
 ///
@@ -70,6 +72,10 @@ enum Job<T: 'static> {
     Choose(Choice<T>),
 }
 
+/// Elements between two looks whether to end early, and how many partial results that may take.
+const PATIENCE: usize = 1 << 20;
+const PARTIAL: usize = 1 << 16;
+
 impl<'a> Plan<'a> {
     fn of(reduce: &'a Reduce, launch: &'a Launch) -> Plan<'a> {
         let shape = &launch.shape[..];
@@ -112,6 +118,12 @@ impl<'a> Plan<'a> {
                 range /= 2;
             }
         }
+        // Work that may be ended early looks around between two ranges. How they are cut changes no bit.
+        let stop = stop::current();
+        while stop.is_some() && range * BLOCK > PATIENCE && blocks.div_ceil(range) * self.results < PARTIAL {
+            range /= 2;
+        }
+        let ended = AtomicBool::new(false);
         let ranges = blocks.div_ceil(range);
         let mut partial: Vec<Held<T>> = Vec::new();
         if ranges > 1 {
@@ -121,6 +133,9 @@ impl<'a> Plan<'a> {
         let task = |numbers: std::ops::Range<usize>| {
             let mut worker = None;
             for number in numbers {
+                if stop.as_ref().is_some_and(|stop| stop.asked().is_some()) {
+                    return ended.store(true, Ordering::Relaxed);
+                }
                 let (strip_number, part) = (number / ranges, number % ranges);
                 let first = part * range * BLOCK;
                 let elements = first..(first + range * BLOCK).min(self.length);
@@ -147,7 +162,7 @@ impl<'a> Plan<'a> {
             let from = |i: usize| (total as u128 * i as u128 / tasks as u128) as usize;
             (0..tasks).into_par_iter().for_each(|i| task(from(i)..from(i + 1)));
         }
-        if ranges > 1 {
+        if ranges > 1 && !ended.into_inner() {
             // SAFETY: the caller's; the tasks have ended.
             unsafe { self.join(job, &partial, ranges) };
         }

@@ -233,7 +233,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         run: |vm, args| {
             let stream = stream_of(&args[0], 0)?;
             let event = match &args[1] {
-                Value::None => Arc::new(Event::new(EventFlags::default())),
+                Value::None => vm.rt.event(EventFlags::default())?,
                 value => event_of(value, 1)?,
             };
             vm.rt.record_event(&event, &stream)?;
@@ -253,11 +253,11 @@ pub(super) static NATIVES: &[NativeDef] = &[
         },
         doc: "Makes an event: a point in a stream's work. It belongs to no device before its first record; only streams of that device may record it again, any may wait for it. With `enable_timing` (or `timing`), `elapsed_time` works.\n\nSource: `torch.cuda.Event`.",
         example: "let e = Event(enable_timing=true)\nassert(e.query())\nassert(e.device == none)",
-        run: |_, args| {
+        run: |vm, args| {
             let flag = |i: usize| matches!(args[i], Value::Bool(true));
             let flags =
                 EventFlags { enable_timing: flag(0) || flag(3), blocking: flag(1), interprocess: flag(2) };
-            Ok(Value::object(EventObject(Arc::new(Event::new(flags)))))
+            Ok(Value::object(EventObject(vm.rt.event(flags)?)))
         },
     },
     NativeDef {

@@ -24,6 +24,7 @@ impl Vm {
         floor: usize,
         contexts: usize,
     ) -> Result<(usize, usize)> {
+        self.note_stop(&error);
         let mut error = self.locate(error, base, pc);
         loop {
             let here = |h: &super::Handler| h.depth == self.frames.len();

@@ -1,0 +1,165 @@
+//! Every run can be bounded, and every bound is a coded error that scripts can catch; afterwards the
+//! session is sound.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
+
+use runnel::base::ErrorKind;
+use runnel::engine::Builder;
+use runnel::{Backend, Engine};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+fn builder() -> Builder {
+    Engine::builder().backend(Backend::Emu).devices(2).device_memory(256 << 20)
+}
+
+/// Runs a script that must meet a limit: the code of its error. Then a check script must pass.
+fn limited(engine: &mut Engine, script: &str) -> String {
+    let error = engine.eval::<()>(script).expect_err(script);
+    assert_eq!(error.kind(), ErrorKind::Limit, "{script}: {error}");
+    engine.eval::<()>("let kept = none").unwrap();
+    assert_eq!(engine.eval::<i64>("[1, 2, 3].sum().item()").unwrap(), 6, "after {script}");
+    assert!(engine.eval::<bool>("cuda.current_stream() == cuda.default_stream()").unwrap());
+    error.code().id.to_string()
+}
+
+#[test]
+fn fuel_is_charged_by_elements_and_ends_at_the_same_point() {
+    let script = "let n = 0\nlet x = ones(1000)\nwhile true { x = x * 1.5 + 1\n x.sum()\n n += 1 }";
+    let stop = |fuse: bool, device: &str| {
+        let mut engine = builder().fuel(500_000).fuse(fuse).build().unwrap();
+        let script = script.replace("ones(1000)", &format!("ones(1000, device={device})"));
+        assert_eq!(engine.eval::<()>(&script).unwrap_err().code().id, "E1002");
+        engine.get::<i64>("n").unwrap()
+    };
+    let rounds = stop(true, "cuda");
+    assert!((50..100).contains(&rounds), "about 7,000 elements a round: {rounds}");
+    assert_eq!((stop(true, "cuda"), stop(false, "cuda"), stop(true, "cpu")), (rounds, rounds, rounds));
+    // What one operation takes is bounded too: nothing of this size ever runs.
+    let mut engine = builder().fuel(1_000_000).build().unwrap();
+    for huge in [
+        "ones(1).expand(1 << 40).sum()",
+        "ones(1, device=cpu).expand(1 << 40).sum()",
+        "ones(300, 300) @ ones(300, 300)",
+        "for i in 0..(1 << 60) { }",
+        "ones(2000, 2000)",
+    ] {
+        assert_eq!(limited(&mut engine, huge), "E1002", "{huge}");
+    }
+    let caught = "try { ones(1).expand(1 << 40).sum() } catch e { e.kind }";
+    assert_eq!(engine.eval::<String>(caught).unwrap(), "Limit");
+}
+
+#[test]
+fn growth_by_doubling_meets_the_limit_on_host_memory() {
+    let mut engine = builder().host_memory(32 << 20).build().unwrap();
+    for script in [
+        "let a = [0]\nwhile true { a = a ++ a }",
+        "let s = \"0123456789abcdef\"\nwhile true { s = s ++ s }",
+        "let a = []\nwhile true { a.append(a.copy()) }",
+        "let d = dict()\nlet i = 0\nwhile true { d[i] = i\n i += 1 }",
+        "(1, 2) * 100_000_000",
+        "\"x\" * (1 << 40)",
+        "list(0..(1 << 40))",
+        "let t = ones(1000, device=cpu)\nwhile true { t = cat([t, t]) }",
+        "zeros(1 << 30, device=cpu)",
+        "zeros(1 << 22).tolist()",
+        "\"{1.5:1000000000}\"",
+    ] {
+        let error = engine.eval::<()>(script).expect_err(script);
+        let kinds = [ErrorKind::Limit, ErrorKind::OutOfMemory, ErrorKind::Value, ErrorKind::Type];
+        assert!(kinds.contains(&error.kind()), "{script}: {error}");
+        engine.eval::<()>("let a = none\nlet s = none\nlet t = none\nlet d = none").unwrap();
+    }
+    assert_eq!(engine.eval::<i64>("len(\"x\" * 1000)").unwrap(), 1000);
+}
+
+#[test]
+fn memory_of_devices_and_page_locked_memory_are_bounded() {
+    let mut engine = builder().device_limit(64 << 20).pinned_limit(1 << 20).build().unwrap();
+    assert_eq!(limited(&mut engine, "let kept = []\nwhile true { kept.append(ones(1 << 20)) }"), "E0704");
+    // A device that opens later is bounded too.
+    assert_eq!(limited(&mut engine, "zeros(1 << 26) on cuda:1"), "E0704");
+    let script = "let kept = []\nwhile true { kept.append(zeros(1 << 14, device=cpu).pin_memory()) }";
+    assert_eq!(limited(&mut engine, script), "E0704");
+    assert_eq!(engine.eval::<f64>("zeros(1000, device=cpu).pin_memory().sum().item()").unwrap(), 0.0);
+}
+
+#[test]
+fn tensors_events_and_streams_are_bounded() {
+    let mut engine = builder().tensors(100).events(50).build().unwrap();
+    assert_eq!(limited(&mut engine, "let kept = []\nwhile true { kept.append(ones(1)) }"), "E1009");
+    let lazy = "let kept = []\nlet one = ones(1)\nwhile true { kept.append(one + len(kept)) }";
+    assert_eq!(limited(&mut engine, lazy), "E1009");
+    // Those that are not alive do not count, and views are none.
+    engine.eval::<()>("let x = ones(8)\nfor i in 0..1000 { x = x + 1 }").unwrap();
+    engine.eval::<()>("let views = []\nfor i in 0..1000 { views.append(x[1..3]) }").unwrap();
+    assert_eq!(limited(&mut engine, "let events = []\nwhile true { events.append(Event()) }"), "E1009");
+    assert_eq!(
+        limited(&mut engine, "while true { events.append(cuda.current_stream().record_event()) }"),
+        "E1009"
+    );
+    engine.eval::<()>("events = none\nfor i in 0..1000 { Event().record() }").unwrap();
+    // Streams come from pools: a thousand names, 32 streams.
+    let streams = "let all = dict()\nfor i in 0..1000 { all[Stream().cuda_stream] = 1 }\nlen(all)";
+    assert_eq!(engine.eval::<i64>(streams).unwrap(), 32);
+}
+
+#[test]
+fn what_is_printed_is_bounded() {
+    let text = Arc::new(Mutex::new(String::new()));
+    let sink = text.clone();
+    let engine = builder().output_limit(1000).output(move |piece| sink.lock().unwrap().push_str(piece));
+    let mut engine = engine.build().unwrap();
+    assert_eq!(limited(&mut engine, "while true { print(\"0123456789\") }"), "E1010");
+    assert_eq!(text.lock().unwrap().len(), 990);
+    engine.eval::<()>("print(\"again\")").unwrap();
+    assert!(text.lock().unwrap().ends_with("again\n"));
+    assert_eq!(limited(&mut engine, "print(\"x\" * 2000)"), "E1010");
+}
+
+#[test]
+fn calls_nest_as_deep_as_they_may() {
+    let mut engine = builder().call_depth(100).build().unwrap();
+    assert_eq!(limited(&mut engine, "fn f(n) { 1 + f(n + 1) }\nf(0)"), "E1001");
+    assert_eq!(limited(&mut engine, "fn g(n) { map(g, [n]) }\ng(0)"), "E1006");
+}
+
+/// What is long: a loop, work of the host, a wait for work of a device.
+const LONG: &[&str] = &[
+    "while true { }",
+    "let n = 0\nfor i in 0..(1 << 60) { n += 1 }",
+    "sleep(1000)",
+    "let x = ones(64, device=cpu).expand(1 << 22, 64)\nx.sin().exp().sum().item()",
+    "let x = ones(64).expand(1 << 17, 64)\nx.sin().exp().sum().item()",
+    "let x = ones(64).expand(1 << 17, 64)\nlet e = Event()\nlet y = x.sin().sum()\ne.record()\ne.synchronize()",
+];
+
+#[test]
+fn time_is_bounded_also_within_one_operation_and_one_wait() {
+    for script in LONG {
+        let mut engine = builder().time(Duration::from_millis(100)).build().unwrap();
+        let start = Instant::now();
+        let error = engine.eval::<()>(script).expect_err(script);
+        assert_eq!(error.kind(), ErrorKind::Limit, "{script}: {error}");
+        assert!(start.elapsed() < Duration::from_secs(20), "{script}: {:?}", start.elapsed());
+        assert_eq!(engine.eval::<i64>("1 + 1").unwrap(), 2);
+    }
+}
+
+#[test]
+fn an_interrupt_ends_a_script_also_within_one_operation_and_one_wait() {
+    for script in LONG {
+        let mut engine = builder().build().unwrap();
+        let handle = engine.interrupt_handle();
+        let watcher = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            handle.interrupt();
+        });
+        let caught = format!("try {{ {script} }} catch e {{ }}");
+        let error = engine.eval::<()>(&caught).expect_err(script);
+        assert_eq!(error.kind(), ErrorKind::Interrupted, "{script}: {error}");
+        watcher.join().unwrap();
+        assert_eq!(engine.eval::<i64>("1 + 1").unwrap(), 2, "the request was used up: {script}");
+    }
+}
