@@ -97,8 +97,8 @@ mod tests {
 
     #[test]
     fn assertions_show_what_they_are_about() {
-        let example = "let x = tensor([[1, 2], [3, 4]])\nassert(equal(x.sum(1), [3, 7]))\nassert(x.rank == 2)\nassert(x.is_contiguous())\nfor i in 0..2 {\n    print(i)\n}";
-        let shown = "> let x = tensor([[1, 2], [3, 4]])\n> x.sum(1)\ntensor([3, 7], device='cuda:0')\n> x.rank\n2\n> x.is_contiguous()\ntrue\n> for i in 0..2 {\n      print(i)\n  }\n0\n1";
+        let example = "let x = tensor([[1, 2], [3, 4]])\nassert(equal(x.sum(1), [3, 7]))\nassert(x.shape == (2, 2))\nassert(x.is_contiguous())\nfor i in 0..2 {\n    print(i)\n}";
+        let shown = "> let x = tensor([[1, 2], [3, 4]])\n> x.sum(1)\ntensor([3, 7], device='cuda:0')\n> x.shape\n(2, 2)\n> x.is_contiguous()\ntrue\n> for i in 0..2 {\n      print(i)\n  }\n0\n1";
         assert_eq!(transcript(example), shown);
         // What cannot run is shown as it is written.
         for plain in ["let = 1", "throw \"no\"", "write(\"x\", \"y\")"] {

@@ -50,11 +50,27 @@ fn uniform_numbers_fill_every_bucket_alike() {
         let mut counts = vec![0; 256];
         values.iter().for_each(|x| counts[(x * 256.0) as usize] += 1);
         assert!(chi_square(&counts).abs() < 4.0, "{dtype}: {}", chi_square(&counts));
-        assert!(kolmogorov(values.clone(), |x| x) < 1.95, "{dtype}");
         // Pairs of neighbours fill the square.
         let mut squares = vec![0; 64];
         values.chunks_exact(2).for_each(|p| squares[(p[0] * 8.0) as usize * 8 + (p[1] * 8.0) as usize] += 1);
         assert!(chi_square(&squares).abs() < 4.0, "{dtype}: {}", chi_square(&squares));
+    }
+}
+
+/// Of many seeds some are unlucky: as many as the statistic's own law says.
+#[test]
+fn seed_after_seed_the_law_holds_as_often_as_it_should() {
+    for dtype in [Dtype::F32, Dtype::F64] {
+        let statistic = |seed| {
+            let mut lab = seeded(seed);
+            let x = lab.call_with("rand", &[Arg::Ints(vec![20_000])], &[("dtype", dtype.into())]);
+            kolmogorov(lab.values(&x), |x| x)
+        };
+        let all: Vec<f64> = (1..=12).map(statistic).collect();
+        // 1.358 is passed once in twenty; the mean is 0.869, with a deviation of 0.26.
+        let unlucky = all.iter().filter(|&&d| d > 1.358).count();
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        assert!(unlucky <= 3 && (0.64..1.1).contains(&mean), "{dtype}: {unlucky}, {mean}: {all:?}");
     }
 }
 
