@@ -133,10 +133,11 @@ fn cells(mine: &[(&Action, usize)], first: u64, last: u64, columns: usize) -> Ve
     let begin = |column: usize| first + (column as u128 * length / columns as u128) as u64;
     for (action, mark) in mine {
         let (from, to) = (column(action.start), column(action.end).min(columns - 1));
-        for at in from.min(columns - 1)..=to {
+        let from = from.min(to);
+        for (at, cell) in best.iter_mut().enumerate().take(to + 1).skip(from) {
             let overlap = action.end.min(begin(at + 1)).saturating_sub(action.start.max(begin(at)));
-            if overlap > best[at].0 || (overlap == best[at].0 && overlap > 0 && best[at].1.is_none()) {
-                best[at] = (overlap, Some(*mark));
+            if overlap > cell.0 {
+                *cell = (overlap, Some(*mark));
             }
         }
     }
