@@ -162,6 +162,9 @@ batch, edge = (4, 64) if quick else (256, 512)
 c = torch.randn(batch, edge, edge, device=d, dtype=torch.bfloat16)
 row("P9 bmm bf16", 2 * batch * edge**3 / device_time(lambda: c @ c) / 1e12, "TFLOP/s")
 
+waves = torch.complex(torch.randn(1 << 12 if quick else 1 << 24, device=d), torch.tensor(0.5, device=d))
+row("P15 fft c64", device_time(lambda: torch.fft.fft(waves)) * 1e3, "ms")
+
 given = torch.randn(side, side).pin_memory()
 taken = [torch.empty(side, side).pin_memory() for _ in range(3)]
 streams = [torch.cuda.Stream() for _ in range(3)]
