@@ -42,6 +42,8 @@ pub mod device;
 #[doc(hidden)]
 pub mod engine;
 #[doc(hidden)]
+pub mod files;
+#[doc(hidden)]
 pub mod kernel;
 #[doc(hidden)]
 pub mod library;
@@ -64,3 +66,4 @@ pub use engine::{
 };
 pub use plan::RaceMode;
 pub use tensor::Tensor;
+pub use vm::FileAccess;

@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 
 /// The rooms, lowest first; a room may use those before it.
-const ROOMS: [&str; 13] = [
-    "base", "array", "kernel", "device", "tensor", "plan", "ops", "syntax", "check", "vm", "library",
-    "engine", "cli",
+const ROOMS: [&str; 14] = [
+    "base", "array", "files", "kernel", "device", "tensor", "plan", "ops", "syntax", "check", "vm",
+    "library", "engine", "cli",
 ];
 
 const LONGEST: usize = 800;

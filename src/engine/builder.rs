@@ -4,6 +4,7 @@ use super::{Engine, error};
 use crate::base::{Error, Result, SourceMap};
 use crate::device::{Backend, Config, Machine};
 use crate::plan::{Limits, RaceMode, Runtime, Settings};
+use crate::vm::FileAccess;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ pub struct Builder {
     call_depth: Option<usize>,
     host_memory: Option<usize>,
     time: Option<Duration>,
-    files: Option<bool>,
+    files: FileAccess,
     environment: Option<bool>,
     line_width: Option<usize>,
     output_bytes: Option<u64>,
@@ -190,9 +191,10 @@ impl Builder {
         self
     }
 
-    /// Whether scripts may read and write files; by default they may.
-    pub fn files(mut self, allowed: bool) -> Builder {
-        self.files = Some(allowed);
+    /// Which files scripts may read, write and import: `true` for all (the default), `false` for none, or
+    /// [`FileAccess::Folders`].
+    pub fn files(mut self, allowed: impl Into<FileAccess>) -> Builder {
+        self.files = allowed.into();
         self
     }
 
@@ -238,7 +240,7 @@ impl Builder {
         set(&mut vm.limits.call_depth, self.call_depth);
         set(&mut vm.limits.host_bytes, self.host_memory);
         set(&mut vm.print_options.line_width, self.line_width);
-        vm.limits.files = self.files.unwrap_or(true);
+        vm.limits.files = self.files;
         vm.limits.environment = self.environment.unwrap_or(true);
         if let Some(mut sink) = self.output {
             vm.set_output(move |text| sink(text));

@@ -288,7 +288,7 @@ impl InterruptHandle {
 
 /// Every error code of the language and its runtime.
 pub fn codes() -> Vec<&'static Code> {
-    let rooms: [&[&'static Code]; 10] = [
+    let rooms: [&[&'static Code]; 11] = [
         crate::syntax::error::CODES,
         crate::device::error::CODES,
         crate::device::cuda::error::CODES,
@@ -298,6 +298,7 @@ pub fn codes() -> Vec<&'static Code> {
         crate::check::error::CODES,
         crate::check::error::WARNINGS,
         crate::vm::error::CODES,
+        crate::files::error::CODES,
         error::CODES,
     ];
     rooms.concat()

@@ -3,7 +3,7 @@
 use super::{any, optional, takes};
 use crate::base::Result;
 use crate::ops::signature::Kind;
-use crate::vm::{Dict, Key, NativeDef, Value, Vm, charge_values, error};
+use crate::vm::{Dict, Key, NativeDef, Record, Value, Vm, charge_values, error};
 
 /// The natives of this file.
 pub static TABLE: &[NativeDef] = &[
@@ -17,6 +17,28 @@ pub static TABLE: &[NativeDef] = &[
             let dict = Dict::new();
             update(vm, &dict, &args[0])?;
             Ok(Value::dict(dict))
+        },
+    },
+    NativeDef {
+        name: "record",
+        receiver: "",
+        signature: takes(&[any("items")]),
+        doc: "A record of a dict's entries, or of (name, value) pairs; a record itself stays what it is.",
+        example: "assert(record([(\"a\", 1), (\"b\", 2)]) == (a = 1, b = 2))\nassert(record(dict((a = 1))).a == 1)",
+        run: |vm, args| {
+            if let Value::Record(_) = args[0] {
+                return Ok(args[0].clone());
+            }
+            let dict = Dict::new();
+            update(vm, &dict, &args[0])?;
+            let table = dict.borrow();
+            charge_values(2 * table.len())?;
+            let names = table.keys().map(|key| key.value().as_str().map(Into::into));
+            let names: Option<Vec<std::rc::Rc<str>>> = names.collect();
+            let names =
+                names.ok_or_else(|| error::bad_value(0, "the names of a record's fields are texts"))?;
+            let values = table.values().cloned().collect();
+            Ok(Value::Record(std::rc::Rc::new(Record::new(std::rc::Rc::new(names), values))))
         },
     },
     NativeDef {

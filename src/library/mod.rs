@@ -7,7 +7,9 @@ pub mod attributes;
 mod core;
 pub mod device;
 mod dict;
+mod files;
 mod io;
+mod iterable;
 mod list;
 mod math;
 mod modules;
@@ -34,6 +36,8 @@ pub static NATIVES: &[&[NativeDef]] = &[
     math::TABLE,
     io::TABLE,
     tree::TABLE,
+    iterable::TABLE,
+    files::TABLE,
 ];
 
 /// The natives of the language itself.

@@ -15,8 +15,10 @@ pub struct Embedded {
 }
 
 /// The modules written in Runnel, by name.
-pub static MODULES: &[Embedded] =
-    &[Embedded { name: "parallel", text: include_str!("../../stdlib/parallel.rnl") }];
+pub static MODULES: &[Embedded] = &[
+    Embedded { name: "data", text: include_str!("../../stdlib/data.rnl") },
+    Embedded { name: "parallel", text: include_str!("../../stdlib/parallel.rnl") },
+];
 
 /// A documented function of such a module.
 pub struct Documented {

@@ -65,11 +65,14 @@ pub static TABLE: &[NativeDef] = &[
         name: "enumerate",
         receiver: "",
         signature: takes(&[any("items"), Param::or("start", Kind::Int, Default::Int(0))]),
-        doc: "A list of (number, element) pairs.",
+        doc: "A list of (number, element) pairs. Of an iterable, such as a loader, the pairs are made one by one.",
         example: "assert(enumerate([\"a\"], 1) == [(1, \"a\")])",
         run: |vm, args| {
-            let items = vm.collect(&args[0])?;
             let start = args[1].as_int().unwrap_or(0);
+            if let Value::Object(_) = args[0] {
+                return Ok(super::iterable::numbered(&args[0], start));
+            }
+            let items = vm.collect(&args[0])?;
             charge_values(3 * items.len())?;
             let pair =
                 |(i, v): (usize, Value)| Value::tuple(vec![Value::Int(start.wrapping_add(i as i64)), v]);

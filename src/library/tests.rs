@@ -24,7 +24,8 @@ fn every_example_runs() {
 #[test]
 fn every_code_s_example_ends_in_it() {
     let mut failures = Vec::new();
-    for code in crate::vm::error::CODES.iter().filter(|c| !c.example.is_empty()) {
+    let codes = crate::vm::error::CODES.iter().chain(crate::files::error::CODES);
+    for code in codes.filter(|c| !c.example.is_empty()) {
         let mut vm = vm();
         vm.limits.host_bytes = 64 << 20;
         match vm.eval("<example>", code.example, Mode::Script) {

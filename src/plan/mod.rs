@@ -19,6 +19,7 @@ mod collective;
 pub mod collective_tests;
 mod context;
 pub mod error;
+mod filled;
 mod flush;
 mod graph;
 mod infer;

@@ -127,8 +127,11 @@ codes! {
         "`throw` takes a string, or an error that `catch` caught."
         "throw 3";
     FILE "E0907" Io "a file cannot be used"
-        "The operating system refused to read or write the file; the message has its reason. Embedders can also switch file access off."
+        "The operating system refused to read or write the file; the message has its reason."
         "read(\"no-such-file.txt\")";
+    FILE_FORBIDDEN "E0908" Io "a script may not use this file"
+        "The program that runs the script has switched file access off, or limited it to some folders. Paths are compared after `..` and links are resolved, so neither leads out of a folder."
+        "";
     CALL_DEPTH "E1001" Limit "calls are nested too deeply"
         "A function calls itself without an end, or deeper than the limit (10,000 script calls)."
         "fn f(n) { 1 + f(n + 1) }\nf(0)";
@@ -431,6 +434,12 @@ pub fn option(message: String) -> Error {
 #[cold]
 pub fn file(path: &str, reason: &str) -> Error {
     Error::new(&FILE, format!("`{path}` cannot be used: {reason}")).operand(0, "this file")
+}
+
+/// A file that scripts may not use.
+#[cold]
+pub fn file_forbidden(path: &str, reason: &str) -> Error {
+    Error::new(&FILE_FORBIDDEN, format!("`{path}` may not be used: {reason}")).operand(0, "this file")
 }
 
 /// Too many nested calls.

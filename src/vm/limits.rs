@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Vm, error, heap};
+use super::{FileAccess, Vm, error, heap};
 use crate::base::stop::{self, Stop};
 use crate::base::{Error, ErrorKind, Result};
 use crate::plan::Limits as Things;
@@ -32,8 +32,8 @@ pub struct Limits {
     pub things: Things,
     /// Time from the call of `eval` or `call`.
     pub time: Option<Duration>,
-    /// Whether scripts may read and write files.
-    pub files: bool,
+    /// Which files scripts may read and write.
+    pub files: FileAccess,
     /// Whether scripts may read the environment.
     pub environment: bool,
 }
@@ -47,7 +47,7 @@ impl Default for Limits {
             output_bytes: None,
             things: Things::default(),
             time: None,
-            files: true,
+            files: FileAccess::All,
             environment: true,
         }
     }

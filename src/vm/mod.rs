@@ -5,6 +5,7 @@
 //! the sink it was given. Invariant: script heap values (`Rc`) never leave the machine, so a whole
 //! machine may move between threads while nothing of it is borrowed.
 
+mod access;
 pub mod bind;
 mod bytecode;
 mod catalog;
@@ -31,6 +32,7 @@ use std::sync::atomic::AtomicBool;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub use access::FileAccess;
 pub use catalog::Known;
 pub use compile::Mode;
 pub use function::{Bound, Closure, Module, Native, NativeDef, Passed, Proto, Run};
@@ -106,6 +108,8 @@ pub struct Vm {
     born: std::time::Instant,
     /// The depth of values being compared or printed.
     nesting: Slot<u32>,
+    /// Folders of this session; they are removed with it.
+    folders: Vec<tempfile::TempDir>,
     /// Containers walked, for looking at the limits now and then.
     walked: Slot<u32>,
 }
@@ -150,6 +154,7 @@ impl Vm {
             outer_stop: None,
             born: std::time::Instant::now(),
             nesting: Slot::new(0),
+            folders: Vec::new(),
             walked: Slot::new(0),
         }
     }

@@ -51,10 +51,8 @@ impl Vm {
             Entry::Vacant(_) => {}
         }
         let text = if file {
-            if !self.limits.files {
-                return Err(error::module_missing(path, "file access is switched off", []));
-            }
-            self.loader.file(&key).map_err(|reason| error::module_missing(path, &reason, []))?
+            let full = self.limits.files.resolve(&key)?;
+            self.loader.file(&full).map_err(|reason| error::module_missing(path, &reason, []))?
         } else {
             if let Some(value @ Value::Module(_)) = self.natives.functions().get(path) {
                 return Ok(value.clone());

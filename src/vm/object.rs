@@ -55,6 +55,22 @@ pub trait Object: Any {
         Err(error::not_context(self.type_name()))
     }
 
+    /// Begins to go through it, for `for` and whatever else takes a sequence: gives the object whose
+    /// [`Object::next`] is asked. `Ok(None)` when it is no sequence.
+    fn iterate(&self, _vm: &mut Vm) -> Result<Option<Value>> {
+        Ok(None)
+    }
+
+    /// The next element, of an object that [`Object::iterate`] gave; `Ok(None)` at the end.
+    fn next(&self, _vm: &mut Vm) -> Result<Option<Value>> {
+        Ok(None)
+    }
+
+    /// How many elements it has; `Ok(None)` when that is unknown.
+    fn length(&self, _vm: &mut Vm) -> Result<Option<usize>> {
+        Ok(None)
+    }
+
     /// `object[index]`; `Ok(None)` when it takes no index.
     fn index(&self, _vm: &mut Vm, _index: &Value) -> Result<Option<Value>> {
         Ok(None)

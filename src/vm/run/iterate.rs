@@ -31,6 +31,10 @@ impl Vm {
             | Value::Record(_)
             | Value::Range(_) => {}
             Value::Tensor(_) => self.check_rows(&value)?,
+            Value::Object(handle) => match handle.get().iterate(self)? {
+                Some(elements) => self.stack[at] = elements,
+                None => return Err(error::not_iterable(value.type_name())),
+            },
             other => return Err(error::not_iterable(other.type_name())),
         }
         self.stack[at + 1] = Value::Int(0);
@@ -76,6 +80,7 @@ impl Vm {
             }
             Value::Range(range) => range.get(at).map(|i| (Value::Int(i), next)),
             Value::Tensor(_) => self.row(sequence, position)?.map(|v| (v, next)),
+            Value::Object(handle) => handle.get().next(self)?.map(|v| (v, next)),
             _ => None,
         })
     }
@@ -94,23 +99,31 @@ impl Vm {
                 self.charge(count / 8)?;
                 Ok((0..count).map_while(|i| range.get(i).map(Value::Int)).collect())
             }
-            Value::Str(_) | Value::Dict(_) | Value::Record(_) | Value::Tensor(_) => {
-                if let Value::Tensor(_) = sequence {
-                    self.check_rows(sequence)?;
-                }
-                let mut items = Vec::new();
-                let mut position = 0;
-                while let Some((value, next)) = self.element(sequence, position)? {
-                    if items.len() == items.capacity() {
-                        charge_values(items.len().max(4) * 2)?;
-                    }
-                    items.push(value);
-                    position = next;
-                }
-                Ok(items)
+            Value::Object(handle) => match handle.get().iterate(self)? {
+                Some(elements) => self.collect_each(&elements),
+                None => Err(error::not_iterable(sequence.type_name())),
+            },
+            Value::Str(_) | Value::Dict(_) | Value::Record(_) => self.collect_each(sequence),
+            Value::Tensor(_) => {
+                self.check_rows(sequence)?;
+                self.collect_each(sequence)
             }
             other => Err(error::not_iterable(other.type_name())),
         }
+    }
+
+    /// All elements, one after the other.
+    fn collect_each(&mut self, sequence: &Value) -> Result<Vec<Value>> {
+        let mut items = Vec::new();
+        let mut position = 0;
+        while let Some((value, next)) = self.element(sequence, position)? {
+            if items.len() == items.capacity() {
+                charge_values(items.len().max(4) * 2)?;
+            }
+            items.push(value);
+            position = next;
+        }
+        Ok(items)
     }
 
     /// The length of a container, as `len` gives it.
@@ -127,6 +140,15 @@ impl Vm {
             Value::Tensor(tensor) => match tensor.shape().first() {
                 Some(&rows) => rows,
                 None => return Err(error::bad_value(0, "a tensor without dimensions has no length")),
+            },
+            Value::Object(handle) => match handle.get().length(self)? {
+                Some(length) => length,
+                None => {
+                    return Err(error::bad_value(
+                        0,
+                        format!("this {} has no known length", value.type_name()),
+                    ));
+                }
             },
             other => {
                 return Err(error::argument_type("len", 0, "x", "a container or a str", other.type_name()));

@@ -1,0 +1,394 @@
+//! `.csv`: a table of numbers, or of columns with names.
+//!
+//! The table is read twice: once for its size and for what its columns are, once for the values. So only
+//! the values themselves are held. A column is bool (`true`, `false`), int, float, or text; an empty
+//! field of numbers is nan.
+
+use super::image::Unpacked;
+use super::{Column, Contents, Elements, Entry, Format, Head, Input, Options, Output, Sink, error, length};
+use crate::array::Dtype;
+use crate::base::{Error, Result};
+use ::csv::{ByteRecord, Reader, ReaderBuilder, WriterBuilder};
+use half::{bf16, f16};
+use std::io::{Read, SeekFrom};
+
+/// The row of this format.
+pub const FORMAT: Format = Format {
+    name: "csv",
+    endings: &["tsv"],
+    doc: "A table. Numbers alone: a tensor `[rows, columns]` (i64 when all are ints, else f32). With a first line of \
+          names: a dict of columns, each a tensor or a list of texts. `header`, `delimiter` and `dtype` say otherwise.",
+    read,
+    write,
+};
+
+/// The longest line, in bytes.
+const LINE: usize = 4 << 20;
+
+/// What the fields of a column are, so far.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Kind {
+    /// No field was filled in.
+    Empty,
+    Bool,
+    Int,
+    Float,
+    Text,
+}
+
+/// What a field is.
+fn kind_of(field: &[u8]) -> Kind {
+    let field = field.trim_ascii();
+    match std::str::from_utf8(field) {
+        Ok("") => Kind::Empty,
+        Ok("true" | "false") => Kind::Bool,
+        Ok(text) if text.parse::<i64>().is_ok() => Kind::Int,
+        Ok(text) if text.parse::<f64>().is_ok() => Kind::Float,
+        _ => Kind::Text,
+    }
+}
+
+impl Kind {
+    /// What holds both; `gaps`: whether one of them has empty fields is the caller's to know.
+    fn and(self, other: Kind) -> Kind {
+        match (self, other) {
+            (Kind::Empty, kind) | (kind, Kind::Empty) => kind,
+            (Kind::Int | Kind::Float, Kind::Float) | (Kind::Float, Kind::Int) => Kind::Float,
+            (a, b) if a == b => a,
+            _ => Kind::Text,
+        }
+    }
+
+    fn dtype(self, options: &Options) -> Dtype {
+        match self {
+            Kind::Bool => Dtype::Bool,
+            Kind::Int => Dtype::I64,
+            // A dtype that was asked for is converted to later, from the widest.
+            _ if options.dtype.is_some() => Dtype::F64,
+            _ => Dtype::F32,
+        }
+    }
+}
+
+/// A column while it is looked at.
+#[derive(Clone, Copy)]
+struct Look {
+    kind: Kind,
+    gaps: bool,
+}
+
+impl Look {
+    const NEW: Look = Look { kind: Kind::Empty, gaps: false };
+
+    fn see(&mut self, kind: Kind) {
+        self.gaps |= kind == Kind::Empty;
+        self.kind = self.kind.and(kind);
+    }
+
+    /// What the column is, now that all of it was seen.
+    fn kind(self) -> Kind {
+        match (self.kind, self.gaps) {
+            (Kind::Int | Kind::Empty, true) => Kind::Float,
+            (Kind::Bool, true) => Kind::Text,
+            (kind, _) => kind,
+        }
+    }
+}
+
+/// What the first reading finds.
+struct Shape {
+    names: Option<Vec<String>>,
+    columns: Vec<Look>,
+    rows: usize,
+    /// The first line with a text, and the text.
+    text: Option<(u64, String)>,
+}
+
+fn read(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink) -> Result<()> {
+    let length = length(input)?;
+    let shape = look(input, options)?;
+    if shape.rows as u64 > length {
+        return Err(error::malformed("csv", "it changed while it was read"));
+    }
+    input.seek(SeekFrom::Start(0)).map_err(error::reading)?;
+    match &shape.names {
+        Some(names) => read_columns(input, options, sink, names, &shape),
+        None => read_numbers(input, options, sink, &shape),
+    }
+}
+
+fn look(input: &mut dyn Input, options: &Options) -> Result<Shape> {
+    let mut reader = reader(input, options);
+    let mut record = ByteRecord::new();
+    if !next(&mut reader, &mut record)? {
+        return Err(error::malformed("csv", "it is empty"));
+    }
+    let columns = record.len();
+    let named = options.header.unwrap_or_else(|| record.iter().any(|field| kind_of(field) == Kind::Text));
+    let mut shape = Shape { names: None, columns: vec![Look::NEW; columns], rows: 0, text: None };
+    if named {
+        let names: Option<Vec<String>> =
+            record.iter().map(|f| std::str::from_utf8(f.trim_ascii()).ok().map(str::to_string)).collect();
+        let names = names.ok_or_else(|| error::table(1, "a name is not UTF-8 text"))?;
+        let mut seen = std::collections::HashSet::new();
+        if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
+            return Err(error::duplicate(twice));
+        }
+        shape.names = Some(names);
+        record.clear();
+        if !next(&mut reader, &mut record)? {
+            return Ok(shape);
+        }
+    }
+    loop {
+        let line = record.position().map_or(0, ::csv::Position::line);
+        if record.len() != columns {
+            return Err(error::table(line, format!("it has {} fields, not {columns}", record.len())));
+        }
+        for (look, field) in shape.columns.iter_mut().zip(&record) {
+            let kind = kind_of(field);
+            if kind == Kind::Text && shape.text.is_none() {
+                let text = String::from_utf8_lossy(field).chars().take(40).collect();
+                shape.text = Some((line, text));
+            }
+            look.see(kind);
+        }
+        shape.rows += 1;
+        if !next(&mut reader, &mut record)? {
+            return Ok(shape);
+        }
+    }
+}
+
+/// A table of numbers alone, as one array.
+fn read_numbers(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink, shape: &Shape) -> Result<()> {
+    if let Some((line, text)) = &shape.text {
+        let error = error::table(*line, format!("`{text}` is no number"));
+        return Err(error.help("with `header=true` the columns have names, and may hold texts"));
+    }
+    let mut whole = Look::NEW;
+    for look in &shape.columns {
+        whole.see(look.kind());
+    }
+    let kind = match whole.kind() {
+        // Bools beside numbers count as such.
+        Kind::Text => Kind::Float,
+        kind => kind,
+    };
+    let head = Head::new(kind.dtype(options), vec![shape.rows, shape.columns.len()])?;
+    let mut bytes = Vec::with_capacity(head.bytes() as usize);
+    let mut reader = reader(input, options);
+    let mut record = ByteRecord::new();
+    while next(&mut reader, &mut record)? {
+        record.iter().for_each(|field| put(field, head.dtype, &mut bytes));
+    }
+    same(bytes.len() as u64, head.bytes())?;
+    sink.array(None, &head, &mut Unpacked(&bytes) as &mut dyn Elements)
+}
+
+/// A column while its values are read.
+enum Values {
+    Numbers(Dtype, Vec<u8>),
+    Texts(Vec<String>),
+    Unwanted,
+}
+
+fn read_columns(
+    input: &mut dyn Input,
+    options: &Options,
+    sink: &mut dyn Sink,
+    names: &[String],
+    shape: &Shape,
+) -> Result<()> {
+    let mut columns = Vec::new();
+    for (name, look) in names.iter().zip(&shape.columns) {
+        columns.push(match look.kind() {
+            _ if !sink.wants(name) => Values::Unwanted,
+            Kind::Text => Values::Texts(Vec::with_capacity(shape.rows)),
+            kind => {
+                let dtype = kind.dtype(options);
+                Values::Numbers(
+                    dtype,
+                    Vec::with_capacity(Head::new(dtype, vec![shape.rows])?.bytes() as usize),
+                )
+            }
+        });
+    }
+    let mut reader = reader(input, options);
+    let mut record = ByteRecord::new();
+    next(&mut reader, &mut record)?;
+    let mut rows = 0;
+    while next(&mut reader, &mut record)? {
+        rows += 1;
+        for (column, field) in columns.iter_mut().zip(&record) {
+            match column {
+                Values::Numbers(dtype, bytes) => put(field, *dtype, bytes),
+                Values::Texts(texts) => {
+                    let line = record.position().map_or(0, ::csv::Position::line);
+                    let text = std::str::from_utf8(field)
+                        .map_err(|_| error::table(line, "a field is not UTF-8 text"))?;
+                    texts.push(text.to_string());
+                }
+                Values::Unwanted => {}
+            }
+        }
+    }
+    same(rows as u64, shape.rows as u64)?;
+    for (name, column) in names.iter().zip(columns) {
+        match column {
+            Values::Numbers(dtype, bytes) => {
+                let head = Head::new(dtype, vec![shape.rows])?;
+                sink.array(Some(name), &head, &mut Unpacked(&bytes) as &mut dyn Elements)?;
+            }
+            Values::Texts(texts) => sink.texts(name, texts)?,
+            Values::Unwanted => {}
+        }
+    }
+    Ok(())
+}
+
+fn same(found: u64, expected: u64) -> Result<()> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(error::malformed("csv", "it changed while it was read")),
+    }
+}
+
+/// Adds the value of a field.
+fn put(field: &[u8], dtype: Dtype, bytes: &mut Vec<u8>) {
+    let text = std::str::from_utf8(field.trim_ascii()).unwrap_or("");
+    let float = || match text {
+        "true" => 1.0,
+        "false" => 0.0,
+        text => text.parse::<f64>().unwrap_or(f64::NAN),
+    };
+    match dtype {
+        Dtype::Bool => bytes.push(u8::from(text == "true")),
+        Dtype::I64 => bytes.extend(text.parse::<i64>().unwrap_or(0).to_ne_bytes()),
+        Dtype::F64 => bytes.extend(float().to_ne_bytes()),
+        // Read at once: by way of f64 it would be rounded twice.
+        _ => bytes.extend(text.parse::<f32>().unwrap_or_else(|_| float() as f32).to_ne_bytes()),
+    }
+}
+
+fn reader<'a>(input: &'a mut dyn Input, options: &Options) -> Reader<Lines<'a>> {
+    ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .delimiter(options.delimiter)
+        .from_reader(Lines { input, run: 0 })
+}
+
+fn next(reader: &mut Reader<Lines<'_>>, record: &mut ByteRecord) -> Result<bool> {
+    reader.read_byte_record(record).map_err(|e| match e.into_kind() {
+        ::csv::ErrorKind::Io(e) if e.kind() == std::io::ErrorKind::FileTooLarge => {
+            error::too_large("a line of more than 4 MiB")
+        }
+        ::csv::ErrorKind::Io(e) => error::reading(e),
+        other => error::malformed("csv", format!("{other:?}")),
+    })
+}
+
+/// The input, as long as its lines are not too long to be held.
+struct Lines<'a> {
+    input: &'a mut dyn Input,
+    run: usize,
+}
+
+impl Read for Lines<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.input.read(into)?;
+        self.run = match into[..count].iter().rposition(|&byte| byte == b'\n') {
+            Some(last) => count - last - 1,
+            None => self.run + count,
+        };
+        match self.run > LINE {
+            true => Err(std::io::ErrorKind::FileTooLarge.into()),
+            false => Ok(count),
+        }
+    }
+}
+
+fn write(output: &mut dyn Output, contents: Contents<'_>, options: &Options) -> Result<()> {
+    const HOLDS: &str = "a tensor of two dimensions, or columns of one length with names";
+    let mut columns = Vec::new();
+    let mut rows = None;
+    for index in 0..contents.entries.len() {
+        let bytes = match contents.entries[index].column {
+            Column::Array { .. } => (contents.bytes)(index)?,
+            Column::Texts(_) => Vec::new(),
+        };
+        let (extents, dtype) = match &contents.entries[index].column {
+            Column::Array { dtype, shape } => (shape.clone(), Some(*dtype)),
+            Column::Texts(texts) => (vec![texts.len()], None),
+        };
+        let (count, width) = match *extents.as_slice() {
+            [] if !contents.named => (1, 1),
+            [count] => (count, 1),
+            [count, width] if !contents.named => (count, width),
+            _ => return Err(error::contents("csv", HOLDS, &format!("a tensor of shape {extents:?}"))),
+        };
+        if rows.is_some_and(|rows| rows != count) {
+            return Err(error::contents(
+                "csv",
+                HOLDS,
+                &format!("columns of {} and {count} rows", rows.unwrap_or(0)),
+            ));
+        }
+        rows = Some(count);
+        columns.push((width, dtype, bytes));
+    }
+    let mut writer = WriterBuilder::new().delimiter(options.delimiter).flexible(true).from_writer(output);
+    let mut put = |fields: &[String]| writer.write_record(fields).map_err(write_failed);
+    if contents.named {
+        put(&contents.entries.iter().map(|e| e.name.clone()).collect::<Vec<_>>())?;
+    }
+    for row in 0..rows.unwrap_or(0) {
+        let mut fields = Vec::new();
+        for (Entry { column, .. }, (width, dtype, bytes)) in contents.entries.iter().zip(&columns) {
+            match (column, dtype) {
+                (Column::Texts(texts), _) => fields.push(texts[row].clone()),
+                (_, Some(dtype)) => {
+                    let size = dtype.size();
+                    let row = &bytes[row * width * size..(row + 1) * width * size];
+                    for element in row.chunks_exact(size) {
+                        fields.push(text_of(element, *dtype)?);
+                    }
+                }
+                _ => {}
+            }
+        }
+        put(&fields)?;
+    }
+    writer.flush().map_err(error::reading)
+}
+
+fn write_failed(e: ::csv::Error) -> Error {
+    match e.into_kind() {
+        ::csv::ErrorKind::Io(e) => error::reading(e),
+        other => error::malformed("csv", format!("{other:?}")),
+    }
+}
+
+/// The shortest text that reads back as the same element.
+fn text_of(bytes: &[u8], dtype: Dtype) -> Result<String> {
+    if dtype.is_complex() {
+        return Err(error::cannot_hold("csv", dtype, "save the real and the imaginary part as two columns"));
+    }
+    let mut wide = [0; 8];
+    wide[..bytes.len()].copy_from_slice(bytes);
+    let bits = u64::from_le_bytes(wide);
+    let float = |text: String| if text == "NaN" { "nan".into() } else { text };
+    Ok(match dtype {
+        Dtype::Bool => (bits != 0).to_string(),
+        Dtype::U8 => bits.to_string(),
+        Dtype::I8 => (bits as i8).to_string(),
+        Dtype::I16 => (bits as i16).to_string(),
+        Dtype::I32 => (bits as i32).to_string(),
+        Dtype::I64 => (bits as i64).to_string(),
+        Dtype::F16 => float(format!("{:?}", f16::from_bits(bits as u16))),
+        Dtype::BF16 => float(format!("{:?}", bf16::from_bits(bits as u16))),
+        Dtype::F32 => float(format!("{:?}", f32::from_bits(bits as u32))),
+        Dtype::F64 | Dtype::C64 | Dtype::C128 => float(format!("{:?}", f64::from_bits(bits))),
+    })
+}

@@ -1,0 +1,212 @@
+//! The errors of file formats (E0910 to E0929).
+//!
+//! Messages speak of "the file"; whoever opened it puts its path in front.
+
+use crate::array::Dtype;
+use crate::base::{Code, Error, ErrorKind, bytes_text, suggest};
+
+macro_rules! codes {
+    ($($name:ident $id:literal $kind:ident $title:literal $page:literal $example:literal;)*) => {
+        $(
+            #[doc = $title]
+            pub static $name: Code = Code {
+                id: $id,
+                kind: ErrorKind::$kind,
+                title: $title,
+                page: $page,
+                example: $example,
+            };
+        )*
+        /// Every code of this room.
+        pub static CODES: &[&Code] = &[$(&$name),*];
+    };
+}
+
+codes! {
+    UNKNOWN_FORMAT "E0910" Value "no file format has this name"
+        "`load` and `save` choose the format by the ending of the path: `.npy`, `.npz`, `.safetensors`, `.csv`, `.png`, `.ppm`, `.raw`. With another ending, name the format: `load(\"labels\", format=\"npy\")`."
+        "load(\"weights.docx\")";
+    MALFORMED "E0911" Io "a file is not what its format asks for"
+        "The file's header or its text breaks a rule of the format: it is damaged, or another format than its ending says. The message says what was expected."
+        "let path = files.temp_folder() ++ \"/a.npy\"\nwrite(path, \"no array\")\nload(path)";
+    SHORT "E0912" Io "a file ends too early"
+        "The header promises more data than the file holds. A copy or download was probably cut off. Nothing is read in part."
+        "let path = files.temp_folder() ++ \"/a.ppm\"\nwrite(path, \"P6 2 2 255\\nabc\")\nload(path)";
+    TRAILING "E0913" Io "a file goes on after its end"
+        "Behind the data that the header describes stand further bytes. Such a file is two files in one, or damaged; it is not read, because what a reader skips can hide anything."
+        "let path = files.temp_folder() ++ \"/a.ppm\"\nwrite(path, \"P5 1 1 255\\nabc\")\nload(path)";
+    TOO_LARGE "E0914" Io "a file names a size that cannot be"
+        "A shape or length in the header is larger than any memory, a line of text is longer than 4 MiB, or an array has more than 32 dimensions. Sizes are checked before memory is taken."
+        "let path = files.temp_folder() ++ \"/a.ppm\"\nwrite(path, \"P6 4000000000 4000000000 255\\n\")\nload(path)";
+    DUPLICATE "E0915" Io "a file has one name twice"
+        "Two arrays, columns or keys of the file have the same name, so that readers disagree about which one counts. Write the file again with distinct names."
+        "let path = files.temp_folder() ++ \"/a.csv\"\nwrite(path, \"x,x\\n1,2\\n\")\nload(path)";
+    RANGES "E0916" Io "the parts of a file overlap or leave gaps"
+        "The byte ranges in the header do not follow one another without gaps, or do not have the length that dtype and shape ask for. A sound writer leaves neither."
+        "let path = files.temp_folder() ++ \"/a.safetensors\"\nwrite(path, \"5\\0\\0\\0\\0\\0\\0\\0{{\\\"x\\\":{{\\\"dtype\\\":\\\"U8\\\",\\\"shape\\\":[2],\\\"data_offsets\\\":[1,3]}}}}abc\")\nload(path)";
+    PICKLED "E0917" Io "a file holds Python objects"
+        "The array's elements are pickled Python objects. Unpickling runs whatever code the file asks for, so Runnel never does it. Save numbers in Python instead: `numpy.save(path, numpy.array(values, dtype=\"float32\"))`."
+        "";
+    DTYPE "E0918" Type "a format and a dtype do not go together"
+        "The file has an element type that Runnel lacks, or a format cannot hold a tensor's dtype. Convert first: in Python with `.astype(\"int64\")`, in Runnel with `.to(f32)`. bf16 goes into safetensors alone."
+        "save(files.temp_folder() ++ \"/a.npy\", zeros(2, dtype=bf16))";
+    EXPANDS "E0919" Limit "a compressed file expands too much"
+        "Unpacked, the file would take more than 64 MiB and a hundred times its own size: what a file made to exhaust memory does. Save it again without compression, if it is meant."
+        "";
+    SPECIAL "E0920" Io "a path does not lead to an ordinary file"
+        "`load` and `save` take ordinary files. Folders, pipes, sockets and devices have no length that could be checked before they are read."
+        "load(files.temp_folder(), format=\"npy\")";
+    LINK "E0921" Io "a path is a symbolic link"
+        "What a link leads to can change between two looks, and is often not the file that was meant. Where you trust it, write `links=true`."
+        "";
+    CONTENTS "E0922" Type "a format cannot hold this value"
+        "An `.npy` file holds one tensor, `.npz` and `.safetensors` hold tensors with names (a dict or a record), `.csv` a table, `.png` and `.ppm` an image: a u8 tensor `[channels, height, width]`, or floats from 0 to 1."
+        "save(files.temp_folder() ++ \"/a.npy\", (a = zeros(2), b = zeros(3)))";
+    TABLE "E0923" Io "a table cannot be read"
+        "A line has more or fewer fields than the lines before it, or a field of a numeric table is no number. Name text columns in a first line, and give `header=true`."
+        "let path = files.temp_folder() ++ \"/a.csv\"\nwrite(path, \"1,2\\n3\\n\")\nload(path)";
+    NO_ENTRY "E0924" Index "a file has no entry of this name"
+        "`only` picks entries of a file by name, and one of the names is not there. The help names the nearest one; `files.names(path)` lists all."
+        "let path = files.temp_folder() ++ \"/a.npz\"\nsave(path, (weight = zeros(2)))\nload(path, only=[\"weigth\"])";
+    READING "E0925" Io "reading or writing a file failed"
+        "The operating system reported an error in the middle of the file, such as a full disk; the message has its reason. `save` leaves the file that was there before."
+        "";
+}
+
+/// No format of that name or ending.
+#[cold]
+pub fn unknown_format<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Error {
+    let error = match name {
+        "" => Error::new(&UNKNOWN_FORMAT, "the path has no ending that says its format"),
+        _ => Error::new(&UNKNOWN_FORMAT, format!("`{name}` is no file format")),
+    };
+    match suggest(name, known.clone()) {
+        Some(near) => error.help(format!("did you mean `{near}`?")),
+        None => error.help(format!("formats are {}", known.collect::<Vec<_>>().join(", "))),
+    }
+}
+
+/// A header or text that breaks the format's rules.
+#[cold]
+pub fn malformed(format: &str, what: impl std::fmt::Display) -> Error {
+    Error::new(&MALFORMED, format!("the file is no sound {format} file: {what}"))
+}
+
+/// Less data than promised.
+#[cold]
+pub fn short(wanted: u64, found: u64) -> Error {
+    let message = format!("the file ends too early: its header asks for {wanted} bytes, {found} are there");
+    Error::new(&SHORT, message)
+}
+
+/// The end in the middle of something.
+#[cold]
+pub fn cut(what: &str) -> Error {
+    Error::new(&SHORT, format!("the file ends too early: in the middle of {what}"))
+}
+
+/// More data than promised.
+#[cold]
+pub fn trailing(bytes: u64) -> Error {
+    Error::new(&TRAILING, format!("{bytes} bytes follow behind the file's data"))
+}
+
+/// A size beyond all memory.
+#[cold]
+pub fn too_large(what: impl std::fmt::Display) -> Error {
+    Error::new(&TOO_LARGE, format!("the file names a size that cannot be: {what}"))
+}
+
+/// A name twice.
+#[cold]
+pub fn duplicate(name: &str) -> Error {
+    Error::new(&DUPLICATE, format!("the file has the name `{}` twice", brief(name)))
+}
+
+/// Ranges with overlaps or gaps.
+#[cold]
+pub fn ranges(what: impl std::fmt::Display) -> Error {
+    Error::new(&RANGES, format!("the parts of the file do not lie as they should: {what}"))
+}
+
+/// Pickled objects.
+#[cold]
+pub fn pickled() -> Error {
+    Error::new(&PICKLED, "the file's elements are pickled Python objects, which are never loaded")
+        .help("save them from Python with a numeric dtype: `array.astype(\"float32\")`")
+}
+
+/// An element type of the file that Runnel lacks.
+#[cold]
+pub fn foreign_dtype(name: &str, text: &str) -> Error {
+    let of = if name.is_empty() { String::new() } else { format!(" of `{}`", brief(name)) };
+    let error =
+        Error::new(&DTYPE, format!("the file's element type `{}`{of} has no dtype here", brief(text)));
+    error.help("convert it where it was written, for example with `.astype(\"int64\")`")
+}
+
+/// A dtype that a format cannot hold.
+#[cold]
+pub fn cannot_hold(format: &str, dtype: Dtype, help: &str) -> Error {
+    Error::new(&DTYPE, format!("{format} files cannot hold {dtype}"))
+        .operand(1, format!("this is {dtype}"))
+        .help(help)
+}
+
+/// Compressed far beyond its size.
+#[cold]
+pub fn expands(to: u64, from: u64) -> Error {
+    let (to, from) = (bytes_text(to), bytes_text(from));
+    Error::new(&EXPANDS, format!("the file would expand from {from} to {to}"))
+        .help("save it again without compression")
+}
+
+/// A folder, pipe, socket or device.
+#[cold]
+pub fn special(what: &str) -> Error {
+    Error::new(&SPECIAL, format!("it is {what}, not an ordinary file"))
+}
+
+/// A link.
+#[cold]
+pub fn link() -> Error {
+    Error::new(&LINK, "it is a symbolic link").help("where you trust it, write `links=true`")
+}
+
+/// A value that a format cannot hold.
+#[cold]
+pub fn contents(format: &str, holds: &str, found: &str) -> Error {
+    Error::new(&CONTENTS, format!("{format} files hold {holds}, not {found}"))
+        .operand(1, format!("this is {found}"))
+}
+
+/// A broken table; lines count from 1.
+#[cold]
+pub fn table(line: u64, what: impl std::fmt::Display) -> Error {
+    Error::new(&TABLE, format!("line {line} of the table: {what}"))
+}
+
+/// A name that `only` picks and the file lacks.
+#[cold]
+pub fn no_entry<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Error {
+    let error = Error::new(&NO_ENTRY, format!("the file has no entry `{}`", brief(name)));
+    match suggest(name, known) {
+        Some(near) => error.help(format!("did you mean `{}`?", brief(near))),
+        None => error.help("`files.names(path)` lists what it has"),
+    }
+}
+
+/// What the system said in the middle of reading or writing; an end that comes too early has its own code.
+#[cold]
+pub fn reading(error: std::io::Error) -> Error {
+    match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => cut("its data"),
+        std::io::ErrorKind::InvalidData => malformed("compressed", error),
+        _ => Error::new(&READING, format!("the system refused: {error}")),
+    }
+}
+
+/// The beginning of a name from a file: it may be of any length.
+fn brief(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).take(60).collect()
+}

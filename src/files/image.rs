@@ -1,0 +1,76 @@
+//! What image formats share: pixels stand as `[height, width, channels]` in files, and are the array
+//! `[channels, height, width]`, as torchvision has them.
+
+use super::{Contents, Elements, Head, Sink, error, only_array};
+use crate::array::Dtype;
+use crate::base::Result;
+use half::{bf16, f16};
+
+/// The head of an image.
+pub(super) fn head(dtype: Dtype, height: usize, width: usize, channels: usize) -> Result<Head> {
+    let head = Head::new(dtype, vec![height, width, channels])?;
+    Ok(Head { axes: vec![2, 0, 1], ..head })
+}
+
+/// Announces an image whose pixels were unpacked.
+pub(super) fn announce(sink: &mut dyn Sink, head: &Head, pixels: &[u8]) -> Result<()> {
+    sink.array(None, head, &mut Unpacked(pixels) as &mut dyn Elements)
+}
+
+/// Elements that lie in memory.
+pub(super) struct Unpacked<'a>(pub(super) &'a [u8]);
+
+impl Elements for Unpacked<'_> {
+    fn fill(&mut self, into: &mut [u8]) -> Result<()> {
+        let (now, rest) = self.0.split_at_checked(into.len()).ok_or_else(|| error::cut("its data"))?;
+        into.copy_from_slice(now);
+        self.0 = rest;
+        Ok(())
+    }
+}
+
+/// An image that is to be written.
+pub(super) struct Pixels {
+    pub(super) height: usize,
+    pub(super) width: usize,
+    pub(super) channels: usize,
+    /// `[height, width, channels]`
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The pixels of a u8 or float array `[channels, height, width]` or `[height, width]`; floats are
+/// scaled from 0..1 as `torchvision.utils.save_image` does.
+pub(super) fn pixels(contents: Contents<'_>, format: &str, most: usize) -> Result<Pixels> {
+    const HOLDS: &str = "an image: a u8 tensor [channels, height, width], or floats from 0 to 1";
+    let (dtype, shape) = only_array(&contents, format, HOLDS)?;
+    let (channels, height, width) = match *shape.as_slice() {
+        [height, width] => (1, height, width),
+        [channels, height, width] => (channels, height, width),
+        _ => return Err(error::contents(format, HOLDS, &format!("a tensor of shape {shape:?}"))),
+    };
+    if channels == 0 || channels > most || height == 0 || width == 0 {
+        return Err(error::contents(format, HOLDS, &format!("a tensor of shape {shape:?}")));
+    }
+    let given = (contents.bytes)(0)?;
+    let level = |value: f64| (value * 255.0 + 0.5).clamp(0.0, 255.0) as u8;
+    let flat: Vec<u8> = match dtype {
+        Dtype::U8 => given,
+        Dtype::F16 => {
+            given.chunks_exact(2).map(|b| level(f16::from_ne_bytes([b[0], b[1]]).to_f64())).collect()
+        }
+        Dtype::BF16 => {
+            given.chunks_exact(2).map(|b| level(bf16::from_ne_bytes([b[0], b[1]]).to_f64())).collect()
+        }
+        Dtype::F32 => {
+            let value = |b: &[u8]| f64::from(f32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
+            given.chunks_exact(4).map(|b| level(value(b))).collect()
+        }
+        _ => return Err(error::cannot_hold(format, dtype, "write `.to(u8)`")),
+    };
+    let plane = height * width;
+    let mut bytes = Vec::with_capacity(flat.len());
+    for at in 0..plane {
+        bytes.extend((0..channels).map(|c| flat[c * plane + at]));
+    }
+    Ok(Pixels { height, width, channels, bytes })
+}

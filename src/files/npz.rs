@@ -1,0 +1,121 @@
+//! `.npz`: arrays with names, as NumPy writes them: a ZIP archive of `.npy` files.
+//!
+//! Entries are read in the archive's order, plain or deflated. The archive is refused whole when its
+//! entries share bytes or names, or would unpack to more than the [`budget`]; the checksum of every entry
+//! that is read is compared.
+
+use super::{
+    Column, Contents, Elements, Format, Input, Options, Output, Plain, Sink, budget, error, length, npy,
+};
+use crate::base::{Error, Result};
+use std::io::{BufReader, Read, SeekFrom};
+use zip::result::ZipError;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+/// The row of this format.
+pub const FORMAT: Format = Format {
+    name: "npz",
+    endings: &[],
+    doc: "Arrays with names, as `numpy.savez` and `numpy.savez_compressed` write them: a dict of tensors.",
+    read,
+    write,
+};
+
+/// The most entries of an archive.
+const ENTRIES: usize = 1 << 20;
+
+fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
+    let length = length(input)?;
+    check_end(input, length)?;
+    let mut archive = ZipArchive::new(BufReader::new(input)).map_err(failed)?;
+    if archive.has_duplicate_names() {
+        return Err(error::duplicate(&archive.file_names().find_map(|n| n.ok()).unwrap_or_default()));
+    }
+    if archive.len() > ENTRIES {
+        return Err(error::too_large(format!("{} entries", archive.len())));
+    }
+    if archive.offset() > 0 {
+        return Err(error::ranges("something stands before the archive"));
+    }
+    if archive.has_overlapping_entries().map_err(failed)? {
+        return Err(error::ranges("two entries share bytes"));
+    }
+    let mut names = std::collections::HashSet::new();
+    let mut left = budget(length);
+    for index in 0..archive.len() {
+        let mut entry = archive.by_index(index).map_err(failed)?;
+        let full = entry.name().map_err(failed)?.into_owned();
+        let name = full.strip_suffix(".npy").filter(|_| entry.is_file() && !entry.is_symlink());
+        let Some(name) = name else {
+            return Err(error::malformed("npz", format!("its entry {index} is no `.npy` file")));
+        };
+        if !names.insert(name.to_string()) {
+            return Err(error::duplicate(name));
+        }
+        let size = entry.size();
+        left = left.checked_sub(size).ok_or_else(|| error::expands(size, length))?;
+        if !sink.wants(name) {
+            continue;
+        }
+        let header = npy::header(&mut entry, size)?;
+        sink.array(
+            Some(name),
+            &header.head,
+            &mut Plain::new(&mut entry, header.head.dtype, header.big) as &mut dyn Elements,
+        )?;
+        // The end is looked for: only then is the checksum compared.
+        match entry.read(&mut [0]) {
+            Ok(0) => {}
+            Ok(_) => return Err(error::trailing(1)),
+            Err(e) => return Err(error::malformed("npz", e)),
+        }
+    }
+    Ok(())
+}
+
+/// The archive's end stands at the file's, without a comment: NumPy writes none, and bytes behind the end
+/// are what a second archive would hide in.
+fn check_end(input: &mut dyn Input, length: u64) -> Result<()> {
+    let mut end = [0; 22];
+    let start =
+        length.checked_sub(22).ok_or_else(|| error::malformed("npz", "it is too short for an archive"))?;
+    input.seek(SeekFrom::Start(start)).map_err(error::reading)?;
+    input.read_exact(&mut end).map_err(error::reading)?;
+    input.seek(SeekFrom::Start(0)).map_err(error::reading)?;
+    match end.starts_with(b"PK\x05\x06") && end.ends_with(&[0, 0]) {
+        true => Ok(()),
+        false => Err(error::malformed("npz", "its end is not an archive's")),
+    }
+}
+
+fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result<()> {
+    if !contents.named {
+        return Err(error::contents("npz", "tensors with names", "one tensor without a name"));
+    }
+    let mut archive = ZipWriter::new(output);
+    for index in 0..contents.entries.len() {
+        let entry = &contents.entries[index];
+        let Column::Array { dtype, shape } = &entry.column else {
+            return Err(error::contents("npz", "tensors", "texts"));
+        };
+        let bytes = (contents.bytes)(index)?;
+        let large = bytes.len() as u64 >= u64::from(u32::MAX) - 4096;
+        // One moment for all: the same values give the same file.
+        let options = SimpleFileOptions::default()
+            .compression_method(CompressionMethod::Stored)
+            .last_modified_time(zip::DateTime::default())
+            .large_file(large);
+        archive.start_file(format!("{}.npy", entry.name), options).map_err(failed)?;
+        npy::put(&mut archive, *dtype, shape, bytes)?;
+    }
+    archive.finish().map(drop).map_err(failed)
+}
+
+fn failed(error: ZipError) -> Error {
+    match error {
+        ZipError::Io(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => error::cut("the archive"),
+        ZipError::Io(e) => error::reading(e),
+        other => error::malformed("npz", other),
+    }
+}

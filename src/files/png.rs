@@ -1,0 +1,105 @@
+//! `.png`: an image. Palettes and fewer than eight bits are unpacked to u8, sixteen bits become i32.
+
+use super::image::{announce, head, pixels};
+use super::{Contents, Format, Input, Options, Output, Sink, budget, error, length};
+use crate::array::Dtype;
+use crate::base::{Error, Result};
+use png::{BitDepth, ColorType, Decoder, DecodingError, Encoder, EncodingError, Limits, Transformations};
+use std::io::{BufReader, BufWriter, SeekFrom, Write};
+
+/// The row of this format.
+pub const FORMAT: Format = Format {
+    name: "png",
+    endings: &[],
+    doc: "An image: a u8 tensor `[channels, height, width]` (gray 1, gray and alpha 2, RGB 3, RGBA 4), as \
+          `torchvision.io.read_image` gives it; i32 for 16 bits per channel. Of an animation, its first picture.",
+    read,
+    write,
+};
+
+fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
+    let length = length(input)?;
+    check_chunks(input, length)?;
+    let limit = usize::try_from(budget(length)).unwrap_or(usize::MAX);
+    let mut decoder = Decoder::new_with_limits(BufReader::new(input), Limits { bytes: limit });
+    decoder.set_transformations(Transformations::EXPAND);
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    let mut reader = decoder.read_info().map_err(|e| failed(e, length))?;
+    let size = reader.output_buffer_size().ok_or_else(|| error::too_large("an image"))?;
+    if size > limit {
+        return Err(error::expands(size as u64, length));
+    }
+    let mut bytes = vec![0; size];
+    let info = reader.next_frame(&mut bytes).map_err(|e| failed(e, length))?;
+    bytes.truncate(info.buffer_size());
+    let channels = info.color_type.samples();
+    let (height, width) = (info.height as usize, info.width as usize);
+    match info.bit_depth {
+        BitDepth::Sixteen => {
+            let wide =
+                bytes.chunks_exact(2).flat_map(|b| i32::from(u16::from_be_bytes([b[0], b[1]])).to_ne_bytes());
+            announce(sink, &head(Dtype::I32, height, width, channels)?, &wide.collect::<Vec<u8>>())
+        }
+        _ => announce(sink, &head(Dtype::U8, height, width, channels)?, &bytes),
+    }
+}
+
+/// The file is a mark and chunks, the last of them `IEND`, and nothing behind it.
+fn check_chunks(input: &mut dyn Input, length: u64) -> Result<()> {
+    let mut mark = [0; 8];
+    input.read_exact(&mut mark).map_err(|_| error::malformed("png", "it is too short"))?;
+    if mark != *b"\x89PNG\r\n\x1a\n" {
+        return Err(error::malformed("png", "it does not begin with the mark of PNG"));
+    }
+    let mut at = 8u64;
+    loop {
+        let mut chunk = [0; 8];
+        input.seek(SeekFrom::Start(at)).map_err(error::reading)?;
+        input.read_exact(&mut chunk).map_err(error::reading)?;
+        let size = u32::from_be_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]);
+        at += 12 + u64::from(size);
+        if at > length {
+            return Err(error::short(at, length));
+        }
+        if &chunk[4..] == b"IEND" {
+            break;
+        }
+    }
+    super::exactly(at, length)?;
+    input.seek(SeekFrom::Start(0)).map_err(error::reading)?;
+    Ok(())
+}
+
+fn failed(e: DecodingError, length: u64) -> Error {
+    match e {
+        DecodingError::LimitsExceeded => error::expands(budget(length).saturating_add(1), length),
+        DecodingError::IoError(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => error::cut("the image"),
+        DecodingError::IoError(e) => error::reading(e),
+        other => error::malformed("png", other),
+    }
+}
+
+fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result<()> {
+    let image = pixels(contents, "png", 4)?;
+    let too_large = |_| error::too_large("an image");
+    let width = u32::try_from(image.width).map_err(too_large)?;
+    let height = u32::try_from(image.height).map_err(too_large)?;
+    let mut output = BufWriter::new(output);
+    let mut encoder = Encoder::new(&mut output, width, height);
+    encoder.set_color(match image.channels {
+        1 => ColorType::Grayscale,
+        2 => ColorType::GrayscaleAlpha,
+        3 => ColorType::Rgb,
+        _ => ColorType::Rgba,
+    });
+    encoder.set_depth(BitDepth::Eight);
+    let wrong = |e: EncodingError| match e {
+        EncodingError::IoError(e) => error::reading(e),
+        other => error::contents("png", "images", &other.to_string()),
+    };
+    let mut writer = encoder.write_header().map_err(wrong)?;
+    writer.write_image_data(&image.bytes).map_err(wrong)?;
+    writer.finish().map_err(wrong)?;
+    output.flush().map_err(error::reading)
+}

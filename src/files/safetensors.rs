@@ -1,0 +1,260 @@
+//! `.safetensors`: tensors with names. A length, a header of JSON, then the elements without gaps.
+//!
+//! Source: the format's description (github.com/huggingface/safetensors), whose promises are held: the
+//! ranges cover the data once and whole, no name comes twice, and nothing follows.
+
+use super::{
+    Column, Contents, Elements, Format, Head, Input, Options, Output, Plain, Sink, error, exactly, length,
+};
+use crate::array::Dtype;
+use crate::base::Result;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde::{Deserialize, de};
+use std::collections::HashSet;
+use std::io::SeekFrom;
+
+/// The row of this format.
+pub const FORMAT: Format = Format {
+    name: "safetensors",
+    endings: &[],
+    doc: "Tensors with names: a dict in the order of the header. `files.metadata(path)` gives the texts beside them, \
+          `save(path, value, metadata=...)` writes them.",
+    read,
+    write,
+};
+
+/// The longest header that the format allows.
+const HEADER: u64 = 100_000_000;
+
+const NAMES: &[(&str, Dtype)] = &[
+    ("BOOL", Dtype::Bool),
+    ("U8", Dtype::U8),
+    ("I8", Dtype::I8),
+    ("I16", Dtype::I16),
+    ("I32", Dtype::I32),
+    ("I64", Dtype::I64),
+    ("F16", Dtype::F16),
+    ("BF16", Dtype::BF16),
+    ("F32", Dtype::F32),
+    ("F64", Dtype::F64),
+    ("C64", Dtype::C64),
+];
+
+fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
+    let length = length(input)?;
+    let mut size = [0; 8];
+    input
+        .read_exact(&mut size)
+        .map_err(|_| error::malformed("safetensors", "it is too short for a header"))?;
+    let size = u64::from_le_bytes(size);
+    if size > HEADER {
+        return Err(error::too_large(format!("a header of {size} bytes")));
+    }
+    let data = 8 + size;
+    if data > length {
+        return Err(error::short(data, length));
+    }
+    let mut text = vec![0; size as usize];
+    input.read_exact(&mut text).map_err(error::reading)?;
+    if text.first() != Some(&b'{') {
+        return Err(error::malformed("safetensors", "its header does not begin with `{`"));
+    }
+    let header: Header = serde_json::from_slice(&text).map_err(refused)?;
+    drop(text);
+    header.check_ranges(length - data)?;
+    for (key, note) in &header.notes {
+        sink.note(key, note)?;
+    }
+    for (name, part) in &header.parts {
+        if !sink.wants(name) {
+            continue;
+        }
+        let head = part.head(name)?;
+        input.seek(SeekFrom::Start(data + part.data_offsets[0])).map_err(error::reading)?;
+        let mut input = &mut *input;
+        sink.array(Some(name), &head, &mut Plain::new(&mut input, head.dtype, false) as &mut dyn Elements)?;
+    }
+    Ok(())
+}
+
+/// What JSON says, as an error of this room.
+fn refused(e: serde_json::Error) -> crate::base::Error {
+    let text = e.to_string();
+    match text.strip_prefix(TWICE) {
+        // The position follows the name.
+        Some(rest) => error::duplicate(rest.rsplit_once(" at line").map_or(rest, |(name, _)| name)),
+        None => error::malformed("safetensors", format!("its header cannot be read ({text})")),
+    }
+}
+
+/// How a name that comes twice is told through the JSON reader.
+const TWICE: &str = "twice: ";
+
+/// The header, in its own order.
+#[derive(Default)]
+struct Header {
+    parts: Vec<(String, Part)>,
+    notes: Vec<(String, String)>,
+}
+
+/// One tensor of the header.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Part {
+    dtype: String,
+    shape: Vec<u64>,
+    data_offsets: [u64; 2],
+}
+
+impl Part {
+    fn head(&self, name: &str) -> Result<Head> {
+        let dtype = NAMES.iter().find(|(known, _)| *known == self.dtype).map(|&(_, dtype)| dtype);
+        let dtype = dtype.ok_or_else(|| error::foreign_dtype(name, &self.dtype))?;
+        let shape = self.shape.iter().map(|&n| usize::try_from(n).ok()).collect::<Option<Vec<usize>>>();
+        let head = Head::new(dtype, shape.ok_or_else(|| error::too_large("an extent"))?)?;
+        let given = self.data_offsets[1] - self.data_offsets[0];
+        if head.bytes() != given {
+            let what = format!("an array of {} bytes stands in a range of {given}", head.bytes());
+            return Err(error::ranges(what));
+        }
+        Ok(head)
+    }
+}
+
+impl Header {
+    /// The ranges cover `length` bytes once and whole.
+    fn check_ranges(&self, length: u64) -> Result<()> {
+        let mut ranges: Vec<[u64; 2]> = self.parts.iter().map(|(_, part)| part.data_offsets).collect();
+        ranges.sort_unstable();
+        let mut end = 0;
+        for [from, to] in ranges {
+            if from > to {
+                return Err(error::ranges(format!("a range goes from {from} to {to}")));
+            }
+            match from.cmp(&end) {
+                std::cmp::Ordering::Less => {
+                    return Err(error::ranges(format!("byte {from} belongs to two arrays")));
+                }
+                std::cmp::Ordering::Greater => {
+                    return Err(error::ranges(format!("bytes {end} to {from} belong to no array")));
+                }
+                std::cmp::Ordering::Equal => end = to,
+            }
+        }
+        exactly(end, length)
+    }
+}
+
+impl<'de> Deserialize<'de> for Header {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Header, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Header;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a table of arrays")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
+                let (mut header, mut names) = (Header::default(), HashSet::new());
+                while let Some(name) = map.next_key::<String>()? {
+                    if !names.insert(name.clone()) {
+                        return Err(A::Error::custom(format!("{TWICE}{name}")));
+                    }
+                    match name.as_str() {
+                        "__metadata__" => header.notes = map.next_value::<Notes>()?.0,
+                        _ => header.parts.push((name, map.next_value()?)),
+                    }
+                }
+                Ok(header)
+            }
+        }
+        from.deserialize_map(Entries)
+    }
+}
+
+/// The texts beside the tensors.
+struct Notes(Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for Notes {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Notes, D::Error> {
+        struct Texts;
+        impl<'de> Visitor<'de> for Texts {
+            type Value = Notes;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a table of texts")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Notes, A::Error> {
+                let (mut notes, mut keys) = (Vec::new(), HashSet::new());
+                while let Some((key, text)) = map.next_entry::<String, String>()? {
+                    if !keys.insert(key.clone()) {
+                        return Err(de::Error::custom(format!("{TWICE}{key}")));
+                    }
+                    notes.push((key, text));
+                }
+                Ok(Notes(notes))
+            }
+        }
+        from.deserialize_map(Texts)
+    }
+}
+
+fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result<()> {
+    if !contents.named {
+        return Err(error::contents("safetensors", "tensors with names", "one tensor without a name"));
+    }
+    let mut arrays = Vec::new();
+    for entry in &contents.entries {
+        let Column::Array { dtype, shape } = &entry.column else {
+            return Err(error::contents("safetensors", "tensors", "texts"));
+        };
+        let Some((name, _)) = NAMES.iter().find(|(_, known)| known == dtype) else {
+            return Err(error::cannot_hold("safetensors", *dtype, "convert it with `.to(f32)`"));
+        };
+        if entry.name == "__metadata__" {
+            return Err(error::contents(
+                "safetensors",
+                "texts under `__metadata__`",
+                "a tensor of that name",
+            ));
+        }
+        arrays.push((Head::new(*dtype, shape.clone())?, *name));
+    }
+    // Wide elements first: each array then begins at a multiple of its elements' size. The header
+    // keeps the order that was given.
+    let mut order: Vec<usize> = (0..arrays.len()).collect();
+    order.sort_by_key(|&i| std::cmp::Reverse(arrays[i].0.dtype.size()));
+    let mut offsets = vec![0; arrays.len()];
+    let mut end = 0u64;
+    for &i in &order {
+        offsets[i] = end;
+        end = end.saturating_add(arrays[i].0.bytes());
+    }
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let mut fields = Vec::new();
+    if !contents.notes.is_empty() {
+        let notes = contents.notes.iter().map(|(k, v)| format!("{}:{}", quoted(k), quoted(v)));
+        fields.push(format!("\"__metadata__\":{{{}}}", notes.collect::<Vec<_>>().join(",")));
+    }
+    for ((entry, (head, dtype)), from) in contents.entries.iter().zip(&arrays).zip(&offsets) {
+        let shape = head.stored.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let (name, to) = (quoted(&entry.name), from + head.bytes());
+        fields.push(format!(
+            "{name}:{{\"dtype\":\"{dtype}\",\"shape\":[{shape}],\"data_offsets\":[{from},{to}]}}"
+        ));
+    }
+    let mut header = format!("{{{}}}", fields.join(","));
+    header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
+    if header.len() as u64 > HEADER {
+        return Err(error::contents("safetensors", "a header of at most 100 MB", "more names than that"));
+    }
+    output.write_all(&(header.len() as u64).to_le_bytes()).map_err(error::reading)?;
+    output.write_all(header.as_bytes()).map_err(error::reading)?;
+    for &i in &order {
+        let bytes = (contents.bytes)(i)?;
+        output.write_all(&bytes).map_err(error::reading)?;
+    }
+    Ok(())
+}

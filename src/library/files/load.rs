@@ -1,0 +1,175 @@
+//! Reading: arrays go to a device as they come out of the file.
+
+use std::io::Seek;
+
+use super::open::{named, open};
+use super::{Source, options, source};
+use crate::array::{Dtype, Layout, contiguous_strides};
+use crate::base::{Result, stop};
+use crate::device::DeviceId;
+use crate::files::{Elements, Head, Options, Sink, error};
+use crate::tensor::Tensor;
+use crate::vm::{Dict, Key, Value, Vm, charge, charge_values};
+
+/// `load(path, device, dtype, only, format, header, delimiter, links)`
+pub(super) fn load(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let source = source(vm, &args[0], &args[4], &args[7])?;
+    let options = options(source.format, &source.path, &args[5], &args[6], &args[2])?;
+    let device = match &args[1] {
+        Value::None => vm.rt.current_device(),
+        other => crate::library::device::device_of(other, vm.rt.current_cuda())?,
+    };
+    let only = match &args[3] {
+        Value::None => None,
+        Value::Str(name) => Some(vec![name.as_str().to_string()]),
+        list => Some(vm.collect(list)?.iter().map(crate::library::core::owned).collect()),
+    };
+    let (single, dict) = (None, Dict::new());
+    let mut tensors = Tensors { vm, device, dtype: options.dtype, only, seen: Vec::new(), single, dict };
+    read(&source, &options, &mut tensors)?;
+    if let Some(only) = &tensors.only {
+        let found =
+            |name: &&String| !tensors.dict.borrow().keys().any(|k| k.value().as_str() == Some(name.as_str()));
+        if let Some(missing) = only.iter().find(found) {
+            let known = tensors.seen.iter().map(String::as_str);
+            return Err(named(&source.path, error::no_entry(missing, known)));
+        }
+    }
+    Ok(tensors.single.unwrap_or_else(|| Value::dict(tensors.dict)))
+}
+
+fn read(source: &Source, options: &Options, sink: &mut dyn Sink) -> Result<()> {
+    let mut file = open(&source.path, source.links)?;
+    file.rewind().map_err(|e| super::open::refused(&source.path, &e))?;
+    (source.format.read)(&mut file, options, sink).map_err(|e| named(&source.path, e))
+}
+
+/// What becomes tensors.
+struct Tensors<'v> {
+    vm: &'v mut Vm,
+    device: DeviceId,
+    dtype: Option<Dtype>,
+    only: Option<Vec<String>>,
+    /// Names that were not wanted.
+    seen: Vec<String>,
+    single: Option<Value>,
+    dict: Dict,
+}
+
+impl Tensors<'_> {
+    fn tensor(&mut self, head: &Head, elements: &mut dyn Elements) -> Result<Tensor> {
+        self.vm.charge(head.count())?;
+        if self.device == DeviceId::Cpu {
+            charge(usize::try_from(head.bytes()).unwrap_or(usize::MAX))?;
+        }
+        let mut fill = |piece: &mut [u8]| {
+            // What was asked stays so: the machine acts on it.
+            match stop::asked() {
+                Some(stop::Reason::Interrupt) => Err(crate::vm::error::interrupted()),
+                Some(stop::Reason::Time) => Err(crate::vm::error::fuel()),
+                None => elements.fill(piece),
+            }
+        };
+        let stored = self.vm.rt.from_filled("load", &head.stored, head.dtype, self.device, &mut fill)?;
+        let strides = contiguous_strides(&head.stored);
+        let tensor = match head.axes.is_sorted() {
+            true => stored,
+            false => stored.with_layout(Layout {
+                shape: head.shape().as_slice().into(),
+                strides: head.axes.iter().map(|&axis| strides[axis]).collect(),
+                offset: 0,
+            }),
+        };
+        match self.dtype {
+            Some(dtype) if dtype != tensor.dtype() => self.vm.rt.convert(&tensor, dtype),
+            _ => Ok(tensor),
+        }
+    }
+
+    fn insert(&mut self, name: &str, value: Value) -> Result<()> {
+        charge(name.len())?;
+        self.dict.insert(Key::new(&Value::str(name))?, value)
+    }
+}
+
+impl Sink for Tensors<'_> {
+    fn wants(&mut self, name: &str) -> bool {
+        let wanted = self.only.as_ref().is_none_or(|only| only.iter().any(|o| o == name));
+        if !wanted {
+            self.seen.push(name.to_string());
+        }
+        wanted
+    }
+
+    fn array(&mut self, name: Option<&str>, head: &Head, elements: &mut dyn Elements) -> Result<()> {
+        let tensor = Value::Tensor(self.tensor(head, elements)?);
+        match name {
+            Some(name) => self.insert(name, tensor),
+            None => {
+                self.single = Some(tensor);
+                Ok(())
+            }
+        }
+    }
+
+    fn texts(&mut self, name: &str, texts: Vec<String>) -> Result<()> {
+        charge_values(2 * texts.len())?;
+        charge(texts.iter().map(String::len).sum())?;
+        self.insert(name, Value::list(texts.into_iter().map(Value::str).collect()))
+    }
+
+    fn note(&mut self, _: &str, _: &str) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// `files.names(path, format, links)`
+pub(super) fn names(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let found = about(vm, args)?;
+    charge_values(found.names.len())?;
+    Ok(Value::list(found.names.into_iter().map(Value::str).collect()))
+}
+
+/// `files.metadata(path, format, links)`
+pub(super) fn metadata(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let dict = Dict::new();
+    for (key, text) in about(vm, args)?.notes {
+        dict.insert(Key::new(&Value::str(key))?, Value::str(text))?;
+    }
+    Ok(Value::dict(dict))
+}
+
+/// What stands around the arrays.
+#[derive(Default)]
+struct About {
+    names: Vec<String>,
+    notes: Vec<(String, String)>,
+}
+
+fn about(vm: &mut Vm, args: &mut [Value]) -> Result<About> {
+    let source = source(vm, &args[0], &args[1], &args[2])?;
+    let options = options(source.format, &source.path, &Value::None, &Value::None, &Value::None)?;
+    let mut about = About::default();
+    read(&source, &options, &mut about)?;
+    Ok(about)
+}
+
+impl Sink for About {
+    fn wants(&mut self, name: &str) -> bool {
+        self.names.push(name.to_string());
+        false
+    }
+
+    fn array(&mut self, _: Option<&str>, _: &Head, _: &mut dyn Elements) -> Result<()> {
+        Ok(())
+    }
+
+    fn texts(&mut self, _: &str, _: Vec<String>) -> Result<()> {
+        Ok(())
+    }
+
+    fn note(&mut self, key: &str, text: &str) -> Result<()> {
+        self.notes.push((key.to_string(), text.to_string()));
+        Ok(())
+    }
+}

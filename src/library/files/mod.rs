@@ -1,0 +1,151 @@
+//! `load` and `save`: tensors, tables and images between files and devices.
+//!
+//! The formats are [`crate::files`]'s. Here a path becomes an open file, arrays become tensors on the
+//! current device without a copy of the whole on the host, and a saved file appears whole or not at all.
+
+mod load;
+mod open;
+mod save;
+
+use super::core::owned;
+use super::io::allowed;
+use super::{any, optional, takes, text_param};
+use crate::base::Result;
+use crate::files::{self, Format, Options};
+use crate::ops::signature::{Default, Kind, Param};
+use crate::vm::{Dict, Key, NativeDef, Value, Vm, error};
+
+const FORMAT: Param = Param::named("format", Kind::Str, Default::None);
+const DELIMITER: Param = Param::named("delimiter", Kind::Str, Default::None);
+const LINKS: Param = Param::named("links", Kind::Bool, Default::Bool(false));
+
+/// The natives of this file.
+pub static TABLE: &[NativeDef] = &[
+    NativeDef {
+        name: "load",
+        receiver: "",
+        signature: takes(&[
+            text_param("path"),
+            optional("device", Kind::Device),
+            Param::named("dtype", Kind::Dtype, Default::None),
+            Param::named("only", Kind::Any, Default::None),
+            FORMAT,
+            Param::named("header", Kind::Bool, Default::None),
+            DELIMITER,
+            LINKS,
+        ]),
+        doc: "What a file holds, on the current device or on `device`, converted to `dtype` if one is given. The ending \
+              says the format, or `format` does:\n\n\
+              - `.npy` and `.raw`: a tensor\n\
+              - `.npz` and `.safetensors`: a dict of tensors; `only` picks entries by name\n\
+              - `.csv`: a tensor of numbers, or a dict of columns where the first line has names (`header`, `delimiter`)\n\
+              - `.png`, `.ppm`, `.pgm`: an image, a u8 tensor `[channels, height, width]`\n\n\
+              Nothing in a file is ever run. Links are refused without `links=true`.",
+        example: "let path = files.temp_folder() ++ \"/x.npy\"\nsave(path, [[1.5, 2.0], [3.0, 4.0]])\n\
+                  assert(equal(load(path), [[1.5, 2.0], [3.0, 4.0]]))\nassert(load(path, device=cpu).device == cpu)",
+        run: load::load,
+    },
+    NativeDef {
+        name: "save",
+        receiver: "",
+        signature: takes(&[
+            text_param("path"),
+            any("value"),
+            Param::named("metadata", Kind::Any, Default::None),
+            FORMAT,
+            Param::named("header", Kind::Bool, Default::None),
+            DELIMITER,
+            LINKS,
+        ]),
+        doc: "Writes a tensor, or a dict or record of tensors, to a file whose ending says the format (see `load`). The \
+              file appears whole: if writing fails, what was there before stays. `metadata` is a dict or record of \
+              texts, for `.safetensors`.",
+        example: "let path = files.temp_folder() ++ \"/net.safetensors\"\n\
+                  save(path, (w = ones(2, 3), b = zeros(3, dtype=bf16)), metadata=(step = \"7\"))\n\
+                  let net = load(path)\nassert(net[\"b\"].dtype == bf16)\nassert(files.metadata(path)[\"step\"] == \"7\")",
+        run: save::save,
+    },
+    NativeDef {
+        name: "files.names",
+        receiver: "",
+        signature: takes(&[text_param("path"), FORMAT, LINKS]),
+        doc: "The names of what a file holds, without reading it: a list; empty for formats without names.",
+        example: "let path = files.temp_folder() ++ \"/x.npz\"\nsave(path, (a = zeros(2), b = ones(2)))\n\
+                  assert(files.names(path) == [\"a\", \"b\"])",
+        run: load::names,
+    },
+    NativeDef {
+        name: "files.metadata",
+        receiver: "",
+        signature: takes(&[text_param("path"), FORMAT, LINKS]),
+        doc: "The texts beside the tensors of a `.safetensors` file: a dict.",
+        example: "let path = files.temp_folder() ++ \"/x.safetensors\"\nsave(path, (a = zeros(2)), metadata=(by = \"me\"))\n\
+                  assert(files.metadata(path)[\"by\"] == \"me\")",
+        run: load::metadata,
+    },
+    NativeDef {
+        name: "files.formats",
+        receiver: "",
+        signature: takes(&[]),
+        doc: "The file formats: a dict from each name to what such files hold.",
+        example: "assert(\"npy\" in files.formats())",
+        run: |_, _| {
+            let dict = Dict::new();
+            for format in files::FORMATS {
+                dict.insert(Key::new(&Value::str(format.name))?, Value::str(format.doc))?;
+            }
+            Ok(Value::dict(dict))
+        },
+    },
+    NativeDef {
+        name: "files.temp_folder",
+        receiver: "",
+        signature: takes(&[]),
+        doc: "The path of a new, empty folder of this session. It is removed with the session. Where scripts may use \
+              some folders only, it lies in the first of them.",
+        example: "let folder = files.temp_folder()\nwrite(folder ++ \"/note.txt\", \"hello\")\n\
+                  assert(read(folder ++ \"/note.txt\") == \"hello\")",
+        run: |vm, _| vm.temp_folder().map(Value::str),
+    },
+];
+
+/// A path with what the call says about it.
+struct Source {
+    path: String,
+    format: &'static Format,
+    links: bool,
+}
+
+/// Looks at a path, and at its format: as named, or as the path ends.
+fn source(vm: &Vm, path: &Value, format: &Value, links: &Value) -> Result<Source> {
+    let given = owned(path);
+    let ending = std::path::Path::new(&given).extension().and_then(|e| e.to_str()).unwrap_or("");
+    let format = files::format(format.as_str().unwrap_or(ending))?;
+    Ok(Source { path: allowed(vm, path)?, format, links: matches!(links, Value::Bool(true)) })
+}
+
+fn options(format: &Format, path: &str, header: &Value, delimiter: &Value, dtype: &Value) -> Result<Options> {
+    let header = match header {
+        Value::Bool(header) => Some(*header),
+        _ => None,
+    };
+    let tabs = format.name == "csv" && path.to_ascii_lowercase().ends_with(".tsv");
+    let delimiter = match delimiter.as_str().map(str::as_bytes) {
+        None => {
+            if tabs {
+                b'\t'
+            } else {
+                b','
+            }
+        }
+        Some([byte]) if byte.is_ascii() && !matches!(byte, b'\n' | b'\r' | b'"') => *byte,
+        Some(_) => {
+            return Err(error::bad_value(0, "a delimiter is one ASCII character, no quote and no line end"));
+        }
+    };
+    let dtype = match dtype {
+        Value::Dtype(dtype) => Some(*dtype),
+        _ => None,
+    };
+    Ok(Options { header, delimiter, dtype })
+}

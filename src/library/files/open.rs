@@ -1,0 +1,117 @@
+//! Paths and files of the system: what may be opened, and files that appear whole or not at all.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::base::{Error, Result};
+use crate::files::error;
+use crate::library::io::reason;
+
+/// Opens an ordinary file for reading.
+///
+/// What is at the path is looked at before it is opened, since opening a device can do something by
+/// itself, and again when it is open, since it may have been exchanged in between; a pipe put there
+/// is not waited for.
+pub(super) fn open(path: &str, links: bool) -> Result<File> {
+    look(Path::new(path), path, links)?;
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = if links { OFlags::NONBLOCK } else { OFlags::NONBLOCK | OFlags::NOFOLLOW };
+        options.custom_flags(flags.bits() as i32);
+    }
+    let file = options.open(path).map_err(|e| refused(path, &e))?;
+    let kind = file.metadata().map_err(|e| refused(path, &e))?.file_type();
+    match kind.is_file() {
+        true => Ok(file),
+        false => Err(named(path, error::special(kind_name(kind)))),
+    }
+}
+
+/// Refuses what is neither an ordinary file nor, where `links`, a link to one.
+fn look(at: &Path, path: &str, links: bool) -> Result<()> {
+    let kind = at.symlink_metadata().map_err(|e| refused(path, &e))?.file_type();
+    let kind = match kind.is_symlink() {
+        true if !links => return Err(named(path, error::link())),
+        true => at.metadata().map_err(|e| refused(path, &e))?.file_type(),
+        false => kind,
+    };
+    match kind.is_file() {
+        true => Ok(()),
+        false => Err(named(path, error::special(kind_name(kind)))),
+    }
+}
+
+fn kind_name(kind: std::fs::FileType) -> &'static str {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        if kind.is_fifo() {
+            return "a pipe";
+        }
+        if kind.is_socket() {
+            return "a socket";
+        }
+        if kind.is_block_device() || kind.is_char_device() {
+            return "a device";
+        }
+    }
+    if kind.is_dir() { "a folder" } else { "something special" }
+}
+
+/// Writes a file that appears whole: beside its place first, then moved there. What was there before
+/// stays if anything fails, and keeps its permissions if nothing does.
+pub(super) fn replace(
+    path: &str,
+    links: bool,
+    write: impl FnOnce(&mut BufWriter<&mut File>) -> Result<()>,
+) -> Result<()> {
+    let mut place = PathBuf::from(path);
+    let there = place.symlink_metadata();
+    if there.is_ok() {
+        look(&place, path, links)?;
+        if links {
+            place = place.canonicalize().map_err(|e| refused(path, &e))?;
+        }
+    }
+    let folder = match place.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".runnel-").suffix(".part");
+    #[cfg(unix)]
+    let open_to_all = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
+    #[cfg(unix)]
+    builder.permissions(open_to_all);
+    let mut file = builder.tempfile_in(folder).map_err(|e| refused(path, &e))?;
+    if let Ok(there) = place.metadata() {
+        // Permissions that cannot be kept are no reason to refuse.
+        let _ = file.as_file().set_permissions(there.permissions());
+    }
+    let mut buffer = BufWriter::with_capacity(1 << 18, file.as_file_mut());
+    write(&mut buffer).map_err(|e| named(path, e))?;
+    buffer.flush().map_err(|e| named(path, error::reading(e)))?;
+    drop(buffer);
+    file.persist(&place).map(drop).map_err(|e| refused(path, &e.error))
+}
+
+/// What the system said about a path.
+pub(super) fn refused(path: &str, e: &std::io::Error) -> Error {
+    crate::vm::error::file(path, &reason(e))
+}
+
+/// An error of a format, with the path it is about.
+pub(super) fn named(path: &str, e: Error) -> Error {
+    let ours = error::CODES.iter().any(|code| code.id == e.code().id);
+    if !ours {
+        return e;
+    }
+    let message = format!("`{path}`: {}", e.message());
+    let e = e.with_message(message);
+    if e.labels().is_empty() { e.operand(0, "this file") } else { e }
+}
