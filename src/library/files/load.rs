@@ -5,7 +5,7 @@ use std::io::Seek;
 use super::open::{named, open};
 use super::{Source, options, source};
 use crate::array::{Dtype, Layout, contiguous_strides};
-use crate::base::{Result, stop};
+use crate::base::Result;
 use crate::device::DeviceId;
 use crate::files::{Elements, Head, Options, Sink, error};
 use crate::tensor::Tensor;
@@ -63,12 +63,8 @@ impl Tensors<'_> {
             charge(usize::try_from(head.bytes()).unwrap_or(usize::MAX))?;
         }
         let mut fill = |piece: &mut [u8]| {
-            // What was asked stays so: the machine acts on it.
-            match stop::asked() {
-                Some(stop::Reason::Interrupt) => Err(crate::vm::error::interrupted()),
-                Some(stop::Reason::Time) => Err(crate::vm::error::fuel()),
-                None => elements.fill(piece),
-            }
+            crate::device::error::stopped()?;
+            elements.fill(piece)
         };
         let stored = self.vm.rt.from_filled("load", &head.stored, head.dtype, self.device, &mut fill)?;
         let strides = contiguous_strides(&head.stored);
