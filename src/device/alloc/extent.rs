@@ -6,9 +6,11 @@
 //! unit up to [`LARGEST_PIECE`]: so few calls are made, and a block that stays in use keeps at most that
 //! part of a growth from going back at either of its ends.
 //!
-//! Where more than a twentieth of what is reserved lies unused, in pieces that are each too small for a
+//! Where more than a quarter of what is reserved lies unused, in pieces that are each too small for a
 //! request, whole pages among them are unmapped and the request gets as many where it needs them: the
-//! host waits for the stream, and the reserved memory stays what it is.
+//! host waits for the stream, and the reserved memory stays what it is. The wait is why it takes a
+//! quarter: at a twentieth a random mix of sizes reserves 1.10 times what it uses instead of 1.20, and
+//! moves pages, and waits, at almost every request that finds no block.
 
 use super::book::{ArenaId, ExtentId, Gap};
 use super::{Allocator, BlockId, Pool, TraceAction};
@@ -22,7 +24,7 @@ const LARGEST_PIECE: u64 = 256 << 20;
 const PIECES: u64 = 32;
 /// Free pages move rather than that more are taken, when the unused part of what is reserved is above this
 /// part of it, and above [`SLACK_BYTES`].
-const SLACK: u64 = 20;
+const SLACK: u64 = 4;
 const SLACK_BYTES: u64 = 64 << 20;
 
 /// All extents of one device.
