@@ -55,10 +55,11 @@ impl<R: Read> Words<R> {
                     value = Some(next.ok_or_else(|| error::too_large("a number over 64 bits"))?);
                 }
                 Some(b'#') if value.is_none() => while !matches!(self.byte()?, Some(b'\n') | None) {},
-                Some(b' ' | b'\t' | b'\r' | b'\n') => match value {
-                    Some(value) => return Ok(value),
-                    None => {}
-                },
+                Some(b' ' | b'\t' | b'\r' | b'\n') => {
+                    if let Some(value) = value {
+                        return Ok(value);
+                    }
+                }
                 Some(_) => return Err(error::malformed("ppm", "a number was expected")),
                 None => return value.ok_or_else(|| error::cut("a number")),
             }
