@@ -90,6 +90,11 @@ pub fn page(name: &str) -> Result<String> {
     }
 }
 
+/// Everything that has a page.
+pub fn names() -> Vec<String> {
+    entries().into_iter().map(|entry| entry.name).collect()
+}
+
 /// The name without PyTorch's prefix, and with the type's name as it is here.
 fn own_name(name: &str) -> String {
     let name = name.strip_prefix("torch.").unwrap_or(name);

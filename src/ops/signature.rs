@@ -105,6 +105,25 @@ impl Param {
     }
 }
 
+impl std::fmt::Display for Param {
+    /// `keepdim=false`, `*shape`
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.rest {
+            f.write_str("*")?;
+        }
+        f.write_str(self.name)?;
+        match self.default {
+            Default::Required => Ok(()),
+            Default::None if self.rest => Ok(()),
+            Default::None => f.write_str("=none"),
+            Default::Bool(b) => write!(f, "={b}"),
+            Default::Int(i) => write!(f, "={i}"),
+            Default::Float(x) => write!(f, "={x:?}"),
+            Default::Str(s) => write!(f, "={s:?}"),
+        }
+    }
+}
+
 impl std::fmt::Display for Signature {
     /// `(x, dim=none, keepdim=false)`
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -120,19 +139,7 @@ impl std::fmt::Display for Signature {
                     f.write_str("*, ")?;
                 }
             }
-            if param.rest {
-                f.write_str("*")?;
-            }
-            f.write_str(param.name)?;
-            match param.default {
-                Default::Required => {}
-                Default::None if param.rest => {}
-                Default::None => f.write_str("=none")?,
-                Default::Bool(b) => write!(f, "={b}")?,
-                Default::Int(i) => write!(f, "={i}")?,
-                Default::Float(x) => write!(f, "={x:?}")?,
-                Default::Str(s) => write!(f, "={s:?}")?,
-            }
+            param.fmt(f)?;
         }
         f.write_str(")")
     }

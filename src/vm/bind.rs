@@ -118,12 +118,7 @@ pub(super) fn script(proto: &Proto, args: Positional, named: Named) -> Result<Po
 
 /// `(a, b=..., *rest)`
 pub fn script_signature(proto: &Proto) -> String {
-    let param = |p: &super::function::ParamInfo| match (p.rest, p.optional) {
-        (true, _) => format!("*{}", p.name),
-        (_, true) => format!("{}=...", p.name),
-        _ => p.name.to_string(),
-    };
-    format!("({})", proto.params.iter().map(param).collect::<Vec<_>>().join(", "))
+    format!("({})", proto.params.iter().map(ParamInfo::to_string).collect::<Vec<_>>().join(", "))
 }
 
 /// Binds a call of a native: one checked value per parameter.

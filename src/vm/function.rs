@@ -135,6 +135,17 @@ pub struct ParamInfo {
     pub named_only: bool,
 }
 
+impl std::fmt::Display for ParamInfo {
+    /// `b=...`, `*rest`
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.rest, self.optional) {
+            (true, _) => write!(f, "*{}", self.name),
+            (_, true) => write!(f, "{}=...", self.name),
+            _ => f.write_str(&self.name),
+        }
+    }
+}
+
 /// Where a closure finds a captured variable when it is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Capture {

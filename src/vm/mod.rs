@@ -35,7 +35,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub use access::FileAccess;
 pub use catalog::Known;
 pub use compile::Mode;
-pub use function::{Bound, Closure, Module, Native, NativeDef, Passed, Proto, Run};
+pub use function::{Bound, Closure, Module, Native, NativeDef, ParamInfo, Passed, Proto, Run};
 pub use heap::{
     Cell, Dict, ErrorValue, Key, List, Names, Range, Record, Table, Text, Tuple, charge, charge_values,
 };
@@ -297,6 +297,16 @@ impl Vm {
     pub fn global(&self, name: &str) -> Option<Value> {
         let slot = *self.main.names.borrow().get(name)?;
         self.globals.get(slot as usize).filter(|v| !matches!(v, Value::Unset)).cloned()
+    }
+
+    /// The value of a name of a module.
+    pub fn member(&self, module: &Module, name: &str) -> Option<Value> {
+        let slot = module.names.borrow().get(name).copied();
+        let own = slot.and_then(|slot| self.globals.get(slot as usize));
+        match own.filter(|value| !matches!(value, Value::Unset)) {
+            Some(value) => Some(value.clone()),
+            None => module.natives.borrow().get(name).cloned(),
+        }
     }
 
     /// Defines a name of the main module.

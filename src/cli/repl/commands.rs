@@ -9,55 +9,113 @@ use crate::vm::Mode;
 pub struct Command {
     /// `load`
     pub name: &'static str,
-    /// What stands behind it: `FILE`, or nothing.
-    pub takes: &'static str,
+    /// What stands behind it.
+    pub takes: Takes,
     /// What it does.
     pub help: &'static str,
     run: fn(&mut Repl, &str) -> Result<Next>,
+}
+
+/// What stands behind a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Takes {
+    /// Nothing.
+    Nothing,
+    /// A name that is documented, or that the session has; true when it must be there.
+    Name(bool),
+    /// A piece of code; what it is called.
+    Code(&'static str),
+    /// A path.
+    File,
+}
+
+impl Takes {
+    /// `FILE`
+    fn text(self) -> &'static str {
+        match self {
+            Takes::Nothing => "",
+            Takes::Name(true) => "NAME",
+            Takes::Name(false) => "[NAME]",
+            Takes::Code(name) => name,
+            Takes::File => "FILE",
+        }
+    }
+
+    fn is_required(self) -> bool {
+        !matches!(self, Takes::Nothing | Takes::Name(false))
+    }
 }
 
 /// All of them.
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "help",
-        takes: "",
-        help: "lists the commands; with a name behind it, as `:doc`",
+        takes: Takes::Name(false),
+        help: "lists the commands; with a name behind it, its documentation and an example that runs",
         run: help,
     },
-    Command { name: "quit", takes: "", help: "leaves; so does Ctrl-D", run: |_, _| Ok(Next::Leave) },
+    Command {
+        name: "quit",
+        takes: Takes::Nothing,
+        help: "leaves; so does Ctrl-D",
+        run: |_, _| Ok(Next::Leave),
+    },
     Command {
         name: "doc",
-        takes: "NAME",
+        takes: Takes::Name(true),
         help: "shows the documentation of a function, method or type",
         run: document,
     },
-    Command { name: "type", takes: "CODE", help: "runs the code and says what its value is", run: type_of },
+    Command {
+        name: "type",
+        takes: Takes::Code("CODE"),
+        help: "runs the code and says what its value is",
+        run: type_of,
+    },
     Command {
         name: "time",
-        takes: "CODE",
+        takes: Takes::Code("CODE"),
         help: "runs the code, waits for the devices, and says how long that took",
         run: time,
     },
-    Command { name: "mem", takes: "", help: "shows the memory of every device in use", run: mem },
-    Command { name: "streams", takes: "", help: "lists the streams of every device in use", run: streams },
-    Command { name: "load", takes: "FILE", help: "runs a file in this session", run: load },
-    Command { name: "reset", takes: "", help: "begins anew, without any names or tensors", run: reset },
+    Command { name: "mem", takes: Takes::Nothing, help: "shows the memory of every device in use", run: mem },
+    Command {
+        name: "streams",
+        takes: Takes::Nothing,
+        help: "lists the streams of every device in use",
+        run: streams,
+    },
+    Command { name: "load", takes: Takes::File, help: "runs a file in this session", run: load },
+    Command {
+        name: "reset",
+        takes: Takes::Nothing,
+        help: "begins anew, without any names or tensors",
+        run: reset,
+    },
 ];
 
-/// Runs the command of a line (without its `:`). A word may be shortened while it stays unique.
+/// Runs the command of a line (without its `:`).
 pub fn run(repl: &mut Repl, line: &str) -> Result<Next> {
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    let exact = COMMANDS.iter().find(|c| c.name == word);
-    let mut starting = COMMANDS.iter().filter(|c| !word.is_empty() && c.name.starts_with(word));
-    let command = match (exact, starting.next(), starting.next()) {
-        (Some(command), ..) | (None, Some(command), None) => command,
-        _ => return Err(error::unknown_command(word, COMMANDS.iter().map(|c| c.name))),
+    let Some(command) = find(word) else {
+        return Err(error::unknown_command(word, COMMANDS.iter().map(|c| c.name)));
     };
     let rest = rest.trim();
-    if rest.is_empty() && !command.takes.is_empty() {
-        return Err(error::command_misses(command.name, &format!(":{} {}", command.name, command.takes)));
+    if rest.is_empty() && command.takes.is_required() {
+        let usage = format!(":{} {}", command.name, command.takes.text());
+        return Err(error::command_misses(command.name, &usage));
     }
     (command.run)(repl, rest)
+}
+
+/// The command of a word, which may be shortened while it stays unique.
+pub fn find(word: &str) -> Option<&'static Command> {
+    let mut starting = COMMANDS.iter().filter(|c| !word.is_empty() && c.name.starts_with(word));
+    let exact = COMMANDS.iter().find(|c| c.name == word);
+    match (exact, starting.next(), starting.next()) {
+        (Some(command), ..) | (None, Some(command), None) => Some(command),
+        _ => None,
+    }
 }
 
 fn help(repl: &mut Repl, name: &str) -> Result<Next> {
@@ -65,7 +123,7 @@ fn help(repl: &mut Repl, name: &str) -> Result<Next> {
         return document(repl, name);
     }
     let rows: Vec<[String; 2]> =
-        COMMANDS.iter().map(|c| [format!(":{} {}", c.name, c.takes), c.help.to_string()]).collect();
+        COMMANDS.iter().map(|c| [format!(":{} {}", c.name, c.takes.text()), c.help.to_string()]).collect();
     repl.print(&table::aligned(&rows));
     repl.print("Ctrl-C stops a running input or clears the line. `_` is the last value.\n");
     Ok(Next::Prompt)

@@ -1,24 +1,18 @@
-//! The line editor: when an input is complete, and how words are completed.
+//! The line editor: when an input is complete, and whom it asks for colours, words and hints.
 
-use super::{Repl, commands};
-use crate::vm::{Value, Vm};
-use rustyline::completion::{Completer, Pair};
+use super::complete::complete;
+use super::hint::hint;
+use super::{Repl, colors};
+use rustyline::completion::Completer;
 use rustyline::config::{Behavior, ColorMode, CompletionType, Config};
-use rustyline::highlight::Highlighter;
-use rustyline::hint::Hinter;
+use rustyline::highlight::{CmdKind, Highlighter};
+use rustyline::hint::{Hint, Hinter};
 use rustyline::history::FileHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Context, Editor, Helper};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
-
-/// Words of the language that can begin or continue an input.
-const KEYWORDS: &[&str] = &[
-    "let", "fn", "if", "else", "for", "in", "while", "break", "continue", "return", "with", "on", "import",
-    "as", "try", "catch", "throw", "and", "or", "not", "true", "false", "none", "match", "defer", "cpu",
-    "cuda", "bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", "c64", "c128", "inf",
-    "nan",
-];
 
 /// What the editor asks while the user types.
 pub struct Assistant {
@@ -54,11 +48,6 @@ impl Assistant {
 }
 
 impl Helper for Assistant {}
-impl Highlighter for Assistant {}
-
-impl Hinter for Assistant {
-    type Hint = String;
-}
 
 impl Validator for Assistant {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
@@ -75,85 +64,47 @@ pub fn goes_on(input: &str) -> bool {
 }
 
 impl Completer for Assistant {
-    type Candidate = Pair;
+    type Candidate = String;
 
-    fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
+    fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
         let Ok(mut repl) = self.repl.try_borrow_mut() else { return Ok((at, Vec::new())) };
-        let (start, words) = complete(repl.session.engine.vm(), line.get(..at).unwrap_or(""));
-        let pair = |word: String| Pair { display: word.clone(), replacement: word };
-        Ok((start, words.into_iter().map(pair).collect()))
+        Ok(complete(repl.session.engine.vm(), line.get(..at).unwrap_or("")))
     }
 }
 
-/// The words that can stand at the end of `line`, and where the one that is being written starts.
-pub fn complete(vm: &mut Vm, line: &str) -> (usize, Vec<String>) {
-    let is_part = |c: char| c == '_' || unicode_ident::is_xid_continue(c);
-    let start =
-        line.char_indices().rev().take_while(|&(_, c)| is_part(c)).last().map_or(line.len(), |(at, _)| at);
-    let (before, word) = line.split_at(start);
-    if before.trim_start() == ":" {
-        return (start, matching(commands::COMMANDS.iter().map(|c| c.name.to_string()), word));
+impl Highlighter for Assistant {
+    fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
+        Cow::Owned(colors::painted(line))
     }
-    if let Some(object) = before.strip_suffix('.') {
-        let from = object
-            .char_indices()
-            .rev()
-            .take_while(|&(_, c)| is_part(c) || c == '.')
-            .last()
-            .map_or(object.len(), |(at, _)| at);
-        return (start, matching(members(vm, &object[from..]), word));
+
+    fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
+        Cow::Owned(colors::faint(hint))
     }
-    if word.is_empty() {
-        return (start, Vec::new());
+
+    fn highlight_char(&self, line: &str, _: usize, kind: CmdKind) -> bool {
+        // A word's colour may change with each of its letters; moving changes none.
+        kind != CmdKind::MoveCursor && !line.is_empty()
     }
-    let globals = vm.globals().into_iter().map(|(name, _)| name.to_string());
-    let natives: Vec<String> = vm.natives().functions().keys().map(|name| name.to_string()).collect();
-    let keywords = KEYWORDS.iter().map(|word| word.to_string());
-    (start, matching(globals.chain(natives).chain(keywords), word))
 }
 
-fn matching(words: impl IntoIterator<Item = String>, start: &str) -> Vec<String> {
-    let mut found: Vec<String> = words
-        .into_iter()
-        .filter(|w| w.starts_with(start) && (!w.starts_with('_') || start.starts_with('_')))
-        .collect();
-    found.sort();
-    found.dedup();
-    found
+/// A remark behind the cursor, which is no text to take over.
+pub struct Remark(String);
+
+impl Hint for Remark {
+    fn display(&self) -> &str {
+        &self.0
+    }
+
+    fn completion(&self) -> Option<&str> {
+        None
+    }
 }
 
-/// What can follow `object.`: the members of its value when that is known without running anything,
-/// else the methods of tensors.
-fn members(vm: &mut Vm, object: &str) -> Vec<String> {
-    let mut parts = object.split('.');
-    let first = parts.next().unwrap_or_default();
-    let mut value = vm.global(first).or_else(|| vm.natives().functions().get(first).cloned());
-    for part in parts {
-        value = match &value {
-            Some(Value::Record(record)) => record.get(part).cloned(),
-            Some(Value::Module(module)) => module.natives.borrow().get(part).cloned(),
-            _ => None,
-        };
-    }
-    match value {
-        Some(Value::Module(module)) => {
-            let names = module.names.borrow();
-            let natives = module.natives.borrow();
-            names.keys().chain(natives.keys()).map(|name| name.to_string()).collect()
-        }
-        Some(Value::Record(record)) => record.names().iter().map(|name| name.to_string()).collect(),
-        Some(value) => {
-            let type_name = value.type_name();
-            let mut names: Vec<String> =
-                vm.natives().names_of(type_name).iter().map(|n| n.to_string()).collect();
-            if let Value::Object(handle) = &value {
-                names.extend(handle.get().attributes().iter().map(|name| name.to_string()));
-            }
-            if type_name == "list" {
-                names.extend(vm.natives().names_of("tensor").iter().map(|n| n.to_string()));
-            }
-            names
-        }
-        None => vm.natives().names_of("tensor").iter().map(|n| n.to_string()).collect(),
+impl Hinter for Assistant {
+    type Hint = Remark;
+
+    fn hint(&self, line: &str, at: usize, _: &Context<'_>) -> Option<Remark> {
+        let mut repl = self.repl.try_borrow_mut().ok()?;
+        (at == line.len()).then(|| hint(repl.session.engine.vm(), line)).flatten().map(Remark)
     }
 }

@@ -4,9 +4,14 @@
 //! complete. Every input runs in one engine, so what an error leaves behind is what was there before it.
 //! Ctrl-C stops a running input, or clears the line; Ctrl-D leaves.
 
+mod colors;
 mod commands;
+mod complete;
 mod editor;
+mod hint;
 mod history;
+mod known;
+mod place;
 mod show;
 
 use super::args::Options;

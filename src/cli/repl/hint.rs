@@ -1,0 +1,42 @@
+//! What a call still takes, shown behind the cursor while it is written.
+
+use super::commands::{self, Takes};
+use super::complete::called;
+use super::place;
+use crate::vm::Vm;
+
+/// The parameters that the call at the end of `line` has left: `dim=none, keepdim=false)`.
+pub fn hint(vm: &mut Vm, line: &str) -> Option<String> {
+    let code = match line.trim_start().strip_prefix(':') {
+        Some(command) => match command.split_once(char::is_whitespace) {
+            Some((name, code)) if matches!(commands::find(name)?.takes, Takes::Code(_)) => code,
+            _ => return None,
+        },
+        None => line,
+    };
+    let call = place::at_end(code).call?;
+    let function = called(vm, &call)?;
+    let left = function.left(&call.given);
+    let current = function.current(&call.given, call.name).map(|param| param.name.clone());
+    let mut words: Vec<&str> = Vec::new();
+    let mut named = false;
+    for param in left {
+        // What is being written for is not shown again, but for what takes several.
+        if !call.is_empty && current.as_deref() == Some(&param.name) && !param.rest {
+            continue;
+        }
+        if param.named_only && !named {
+            named = true;
+            if !function.params.iter().any(|p| p.rest) {
+                words.push("*");
+            }
+        }
+        words.push(&param.shown);
+    }
+    let joined = words.join(", ");
+    Some(match (call.is_empty, joined.is_empty()) {
+        (_, true) => ")".to_string(),
+        (true, false) => format!("{joined})"),
+        (false, false) => format!(", {joined})"),
+    })
+}

@@ -1,0 +1,222 @@
+//! What is known of a value from its text, without running anything: for completion and hints.
+
+use crate::ops::signature::{Kind, Param};
+use crate::syntax::ast::{DeviceLit, Expr, ExprKind, StmtKind};
+use crate::vm::{Native, ParamInfo, Run, Value, Vm};
+use std::rc::Rc;
+
+/// What a text stands for.
+pub enum Known {
+    /// A value that is there.
+    Value(Value),
+    /// A value of this type.
+    Type(&'static str),
+    /// A method, which is called with its receiver.
+    Method(Rc<Native>),
+}
+
+/// A function as a caller sees it.
+pub struct Callable {
+    /// What can be given, a receiver left out.
+    pub params: Vec<Parameter>,
+}
+
+/// One of its parameters.
+pub struct Parameter {
+    /// Its name.
+    pub name: String,
+    /// As a signature shows it: `keepdim=false`, `*shape`.
+    pub shown: String,
+    /// What it accepts; `None` for functions written in Runnel.
+    pub kind: Option<Kind>,
+    /// It takes all further arguments.
+    pub rest: bool,
+    /// It is given by name alone.
+    pub named_only: bool,
+}
+
+/// What is known of an expression.
+pub fn of(vm: &mut Vm, text: &str) -> Option<Known> {
+    let parsed = crate::syntax::parse(1, text);
+    match parsed.block.body.as_slice() {
+        [statement] if parsed.errors.is_empty() => match &statement.kind {
+            StmtKind::Expr(e) => of_expression(vm, e),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn of_expression(vm: &mut Vm, e: &Expr) -> Option<Known> {
+    Some(match &e.kind {
+        ExprKind::Name(name) => Known::Value(vm.global(name).or_else(|| builtin(vm, name))?),
+        ExprKind::Paren(e) => return of_expression(vm, e),
+        ExprKind::Member(object, name) => {
+            let object = of_expression(vm, object)?;
+            return member(vm, &object, &name.text);
+        }
+        ExprKind::Call(function, _) => match of_expression(vm, function)? {
+            Known::Method(native) => Known::Type(result_of(vm, &native)?),
+            Known::Value(Value::Native(native)) => Known::Type(result_of(vm, &native)?),
+            Known::Value(Value::Dtype(_)) => Known::Type("tensor"),
+            _ => return None,
+        },
+        ExprKind::Index(object, _) => match of_expression(vm, object)? {
+            Known::Value(Value::List(items)) => Known::Value(items.get(0)?),
+            Known::Value(Value::Tuple(items)) => Known::Value(items.items().first()?.clone()),
+            known => match known.type_name() {
+                "tensor" => Known::Type("tensor"),
+                "str" => Known::Type("str"),
+                _ => return None,
+            },
+        },
+        ExprKind::Str(_) => Known::Type("str"),
+        ExprKind::List(_) => Known::Type("list"),
+        ExprKind::Tuple(_) => Known::Type("tuple"),
+        ExprKind::Typed(..) => Known::Type("tensor"),
+        ExprKind::Device(device) => Known::Value(Value::Device(match device {
+            DeviceLit::Cpu => crate::device::DeviceId::Cpu,
+            DeviceLit::Cuda(index) => crate::device::DeviceId::Cuda(*index),
+            DeviceLit::Current => vm.rt.current_cuda(),
+        })),
+        _ => return None,
+    })
+}
+
+fn builtin(vm: &Vm, name: &str) -> Option<Value> {
+    vm.natives().functions().get(name).cloned()
+}
+
+/// A member of a value.
+fn member(vm: &mut Vm, object: &Known, name: &str) -> Option<Known> {
+    let value = match object {
+        Known::Value(value) => value.clone(),
+        Known::Type(of) => {
+            let method = vm.natives().methods_of(of).into_iter().find(|native| *native.name == *name)?;
+            return Some(Known::Method(method));
+        }
+        Known::Method(_) => return None,
+    };
+    match &value {
+        Value::Record(record) => record.get(name).cloned().map(Known::Value),
+        Value::Module(module) => vm.member(module, name).map(Known::Value),
+        _ => match vm.natives().method(&value, name) {
+            Some(method) => Some(Known::Method(method)),
+            None => {
+                let read = vm.natives().attribute(&value, name)?;
+                vm.within(|vm| read(vm, &value)).ok().map(Known::Value)
+            }
+        },
+    }
+}
+
+/// What a native gives: an operation a tensor, and a function that ends in a type's name that type
+/// (`Stream`, `current_stream`).
+fn result_of(vm: &Vm, native: &Native) -> Option<&'static str> {
+    if let Run::Op(_) | Run::OpInPlace(_) = native.run {
+        return Some("tensor");
+    }
+    let last = native.name.rsplit(['_', '.']).next().unwrap_or("").to_lowercase();
+    vm.natives().types().into_iter().find(|of| *of == last)
+}
+
+impl Known {
+    /// The type's name.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Known::Value(value) => value.type_name(),
+            Known::Type(name) => name,
+            Known::Method(_) => "fn",
+        }
+    }
+
+    /// What follows `object.`: the members of the value, or those of its type.
+    pub fn members(&self, vm: &Vm) -> Vec<String> {
+        let of_type = |name: &str| -> Vec<String> {
+            let names = vm.natives().names_of(name);
+            names.iter().map(|name| name.to_string()).collect()
+        };
+        match self {
+            Known::Value(Value::Module(module)) => {
+                let (names, natives) = (module.names.borrow(), module.natives.borrow());
+                names.keys().chain(natives.keys()).map(|name| name.to_string()).collect()
+            }
+            Known::Value(Value::Record(record)) => {
+                let fields = record.names().iter().map(|name| name.to_string());
+                fields.chain(of_type("record")).collect()
+            }
+            Known::Value(Value::Object(handle)) => {
+                let own = handle.get().attributes().iter().map(|name| name.to_string());
+                own.chain(of_type(self.type_name())).collect()
+            }
+            // Numbers in lists become a tensor.
+            known if known.type_name() == "list" => [of_type("list"), of_type("tensor")].concat(),
+            known => of_type(known.type_name()),
+        }
+    }
+
+    /// How it is called.
+    pub fn callable(&self) -> Option<Callable> {
+        match self {
+            Known::Method(native) => Some(Callable::native(native.signature.params.get(1..)?)),
+            Known::Value(Value::Native(native)) => Some(Callable::native(native.signature.params)),
+            Known::Value(Value::Bound(bound)) => {
+                Some(Callable::native(bound.method.signature.params.get(1..)?))
+            }
+            Known::Value(Value::Module(module)) => {
+                Some(Callable::native(module.function()?.signature.params))
+            }
+            Known::Value(Value::Fn(closure)) => Some(Callable::script(&closure.proto.params)),
+            _ => None,
+        }
+    }
+}
+
+impl Callable {
+    fn native(params: &[Param]) -> Callable {
+        let params = params.iter().map(|param| Parameter {
+            name: param.name.to_string(),
+            shown: param.to_string(),
+            kind: Some(param.kind),
+            rest: param.rest,
+            named_only: param.named_only,
+        });
+        Callable { params: params.collect() }
+    }
+
+    fn script(params: &[ParamInfo]) -> Callable {
+        let params = params.iter().map(|param| Parameter {
+            name: param.name.to_string(),
+            shown: param.to_string(),
+            kind: None,
+            rest: param.rest,
+            named_only: param.named_only,
+        });
+        Callable { params: params.collect() }
+    }
+
+    /// The parameters that the arguments before the cursor's have left, in order; the cursor's argument
+    /// by position takes the first of them.
+    pub fn left(&self, given: &[Option<&str>]) -> Vec<&Parameter> {
+        let mut positional = given.iter().filter(|name| name.is_none()).count();
+        self.params
+            .iter()
+            .filter(|param| {
+                let named = given.iter().any(|name| *name == Some(param.name.as_str()));
+                if named || param.rest || param.named_only || positional == 0 {
+                    return !named;
+                }
+                positional -= 1;
+                false
+            })
+            .collect()
+    }
+
+    /// The parameter that the cursor's argument is for.
+    pub fn current(&self, given: &[Option<&str>], name: Option<&str>) -> Option<&Parameter> {
+        match name {
+            Some(name) => self.params.iter().find(|param| param.name == name),
+            None => self.left(given).into_iter().find(|param| !param.named_only),
+        }
+    }
+}
