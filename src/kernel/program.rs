@@ -133,12 +133,12 @@ pub struct Sort {
 
 /// Views: 0 left `[batch.., m, k]`, 1 right `[batch.., k, n]`, 2 out `[batch.., m, n]` (contiguous).
 /// Launch shape: `[batch.., m, n, k]`. Batch strides may be 0.
-/// Floats accumulate in `f32` (`f64` for `f64`), integers in `i64` and wrap.
+/// Floats accumulate in `f32` (`f64` for `f64`), complex numbers in their own dtype, integers in `i64` and wrap.
 #[derive(Clone)]
 pub struct Matmul {
     /// Of all three views.
     pub dtype: Dtype,
-    /// Allows TF32 for `f32` on CUDA (`cuda.matmul.allow_tf32`); off by default.
+    /// Allows TF32 for `f32` and `c64` on CUDA (`cuda.matmul.allow_tf32`); off by default.
     pub tf32: bool,
 }
 

@@ -299,6 +299,12 @@ fn made(rt: &mut Runtime, name: &'static str, f: &'static MapFn, args: &Args<'_>
     rt.map(name, f, &operands, part, part.complex()).map(Out::Tensor)
 }
 
+/// Every function over complex numbers, for the tests of backends.
+#[cfg(test)]
+pub(crate) fn functions() -> impl Iterator<Item = &'static MapFn> {
+    FUNCTIONS.iter().map(|twin| &twin.f).chain([&CONJ])
+}
+
 /// The real part: a view of a complex tensor, any other tensor itself.
 pub fn real(x: &Tensor) -> Result<Tensor> {
     if x.dtype().is_complex() { part(x, 0, "real") } else { Ok(x.clone()) }

@@ -49,6 +49,11 @@ pub(super) struct Product {
     pub out_step: i64,
 }
 
+/// A factor of a product in the compute type, real or complex: cuBLAS reads the first part, or both, and
+/// may read a pair of doubles as one aligned word.
+#[repr(C, align(16))]
+struct Factor<T>([T; 2]);
+
 fn check(status: cublasStatus_t, call: &'static str) -> Result<()> {
     match status {
         cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),
@@ -105,21 +110,23 @@ impl Blas {
 
     /// Queues a product on the handle's stream. What `out` held does not matter, not even a nan.
     pub fn multiply(&mut self, product: &Product) -> Result<()> {
-        let (one, zero) = ((1f32, 1f64), (0f32, 0f64));
-        let double = product.dtype == Dtype::F64;
-        let (alpha, beta): (*const std::ffi::c_void, *const std::ffi::c_void) = match double {
-            true => ((&raw const one.1).cast(), (&raw const zero.1).cast()),
-            false => ((&raw const one.0).cast(), (&raw const zero.0).cast()),
+        let (one, zero) = (Factor([1f32, 0.0]), Factor([0f32; 2]));
+        let (one_wide, zero_wide) = (Factor([1f64, 0.0]), Factor([0f64; 2]));
+        let (alpha, beta): (*const std::ffi::c_void, *const std::ffi::c_void) = match product.dtype {
+            Dtype::F64 | Dtype::C128 => ((&raw const one_wide).cast(), (&raw const zero_wide).cast()),
+            _ => ((&raw const one).cast(), (&raw const zero).cast()),
         };
         let data = match product.dtype {
             Dtype::F16 => cudaDataType::CUDA_R_16F,
             Dtype::BF16 => cudaDataType::CUDA_R_16BF,
             Dtype::F64 => cudaDataType::CUDA_R_64F,
+            Dtype::C64 => cudaDataType::CUDA_C_32F,
+            Dtype::C128 => cudaDataType::CUDA_C_64F,
             _ => cudaDataType::CUDA_R_32F,
         };
         let compute = match product.dtype {
-            Dtype::F64 => Compute::CUBLAS_COMPUTE_64F,
-            Dtype::F32 if product.tf32 => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
+            Dtype::F64 | Dtype::C128 => Compute::CUBLAS_COMPUTE_64F,
+            Dtype::F32 | Dtype::C64 if product.tf32 => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
             _ => Compute::CUBLAS_COMPUTE_32F,
         };
         let operation = |operand: &Operand| match operand.transposed {
@@ -135,7 +142,7 @@ impl Blas {
         let (m, n, k, batch) = (int(m)?, int(n)?, int(k)?, int(product.batch)?);
         let (left, right) = (&product.left, &product.right);
         // SAFETY: the matrices lie in live memory by the launch's contract; alpha and beta are of
-        // the compute type. Columns come first in cuBLAS: the operands change places.
+        // the compute type, complex where the data are. Columns come first in cuBLAS: the operands change places.
         let status = unsafe {
             sys::cublasGemmStridedBatchedEx(
                 self.handle,

@@ -1,4 +1,4 @@
-//! Matrix products: floats by cuBLAS, integers by a kernel of ours.
+//! Matrix products: floats and complex numbers by cuBLAS, integers by a kernel of ours.
 //!
 //! cuBLAS counts columns first, so a product of row-major matrices is asked for as the transposed
 //! product of the transposed operands. An operand whose strides are a matrix in either order goes
@@ -6,7 +6,7 @@
 
 use super::scan::{copy, packed};
 use super::{Kind, Signature, Source, assemble, bits_type};
-use crate::array::{Dims, Strides};
+use crate::array::{Dims, Dtype, Strides};
 use crate::base::Result;
 use crate::device::cuda::blas::{Operand, Product};
 use crate::device::cuda::queue::Queue;
@@ -27,6 +27,11 @@ impl Sizes {
         let at = |i: usize| launch.shape.get(split + i).copied().unwrap_or(1);
         Sizes { batch: launch.shape[..split].into(), m: at(0), n: at(1), k: at(2) }
     }
+}
+
+/// Whether cuBLAS multiplies this dtype.
+fn by_blas(dtype: Dtype) -> bool {
+    dtype.is_float() || dtype.is_complex()
 }
 
 /// A matrix `[rows, columns]` as cuBLAS sees its memory: `Some((transposed, leading))`, where an
@@ -105,7 +110,7 @@ impl Kind for Matmul {
     }
 
     fn source(&self, _signature: Signature) -> Source {
-        if self.dtype.is_float() {
+        if by_blas(self.dtype) {
             return Source { text: String::new(), entries: &[] };
         }
         let values = [("BITS", bits_type(self.dtype)), ("DTYPE", self.dtype.name())];
@@ -121,8 +126,8 @@ impl Kind for Matmul {
             let count = batch.iter().product::<usize>() * m * n;
             return queue.clear(out.ptr, count as u64 * size);
         }
-        let float = self.dtype.is_float();
-        let (left, right) = match float {
+        let by_blas = by_blas(self.dtype);
+        let (left, right) = match by_blas {
             true => (
                 operand(queue, &batch, m, k, &launch.views[0])?,
                 operand(queue, &batch, k, n, &launch.views[1])?,
@@ -131,7 +136,7 @@ impl Kind for Matmul {
         };
         let (first, count, steps) = strided_batch(&batch, [&left.0.strides, &right.0.strides, &out.strides]);
         // Integers run one product at a time.
-        let (first, count) = if float { (first, count) } else { (batch.len(), 1) };
+        let (first, count) = if by_blas { (first, count) } else { (batch.len(), 1) };
         let outer = &batch[..first];
         let mut at: SmallVec<[usize; 6]> = SmallVec::from_elem(0, outer.len());
         let address = |view: &View, at: &[usize]| {
@@ -140,7 +145,7 @@ impl Kind for Matmul {
         };
         for _ in 0..outer.iter().product::<usize>() {
             let pointers = [&left.0, &right.0, &out].map(|view| address(view, &at));
-            if float {
+            if by_blas {
                 let operand = |i: usize, (_, transposed, leading): &(View, bool, i64)| Operand {
                     ptr: pointers[i],
                     transposed: *transposed,

@@ -38,7 +38,7 @@ static ARGMAX: ReduceFn = ReduceFn {
     mean: false,
 };
 
-fn fold(
+pub(super) fn fold(
     gpu: &CudaDriver,
     f: &'static ReduceFn,
     input: &Pair,

@@ -5,6 +5,7 @@
 
 #![cfg(test)]
 
+mod complex;
 mod driver;
 mod folds;
 mod graphs;
@@ -66,10 +67,11 @@ impl Pair {
         let reach: usize = shape.iter().zip(strides).map(|(&n, &s)| n.saturating_sub(1) * s as usize).sum();
         let count = offset + reach + 1;
         let bytes = vec![0u64; (count * dtype.size()).div_ceil(8) + 1];
-        let mut pair = Pair { dtype, strides: strides.into(), offset, bytes, device: 0 };
-        for i in 0..count {
-            pair.set_raw(i, random_bits(dtype, i as u64 ^ seed << 32));
+        let mut pair = Pair { dtype: dtype.real(), strides: strides.into(), offset, bytes, device: 0 };
+        for i in 0..count * dtype.size() / dtype.real().size() {
+            pair.set_raw(i, random_bits(pair.dtype, i as u64 ^ seed << 32));
         }
+        pair.dtype = dtype;
         pair.device = gpu.alloc(8 * pair.bytes.len() as u64).unwrap();
         pair.upload(gpu);
         pair
@@ -128,6 +130,15 @@ impl Pair {
             position /= n;
         }
         at
+    }
+
+    /// The first differing real number of the whole storage, where a complex number is two: its place, and both bits.
+    fn difference(&self, other: &Pair) -> Option<(usize, u64, u64)> {
+        let part = self.dtype.real();
+        let (a, b) = (Pair { dtype: part, ..self.clone() }, Pair { dtype: part, ..other.clone() });
+        (0..8 * a.bytes.len() / part.size())
+            .map(|i| (i, a.raw(i), b.raw(i)))
+            .find(|&(_, a, b)| !same(part, a, b))
     }
 
     fn value(&self, shape: &[usize], position: usize) -> f64 {

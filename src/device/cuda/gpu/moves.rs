@@ -19,7 +19,7 @@ static SUM: ReduceFn = ReduceFn {
 type Case = (&'static [usize], usize, usize, &'static [isize], &'static [isize]);
 
 /// Random indices in `-limit..limit`.
-fn indices(gpu: &CudaDriver, shape: &[usize], strides: &[isize], limit: usize, seed: u64) -> Pair {
+pub(super) fn indices(gpu: &CudaDriver, shape: &[usize], strides: &[isize], limit: usize, seed: u64) -> Pair {
     let mut index = Pair::random(gpu, Dtype::I64, shape, strides, seed);
     for i in 0..index.bytes.len() {
         index.bytes[i] = (mix(i as u64 ^ seed << 40) % (2 * limit as u64)).wrapping_sub(limit as u64);

@@ -6,9 +6,9 @@ use super::*;
 use crate::kernel::Matmul;
 
 /// Shape `[batch.., m, n, k]`, strides of left and right.
-type Case = (&'static [usize], &'static [isize], &'static [isize]);
+pub(super) type Case = (&'static [usize], &'static [isize], &'static [isize]);
 
-const CASES: &[Case] = &[
+pub(super) const CASES: &[Case] = &[
     (&[1, 1, 1], &[1, 1], &[1, 1]),
     (&[5, 7, 3], &[3, 1], &[7, 1]),
     (&[5, 7, 3], &[1, 5], &[7, 1]),
