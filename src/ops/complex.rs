@@ -359,7 +359,7 @@ fn as_complex(x: &Tensor) -> Result<Tensor> {
     if extents().any(|(&n, s)| n > 1 && s % 2 != 0) {
         return Err(error::no_pairs(x, "all strides but the last have to be even"));
     }
-    if layout.offset % 2 != 0 {
+    if !layout.offset.is_multiple_of(2) {
         return Err(error::no_pairs(x, "it has to start at an even place of its storage"));
     }
     let strides = strides.iter().map(|s| s / 2).collect();

@@ -431,7 +431,7 @@ fn transformed(
 fn clear_ends(rt: &mut Runtime, name: &'static str, spectrum: &Tensor, length: usize) -> Result<()> {
     let imag = complex::imag(spectrum)?;
     let last = imag.rank() - 1;
-    let middle = (length % 2 == 0).then_some(length / 2).filter(|&at| at > 0);
+    let middle = length.is_multiple_of(2).then_some(length / 2).filter(|&at| at > 0);
     for at in std::iter::once(0).chain(middle) {
         let target = narrowed(&imag, last, at, 1);
         let zero = [MapArg::Number(Scalar::Int(0))];

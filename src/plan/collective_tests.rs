@@ -144,7 +144,7 @@ fn a_failed_transfer_leaves_a_sound_session() {
     assert!(copies[0].layout().strides[0] == 2 && copies[1].layout().is_contiguous());
     assert_eq!(rt.broadcast(&x, &[Cuda(9)]).err().unwrap().code().id, "E0501");
     assert_eq!(rt.gather(&[], 0, Cpu).err().unwrap().code().id, "E0513");
-    assert_eq!(rt.reduce_add(&ADD, &[x.clone()], Cuda(1)).err().unwrap().code().id, "E0512");
+    assert_eq!(rt.reduce_add(&ADD, std::slice::from_ref(&x), Cuda(1)).err().unwrap().code().id, "E0512");
     // A race with a stream that is not current is refused: the transfer waits for current streams only.
     let side = rt.device(Cuda(0)).unwrap().stream(0).unwrap();
     rt.set_stream(&side).unwrap();

@@ -94,7 +94,7 @@ fn normal_numbers_have_the_moments_and_the_law() {
         let moment = |n: i32| values.iter().map(|x| x.powi(n)).sum::<f64>() / COUNT as f64;
         // Means of powers of a normal number, and the deviation of such a mean over the draws.
         for (n, mean, spread) in [(1, 0.0, 1.0), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0)] {
-            let deviations = (moment(n) - mean) / (f64::from(spread) / COUNT as f64).sqrt();
+            let deviations = (moment(n) - mean) / (spread / COUNT as f64).sqrt();
             assert!(deviations.abs() < 4.0, "{dtype}, moment {n}: {deviations}");
         }
         let next: f64 = values.windows(2).map(|p| p[0] * p[1]).sum::<f64>() / (COUNT as f64).sqrt();

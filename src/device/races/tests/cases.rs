@@ -217,9 +217,9 @@ fn a_race_names_every_wait_that_is_missing_and_no_other() {
     let shared = Mutex::new(History::new());
     let other = Mutex::new(History::new());
     let touch = |history, access| Touch { history, region: Region::from(0..8), access };
-    for reader in 1..4 {
+    for (at, reader) in (1..).zip(&streams[1..4]) {
         let read = [touch(&shared, Access::Read)];
-        assert!(checker.admit(Some(&streams[reader]), &read, site("sum", reader as u32)).is_empty());
+        assert!(checker.admit(Some(reader), &read, site("sum", at)).is_empty());
     }
     assert!(checker.admit(Some(&streams[4]), &[touch(&other, Access::Write)], site("mul_", 9)).is_empty());
     // Stream 2 has waited for 1 since, and 4 for 3.
