@@ -63,6 +63,7 @@ const ROWS: &[(&str, usize, Gives, Reference)] = &[
     ("lerp", 3, Float, |x, _| x[0] + x[2] * (x[1] - x[0])),
     ("neg", 1, SameNotBool, |x, _| -x[0]),
     ("abs", 1, Same, |x, _| x[0].abs()),
+    ("angle", 1, Float, |x, _| if x[0].is_nan() { x[0] } else if x[0] < 0.0 { std::f64::consts::PI } else { 0.0 }),
     ("sign", 1, Same, |x, _| if x[0] > 0.0 { 1.0 } else if x[0] < 0.0 { -1.0 } else { 0.0 }),
     ("square", 1, SameNotBool, |x, _| x[0] * x[0]),
     ("reciprocal", 1, Float, |x, _| 1.0 / x[0]),
