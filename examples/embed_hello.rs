@@ -2,21 +2,9 @@
 
 use runnel::{Array, DeviceId, Engine, Tensor};
 
-fn main() {
-    let mut engine = match Engine::new() {
-        Ok(engine) => engine,
-        Err(error) => {
-            eprintln!("{error}");
-            std::process::exit(1);
-        }
-    };
-    if let Err(error) = run(&mut engine) {
-        eprint!("{}", engine.report(&error));
-        std::process::exit(1);
-    }
-}
+pub fn main() -> runnel::Result<()> {
+    let mut engine = Engine::new()?;
 
-fn run(engine: &mut Engine) -> runnel::Result<()> {
     // A function of this program, for scripts.
     engine.register_fn("learning_rate", |step: i64| 0.1 / (1.0 + step as f64));
 

@@ -60,9 +60,10 @@ pub mod vm;
 
 pub use array::Dtype;
 pub use base::{Error, ErrorKind, Result, SourceMap};
-pub use device::{Backend, DeviceId};
+pub use device::{Backend, DeviceId, Stream};
 pub use engine::{
-    Arguments, Array, Builder, Element, Engine, FromValue, HostFunction, InterruptHandle, IntoValue, Test,
+    Arguments, Array, Builder, Described, Element, Engine, FromValue, Function, FunctionType, HostFunction,
+    HostMethod, HostModule, HostType, InterruptHandle, IntoValue, Program, Shared, Test,
 };
 pub use plan::RaceMode;
 pub use tensor::Tensor;

@@ -3,8 +3,10 @@
 use super::{Engine, error};
 use crate::base::{Error, Result, SourceMap};
 use crate::device::{Backend, Config, Machine};
+use crate::library::Library;
 use crate::plan::{Limits, RaceMode, Runtime, Settings};
 use crate::vm::FileAccess;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +53,7 @@ pub struct Builder {
     things: Limits,
     device_limit: Option<u64>,
     pinned_limit: Option<u64>,
+    modules: BTreeMap<String, String>,
 }
 
 impl Builder {
@@ -204,6 +207,22 @@ impl Builder {
         self
     }
 
+    /// A module from memory: `import name` runs this text once, also where files are out of reach. It
+    /// comes before the library's module of that name.
+    ///
+    /// ```
+    /// # fn main() -> runnel::Result<()> {
+    /// let builder = runnel::Engine::builder().backend(runnel::Backend::Emu).files(false);
+    /// let mut engine = builder.module("shapes", "fn area(w, h) { w * h }").build()?;
+    /// assert_eq!(engine.eval::<i64>("import shapes\nshapes.area(6, 7)")?, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn module(mut self, name: &str, text: &str) -> Builder {
+        self.modules.insert(name.into(), text.into());
+        self
+    }
+
     /// Columns that printed tensors are wrapped at; by default 80.
     pub fn line_width(mut self, columns: usize) -> Builder {
         self.line_width = Some(columns);
@@ -213,8 +232,11 @@ impl Builder {
     /// The session. Opens no device.
     ///
     /// # Errors
-    /// E0503 when the backend that was asked for is not there.
+    /// E0503 when the backend that was asked for is not there; E0962 when a module's name is none.
     pub fn build(self) -> Result<Engine> {
+        if let Some(name) = self.modules.keys().find(|name| !crate::syntax::is_name(name)) {
+            return Err(error::bad_name("a module", name));
+        }
         let machine = Machine::open(&self.config)?;
         Ok(self.build_on(machine))
     }
@@ -230,7 +252,10 @@ impl Builder {
         if let Some(bytes) = self.host_memory {
             machine.host().set_memory_limit(Some(bytes as u64));
         }
-        let mut vm = crate::library::machine(Runtime::new(machine, self.settings));
+        let mut vm = crate::library::machine_with(
+            Runtime::new(machine, self.settings),
+            Library { texts: self.modules },
+        );
         vm.script_args = self.args;
         vm.limits.fuel = self.fuel;
         vm.limits.time = self.time;

@@ -77,8 +77,17 @@ pub(super) fn upload<T: Element>(
     vm.rt.from_host(&bytes_of(data), shape, T::DTYPE, device)
 }
 
+/// Refuses what another engine has made: its device, its streams, its pending work are another's.
+fn check_own(vm: &mut Vm, tensor: &Tensor) -> Result<()> {
+    match vm.rt.device(tensor.device()) {
+        Ok(own) if Arc::ptr_eq(&own, tensor.storage().owner()) => Ok(()),
+        _ => Err(error::of_another_engine("tensor")),
+    }
+}
+
 /// The elements of a tensor; waits for them.
 pub(super) fn download<T: Element>(vm: &mut Vm, tensor: &Tensor) -> Result<Vec<T>> {
+    check_own(vm, tensor)?;
     if tensor.dtype().is_complex() || (!T::DTYPE.is_float() && tensor.dtype().is_float()) {
         return Err(error::wrong_type(&format!("a tensor of {}", T::DTYPE), &tensor.describe()));
     }
@@ -242,15 +251,16 @@ impl FromValue for Dtype {
 
 impl sealed::Into for Tensor {}
 impl IntoValue for Tensor {
-    fn into_value(self, _: &mut Vm) -> Result<Value> {
+    fn into_value(self, vm: &mut Vm) -> Result<Value> {
+        check_own(vm, &self)?;
         Ok(Value::Tensor(self))
     }
 }
 
 impl sealed::Into for &Tensor {}
 impl IntoValue for &Tensor {
-    fn into_value(self, _: &mut Vm) -> Result<Value> {
-        Ok(Value::Tensor(self.clone()))
+    fn into_value(self, vm: &mut Vm) -> Result<Value> {
+        self.clone().into_value(vm)
     }
 }
 
@@ -264,8 +274,11 @@ impl FromValue for Tensor {
 
 impl sealed::Into for Arc<Stream> {}
 impl IntoValue for Arc<Stream> {
-    fn into_value(self, _: &mut Vm) -> Result<Value> {
-        Ok(Value::object(StreamObject(self)))
+    fn into_value(self, vm: &mut Vm) -> Result<Value> {
+        match vm.rt.device(self.device()) {
+            Ok(own) if Arc::ptr_eq(own.driver(), self.driver()) => Ok(Value::object(StreamObject(self))),
+            _ => Err(error::of_another_engine("stream")),
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::base::{Code, Error, ErrorKind};
 
 /// Every code of this room.
-pub static CODES: &[&Code] = &[&WRONG_TYPE, &BAD_SETTING, &HOST_FUNCTION, &WRONG_COUNT];
+pub static CODES: &[&Code] =
+    &[&WRONG_TYPE, &BAD_SETTING, &HOST_FUNCTION, &WRONG_COUNT, &ANOTHER_ENGINE, &IN_USE];
 
 /// A script value that is not what the program around it asked for.
 pub static WRONG_TYPE: Code = Code {
@@ -43,6 +44,58 @@ pub static WRONG_COUNT: Code = Code {
     page: "A tensor was made from a slice whose length is not the product of the shape.",
     example: "",
 };
+
+/// Something of one engine that was given to another one.
+pub static ANOTHER_ENGINE: Code = Code {
+    id: "E0965",
+    kind: ErrorKind::Value,
+    title: "this belongs to another engine",
+    page: "A tensor, a stream, a program or a function of one engine was given to another one. Each engine has its \
+           own heap, streams and memory, so these do not cross by themselves.\n\n\
+           Read a tensor's elements in one engine and make a tensor of them in the other, or hand its memory \
+           over with `export_dlpack` and `import_dlpack`.",
+    example: "",
+};
+
+/// A shared value that is being worked on.
+pub static IN_USE: Code = Code {
+    id: "E0966",
+    kind: ErrorKind::Value,
+    title: "the value is being used",
+    page: "A method of the embedding program changes a value, and asked for the same value again meanwhile: it was \
+           given its own receiver as an argument.\n\n\
+           Call the method with another value.",
+    example: "",
+};
+
+#[cold]
+pub(super) fn of_another_engine(what: &str) -> Error {
+    Error::new(&ANOTHER_ENGINE, format!("this {what} belongs to another engine"))
+}
+
+#[cold]
+pub(super) fn in_use() -> Error {
+    Error::new(&IN_USE, "this value is being used by the method that asks for it")
+}
+
+#[cold]
+pub(super) fn unknown_type() -> Error {
+    Error::new(&WRONG_TYPE, "a value of a type that scripts do not know")
+        .help("call `register_type` for it first")
+}
+
+#[cold]
+pub(super) fn wrong_arity(name: &str, count: usize, signature: &str) -> Error {
+    let arguments = if count == 1 { "1 argument".to_string() } else { format!("{count} arguments") };
+    Error::new(&WRONG_TYPE, format!("`{name}` cannot be called with {arguments}"))
+        .help(format!("it is `{name}{signature}`"))
+}
+
+#[cold]
+pub(super) fn bad_name(what: &str, name: &str) -> Error {
+    Error::new(&BAD_SETTING, format!("`{name}` cannot be the name of {what}"))
+        .help("write letters, digits and `_`, a letter first")
+}
 
 #[cold]
 pub(super) fn wrong_type(wanted: &str, found: &str) -> Error {

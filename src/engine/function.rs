@@ -27,14 +27,14 @@ static PARAMS: [Param; 8] = [
     Param::new("h", Kind::Any),
 ];
 
-fn argument<T: FromValue>(vm: &mut Vm, args: &mut [Value], index: usize) -> Result<T> {
+pub(super) fn argument<T: FromValue>(vm: &mut Vm, args: &mut [Value], index: usize) -> Result<T> {
     let value = args.get_mut(index).map(std::mem::take).unwrap_or_default();
     T::from_value(vm, value).map_err(|error| error.operand(index, "this argument"))
 }
 
 /// Runs code of the host program. A panic in it becomes an error, so that the machine is not left in
 /// the middle of a call; what the panic did to the closure's own state is the host program's affair.
-fn guarded<T>(code: impl FnOnce() -> T) -> Result<T> {
+pub(super) fn guarded<T>(code: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(code)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");

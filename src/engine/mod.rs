@@ -9,6 +9,10 @@ mod convert;
 mod element;
 pub mod error;
 mod function;
+mod held;
+mod native_type;
+mod program;
+mod register;
 pub mod report;
 
 pub use builder::Builder;
@@ -16,6 +20,9 @@ pub(crate) use builder::backend;
 pub use convert::{Arguments, Array, FromValue, IntoValue};
 pub use element::Element;
 pub use function::HostFunction;
+pub use native_type::{HostMethod, Shared};
+pub use program::{Function, FunctionType, Program};
+pub use register::{Described, HostModule, HostType};
 
 use crate::base::{Code, Error, Result, SourceMap};
 use crate::check::Findings;
@@ -39,17 +46,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// # }
 /// ```
 pub struct Engine {
+    held: held::Holdings,
     vm: Vm,
     evaluations: u64,
 }
 
 // SAFETY: the machine's counted pointers (`Rc`) and thread-bound cells are reachable through the
 // engine alone. Every function of this module takes and gives owned data: `IntoValue` and `FromValue`
-// are sealed, and none of their implementations holds a `Value` or a reference into the heap.
+// are sealed, and none of their implementations holds a `Value` or a reference into the heap; handles
+// to values (programs, functions, tests) hold numbers. Rust values that scripts hold are `Send`.
 // Closures that are handed in (host functions, the output) are `Send` by their bounds, the embedded
 // loader holds nothing, and contexts that a script leaves open end with its call. So when the engine
 // moves to another thread, every such pointer moves with it.
 unsafe impl Send for Engine {}
+
+// What the argument above rests on, and what is promised of the handles.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Engine>();
+    is_send::<Test>();
+    is_send::<Program>();
+    is_send::<Function<fn(Tensor) -> Tensor>>();
+    is_send::<Shared<std::cell::Cell<i64>>>();
+    is_send::<Tensor>();
+    is_send::<InterruptHandle>();
+};
 
 impl Engine {
     /// A session with the settings of the environment: `RUNNEL_BACKEND`, `RUNNEL_ALLOC_CONF`,
@@ -67,7 +88,7 @@ impl Engine {
     }
 
     pub(super) fn of(vm: Vm) -> Engine {
-        Engine { vm, evaluations: 0 }
+        Engine { held: held::Holdings::new(), vm, evaluations: 0 }
     }
 
     /// Runs a piece of code and gives the value of its last expression. Names that it defines stay.
@@ -101,7 +122,8 @@ impl Engine {
         self.evaluate(&name, text, Mode::Script, |_, _| Ok(()))
     }
 
-    /// Calls a function that scripts have defined.
+    /// Calls a function that scripts have defined, or one of the library. For many calls of one function see
+    /// [`Engine::function`].
     ///
     /// # Errors
     /// E0328 when there is none of that name; what it raises; E0961 when its value is not a `T`.
@@ -136,13 +158,6 @@ impl Engine {
         })
     }
 
-    /// Defines a function for scripts: a closure of up to eight typed arguments. It may return a
-    /// `Result`; its error is then raised in the script, where `try` can catch it.
-    pub fn register_fn<A>(&mut self, name: &str, code: impl HostFunction<A>) {
-        let native = code.native(name);
-        self.vm.set_global(name, Value::Native(std::rc::Rc::new(native)));
-    }
-
     /// A tensor of these elements, row-major, on a device.
     ///
     /// # Errors
@@ -162,7 +177,7 @@ impl Engine {
     /// The `test "name" { }` blocks that scripts have met since the last call, in order.
     pub fn take_tests(&mut self) -> Vec<Test> {
         let found = std::mem::take(&mut self.vm.tests).into_iter();
-        found.map(|(name, body)| Test { name, body }).collect()
+        found.map(|(name, body)| Test { name, body: self.held.hold(body) }).collect()
     }
 
     /// Runs a test of this engine's scripts.
@@ -170,7 +185,8 @@ impl Engine {
     /// # Errors
     /// What it raises: a failed `assert`, or anything else.
     pub fn run_test(&mut self, test: &Test) -> Result<()> {
-        self.vm.within(|vm| vm.call(&test.body, &[]).map(drop))
+        let body = self.held.get(&test.body, "test")?;
+        self.vm.within(|vm| vm.call(&body, &[]).map(drop))
     }
 
     /// A stream that another library has made, by its `CUstream`; scripts use it as their own. Equal
@@ -244,7 +260,8 @@ impl Engine {
     }
 
     fn lookup(&self, name: &str) -> Result<Value> {
-        self.vm.global(name).ok_or_else(|| {
+        let native = || self.vm.natives().functions().get(name).cloned();
+        self.vm.global(name).or_else(native).ok_or_else(|| {
             let known = self.vm.globals();
             crate::vm::error::unknown_name(name, known.iter().map(|(name, _)| name.as_ref()))
         })
@@ -254,7 +271,7 @@ impl Engine {
 /// A `test "name" { }` block of a script, for [`Engine::run_test`].
 pub struct Test {
     name: String,
-    body: Value,
+    body: held::Held,
 }
 
 impl Test {

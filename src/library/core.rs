@@ -239,6 +239,16 @@ fn float(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
 }
 
 /// Signature and documentation of a function value.
+/// The parameters of a function, as its declaration writes them; of anything else the empty text.
+pub fn signature_of(value: &Value) -> String {
+    match value {
+        Value::Native(native) => native.signature.to_string(),
+        Value::Bound(bound) => bound.method.signature.to_string(),
+        Value::Fn(closure) => crate::vm::bind::script_signature(&closure.proto),
+        _ => String::new(),
+    }
+}
+
 pub fn documentation(value: &Value) -> String {
     match value {
         Value::Native(native) => {

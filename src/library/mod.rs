@@ -18,9 +18,8 @@ pub mod tensor;
 mod text;
 mod tree;
 
+pub use self::core::{documentation, signature_of};
 pub use modules::{Documented, Embedded, MODULES};
-
-use std::rc::Rc;
 
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::vm::{Loader, NativeDef, Natives, Value};
@@ -57,8 +56,12 @@ pub fn natives() -> Natives {
     natives
 }
 
-/// Modules from the embedded library and from files.
-pub struct Library;
+/// Modules from the embedded library, from files, and from texts of the program around.
+#[derive(Default)]
+pub struct Library {
+    /// Modules of the program around, by name; they come before the library's.
+    pub texts: std::collections::BTreeMap<String, String>,
+}
 
 impl Loader for Library {
     fn file(&self, path: &str) -> Result<String, String> {
@@ -66,18 +69,24 @@ impl Loader for Library {
         String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".into())
     }
 
-    fn library(&self, name: &str) -> Option<&'static str> {
-        MODULES.iter().find(|m| m.name == name).map(|m| m.text)
+    fn library(&self, name: &str) -> Option<&str> {
+        let own = self.texts.get(name).map(String::as_str);
+        own.or_else(|| MODULES.iter().find(|m| m.name == name).map(|m| m.text))
     }
 
-    fn names(&self) -> Vec<&'static str> {
-        MODULES.iter().map(|m| m.name).collect()
+    fn names(&self) -> Vec<&str> {
+        self.texts.keys().map(String::as_str).chain(MODULES.iter().map(|m| m.name)).collect()
     }
 }
 
 /// A machine with the language's own natives, on a runtime.
 pub fn machine(rt: crate::plan::Runtime) -> crate::vm::Vm {
-    crate::vm::Vm::new(rt, Rc::new(natives()), Box::new(Library))
+    machine_with(rt, Library::default())
+}
+
+/// The same with modules from elsewhere.
+pub fn machine_with(rt: crate::plan::Runtime, library: Library) -> crate::vm::Vm {
+    crate::vm::Vm::new(rt, natives(), Box::new(library))
 }
 
 // Parameters that many signatures share.

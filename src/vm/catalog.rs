@@ -12,7 +12,7 @@ pub struct Known<'a> {
     /// What scripts may call.
     pub natives: &'a Natives,
     /// The libraries that are written in Runnel.
-    pub libraries: Vec<&'static str>,
+    pub libraries: Vec<&'a str>,
 }
 
 impl Known<'_> {

@@ -71,7 +71,7 @@ pub struct Vm {
     pub limits: Limits,
     /// How tensors print.
     pub print_options: PrintOptions,
-    natives: Rc<Natives>,
+    natives: Natives,
     loader: Box<dyn Loader>,
     out: Box<dyn FnMut(&str) + Send>,
     warn: Option<Warn>,
@@ -116,7 +116,7 @@ pub struct Vm {
 
 impl Vm {
     /// A machine over a runtime, with the natives that its scripts may call, and a source of modules.
-    pub fn new(rt: Runtime, natives: Rc<Natives>, loader: Box<dyn Loader>) -> Vm {
+    pub fn new(rt: Runtime, natives: Natives, loader: Box<dyn Loader>) -> Vm {
         Vm {
             rt,
             sources: SourceMap::default(),
@@ -195,8 +195,13 @@ impl Vm {
     }
 
     /// The natives that scripts may call.
-    pub fn natives(&self) -> &Rc<Natives> {
+    pub fn natives(&self) -> &Natives {
         &self.natives
+    }
+
+    /// The same, for adding to them. What was compiled before keeps what it found.
+    pub fn natives_mut(&mut self) -> &mut Natives {
+        &mut self.natives
     }
 
     /// The flag that stops a running script from another thread: it ends with `Interrupted`.
@@ -235,6 +240,11 @@ impl Vm {
         crate::check::check(block, &self.known(), &globals)
     }
 
+    /// The same for a program that has names of its own alone.
+    pub fn check_alone(&self, block: &Block) -> crate::check::Findings {
+        crate::check::check(block, &self.known(), &[])
+    }
+
     fn known(&self) -> Known<'_> {
         Known { natives: &self.natives, libraries: self.loader.names() }
     }
@@ -252,16 +262,27 @@ impl Vm {
     }
 
     fn run_in(&mut self, block: &Block, module: &Rc<Module>, mode: Mode) -> Result<Value> {
-        let natives = Rc::clone(&self.natives);
+        let code = self.compile(block, module, mode)?;
+        self.call(&code, &[])
+    }
+
+    /// Compiles a parsed source against the names of a module; calling what it gives runs it there.
+    pub fn compile(&mut self, block: &Block, module: &Rc<Module>, mode: Mode) -> Result<Value> {
         let mut world = compile::World {
             module,
             globals: &mut self.globals,
-            builtins: natives.functions(),
+            builtins: self.natives.functions(),
             names: &mut self.names,
         };
         let proto = compile::compile(block, &mut world, mode)?;
-        let closure = Closure { proto, captures: Box::default() };
-        self.call(&Value::Fn(Rc::new(closure)), &[])
+        Ok(Value::Fn(Rc::new(Closure { proto, captures: Box::default() })))
+    }
+
+    /// The names of a module that have a value, with their values.
+    pub fn names_in(&self, module: &Module) -> Vec<(Rc<str>, Value)> {
+        let names = module.names.borrow();
+        let values = names.iter().map(|(name, &slot)| (Rc::clone(name), self.globals[slot as usize].clone()));
+        values.filter(|(_, value)| !matches!(value, Value::Unset)).collect()
     }
 
     /// Calls a function value from Rust, and submits what it left pending.
@@ -288,9 +309,7 @@ impl Vm {
 
     /// The names of the main module that have a value, with their values.
     pub fn globals(&self) -> Vec<(Rc<str>, Value)> {
-        let names = self.main.names.borrow();
-        let values = names.iter().map(|(name, &slot)| (Rc::clone(name), self.globals[slot as usize].clone()));
-        values.filter(|(_, value)| !matches!(value, Value::Unset)).collect()
+        self.names_in(&self.main)
     }
 
     /// The value of a name of the main module.

@@ -17,9 +17,9 @@ pub trait Loader {
     /// The text of a file, or why it cannot be read.
     fn file(&self, path: &str) -> Result<String, String>;
     /// The text of a module of the embedded library.
-    fn library(&self, name: &str) -> Option<&'static str>;
+    fn library(&self, name: &str) -> Option<&str>;
     /// The modules of the embedded library.
-    fn names(&self) -> Vec<&'static str>;
+    fn names(&self) -> Vec<&str>;
 }
 
 /// A module, while it runs and after.

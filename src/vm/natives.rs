@@ -1,5 +1,6 @@
 //! The tables of what scripts may call: by name, and by receiver type.
 
+use std::any::TypeId;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
@@ -42,6 +43,10 @@ pub struct Natives {
     functions: FxHashMap<Rc<str>, Value>,
     methods: FxHashMap<&'static str, FxHashMap<Rc<str>, Rc<Native>>>,
     attributes: FxHashMap<&'static str, FxHashMap<&'static str, Attribute>>,
+    /// What the program around reads from its own types, by type and name.
+    fields: FxHashMap<&'static str, FxHashMap<Rc<str>, Rc<Native>>>,
+    /// The names of its types.
+    host_types: FxHashMap<TypeId, &'static str>,
     /// The operations behind operators.
     pub operators: Operators,
 }
@@ -121,9 +126,31 @@ impl Natives {
         self.functions.insert(name.into(), value);
     }
 
-    /// Adds a function of an embedder under `name`.
-    pub fn function(&mut self, name: &str, native: Native) {
-        self.functions.insert(name.into(), Value::Native(Rc::new(native)));
+    /// Adds a function of the program around under its name, or `space.name` for one of a module, or as a
+    /// method of its receiver type.
+    pub fn add_host(&mut self, receiver: &'static str, name: &str, native: Native) {
+        self.add_native(name, receiver, Rc::new(native));
+    }
+
+    /// Adds a type of the program around.
+    pub fn add_type(&mut self, of: TypeId, name: &'static str) {
+        self.host_types.insert(of, name);
+        self.methods.entry(name).or_default();
+    }
+
+    /// What scripts call a type of the program around.
+    pub fn host_type(&self, of: TypeId) -> Option<&'static str> {
+        self.host_types.get(&of).copied()
+    }
+
+    /// Adds what `value.name` reads from a type of the program around.
+    pub fn add_field(&mut self, of: &'static str, name: &str, native: Native) {
+        self.fields.entry(of).or_default().insert(name.into(), Rc::new(native));
+    }
+
+    /// What reads `value.name` from a type of the program around.
+    pub fn field(&self, of: &str, name: &str) -> Option<Rc<Native>> {
+        self.fields.get(of)?.get(name).cloned()
     }
 
     /// Adds an attribute of a type.
@@ -161,7 +188,8 @@ impl Natives {
         let methods = self.methods.get(type_name).into_iter().flat_map(|m| m.keys().cloned());
         let attributes =
             self.attributes.get(type_name).into_iter().flat_map(|a| a.keys().map(|n| Rc::from(*n)));
-        let mut names: Vec<Rc<str>> = methods.chain(attributes).collect();
+        let fields = self.fields.get(type_name).into_iter().flat_map(|f| f.keys().cloned());
+        let mut names: Vec<Rc<str>> = methods.chain(attributes).chain(fields).collect();
         names.sort();
         names
     }
@@ -177,6 +205,7 @@ impl Natives {
     /// Whether values of some type have an attribute of this name.
     pub fn has_attribute(&self, name: &str) -> bool {
         self.attributes.values().any(|attributes| attributes.contains_key(name))
+            || self.fields.values().any(|fields| fields.contains_key(name))
     }
 
     /// The types that have methods.

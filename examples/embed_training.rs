@@ -1,0 +1,78 @@
+//! A training loop in Rust around a model in Runnel: `cargo run --release --example embed_training`.
+//!
+//! The model and its gradients are a script that can change without a build; data and progress are
+//! the application's. Tensors stay on their device all the time.
+
+use runnel::{DeviceId, Engine, Function, Result, Tensor};
+
+const MODEL: &str = "
+# Fits y = x @ w + b by least squares.
+fn init(features) { (w = zeros(features, 1), b = zeros(1)) }
+
+let p = none
+fn begin(features) { p = init(features) }
+
+# One step of gradient descent; gives the loss, which stays on the device.
+fn step(x, y, rate) {
+    let error = x @ p.w + p.b - y
+    let scale = 2.0 / x.shape[0]
+    p = (w = p.w - rate * scale * (x.t() @ error), b = p.b - rate * scale * error.sum(dim=0))
+    (error * error).mean()
+}
+
+fn weights() { cat([p.w.flatten(), p.b]) }
+";
+
+/// The application's side: a model that it can keep in any struct.
+struct Trainer {
+    engine: Engine,
+    step: Function<fn(Tensor, Tensor, f32) -> Tensor>,
+    weights: Function<fn() -> Vec<f32>>,
+}
+
+impl Trainer {
+    fn new(features: usize) -> Result<Trainer> {
+        let mut engine = Engine::new()?;
+        let program = engine.compile("model", MODEL)?;
+        program.function::<fn(usize)>(&mut engine, "begin")?.call(&mut engine, (features,))?;
+        let step = program.function(&mut engine, "step")?;
+        let weights = program.function(&mut engine, "weights")?;
+        Ok(Trainer { engine, step, weights })
+    }
+}
+
+/// Batches of a line in three dimensions, without any random numbers.
+fn batch(rows: usize, seed: usize) -> (Vec<f32>, Vec<f32>) {
+    let value = |i: usize| ((i * 7919 + seed * 104_729) % 1000) as f32 / 500.0 - 1.0;
+    let x: Vec<f32> = (0..rows * 3).map(value).collect();
+    let y = x.chunks(3).map(|r| 2.0 * r[0] - 1.0 * r[1] + 0.5 * r[2] + 3.0).collect();
+    (x, y)
+}
+
+pub fn main() -> Result<()> {
+    let mut trainer = Trainer::new(3)?;
+    let device = DeviceId::Cuda(0);
+    let mut losses = Vec::new();
+    for at in 0..300 {
+        let (x, y) = batch(64, at);
+        let x = trainer.engine.tensor(&x, &[64, 3], device)?;
+        let y = trainer.engine.tensor(&y, &[64, 1], device)?;
+        // Nothing waits here: the step is queued, and the loss is a handle.
+        let loss = trainer.step.call(&mut trainer.engine, (x, y, 0.2))?;
+        if at % 100 == 0 {
+            losses.push(loss);
+        }
+    }
+    // Reading waits.
+    for loss in &losses {
+        println!("loss {:?}", trainer.engine.read::<f32>(loss)?);
+    }
+    let weights = trainer.weights.call(&mut trainer.engine, ())?;
+    println!("weights {weights:?}");
+    let wanted = [2.0, -1.0, 0.5, 3.0];
+    assert!(
+        weights.iter().zip(wanted).all(|(w, wanted): (&f32, f32)| (w - wanted).abs() < 0.01),
+        "{weights:?}"
+    );
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! Values of an engine's heap that handles outside of it name.
+//!
+//! A handle holds a number and a token, never the value, so that it may be dropped on any thread. What
+//! no handle names any more is dropped by the engine, now and then. Invariant: a slot keeps its value as
+//! long as its token is held outside.
+
+use super::error;
+use crate::base::Result;
+use crate::vm::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Names a value of one engine.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    engine: u64,
+    slot: usize,
+    _token: Arc<()>,
+}
+
+/// The values that handles of one engine name.
+pub(super) struct Holdings {
+    engine: u64,
+    slots: Vec<Option<(Value, Arc<()>)>>,
+    free: Vec<usize>,
+    /// How many slots there are before the next look for those that nobody names.
+    limit: usize,
+}
+
+impl Holdings {
+    pub(super) fn new() -> Holdings {
+        static ENGINES: AtomicU64 = AtomicU64::new(1);
+        let engine = ENGINES.fetch_add(1, Ordering::Relaxed);
+        Holdings { engine, slots: Vec::new(), free: Vec::new(), limit: 64 }
+    }
+
+    /// Keeps a value until its handle and the copies of it are gone.
+    pub(super) fn hold(&mut self, value: Value) -> Held {
+        if self.free.is_empty() && self.slots.len() >= self.limit {
+            self.sweep();
+        }
+        let token = Arc::new(());
+        let kept = Some((value, Arc::clone(&token)));
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot] = kept;
+                slot
+            }
+            None => {
+                self.slots.push(kept);
+                self.slots.len() - 1
+            }
+        };
+        Held { engine: self.engine, slot, _token: token }
+    }
+
+    /// The value that a handle names. Errors: E0965 for another engine's.
+    pub(super) fn get(&self, held: &Held, what: &str) -> Result<Value> {
+        let kept = self.slots.get(held.slot).filter(|_| held.engine == self.engine);
+        match kept {
+            Some(Some((value, _))) => Ok(value.clone()),
+            _ => Err(error::of_another_engine(what)),
+        }
+    }
+
+    fn sweep(&mut self) {
+        for (at, slot) in self.slots.iter_mut().enumerate() {
+            if slot.as_ref().is_some_and(|(_, token)| Arc::strong_count(token) == 1) {
+                *slot = None;
+                self.free.push(at);
+            }
+        }
+        self.limit = (2 * (self.slots.len() - self.free.len())).max(64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_names_is_dropped_and_what_is_named_stays() {
+        let (mut holdings, other) = (Holdings::new(), Holdings::new());
+        let kept = holdings.hold(Value::str("kept"));
+        for _ in 0..10_000 {
+            drop(holdings.hold(Value::str("gone")));
+        }
+        assert!(holdings.slots.len() <= 128, "{}", holdings.slots.len());
+        assert_eq!(holdings.get(&kept, "it").unwrap().as_str(), Some("kept"));
+        assert_eq!(other.get(&kept, "it").unwrap_err().code().id, "E0965");
+    }
+}

@@ -1,0 +1,183 @@
+//! Rust values that scripts hold.
+
+use super::convert::{FromValue, IntoValue, sealed};
+use super::error;
+use super::function::{argument, guarded};
+use crate::base::Result;
+use crate::ops::signature::{Kind, Param, Signature};
+use crate::vm::{Native, Object, Run, Value, Vm};
+use parking_lot::ReentrantMutex;
+use std::any::{Any, TypeId};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// A Rust value that scripts and the program around share. Its type is one of
+/// [`Engine::register_type`](crate::Engine::register_type).
+///
+/// Copies are the same value. It is locked while a method or [`Shared::with`] works on it, so any thread
+/// may use it.
+pub struct Shared<T>(Arc<ReentrantMutex<RefCell<T>>>);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Shared<T> {
+        Shared(Arc::clone(&self.0))
+    }
+}
+
+impl<T> std::fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Shared")
+    }
+}
+
+impl<T> Shared<T> {
+    /// Makes a value one that can be shared.
+    pub fn new(value: T) -> Shared<T> {
+        Shared(Arc::new(ReentrantMutex::new(RefCell::new(value))))
+    }
+
+    /// Works on the value; waits for other threads that do.
+    ///
+    /// # Errors
+    /// E0966 when this thread is at work on it already: a method was given its own receiver.
+    pub fn with<R>(&self, code: impl FnOnce(&mut T) -> R) -> Result<R> {
+        let guard = self.0.lock();
+        let mut value = guard.try_borrow_mut().map_err(|_| error::in_use())?;
+        Ok(code(&mut value))
+    }
+
+    /// Reads the value, also where this thread reads it already.
+    pub(super) fn read<R>(&self, code: impl FnOnce(&T) -> R) -> Result<R> {
+        let guard = self.0.lock();
+        let value = guard.try_borrow().map_err(|_| error::in_use())?;
+        Ok(code(&value))
+    }
+}
+
+/// The script's side of a shared value.
+struct HostObject<T> {
+    name: &'static str,
+    value: Shared<T>,
+}
+
+impl<T: Send + 'static> Object for HostObject<T> {
+    fn type_name(&self) -> &'static str {
+        self.name
+    }
+
+    fn text(&self) -> String {
+        format!("<{}>", self.name)
+    }
+
+    fn attribute(&self, vm: &mut Vm, name: &str) -> Result<Option<Value>> {
+        let Some(field) = vm.natives().field(self.name, name) else { return Ok(None) };
+        let own = Value::object(HostObject { name: self.name, value: self.value.clone() });
+        vm.callback(&Value::Native(field), &[own]).map(Some)
+    }
+
+    fn equals(&self, other: &dyn Object) -> Option<bool> {
+        let other = other.as_any().downcast_ref::<HostObject<T>>()?;
+        Some(Arc::ptr_eq(&self.value.0, &other.value.0))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl<T> sealed::Into for Shared<T> {}
+impl<T: Send + 'static> IntoValue for Shared<T> {
+    fn into_value(self, vm: &mut Vm) -> Result<Value> {
+        match vm.natives().host_type(TypeId::of::<T>()) {
+            Some(name) => Ok(Value::object(HostObject { name, value: self })),
+            None => Err(error::unknown_type()),
+        }
+    }
+}
+
+impl<T> sealed::From for Shared<T> {}
+impl<T: Send + 'static> FromValue for Shared<T> {
+    fn from_value(vm: &mut Vm, value: Value) -> Result<Shared<T>> {
+        if let Some(object) = value.as_object::<HostObject<T>>() {
+            return Ok(object.value.clone());
+        }
+        match vm.natives().host_type(TypeId::of::<T>()) {
+            Some(name) => Err(error::wrong_type(&crate::vm::error::a(name), value.type_name())),
+            None => Err(error::unknown_type()),
+        }
+    }
+}
+
+/// A closure of `&T` or `&mut T` and up to seven typed arguments. Sealed by its hidden method; `A` tells
+/// the two forms apart.
+pub trait HostMethod<T, A>: Send + 'static {
+    #[doc(hidden)]
+    fn method(self, name: &str) -> Native;
+}
+
+#[doc(hidden)]
+pub struct ByRef<A>(std::marker::PhantomData<A>);
+#[doc(hidden)]
+pub struct ByMut<A>(std::marker::PhantomData<A>);
+
+/// The parameters of methods: the receiver, then by place or by these names.
+static PARAMS: [Param; 8] = [
+    Param::new("self", Kind::Any),
+    Param::new("a", Kind::Any),
+    Param::new("b", Kind::Any),
+    Param::new("c", Kind::Any),
+    Param::new("d", Kind::Any),
+    Param::new("e", Kind::Any),
+    Param::new("f", Kind::Any),
+    Param::new("g", Kind::Any),
+];
+
+macro_rules! methods {
+    ($marker:ident, $access:ident, $receiver:ty, $(($($name:ident: $index:tt),*)),*) => {$(
+        impl<T, Code, Out, $($name),*> HostMethod<T, $marker<($($name,)*)>> for Code
+        where
+            T: Send + 'static,
+            Code: FnMut($receiver, $($name),*) -> Out + Send + 'static,
+            Out: IntoValue,
+            $($name: FromValue),*
+        {
+            #[allow(unused_variables, unused_mut, non_snake_case)]
+            fn method(mut self, name: &str) -> Native {
+                const COUNT: usize = 1 + <[&str]>::len(&[$(stringify!($name)),*]);
+                Native {
+                    name: name.into(),
+                    signature: Signature { params: &PARAMS[..COUNT] },
+                    doc: None,
+                    plain: None,
+                    run: Run::Dynamic(RefCell::new(Box::new(move |vm: &mut Vm, args: &mut [Value]| {
+                        let receiver = argument::<Shared<T>>(vm, args, 0)?;
+                        let given = ($(argument::<$name>(vm, args, $index)?,)*);
+                        guarded(|| {
+                            let ($($name,)*) = given;
+                            receiver.$access(|value| self(value, $($name),*))
+                        })??
+                        .into_value(vm)
+                    }))),
+                }
+            }
+        }
+    )*};
+}
+
+macro_rules! both {
+    ($($args:tt),*) => {
+        methods!(ByRef, read, &T, $($args),*);
+        methods!(ByMut, with, &mut T, $($args),*);
+    };
+}
+
+both!(
+    (),
+    (A: 1),
+    (A: 1, B: 2),
+    (A: 1, B: 2, C: 3),
+    (A: 1, B: 2, C: 3, D: 4),
+    (A: 1, B: 2, C: 3, D: 4, E: 5),
+    (A: 1, B: 2, C: 3, D: 4, E: 5, F: 6),
+    (A: 1, B: 2, C: 3, D: 4, E: 5, F: 6, G: 7)
+);

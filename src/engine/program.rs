@@ -1,0 +1,245 @@
+//! Code that is compiled once and run often, and script functions with Rust types.
+
+use super::convert::{Arguments, FromValue, IntoValue};
+use super::held::Held;
+use super::{Engine, error, joined};
+use crate::base::Result;
+use crate::vm::{Mode, Module, Value, Vm};
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Code that was parsed, checked and compiled once; runs as often as asked.
+///
+/// Its names are its own, as a module's are: two programs of one engine do not see each other's, nor what
+/// [`Engine::eval`] has defined. What was registered is visible everywhere. They keep their values from
+/// run to run. Handles may move between threads; calls take the engine.
+///
+/// ```
+/// # fn main() -> runnel::Result<()> {
+/// # let mut engine = runnel::Engine::builder().backend(runnel::Backend::Emu).build()?;
+/// let program = engine.compile("score", "fn score(x, by = 2) { by * x.sum() }\nscore([1.0, 2.0])")?;
+/// assert_eq!(program.run::<f64>(&mut engine)?, 6.0);
+/// let score = program.function::<fn(Vec<f64>) -> f32>(&mut engine, "score")?;
+/// assert_eq!(score.call(&mut engine, (vec![1.0, 4.0],))?, 10.0);
+///
+/// // What is wrong is said before anything runs.
+/// assert!(engine.compile("typo", "print(scroe)").is_err());
+/// assert!(program.function::<fn() -> f32>(&mut engine, "score").is_err());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Program {
+    name: Arc<str>,
+    code: Held,
+    module: Held,
+    ran: AtomicBool,
+}
+
+/// A script function with Rust types: `Function<fn(Tensor, f32) -> Tensor>`. See [`Program::function`].
+pub struct Function<F> {
+    name: Arc<str>,
+    code: Held,
+    types: PhantomData<F>,
+}
+
+impl<F> Clone for Function<F> {
+    fn clone(&self) -> Function<F> {
+        Function { name: Arc::clone(&self.name), code: self.code.clone(), types: PhantomData }
+    }
+}
+
+impl<F> std::fmt::Debug for Function<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "function `{}`", self.name)
+    }
+}
+
+/// A function type whose arguments go into scripts and whose result comes out: `fn(Tensor, f32) -> Tensor`,
+/// up to eight arguments. Sealed.
+pub trait FunctionType: sealed::Type {
+    /// The tuple of its arguments.
+    type Args: Arguments;
+    /// Its result.
+    type Out: FromValue;
+    #[doc(hidden)]
+    const COUNT: usize;
+}
+
+mod sealed {
+    pub trait Type {}
+}
+
+impl Program {
+    /// What it was called when it was compiled.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs it, and gives the value of its last expression.
+    ///
+    /// # Errors
+    /// What it raises; E0961 when its value is not a `T`; E0965 with another engine than that which compiled
+    /// it.
+    pub fn run<T: FromValue>(&self, engine: &mut Engine) -> Result<T> {
+        self.run_with(engine, |vm, value| T::from_value(vm, value))
+    }
+
+    /// A function of this program, which is run first if it never was. That the name is a function and can
+    /// take so many arguments is checked here, once.
+    ///
+    /// # Errors
+    /// E0328 when there is none of that name; E0961 when it is no function, or takes other arguments; what
+    /// the program raises.
+    pub fn function<F: FunctionType>(&self, engine: &mut Engine, name: &str) -> Result<Function<F>> {
+        let value = self.value(engine, name)?;
+        engine.typed(name, value)
+    }
+
+    /// The value of a name of this program, which is run first if it never was.
+    ///
+    /// # Errors
+    /// E0328 when there is none of that name; E0961 when it is not a `T`; what the program raises.
+    pub fn get<T: FromValue>(&self, engine: &mut Engine, name: &str) -> Result<T> {
+        let value = self.value(engine, name)?;
+        engine.vm.within(|vm| T::from_value(vm, value))
+    }
+
+    fn run_with<T>(&self, engine: &mut Engine, code: impl FnOnce(&mut Vm, Value) -> Result<T>) -> Result<T> {
+        let run = engine.held.get(&self.code, "program")?;
+        engine.vm.within(|vm| {
+            let value = vm.call(&run, &[])?;
+            self.ran.store(true, Ordering::Relaxed);
+            code(vm, value)
+        })
+    }
+
+    fn value(&self, engine: &mut Engine, name: &str) -> Result<Value> {
+        let Value::Module(module) = engine.held.get(&self.module, "program")? else {
+            return Err(error::of_another_engine("program"));
+        };
+        if !self.ran.load(Ordering::Relaxed) {
+            self.run_with(engine, |_, _| Ok(()))?;
+        }
+        let names = engine.vm.names_in(&module);
+        match names.iter().find(|(own, _)| **own == *name) {
+            Some((_, value)) => Ok(value.clone()),
+            None => Err(crate::vm::error::unknown_name(name, names.iter().map(|(name, _)| name.as_ref()))),
+        }
+    }
+}
+
+impl<F: FunctionType> Function<F> {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Calls it with the tuple of its arguments.
+    ///
+    /// # Errors
+    /// What it raises; E0961 when its value is not what its type says; E0965 with another engine.
+    pub fn call(&self, engine: &mut Engine, args: F::Args) -> Result<F::Out> {
+        let code = engine.held.get(&self.code, "function")?;
+        engine.vm.within(|vm| {
+            let args = args.into_values(vm)?;
+            let value = vm.call(&code, &args)?;
+            drop(args);
+            F::Out::from_value(vm, value)
+        })
+    }
+}
+
+impl Engine {
+    /// Parses, checks and compiles a program, and runs nothing. `name` is what reports call it; where that
+    /// is a path, `import` looks beside it.
+    ///
+    /// # Errors
+    /// What is wrong with its syntax, its names and its calls, all of it in one report.
+    pub fn compile(&mut self, name: &str, text: &str) -> Result<Program> {
+        let block = self.vm.parse(name, text)?;
+        if let Some(error) = joined(self.vm.check_alone(&block).errors) {
+            return Err(error);
+        }
+        let module = Rc::new(Module::new(name));
+        let code = self.vm.compile(&block, &module, Mode::Input)?;
+        let code = self.held.hold(code);
+        let module = self.held.hold(Value::Module(module));
+        Ok(Program { name: name.into(), code, module, ran: AtomicBool::new(false) })
+    }
+
+    /// A function that [`Engine::eval`] or [`Engine::run_file`] has defined, or that was registered. That it
+    /// can take so many arguments is checked here, once.
+    ///
+    /// # Errors
+    /// E0328 when there is none of that name; E0961 when it is no function, or takes other arguments.
+    ///
+    /// ```
+    /// # fn main() -> runnel::Result<()> {
+    /// # let mut engine = runnel::Engine::builder().backend(runnel::Backend::Emu).build()?;
+    /// engine.eval::<()>("fn twice(x) { x + x }")?;
+    /// let twice = engine.function::<fn(i64) -> i64>("twice")?;
+    /// assert_eq!(twice.call(&mut engine, (21,))?, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn function<F: FunctionType>(&mut self, name: &str) -> Result<Function<F>> {
+        let value = self.lookup(name)?;
+        self.typed(name, value)
+    }
+
+    fn typed<F: FunctionType>(&mut self, name: &str, value: Value) -> Result<Function<F>> {
+        let takes = match &value {
+            Value::Fn(closure) => {
+                let params = &closure.proto.params;
+                let plain = || params.iter().filter(|p| !p.rest && !p.named_only);
+                let required = plain().filter(|p| !p.optional).count();
+                let most = if params.iter().any(|p| p.rest) { usize::MAX } else { plain().count() };
+                let named = params.iter().any(|p| p.named_only && !p.optional);
+                (required..=most).contains(&F::COUNT) && !named
+            }
+            Value::Native(native) => {
+                let params = native.signature.params;
+                let plain = || params.iter().filter(|p| !p.rest && !p.named_only);
+                let required =
+                    plain().filter(|p| p.default == crate::ops::signature::Default::Required).count();
+                let most = if params.iter().any(|p| p.rest) { usize::MAX } else { plain().count() };
+                (required..=most).contains(&F::COUNT)
+            }
+            Value::Bound(_) => true,
+            other => {
+                return Err(error::wrong_type(&format!("`{name}` to be a function"), other.type_name()));
+            }
+        };
+        if !takes {
+            return Err(error::wrong_arity(name, F::COUNT, &crate::library::signature_of(&value)));
+        }
+        let code = self.held.hold(value);
+        Ok(Function { name: name.into(), code, types: PhantomData })
+    }
+}
+
+macro_rules! function_types {
+    ($(($($name:ident),*)),*) => {$(
+        impl<Out, $($name),*> sealed::Type for fn($($name),*) -> Out {}
+        impl<Out: FromValue, $($name: IntoValue),*> FunctionType for fn($($name),*) -> Out {
+            type Args = ($($name,)*);
+            type Out = Out;
+            const COUNT: usize = <[&str]>::len(&[$(stringify!($name)),*]);
+        }
+    )*};
+}
+
+function_types!(
+    (),
+    (A),
+    (A, B),
+    (A, B, C),
+    (A, B, C, D),
+    (A, B, C, D, E),
+    (A, B, C, D, E, G),
+    (A, B, C, D, E, G, H),
+    (A, B, C, D, E, G, H, I)
+);

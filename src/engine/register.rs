@@ -1,0 +1,294 @@
+//! Functions, modules and types of the program around, as scripts see them.
+
+use super::convert::IntoValue;
+use super::function::HostFunction;
+use super::native_type::{HostMethod, Shared};
+use super::{Engine, error};
+use crate::base::{Error, Result};
+use crate::ops::signature::{Param, Signature};
+use crate::vm::{Native, Value, Vm};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::marker::PhantomData;
+
+/// Where a native belongs.
+enum Place {
+    Function(String),
+    Method(&'static str),
+    Field(&'static str),
+}
+
+/// A native that waits for its description.
+struct Pending {
+    place: Place,
+    native: Native,
+}
+
+impl Pending {
+    /// Names of the parameters behind a method's receiver, in order.
+    fn name_params(&mut self, names: &[&'static str]) {
+        let own = self.native.signature.params;
+        let skip = usize::from(matches!(self.place, Place::Method(_)));
+        let given = names.iter().copied().chain(own.iter().skip(skip + names.len()).map(|p| p.name));
+        let all: Vec<&'static str> = own.iter().take(skip).map(|p| p.name).chain(given).collect();
+        self.native.signature = Signature { params: interned(&all[..own.len()], own) };
+    }
+
+    fn commit(self, vm: &mut Vm) {
+        match self.place {
+            Place::Function(name) => {
+                let shadowed = vm.global(&name).is_some();
+                vm.natives_mut().add_host("", &name, self.native);
+                let native = vm.natives().functions().get(name.as_str()).cloned();
+                if let (true, Some(native)) = (shadowed, native) {
+                    vm.set_global(&name, native);
+                }
+            }
+            Place::Method(of) => {
+                let name = self.native.name.clone();
+                vm.natives_mut().add_host(of, &name, self.native);
+            }
+            Place::Field(of) => {
+                let name = self.native.name.clone();
+                vm.natives_mut().add_field(of, &name, self.native);
+            }
+        }
+    }
+}
+
+/// The parameters with these names: one list per process for each list of names, since signatures are
+/// static.
+fn interned(names: &[&'static str], like: &[Param]) -> &'static [Param] {
+    static LISTS: Mutex<Option<FxHashMap<Vec<&'static str>, &'static [Param]>>> = Mutex::new(None);
+    let mut lists = LISTS.lock();
+    let lists = lists.get_or_insert_with(FxHashMap::default);
+    if let Some(known) = lists.get(names) {
+        return known;
+    }
+    let params = names.iter().zip(like).map(|(name, param)| Param { name, ..*param });
+    let list: &'static [Param] = Box::leak(params.collect());
+    lists.insert(names.to_vec(), list);
+    list
+}
+
+/// A function that was just registered: the place to say what it is for. It is there for scripts when
+/// this is dropped, at the end of the statement.
+///
+/// ```
+/// # fn main() -> runnel::Result<()> {
+/// # let mut engine = runnel::Engine::builder().backend(runnel::Backend::Emu).build()?;
+/// engine
+///     .register_fn("rate", |step: i64| 0.5 / (1 + step) as f64)
+///     .params(["step"])
+///     .doc("The learning rate at a step.");
+/// assert_eq!(engine.help("rate")?, "rate(step)\n\nThe learning rate at a step.");
+/// assert_eq!(engine.eval::<f64>("rate(step = 1)")?, 0.25);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Described<'e> {
+    vm: &'e mut Vm,
+    pending: Option<Pending>,
+}
+
+impl Described<'_> {
+    /// Names its parameters, in order: scripts may pass them by name, and help shows them. Names beyond
+    /// the last parameter are not used; parameters without one stay `a`, `b`, ...
+    pub fn params<const N: usize>(mut self, names: [&'static str; N]) -> Self {
+        if let Some(pending) = &mut self.pending {
+            pending.name_params(&names);
+        }
+        self
+    }
+
+    /// What it does, for `help(f)` in scripts and [`Engine::help`]: one line, then what else there is to say.
+    pub fn doc(mut self, text: &'static str) -> Self {
+        if let Some(pending) = &mut self.pending {
+            pending.native.doc = Some(text);
+        }
+        self
+    }
+}
+
+impl Drop for Described<'_> {
+    fn drop(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            pending.commit(self.vm);
+        }
+    }
+}
+
+/// A module of the program around while it is filled; see [`Engine::register_module`].
+pub struct HostModule<'e> {
+    vm: &'e mut Vm,
+    name: String,
+    failed: Option<Error>,
+}
+
+impl HostModule<'_> {
+    /// Adds a function: a closure as [`Engine::register_fn`] takes.
+    pub fn function<A>(&mut self, name: &str, code: impl HostFunction<A>) -> Described<'_> {
+        let full = format!("{}.{name}", self.name);
+        let pending = Pending { place: Place::Function(full), native: code.native(name) };
+        Described { vm: self.vm, pending: Some(pending) }
+    }
+
+    /// Adds a value that never changes.
+    pub fn constant(&mut self, name: &str, value: impl IntoValue) {
+        match self.vm.within(|vm| value.into_value(vm)) {
+            Ok(value) => self.vm.natives_mut().add_to(&self.name, name, value),
+            Err(error) => self.failed = self.failed.take().or(Some(error)),
+        }
+    }
+}
+
+/// A type of the program around while its methods are listed; see [`Engine::register_type`].
+pub struct HostType<'e, T> {
+    vm: &'e mut Vm,
+    name: &'static str,
+    pending: Option<Pending>,
+    of: PhantomData<fn(T)>,
+}
+
+impl<T: Send + 'static> HostType<'_, T> {
+    /// Adds a method: a closure of `&T` or `&mut T` and up to seven arguments.
+    pub fn method<A>(mut self, name: &str, code: impl HostMethod<T, A>) -> Self {
+        let native = code.method(name);
+        self.next(Pending { place: Place::Method(self.name), native });
+        self
+    }
+
+    /// Adds an attribute that scripts read as `value.name`.
+    pub fn field<Out: IntoValue + 'static>(
+        mut self,
+        name: &str,
+        read: impl Fn(&T) -> Out + Send + 'static,
+    ) -> Self {
+        let native = (move |value: Shared<T>| value.read(|inner| read(inner))).native(name);
+        self.next(Pending { place: Place::Field(self.name), native });
+        self
+    }
+
+    /// Names the parameters of the method that was added last, the receiver left out.
+    pub fn params<const N: usize>(mut self, names: [&'static str; N]) -> Self {
+        if let Some(pending) = &mut self.pending {
+            pending.name_params(&names);
+        }
+        self
+    }
+
+    /// What the method that was added last does.
+    pub fn doc(mut self, text: &'static str) -> Self {
+        if let Some(pending) = &mut self.pending {
+            pending.native.doc = Some(text);
+        }
+        self
+    }
+
+    fn next(&mut self, next: Pending) {
+        if let Some(before) = self.pending.replace(next) {
+            before.commit(self.vm);
+        }
+    }
+}
+
+impl<T> Drop for HostType<'_, T> {
+    fn drop(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            pending.commit(self.vm);
+        }
+    }
+}
+
+impl Engine {
+    /// Defines a function for scripts and the modules they import: a closure of up to eight typed
+    /// arguments. It may return a `Result`; its error is then raised in the script, where `try` can catch
+    /// it, and so is a panic. What it gives back takes parameter names and a text for help. Code that
+    /// was compiled before keeps what the name meant then.
+    ///
+    /// ```
+    /// # fn main() -> runnel::Result<()> {
+    /// # let mut engine = runnel::Engine::builder().backend(runnel::Backend::Emu).build()?;
+    /// engine.register_fn("parse", |text: String| text.parse::<i64>());
+    /// assert_eq!(engine.eval::<i64>("parse(\"41\") + 1")?, 42);
+    /// assert_eq!(engine.eval::<i64>("try { parse(\"x\") } catch { 0 }")?, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn register_fn<A>(&mut self, name: &str, code: impl HostFunction<A>) -> Described<'_> {
+        let pending = Pending { place: Place::Function(name.into()), native: code.native(name) };
+        Described { vm: &mut self.vm, pending: Some(pending) }
+    }
+
+    /// Defines a module of functions and constants, which scripts see under its name.
+    ///
+    /// # Errors
+    /// E0962 when that is no name; what putting a constant on a device raises.
+    ///
+    /// ```
+    /// # fn main() -> runnel::Result<()> {
+    /// # let mut engine = runnel::Engine::builder().backend(runnel::Backend::Emu).build()?;
+    /// engine.register_module("sensor", |m| {
+    ///     m.function("read", |id: u32| vec![id as f32, 0.5]).params(["id"]).doc("The newest values.");
+    ///     m.constant("count", 3);
+    /// })?;
+    /// assert_eq!(engine.eval::<f64>("sensor.read(sensor.count)[0]")?, 3.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn register_module(&mut self, name: &str, fill: impl FnOnce(&mut HostModule<'_>)) -> Result<()> {
+        if !crate::syntax::is_name(name) {
+            return Err(error::bad_name("a module", name));
+        }
+        let mut module = HostModule { vm: &mut self.vm, name: name.into(), failed: None };
+        fill(&mut module);
+        module.failed.map_or(Ok(()), Err)
+    }
+
+    /// Makes a Rust type one that scripts can hold, with the methods and attributes that are listed next.
+    /// Values cross as [`Shared`].
+    ///
+    /// ```
+    /// # fn main() -> runnel::Result<()> {
+    /// use runnel::Shared;
+    /// # let mut engine = runnel::Engine::builder().backend(runnel::Backend::Emu).build()?;
+    /// struct Counter { count: i64 }
+    ///
+    /// engine
+    ///     .register_type::<Counter>("counter")
+    ///     .method("add", |c: &mut Counter, by: i64| c.count += by)
+    ///     .params(["by"])
+    ///     .doc("Counts on.")
+    ///     .field("count", |c: &Counter| c.count);
+    /// let counter = Shared::new(Counter { count: 40 });
+    /// engine.set("c", counter.clone())?;
+    /// assert_eq!(engine.eval::<i64>("c.add(2)\nc.count")?, 42);
+    /// assert_eq!(counter.with(|c| c.count)?, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn register_type<T: Send + 'static>(&mut self, name: &'static str) -> HostType<'_, T> {
+        self.vm.natives_mut().add_type(std::any::TypeId::of::<T>(), name);
+        HostType { vm: &mut self.vm, name, pending: None, of: PhantomData }
+    }
+
+    /// The signature of a function that scripts can call, and what it does: `mean`, `stats.mean`, or
+    /// `counter.add` for a method.
+    ///
+    /// # Errors
+    /// E0328 when there is none of that name.
+    pub fn help(&self, name: &str) -> Result<String> {
+        let found = match name.split_once('.') {
+            Some((space, inner)) => match self.vm.natives().functions().get(space) {
+                Some(Value::Module(module)) => module.natives.borrow().get(inner).cloned(),
+                _ => {
+                    let methods = self.vm.natives().methods_of(space);
+                    methods.into_iter().find(|m| *m.name == *inner).map(Value::Native)
+                }
+            },
+            None => None,
+        };
+        let value = found.map_or_else(|| self.lookup(name), Ok)?;
+        Ok(crate::library::documentation(&value).trim_end().to_string())
+    }
+}

@@ -1,0 +1,198 @@
+//! Programs that embed Runnel: the examples, run as they are, and what the API promises beside them.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
+
+use runnel::{Backend, Engine, ErrorKind, Function, Shared, Tensor};
+
+// The examples, compiled in: the tests run what a reader would.
+#[path = "../examples/embed_functions.rs"]
+mod embed_functions;
+#[path = "../examples/embed_hello.rs"]
+mod embed_hello;
+#[path = "../examples/embed_limits.rs"]
+mod embed_limits;
+#[path = "../examples/embed_modules.rs"]
+mod embed_modules;
+#[path = "../examples/embed_threads.rs"]
+mod embed_threads;
+#[path = "../examples/embed_training.rs"]
+mod embed_training;
+#[path = "../examples/embed_types.rs"]
+mod embed_types;
+
+#[test]
+fn the_example_hello_runs() {
+    embed_hello::main().unwrap();
+}
+
+#[test]
+fn the_example_functions_runs() {
+    embed_functions::main().unwrap();
+}
+
+#[test]
+fn the_example_limits_runs() {
+    embed_limits::main().unwrap();
+}
+
+#[test]
+fn the_example_modules_runs() {
+    embed_modules::main().unwrap();
+}
+
+#[test]
+fn the_example_types_runs() {
+    embed_types::main().unwrap();
+}
+
+#[test]
+fn the_example_threads_runs() {
+    embed_threads::main().unwrap();
+}
+
+#[test]
+fn the_example_training_runs() {
+    embed_training::main().unwrap();
+}
+
+#[test]
+fn every_example_is_run_and_in_the_readme() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let own = std::fs::read_to_string(root.join("tests/embedding.rs")).unwrap();
+    let mut count = 0;
+    for entry in std::fs::read_dir(root.join("examples")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if let Some(stem) = name.strip_prefix("embed_").and_then(|n| n.strip_suffix(".rs")) {
+            count += 1;
+            assert!(own.contains(&format!("embed_{stem}::main()")), "{name} is not run");
+            assert!(readme.contains(&format!("examples/{name}")), "{name} is not in the README");
+        }
+    }
+    assert!(count >= 7, "{count}");
+}
+
+fn engine() -> Engine {
+    Engine::builder().backend(Backend::Emu).build().unwrap()
+}
+
+#[test]
+fn functions_are_checked_when_they_are_fetched() {
+    let mut e = engine();
+    let text = "fn f(x, y = 1) { x + y }\nfn g(*rest) { len(rest) }\nfn h(x, *rest, key) { x }\nlet n = 5";
+    let program = e.compile("p", text).unwrap();
+    let kind = |e: &mut Engine, name: &str| {
+        program.function::<fn(i64) -> i64>(e, name).map(|_| ()).unwrap_err().kind()
+    };
+    assert_eq!(program.function::<fn(i64) -> i64>(&mut e, "f").unwrap().call(&mut e, (1,)).unwrap(), 2);
+    assert_eq!(
+        program.function::<fn(i64, i64) -> i64>(&mut e, "f").unwrap().call(&mut e, (1, 5)).unwrap(),
+        6
+    );
+    assert_eq!(
+        program.function::<fn(i64, i64, i64) -> i64>(&mut e, "g").unwrap().call(&mut e, (1, 2, 3)).unwrap(),
+        3
+    );
+    assert_eq!(kind(&mut e, "n"), ErrorKind::Type);
+    assert_eq!(kind(&mut e, "h"), ErrorKind::Type);
+    assert_eq!(kind(&mut e, "missing"), ErrorKind::Name);
+    let wrong = program.function::<fn() -> i64>(&mut e, "f").unwrap_err();
+    assert!(wrong.help_text().unwrap().contains("f(x, y=1)"), "{wrong:?}");
+    assert!(program.function::<fn(i64, i64, i64) -> i64>(&mut e, "f").is_err());
+    assert_eq!(program.get::<i64>(&mut e, "n").unwrap(), 5);
+    // What comes out is converted, or refused.
+    let f: Function<fn(i64) -> String> = program.function(&mut e, "f").unwrap();
+    assert_eq!(f.call(&mut e, (1,)).unwrap_err().code().id, "E0961");
+    assert!(e.function::<fn(f64) -> f64>("sqrt").is_ok());
+}
+
+#[test]
+fn programs_run_often_and_keep_their_names_apart() {
+    let mut e = engine();
+    e.eval::<()>("let n = 100").unwrap();
+    let counter = e.compile("counter", "let n = 0\nfn next() { n = n + 1; n }\nnext()").unwrap();
+    assert_eq!(counter.run::<i64>(&mut e).unwrap(), 1);
+    assert_eq!(counter.run::<i64>(&mut e).unwrap(), 1);
+    let next = counter.function::<fn() -> i64>(&mut e, "next").unwrap();
+    assert_eq!((next.call(&mut e, ()).unwrap(), next.call(&mut e, ()).unwrap()), (2, 3));
+    assert_eq!(e.eval::<i64>("n").unwrap(), 100);
+    let error = e.compile("bad", "n + missing").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Name);
+    assert!(e.report(&error).contains("bad:1"), "{}", e.report(&error));
+    assert!(e.compile("bad", "let = 3").is_err());
+    // A program that fails can be run again, once what it lacked is there.
+    assert!(e.compile("early", "assert(is_on())\n7").is_err());
+    let switch = Shared::new(false);
+    let own = switch.clone();
+    e.register_fn("is_on", move || own.with(|on| *on));
+    let program = e.compile("switch", "assert(is_on())\n7").unwrap();
+    assert!(program.run::<i64>(&mut e).is_err());
+    switch.with(|on| *on = true).unwrap();
+    assert_eq!(program.run::<i64>(&mut e).unwrap(), 7);
+}
+
+#[test]
+fn what_belongs_to_another_engine_is_refused() {
+    let (mut a, mut b) = (engine(), engine());
+    a.eval::<()>("fn f(x) { x }").unwrap();
+    let f = a.function::<fn(i64) -> i64>("f").unwrap();
+    let program = a.compile("p", "1").unwrap();
+    let x: Tensor = a.eval("ones(2)").unwrap();
+    assert_eq!(f.call(&mut b, (1,)).unwrap_err().code().id, "E0965");
+    assert_eq!(program.run::<i64>(&mut b).unwrap_err().code().id, "E0965");
+    assert_eq!(b.set("x", &x).unwrap_err().code().id, "E0965");
+    assert_eq!(b.set("x", vec![Some(x.clone())]).unwrap_err().code().id, "E0965");
+    assert_eq!(b.read::<f32>(&x).unwrap_err().code().id, "E0965");
+    // The handles outlive their engine.
+    drop(a);
+    drop((f, program, x));
+}
+
+#[test]
+fn registered_functions_are_checked_and_seen_by_modules() {
+    let mut e =
+        Engine::builder().backend(Backend::Emu).module("m", "fn twice(x) { double(x) }").build().unwrap();
+    e.register_fn("double", |x: i64| 2 * x).params(["x", "more"]).doc("Twice.");
+    assert_eq!(e.eval::<i64>("import m\nm.twice(4)").unwrap(), 8);
+    assert_eq!(e.help("double").unwrap(), "double(x)\n\nTwice.");
+    assert_eq!(e.eval::<i64>("double(x = 3)").unwrap(), 6);
+    assert!(e.eval::<String>("help(double)").unwrap().contains("Twice."));
+    let error = e.eval::<()>("print(1)\ndouble(1, 2)").unwrap_err();
+    assert_eq!(error.code().id, "E0207");
+    // A script's own name comes first; a new registration is what new code sees.
+    e.register_fn("double", |x: i64| 20 * x);
+    assert_eq!(e.eval::<i64>("double(4)").unwrap(), 80);
+    assert!(e.register_module("no name", |_| {}).is_err());
+    assert!(Engine::builder().module("no name", "").build().is_err());
+}
+
+#[test]
+fn native_types_behave_like_the_languages_own() {
+    struct Point(f64, f64);
+    let mut e = engine();
+    assert_eq!(e.set("p", Shared::new(Point(1.0, 2.0))).unwrap_err().code().id, "E0961");
+    e.register_type::<Point>("point")
+        .method("moved", |p: &Point, x: f64, y: f64| Shared::new(Point(p.0 + x, p.1 + y)))
+        .params(["x", "y"])
+        .method("boom", |_: &mut Point| -> i64 { panic!("no points today") })
+        .field("x", |p: &Point| p.0)
+        .field("y", |p: &Point| p.1);
+    let p = Shared::new(Point(1.0, 2.0));
+    e.set("p", p.clone()).unwrap();
+    assert_eq!(e.eval::<(f64, f64)>("let q = p.moved(1, y = 2)\n(q.x, q.y)").unwrap(), (2.0, 4.0));
+    assert!(e.eval::<bool>("p == p and p != q").unwrap());
+    assert_eq!(e.eval::<String>("str(p)").unwrap(), "<point>");
+    let error = e.eval::<()>("p.z").unwrap_err();
+    assert!(e.report(&error).contains('z'));
+    let error = e.eval::<()>("p.move(1, 2)").unwrap_err();
+    assert!(e.report(&error).contains("moved"), "{}", e.report(&error));
+    assert!(e.eval::<()>("p.x = 3").is_err());
+    assert!(e.eval::<i64>("p.boom()").unwrap_err().message().contains("no points today"));
+    // The panic left nothing locked.
+    assert_eq!(p.with(|p| p.0).unwrap(), 1.0);
+    e.register_fn("norm", |p: Shared<Point>| p.with(|p| p.0.hypot(p.1)));
+    assert_eq!(e.eval::<f64>("norm(p.moved(2, 2))").unwrap(), 5.0);
+    assert_eq!(e.eval::<f64>("norm(1)").unwrap_err().code().id, "E0961");
+    assert!(e.get::<Shared<Point>>("p").is_ok());
+    assert!(e.get::<Shared<i64>>("p").is_err());
+}
