@@ -24,10 +24,10 @@ struct Typist {
 
 impl Typist {
     fn new() -> Typist {
-        Typist::with(tempfile::tempdir().unwrap())
+        Typist::with(tempfile::tempdir().unwrap(), false)
     }
 
-    fn with(folder: tempfile::TempDir) -> Typist {
+    fn with(folder: tempfile::TempDir, color: bool) -> Typist {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -37,7 +37,7 @@ impl Typist {
         let child = Command::new(env!("CARGO_BIN_EXE_runnel"))
             .args(["--backend", "emu", "--quiet"])
             .env("TERM", "xterm")
-            .env("NO_COLOR", "1")
+            .env("NO_COLOR", if color { "" } else { "1" })
             .env("RUNNEL_HISTORY", folder.path().join("history"))
             .current_dir(folder.path())
             .stdin(slave.try_clone().unwrap())
@@ -58,7 +58,8 @@ impl Typist {
             }
         });
         let mut typist = Typist { keys, shown, child, text: String::new(), _folder: folder };
-        typist.wait_for(">> ");
+        typist.wait_for(">>");
+        typist.wait_for(" ");
         typist
     }
 
@@ -158,7 +159,7 @@ fn history_outlives_the_session() {
     typist.line("100 + 11", "111");
     let (status, folder) = typist.leave();
     assert!(status.success());
-    let mut typist = Typist::with(folder);
+    let mut typist = Typist::with(folder, false);
     typist.press("\x1b[A");
     typist.wait_for("100 + 11");
     typist.press("\r");
@@ -175,4 +176,60 @@ fn commands_work() {
     typist.line(":streams", "default");
     typist.press(":quit\r");
     assert!(typist.child.wait().unwrap().success());
+}
+
+#[test]
+fn what_is_typed_has_colours_and_no_color_takes_them_away() {
+    let mut typist = Typist::with(tempfile::tempdir().unwrap(), true);
+    typist.press("let x = 1");
+    typist.wait_for("\x1b[35mlet\x1b[0m x = \x1b[33m1\x1b[0m");
+    typist.press("\r");
+    typist.wait_for(">>");
+    assert!(typist.leave().0.success());
+    let mut typist = Typist::new();
+    typist.press("let x = 1\r");
+    typist.wait_for("1\r\n");
+    assert!(typist.leave().0.success());
+}
+
+#[test]
+fn a_call_is_hinted_and_its_arguments_completed() {
+    let mut typist = Typist::new();
+    typist.line("let x = ones(2, 3)", "");
+    typist.press("x.sum(1");
+    typist.wait_for(", keepdim=false");
+    typist.press(", ke\ttrue).sha\t\r");
+    typist.wait_for("(2, 1)");
+    typist.wait_for(">> ");
+    assert!(typist.leave().0.success());
+}
+
+#[test]
+fn a_session_is_saved_reset_and_loaded() {
+    let mut typist = Typist::new();
+    typist.line("let x = 20", "");
+    typist.line("x + 1", "21");
+    typist.line("print(_ * 2)", "42");
+    typist.line(":save kept.rnl", "saved 3 inputs");
+    typist.line(":reset", "");
+    typist.line("x", "E0201");
+    typist.line(":load ke\t", "42");
+    typist.line(":plan ones(2) + 1", "none was run");
+    typist.line(":time x", "median");
+    assert!(typist.leave().0.success());
+}
+
+#[test]
+fn control_c_stops_work_of_a_device() {
+    let mut typist = Typist::new();
+    typist.line("let kept = 7", "");
+    typist.press(
+        "print(\"busy\"); while true { let x = ones(100, 100) @ ones(100, 100); cuda.synchronize() }\r",
+    );
+    typist.wait_for("busy\r\n");
+    typist.interrupt();
+    typist.wait_for("E1004");
+    typist.wait_for(">> ");
+    typist.line("(ones(2) + kept).sum().item()", "16");
+    assert!(typist.leave().0.success());
 }

@@ -64,8 +64,8 @@ pub static UNWRITABLE: Code = Code {
     kind: ErrorKind::Io,
     title: "a program cannot be written",
     page: "The operating system refuses to write the file or one beside it, which then takes its place; the \
-           message has its reason. The file is as it was.\n\n`runnel fmt -` formats the standard input to the \
-           standard output.",
+           message has its reason. The file is as it was. `:save` of the session writes over no file but one \
+           that it has written before.\n\n`runnel fmt -` formats the standard input to the standard output.",
     example: "",
 };
 
@@ -90,6 +90,12 @@ pub(super) fn directory(path: &Path) -> Error {
         Some(first) => error.help(format!("name a file in it, such as `{}`", path.join(first).display())),
         None => error,
     }
+}
+
+/// A file that is something else than a saved session.
+pub(super) fn not_ours(path: &Path) -> Error {
+    Error::new(&UNWRITABLE, format!("`{}` exists already, and no session has written it", path.display()))
+        .help("name another file, or remove this one")
 }
 
 pub(super) fn unreadable(path: &Path, reason: &std::io::Error) -> Error {

@@ -29,6 +29,12 @@ pub fn explain(terminal: &Terminal, wanted: &[String]) -> Outcome {
     Outcome::Done
 }
 
+/// The page of a code; `None` when there is none of that name.
+pub fn of(id: &str) -> Option<String> {
+    let id = id.to_uppercase();
+    codes().into_iter().find(|code| code.id == id).map(|code| page(code, 90))
+}
+
 /// All codes, in order.
 fn codes() -> Vec<&'static Code> {
     let mut codes: Vec<&'static Code> = crate::engine::codes();

@@ -200,6 +200,11 @@ impl Device {
         self.stats().summary(self.id.cuda_index().unwrap_or(0) as u32, abbreviated)
     }
 
+    /// The source places whose live tensors hold the most memory: place, bytes, blocks; largest first.
+    pub fn holders(&self, count: usize) -> Vec<(Span, u64, usize)> {
+        self.allocator().map(|a| a.lock().holders(count)).unwrap_or_default()
+    }
+
     /// Segments and blocks, by address: `torch.cuda.memory_snapshot`.
     pub fn snapshot(&self) -> Vec<SegmentInfo> {
         self.allocator().map(|a| a.lock().snapshot()).unwrap_or_default()

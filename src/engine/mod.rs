@@ -27,6 +27,7 @@ pub use register::{Described, HostModule, HostType};
 use crate::base::{Code, Error, Result, SourceMap};
 use crate::check::Findings;
 use crate::device::{DeviceId, Stream};
+use crate::syntax::ast::Block;
 use crate::tensor::Tensor;
 use crate::vm::{Mode, Value, Vm};
 use std::path::Path;
@@ -244,13 +245,19 @@ impl Engine {
         mode: Mode,
         code: impl FnOnce(&mut Vm, Value) -> Result<T>,
     ) -> Result<T> {
+        let block = self.checked(name, text)?;
+        self.vm.within(|vm| {
+            let value = vm.run(&block, mode)?;
+            code(vm, value)
+        })
+    }
+
+    /// Parses and checks a source.
+    pub(crate) fn checked(&mut self, name: &str, text: &str) -> Result<Block> {
         let block = self.vm.parse(name, text)?;
         match joined(self.vm.check(&block).errors) {
             Some(error) => Err(error),
-            None => self.vm.within(|vm| {
-                let value = vm.run(&block, mode)?;
-                code(vm, value)
-            }),
+            None => Ok(block),
         }
     }
 

@@ -17,6 +17,7 @@
 pub mod fft;
 pub mod host;
 mod launch;
+mod listing;
 mod map;
 pub mod philox;
 mod program;

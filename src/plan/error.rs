@@ -157,6 +157,10 @@ pub fn not_over_complex(name: &str, dtype: crate::array::Dtype) -> Error {
     Error::new(&NOT_OVER_COMPLEX, format!("`{name}` is not defined for complex numbers (`{dtype}`)"))
         .help("take `abs(x)`, `x.real` or `x.imag` first, or `view_as_real(x)` for both parts")
 }
+/// What code gets that needs more than a capture can give.
+pub(super) static CAPTURE_LIMITS: &[&Code] =
+    &[&NOT_IN_CAPTURE, &CAPTURE_SPOILED, &CAPTURE_ORDER, &GRAPH_STATE];
+
 static NOT_IN_CAPTURE: Code = Code {
     id: "E0820",
     kind: ErrorKind::Cuda,

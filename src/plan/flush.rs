@@ -163,7 +163,11 @@ impl Runtime {
         launch: &Launch,
         work: Noted,
     ) -> Result<()> {
-        if self.capture_launch(stream, launch) {
+        let is_captured = self.capture_launch(stream, launch);
+        if let Some(listing) = &mut self.listing {
+            listing.push(stream, launch, work.name, is_captured);
+        }
+        if is_captured {
             return Ok(());
         }
         let timed = work.traced.and_then(|traced| Some((self.trace_before(device, stream)?, traced)));

@@ -23,6 +23,7 @@ mod filled;
 mod flush;
 mod graph;
 mod infer;
+mod listing;
 mod pieces;
 mod queue;
 mod reduce;
@@ -35,6 +36,7 @@ mod unfused;
 pub use context::{RaceMode, Selection, Settings, SyncDebug};
 pub use graph::{Drawn, Graph, GraphPool};
 pub use infer::MapArg;
+pub use listing::{Listed, Listing};
 pub use submit::{Submission, SubmittedView};
 pub use transfer::scalar_of;
 
@@ -96,6 +98,8 @@ pub struct Runtime {
     /// There while a profile is open.
     trace: Option<Box<trace::Trace>>,
     ranges: trace::Ranges,
+    /// There while launches are listed.
+    listing: Option<Listing>,
     /// Memory that scripts took and give back themselves, by address.
     raw: rustc_hash::FxHashMap<u64, crate::device::Block>,
 }
@@ -153,6 +157,7 @@ impl Runtime {
             waits_told: Default::default(),
             trace: None,
             ranges: trace::Ranges::default(),
+            listing: None,
             raw: Default::default(),
         }
     }

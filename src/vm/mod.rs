@@ -261,6 +261,13 @@ impl Vm {
         result
     }
 
+    /// Compiles a parsed source as [`Vm::run`] does, for code that runs many times: a function without
+    /// parameters.
+    pub fn prepare(&mut self, block: &Block, mode: Mode) -> Result<Value> {
+        let module = Rc::clone(&self.main);
+        self.compile(block, &module, mode)
+    }
+
     fn run_in(&mut self, block: &Block, module: &Rc<Module>, mode: Mode) -> Result<Value> {
         let code = self.compile(block, module, mode)?;
         self.call(&code, &[])
@@ -325,6 +332,14 @@ impl Vm {
         match own.filter(|value| !matches!(value, Value::Unset)) {
             Some(value) => Some(value.clone()),
             None => module.natives.borrow().get(name).cloned(),
+        }
+    }
+
+    /// Forgets a name of the main module.
+    pub fn forget(&mut self, name: &str) {
+        let slot = self.main.names.borrow_mut().shift_remove(name);
+        if let Some(value) = slot.and_then(|slot| self.globals.get_mut(slot as usize)) {
+            *value = Value::Unset;
         }
     }
 

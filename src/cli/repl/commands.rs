@@ -1,8 +1,8 @@
 //! The `:` commands of the session, one row each.
 
-use super::{Next, Repl, show};
-use crate::base::{Result, bytes_text};
-use crate::cli::{doc, error, program, table};
+use super::{Next, Repl, devices, help as pages, measure, show};
+use crate::base::Result;
+use crate::cli::{error, program, table};
 use crate::vm::Mode;
 
 /// A command.
@@ -75,17 +75,34 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "time",
         takes: Takes::Code("CODE"),
-        help: "runs the code, waits for the devices, and says how long that took",
+        help: "runs the code many times, waits for the devices each time, and gives the median",
         run: time,
     },
-    Command { name: "mem", takes: Takes::Nothing, help: "shows the memory of every device in use", run: mem },
+    Command {
+        name: "plan",
+        takes: Takes::Code("CODE"),
+        help: "shows the kernels that the code launches, without running them where that is possible",
+        run: plan,
+    },
+    Command {
+        name: "mem",
+        takes: Takes::Nothing,
+        help: "shows the memory of every device in use, and the lines that hold most of it",
+        run: mem,
+    },
     Command {
         name: "streams",
         takes: Takes::Nothing,
-        help: "lists the streams of every device in use",
+        help: "lists the streams of every device in use, `*` marks the current ones",
         run: streams,
     },
     Command { name: "load", takes: Takes::File, help: "runs a file in this session", run: load },
+    Command {
+        name: "save",
+        takes: Takes::File,
+        help: "writes what has succeeded in this session as a script",
+        run: save,
+    },
     Command {
         name: "reset",
         takes: Takes::Nothing,
@@ -93,6 +110,13 @@ pub static COMMANDS: &[Command] = &[
         run: reset,
     },
 ];
+
+impl Command {
+    /// `:load FILE`
+    pub fn usage(&self) -> String {
+        format!(":{} {}", self.name, self.takes.text()).trim_end().to_string()
+    }
+}
 
 /// Runs the command of a line (without its `:`).
 pub fn run(repl: &mut Repl, line: &str) -> Result<Next> {
@@ -102,8 +126,7 @@ pub fn run(repl: &mut Repl, line: &str) -> Result<Next> {
     };
     let rest = rest.trim();
     if rest.is_empty() && command.takes.is_required() {
-        let usage = format!(":{} {}", command.name, command.takes.text());
-        return Err(error::command_misses(command.name, &usage));
+        return Err(error::command_misses(command.name, &command.usage()));
     }
     (command.run)(repl, rest)
 }
@@ -122,15 +145,14 @@ fn help(repl: &mut Repl, name: &str) -> Result<Next> {
     if !name.is_empty() {
         return document(repl, name);
     }
-    let rows: Vec<[String; 2]> =
-        COMMANDS.iter().map(|c| [format!(":{} {}", c.name, c.takes.text()), c.help.to_string()]).collect();
+    let rows: Vec<[String; 2]> = COMMANDS.iter().map(|c| [c.usage(), c.help.to_string()]).collect();
     repl.print(&table::aligned(&rows));
     repl.print("Ctrl-C stops a running input or clears the line. `_` is the last value.\n");
     Ok(Next::Prompt)
 }
 
 fn document(repl: &mut Repl, name: &str) -> Result<Next> {
-    let text = doc::page(name)?;
+    let text = pages::page(repl, name)?;
     repl.print(&text);
     Ok(Next::Prompt)
 }
@@ -142,62 +164,41 @@ fn type_of(repl: &mut Repl, code: &str) -> Result<Next> {
 }
 
 fn time(repl: &mut Repl, code: &str) -> Result<Next> {
-    settle(repl)?;
-    let start = std::time::Instant::now();
-    let kind = repl.evaluate(code, |_, value| Ok(show::kind(&value)))?;
-    settle(repl)?;
-    let took = start.elapsed();
-    repl.print(&format!("{took:.3?}  {kind}\n"));
+    let text = measure::time(repl, code)?;
+    repl.print(&text);
     Ok(Next::Prompt)
 }
 
-/// Submits what is pending and waits for every device in use.
-fn settle(repl: &mut Repl) -> Result<()> {
-    let vm = repl.session.engine.vm();
-    vm.flush()?;
-    vm.rt.machine().opened().try_for_each(|device| device.synchronize())
+fn plan(repl: &mut Repl, code: &str) -> Result<Next> {
+    let text = measure::plan(repl, code)?;
+    repl.print(&text);
+    Ok(Next::Prompt)
 }
 
 fn mem(repl: &mut Repl, _: &str) -> Result<Next> {
-    repl.session.engine.vm().flush()?;
-    let mut rows = vec![["device", "allocated", "reserved", "peak", "free of the device"].map(String::from)];
-    for device in repl.session.engine.vm().rt.machine().opened() {
-        let stats = device.stats();
-        let (free, total) = device.mem_get_info()?;
-        rows.push([
-            device.id().to_string(),
-            bytes_text(stats.allocated_bytes.all().current),
-            bytes_text(stats.reserved_bytes.all().current),
-            bytes_text(stats.allocated_bytes.all().peak),
-            format!("{} of {}", bytes_text(free), bytes_text(total)),
-        ]);
-    }
-    match rows.len() {
-        1 => repl.print("no device is in use\n"),
-        _ => repl.print(&table::aligned(&rows)),
-    }
+    let text = devices::memory(repl.session.engine.vm())?;
+    repl.print(&text);
     Ok(Next::Prompt)
 }
 
 fn streams(repl: &mut Repl, _: &str) -> Result<Next> {
-    let mut rows = vec![["device", "stream", "priority", "state"].map(String::from)];
-    for device in repl.session.engine.vm().rt.machine().opened() {
-        for stream in device.streams() {
-            let name = if stream.is_default() { "default".to_string() } else { stream.id().to_string() };
-            let state = if stream.query()? { "idle" } else { "busy" };
-            rows.push([device.id().to_string(), name, stream.priority().to_string(), state.to_string()]);
-        }
-    }
-    match rows.len() {
-        1 => repl.print("no device is in use\n"),
-        _ => repl.print(&table::aligned(&rows)),
-    }
+    let text = devices::streams(repl.session.engine.vm())?;
+    repl.print(&text);
     Ok(Next::Prompt)
 }
 
 fn load(repl: &mut Repl, path: &str) -> Result<Next> {
     let program = program::read(path.trim_matches('"').as_ref())?;
     repl.session.engine.evaluate(&program.name, &program.text, Mode::Input, |_, _| Ok(()))?;
+    repl.script.push(&program.text, false);
+    Ok(Next::Prompt)
+}
+
+fn save(repl: &mut Repl, path: &str) -> Result<Next> {
+    let path = std::path::Path::new(path.trim_matches('"'));
+    let count = repl.script.write(path)?;
+    let inputs = if count == 1 { "1 input".to_string() } else { format!("{count} inputs") };
+    repl.print(&format!("saved {inputs} to {}\n", path.display()));
     Ok(Next::Prompt)
 }
 

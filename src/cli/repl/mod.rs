@@ -7,11 +7,15 @@
 mod colors;
 mod commands;
 mod complete;
+mod devices;
 mod editor;
+mod help;
 mod hint;
 mod history;
 mod known;
+mod measure;
 mod place;
+mod script;
 mod show;
 
 use super::args::Options;
@@ -42,6 +46,8 @@ pub struct Repl {
     cli: Options,
     terminal: Terminal,
     inputs: usize,
+    /// What has succeeded.
+    script: script::Script,
 }
 
 /// `runnel` without a file: a session on a terminal; anywhere else, the standard input is the program.
@@ -122,7 +128,8 @@ impl Repl {
     /// Those of the backend and the environment.
     pub fn new(cli: Options, terminal: &Terminal) -> Result<Repl> {
         let session = Session::new(&cli, terminal, Vec::new())?;
-        let mut repl = Repl { session, cli, terminal: terminal.clone(), inputs: 0 };
+        let mut repl =
+            Repl { session, cli, terminal: terminal.clone(), inputs: 0, script: script::Script::default() };
         repl.listen();
         Ok(repl)
     }
@@ -165,6 +172,7 @@ impl Repl {
             }
             Ok(shown)
         })?;
+        self.script.push(text, shown.is_some());
         if let Some(shown) = shown {
             self.terminal.print(&show::styled(&shown, self.terminal.color_out()));
         }
@@ -173,9 +181,14 @@ impl Repl {
 
     /// Runs a piece of code, and gives its value to `then`.
     fn evaluate<T>(&mut self, text: &str, then: impl FnOnce(&mut Vm, Value) -> Result<T>) -> Result<T> {
-        self.inputs += 1;
-        let name = format!("<input:{}>", self.inputs);
+        let name = self.next_name();
         self.session.engine.evaluate(&name, text, Mode::Input, then)
+    }
+
+    /// What reports call the next input.
+    fn next_name(&mut self) -> String {
+        self.inputs += 1;
+        format!("<input:{}>", self.inputs)
     }
 
     fn print(&self, text: &str) {
@@ -186,6 +199,7 @@ impl Repl {
     fn reset(&mut self) -> Result<()> {
         let fresh = Session::new(&self.cli, &self.terminal, Vec::new())?;
         self.session = fresh;
+        self.script = script::Script::default();
         self.listen();
         Ok(())
     }

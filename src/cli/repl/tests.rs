@@ -88,11 +88,11 @@ fn completion_knows_the_place() {
     assert_eq!(words("cuda:1.memory_all"), ["memory_allocated"]);
     assert_eq!(words("let na"), Vec::<String>::new());
     assert_eq!(words("let local = 1\nloc"), ["local"]);
-    assert_eq!(words("\"{ite"), ["items"]);
-    assert_eq!(words("# ite"), Vec::<String>::new());
+    assert_eq!(words("\"{items"), ["items"]);
+    assert_eq!(words("# items"), Vec::<String>::new());
     assert_eq!(words("import para"), ["parallel"]);
     // Behind commands.
-    assert_eq!(words(":time ite"), ["items"]);
+    assert_eq!(words(":time items"), ["items"]);
     assert_eq!(words(":ty x.cums"), ["cumsum", "cumsum_"]);
     assert_eq!(words(":help scal"), ["scaled"]);
     assert!(words(":help x.cums").contains(&"cumsum".to_string()));
@@ -162,4 +162,124 @@ fn commands_are_rows_and_may_be_shortened() {
 fn a_reset_session_has_no_names() {
     let text = play(&["let x = 1", ":reset", "x"]);
     assert!(text.contains("E0328") || text.contains("E02"), "{text}");
+}
+
+/// What the last of some inputs shows.
+fn last_shown(inputs: &[&str]) -> String {
+    let (mut repl, text) = session();
+    let (last, earlier) = inputs.split_last().unwrap();
+    for input in earlier {
+        repl.input(input);
+    }
+    text.lock().unwrap().clear();
+    repl.input(last);
+    let text = text.lock().unwrap();
+    text.clone()
+}
+
+#[test]
+fn a_plan_shows_the_kernels_and_runs_nothing() {
+    let x = "let x = ones(2, 3)";
+    let shown = last_shown(&[x, ":plan (x * 2 + 1).sum(1)"]);
+    let lines = [
+        "1  mul+add+sum over [2, 3] on cuda:0",
+        "r0 = load f32",
+        "= 2.0 f32",
+        "-> f32",
+        "sum r",
+        "over the last dimension",
+        "1 kernel; none was run",
+    ];
+    for line in lines {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    // Neither names nor tensors change.
+    assert!(last_shown(&[x, ":plan x.add_(1)", "x.sum().item()"]).contains("6"));
+    assert!(last_shown(&[x, ":plan let y = x + 1", "y"]).contains("E0201"));
+    let rebound = "let keep = 1\n";
+    assert_eq!(last_shown(&[x, rebound, ":plan keep = x + 1", "keep"]), "1\n");
+    assert!(last_shown(&[x, ":plan [1.0, 2.0] on cuda:1 + 1"]).contains("cuda:1"));
+    assert_eq!(last_shown(&[x, ":plan 1 + 1"]), "no kernel is launched\n");
+    assert!(
+        last_shown(&[x, ":plan x.sum().item()"]).contains("1 kernel; the code reads results, so it was run")
+    );
+    assert!(last_shown(&[x, ":plan (x on cpu) + 1"]).contains("on cpu"));
+    assert!(last_shown(&[x, ":plan x + ones(7)"]).contains("E04"));
+    // A session goes on after each.
+    assert!(last_shown(&[x, ":plan x + ones(7)", "x.sum().item()"]).contains("6"));
+    assert!(
+        last_shown(&["let s = Stream()", x, ":plan x + 1", "with stream(s) { ones(2) }"]).contains("cuda:0")
+    );
+}
+
+#[test]
+fn a_time_is_the_median_of_many_runs() {
+    let shown = last_shown(&["let x = ones(2, 3)", ":time x + 1"]);
+    assert!(shown.contains("median of") && shown.ends_with("tensor f32[2, 3] on cuda:0\n"), "{shown}");
+    assert!(last_shown(&[":time nowhere"]).contains("E0201"));
+    assert!(last_shown(&[":time throw \"no\""]).contains("no"));
+}
+
+#[test]
+fn memory_has_its_lines_and_streams_their_names() {
+    let shown = last_shown(&["let big = ones(1000, 1000)", ":mem"]);
+    assert!(shown.contains("cuda:0  ") && shown.contains("ones(1000, 1000)"), "{shown}");
+    assert!(shown.contains("<input:1>:1:11") && shown.contains("1 tensor"), "{shown}");
+    let shown = last_shown(&["let side = Stream()", "cuda.set_stream(side)", ":streams"]);
+    let line = shown.lines().find(|line| line.contains("side")).unwrap_or("");
+    assert!(line.starts_with("* cuda:0") && line.ends_with("idle"), "{shown}");
+    assert!(shown.lines().any(|line| line.starts_with("  cuda:0  default")), "{shown}");
+}
+
+#[test]
+fn a_saved_session_is_a_script() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kept.rnl");
+    let (mut repl, text) = session();
+    let inputs = [
+        "let x = arange(3)",
+        "nowhere",
+        "x * 2 # doubled",
+        "let total = (_ + 1).sum().item()",
+        "total; _.sum().item()",
+        "for _ in 0..2 { }",
+        "print(_, total)",
+        ":mem",
+    ];
+    for input in inputs {
+        repl.input(input);
+    }
+    text.lock().unwrap().clear();
+    repl.input(&format!(":save {}", path.display()));
+    assert!(text.lock().unwrap().starts_with("saved 6 inputs to "), "{}", text.lock().unwrap());
+    let saved = std::fs::read_to_string(&path).unwrap();
+    let (_, body) = saved.split_once('\n').unwrap();
+    assert_eq!(
+        body,
+        "let x = arange(3)\nlet last_2 = x * 2 # doubled\nlet total = (last_2 + 1).sum().item()\n\
+         total; let last_4 = last_2.sum().item()\nfor _ in 0..2 { }\nprint(last_4, total)\n"
+    );
+    // It runs anew, and is written over; another file is not.
+    text.lock().unwrap().clear();
+    repl.input(":reset");
+    repl.input(&format!(":load {}", path.display()));
+    assert_eq!(*text.lock().unwrap(), "6 9\n");
+    repl.input(&format!(":save {}", path.display()));
+    assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 8);
+    std::fs::write(&path, "let mine = 1\n").unwrap();
+    text.lock().unwrap().clear();
+    repl.input(&format!(":save {}", path.display()));
+    assert!(text.lock().unwrap().contains("E0956"), "{}", text.lock().unwrap());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "let mine = 1\n");
+}
+
+#[test]
+fn help_knows_the_session_and_what_is_documented() {
+    let shown = last_shown(&["# Twice its argument.\nfn twice(x, times=2) { x * times }", ":help twice"]);
+    assert_eq!(shown, "twice(x, times=...)\n\nTwice its argument.\n");
+    assert!(last_shown(&[":help cumsum"]).contains("\n    > "));
+    assert!(last_shown(&[":help :save"]).starts_with(":save FILE\n"));
+    assert!(last_shown(&[":help e0201"]).starts_with("E0201: "));
+    assert!(last_shown(&["let s = Stream()", ":help s"]).contains("wait_stream"));
+    assert!(last_shown(&[":help nothing_at_all"]).contains("E0954"));
 }

@@ -206,6 +206,11 @@ impl Allocator {
         self.release_unused()
     }
 
+    /// The source places whose live blocks hold the most: place, bytes, blocks; largest first.
+    pub(super) fn holders(&self, count: usize) -> Vec<(Span, u64, usize)> {
+        self.book.holders(count)
+    }
+
     pub(super) fn stats(&self) -> &Stats {
         &self.stats
     }

@@ -1,0 +1,155 @@
+//! What code costs: how long it takes, and the kernels that it launches.
+
+use super::{Repl, show};
+use crate::base::{Error, Result};
+use crate::device::DeviceId;
+use crate::plan::{Listed, Listing, Runtime};
+use crate::vm::{Mode, Value, Vm};
+use std::time::{Duration, Instant};
+
+/// Runs go on until so much time has passed,
+const LONG_ENOUGH: Duration = Duration::from_millis(400);
+/// or until there are so many.
+const MOST_RUNS: usize = 1_000;
+
+/// `:time`: the median of many runs; each ends when the devices have done its work.
+pub fn time(repl: &mut Repl, code: &str) -> Result<String> {
+    let name = repl.next_name();
+    let block = repl.session.engine.checked(&name, code)?;
+    let vm = repl.session.engine.vm();
+    let emulated = vm.rt.machine().has_virtual_time();
+    vm.within(|vm| {
+        let function = vm.prepare(&block, Mode::Input)?;
+        settle(vm)?;
+        let begun = Instant::now();
+        let mut times: Vec<Duration> = Vec::new();
+        let mut kind = String::new();
+        while times.is_empty() || (begun.elapsed() < LONG_ENOUGH && times.len() < MOST_RUNS) {
+            let start = Instant::now();
+            let value = vm.call(&function, &[])?;
+            settle(vm)?;
+            times.push(start.elapsed());
+            if kind.is_empty() {
+                kind = show::kind(&value);
+            }
+        }
+        // The first run compiles kernels.
+        let first = times[0];
+        if times.len() > 2 {
+            times.remove(0);
+        }
+        times.sort_unstable();
+        let (median, last) = (times[times.len() / 2], times[times.len() - 1]);
+        let shown = match times.len() {
+            1 => format!("{} in 1 run", text_of(median)),
+            count => format!(
+                "{} (median of {count} runs, {} to {}; the first took {})",
+                text_of(median),
+                text_of(times[0]),
+                text_of(last),
+                text_of(first)
+            ),
+        };
+        let note = if emulated { ", on emulated devices" } else { "" };
+        Ok(format!("{shown}{note}\n{kind}\n"))
+    })
+}
+
+/// Three digits: `12.3 µs`.
+fn text_of(time: Duration) -> String {
+    let nanos = time.as_nanos() as f64;
+    let (value, unit) = match nanos {
+        n if n < 1e3 => (n, "ns"),
+        n if n < 1e6 => (n / 1e3, "µs"),
+        n if n < 1e9 => (n / 1e6, "ms"),
+        n => (n / 1e9, "s"),
+    };
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.digits$} {unit}")
+}
+
+/// Submits what is pending and waits for every device in use.
+fn settle(vm: &mut Vm) -> Result<()> {
+    vm.flush()?;
+    let opened: Vec<DeviceId> = vm.rt.machine().opened().map(|device| device.id()).collect();
+    opened.into_iter().try_for_each(|id| vm.rt.synchronize_device(id))
+}
+
+/// `:plan`: the kernels that code launches. They are held back; where the code needs their results, it
+/// runs once more, for real.
+pub fn plan(repl: &mut Repl, code: &str) -> Result<String> {
+    let name = repl.next_name();
+    let block = repl.session.engine.checked(&name, code)?;
+    let vm = repl.session.engine.vm();
+    let run = |vm: &mut Vm, hold: bool| -> Result<(Listing, Result<()>)> {
+        let before = vm.globals();
+        vm.rt.start_listing(hold)?;
+        let result = vm.within(|vm| {
+            let function = vm.prepare(&block, Mode::Input)?;
+            let value = vm.call(&function, &[])?;
+            // Nothing is computed that nobody holds.
+            let flushed = vm.flush();
+            drop(value);
+            flushed
+        });
+        let listing = vm.rt.stop_listing();
+        if hold {
+            restore(vm, before);
+        }
+        Ok((listing, result))
+    };
+    let (listing, result) = match run(vm, true)? {
+        (_, Err(error)) if Runtime::needs_results(&error) => {
+            let (listing, result) = run(vm, false)?;
+            return Ok(shown(&listing, Some(&error), result)?);
+        }
+        done => done,
+    };
+    shown(&listing, None, result)
+}
+
+/// Gives the names of the session the values that they had.
+fn restore(vm: &mut Vm, before: Vec<(std::rc::Rc<str>, Value)>) {
+    for (name, _) in vm.globals() {
+        if !before.iter().any(|(known, _)| *known == name) {
+            vm.forget(&name);
+        }
+    }
+    for (name, value) in before {
+        vm.set_global(&name, value);
+    }
+}
+
+fn shown(listing: &Listing, needs: Option<&Error>, result: Result<()>) -> Result<String> {
+    result?;
+    let mut text = String::new();
+    for (number, listed) in listing.launches.iter().enumerate() {
+        text += &head(number + 1, listed);
+        for line in listed.launch.listing().lines() {
+            text += &format!("     {line}\n");
+        }
+    }
+    let count = listing.launches.len() + listing.dropped;
+    let some_ran = listing.launches.iter().any(|listed| listed.has_run);
+    let kernels = if count == 1 { "1 kernel".to_string() } else { format!("{count} kernels") };
+    text += &match (count, needs, some_ran) {
+        (0, _, _) => "no kernel is launched\n".to_string(),
+        (_, Some(_), _) => format!("{kernels}; the code reads results, so it was run\n"),
+        (_, None, true) => format!("{kernels}; those on the host and on other streams were run\n"),
+        (_, None, false) => format!("{kernels}; none was run\n"),
+    };
+    if listing.dropped > 0 {
+        text += &format!("the last {} are not shown\n", listing.dropped);
+    }
+    Ok(text)
+}
+
+/// `1  mul+sum over [64, 128] on cuda:0`
+fn head(number: usize, listed: &Listed) -> String {
+    let label = match listed.launch.program.label.as_str() {
+        "" => listed.name,
+        label => label,
+    };
+    let shape: Vec<String> = listed.launch.shape.iter().map(usize::to_string).collect();
+    format!("{number:>3}  {label} over [{}] on {}\n", shape.join(", "), listed.device)
+}

@@ -1,0 +1,79 @@
+//! Launches as text, for people.
+
+use super::{Body, Launch, Map, Source};
+use crate::array::{Class, Dtype};
+use std::fmt::Write;
+
+impl Launch {
+    /// The program as lines: one per register, store and reduction.
+    ///
+    /// ```text
+    /// r0 = load f32 by (128, 1)
+    /// r1 = 2.0 f32
+    /// r2 = mul r0, r1 -> f32
+    /// store r2 f32 by (128, 1)
+    /// ```
+    pub fn listing(&self) -> String {
+        let mut text = String::new();
+        match &self.program.body {
+            Body::Map(map) => self.map(&mut text, map),
+            Body::Reduce(reduce) => {
+                self.map(&mut text, &reduce.map);
+                let dims = match self.reduced {
+                    1 => "the last dimension".to_string(),
+                    count => format!("the last {count} dimensions"),
+                };
+                let _ = writeln!(text, "{} r{} over {dims} -> {}", reduce.f.name, reduce.value, reduce.dtype);
+            }
+            _ => {
+                for (number, view) in self.views.iter().enumerate() {
+                    let _ = writeln!(text, "view {number}: {} by {}", view.dtype, steps(&view.strides));
+                }
+            }
+        }
+        text
+    }
+
+    fn map(&self, text: &mut String, map: &Map) {
+        for (reg, source) in map.sources.iter().enumerate() {
+            let shown = match source {
+                Source::Load { view, dtype } => format!("load {dtype} by {}", self.steps_of(*view)),
+                Source::Number { slot, dtype } => {
+                    let bits = self.numbers.get(usize::from(*slot)).copied().unwrap_or(0);
+                    format!("{} {dtype}", number(bits, *dtype))
+                }
+                Source::Position => "position".to_string(),
+            };
+            let _ = writeln!(text, "r{reg} = {shown}");
+        }
+        for (at, instr) in map.instrs.iter().enumerate() {
+            let args: Vec<String> = instr.args.iter().map(|arg| format!("r{arg}")).collect();
+            let reg = map.sources.len() + at;
+            let _ = writeln!(text, "r{reg} = {} {} -> {}", instr.f.name, args.join(", "), instr.dtype);
+        }
+        for store in &map.stores {
+            let dtype = map.dtype(store.reg);
+            let _ = writeln!(text, "store r{} {dtype} by {}", store.reg, self.steps_of(store.view));
+        }
+    }
+
+    fn steps_of(&self, view: u16) -> String {
+        self.views.get(usize::from(view)).map_or(String::new(), |view| steps(&view.strides))
+    }
+}
+
+/// Steps in elements, per dimension.
+fn steps(strides: &[isize]) -> String {
+    let steps: Vec<String> = strides.iter().map(isize::to_string).collect();
+    format!("({})", steps.join(", "))
+}
+
+/// A number of a launch; see [`Launch::numbers`].
+fn number(bits: u64, dtype: Dtype) -> String {
+    match dtype.class() {
+        _ if dtype == Dtype::Bool => (bits != 0).to_string(),
+        Class::F32 | Class::C64 => format!("{:?}", f32::from_bits(bits as u32)),
+        Class::F64 | Class::C128 => format!("{:?}", f64::from_bits(bits)),
+        Class::I64 => (bits as i64).to_string(),
+    }
+}

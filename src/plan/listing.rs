@@ -1,0 +1,109 @@
+//! Launches written down as they are submitted, for people who ask what a piece of code does.
+//!
+//! Beside a capture, this is how a program is shown without being run: the launches of the capture are
+//! listed, and the capture is given up.
+
+use super::Runtime;
+use super::graph::Graph;
+use crate::base::{Error, Result};
+use crate::device::{DeviceId, Stream};
+use crate::kernel::Launch;
+use std::sync::Arc;
+
+/// The most launches that are kept.
+const MOST: usize = 1_000;
+
+/// A launch.
+pub struct Listed {
+    /// Where it runs.
+    pub device: DeviceId,
+    /// The number of its stream.
+    pub stream: u32,
+    /// What runs.
+    pub launch: Launch,
+    /// The operation that asked for it.
+    pub name: &'static str,
+    /// It has run.
+    pub has_run: bool,
+}
+
+/// The launches since [`Runtime::start_listing`].
+#[derive(Default)]
+pub struct Listing {
+    /// In the order of their submission.
+    pub launches: Vec<Listed>,
+    /// How many more there were.
+    pub dropped: usize,
+    /// Captures that keep the launches from running, the stream that was current, and its device.
+    held: Vec<(Graph, Arc<Stream>)>,
+}
+
+impl Listing {
+    pub(super) fn push(&mut self, stream: &Stream, launch: &Launch, name: &'static str, is_captured: bool) {
+        if self.launches.len() >= MOST {
+            self.dropped += 1;
+            return;
+        }
+        let (device, stream) = (stream.device(), stream.id());
+        self.launches.push(Listed { device, stream, launch: launch.clone(), name, has_run: !is_captured });
+    }
+}
+
+impl Runtime {
+    /// Starts to list launches. With `hold`, those on the current streams of CUDA devices in use (the
+    /// current one always) are listed only and never run: whatever needs their results fails with an error
+    /// for which [`Runtime::needs_results`] is true.
+    pub fn start_listing(&mut self, hold: bool) -> Result<()> {
+        self.flush()?;
+        self.listing = Some(Listing::default());
+        let held = if hold { self.hold() } else { Ok(()) };
+        held.inspect_err(|_| drop(self.stop_listing()))
+    }
+
+    fn hold(&mut self) -> Result<()> {
+        if self.machine().device_count() == 0 {
+            return Ok(());
+        }
+        let selection = self.selection();
+        let mut devices: Vec<DeviceId> = self.machine().opened().map(|device| device.id()).collect();
+        devices.push(self.current_cuda());
+        devices.sort_unstable();
+        devices.dedup();
+        let mut result = Ok(());
+        for id in devices.into_iter().filter(|id| *id != DeviceId::Cpu) {
+            result = result.and_then(|()| self.hold_device(id));
+        }
+        self.select(selection);
+        result
+    }
+
+    fn hold_device(&mut self, id: DeviceId) -> Result<()> {
+        let before = self.current_stream(id)?;
+        let stream = self.capture_stream(id)?;
+        self.set_device(id)?;
+        self.set_stream(&stream)?;
+        let graph = Graph::default();
+        if let Some(listing) = &mut self.listing {
+            listing.held.push((graph.clone(), before));
+        }
+        self.begin_capture(&graph, None)
+    }
+
+    /// Ends a listing, and what was held; the streams of before are current again.
+    pub fn stop_listing(&mut self) -> Listing {
+        // What is wrong with pending work was reported where it is needed, or is needed nowhere.
+        let _ = self.flush();
+        let mut listing = self.listing.take().unwrap_or_default();
+        for (graph, before) in listing.held.drain(..).rev() {
+            self.abort_capture(&graph);
+            // It was current before, so it can be again.
+            let _ = self.set_stream(&before);
+        }
+        listing
+    }
+
+    /// True for the errors that code gets which needs results that are held.
+    pub fn needs_results(error: &Error) -> bool {
+        super::error::CAPTURE_LIMITS.iter().any(|code| std::ptr::eq(*code, error.code()))
+    }
+}
