@@ -60,7 +60,13 @@ pub fn page(name: &str) -> Result<String> {
     let inside: Vec<&Entry> = entries.iter().filter(of_space).collect();
     if let Some(exact) = entries.iter().find(|e| e.name == own) {
         let members = if inside.is_empty() { String::new() } else { format!("\n{}", list(&inside)) };
-        return Ok(format!("{}{members}", text(exact)));
+        let same = |e: &&Entry| e.name != own && e.name.rsplit('.').next() == Some(&own);
+        let others: Vec<&str> = entries.iter().filter(same).map(|e| e.name.as_str()).collect();
+        let others = match others.is_empty() {
+            true => String::new(),
+            false => format!("\nSee also: {}\n", others.join(", ")),
+        };
+        return Ok(format!("{}{members}{others}", text(exact)));
     }
     if !inside.is_empty() {
         return Ok(list(&inside));

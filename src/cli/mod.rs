@@ -20,6 +20,8 @@ mod terminal;
 mod test;
 mod timeline;
 
+pub use repl::typed;
+
 use crate::base::{Error, SourceMap};
 use args::{Cli, Command};
 use clap::Parser;

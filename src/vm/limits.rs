@@ -98,7 +98,7 @@ impl Vm {
             self.note_stop(error);
         }
         self.leave();
-        result
+        result.map_err(|error| self.name_streams(error, usize::MAX))
     }
 
     /// Looks at the limits, and sets how long until the next look.

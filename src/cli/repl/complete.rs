@@ -44,7 +44,12 @@ fn expression(vm: &mut Vm, line: &str) -> (usize, Vec<String>) {
         Spot::Member(object) => {
             // What is not known is most likely a tensor.
             let known = known::of(vm, object).unwrap_or(Known::Type("tensor"));
-            matching(known.members(vm), word)
+            let mut found = matching(known.members(vm), word);
+            if word.is_empty() {
+                // There are many; who writes in place knows what the name ends in.
+                found.retain(|name| !name.ends_with('_'));
+            }
+            found
         }
         Spot::Device => matching(devices(vm), word),
         Spot::Module => matching(modules(vm), word),

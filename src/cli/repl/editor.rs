@@ -30,6 +30,7 @@ pub fn new(assistant: Assistant, color: bool) -> rustyline::Result<Editor<Assist
         .history_ignore_dups(true)?
         .max_history_size(10_000)?
         .completion_type(CompletionType::List)
+        .completion_prompt_limit(300)
         .color_mode(if color { ColorMode::Enabled } else { ColorMode::Disabled })
         .behavior(Behavior::Stdio)
         .bracketed_paste(true)

@@ -202,7 +202,7 @@ impl Callable {
         self.params
             .iter()
             .filter(|param| {
-                let named = given.iter().any(|name| *name == Some(param.name.as_str()));
+                let named = given.contains(&Some(param.name.as_str()));
                 if named || param.rest || param.named_only || positional == 0 {
                     return !named;
                 }

@@ -2,7 +2,6 @@
 
 use super::{Repl, show};
 use crate::base::{Error, Result};
-use crate::device::DeviceId;
 use crate::plan::{Listed, Listing, Runtime};
 use crate::vm::{Mode, Value, Vm};
 use std::time::{Duration, Instant};
@@ -20,14 +19,14 @@ pub fn time(repl: &mut Repl, code: &str) -> Result<String> {
     let emulated = vm.rt.machine().has_virtual_time();
     vm.within(|vm| {
         let function = vm.prepare(&block, Mode::Input)?;
-        settle(vm)?;
+        show::settle(vm)?;
         let begun = Instant::now();
         let mut times: Vec<Duration> = Vec::new();
         let mut kind = String::new();
         while times.is_empty() || (begun.elapsed() < LONG_ENOUGH && times.len() < MOST_RUNS) {
             let start = Instant::now();
             let value = vm.call(&function, &[])?;
-            settle(vm)?;
+            show::settle(vm)?;
             times.push(start.elapsed());
             if kind.is_empty() {
                 kind = show::kind(&value);
@@ -39,14 +38,13 @@ pub fn time(repl: &mut Repl, code: &str) -> Result<String> {
             times.remove(0);
         }
         times.sort_unstable();
-        let (median, last) = (times[times.len() / 2], times[times.len() - 1]);
+        let median = times[times.len() / 2];
         let shown = match times.len() {
             1 => format!("{} in 1 run", text_of(median)),
             count => format!(
-                "{} (median of {count} runs, {} to {}; the first took {})",
+                "{} (median of {count} runs, the fastest {}; the first took {})",
                 text_of(median),
                 text_of(times[0]),
-                text_of(last),
                 text_of(first)
             ),
         };
@@ -66,13 +64,6 @@ fn text_of(time: Duration) -> String {
     };
     let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
     format!("{value:.digits$} {unit}")
-}
-
-/// Submits what is pending and waits for every device in use.
-fn settle(vm: &mut Vm) -> Result<()> {
-    vm.flush()?;
-    let opened: Vec<DeviceId> = vm.rt.machine().opened().map(|device| device.id()).collect();
-    opened.into_iter().try_for_each(|id| vm.rt.synchronize_device(id))
 }
 
 /// `:plan`: the kernels that code launches. They are held back; where the code needs their results, it
@@ -101,7 +92,7 @@ pub fn plan(repl: &mut Repl, code: &str) -> Result<String> {
     let (listing, result) = match run(vm, true)? {
         (_, Err(error)) if Runtime::needs_results(&error) => {
             let (listing, result) = run(vm, false)?;
-            return Ok(shown(&listing, Some(&error), result)?);
+            return shown(&listing, Some(&error), result);
         }
         done => done,
     };

@@ -23,6 +23,7 @@ use super::run::{self, Session};
 use super::terminal::Terminal;
 use super::{Outcome, program, refuse};
 use crate::base::{Result, SourceMap};
+use crate::engine::Engine;
 use crate::vm::{Mode, Value, Vm};
 use editor::Assistant;
 use rustyline::error::ReadlineError;
@@ -202,6 +203,18 @@ impl Repl {
         self.script = script::Script::default();
         self.listen();
         Ok(())
+    }
+}
+
+/// All that a session does with a line while it is typed; for tests with any text.
+pub fn typed(engine: &mut Engine, line: &str) {
+    for (at, _) in line.char_indices().chain([(line.len(), ' ')]) {
+        let begun = &line[..at];
+        colors::painted(begun);
+        editor::goes_on(begun);
+        hint::hint(engine.vm(), begun);
+        let (start, _) = complete::complete(engine.vm(), begun);
+        assert!(begun.is_char_boundary(start), "{begun:?}");
     }
 }
 

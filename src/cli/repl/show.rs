@@ -1,6 +1,7 @@
 //! Values as the session shows them.
 
 use crate::base::Result;
+use crate::device::DeviceId;
 use crate::vm::{Value, Vm};
 
 /// A value's text, and for a tensor what it is.
@@ -9,8 +10,12 @@ pub struct Shown {
     kind: Option<String>,
 }
 
-/// How a value is shown; reads a tensor's elements.
+/// How a value is shown; reads a tensor's elements. Waits for all streams first: showing is no part of
+/// the script, so its order is not the script's to say.
 pub fn value(vm: &mut Vm, value: &Value) -> Result<Shown> {
+    if matches!(value, Value::Tensor(_)) || is_container(value) {
+        settle(vm)?;
+    }
     let kind = match value {
         Value::Tensor(tensor) => Some(tensor.describe()),
         _ => None,
@@ -41,4 +46,15 @@ pub fn kind(value: &Value) -> String {
         Value::Native(native) => format!("fn {}{}", native.name, native.signature),
         other => other.type_name().to_string(),
     }
+}
+
+/// Submits what is pending and waits for every device in use.
+pub fn settle(vm: &mut Vm) -> Result<()> {
+    vm.flush()?;
+    let opened: Vec<DeviceId> = vm.rt.machine().opened().map(|device| device.id()).collect();
+    opened.into_iter().try_for_each(|id| vm.rt.synchronize_device(id))
+}
+
+fn is_container(value: &Value) -> bool {
+    matches!(value, Value::List(_) | Value::Tuple(_) | Value::Record(_) | Value::Dict(_))
 }

@@ -283,3 +283,32 @@ fn help_knows_the_session_and_what_is_documented() {
     assert!(last_shown(&["let s = Stream()", ":help s"]).contains("wait_stream"));
     assert!(last_shown(&[":help nothing_at_all"]).contains("E0954"));
 }
+
+#[test]
+fn what_a_side_stream_computes_is_shown_and_races_name_streams() {
+    let side = "let s = Stream()";
+    assert!(last_shown(&[side, "with stream(s) { ones(2) }"]).contains("f32[2] on cuda:0"));
+    assert!(last_shown(&[side, "with stream(s) { (ones(2), 1) }"]).contains("tensor("));
+    let report = last_shown(&[side, "let x = with stream(s) { ones(2) }", "x + 1"]);
+    assert!(report.contains("E0601") && report.contains("wait_stream(s)"), "{report}");
+}
+
+#[test]
+fn any_line_can_be_typed() {
+    let mut engine = crate::engine::Engine::builder().backend(Backend::Emu).build().unwrap();
+    for line in [
+        "",
+        ":",
+        ": ",
+        ":plan f(",
+        "x.sum(\"é",
+        "load(\"../\u{0}",
+        "f(a=, ..b",
+        "((((",
+        "\u{feff}x.",
+        ".",
+        "on ",
+    ] {
+        typed(&mut engine, line);
+    }
+}
