@@ -58,7 +58,9 @@ pub fn page(name: &str) -> Result<String> {
     };
     let of_space = |e: &&Entry| e.name.split_once('.').is_some_and(|(space, _)| space == own);
     let inside: Vec<&Entry> = entries.iter().filter(of_space).collect();
-    if let Some(exact) = entries.iter().find(|e| e.name == own) {
+    // A function of the library and an operation may share a name: `sum` of a list, of a tensor.
+    let exact: Vec<String> = entries.iter().filter(|e| e.name == own).map(text).collect();
+    if !exact.is_empty() {
         let members = if inside.is_empty() { String::new() } else { format!("\n{}", list(&inside)) };
         let same = |e: &&Entry| e.name != own && e.name.rsplit('.').next() == Some(&own);
         let others: Vec<&str> = entries.iter().filter(same).map(|e| e.name.as_str()).collect();
@@ -66,7 +68,7 @@ pub fn page(name: &str) -> Result<String> {
             true => String::new(),
             false => format!("\nSee also: {}\n", others.join(", ")),
         };
-        return Ok(format!("{}{members}{others}", text(exact)));
+        return Ok(format!("{}{members}{others}", exact.join("\n")));
     }
     if !inside.is_empty() {
         return Ok(list(&inside));

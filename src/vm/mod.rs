@@ -254,15 +254,19 @@ impl Vm {
         let module = Rc::clone(&self.main);
         let result = self.run_in(block, &module, mode);
         if result.is_err() {
-            // Names whose definition was not reached are unknown again.
-            let globals = &self.globals;
-            module.names.borrow_mut().retain(|_, slot| !matches!(globals[*slot as usize], Value::Unset));
+            self.forget_unset();
         }
         result
     }
 
+    /// Names of the main module whose definition was not reached are unknown again.
+    pub fn forget_unset(&mut self) {
+        let globals = &self.globals;
+        self.main.names.borrow_mut().retain(|_, slot| !matches!(globals[*slot as usize], Value::Unset));
+    }
+
     /// Compiles a parsed source as [`Vm::run`] does, for code that runs many times: a function without
-    /// parameters.
+    /// parameters. When a call fails, [`Vm::forget_unset`] does what [`Vm::run`] does then.
     pub fn prepare(&mut self, block: &Block, mode: Mode) -> Result<Value> {
         let module = Rc::clone(&self.main);
         self.compile(block, &module, mode)

@@ -2,7 +2,7 @@
 
 use super::commands::{self, Takes};
 use super::complete::called;
-use super::place;
+use super::place::{self, Spot};
 use crate::vm::Vm;
 
 /// The parameters that the call at the end of `line` has left: `dim=none, keepdim=false)`.
@@ -14,7 +14,11 @@ pub fn hint(vm: &mut Vm, line: &str) -> Option<String> {
         },
         None => line,
     };
-    let call = place::at_end(code).call?;
+    let place = place::at_end(code);
+    if matches!(place.spot, Spot::Text { .. }) {
+        return None;
+    }
+    let call = place.call?;
     let function = called(vm, &call)?;
     let left = function.left(&call.given);
     let current = function.current(&call.given, call.name).map(|param| param.name.clone());

@@ -17,7 +17,7 @@ pub fn time(repl: &mut Repl, code: &str) -> Result<String> {
     let block = repl.session.engine.checked(&name, code)?;
     let vm = repl.session.engine.vm();
     let emulated = vm.rt.machine().has_virtual_time();
-    vm.within(|vm| {
+    let shown = vm.within(|vm| {
         let function = vm.prepare(&block, Mode::Input)?;
         show::settle(vm)?;
         let begun = Instant::now();
@@ -50,7 +50,9 @@ pub fn time(repl: &mut Repl, code: &str) -> Result<String> {
         };
         let note = if emulated { ", on emulated devices" } else { "" };
         Ok(format!("{shown}{note}\n{kind}\n"))
-    })
+    });
+    vm.forget_unset();
+    shown
 }
 
 /// Three digits: `12.3 µs`.
@@ -87,6 +89,7 @@ pub fn plan(repl: &mut Repl, code: &str) -> Result<String> {
         if hold {
             restore(vm, before);
         }
+        vm.forget_unset();
         Ok((listing, result))
     };
     let (listing, result) = match run(vm, true)? {

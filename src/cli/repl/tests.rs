@@ -131,7 +131,8 @@ fn a_call_shows_what_it_still_takes() {
     assert!(hints(":time x.sum(").starts_with("dim=none"));
     assert_eq!(hints("unknown("), "");
     assert_eq!(hints("x.sum(0)"), "");
-    assert_eq!(hints("scaled(\"a, b"), ", factor=...)");
+    assert_eq!(hints("scaled(\"a, b"), "");
+    assert_eq!(hints("scaled(\"a, b\""), ", factor=...)");
 }
 
 #[test]
@@ -278,6 +279,8 @@ fn help_knows_the_session_and_what_is_documented() {
     let shown = last_shown(&["# Twice its argument.\nfn twice(x, times=2) { x * times }", ":help twice"]);
     assert_eq!(shown, "twice(x, times=...)\n\nTwice its argument.\n");
     assert!(last_shown(&[":help cumsum"]).contains("\n    > "));
+    let both = last_shown(&[":help sum"]);
+    assert!(both.contains("sum(items") && both.contains("keepdim"), "{both}");
     assert!(last_shown(&[":help :save"]).starts_with(":save FILE\n"));
     assert!(last_shown(&[":help e0201"]).starts_with("E0201: "));
     assert!(last_shown(&["let s = Stream()", ":help s"]).contains("wait_stream"));
