@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex};
 /// Every example of an operation or a function that does not wait for long.
 fn scripts() -> Vec<(&'static str, &'static str)> {
     let ops = runnel::ops::table::all().map(|op| (op.name, op.example));
-    let natives = runnel::library::NATIVES.iter().copied().flatten().map(|def| (def.name, def.example));
+    let natives =
+        runnel::library::NATIVES.iter().flat_map(|(_, table)| *table).map(|def| (def.name, def.example));
     ops.chain(natives).filter(|(_, example)| !example.is_empty()).collect()
 }
 

@@ -7,27 +7,11 @@ use super::error;
 use super::terminal::Terminal;
 use super::{Outcome, explain, refuse, table};
 use crate::base::{Result, SourceMap};
-use crate::ops::Op;
-use crate::ops::signature::Signature;
-use crate::vm::NativeDef;
-use std::borrow::Cow;
-
-/// A documented name.
-struct Entry {
-    /// `matmul`, `tensor.sum`, `fft.fft`.
-    name: String,
-    /// Other names of it: `tensor.matmul`, `add_`.
-    also: Vec<String>,
-    signature: String,
-    doc: Cow<'static, str>,
-    example: &'static str,
-    search: &'static [&'static str],
-}
+use crate::library::docs::{Entry, entries};
 
 pub fn doc(terminal: &Terminal, names: &[String]) -> Outcome {
     if names.is_empty() {
-        let rows: Vec<[String; 2]> =
-            entries().iter().map(|e| [e.name.clone(), first_sentence(&e.doc)]).collect();
+        let rows: Vec<[String; 2]> = entries().iter().map(|e| [e.name.clone(), e.first_sentence()]).collect();
         terminal.print(&table::aligned(&rows));
         terminal.flush();
         return Outcome::Done;
@@ -53,7 +37,7 @@ pub fn page(name: &str) -> Result<String> {
     let entries = entries();
     let own = own_name(name);
     let list = |found: &[&Entry]| {
-        let rows: Vec<[String; 2]> = found.iter().map(|e| [e.name.clone(), first_sentence(&e.doc)]).collect();
+        let rows: Vec<[String; 2]> = found.iter().map(|e| [e.name.clone(), e.first_sentence()]).collect();
         table::aligned(&rows)
     };
     let of_space = |e: &&Entry| e.name.split_once('.').is_some_and(|(space, _)| space == own);
@@ -116,74 +100,6 @@ fn own_name(name: &str) -> String {
             _ => name.to_string(),
         },
     }
-}
-
-/// Everything that is documented, by name.
-fn entries() -> Vec<Entry> {
-    let of_language = crate::library::NATIVES.iter().flat_map(|table| table.iter());
-    let natives = of_language.chain(crate::library::device::natives()).map(native);
-    let attributes = crate::library::tensor::ATTRIBUTES.iter().map(|attribute| Entry {
-        name: format!("tensor.{}", attribute.name),
-        also: Vec::new(),
-        signature: String::new(),
-        doc: attribute.doc.into(),
-        example: "",
-        search: &[],
-    });
-    let ops = crate::ops::table::all().map(|op| Entry {
-        name: if op.form.function { op.name.to_string() } else { format!("tensor.{}", op.name) },
-        also: forms(op),
-        signature: if op.form.function { op.signature().to_string() } else { method(&op.signature()) },
-        doc: op.doc.into(),
-        example: op.example,
-        search: op.search,
-    });
-    let modules = crate::library::MODULES.iter().flat_map(|module| {
-        module.functions().into_iter().map(|function| Entry {
-            name: format!("{}.{}", module.name, function.name),
-            also: Vec::new(),
-            signature: function.signature,
-            doc: function.doc.into(),
-            example: "",
-            search: &[],
-        })
-    });
-    let mut all: Vec<Entry> = natives.chain(attributes).chain(ops).chain(modules).collect();
-    all.sort_by(|a, b| a.name.cmp(&b.name));
-    all
-}
-
-fn native(def: &NativeDef) -> Entry {
-    let (name, signature) = match def.receiver {
-        "" => (def.name.to_string(), def.signature.to_string()),
-        // Methods of devices are what scripts call as `cuda.name()`.
-        "device" => (format!("cuda.{}", def.name), method(&def.signature)),
-        receiver => (format!("{receiver}.{}", def.name), method(&def.signature)),
-    };
-    Entry { name, also: Vec::new(), signature, doc: def.doc.into(), example: def.example, search: &[] }
-}
-
-/// The names of an operation's other forms.
-fn forms(op: &Op) -> Vec<String> {
-    let mut forms = Vec::new();
-    if op.form.method && op.form.function {
-        forms.push(format!("tensor.{}", op.name));
-    }
-    if op.form.in_place {
-        forms.extend([format!("{}_", op.name), format!("tensor.{}_", op.name)]);
-    }
-    forms
-}
-
-/// The parameters behind a method's receiver.
-fn method(signature: &Signature) -> String {
-    Signature { params: signature.params.get(1..).unwrap_or_default() }.to_string()
-}
-
-fn first_sentence(doc: &str) -> String {
-    let line = doc.split("\n\n").next().unwrap_or("").replace('\n', " ");
-    let end = line.find(". ").or(line.find(": ")).unwrap_or(line.len());
-    line[..end].trim_end_matches('.').to_string()
 }
 
 fn text(entry: &Entry) -> String {

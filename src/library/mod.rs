@@ -7,6 +7,7 @@ pub mod attributes;
 mod core;
 pub mod device;
 mod dict;
+pub mod docs;
 mod files;
 mod io;
 mod iterable;
@@ -24,25 +25,25 @@ pub use modules::{Documented, Embedded, MODULES};
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::vm::{Loader, NativeDef, Natives, Value};
 
-/// Every native of the language itself, table by table. Those of devices and tensors are added by
-/// their own rooms.
-pub static NATIVES: &[&[NativeDef]] = &[
-    core::TABLE,
-    sequence::TABLE,
-    text::TABLE,
-    list::TABLE,
-    dict::TABLE,
-    math::TABLE,
-    io::TABLE,
-    tree::TABLE,
-    iterable::TABLE,
-    files::TABLE,
+/// Every native of the language itself, table by table, each under its page of the reference. Those of
+/// devices and tensors are added by their own rooms.
+pub static NATIVES: &[(&str, &[NativeDef])] = &[
+    ("core", core::TABLE),
+    ("sequences", sequence::TABLE),
+    ("texts", text::TABLE),
+    ("lists", list::TABLE),
+    ("dicts", dict::TABLE),
+    ("math", math::TABLE),
+    ("input-output", io::TABLE),
+    ("trees", tree::TABLE),
+    ("iterables", iterable::TABLE),
+    ("files", files::TABLE),
 ];
 
 /// The natives of the language itself.
 pub fn natives() -> Natives {
     let mut natives = Natives::new();
-    for table in NATIVES {
+    for (_, table) in NATIVES {
         table.iter().for_each(|def| natives.add(def));
     }
     for (name, value) in

@@ -1,37 +1,37 @@
 //! All operations, by name and by operator.
 //!
-//! To add a file of operations, append its table to [`TABLES`].
+//! To add a file of operations, append its table to `TABLES`, with the page of the reference it belongs to.
 
 use super::Op;
 use rustc_hash::FxHashMap;
 use std::sync::LazyLock;
 
-/// The tables, one per file.
-static TABLES: &[&[Op]] = &[
-    super::arith::OPS,
-    super::compare::OPS,
-    super::logic::OPS,
-    super::round::OPS,
-    super::elementary::OPS,
-    super::complex::OPS,
-    super::select::OPS,
-    super::activation::OPS,
-    super::reduce::OPS,
-    super::scan::OPS,
-    super::matmul::OPS,
-    super::einsum::OPS,
-    super::shape::OPS,
-    super::join::OPS,
-    super::diagonal::OPS,
-    super::index::OPS,
-    super::sort::OPS,
-    super::transfer::OPS,
-    super::inspect::OPS,
-    super::assertion::OPS,
-    super::factory::OPS,
-    super::ranges::OPS,
-    super::random::OPS,
-    super::fft::OPS,
+/// The tables, one per file, each under its page of the reference.
+static TABLES: &[(&str, &[Op])] = &[
+    ("arithmetic", super::arith::OPS),
+    ("comparison", super::compare::OPS),
+    ("logic", super::logic::OPS),
+    ("rounding", super::round::OPS),
+    ("elementary", super::elementary::OPS),
+    ("complex", super::complex::OPS),
+    ("choosing", super::select::OPS),
+    ("activations", super::activation::OPS),
+    ("reductions", super::reduce::OPS),
+    ("scans", super::scan::OPS),
+    ("products", super::matmul::OPS),
+    ("products", super::einsum::OPS),
+    ("shapes", super::shape::OPS),
+    ("joining", super::join::OPS),
+    ("diagonals", super::diagonal::OPS),
+    ("indexing", super::index::OPS),
+    ("sorting", super::sort::OPS),
+    ("places", super::transfer::OPS),
+    ("places", super::inspect::OPS),
+    ("assertions", super::assertion::OPS),
+    ("creation", super::factory::OPS),
+    ("creation", super::ranges::OPS),
+    ("random", super::random::OPS),
+    ("fft", super::fft::OPS),
 ];
 
 /// The operations behind binary operators.
@@ -71,7 +71,12 @@ static IN_PLACE: LazyLock<FxHashMap<&'static str, &'static str>> = LazyLock::new
 
 /// Every operation, in the order of the reference pages.
 pub fn all() -> impl Iterator<Item = &'static Op> {
-    TABLES.iter().flat_map(|table| table.iter())
+    TABLES.iter().flat_map(|(_, table)| table.iter())
+}
+
+/// The tables with the names of their pages in the reference; several may share one.
+pub fn pages() -> impl Iterator<Item = (&'static str, &'static [Op])> {
+    TABLES.iter().copied()
 }
 
 /// The operation of a name, however it may be called.

@@ -27,22 +27,27 @@ use crate::ops::signature::{Default, Kind, Param};
 use crate::vm::{NativeDef, Value, Vm};
 use std::sync::Arc;
 
+/// Every table of this folder, under its page of the reference.
+pub fn tables() -> impl Iterator<Item = (&'static str, &'static [NativeDef])> {
+    let tables: [(&str, &[NativeDef]); 11] = [
+        ("devices", devices::NATIVES),
+        ("streams", streams::NATIVES),
+        ("memory", memory::NATIVES),
+        ("generators", random::NATIVES),
+        ("graphs", graphs::NATIVES),
+        ("contexts", contexts::NATIVES),
+        ("comm", comm::NATIVES),
+        ("nvtx", nvtx::NATIVES),
+        ("memory-pools", pools::NATIVES),
+        ("profiling", profile::NATIVES),
+        ("fft-plans", plans::NATIVES),
+    ];
+    tables.into_iter()
+}
+
 /// Every native of this folder.
 pub fn natives() -> impl Iterator<Item = &'static NativeDef> {
-    let tables = [
-        devices::NATIVES,
-        streams::NATIVES,
-        memory::NATIVES,
-        random::NATIVES,
-        graphs::NATIVES,
-        contexts::NATIVES,
-        comm::NATIVES,
-        nvtx::NATIVES,
-        pools::NATIVES,
-        profile::NATIVES,
-        plans::NATIVES,
-    ];
-    tables.into_iter().flatten()
+    tables().flat_map(|(_, table)| table)
 }
 
 /// The receiver of a method of `cuda`.

@@ -1,0 +1,123 @@
+//! Everything that is documented, collected from the tables: what `runnel doc`, the session's help and
+//! the pages of `docs/reference` show.
+//!
+//! It knows no layout of pages and no terminal. Invariant: each native, operation, attribute and documented
+//! function of a module stands here once, and belongs to one page.
+
+use super::{MODULES, NATIVES, attributes, device, tensor};
+use crate::ops::Op;
+use crate::ops::signature::Signature;
+use crate::ops::table;
+use crate::vm::NativeDef;
+use std::borrow::Cow;
+
+/// A documented name.
+pub struct Entry {
+    /// `matmul`, `tensor.sum`, `fft.fft`.
+    pub name: String,
+    /// Other names of it: `tensor.matmul`, `add_`.
+    pub also: Vec<String>,
+    /// Its parameters, `(x, dim=none)`; empty for an attribute.
+    pub signature: String,
+    /// Markdown: one sentence, then what else there is to say.
+    pub doc: Cow<'static, str>,
+    /// A script that runs and shows it; empty where there is none.
+    pub example: &'static str,
+    /// Words that people would search for.
+    pub search: &'static [&'static str],
+    /// The page of the reference that shows it: `creation`, `memory`, `stdlib/data`.
+    pub page: Cow<'static, str>,
+}
+
+impl Entry {
+    /// What it does in one line, without its full stop.
+    pub fn first_sentence(&self) -> String {
+        let line = self.doc.split("\n\n").next().unwrap_or("").replace('\n', " ");
+        let end = line.find(". ").or(line.find(": ")).unwrap_or(line.len());
+        line[..end].trim_end_matches('.').to_string()
+    }
+}
+
+/// Everything that is documented, by name.
+pub fn entries() -> Vec<Entry> {
+    let of_language = NATIVES.iter().copied().chain(device::tables());
+    let natives = of_language.flat_map(|(page, table)| table.iter().map(move |def| native(page, def)));
+    let of_tensors =
+        tensor::ATTRIBUTES.iter().map(|a| attribute("tensor-attributes", "tensor", a.name, a.doc));
+    let of_others = attributes::TABLE.iter().map(|(of, name, doc, _)| attribute("types", of, name, doc));
+    let ops = table::pages().flat_map(|(page, ops)| ops.iter().map(move |op| operation(page, op)));
+    let modules = MODULES.iter().flat_map(|module| {
+        module.functions().into_iter().map(|function| Entry {
+            name: format!("{}.{}", module.name, function.name),
+            also: Vec::new(),
+            signature: function.signature,
+            doc: function.doc.into(),
+            example: "",
+            search: &[],
+            page: format!("stdlib/{}", module.name).into(),
+        })
+    });
+    let mut all: Vec<Entry> = natives.chain(of_tensors).chain(of_others).chain(ops).chain(modules).collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+fn native(page: &'static str, def: &'static NativeDef) -> Entry {
+    let (name, signature) = match def.receiver {
+        "" => (def.name.to_string(), def.signature.to_string()),
+        // Methods of devices are what scripts call as `cuda.name()`.
+        "device" => (format!("cuda.{}", def.name), method(&def.signature)),
+        receiver => (format!("{receiver}.{}", def.name), method(&def.signature)),
+    };
+    Entry {
+        name,
+        also: Vec::new(),
+        signature,
+        doc: def.doc.into(),
+        example: def.example,
+        search: &[],
+        page: page.into(),
+    }
+}
+
+fn attribute(page: &'static str, of: &str, name: &str, doc: &'static str) -> Entry {
+    Entry {
+        name: format!("{of}.{name}"),
+        also: Vec::new(),
+        signature: String::new(),
+        doc: doc.into(),
+        example: "",
+        search: &[],
+        page: page.into(),
+    }
+}
+
+fn operation(page: &'static str, op: &'static Op) -> Entry {
+    let function = op.form.function;
+    Entry {
+        name: if function { op.name.to_string() } else { format!("tensor.{}", op.name) },
+        also: forms(op),
+        signature: if function { op.signature().to_string() } else { method(&op.signature()) },
+        doc: op.doc.into(),
+        example: op.example,
+        search: op.search,
+        page: page.into(),
+    }
+}
+
+/// The names of an operation's other forms.
+fn forms(op: &Op) -> Vec<String> {
+    let mut forms = Vec::new();
+    if op.form.method && op.form.function {
+        forms.push(format!("tensor.{}", op.name));
+    }
+    if op.form.in_place {
+        forms.extend([format!("{}_", op.name), format!("tensor.{}_", op.name)]);
+    }
+    forms
+}
+
+/// The parameters behind a method's receiver.
+fn method(signature: &Signature) -> String {
+    Signature { params: signature.params.get(1..).unwrap_or_default() }.to_string()
+}

@@ -1,0 +1,220 @@
+//! Keeps `docs/reference` fresh: a page per group of names, and every error code with the report that its
+//! example ends in, which makes `errors.md` the snapshot of all reports.
+//!
+//! `RUNNEL_UPDATE=1 cargo test --test reference` rewrites the pages.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
+
+use runnel::base::Code;
+use runnel::device::{Backend, Config, Machine};
+use runnel::engine::report::{Look, Severity, render};
+use runnel::library::docs::{Entry, entries};
+use runnel::plan::{Runtime, Settings};
+use runnel::vm::Mode;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The parts of the index, each with its pages and their titles.
+const PARTS: &[(&str, &[(&str, &str)])] = &[
+    (
+        "Tensors",
+        &[
+            ("creation", "Creating tensors"),
+            ("random", "Random tensors"),
+            ("arithmetic", "Arithmetic"),
+            ("elementary", "Elementary functions"),
+            ("rounding", "Rounding"),
+            ("comparison", "Comparison"),
+            ("logic", "Logic and bits"),
+            ("choosing", "Choosing between elements"),
+            ("activations", "Activations and normalisations"),
+            ("reductions", "Reductions"),
+            ("scans", "Running sums and products"),
+            ("sorting", "Sorting and counting"),
+            ("products", "Matrix products"),
+            ("shapes", "Shapes and views"),
+            ("joining", "Joining and splitting"),
+            ("diagonals", "Triangles and diagonals"),
+            ("indexing", "Selecting by position"),
+            ("complex", "Complex numbers"),
+            ("fft", "Fourier transforms"),
+            ("places", "Moving, reading and inspecting"),
+            ("assertions", "Assertions on a device"),
+            ("tensor-attributes", "Attributes of tensors"),
+        ],
+    ),
+    (
+        "Devices",
+        &[
+            ("devices", "Devices"),
+            ("streams", "Streams and events"),
+            ("contexts", "Contexts"),
+            ("memory", "Memory"),
+            ("memory-pools", "Memory pools"),
+            ("graphs", "Graphs"),
+            ("generators", "Generators of random numbers"),
+            ("comm", "Communication between devices"),
+            ("fft-plans", "Plans of Fourier transforms"),
+            ("nvtx", "NVTX ranges"),
+            ("profiling", "Profiling"),
+        ],
+    ),
+    (
+        "The language",
+        &[
+            ("core", "Basic functions"),
+            ("types", "Attributes of devices and dtypes"),
+            ("math", "Numbers"),
+            ("texts", "Texts"),
+            ("lists", "Lists"),
+            ("dicts", "Dicts"),
+            ("sequences", "Sequences"),
+            ("iterables", "Iterables"),
+            ("trees", "Trees of values"),
+            ("input-output", "Input and output"),
+            ("files", "Files"),
+        ],
+    ),
+];
+
+const GENERATED: &str = "<!-- Generated: RUNNEL_UPDATE=1 cargo test --test reference -->\n";
+
+#[test]
+fn the_pages_of_names_are_fresh() {
+    let mut pages: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
+    for entry in entries() {
+        pages.entry(entry.page.to_string()).or_default().push(entry);
+    }
+    let mut files = BTreeMap::new();
+    let mut index = format!(
+        "{GENERATED}# Reference\n\nWhat `runnel doc NAME` shows, on pages. The language itself is described in \
+         [language.md](../language.md), the errors are listed in [errors.md](errors.md).\n"
+    );
+    for (part, titles) in PARTS {
+        index.push_str(&format!("\n## {part}\n\n"));
+        for (page, title) in *titles {
+            let entries = pages.remove(*page).unwrap_or_else(|| panic!("nothing is on the page `{page}`"));
+            index.push_str(&line_of_index(page, title, &entries));
+            files.insert(format!("{page}.md"), page_of(title, "", &entries));
+        }
+    }
+    index.push_str("\n## Modules\n\n");
+    for module in runnel::library::MODULES {
+        let page = format!("stdlib/{}", module.name);
+        let entries = pages.remove(&page).unwrap_or_default();
+        index.push_str(&line_of_index(&page, &format!("`import {}`", module.name), &entries));
+        let title = format!("The module `{}`", module.name);
+        files.insert(format!("{page}.md"), page_of(&title, &module.doc(), &entries));
+    }
+    files.insert("README.md".to_string(), index);
+    assert!(pages.is_empty(), "PARTS lacks the pages {:?}", pages.keys());
+    keep_fresh(&files);
+    for path in files_below(&folder()) {
+        let name = path.strip_prefix(folder()).unwrap().to_str().unwrap().to_string();
+        assert!(name == "errors.md" || files.contains_key(&name), "docs/reference/{name} is of no page");
+    }
+}
+
+#[test]
+fn the_page_of_errors_is_fresh() {
+    let mut codes = runnel::engine::codes();
+    codes.sort_by_key(|code| (code.id.chars().next(), code.id[1..].parse::<u32>().unwrap()));
+    let mut page = format!(
+        "{GENERATED}# Errors\n\nEvery error and warning has a code that never changes. `runnel explain CODE` shows its \
+         page. Where an example stands here, the report below it is what Runnel says.\n"
+    );
+    let mut reports = 0;
+    for code in codes {
+        page.push_str(&format!(
+            "\n## {}: {}\n\nKind `{}`. {}\n",
+            code.id,
+            code.title,
+            code.kind,
+            code.page.trim()
+        ));
+        if code.example.is_empty() {
+            continue;
+        }
+        page.push_str(&format!("\n```rnl\n{}\n```\n", code.example.trim_end()));
+        if let Some(report) = report(code) {
+            reports += 1;
+            page.push_str(&format!("\n```text\n{}```\n", tidied(&report)));
+        }
+    }
+    assert!(reports > 100, "{reports} reports");
+    keep_fresh(&BTreeMap::from([("errors.md".to_string(), page)]));
+}
+
+/// The report that an example ends in, where it can run here.
+fn report(code: &Code) -> Option<String> {
+    let config = Config { backend: Backend::Emu, devices: Some(2), ..Config::default() };
+    let machine = Machine::open(&config).unwrap();
+    let mut vm = runnel::library::machine(Runtime::new(machine, Settings::default()));
+    let error = vm.eval("example.rnl", code.example, Mode::Script).err()?;
+    (error.code().id == code.id).then(|| render(&error, &vm.sources, Severity::Error, Look::PLAIN))
+}
+
+/// Without spaces at the ends of lines, and without the last line, which leads to this page.
+fn tidied(report: &str) -> String {
+    let lines = report.lines().filter(|l| !l.starts_with("  more: runnel explain"));
+    lines.map(|l| format!("{}\n", l.trim_end())).collect()
+}
+
+fn line_of_index(page: &str, title: &str, entries: &[Entry]) -> String {
+    let names: Vec<String> = entries.iter().map(|e| format!("`{}`", e.name)).collect();
+    format!("- [{title}]({page}.md): {}\n", names.join(", "))
+}
+
+fn page_of(title: &str, about: &str, entries: &[Entry]) -> String {
+    let mut page = format!("{GENERATED}# {title}\n");
+    if !about.is_empty() {
+        page.push_str(&format!("\n{}\n", about.trim()));
+    }
+    for entry in entries {
+        page.push_str(&format!("\n## {}\n\n", entry.name));
+        if !entry.signature.is_empty() {
+            page.push_str(&format!("```rnl\n{}{}\n```\n\n", entry.name, entry.signature));
+        }
+        page.push_str(entry.doc.trim());
+        page.push('\n');
+        if !entry.also.is_empty() {
+            let names: Vec<String> = entry.also.iter().map(|n| format!("`{n}`")).collect();
+            page.push_str(&format!("\nAlso: {}.\n", names.join(", ")));
+        }
+        if !entry.example.is_empty() {
+            page.push_str(&format!("\nExample:\n\n```rnl\n{}\n```\n", entry.example.trim_end()));
+        }
+    }
+    page
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference")
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files_below(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+fn keep_fresh(files: &BTreeMap<String, String>) {
+    let mut stale = Vec::new();
+    for (name, text) in files {
+        let path = folder().join(name);
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        if kept == *text {
+            continue;
+        }
+        if std::env::var_os("RUNNEL_UPDATE").is_some() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, text).unwrap();
+        } else {
+            stale.push(format!("docs/reference/{name}"));
+        }
+    }
+    assert!(stale.is_empty(), "{stale:?} stale: RUNNEL_UPDATE=1 cargo test --test reference");
+}
