@@ -315,3 +315,13 @@ fn any_line_can_be_typed() {
         typed(&mut engine, line);
     }
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn random_lines_can_be_typed(line in "[a-z:(){}\\[\\]\"., =#|é\n\\\\0-9]{0,24}") {
+        let mut engine = crate::engine::Engine::builder().backend(Backend::Emu).build().unwrap();
+        typed(&mut engine, &line);
+    }
+}
