@@ -139,7 +139,7 @@ pub static TOO_MANY_DEVICES: Code = Code {
 
 /// `RUNNEL_FAULT` that names no call.
 pub static BAD_FAILURE: Code = Code {
-    id: "E0512",
+    id: "E0514",
     kind: ErrorKind::Value,
     title: "`RUNNEL_FAULT` cannot be read",
     page: "The variable makes one driver call of emulated devices fail, to test what follows. It is a \

@@ -136,7 +136,7 @@ mod tests {
         let copy = Failure::parse("copy:2").unwrap();
         assert_eq!(outcomes(&copy, &["copy", "launch", "copy", "copy"]), [false, false, true, false]);
         for bad in ["", "x", "0", "-1", "teapot:1", "copy:", "copy:0", "1:copy"] {
-            assert_eq!(Failure::parse(bad).unwrap_err().code().id, "E0512", "{bad}");
+            assert_eq!(Failure::parse(bad).unwrap_err().code().id, "E0514", "{bad}");
         }
         for kind in KINDS {
             assert!(Failure::parse(&format!("{kind}:1")).unwrap().call("emu", kind).is_err());
