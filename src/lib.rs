@@ -62,8 +62,9 @@ pub use array::Dtype;
 pub use base::{Error, ErrorKind, Result, SourceMap};
 pub use device::{Backend, DeviceId, Stream};
 pub use engine::{
-    Arguments, Array, Builder, Described, Element, Engine, FromValue, Function, FunctionType, HostFunction,
-    HostMethod, HostModule, HostType, InterruptHandle, IntoValue, Program, Shared, Test,
+    Arguments, Array, Builder, Described, Dlpack, DlpackDevice, DlpackDtype, DlpackManaged, DlpackVersion,
+    DlpackView, Element, Engine, FromValue, Function, FunctionType, HostFunction, HostMethod, HostModule,
+    HostType, InterruptHandle, IntoValue, Program, Ready, Shared, Test,
 };
 pub use plan::RaceMode;
 pub use tensor::Tensor;

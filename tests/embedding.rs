@@ -2,9 +2,15 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
-use runnel::{Backend, Engine, ErrorKind, Function, Shared, Tensor};
+use runnel::{Backend, DeviceId, Dlpack, Dtype, Engine, ErrorKind, Function, Shared, Tensor};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 // The examples, compiled in: the tests run what a reader would.
+#[path = "../examples/embed_async.rs"]
+mod embed_async;
+#[path = "../examples/embed_dlpack.rs"]
+mod embed_dlpack;
 #[path = "../examples/embed_functions.rs"]
 mod embed_functions;
 #[path = "../examples/embed_hello.rs"]
@@ -51,6 +57,16 @@ fn the_example_threads_runs() {
 }
 
 #[test]
+fn the_example_async_runs() {
+    embed_async::main().unwrap();
+}
+
+#[test]
+fn the_example_dlpack_runs() {
+    embed_dlpack::main().unwrap();
+}
+
+#[test]
 fn the_example_training_runs() {
     embed_training::main().unwrap();
 }
@@ -69,7 +85,7 @@ fn every_example_is_run_and_in_the_readme() {
             assert!(readme.contains(&format!("examples/{name}")), "{name} is not in the README");
         }
     }
-    assert!(count >= 7, "{count}");
+    assert!(count >= 9, "{count}");
 }
 
 fn engine() -> Engine {
@@ -195,4 +211,85 @@ fn native_types_behave_like_the_languages_own() {
     assert_eq!(e.eval::<f64>("norm(1)").unwrap_err().code().id, "E0961");
     assert!(e.get::<Shared<Point>>("p").is_ok());
     assert!(e.get::<Shared<i64>>("p").is_err());
+}
+
+#[test]
+fn foreign_memory_is_checked_and_released_once_after_its_work() {
+    let mut e = engine();
+    let released = Arc::new(AtomicUsize::new(0));
+    let mut data = [1.0f32; 64];
+    let ptr = data.as_mut_ptr() as u64;
+    let make = |e: &mut Engine, ptr: u64, shape: &[usize], strides: Option<&[isize]>, device| {
+        let released = released.clone();
+        // SAFETY: `data` outlives the engine.
+        unsafe {
+            e.tensor_from_raw(ptr, shape, strides, Dtype::F32, device, move || {
+                released.fetch_add(1, Ordering::SeqCst);
+            })
+        }
+    };
+    for (ptr, shape, strides) in [
+        (ptr, &[2, 2][..], Some(&[1][..])),
+        (ptr, &[2], Some(&[-1])),
+        (ptr + 1, &[2], None),
+        (0, &[2], None),
+        (ptr, &[usize::MAX, 2], None),
+        (ptr, &[1 << 40, 1 << 20], Some(&[1 << 60, 1])),
+        (u64::MAX - 3, &[2], None),
+    ] {
+        let error = make(&mut e, ptr, shape, strides, DeviceId::Cpu).unwrap_err();
+        assert_eq!(error.code().id, "E0967", "{error}");
+    }
+    assert!(make(&mut e, ptr, &[2], None, DeviceId::Cuda(99)).is_err());
+    assert_eq!(released.load(Ordering::SeqCst), 0);
+    // Empty tensors need no memory.
+    drop(make(&mut e, 0, &[0, 3], None, DeviceId::Cpu).unwrap());
+    assert_eq!(released.load(Ordering::SeqCst), 1);
+    // On a device (an emulated one uses this process's memory), with work of two streams.
+    let x = make(&mut e, ptr, &[64], None, DeviceId::Cuda(0)).unwrap();
+    e.set("x", &x).unwrap();
+    drop(x);
+    let text = "x.add_(1)\nlet s = Stream()\ns.wait_stream(cuda.current_stream())\nwith stream(s) { x.mul_(3) }\nx = none";
+    e.eval::<()>(text).unwrap();
+    e.eval::<()>("cuda.synchronize()").unwrap();
+    while released.load(Ordering::SeqCst) < 2 {
+        std::thread::yield_now();
+    }
+    assert_eq!(data, [6.0; 64]);
+    assert_eq!(released.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn dlpack_keeps_the_tensor_until_its_deleter_runs() {
+    let mut e = engine();
+    let x: Tensor = e.eval("tensor([1, 2, 3], dtype=i16)[1:]").unwrap();
+    let lent = e.export_dlpack(&x, None).unwrap();
+    drop(x);
+    let view = &lent.managed().view;
+    assert_eq!((view.dtype.code, view.dtype.bits, view.byte_offset, view.device.device_type), (0, 16, 2, 12));
+    let mut raw = lent.into_raw();
+    // SAFETY: not given to anybody else.
+    unsafe { raw.as_mut() }.flags = 1;
+    // SAFETY: as above.
+    let error = unsafe { e.import_dlpack(Dlpack::from_raw(raw)) }.unwrap_err();
+    assert_eq!(error.code().id, "E0967");
+    let mut other = engine();
+    let x: Tensor = e.eval("tensor([1, 2, 3], dtype=i16)[1:]").unwrap();
+    // SAFETY: `e` has finished it, and does not use it meanwhile.
+    let y = unsafe { other.import_dlpack(e.export_dlpack(&x, None).unwrap()) }.unwrap();
+    drop((x, e));
+    assert_eq!(other.read::<i64>(&y).unwrap(), [2, 3]);
+}
+
+#[test]
+fn tensors_of_hosts_and_empty_ones_are_ready_at_once() {
+    use std::future::Future;
+    let mut e = engine();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    for text in ["tensor([1.0], device=cpu)", "zeros(0)", "ones(2)", "ones(3).to(cpu, non_blocking=true)"] {
+        let x: Tensor = e.eval(text).unwrap();
+        e.eval::<()>("cuda.synchronize()").unwrap();
+        let ready = std::pin::pin!(x.ready()).poll(&mut context);
+        assert!(matches!(ready, std::task::Poll::Ready(Ok(()))), "{text}");
+    }
 }

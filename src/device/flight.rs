@@ -73,7 +73,8 @@ impl Ticket {
         self.0 >> 16
     }
 
-    fn stream(self) -> u32 {
+    /// The stream's number.
+    pub fn stream(self) -> u32 {
         (self.0 & 0xffff) as u32
     }
 }

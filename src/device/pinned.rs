@@ -250,6 +250,11 @@ impl Drop for PinnedPool {
 }
 
 impl PinnedBlock {
+    /// The streams whose work uses it.
+    pub fn streams(&self) -> Vec<Arc<Stream>> {
+        self.uses.lock().to_vec()
+    }
+
     /// The address of the first byte, the same on the host and for copies.
     pub fn ptr(&self) -> Ptr {
         self.chunk.as_ref().map_or(0, |c| c.ptr)

@@ -3,6 +3,7 @@
 //! Ordering here is the driver's only. The race checker is told by whoever calls, because it
 //! belongs to a session and not to a device.
 
+use super::passing::Passing;
 use super::{DeviceId, Driver, EventHandle, StreamHandle, error};
 use crate::base::Result;
 use parking_lot::Mutex;
@@ -29,6 +30,7 @@ pub struct Stream {
     spares: Arc<SpareEvents>,
     epoch: Arc<AtomicU64>,
     worked: AtomicU64,
+    passing: Passing,
 }
 
 impl Stream {
@@ -70,6 +72,11 @@ impl Stream {
     /// Notes an access in an epoch.
     pub(super) fn works_at(&self, epoch: u64) {
         self.worked.store(epoch, Ordering::Relaxed);
+    }
+
+    /// The points of it that somebody waits for.
+    pub(super) fn passing(&self) -> &Passing {
+        &self.passing
     }
 
     /// The machinery that runs it.
@@ -273,6 +280,7 @@ impl Made {
             spares: pool.spares.clone(),
             epoch: Arc::new(AtomicU64::new(1)),
             worked: AtomicU64::new(0),
+            passing: Passing::default(),
         });
         self.all.push(stream.clone());
         stream

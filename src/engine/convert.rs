@@ -78,7 +78,7 @@ pub(super) fn upload<T: Element>(
 }
 
 /// Refuses what another engine has made: its device, its streams, its pending work are another's.
-fn check_own(vm: &mut Vm, tensor: &Tensor) -> Result<()> {
+pub(super) fn check_own(vm: &mut Vm, tensor: &Tensor) -> Result<()> {
     match vm.rt.device(tensor.device()) {
         Ok(own) if Arc::ptr_eq(&own, tensor.storage().owner()) => Ok(()),
         _ => Err(error::of_another_engine("tensor")),

@@ -4,7 +4,7 @@ use crate::base::{Code, Error, ErrorKind};
 
 /// Every code of this room.
 pub static CODES: &[&Code] =
-    &[&WRONG_TYPE, &BAD_SETTING, &HOST_FUNCTION, &WRONG_COUNT, &ANOTHER_ENGINE, &IN_USE];
+    &[&WRONG_TYPE, &BAD_SETTING, &HOST_FUNCTION, &WRONG_COUNT, &ANOTHER_ENGINE, &IN_USE, &BAD_FOREIGN];
 
 /// A script value that is not what the program around it asked for.
 pub static WRONG_TYPE: Code = Code {
@@ -67,6 +67,22 @@ pub static IN_USE: Code = Code {
            Call the method with another value.",
     example: "",
 };
+
+/// Memory of another library that cannot be a tensor here.
+pub static BAD_FOREIGN: Code = Code {
+    id: "E0967",
+    kind: ErrorKind::Value,
+    title: "foreign memory that cannot be a tensor",
+    page: "The embedding program made a tensor of memory that belongs to another library, and its layout, its \
+           element type or its device has no place here.\n\n\
+           Make a contiguous copy in the other library, and hand that over.",
+    example: "",
+};
+
+#[cold]
+pub(super) fn bad_foreign(why: &str) -> Error {
+    Error::new(&BAD_FOREIGN, format!("foreign memory cannot be a tensor: {why}"))
+}
 
 #[cold]
 pub(super) fn of_another_engine(what: &str) -> Error {

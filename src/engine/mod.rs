@@ -8,10 +8,12 @@ mod builder;
 mod convert;
 mod element;
 pub mod error;
+mod foreign;
 mod function;
 mod held;
 mod native_type;
 mod program;
+mod ready;
 mod register;
 pub mod report;
 
@@ -19,9 +21,11 @@ pub use builder::Builder;
 pub(crate) use builder::backend;
 pub use convert::{Arguments, Array, FromValue, IntoValue};
 pub use element::Element;
+pub use foreign::{Dlpack, DlpackDevice, DlpackDtype, DlpackManaged, DlpackVersion, DlpackView};
 pub use function::HostFunction;
 pub use native_type::{HostMethod, Shared};
 pub use program::{Function, FunctionType, Program};
+pub use ready::Ready;
 pub use register::{Described, HostModule, HostType};
 
 use crate::base::{Code, Error, Result, SourceMap};

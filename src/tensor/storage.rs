@@ -1,7 +1,7 @@
 //! The memory behind tensors.
 
 use crate::device::races::History;
-use crate::device::{Block, Device, DeviceId, PinnedBlock, Stream, Ticket};
+use crate::device::{Block, Device, DeviceId, Foreign, PinnedBlock, Stream, Ticket};
 use crate::kernel::Ptr;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +30,8 @@ pub enum Memory {
     Block(Block),
     /// Page-locked host memory.
     Pinned(PinnedBlock),
+    /// Memory of another library.
+    Foreign(Foreign),
 }
 
 impl Memory {
@@ -38,6 +40,7 @@ impl Memory {
         match self {
             Memory::Block(block) => block.ptr(),
             Memory::Pinned(block) => block.ptr(),
+            Memory::Foreign(foreign) => foreign.ptr(),
         }
     }
 
@@ -47,6 +50,7 @@ impl Memory {
             Memory::Block(block) => block.used_on(stream),
             Memory::Pinned(block) if stream.device() != DeviceId::Cpu => block.used_on(stream),
             Memory::Pinned(_) => {}
+            Memory::Foreign(foreign) => foreign.used_on(stream),
         }
     }
 }
@@ -123,6 +127,12 @@ impl Storage {
     /// Notes the launch that wrote it last.
     pub fn set_ticket(&self, ticket: Ticket) {
         self.ticket.store(ticket.bits(), Ordering::Relaxed);
+    }
+
+    /// The number of the stream whose launch wrote it last.
+    pub fn written_on(&self) -> Option<u32> {
+        let ticket = Ticket::from_bits(self.ticket.load(Ordering::Relaxed));
+        (ticket != Ticket::NONE).then(|| ticket.stream())
     }
 
     /// True when the launch that wrote it last was in flight when its device failed.

@@ -1,0 +1,351 @@
+//! Tensors over memory of other libraries, and ours lent to them: raw addresses and DLPack.
+//!
+//! Nothing is copied. The definitions are those of DLPack 1.0 (`dlpack.h`).
+
+use super::convert::check_own;
+use super::{Engine, error};
+use crate::array::{Dtype, Layout, Strides, contiguous_strides, element_count};
+use crate::base::Result;
+use crate::device::{DeviceId, Foreign, Stream};
+use crate::tensor::{Memory, Storage, Tensor};
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// `DLPackVersion`
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct DlpackVersion {
+    pub major: u32,
+    pub minor: u32,
+}
+
+/// `DLDevice`: 1 is the host, 2 CUDA, 3 page-locked host memory; 12 (`kDLExtDev`) stands for an emulated
+/// device, so that nobody takes its addresses for a GPU's.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct DlpackDevice {
+    pub device_type: i32,
+    pub device_id: i32,
+}
+
+/// `DLDataType`
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct DlpackDtype {
+    pub code: u8,
+    pub bits: u8,
+    pub lanes: u16,
+}
+
+/// `DLTensor`
+#[repr(C)]
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct DlpackView {
+    pub data: *mut c_void,
+    pub device: DlpackDevice,
+    pub ndim: i32,
+    pub dtype: DlpackDtype,
+    pub shape: *mut i64,
+    pub strides: *mut i64,
+    pub byte_offset: u64,
+}
+
+/// `DLManagedTensorVersioned`
+#[repr(C)]
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct DlpackManaged {
+    pub version: DlpackVersion,
+    pub manager_ctx: *mut c_void,
+    pub deleter: Option<unsafe extern "C" fn(*mut DlpackManaged)>,
+    pub flags: u64,
+    pub view: DlpackView,
+}
+
+/// A DLPack tensor, owned: dropping it calls its deleter.
+#[derive(Debug)]
+pub struct Dlpack(NonNull<DlpackManaged>);
+
+// SAFETY: a managed tensor has one owner, and DLPack lets that be any thread.
+unsafe impl Send for Dlpack {}
+
+impl Dlpack {
+    /// Takes over a managed tensor, for instance from a Python capsule called `dltensor_versioned`.
+    ///
+    /// # Safety
+    /// It is a valid `DLManagedTensorVersioned` that nobody else will delete, of a memory that its device
+    /// can use until the deleter is called; its deleter may be called on any thread.
+    pub unsafe fn from_raw(managed: NonNull<DlpackManaged>) -> Dlpack {
+        Dlpack(managed)
+    }
+
+    /// Gives it to another library, which calls the deleter.
+    pub fn into_raw(self) -> NonNull<DlpackManaged> {
+        let managed = self.0;
+        std::mem::forget(self);
+        managed
+    }
+
+    /// What it says about itself.
+    pub fn managed(&self) -> &DlpackManaged {
+        // SAFETY: owned and valid until it is dropped.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Dlpack {
+    fn drop(&mut self) {
+        if let Some(deleter) = self.managed().deleter {
+            // SAFETY: this is the owner, and calls it once.
+            unsafe { deleter(self.0.as_ptr()) };
+        }
+    }
+}
+
+/// What an exported tensor keeps alive; the managed tensor comes first.
+#[repr(C)]
+struct Exported {
+    managed: DlpackManaged,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+    tensor: Tensor,
+}
+
+unsafe extern "C" fn release_exported(managed: *mut DlpackManaged) {
+    // SAFETY: `export_dlpack` made it of a boxed `Exported`, whose address is the context.
+    drop(unsafe { Box::from_raw((*managed).manager_ctx.cast::<Exported>()) });
+}
+
+const READ_ONLY: u64 = 1;
+const CPU: i32 = 1;
+const CUDA: i32 = 2;
+const CUDA_HOST: i32 = 3;
+const EMULATED: i32 = 12;
+
+/// Every dtype with its code.
+const CODES: [(Dtype, u8); 12] = [
+    (Dtype::Bool, 6),
+    (Dtype::U8, 1),
+    (Dtype::I8, 0),
+    (Dtype::I16, 0),
+    (Dtype::I32, 0),
+    (Dtype::I64, 0),
+    (Dtype::F16, 2),
+    (Dtype::BF16, 4),
+    (Dtype::F32, 2),
+    (Dtype::F64, 2),
+    (Dtype::C64, 5),
+    (Dtype::C128, 5),
+];
+
+/// The layout of foreign elements, and how many bytes they span.
+fn layout_of(ptr: u64, shape: &[usize], strides: Option<&[isize]>, dtype: Dtype) -> Result<(Layout, u64)> {
+    let refuse = |why: &str| Err(error::bad_foreign(why));
+    let Some(count) = element_count(shape) else { return refuse("its shape is too large") };
+    let strides: Strides = strides.map_or_else(|| contiguous_strides(shape), Strides::from_slice);
+    if strides.len() != shape.len() {
+        return refuse("it has not one stride for each dimension");
+    }
+    if strides.iter().any(|&stride| stride < 0) {
+        return refuse("it has a negative stride");
+    }
+    let mut steps = shape.iter().zip(&strides).map(|(&n, &s)| n.saturating_sub(1).checked_mul(s as usize));
+    let last = steps.try_fold(0usize, |sum, step| sum.checked_add(step?));
+    let bytes = last.and_then(|last| last.checked_add(1)?.checked_mul(dtype.size()));
+    let bytes = bytes.filter(|&bytes| isize::try_from(bytes).is_ok()).map(|bytes| bytes as u64);
+    let Some(bytes) = bytes else { return refuse("its strides reach too far") };
+    let bytes = if count == 0 { 0 } else { bytes };
+    if bytes > 0 && (ptr == 0 || ptr.checked_add(bytes).is_none()) {
+        return refuse("its address is none");
+    }
+    if bytes > 0 && !ptr.is_multiple_of(dtype.real().size() as u64) {
+        return refuse("its address is not aligned to its elements");
+    }
+    Ok((Layout { shape: shape.into(), strides, offset: 0 }, bytes))
+}
+
+impl Engine {
+    /// A tensor over memory of somebody else's, without a copy: `ptr` is the address of its first element,
+    /// strides are in elements (`None`: row-major). `on_drop` is called when the last handle is gone and the
+    /// work that was queued on the memory is over, on any thread; never, when this is an error.
+    ///
+    /// # Safety
+    /// Until `on_drop` is called, every element lies in valid memory of that device (of an emulated one:
+    /// of this process), and nobody else writes them, or reads what scripts write, except in order with the
+    /// streams that use them: make those wait for what was queued before, with [`Engine::external_stream`]
+    /// or on the host. The race checker knows nothing of others' work.
+    ///
+    /// # Errors
+    /// E0967 for a layout that cannot be; E0501 and E0502 where there is no such device.
+    ///
+    /// ```
+    /// # fn main() -> runnel::Result<()> {
+    /// use runnel::{DeviceId, Dtype};
+    /// let mut engine = runnel::Engine::builder().backend(runnel::Backend::Emu).build()?;
+    /// let mut pixels = vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+    /// let ptr = pixels.as_mut_ptr() as u64;
+    /// // SAFETY: the vector lives in the closure until the engine is done with it.
+    /// let x = unsafe {
+    ///     engine.tensor_from_raw(ptr, &[3, 2], Some(&[1, 3]), Dtype::F32, DeviceId::Cpu, move || drop(pixels))?
+    /// };
+    /// engine.set("x", &x)?;
+    /// assert_eq!(engine.eval::<Vec<f32>>("x.sum(dim=1)")?, [5.0, 7.0, 9.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub unsafe fn tensor_from_raw(
+        &mut self,
+        ptr: u64,
+        shape: &[usize],
+        strides: Option<&[isize]>,
+        dtype: Dtype,
+        device: DeviceId,
+        on_drop: impl FnOnce() + Send + 'static,
+    ) -> Result<Tensor> {
+        let (layout, bytes) = layout_of(ptr, shape, strides, dtype)?;
+        let owner = self.vm.rt.device(device)?;
+        let memory = Memory::Foreign(Foreign::new(ptr, on_drop));
+        Ok(Tensor::new(Arc::new(Storage::bound(owner, bytes, memory)), layout, dtype))
+    }
+
+    /// A tensor's memory for another library, by DLPack 1.0, without a copy: the tensor stays alive until
+    /// its deleter is called. With a stream, work queued there after this comes after what computes the
+    /// tensor, and the memory is not used again before it is over; without one, this waits.
+    ///
+    /// # Errors
+    /// What the work that computes it raises; E0965 for another engine's tensor.
+    ///
+    /// ```
+    /// # fn main() -> runnel::Result<()> {
+    /// # use runnel::{Backend, Engine, Tensor};
+    /// let (mut one, mut two) = (
+    ///     Engine::builder().backend(Backend::Emu).build()?,
+    ///     Engine::builder().backend(Backend::Emu).build()?,
+    /// );
+    /// let x: Tensor = one.eval("arange(3.0)")?;
+    /// let lent = one.export_dlpack(&x, None)?;
+    /// // SAFETY: `one` has finished the tensor, and leaves it alone.
+    /// let y = unsafe { two.import_dlpack(lent)? };
+    /// two.set("y", y)?;
+    /// assert_eq!(two.eval::<f32>("y.sum()")?, 3.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn export_dlpack(&mut self, tensor: &Tensor, consumer: Option<&Arc<Stream>>) -> Result<Dlpack> {
+        let id = tensor.device();
+        let backend = self.vm.within(|vm| {
+            check_own(vm, tensor)?;
+            vm.flush()?;
+            match consumer {
+                Some(stream) => {
+                    let current = vm.rt.current_stream(id)?;
+                    vm.rt.wait_stream(stream, &current)?;
+                    if let Some(memory) = tensor.storage().memory() {
+                        memory.used_on(stream);
+                    }
+                }
+                None => vm.rt.synchronize_device(id)?,
+            }
+            Ok(vm.rt.device(id)?.driver().backend())
+        })?;
+        let (device_type, device_id) = match id {
+            DeviceId::Cpu if tensor.storage().is_pinned() && backend == "cuda" => (CUDA_HOST, 0),
+            DeviceId::Cpu => (CPU, 0),
+            DeviceId::Cuda(index) => (if backend == "emu" { EMULATED } else { CUDA }, index as i32),
+        };
+        let dtype = tensor.dtype();
+        let code = CODES.iter().find(|(known, _)| *known == dtype).map_or(0, |(_, code)| *code);
+        let layout = tensor.layout();
+        let start = tensor.storage().memory().map_or(0, Memory::ptr);
+        let null = std::ptr::null_mut();
+        let mut exported = Box::new(Exported {
+            shape: layout.shape.iter().map(|&n| n as i64).collect(),
+            strides: layout.strides.iter().map(|&s| s as i64).collect(),
+            tensor: tensor.clone(),
+            managed: DlpackManaged {
+                version: DlpackVersion { major: 1, minor: 0 },
+                manager_ctx: null,
+                deleter: Some(release_exported),
+                flags: 0,
+                view: DlpackView {
+                    data: start as usize as *mut c_void,
+                    device: DlpackDevice { device_type, device_id },
+                    ndim: tensor.rank() as i32,
+                    dtype: DlpackDtype { code, bits: (dtype.size() * 8) as u8, lanes: 1 },
+                    shape: std::ptr::null_mut(),
+                    strides: std::ptr::null_mut(),
+                    byte_offset: (layout.offset * dtype.size()) as u64,
+                },
+            },
+        });
+        exported.managed.view.shape = exported.shape.as_mut_ptr();
+        exported.managed.view.strides = exported.strides.as_mut_ptr();
+        let owner = NonNull::from(Box::leak(exported));
+        // SAFETY: just made, and nobody else has it.
+        unsafe {
+            (*owner.as_ptr()).managed.manager_ctx = owner.as_ptr().cast();
+            Ok(Dlpack::from_raw(owner.cast()))
+        }
+    }
+
+    /// A tensor over the memory of a DLPack tensor, without a copy. Its deleter is called when the last
+    /// handle is gone and the work that was queued on the memory is over, on any thread; at once, when this
+    /// is an error.
+    ///
+    /// # Safety
+    /// As for [`Engine::tensor_from_raw`].
+    ///
+    /// # Errors
+    /// E0967 for what has no place here: another version or device, an element type that there is not,
+    /// read-only memory, negative strides.
+    pub unsafe fn import_dlpack(&mut self, tensor: Dlpack) -> Result<Tensor> {
+        let managed = tensor.managed();
+        let view = &managed.view;
+        let refuse = |why: &str| Err(error::bad_foreign(why));
+        if managed.version.major != 1 {
+            return refuse("it is not of DLPack 1");
+        }
+        if managed.flags & READ_ONLY != 0 {
+            return refuse("its memory is read-only");
+        }
+        let size = |dtype: Dtype| dtype.size() * 8 == usize::from(view.dtype.bits);
+        let found = CODES.iter().find(|&&(dtype, code)| code == view.dtype.code && size(dtype));
+        let Some(&(dtype, _)) = found.filter(|_| view.dtype.lanes == 1) else {
+            return refuse("its elements are of a type that there is not");
+        };
+        let device = match (view.device.device_type, u32::try_from(view.device.device_id)) {
+            (CPU | CUDA_HOST, _) => DeviceId::Cpu,
+            (CUDA | EMULATED, Ok(index)) => DeviceId::Cuda(index),
+            _ => return refuse("it is on a device of another kind"),
+        };
+        let backend = self.vm.rt.device(device)?.driver().backend();
+        if (backend == "cuda" && view.device.device_type == EMULATED)
+            || (backend == "emu" && view.device.device_type == CUDA)
+        {
+            return refuse("one side is emulated and the other is not");
+        }
+        let Ok(rank) = usize::try_from(view.ndim) else { return refuse("its rank is negative") };
+        let list = |start: *const i64| match rank {
+            0 => &[][..],
+            // SAFETY: the caller promises a valid tensor: as many extents and strides as dimensions.
+            _ => unsafe { std::slice::from_raw_parts(start, rank) },
+        };
+        if rank > 0 && view.shape.is_null() {
+            return refuse("it has no shape");
+        }
+        let shape: Option<Vec<usize>> = list(view.shape).iter().map(|&n| usize::try_from(n).ok()).collect();
+        let Some(shape) = shape else { return refuse("its shape is negative") };
+        let strides: Option<Vec<isize>> =
+            (!view.strides.is_null()).then(|| list(view.strides).iter().map(|&s| s as isize).collect());
+        let Some(ptr) = (view.data as usize as u64).checked_add(view.byte_offset) else {
+            return refuse("its address is none");
+        };
+        // SAFETY: the caller's promise; the tensor goes with the closure, which outlives the memory's use.
+        unsafe { self.tensor_from_raw(ptr, &shape, strides.as_deref(), dtype, device, move || drop(tensor)) }
+    }
+}

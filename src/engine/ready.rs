@@ -1,0 +1,96 @@
+//! Waiting for a tensor without a thread: a future.
+
+use crate::base::{Error, Result};
+use crate::device::{DeviceId, Stream, when_all_passed};
+use crate::tensor::{Memory, Tensor};
+use parking_lot::Mutex;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// Becomes ready when the work that computes a tensor is over; see [`Tensor::ready`].
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Ready(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    result: Option<Result<()>>,
+    waker: Option<Waker>,
+}
+
+impl Tensor {
+    /// A future of the moment when the work that computes this tensor is over, so that reading it does not
+    /// wait. Any executor will do: completion wakes it, nothing polls. The work is on its way already,
+    /// awaited or not. Inside of a function that a script calls, what that script computes may still be
+    /// waiting to be sent off: then the future is an error.
+    ///
+    /// ```
+    /// # fn main() -> runnel::Result<()> {
+    /// # let mut engine = runnel::Engine::builder().backend(runnel::Backend::Emu).build()?;
+    /// let y: runnel::Tensor = engine.eval("ones(4).exp()")?;
+    /// # // As small as an executor can be.
+    /// # let waker = std::task::Waker::noop();
+    /// # let mut ready = std::pin::pin!(y.ready());
+    /// # while std::future::Future::poll(ready.as_mut(), &mut std::task::Context::from_waker(waker)).is_pending() {}
+    /// # let _ = async {
+    /// y.ready().await?; // other tasks run meanwhile
+    /// # Ok::<(), runnel::Error>(()) };
+    /// assert_eq!(engine.read::<f32>(&y)?.len(), 4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ready(&self) -> Ready {
+        let state = Arc::new(Mutex::new(State::default()));
+        let own = Arc::clone(&state);
+        let tensor = self.clone();
+        let finish = move |passed: Result<()>| {
+            let passed = match tensor.storage().is_lost() {
+                true => passed.and(Err(lost())),
+                false => passed,
+            };
+            drop(tensor);
+            let mut state = own.lock();
+            state.result = Some(passed);
+            let waker = state.waker.take();
+            drop(state);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        };
+        match self.storage().memory() {
+            None if self.storage().bytes() > 0 => finish(Err(lost())),
+            _ => when_all_passed(self.writers(), finish),
+        }
+        Ready(state)
+    }
+
+    /// The streams that may still write it.
+    fn writers(&self) -> Vec<Arc<Stream>> {
+        let storage = self.storage();
+        match (storage.device(), storage.memory()) {
+            (_, Some(Memory::Pinned(block))) => block.streams(),
+            (DeviceId::Cpu, _) => Vec::new(),
+            _ => storage.written_on().and_then(|id| storage.owner().stream_by_id(id)).into_iter().collect(),
+        }
+    }
+}
+
+fn lost() -> Error {
+    crate::plan::error::lost("this tensor's value")
+}
+
+impl Future for Ready {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let mut state = self.0.lock();
+        match &state.result {
+            Some(result) => Poll::Ready(result.clone()),
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
