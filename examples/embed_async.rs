@@ -27,7 +27,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 async fn serve(engine: &mut Engine) -> runnel::Result<Vec<f32>> {
     let program =
-        engine.compile("model", "fn infer(x) { for i in 0..20 { x = (x @ x).tanh() }\nx.sum(dim=1) }")?;
+        engine.compile("model", "fn infer(x) { for i in 0..20 { x = (x @ x + x).tanh() }\nx.sum(dim=1) }")?;
     let infer = program.function::<fn(Tensor) -> Tensor>(engine, "infer")?;
     let x: Tensor = engine.eval("eye(128)")?;
     // Queued, not finished ...

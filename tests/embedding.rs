@@ -262,7 +262,7 @@ fn foreign_memory_is_checked_and_released_once_after_its_work() {
 #[test]
 fn dlpack_keeps_the_tensor_until_its_deleter_runs() {
     let mut e = engine();
-    let x: Tensor = e.eval("tensor([1, 2, 3], dtype=i16)[1:]").unwrap();
+    let x: Tensor = e.eval("tensor([1, 2, 3], dtype=i16)[1..]").unwrap();
     let lent = e.export_dlpack(&x, None).unwrap();
     drop(x);
     let view = &lent.managed().view;
@@ -274,7 +274,7 @@ fn dlpack_keeps_the_tensor_until_its_deleter_runs() {
     let error = unsafe { e.import_dlpack(Dlpack::from_raw(raw)) }.unwrap_err();
     assert_eq!(error.code().id, "E0967");
     let mut other = engine();
-    let x: Tensor = e.eval("tensor([1, 2, 3], dtype=i16)[1:]").unwrap();
+    let x: Tensor = e.eval("tensor([1, 2, 3], dtype=i16)[1..]").unwrap();
     // SAFETY: `e` has finished it, and does not use it meanwhile.
     let y = unsafe { other.import_dlpack(e.export_dlpack(&x, None).unwrap()) }.unwrap();
     drop((x, e));

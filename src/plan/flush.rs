@@ -259,6 +259,8 @@ fn same_body(a: &Body, b: &Body) -> bool {
 fn is_wanted(group: &Group, node: &Node) -> bool {
     let Some(storage) = &node.storage else { return false };
     let loads = match storage.memory() {
+        // Others see what is written there.
+        Some(Memory::Foreign(_)) => return true,
         Some(_) => group.loads.iter().filter(|l| Arc::ptr_eq(&l.storage, storage)).count(),
         None => 0,
     };
