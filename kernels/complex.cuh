@@ -1,5 +1,6 @@
 // Complex numbers. The same formulas, in the same order, as `src/kernel/host/complex.rs`; with
-// contraction off, sums, products and quotients give the same bits there and here.
+// contraction off, sums, products and quotients give the same bits there and here. Every function
+// has one return and chooses by selects: over returns in branches NVRTC 13.0 never ends.
 
 template <class T> struct complex { T re, im; };
 typedef complex<float> c64;
@@ -72,15 +73,13 @@ template <class T> INLINE complex<T> complex_mul(complex<T> a, complex<T> b) {
 }
 template <class T> INLINE complex<T> complex_div(complex<T> a, complex<T> b) {
     const T re = part_abs(b.re), im = part_abs(b.im);
-    if (re >= im) {
-        if (re == (T)0 && im == (T)0) return complex<T>{a.re / re, a.im / im};
-        const T ratio = b.im / b.re;
-        const T scale = (T)1 / (b.re + b.im * ratio);
-        return complex<T>{(a.re + a.im * ratio) * scale, (a.im - a.re * ratio) * scale};
-    }
-    const T ratio = b.re / b.im;
-    const T scale = (T)1 / (b.re * ratio + b.im);
-    return complex<T>{(a.re * ratio + a.im) * scale, (a.im * ratio - a.re) * scale};
+    const bool wide = re >= im, nothing = re == (T)0 & im == (T)0;
+    const T major = wide ? b.re : b.im, minor = wide ? b.im : b.re;
+    const T ratio = minor / major;
+    const T scale = (T)1 / (major + minor * ratio);
+    const T along = wide ? a.re + a.im * ratio : a.re * ratio + a.im;
+    const T across = wide ? a.im - a.re * ratio : a.im * ratio - a.re;
+    return complex<T>{nothing ? a.re / re : along * scale, nothing ? a.im / im : across * scale};
 }
 template <class T> INLINE complex<T> complex_reciprocal(complex<T> a) {
     return complex_div(complex<T>{(T)1, (T)0}, a);
@@ -92,8 +91,9 @@ template <class T> INLINE complex<T> complex_polar(T abs, T angle) {
 }
 template <class T> INLINE complex<T> complex_exp(complex<T> a) {
     const T size = part_exp(a.re);
-    if (a.im == (T)0) return complex<T>{size, a.im};
-    return complex_polar(size, a.im);
+    const complex<T> turned = complex_polar(size, a.im);
+    const bool real = a.im == (T)0;
+    return complex<T>{real ? size : turned.re, real ? a.im : turned.im};
 }
 template <class T> INLINE complex<T> complex_log(complex<T> a) {
     const T x = part_abs(a.re), y = part_abs(a.im);
@@ -104,16 +104,17 @@ template <class T> INLINE complex<T> complex_log(complex<T> a) {
     return complex<T>{size, complex_angle(a)};
 }
 template <class T> INLINE complex<T> complex_sqrt(complex<T> a) {
-    if (a.re == (T)0 && a.im == (T)0) return complex<T>{(T)0, a.im};
-    if (part_infinite(a.im)) return complex<T>{part_abs(a.im), a.im};
+    const bool nothing = a.re == (T)0 & a.im == (T)0, endless = part_infinite(a.im), right = a.re >= (T)0;
     const T size = part_sqrt((T)0.5 * part_abs(a.re) + (T)0.5 * part_hypot(a.re, a.im));
-    if (a.re >= (T)0) return complex<T>{size, a.im / ((T)2 * size)};
-    return complex<T>{part_abs(a.im) / ((T)2 * size), part_sign(size, a.im)};
+    const T re = right ? size : part_abs(a.im) / ((T)2 * size);
+    const T im = right ? a.im / ((T)2 * size) : part_sign(size, a.im);
+    return complex<T>{nothing ? (T)0 : endless ? part_abs(a.im) : re, nothing | endless ? a.im : im};
 }
 template <class T> INLINE complex<T> complex_pow(complex<T> a, complex<T> b) {
-    if (b.re == (T)0 && b.im == (T)0) return complex<T>{(T)1, (T)0};
-    if (a.re == (T)0 && a.im == (T)0 && b.re > (T)0) return complex<T>{(T)0, (T)0};
-    return complex_exp(complex_mul(b, complex_log(a)));
+    const bool one = b.re == (T)0 & b.im == (T)0;
+    const bool nothing = a.re == (T)0 & a.im == (T)0 & b.re > (T)0;
+    const complex<T> power = complex_exp(complex_mul(b, complex_log(a)));
+    return complex<T>{one ? (T)1 : nothing ? (T)0 : power.re, one | nothing ? (T)0 : power.im};
 }
 template <class T> INLINE complex<T> complex_sin(complex<T> a) {
     return complex<T>{part_sin(a.re) * part_cosh(a.im), part_cos(a.re) * part_sinh(a.im)};
