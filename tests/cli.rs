@@ -297,6 +297,16 @@ fn what_cannot_be_captured_is_told_with_the_line_where_the_capture_began() {
 }
 
 #[test]
+fn dropped_imaginary_parts_are_told_once() {
+    let program = Program::new();
+    program
+        .file("drop.rnl", "let z = complex([1.0], [2.0])\nz.to(f32)\nones(1).copy_(z)\nz.real\nz.bool()\n");
+    let warned = program.run(&["--quiet", "drop.rnl"]);
+    assert_eq!(warned.status, 0);
+    assert_eq!(warned.err.matches("discards the imaginary").count(), 1, "{}", warned.err);
+}
+
+#[test]
 fn the_readme_shows_what_the_program_says() {
     let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
     let blocks: Vec<&str> =

@@ -376,9 +376,12 @@ fn transformed(
     let own = |d: &usize| axes.iter().all(|(dim, _)| dim != d);
     let order: Dims = (0..x.rank()).filter(own).chain(axes.iter().map(|&(dim, _)| dim)).collect();
     let turned = permuted(x, &order);
-    // A transform to real numbers overwrites its input.
+    // A transform to real numbers overwrites its input, and cuFFT reads real numbers in pairs: they have to
+    // begin at an even place.
+    let odd = transform == Transform::FromReal && turned.layout().offset % 2 != 0;
     let input = match transform {
         Transform::ToReal => rt.contiguous_copy(&turned)?,
+        _ if odd => rt.contiguous_copy(&turned)?,
         _ => rt.contiguous(&turned)?,
     };
     let kept = x.rank() - axes.len();

@@ -271,6 +271,19 @@ impl Runtime {
         }
     }
 
+    /// Refuses a memory pool while work of its device is captured: a capture's requests go to its own pool.
+    pub fn refuse_pool(&mut self, device: DeviceId) -> Result<()> {
+        self.refuse_capturing(device, "selecting a memory pool")
+    }
+
+    /// Refuses a transfer between two devices when either of its streams is captured: a graph holds the
+    /// work of one device.
+    pub(super) fn refuse_transfer(&mut self, from: &Stream, to: &Stream) -> Result<()> {
+        let what = "a transfer between devices";
+        self.refuse_captured(from, what)?;
+        self.refuse_captured(to, what)
+    }
+
     /// The same for a copy between pageable host memory and a device.
     pub(super) fn refuse_pageable(&mut self, from: &Stream, to: &Stream) -> Result<()> {
         let Some(at) = self.capture_of(from).or_else(|| self.capture_of(to)) else { return Ok(()) };

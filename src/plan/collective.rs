@@ -391,6 +391,8 @@ impl Runtime {
         for Move { target, source } in moves {
             let (from, to) = (self.place(source.device())?.queue, self.place(target.device())?.queue);
             let at = if carrier == Carrier::Source { from } else { to };
+            let streams = [from, to].map(|queue| self.queues[queue].stream.clone());
+            self.refuse_transfer(&streams[0], &streams[1])?;
             self.settle(source, from)?;
             self.settle_write(at, target)?;
             self.settle(target, to)?;

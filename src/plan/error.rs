@@ -13,6 +13,7 @@ pub static CODES: &[&Code] = &[
     &WRITES_OVERLAP,
     &BAD_RACE_MODE,
     &DEPRECATED,
+    &IMAGINARY_DROPPED,
     &SYNCHRONIZES,
     &BAD_DEBUG_MODE,
     &NOT_IN_CAPTURE,
@@ -114,6 +115,16 @@ static DEPRECATED: Code = Code {
     title: "a deprecated name",
     page: "The name works and will go on working; PyTorch has a newer one for the same. This is a \
            warning, shown once per session.",
+    example: "",
+};
+
+static IMAGINARY_DROPPED: Code = Code {
+    id: "E0707",
+    kind: ErrorKind::Value,
+    title: "imaginary parts are dropped",
+    page: "Complex numbers were converted to real ones, which keeps the real parts alone. This is a warning, \
+           shown once per session.\n\nWrite `x.real` to say that only the real part is meant, or `abs(x)` \
+           for the absolute value.",
     example: "",
 };
 
@@ -354,6 +365,12 @@ pub fn bad_race_mode(name: &str) -> Error {
     Error::new(&BAD_RACE_MODE, format!("`{name}` is not a race mode"))
         .operand(0, "not `deny`, `warn`, `fix` or `allow`")
         .help("write `races(\"deny\")`, `races(\"warn\")`, `races(\"fix\")` or `races(\"allow\")`")
+}
+
+/// A conversion of complex numbers to real ones.
+pub fn imaginary_dropped() -> Error {
+    Error::new(&IMAGINARY_DROPPED, "casting complex values to real discards the imaginary part")
+        .help("write `x.real` for the real part")
 }
 
 /// A name that has a newer one.

@@ -92,7 +92,7 @@ pub struct Runtime {
     told: rustc_hash::FxHashSet<(Span, Span)>,
     repaired: u64,
     launches: u64,
-    deprecated: Vec<String>,
+    warned: Vec<String>,
     /// Where a wait was reported that an operation made by itself.
     waits_told: rustc_hash::FxHashSet<Span>,
     /// There while a profile is open.
@@ -153,7 +153,7 @@ impl Runtime {
             told: Default::default(),
             repaired: 0,
             launches: 0,
-            deprecated: Vec::new(),
+            warned: Vec::new(),
             waits_told: Default::default(),
             trace: None,
             ranges: trace::Ranges::default(),
@@ -264,10 +264,21 @@ impl Runtime {
 
     /// Reports a name that has a newer one, once per session.
     pub fn warn_deprecated(&mut self, what: &str, help: &str) {
-        let report = error::deprecated(what, help).locate(self.span, &[]);
-        if !self.deprecated.iter().any(|d| d == what) {
-            self.deprecated.push(what.to_string());
-            self.warnings.push(report);
+        self.warn_once(what, || error::deprecated(what, help));
+    }
+
+    /// Reports that a conversion drops imaginary parts, where it does, once per session.
+    /// Source: `c10::warn` in `copy_` of PyTorch.
+    pub(super) fn warn_dropped(&mut self, from: crate::array::Dtype, to: crate::array::Dtype) {
+        if from.is_complex() && !to.is_complex() && to != crate::array::Dtype::Bool {
+            self.warn_once("complex to real", error::imaginary_dropped);
+        }
+    }
+
+    fn warn_once(&mut self, what: &str, report: impl FnOnce() -> crate::base::Error) {
+        if !self.warned.iter().any(|known| known == what) {
+            self.warned.push(what.to_string());
+            self.warnings.push(report().locate(self.span, &[]));
         }
     }
 

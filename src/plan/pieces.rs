@@ -253,6 +253,8 @@ impl Runtime {
         }
         for tensor in tensors {
             let own = self.place(tensor.device())?.queue;
+            let stream = self.queues[own].stream.clone();
+            self.refuse_transfer(&center, &stream)?;
             self.settle(tensor, own)?;
             self.settle_write(own, tensor)?;
         }

@@ -33,8 +33,9 @@ impl Runtime {
         self.cast(tensor, dtype)
     }
 
-    /// A contiguous copy in another dtype, as a script asks for it: of complex numbers the real parts.
+    /// A contiguous copy in another dtype, as a script asks for it: of complex numbers the real parts, with a warning.
     pub fn cast(&mut self, tensor: &Tensor, dtype: Dtype) -> Result<Tensor> {
+        self.warn_dropped(tensor.dtype(), dtype);
         self.map("to", &CAST, &[MapArg::Tensor(tensor)], tensor.dtype(), dtype)
     }
 
@@ -132,6 +133,7 @@ impl Runtime {
 
     /// `target.copy_(source)`: any devices, any dtypes, the source broadcasts.
     pub fn copy_into(&mut self, target: &Tensor, source: &Tensor, non_blocking: bool) -> Result<()> {
+        self.warn_dropped(source.dtype(), target.dtype());
         if target.device() == source.device() {
             return self.assign("copy_", target, source);
         }
@@ -225,6 +227,7 @@ impl Runtime {
             self.note_wait(self.queues[at].stream.device())?;
         }
         if peers {
+            self.refuse_transfer(&streams.0, &streams.1)?;
             self.wait_stream(&streams.1, &streams.0)?;
         }
         self.note("copy_", at, [(&source, Access::Read), (target, Access::Write)])?;

@@ -37,6 +37,7 @@ impl Object for PoolObject {
 
     fn enter(&self, vm: &mut Vm) -> Result<Exit> {
         // What waits in queues belongs to the pools of its own lines.
+        vm.rt.refuse_pool(self.0.device().id())?;
         vm.rt.flush()?;
         let scope = self.0.enter();
         Ok(Box::new(move |vm| {
@@ -78,7 +79,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "mem_pool",
         receiver: "",
         signature: Signature { params: &[Param::new("pool", Kind::Any)] },
-        doc: "Serves requests for memory of the pool's device from a `MemPool` inside `with`; of several pools the innermost serves.\n\nSource: `torch.cuda.use_mem_pool`.",
+        doc: "Serves requests for memory of the pool's device from a `MemPool` inside `with`; of several pools the innermost serves. While a graph of the device is captured that is an error, and the capture is invalid: its memory comes from `with graph(g, pool=p)`.\n\nSource: `torch.cuda.use_mem_pool`.",
         example: "let p = MemPool()\nlet x = none\nwith mem_pool(p) { x = zeros(10) + 1 }\nassert(len(p.snapshot()) == 1)",
         // A pool is a context itself: this one enters it.
         run: |_, args| pool_of(&args[0]).map(|_| args[0].clone()),

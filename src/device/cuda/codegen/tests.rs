@@ -286,6 +286,66 @@ fn other_kinds_compile() {
 }
 
 #[test]
+fn elements_of_eight_and_sixteen_bytes_compile() {
+    if !nvrtc_is_here() {
+        return;
+    }
+    for dtype in [Dtype::C64, Dtype::C128] {
+        let shape = [40, 30, 50];
+        let dense = contiguous_strides(&shape);
+        let layouts: [(&[isize], u64); 6] = [
+            (&[1500, 50, 1], 0),
+            (&[1500, 50, 1], dtype.size() as u64),
+            (&[1, 2000, 40], 0),
+            (&[0, 50, 1], 0),
+            (&[3000, 100, 2], 0),
+            (&[1 << 40, 50, 1], 0),
+        ];
+        for (strides, ptr) in layouts {
+            let copy = copy_program(dtype);
+            let views = smallvec![view(dtype, strides, ptr), view(dtype, &dense, 0)];
+            let work = Launch { program: copy, views, ..launch(Body::Pack, &shape, &[], 0) };
+            check(&work, &["sm_75", "sm_90"]);
+        }
+        for to in Dtype::ALL {
+            let cast = |from: Dtype, to: Dtype| Map {
+                sources: vec![Register::Load { view: 0, dtype: from }],
+                instrs: vec![Instr { f: &CAST, args: smallvec![0], class: from.class(), dtype: to }],
+                stores: vec![Store { reg: 1, view: 1 }],
+            };
+            check(
+                &launch(Body::Map(cast(dtype, to)), &[64], &[view(dtype, &[1], 0), view(to, &[1], 0)], 0),
+                &["sm_90"],
+            );
+            check(
+                &launch(Body::Map(cast(to, dtype)), &[64], &[view(to, &[1], 0), view(dtype, &[1], 0)], 0),
+                &["sm_90"],
+            );
+        }
+        let shape = [3, 64];
+        let dense = |shape: &[usize]| view(dtype, &contiguous_strides(shape), 0);
+        let index = |strides: &[isize]| view(Dtype::I64, strides, 0);
+        for strides in [[1, 0], [64, 1]] {
+            let gather = Body::Gather(Gather { dtype });
+            check(&launch(gather, &shape, &[dense(&shape), index(&strides), dense(&shape)], 0), &ARCHS);
+        }
+        let scatter = Body::Scatter(Scatter { dtype, f: None });
+        let views = [dense(&shape), index(&[64, 1]), dense(&shape)];
+        check(&launch(scatter, &shape, &views, 0), &ARCHS);
+        check(&launch(Body::NonZero(dtype), &[64], &[dense(&[64]), index(&[1]), index(&[])], 0), &ARCHS);
+    }
+}
+
+#[test]
+fn complex_products_are_left_to_the_library() {
+    for dtype in [Dtype::C64, Dtype::C128, Dtype::F16] {
+        let product = Matmul { dtype, tf32: false };
+        assert!(product.source(Signature::default()).text.is_empty(), "{dtype}");
+    }
+    assert!(!Matmul { dtype: Dtype::I8, tf32: false }.source(Signature::default()).text.is_empty());
+}
+
+#[test]
 fn packing_compiles() {
     if nvrtc_is_here() {
         let parts = [view(Dtype::F32, &[400], 0), view(Dtype::U8, &[3], 0), view(Dtype::U8, &[416], 0)];
@@ -315,6 +375,39 @@ fn the_device_kernels_and_random_functions_compile() {
 mod operations {
     use super::*;
     use crate::ops::{Run, table};
+
+    /// The same of complex numbers, whose functions are listed by themselves.
+    #[test]
+    fn texts_of_all_complex_functions_compile() {
+        if !nvrtc_is_here() {
+            return;
+        }
+        // A program each: NVRTC's time for all in one grows with the square of their number.
+        for whole in [Dtype::C64, Dtype::C128] {
+            for f in crate::ops::complex::functions() {
+                let mut map = Map {
+                    sources: (0..4).map(|view| Register::Load { view, dtype: whole }).collect(),
+                    ..Map::default()
+                };
+                map.sources.push(Register::Number { slot: 0, dtype: Dtype::I64 });
+                let mut args: SmallVec<[u16; 4]> = (0..u16::from(f.arity)).collect();
+                if f.select {
+                    args[0] = 4;
+                }
+                let name = f.name.trim_start_matches("complex_");
+                let dtype = match name {
+                    "abs" | "angle" => whole.real(),
+                    "eq" | "ne" => Dtype::Bool,
+                    _ if name.starts_with("is") => Dtype::Bool,
+                    _ => whole,
+                };
+                map.instrs.push(Instr { f, args, class: whole.class(), dtype });
+                map.stores.push(Store { reg: 5, view: 4 });
+                let views = [0, 1, 2, 3, 4].map(|i| view(if i == 4 { dtype } else { whole }, &[1], 0));
+                check(&launch(Body::Map(map), &[1000], &views, 0), &["sm_90"]);
+            }
+        }
+    }
 
     /// One program per class with every elementwise operation that the class has.
     #[test]
