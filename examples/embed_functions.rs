@@ -57,7 +57,7 @@ pub fn main() -> runnel::Result<()> {
     println!("{}", engine.help("rate")?);
 
     // Errors come with their source lines.
-    let error = engine.eval::<f64>("rate(\"first\", 1.0)").unwrap_err();
+    let error = engine.eval::<f64>("rate(\"first\", 1.0)").expect_err("the script fails");
     println!("{}", engine.report(&error));
     assert_eq!(error.code().id, "E0961");
     Ok(())

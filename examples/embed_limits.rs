@@ -35,11 +35,11 @@ pub fn main() -> runnel::Result<()> {
         ("prints for ever", "while true { print(\"spam\") }"),
     ];
     for (what, script) in hostile {
-        let error = engine.eval::<()>(script).unwrap_err();
+        let error = engine.eval::<()>(script).expect_err("the script fails");
         println!("{what}: {error}");
         assert_eq!(error.kind(), ErrorKind::Limit, "{what}: {error}");
     }
-    let error = engine.eval::<String>("read(\"/etc/passwd\")").unwrap_err();
+    let error = engine.eval::<String>("read(\"/etc/passwd\")").expect_err("the script fails");
     println!("reads a file: {error}");
 
     // The session goes on as if nothing had happened.
@@ -54,7 +54,7 @@ pub fn main() -> runnel::Result<()> {
         std::thread::sleep(Duration::from_millis(50));
         handle.interrupt();
     });
-    let error = engine.eval::<()>("while true { }").unwrap_err();
+    let error = engine.eval::<()>("while true { }").expect_err("the script fails");
     println!("is stopped: {error}");
     assert_eq!(error.kind(), ErrorKind::Interrupted);
     assert!(watcher.join().is_ok());

@@ -40,7 +40,8 @@ pub fn main() -> runnel::Result<()> {
     assert_eq!(engine.eval::<i64>("layers.weight()")?, 2000);
 
     // Mistakes in calls of them are found before anything runs.
-    let error = engine.eval::<()>("print(\"not reached\")\nscale.clmap(1, 2, 3)").unwrap_err();
+    let error =
+        engine.eval::<()>("print(\"not reached\")\nscale.clmap(1, 2, 3)").expect_err("the script fails");
     println!("{}", engine.report(&error));
     assert!(engine.report(&error).contains("clamp"));
     println!("{}", engine.help("scale.log")?);

@@ -61,7 +61,7 @@ pub fn main() -> Result<()> {
     // A tensor belongs to its engine: another one says so, instead of racing for it.
     let (mut one, mut two) = (Engine::new()?, Engine::new()?);
     let x: Tensor = one.eval("ones(2)")?;
-    let error = two.set("x", &x).unwrap_err();
+    let error = two.set("x", &x).expect_err("the script fails");
     println!("{error}");
     assert_eq!(error.code().id, "E0965");
     Ok(())

@@ -58,7 +58,7 @@ pub fn main() -> runnel::Result<()> {
     // Moving everything from one ring into another; from itself is an error, not a deadlock.
     assert_eq!(engine.eval::<usize>("r.take(live)")?, 50);
     assert_eq!(live.with(|ring| ring.samples.len())?, 0);
-    let error = engine.eval::<()>("r.take(r)").unwrap_err();
+    let error = engine.eval::<()>("r.take(r)").expect_err("the script fails");
     println!("{}", engine.report(&error));
     assert_eq!(error.code().id, "E0966");
 
