@@ -378,7 +378,7 @@ fn transformed(
     let turned = permuted(x, &order);
     // A transform to real numbers overwrites its input, and cuFFT reads real numbers in pairs: they have to
     // begin at an even place.
-    let odd = transform == Transform::FromReal && turned.layout().offset % 2 != 0;
+    let odd = transform == Transform::FromReal && !turned.layout().offset.is_multiple_of(2);
     let input = match transform {
         Transform::ToReal => rt.contiguous_copy(&turned)?,
         _ if odd => rt.contiguous_copy(&turned)?,
