@@ -72,13 +72,16 @@ fn work_that_nobody_wants_is_never_launched() {
 
 #[test]
 fn elementwise_work_joins_the_reduction_that_follows() {
-    let mut rt = runtime(true);
+    let mut rt = Runtime::new(open(), Settings::default()); // Its own machine: it counts allocations.
     let a = tensor(&mut rt, &[1.0, -2.0, 3.0, -4.0], &[2, 2], DeviceId::Cuda(0));
-    let launches = rt.launches();
-    let y = call(&mut rt, "abs", &[Arg::Tensor(a)]);
+    let allocations =
+        |rt: &mut Runtime| rt.device(DeviceId::Cuda(0)).unwrap().stats().allocation.all().allocated;
+    let (launches, before) = (rt.launches(), allocations(&mut rt));
+    let y = call(&mut rt, "abs", &[Arg::Tensor(a.clone())]);
     let s = call(&mut rt, "sum", &[Arg::Tensor(y), Arg::Ints(vec![1]), Arg::Bool(false), Arg::None]);
     rt.flush().unwrap();
     assert_eq!(rt.launches(), launches + 1);
+    assert_eq!(allocations(&mut rt), before + 1, "only the sums are stored");
     assert_eq!(floats(&mut rt, &s), [3.0, 7.0]);
 }
 

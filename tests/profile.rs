@@ -181,16 +181,16 @@ fn a_timeline_draws_the_streams_and_leaves_the_output_alone() {
     assert!(done.status.success(), "{}", text(&done.stderr));
     assert_eq!(text(&done.stdout), "50397184.0\n");
     insta::assert_snapshot!(text(&done.stderr), @r"
-    timeline: 17.2 us, modelled
-                          0                                     8.58 us                         17.2 us
-    host             59% |                               ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~|
-    cuda:0 default   50% |ffffffbbbbbbbbbbbbbbbbbbbb         dddddddddd                           ggggg|
-    cuda:0 stream 1  34% |        ccccccccccccccccccccceeeeeee                                         |
+    timeline: 16.9 us, modelled
+                          0                                     8.45 us                         16.9 us
+    host             58% |                               ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~|
+    cuda:0 default   49% |ffffffbbbbbbbbbbbbbbbbbbbb         dddddddddd                           ggggg|
+    cuda:0 stream 1  34% |         cccccccccccccccccccceeeeeee                                         |
     cuda:1 default   36% |                                            aaaaaaaaaaaaaaaaaaaaaaaaaaaaa    |
       a   6.24 us     1x  copy from cuda:0  a.rnl:11
       b   4.36 us     1x  matmul            a.rnl:6
       c   4.36 us     1x  matmul            a.rnl:7
-      d   2.05 us     1x  add+sum           a.rnl:9
+      d   1.79 us     1x  add+sum           a.rnl:9
       e   1.52 us     1x  mul+add           a.rnl:7
       f   1.26 us     1x  ones              a.rnl:1
       g   1.00 us     1x  copy to host      a.rnl:12

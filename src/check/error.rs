@@ -115,7 +115,7 @@ pub static OUTSIDE_FUNCTION: Code = code(
 pub static UNKNOWN_LIBRARY: Code = code(
     "E0213",
     "unknown library",
-    "`import name` brings in a library of Runnel, such as `nn` or `optim`; `import \"file.rnl\"` brings in a file. The \
+    "`import name` brings in a library of Runnel, such as `data` or `parallel`; `import \"file.rnl\"` brings in a file. The \
      functions of PyTorch and NumPy need no import.",
     "import neural_networks",
 );

@@ -15,8 +15,9 @@ pub trait HostFunction<A>: Send + 'static {
     fn native(self, name: &str) -> Native;
 }
 
-/// The parameters of host functions: by place, or by these names.
-static PARAMS: [Param; 8] = [
+/// The parameters of host code: by place, or by these names. The receiver is a method's alone.
+pub(super) static PARAMS: [Param; 9] = [
+    Param::new("self", Kind::Any),
     Param::new("a", Kind::Any),
     Param::new("b", Kind::Any),
     Param::new("c", Kind::Any),
@@ -55,7 +56,7 @@ macro_rules! functions {
                 const COUNT: usize = <[&str]>::len(&[$(stringify!($name)),*]);
                 Native {
                     name: name.into(),
-                    signature: Signature { params: &PARAMS[..COUNT] },
+                    signature: Signature { params: PARAMS[1..].split_at(COUNT).0 },
                     doc: None,
                     plain: None,
                     run: Run::Dynamic(RefCell::new(Box::new(move |vm: &mut Vm, args: &mut [Value]| {

@@ -2,9 +2,9 @@
 
 use super::convert::{FromValue, IntoValue, sealed};
 use super::error;
-use super::function::{argument, guarded};
+use super::function::{PARAMS, argument, guarded};
 use crate::base::Result;
-use crate::ops::signature::{Kind, Param, Signature};
+use crate::ops::signature::Signature;
 use crate::vm::{Native, Object, Run, Value, Vm};
 use parking_lot::ReentrantMutex;
 use std::any::{Any, TypeId};
@@ -119,18 +119,6 @@ pub trait HostMethod<T, A>: Send + 'static {
 pub struct ByRef<A>(std::marker::PhantomData<A>);
 #[doc(hidden)]
 pub struct ByMut<A>(std::marker::PhantomData<A>);
-
-/// The parameters of methods: the receiver, then by place or by these names.
-static PARAMS: [Param; 8] = [
-    Param::new("self", Kind::Any),
-    Param::new("a", Kind::Any),
-    Param::new("b", Kind::Any),
-    Param::new("c", Kind::Any),
-    Param::new("d", Kind::Any),
-    Param::new("e", Kind::Any),
-    Param::new("f", Kind::Any),
-    Param::new("g", Kind::Any),
-];
 
 macro_rules! methods {
     ($marker:ident, $access:ident, $receiver:ty, $(($($name:ident: $index:tt),*)),*) => {$(

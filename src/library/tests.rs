@@ -69,10 +69,17 @@ fn limits_stop_scripts_and_interrupts_are_not_caught() {
 }
 
 #[test]
-fn every_native_is_documented() {
-    for def in NATIVES.iter().flat_map(|(_, table)| *table) {
+fn every_native_is_documented_and_stands_once() {
+    let mut seen = std::collections::HashSet::new();
+    for def in NATIVES.iter().flat_map(|(_, table)| *table).chain(device::natives()) {
         assert!(def.doc.ends_with('.'), "{}", def.name);
         assert!(!def.name.is_empty());
+        assert!(
+            seen.insert((def.receiver, def.name)),
+            "{} is defined twice for `{}`",
+            def.name,
+            def.receiver
+        );
     }
 }
 

@@ -365,7 +365,10 @@ impl Runtime {
         let queue = &self.queues[at];
         // A modelled timeline must not depend on how fast this host is.
         let hurry = !self.trace.as_ref().is_some_and(|trace| trace.is_virtual());
-        let full = queue.group.as_ref().is_some_and(|g| {
+        // A reduction takes no more work, yet it stays until the next call: by then the values that
+        // only it reads have been dropped, and are not stored.
+        let open = queue.group.as_ref().filter(|g| g.reduce.is_none());
+        let full = open.is_some_and(|g| {
             !g.has_room(1) || (g.nodes.len() % 8 == 0 && hurry && g.since.elapsed() > MAX_WAIT)
         });
         if full || !self.settings.fuse || self.settings.launch_blocking {

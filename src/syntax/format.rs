@@ -198,7 +198,7 @@ impl Walk<'_> {
             }
             return;
         }
-        let opens_lambda = piece.kind == T::Bar && !self.last.is_some_and(is_operand);
+        let opens_lambda = piece.kind == T::Bar && !self.last.is_some_and(T::ends_operand);
         let closes_lambda =
             piece.kind == T::Bar && !opens_lambda && self.lambdas.last() == Some(&self.open.len());
         let space = self.space(piece.kind, closes_lambda);
@@ -211,7 +211,7 @@ impl Walk<'_> {
         }
         self.prefix = opens_lambda
             || matches!(piece.kind, T::Minus | T::Tilde | T::Star | T::DotDot)
-                && !self.last.is_some_and(is_operand);
+                && !self.last.is_some_and(T::ends_operand);
         match piece.kind {
             T::Match => self.matches.push(self.open.len()),
             T::Bar if opens_lambda && self.lambdas.last() != Some(&self.open.len()) => {
@@ -240,7 +240,7 @@ impl Walk<'_> {
     fn open(&mut self, kind: T, indent: usize) {
         let declares = self.before_last == Some(T::Fn);
         let role = match kind {
-            T::LParen if self.last.is_some_and(is_operand) && !declares => Role::Call,
+            T::LParen if self.last.is_some_and(T::ends_operand) && !declares => Role::Call,
             T::LBrace if self.matches.last() == Some(&self.open.len()) => {
                 self.matches.pop();
                 Role::Arms
@@ -257,8 +257,8 @@ impl Walk<'_> {
             && self.lambdas.last() != Some(&self.open.len());
         let tight_before = match kind {
             T::Comma | T::Semi | T::RParen | T::RBracket | T::Dot | T::FormatColon => true,
-            T::LParen | T::LBracket => is_operand(last),
-            T::DotDot | T::DotDotOpen => is_operand(last),
+            T::LParen | T::LBracket => last.ends_operand(),
+            T::DotDot | T::DotDotOpen => last.ends_operand(),
             T::Eq => named,
             T::Bar => closes_lambda,
             _ => false,
@@ -271,27 +271,6 @@ impl Walk<'_> {
         };
         !tight_before && !tight_after
     }
-}
-
-/// True when an operand may end with this token, so that `(` behind it calls and `-` subtracts.
-fn is_operand(kind: T) -> bool {
-    use T::*;
-    matches!(
-        kind,
-        Name | Int
-            | Float
-            | Inf
-            | Nan
-            | Cpu
-            | Cuda
-            | Dtype
-            | True
-            | False
-            | None
-            | StrClose
-            | RParen
-            | RBracket
-    )
 }
 
 /// The lines as text; comments at the ends of neighbouring lines stand below each other.

@@ -299,9 +299,9 @@ fn foreign_word(p: &Place<'_>) -> Option<Advice> {
             "raise" => ("`raise` is written `throw`", "write `throw \"text\"`"),
             "del" => ("there is no `del`", "a value is freed with its last name: write `x = none`"),
             "global" | "nonlocal" => ("functions see the names around them", "leave this line out"),
-            "from" => ("names are imported with their library", "write `import nn`, then `nn.Linear`"),
+            "from" => ("names are imported with their library", "write `import data`, then `data.loader`"),
             "use" | "using" | "include" | "require" => {
-                ("libraries are imported with `import`", "write `import nn`")
+                ("libraries are imported with `import`", "write `import data`")
             }
             "switch" => ("`switch` is written `match`", "write `match value { pattern => result }`"),
             "case" => ("the arms of `match` have no `case`", "write `pattern => result`"),
@@ -521,7 +521,7 @@ fn import(p: &Place<'_>) -> Option<Advice> {
     p.advice(
         0,
         "a library has one name",
-        "write `import nn`, or `import \"folder/file.rnl\" as name` for a file",
+        "write `import data`, or `import \"folder/file.rnl\" as name` for a file",
     )
 }
 

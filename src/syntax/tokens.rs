@@ -306,9 +306,8 @@ impl T {
         self.is_keyword() || matches!(self, T::Inf | T::Nan | T::Cpu | T::Cuda | T::Dtype)
     }
 
-    /// True when an expression or statement may end with this token, so that a line end after it
-    /// may end the statement. (A `:` ends Python's heads of blocks: what follows is another statement.)
-    pub fn can_end(self) -> bool {
+    /// True when an operand may end with this token, so that `(` behind it calls and `-` subtracts.
+    pub fn ends_operand(self) -> bool {
         use T::*;
         matches!(
             self,
@@ -325,18 +324,28 @@ impl T {
                 | StrClose
                 | RParen
                 | RBracket
-                | RBrace
-                | Break
-                | Continue
-                | Return
-                | DotDot
-                | DotDotOpen
-                | Ellipsis
-                | SingleQuoted
-                | Colon
-                | Bad
-                | ErrorStmt
         )
+    }
+
+    /// True when an expression or statement may end with this token, so that a line end after it
+    /// may end the statement. (A `:` ends Python's heads of blocks: what follows is another statement.)
+    pub fn can_end(self) -> bool {
+        use T::*;
+        self.ends_operand()
+            || matches!(
+                self,
+                RBrace
+                    | Break
+                    | Continue
+                    | Return
+                    | DotDot
+                    | DotDotOpen
+                    | Ellipsis
+                    | SingleQuoted
+                    | Colon
+                    | Bad
+                    | ErrorStmt
+            )
     }
 
     /// True when the end of a range may start with this token. (A `{` begins the body there, and `if`

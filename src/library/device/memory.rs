@@ -310,28 +310,6 @@ pub(super) static NATIVES: &[NativeDef] = &[
         },
     },
     NativeDef {
-        name: "reset_peak_host_memory_stats",
-        receiver: "device",
-        signature: ALONE,
-        doc: "Sets every peak of `host_memory_stats` to the current figure.\n\nSource: `torch.cuda.reset_peak_host_memory_stats`.",
-        example: "cuda.reset_peak_host_memory_stats()\nlet stats = cuda.host_memory_stats()\nassert(stats[\"allocated_bytes.peak\"] == stats[\"allocated_bytes.current\"])",
-        run: |vm, _| {
-            vm.rt.machine().reset_pinned_peak();
-            Ok(Value::None)
-        },
-    },
-    NativeDef {
-        name: "reset_accumulated_host_memory_stats",
-        receiver: "device",
-        signature: ALONE,
-        doc: "Sets every accumulated figure of `host_memory_stats` to 0; current and peak stay.\n\nSource: `torch.cuda.reset_accumulated_host_memory_stats`.",
-        example: "cuda.reset_accumulated_host_memory_stats()\nassert(cuda.host_memory_stats()[\"allocations.allocated\"] == 0)",
-        run: |vm, _| {
-            vm.rt.machine().reset_pinned_accumulated();
-            Ok(Value::None)
-        },
-    },
-    NativeDef {
         name: "empty_host_cache",
         receiver: "device",
         signature: ALONE,
