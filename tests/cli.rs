@@ -307,17 +307,6 @@ fn dropped_imaginary_parts_are_told_once() {
 }
 
 #[test]
-fn the_readme_shows_what_the_program_says() {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let blocks: Vec<&str> =
-        readme.split("```text\n").skip(1).filter_map(|part| part.split("```").next()).collect();
-    let program = Program::new();
-    program.file("mistake.rnl", blocks[0]);
-    let ended = program.run(&["mistake.rnl"]);
-    assert_eq!((ended.status, ended.err.as_str()), (1, blocks[1]));
-}
-
-#[test]
 fn examples_exist_where_the_readme_says() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = std::fs::read_to_string(root.join("README.md")).unwrap();

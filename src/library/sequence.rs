@@ -97,10 +97,11 @@ pub static TABLE: &[NativeDef] = &[
     NativeDef {
         name: "map",
         receiver: "",
-        signature: takes(&[Param::new("f", Kind::Fn), any("items"), Param::rest("more", Kind::Any)]),
-        doc: "A list of `f` of each element; with several sequences, of the elements at the same place.",
-        example: "assert(map(|x| x + 1, [1, 2]) == [2, 3])",
+        signature: takes(&[any("f"), any("items"), Param::rest("more", Kind::Any)]),
+        doc: "A list of `f` of each element; with several sequences, of the elements at the same place.\n\nThe sequence may come first, for pipelines: `items |> map(f)`.",
+        example: "assert(map(|x| x + 1, [1, 2]) == [2, 3])\nassert(([1, 2] |> map(|x| x + 1)) == [2, 3])",
         run: |vm, args| {
+            function_first("map", args)?;
             let mut sequences = vec![vm.collect(&args[1])?];
             for more in vm.collect(&args[2])? {
                 sequences.push(vm.collect(&more)?);
@@ -118,10 +119,11 @@ pub static TABLE: &[NativeDef] = &[
     NativeDef {
         name: "filter",
         receiver: "",
-        signature: takes(&[Param::new("f", Kind::Fn), any("items")]),
-        doc: "A list of the elements for which `f` gives a true value.",
-        example: "assert(filter(|x| x > 1, [1, 2, 3]) == [2, 3])",
+        signature: takes(&[any("f"), any("items")]),
+        doc: "A list of the elements for which `f` gives a true value.\n\nThe sequence may come first, for pipelines: `items |> filter(f)`.",
+        example: "assert(filter(|x| x > 1, [1, 2, 3]) == [2, 3])\nassert((0..9 |> filter(|x| x % 4 == 0)) == [0, 4, 8])",
         run: |vm, args| {
+            function_first("filter", args)?;
             let mut kept = Vec::new();
             for item in vm.collect(&args[1])? {
                 let verdict = vm.callback(&args[0], std::slice::from_ref(&item))?;
@@ -135,10 +137,11 @@ pub static TABLE: &[NativeDef] = &[
     NativeDef {
         name: "reduce",
         receiver: "",
-        signature: takes(&[Param::new("f", Kind::Fn), any("items"), optional("initial", Kind::Any)]),
-        doc: "Combines the elements from the left: `f(f(f(initial, a), b), c)`.",
-        example: "assert(reduce(|a, b| a * b, [2, 3, 4]) == 24)",
+        signature: takes(&[any("f"), any("items"), optional("initial", Kind::Any)]),
+        doc: "Combines the elements from the left: `f(f(f(initial, a), b), c)`.\n\nThe sequence may come first, for pipelines: `items |> reduce(f)`.",
+        example: "assert(reduce(|a, b| a * b, [2, 3, 4]) == 24)\nassert((1..5 |> reduce(|a, b| a * b)) == 24)",
         run: |vm, args| {
+            function_first("reduce", args)?;
             let mut items = vm.collect(&args[1])?.into_iter();
             let mut value = match args[2] {
                 Value::None => {
@@ -241,6 +244,18 @@ pub static TABLE: &[NativeDef] = &[
         run: |vm, args| extreme(vm, args, Ordering::Greater, "max"),
     },
 ];
+
+/// Puts a function that comes second, as in `items |> map(f)`, before its sequence.
+fn function_first(name: &str, args: &mut [Value]) -> Result<()> {
+    if args[0].is_callable() {
+        return Ok(());
+    }
+    if !args[1].is_callable() {
+        return Err(error::argument_type(name, 0, "f", "a function", args[0].type_name()));
+    }
+    args.swap(0, 1);
+    Ok(())
+}
 
 /// Sorts by keys computed once per element. No comparison runs script code.
 pub(super) fn sort(vm: &mut Vm, items: Vec<Value>, key: &Value, reverse: bool) -> Result<Vec<Value>> {

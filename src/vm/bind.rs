@@ -224,10 +224,7 @@ fn check(vm: &mut Vm, function: &str, index: usize, param: &Param, value: &mut V
         },
         Kind::Bool => matches!(value, Value::Bool(_)),
         Kind::Str => matches!(value, Value::Str(_)),
-        Kind::Fn => {
-            matches!(value, Value::Fn(_) | Value::Native(_) | Value::Bound(_) | Value::Dtype(_))
-                || matches!(value, Value::Record(r) if r.position("forward").is_some())
-        }
+        Kind::Fn => value.is_callable(),
         Kind::Dtype => matches!(value, Value::Dtype(_)),
         Kind::Device => match value {
             Value::Device(_) => true,

@@ -213,9 +213,14 @@ pub struct Native {
 }
 
 impl Native {
-    /// The function of the library that a call of an operation means, by its positional arguments. A
-    /// list stays one where that function takes any value; where it takes a number, the list is a tensor.
-    pub fn of_plain_values<'a>(&'a self, args: &[Value]) -> Option<&'a Rc<Native>> {
+    /// The function of the library that a call of an operation means, by its arguments. A list stays one
+    /// where that function takes any value; where it takes a number, and where an argument has a name that
+    /// the operation alone knows (`max(items, dim=1)`), the list is a tensor.
+    pub fn of_plain_values<'a, 'n>(
+        &'a self,
+        args: &[Value],
+        mut names: impl Iterator<Item = &'n str>,
+    ) -> Option<&'a Rc<Native>> {
         let plain = self.plain.as_ref()?;
         let takes_lists = plain.signature.params.first().is_some_and(|p| p.kind == Kind::Any);
         let is_tensor = |value: &Value| match value {
@@ -223,7 +228,9 @@ impl Native {
             Value::List(_) => !takes_lists,
             _ => false,
         };
-        (!args.iter().any(is_tensor)).then_some(plain)
+        let knows = |native: &Native, name: &str| native.signature.params.iter().any(|p| p.name == name);
+        let of_tensors = args.iter().any(is_tensor) || names.any(|n| knows(self, n) && !knows(plain, n));
+        (!of_tensors).then_some(plain)
     }
 }
 

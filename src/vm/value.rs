@@ -159,6 +159,13 @@ impl Value {
         matches!(self, Value::None)
     }
 
+    /// Whether it takes the place of a function: functions, dtypes (they convert), and records with a field
+    /// `forward`.
+    pub fn is_callable(&self) -> bool {
+        matches!(self, Value::Fn(_) | Value::Native(_) | Value::Bound(_) | Value::Dtype(_))
+            || matches!(self, Value::Record(r) if r.position("forward").is_some())
+    }
+
     /// What `type(x)` gives, and what errors call it.
     pub fn type_name(&self) -> &'static str {
         match self {

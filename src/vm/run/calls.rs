@@ -146,7 +146,7 @@ impl Vm {
         args: Positional,
         named: Named,
     ) -> Result<Value> {
-        if let Some(plain) = native.of_plain_values(&args) {
+        if let Some(plain) = native.of_plain_values(&args, named.iter().map(|(name, _)| &**name)) {
             return self.call_native(plain, args, named);
         }
         match &native.run {
