@@ -1,6 +1,6 @@
-//! Any bytes as a `.safetensors` file: arrays whose every element came from the file, or a coded error.
 #![no_main]
 
-mod file;
+#[path = "../targets/mod.rs"]
+mod targets;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| file::read("safetensors", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::target("file_safetensors")(data));

@@ -1,4 +1,4 @@
-//! What the targets of file formats share.
+//! File formats: arrays whose every element came from the file, or a coded error.
 
 use runnel::files::{Elements, Head, Options, Sink, format};
 
