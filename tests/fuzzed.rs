@@ -12,7 +12,8 @@ fn every_seed_and_every_finding_passes() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
     let mut replayed = 0;
     for (name, play) in targets::TARGETS {
-        let entries = std::fs::read_dir(root.join(name)).unwrap_or_else(|e| panic!("no seeds for {name}: {e}"));
+        let entries =
+            std::fs::read_dir(root.join(name)).unwrap_or_else(|e| panic!("no seeds for {name}: {e}"));
         for entry in entries {
             let path = entry.unwrap().path();
             println!("{}", path.display());

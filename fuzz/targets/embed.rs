@@ -386,7 +386,10 @@ impl World {
         if count.is_none() {
             assert_eq!(code(made), Some("E0964"), "{shape:?}");
         } else if let Some(tensor) = judge(engine, made) {
-            assert_eq!((&tensor.shape()[..], tensor.dtype(), tensor.device()), (&shape[..], Dtype::F32, device));
+            assert_eq!(
+                (&tensor.shape()[..], tensor.dtype(), tensor.device()),
+                (&shape[..], Dtype::F32, device)
+            );
             self.keep(at, tensor, Some(data));
         }
     }

@@ -3,7 +3,7 @@
 //! `runnel FILE ...` is short for `runnel run FILE ...`. What follows FILE belongs to the script, options
 //! included; [`normalized`] puts a `--` there before clap sees it.
 
-use crate::device::{Backend, Config};
+use crate::device::{Backend, Config, Schedule};
 use crate::plan::RaceMode;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -121,9 +121,9 @@ pub struct Options {
     /// Launch every operation by itself; the results are the same
     #[arg(long, global = true)]
     pub no_fuse: bool,
-    /// Run the queues of emulated devices in an order drawn from a seed
-    #[arg(long, global = true, value_name = "seed:N", value_parser = schedule)]
-    pub schedule: Option<u64>,
+    /// Run the queues of emulated devices in an order drawn from a seed, evenly or by priorities
+    #[arg(long, global = true, value_name = "seed:N|pct:N", value_parser = schedule)]
+    pub schedule: Option<Schedule>,
     /// Write what the script does on the devices to FILE, which Perfetto (ui.perfetto.dev) opens
     #[arg(long, global = true, value_name = "FILE")]
     pub profile: Option<PathBuf>,
@@ -152,7 +152,7 @@ impl Options {
         config.backend = self.backend.unwrap_or(config.backend);
         config.devices = self.devices.map(usize::from).or(config.devices);
         config.device_memory = self.device_memory.or(config.device_memory);
-        config.schedule = self.schedule.or(config.schedule);
+        config.schedule = self.schedule.clone().or(config.schedule.take());
     }
 }
 
@@ -164,9 +164,8 @@ fn races(text: &str) -> Result<RaceMode, String> {
     RaceMode::from_name(text).ok_or_else(|| "write `deny`, `warn`, `fix` or `allow`".into())
 }
 
-fn schedule(text: &str) -> Result<u64, String> {
-    let seed = text.strip_prefix("seed:").and_then(|n| n.parse().ok());
-    seed.ok_or_else(|| "write `seed:` and a number, such as `seed:7`".into())
+fn schedule(text: &str) -> Result<Schedule, String> {
+    text.parse().map_err(|()| "write `seed:` or `pct:` and a number, such as `seed:7`".into())
 }
 
 /// `4GiB`, `512MiB`, `64KiB`, `4096`: bytes.

@@ -99,7 +99,7 @@ fn emulated(config: &Config) -> Result<(usize, Open)> {
     let drivers = emu::Machine::new(emu::Config {
         devices: count,
         memory_per_device: config.device_memory.unwrap_or(defaults.memory_per_device),
-        schedule: config.schedule,
+        schedule: config.schedule.clone(),
         interrupt: config.interrupt.clone(),
         failure: config.failure.clone(),
         ..defaults

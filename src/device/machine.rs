@@ -5,7 +5,7 @@ use super::backend::{self, Found};
 use super::driver::Driver;
 use super::host::HostDriver;
 use super::pinned::{PinnedBlock, PinnedPool, PinnedStats};
-use super::{Device, DeviceId, Failure, error};
+use super::{Device, DeviceId, Failure, Schedule, error};
 use crate::base::{Result, Span};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -32,8 +32,8 @@ pub struct Config {
     pub devices: Option<usize>,
     /// Bytes per emulated device; 4 GiB when not said. Source: `--device-memory`.
     pub device_memory: Option<u64>,
-    /// Emulated devices run their queues in an order drawn from this seed. Source: `--schedule seed:N`.
-    pub schedule: Option<u64>,
+    /// Emulated devices run their queues in an order of its own. Source: `--schedule`.
+    pub schedule: Option<Schedule>,
     /// The driver call of emulated devices, or of the host, that is made to fail. Source: `RUNNEL_FAULT`.
     /// [`Config::from_env`] fills it in.
     pub failure: Option<Failure>,

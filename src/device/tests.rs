@@ -8,6 +8,7 @@ use crate::kernel::Fault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod orders;
 mod schedules;
 
 const MIB: u64 = 1 << 20;

@@ -2,7 +2,7 @@
 
 use super::{Engine, error};
 use crate::base::{Error, Result, SourceMap};
-use crate::device::{Backend, Config, Machine};
+use crate::device::{Backend, Config, Machine, Schedule};
 use crate::library::Library;
 use crate::plan::{Limits, RaceMode, Runtime, Settings};
 use crate::vm::FileAccess;
@@ -94,7 +94,7 @@ impl Builder {
 
     /// Runs the queues of emulated devices in an order drawn from a seed.
     pub fn schedule(mut self, seed: u64) -> Builder {
-        self.config.schedule = Some(seed);
+        self.config.schedule = Some(Schedule::Seed(seed));
         self
     }
 

@@ -5,13 +5,14 @@
 
 use super::{MapArg, Runtime, Settings};
 use crate::array::{Dtype, Layout};
-use crate::device::{Backend, Config, DeviceId, Machine};
+use crate::device::{Backend, Config, DeviceId, Machine, Schedule};
 use crate::ops::arith::ADD;
 use crate::ops::testing::bytes_of;
 use crate::tensor::Tensor;
 use DeviceId::{Cpu, Cuda};
 
 fn emulated(schedule: Option<u64>, piece: Option<u64>) -> Runtime {
+    let schedule = schedule.map(Schedule::Seed);
     let config = Config { backend: Backend::Emu, devices: Some(4), schedule, ..Config::default() };
     Runtime::new(Machine::open(&config).unwrap(), Settings { piece, ..Settings::default() })
 }

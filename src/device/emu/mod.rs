@@ -6,9 +6,12 @@
 //! of caching, races or what a command means.
 
 mod memory;
+mod order;
 mod queue;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
+
+pub use order::{Orders, Schedule};
 
 use super::graph::{GraphHandle, Step, Task};
 use super::{CopyKind, Driver, EventHandle, Failure, Properties, StreamHandle, Work};
@@ -33,9 +36,9 @@ pub struct Config {
     pub devices: usize,
     /// Bytes of each; they cost nothing until they are touched.
     pub memory_per_device: u64,
-    /// Runs the queues lazily, in an order drawn from this seed: the same script, the same order.
-    /// Without one, a thread runs them in order of age.
-    pub schedule: Option<u64>,
+    /// Runs the queues lazily, in an order of its own: the same script, the same order. Without one, a
+    /// thread runs them in order of age.
+    pub schedule: Option<Schedule>,
     /// The driver call that is made to fail.
     pub failure: Option<Failure>,
     /// Overwrites freed memory. On in debug builds and with `RUNNEL_POISON`.
@@ -99,6 +102,7 @@ impl Machine {
     /// Makes a machine and its devices. No thread runs and no memory is taken until they are used.
     #[allow(clippy::new_ret_no_self)]
     pub fn new(config: Config) -> Vec<Arc<dyn Driver>> {
+        let seeded = config.schedule.is_some();
         let queues = Arc::new(Queues::new(config.schedule, config.interrupt));
         (0..config.devices).for_each(|device| {
             queues.add_stream(device as u32, 0);
@@ -113,7 +117,7 @@ impl Machine {
             handles: AtomicU64::new(1),
             failure: config.failure,
             failed: AtomicU64::new(0),
-            seeded: config.schedule.is_some(),
+            seeded,
             thread: OnceLock::new(),
         });
         let device = |index: usize| -> Arc<dyn Driver> {

@@ -10,6 +10,7 @@
 //! waits and nothing else can run, to the end of the next sleep. So a query right after a sleep is
 //! false, a loop that polls ends, and no sleep costs real time.
 
+use super::order::{Order, Schedule};
 use crate::base::{Result, stop};
 use crate::device::graph::Task;
 use crate::device::{Work, error};
@@ -108,8 +109,8 @@ struct State {
     stopped: bool,
     /// True while the machine has a thread of its own.
     served: bool,
-    /// The seed's state; `None` runs in order of age, on a thread.
-    seed: Option<u64>,
+    /// Who decides what is next; `None` runs in order of age, on a thread.
+    order: Option<Order>,
     /// What a kernel's panic said; every later wait reports it.
     broken: Option<String>,
 }
@@ -182,7 +183,7 @@ impl Event {
 }
 
 impl Queues {
-    pub(super) fn new(seed: Option<u64>, interrupt: Option<Arc<AtomicBool>>) -> Queues {
+    pub(super) fn new(schedule: Option<Schedule>, interrupt: Option<Arc<AtomicBool>>) -> Queues {
         let state = State {
             streams: Vec::new(),
             active: Vec::new(),
@@ -194,7 +195,7 @@ impl Queues {
             asleep: false,
             stopped: false,
             served: false,
-            seed: seed.map(|seed| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            order: schedule.map(Order::new),
             broken: None,
         };
         Queues { state: Mutex::new(state), work: Condvar::new(), done: Condvar::new(), interrupt }
@@ -219,7 +220,7 @@ impl Queues {
         }
         let cost = command.cost();
         state.push(stream, command);
-        if marker && state.seed.is_none() {
+        if marker && state.order.is_none() {
             // What needs no work happens at once, and needs no thread.
             state.settle();
             if !state.is_ready(stream) {
@@ -236,9 +237,9 @@ impl Queues {
     /// True when a goal is reached; otherwise moves the clock on.
     pub(super) fn query(&self, goal: &Goal) -> Result<bool> {
         let mut state = self.state.lock();
-        if state.seed.is_some() {
-            // Under a seed nothing runs by itself: a query lets some of the work happen.
-            for _ in 0..state.draw(3) {
+        if let Some(order) = &mut state.order {
+            // Under a schedule nothing runs by itself: a query lets some of the work happen.
+            for _ in 0..order.below(3) {
                 state = self.step(state, None).0;
             }
         } else {
@@ -464,10 +465,12 @@ impl State {
 
     /// The stream whose first command runs next.
     fn choose(&mut self, goal: Option<&Goal>) -> Option<usize> {
-        if self.seed.is_some() {
-            let ready = self.active.iter().filter(|&&s| self.is_ready(s)).count();
-            let nth = if ready > 1 { self.draw(ready as u64) as usize } else { 0 };
-            return self.active.iter().copied().filter(|&s| self.is_ready(s)).nth(nth);
+        if self.order.is_some() {
+            let ready: Vec<usize> = self.active.iter().copied().filter(|&s| self.is_ready(s)).collect();
+            return match (&mut self.order, ready.len()) {
+                (Some(order), 2..) => ready.get(order.choose(&ready)).copied(),
+                _ => ready.first().copied(),
+            };
         }
         let needed = goal.and_then(|goal| self.needed(goal));
         needed.or_else(|| {
@@ -481,7 +484,7 @@ impl State {
 
     /// True when the next command takes long, and the machine's thread can run it.
     fn is_heavy(&mut self, goal: &Goal) -> bool {
-        if !self.served || self.seed.is_some() {
+        if !self.served || self.order.is_some() {
             return false;
         }
         let next = self.choose(Some(goal)).and_then(|stream| self.streams[stream].queue.front());
@@ -534,15 +537,6 @@ impl State {
             Some(text) => Err(error::driver_failed("emu", "launch", text)),
             None => Ok(()),
         }
-    }
-
-    /// A number below `below` from the seed. Source: xorshift64*.
-    fn draw(&mut self, below: u64) -> u64 {
-        let Some(x) = &mut self.seed else { return 0 };
-        *x ^= *x >> 12;
-        *x ^= *x << 25;
-        *x ^= *x >> 27;
-        (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below.max(1)
     }
 }
 

@@ -16,11 +16,12 @@ static MULTIPLY_ADD: MapFn = MapFn {
 };
 
 fn machine(schedule: Option<u64>) -> Vec<Arc<dyn Driver>> {
+    let schedule = schedule.map(Schedule::Seed);
     Machine::new(Config { devices: 2, schedule, ..Config::default() })
 }
 
 /// x = 3 x + number, over `n` elements.
-fn step(x: Ptr, n: usize, number: i64) -> Launch {
+pub(in crate::device) fn step(x: Ptr, n: usize, number: i64) -> Launch {
     let dtype = Dtype::I64;
     let map = Map {
         sources: vec![From::Load { view: 0, dtype }, From::Number { slot: 0, dtype }],

@@ -88,7 +88,7 @@ impl Player {
             backend: Backend::Emu,
             devices: Some(2),
             device_memory: Some(64 << 20),
-            schedule: Some(seed),
+            schedule: Some(Schedule::Seed(seed)),
             ..Config::default()
         };
         let machine = Machine::open(&config).unwrap();

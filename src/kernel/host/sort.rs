@@ -115,7 +115,7 @@ macro_rules! keys {
             const BITS: u32 = $bits;
             #[inline(always)]
             fn key(self) -> u64 {
-                class_key(self.widen(), $bits)
+                class_key(Element::widen(self), $bits)
             }
         })*
     };
