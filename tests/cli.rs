@@ -390,3 +390,50 @@ fn tests_of_scripts_run() {
     assert_eq!(program.run(&["test", "gone.rnl"]).status, 2);
     assert_eq!(program.run(&["t/a.rnl"]).status, 0, "without the command they do not run");
 }
+
+#[test]
+fn shells_complete_command_lines() {
+    let program = Program::new();
+    for (shell, part) in
+        [("bash", "complete -F _runnel"), ("zsh", "#compdef runnel"), ("fish", "complete -c runnel")]
+    {
+        let ended = program.run(&["completions", shell]);
+        assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{shell}");
+        assert!(ended.out.contains(part), "{shell}");
+        let backend = if shell == "fish" { "-l backend" } else { "--backend" };
+        assert!(ended.out.contains("explain") && ended.out.contains(backend), "{shell}");
+    }
+    assert!(program.run(&["completions", "zsh"]).out.contains("{_runnel_commands; _files}"));
+    let ended = program.run(&["completions", "basch"]);
+    assert_eq!((ended.status, ended.out.as_str()), (2, ""));
+    assert!(ended.err.contains("`basch` is no value of"), "{}", ended.err);
+}
+
+#[cfg(unix)]
+#[test]
+fn bash_completes_commands_options_values_and_files() {
+    let program = Program::new();
+    program.file("completions", program.run(&["completions", "bash"]).out);
+    let complete = |words: &str| {
+        let script = format!(
+            "source ./completions; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _runnel runnel \
+             \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\" 2>/dev/null; echo \"${{COMPREPLY[@]}}\""
+        );
+        let mut bash = Command::new("bash");
+        let run = bash.args(["--norc", "-c", &script]).current_dir(program.folder.path()).output().unwrap();
+        String::from_utf8(run.stdout).unwrap().trim().to_string()
+    };
+    assert_eq!(complete("runnel expl"), "explain");
+    assert_eq!(complete("runnel --no-"), "--no-fuse");
+    assert_eq!(complete("runnel --backend c"), "cuda");
+    // With nothing to say, bash completes names of files.
+    assert_eq!(complete("runnel check tr"), "");
+    assert_eq!(complete("runnel tr"), "");
+}
+
+#[test]
+fn progress_is_silent_where_nobody_watches() {
+    let program = Program::new();
+    let ended = program.run(&["-e", "for x in progress(0..3, \"loop\") { print(x) }"]);
+    assert_eq!((ended.status, ended.out.as_str(), ended.err.as_str()), (0, "0\n1\n2\n", ""));
+}

@@ -28,6 +28,14 @@ impl Typist {
     }
 
     fn with(folder: tempfile::TempDir, color: bool) -> Typist {
+        let mut typist = Typist::start(folder, color, &["--quiet"]);
+        typist.wait_for(">>");
+        typist.wait_for(" ");
+        typist
+    }
+
+    /// Any program line on a terminal.
+    fn start(folder: tempfile::TempDir, color: bool, args: &[&str]) -> Typist {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -35,7 +43,8 @@ impl Typist {
         let path = std::ffi::OsString::from_vec(ptsname(&master, Vec::new()).unwrap().into_bytes());
         let slave = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_runnel"))
-            .args(["--backend", "emu", "--quiet"])
+            .args(["--backend", "emu"])
+            .args(args)
             .env("TERM", "xterm")
             .env("NO_COLOR", if color { "" } else { "1" })
             .env("RUNNEL_HISTORY", folder.path().join("history"))
@@ -57,10 +66,7 @@ impl Typist {
                 }
             }
         });
-        let mut typist = Typist { keys, shown, child, text: String::new(), _folder: folder };
-        typist.wait_for(">>");
-        typist.wait_for(" ");
-        typist
+        Typist { keys, shown, child, text: String::new(), _folder: folder }
     }
 
     fn press(&mut self, keys: &str) {
@@ -233,4 +239,27 @@ fn control_c_stops_work_of_a_device() {
     typist.wait_for(">> ");
     typist.line("(ones(2) + kept).sum().item()", "16");
     assert!(typist.leave().0.success());
+}
+
+#[test]
+fn loops_show_how_far_they_are() {
+    let code = "for x in progress(0..3, \"outer\") { sleep(0.06); print(\"at {x}\"); for y in progress(0..2) { y } }";
+    let mut typist = Typist::start(tempfile::tempdir().unwrap(), false, &["-e", code]);
+    typist.wait_for("outer   0% [");
+    typist.wait_for("at 0");
+    typist.wait_for("outer  33% [");
+    typist.wait_for("at 2");
+    typist.wait_for("outer 100% [");
+    typist.wait_for("3/3");
+    assert!(typist.child.wait().unwrap().success());
+
+    let open = "for x in progress(0.., \"open\") { sleep(0.06); if x == 3 { break } }\nprint(\"end\")";
+    let mut typist = Typist::start(tempfile::tempdir().unwrap(), false, &["-e", open]);
+    typist.wait_for("open 0 ");
+    typist.wait_for("end");
+    assert!(typist.child.wait().unwrap().success());
+    let mut quiet = Typist::start(tempfile::tempdir().unwrap(), false, &["--quiet", "-e", code]);
+    quiet.wait_for("at 2");
+    assert!(quiet.child.wait().unwrap().success());
+    assert!(!quiet.text.contains("outer"));
 }

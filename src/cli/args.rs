@@ -6,7 +6,9 @@
 use crate::device::{Backend, Config, Schedule};
 use crate::plan::RaceMode;
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -49,12 +51,13 @@ pub enum Command {
     Run {
         /// The file and its own arguments
         #[arg(value_name = "FILE", required = true, num_args = 1.., trailing_var_arg = true)]
+        #[arg(value_hint = ValueHint::FilePath)]
         program: Vec<OsString>,
     },
     /// Report what is wrong with scripts, without running them
     Check {
         /// The files; `-` is the standard input
-        #[arg(value_name = "FILE", required = true)]
+        #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
         files: Vec<OsString>,
         /// Write the reports as JSON to the standard output
         #[arg(long)]
@@ -63,7 +66,7 @@ pub enum Command {
     /// Run the `test "name" { }` blocks of scripts
     Test {
         /// Files, and folders whose `.rnl` files are taken
-        #[arg(value_name = "FILE", default_value = ".")]
+        #[arg(value_name = "FILE", default_value = ".", value_hint = ValueHint::AnyPath)]
         files: Vec<OsString>,
         /// Only tests whose name holds this
         #[arg(long, value_name = "TEXT")]
@@ -72,7 +75,7 @@ pub enum Command {
     /// Lay out scripts: indentation, spaces, comments; line ends stay where they are
     Fmt {
         /// The files; `-` formats the standard input to the standard output
-        #[arg(value_name = "FILE", required = true)]
+        #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
         files: Vec<OsString>,
         /// Change nothing; name the files that would change, and end with status 1 if there are any
         #[arg(long)]
@@ -92,6 +95,12 @@ pub enum Command {
         #[arg(value_name = "NAME")]
         names: Vec<String>,
     },
+    /// Write what a shell needs to complete command lines: `source <(runnel completions bash)`
+    Completions {
+        /// bash, elvish, fish, powershell or zsh
+        #[arg(value_name = "SHELL", hide_possible_values = true)]
+        shell: Shell,
+    },
 }
 
 /// When to use colours.
@@ -107,7 +116,8 @@ pub enum Color {
 #[derive(Args, Debug, Default)]
 pub struct Options {
     /// Where tensors live: a CUDA GPU, emulated devices, or whichever is there
-    #[arg(long, global = true, value_name = "auto|cuda|emu", value_parser = backend)]
+    #[arg(long, global = true, value_name = "auto|cuda|emu", hide_possible_values = true)]
+    #[arg(value_parser = one_of(&["auto", "cuda", "emu"], crate::engine::backend))]
     pub backend: Option<Backend>,
     /// How many emulated devices [default: 4]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=64))]
@@ -116,7 +126,8 @@ pub struct Options {
     #[arg(long, global = true, value_name = "SIZE", value_parser = size)]
     pub device_memory: Option<u64>,
     /// What a missing wait between streams does: stop the script, warn and repair, repair, or nothing
-    #[arg(long, global = true, value_name = "deny|warn|fix|allow", value_parser = races)]
+    #[arg(long, global = true, value_name = "deny|warn|fix|allow", hide_possible_values = true)]
+    #[arg(value_parser = one_of(&["deny", "warn", "fix", "allow"], RaceMode::from_name))]
     pub races: Option<RaceMode>,
     /// Launch every operation by itself; the results are the same
     #[arg(long, global = true)]
@@ -125,7 +136,7 @@ pub struct Options {
     #[arg(long, global = true, value_name = "seed:N|pct:N", value_parser = schedule)]
     pub schedule: Option<Schedule>,
     /// Write what the script does on the devices to FILE, which Perfetto (ui.perfetto.dev) opens
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub profile: Option<PathBuf>,
     /// Draw the streams of the devices when the script has ended
     #[arg(long, global = true)]
@@ -156,12 +167,12 @@ impl Options {
     }
 }
 
-fn backend(text: &str) -> Result<Backend, String> {
-    crate::engine::backend(text).ok_or_else(|| "write `auto`, `cuda` or `emu`".into())
-}
-
-fn races(text: &str) -> Result<RaceMode, String> {
-    RaceMode::from_name(text).ok_or_else(|| "write `deny`, `warn`, `fix` or `allow`".into())
+/// A value that has one of these names; shells complete them.
+fn one_of<T: Clone + Send + Sync + 'static>(
+    names: &'static [&'static str],
+    of: fn(&str) -> Option<T>,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(names).try_map(move |name| of(&name).ok_or("this is none of them"))
 }
 
 fn schedule(text: &str) -> Result<Schedule, String> {

@@ -246,8 +246,12 @@ pub(super) fn from_clap(refused: &clap::Error, given: &[OsString]) -> (Error, So
 
 fn valid_values(refused: &clap::Error) -> Option<String> {
     match refused.get(ContextKind::ValidValue) {
-        Some(ContextValue::Strings(valid)) if !valid.is_empty() => {
-            Some(format!("write `{}`", valid.join("`, `")))
+        Some(ContextValue::Strings(valid)) => {
+            let (last, others) = valid.split_last()?;
+            Some(match others {
+                [] => format!("write `{last}`"),
+                others => format!("write `{}` or `{last}`", others.join("`, `")),
+            })
         }
         _ => None,
     }

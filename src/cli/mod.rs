@@ -6,6 +6,7 @@
 
 mod args;
 mod check;
+mod completions;
 mod devices;
 mod doc;
 pub mod error;
@@ -13,6 +14,7 @@ mod explain;
 mod fmt;
 mod options;
 mod program;
+mod progress;
 mod repl;
 mod run;
 mod table;
@@ -73,6 +75,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Devices) => devices::devices(&cli.options, &terminal),
         Some(Command::Explain { codes }) => explain::explain(&terminal, &codes),
         Some(Command::Doc { names }) => doc::doc(&terminal, &names),
+        Some(Command::Completions { shell }) => completions::completions(&terminal, shell),
         None => match cli.code {
             Some(code) => run::code(&cli.options, &terminal, &code, cli.args),
             None => repl::start(cli.options, &terminal),

@@ -110,11 +110,19 @@ impl Session {
             told.give(&out);
             out.warn(warning, sources);
         });
+        let builder = match cli.quiet {
+            true => builder,
+            false => {
+                let out = terminal.clone();
+                builder.progress(move |now| out.progress(now))
+            }
+        };
         Ok(Session { engine: builder.build_on(machine), terminal: terminal.clone(), notice })
     }
 
     /// Sends off what was printed, and reports warnings and the error, if there is one.
     pub fn finish(&mut self, result: Result<()>) -> Outcome {
+        self.terminal.end_bars();
         self.notice.give(&self.terminal);
         for warning in self.engine.take_warnings() {
             self.terminal.warn(&warning, self.engine.sources());

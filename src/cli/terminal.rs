@@ -1,8 +1,10 @@
 //! The process's standard streams: width, colours, and closed pipes.
 
 use super::args::Color;
+use super::progress::Bars;
 use crate::base::{Error, SourceMap};
 use crate::engine::report::{Look, Severity, render};
+use crate::vm::Progress;
 use std::io::{BufWriter, ErrorKind, IsTerminal, Stdout, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,6 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Terminal {
     color: Color,
     out: Arc<Mutex<Out>>,
+    /// Bars of loops; none before the first.
+    bars: Arc<Mutex<Option<Bars>>>,
 }
 
 struct Out {
@@ -47,7 +51,7 @@ impl Terminal {
             #[cfg(test)]
             kept: None,
         };
-        Terminal { color, out: Arc::new(Mutex::new(out)) }
+        Terminal { color, out: Arc::new(Mutex::new(out)), bars: Arc::default() }
     }
 
     /// A terminal that keeps what is written, errors included.
@@ -64,12 +68,39 @@ impl Terminal {
         if out.keep(text) {
             return;
         }
-        let live = out.live;
-        finish(
-            out.writer
-                .write_all(text.as_bytes())
-                .and_then(|()| if live { out.writer.flush() } else { Ok(()) }),
-        );
+        match out.live {
+            true => self.around_bars(|| {
+                finish(out.writer.write_all(text.as_bytes()).and_then(|()| out.writer.flush()));
+            }),
+            false => finish(out.writer.write_all(text.as_bytes())),
+        }
+    }
+
+    /// Shows how far a loop over `progress(...)` is, where somebody watches the standard error.
+    pub fn progress(&self, now: &Progress) {
+        let mut bars = self.bars.lock().unwrap_or_else(PoisonError::into_inner);
+        if bars.is_none() {
+            let moves = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+            if !moves || !std::io::stderr().is_terminal() {
+                return;
+            }
+        }
+        bars.get_or_insert_default().show(now);
+    }
+
+    /// No loop is under way any more.
+    pub fn end_bars(&self) {
+        if let Some(bars) = self.bars.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            bars.end_all();
+        }
+    }
+
+    /// Writes to the screen, above the bars.
+    fn around_bars<T>(&self, write: impl FnOnce() -> T) -> T {
+        match self.bars.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            Some(bars) => bars.around(write),
+            None => write(),
+        }
     }
 
     /// Sends off what was written.
@@ -104,7 +135,7 @@ impl Terminal {
             return;
         }
         // With the standard error closed there is nobody to tell.
-        std::io::stderr().write_all(text.as_bytes()).ok();
+        self.around_bars(|| std::io::stderr().write_all(text.as_bytes()).ok());
     }
 
     /// How reports look on the standard error.

@@ -5,7 +5,7 @@ use crate::base::{Error, Result, SourceMap};
 use crate::device::{Backend, Config, Machine, Schedule};
 use crate::library::Library;
 use crate::plan::{Limits, RaceMode, Runtime, Settings};
-use crate::vm::FileAccess;
+use crate::vm::{FileAccess, Progress};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,8 @@ use std::time::Duration;
 type Sink = Box<dyn FnMut(&str) + Send>;
 /// Where warnings go.
 type Warn = Box<dyn FnMut(&Error, &SourceMap) + Send>;
+/// Who is told how far loops are.
+type Watch = Box<dyn FnMut(&Progress) + Send>;
 
 /// Settings of a session. Each has the default of the command line; the environment is read by
 /// [`Builder::from_env`] alone.
@@ -41,6 +43,7 @@ pub struct Builder {
     settings: Settings,
     output: Option<Sink>,
     warnings: Option<Warn>,
+    progress: Option<Watch>,
     args: Vec<String>,
     fuel: Option<u64>,
     call_depth: Option<usize>,
@@ -126,6 +129,24 @@ impl Builder {
     /// sources that its places point into. Without it, [`Engine::take_warnings`] has them.
     pub fn warnings(mut self, warn: impl FnMut(&Error, &SourceMap) + Send + 'static) -> Builder {
         self.warnings = Some(Box::new(warn));
+        self
+    }
+
+    /// Who is told how far each loop over `progress(...)` is: at every element, and once at its end, also
+    /// when the loop was left early. By default nobody.
+    ///
+    /// ```
+    /// # fn main() -> runnel::Result<()> {
+    /// let (send, receive) = std::sync::mpsc::channel();
+    /// let builder = runnel::Engine::builder().backend(runnel::Backend::Emu);
+    /// let mut engine = builder.progress(move |now| { send.send(now.done).ok(); }).build()?;
+    /// engine.eval::<()>("for x in progress([5, 6], \"two\") { }")?;
+    /// assert_eq!(receive.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn progress(mut self, watch: impl FnMut(&Progress) + Send + 'static) -> Builder {
+        self.progress = Some(Box::new(watch));
         self
     }
 
@@ -272,6 +293,9 @@ impl Builder {
         }
         if let Some(mut warn) = self.warnings {
             vm.set_warnings(move |warning, sources| warn(warning, sources));
+        }
+        if let Some(mut watch) = self.progress {
+            vm.set_progress(move |now| watch(now));
         }
         Engine::of(vm)
     }

@@ -14,6 +14,7 @@ mod iterable;
 mod list;
 mod math;
 mod modules;
+mod progress;
 mod sequence;
 pub mod tensor;
 mod text;
@@ -37,6 +38,7 @@ pub static NATIVES: &[(&str, &[NativeDef])] = &[
     ("input-output", io::TABLE),
     ("trees", tree::TABLE),
     ("iterables", iterable::TABLE),
+    ("iterables", progress::TABLE),
     ("files", files::TABLE),
 ];
 

@@ -20,6 +20,7 @@ mod modules;
 mod natives;
 mod object;
 pub mod print;
+mod progress;
 mod run;
 mod tensor_index;
 mod tensors;
@@ -43,6 +44,7 @@ pub use limits::Limits;
 pub use modules::Loader;
 pub use natives::{Natives, Operators};
 pub use object::{Context, Exit, Handle, Object};
+pub use progress::{Progress, Reported};
 pub use run::arith;
 pub use value::Value;
 
@@ -75,6 +77,7 @@ pub struct Vm {
     loader: Box<dyn Loader>,
     out: Box<dyn FnMut(&str) + Send>,
     warn: Option<Warn>,
+    watched: progress::Watched,
     names: FxHashSet<Rc<str>>,
     globals: Vec<Value>,
     main: Rc<Module>,
@@ -128,6 +131,7 @@ impl Vm {
             loader,
             out: Box::new(|_| {}),
             warn: None,
+            watched: progress::Watched::default(),
             names: FxHashSet::default(),
             globals: Vec::new(),
             main: Rc::new(Module::new("main")),

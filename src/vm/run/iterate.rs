@@ -23,19 +23,10 @@ impl Vm {
     pub(super) fn sequence_loop(&mut self, base: usize, first: u16) -> Result<()> {
         let at = base + first as usize;
         let value = self.stack[at].clone();
-        match &value {
-            Value::List(_)
-            | Value::Tuple(_)
-            | Value::Str(_)
-            | Value::Dict(_)
-            | Value::Record(_)
-            | Value::Range(_) => {}
-            Value::Tensor(_) => self.check_rows(&value)?,
-            Value::Object(handle) => match handle.get().iterate(self)? {
-                Some(elements) => self.stack[at] = elements,
-                None => return Err(error::not_iterable(value.type_name())),
-            },
-            other => return Err(error::not_iterable(other.type_name())),
+        if let Value::List(_) | Value::Range(_) = value {
+            // Nothing to begin.
+        } else {
+            self.stack[at] = self.begin_sequence(&value)?;
         }
         self.stack[at + 1] = Value::Int(0);
         Ok(())
@@ -61,9 +52,30 @@ impl Vm {
         Ok(Some(value))
     }
 
-    /// The element of a sequence at a position, and the next position. Positions count elements,
-    /// in texts bytes.
-    fn element(&mut self, sequence: &Value, position: i64) -> Result<Option<(Value, i64)>> {
+    /// What [`Vm::element`] takes, of something that `for` can go through.
+    ///
+    /// # Errors
+    /// E0309 for what is no sequence, and those of a function that begins an `iterable`.
+    pub fn begin_sequence(&mut self, value: &Value) -> Result<Value> {
+        match value {
+            Value::List(_)
+            | Value::Tuple(_)
+            | Value::Str(_)
+            | Value::Dict(_)
+            | Value::Record(_)
+            | Value::Range(_) => Ok(value.clone()),
+            Value::Tensor(_) => self.check_rows(value).map(|()| value.clone()),
+            Value::Object(handle) => match handle.get().iterate(self)? {
+                Some(elements) => Ok(elements),
+                None => Err(error::not_iterable(value.type_name())),
+            },
+            other => Err(error::not_iterable(other.type_name())),
+        }
+    }
+
+    /// The element of what [`Vm::begin_sequence`] gave at a position, from 0, and the next position.
+    /// Positions count elements, in texts bytes; of objects, each element comes once.
+    pub fn element(&mut self, sequence: &Value, position: i64) -> Result<Option<(Value, i64)>> {
         let at = position as usize;
         let next = position + 1;
         Ok(match sequence {

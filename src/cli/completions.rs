@@ -1,0 +1,30 @@
+//! `runnel completions SHELL`: what a shell reads to complete command lines of `runnel`.
+
+use super::Outcome;
+use super::args::Cli;
+use super::terminal::Terminal;
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+
+pub fn completions(terminal: &Terminal, shell: Shell) -> Outcome {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), "runnel", &mut script);
+    let script = String::from_utf8_lossy(&script);
+    // What stands first is a command or a file. The other shells fall back to files by themselves.
+    terminal.print(&script.replace("\":: :_runnel_commands\"", "\":: :{_runnel_commands; _files}\""));
+    terminal.flush();
+    Outcome::Done
+}
+
+/// The command line without what follows a file, which belongs to the script.
+fn command() -> Command {
+    let full = Cli::command();
+    let options = full.get_arguments().filter(|arg| !arg.is_positional()).cloned();
+    let about = full.get_about().cloned().unwrap_or_default();
+    Command::new("runnel")
+        .about(about)
+        .version(env!("CARGO_PKG_VERSION"))
+        .disable_help_subcommand(true)
+        .args(options)
+        .subcommands(full.get_subcommands().cloned())
+}
