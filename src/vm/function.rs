@@ -46,6 +46,13 @@ pub struct Proto {
     pub shapes: Shapes,
 }
 
+impl Proto {
+    /// A constant.
+    pub(super) fn constant(&self, k: u16) -> Value {
+        self.consts[k as usize].clone()
+    }
+}
+
 /// Side tables from instruction to source, which cost nothing until an error happens.
 #[derive(Default)]
 pub struct Places {

@@ -168,6 +168,13 @@ impl List {
         self.items.borrow().get(index).cloned()
     }
 
+    /// Where the n-th element stands, as long as the list is alive and does not change.
+    #[inline]
+    pub(super) fn slot(&self, index: i64) -> Option<*mut Value> {
+        let mut items = self.items.try_borrow_mut().ok()?;
+        items.get_mut(usize::try_from(index).ok()?).map(|value| value as *mut Value)
+    }
+
     /// Replaces the n-th element; false when there is none.
     pub fn set(&self, index: usize, value: Value) -> bool {
         let old = match self.items.borrow_mut().get_mut(index) {
@@ -541,6 +548,12 @@ impl Cell {
         // SAFETY: the machine is single threaded (`Cell` is not `Sync`), and no reference into
         // the cell outlives `get` or `set`; cloning a value runs no other code.
         unsafe { (*self.value.get()).clone() }
+    }
+
+    /// Where its value stands.
+    #[inline]
+    pub(super) fn as_ptr(&self) -> *const Value {
+        self.value.get()
     }
 
     /// Changes it.

@@ -21,7 +21,7 @@ use crate::tensor::Tensor;
 pub enum Value {
     /// `none`
     #[default]
-    None = 0,
+    None = TAG_NONE,
     /// A name whose definition has not run; no script sees it.
     Unset,
     /// `...` in an index.
@@ -69,6 +69,8 @@ pub enum Value {
 /// The tag of the first variant that owns something.
 pub const FIRST_HEAP: u8 = 8;
 
+/// The tag of `none`, which has no more to it.
+pub(super) const TAG_NONE: u8 = 0;
 /// The tag of an int; its number stands at offset eight.
 pub(super) const TAG_INT: u8 = 4;
 /// The tag of a float; its number stands at offset eight.

@@ -9,15 +9,26 @@ impl Vm {
     /// Turns start, end and step into next value, remaining count and step.
     pub(super) fn range_loop(&mut self, base: usize, first: u16) -> Result<()> {
         let at = base + first as usize;
-        let range = match self.new_range(base, first)? {
-            Value::Range(range) => *range,
-            _ => return Ok(()),
-        };
+        let range = self.range_of(base, first)?;
         let count = range.count().map_or(i64::MAX, |n| i64::try_from(n).unwrap_or(i64::MAX));
         self.stack[at] = Value::Int(range.start.unwrap_or(0));
         self.stack[at + 1] = Value::Int(count);
         self.stack[at + 2] = Value::Int(range.step);
         Ok(())
+    }
+
+    /// Takes the next value of a range loop, if one is left.
+    pub(super) fn range_next(&mut self, base: usize, first: u16, dst: u16) -> bool {
+        let at = base + first as usize;
+        let parts = (&self.stack[at], &self.stack[at + 1], &self.stack[at + 2]);
+        let (&Value::Int(next), &Value::Int(left), &Value::Int(by)) = parts else { return false };
+        if left <= 0 {
+            return false;
+        }
+        self.stack[base + dst as usize] = Value::Int(next);
+        self.stack[at] = Value::Int(next.wrapping_add(by));
+        self.stack[at + 1] = Value::Int(left - 1);
+        true
     }
 
     pub(super) fn sequence_loop(&mut self, base: usize, first: u16) -> Result<()> {

@@ -1,30 +1,34 @@
 //! The loop that runs bytecode.
 //!
 //! One loop serves all script calls of one entry from Rust: a call pushes a frame, a return pops
-//! one. Registers are a window of one contiguous stack. Invariant: while the loop runs, `base` is
-//! the start of the running call's window, which holds `proto.registers` initialised values, and
-//! `pc` points into `proto.code`; both are reloaded after anything that may move them.
+//! one. Registers are a window of one contiguous stack. The loop knows the plain case of each
+//! instruction: numbers, lists at a position, functions that take their arguments as they are.
+//! Everything else it leaves to [`Vm::step`], which does the whole instruction; so the loop holds
+//! little that takes registers of the processor from the plain cases. Invariant: while the loop
+//! runs, `base` is the start of the running call's window, which holds `proto.registers`
+//! initialised values, and `pc` points into `proto.code`; `base` is reloaded after a step.
 
 pub mod arith;
 pub(super) mod calls;
 mod index;
 mod iterate;
 mod registers;
+mod step;
 mod steps;
 mod unwind;
 
 use std::rc::Rc;
 
+use super::Vm;
 use super::bytecode::Op;
 use super::function::{Capture, Closure, Proto};
-use super::heap::{Cell, Record};
+use super::heap::Cell;
 use super::value::Value;
-use super::{Vm, error};
 use crate::base::{Error, Result};
-use crate::syntax::ast::{Binary, Unary};
-use registers::{put, put_float, put_function, put_int};
+use registers::{copy, put, put_float, put_function, put_int, release_function};
 
 /// What a call returns to.
+#[derive(Clone, Copy)]
 pub(super) struct Frame {
     /// The caller's next instruction.
     pub(super) pc: *const Op,
@@ -36,6 +40,19 @@ pub(super) struct Frame {
     pub(super) dst: u16,
     /// The caller is Rust.
     pub(super) entry: bool,
+}
+
+/// How the loop goes on after a step.
+pub(super) enum Flow {
+    /// At the next instruction.
+    Next,
+    /// This far from the next instruction.
+    Jump(i32),
+    /// In the script function whose window, with its arguments in place, begins here; there is room
+    /// for its registers. Its result goes to the register `dst`.
+    Begin { index: usize, dst: u16 },
+    /// In Rust, with the result of the entry.
+    Return(Value),
 }
 
 /// Where an error goes.
@@ -70,10 +87,9 @@ impl Vm {
     }
 
     /// Runs from instruction `from` of the call at `start`. An error comes with its place.
-    #[allow(unused_assignments)]
     fn execute(&mut self, start: usize, from: usize) -> Result<Value, (Error, usize, usize)> {
         let mut base_index = start;
-        // SAFETY: the window at `start` was made by `enter`, so it holds a closure and
+        // SAFETY: the window at `start` was made by `begin`, so it holds a closure and
         // `registers` initialised values (the invariant of `Proto`).
         let mut base: *mut Value = unsafe { self.stack.as_mut_ptr().add(base_index) };
         let mut proto: *const Proto = self.proto_at(base_index);
@@ -85,7 +101,7 @@ impl Vm {
 
         // SAFETY (of all register, constant and instruction access below): the compiler's
         // invariant on `Proto` keeps every operand in range; `base`, `pc` and `consts` belong to
-        // the running call and are reloaded whenever it changes or the stack may have moved.
+        // the running call and are set anew whenever it changes or the stack may have moved.
         macro_rules! reg {
             ($i:expr) => {
                 // SAFETY: see above.
@@ -120,13 +136,18 @@ impl Vm {
             }};
         }
         macro_rules! copy {
-            ($i:expr, $value:expr) => {
-                match $value {
-                    &Value::Int(i) => set_int!($i, i),
-                    &Value::Float(f) => set_float!($i, f),
-                    value => set!($i, value.clone()),
-                }
-            };
+            ($i:expr, $value:expr) => {{
+                let value: *const Value = $value;
+                // SAFETY: see above; the value is read before what stands in the register goes.
+                unsafe { copy(base.add($i as usize), value) }
+            }};
+        }
+        macro_rules! take {
+            ($take:expr, $i:expr) => {{
+                // SAFETY: see above.
+                let register = unsafe { &mut *base.add($i as usize) };
+                if $take { std::mem::take(register) } else { register.clone() }
+            }};
         }
         macro_rules! here {
             () => {
@@ -134,81 +155,77 @@ impl Vm {
                 unsafe { pc.offset_from((*proto).code.as_ptr()) as usize - 1 }
             };
         }
-        macro_rules! fail {
-            ($error:expr) => {
-                return Err(($error, base_index, here!()))
-            };
-        }
-        macro_rules! reload {
-            () => {{
-                // SAFETY: the window is still there; the stack may have moved.
-                base = unsafe { self.stack.as_mut_ptr().add(base_index) };
-            }};
-        }
-        macro_rules! step {
-            ($call:expr) => {{
-                // Whatever the step submits stands here.
-                let at = here!();
-                // SAFETY: `proto` is the running function.
-                self.rt.span = unsafe { (&(*proto).places).span(at) };
-                let result = $call;
-                self.tell(base_index);
-                reload!();
-                match result {
-                    Ok(value) => value,
-                    Err(error) => fail!(error),
-                }
-            }};
-        }
+        // Jumps and goes on. A jump backwards that is due to look at the limits is left to the step.
         macro_rules! jump {
             ($offset:expr) => {{
                 let offset = $offset as isize;
-                if offset < 0 {
+                if offset >= 0 {
+                    // SAFETY: jumps land inside the code.
+                    pc = unsafe { pc.offset(offset) };
+                    continue;
+                }
+                if self.budget > 1 {
                     self.budget -= 1;
-                    if self.budget == 0 {
-                        step!(self.refill());
-                    }
+                    // SAFETY: as above.
+                    pc = unsafe { pc.offset(offset) };
+                    continue;
                 }
-                // SAFETY: jumps land inside the code.
-                pc = unsafe { pc.offset(offset) };
             }};
         }
-        // Pushes a frame for `$callee`, whose window at `$index` holds it and its arguments.
-        macro_rules! begin {
-            ($index:expr, $callee:expr, $dst:expr) => {{
-                self.budget -= 1;
-                if self.budget == 0 {
-                    step!(self.refill());
-                }
-                if self.frames.len() >= self.depth_limit {
-                    fail!(self.too_deep());
-                }
+        // Makes the window `$first` registers further on, which runs `$callee`, the running call.
+        macro_rules! enter {
+            ($first:expr, $callee:expr, $dst:expr) => {{
+                let first: usize = $first;
                 self.frames.push(Frame { pc, proto, base: base_index as u32, dst: $dst, entry: false });
-                // SAFETY: the callee is alive: its closure stands in its register 0.
-                let (registers, code) = unsafe { ((*$callee).registers, (*$callee).code.as_ptr()) };
-                let needed = $index + registers as usize;
-                if needed > self.stack.len() {
-                    self.grow_stack(needed);
+                base_index += first;
+                proto = $callee;
+                // SAFETY: the stack has room for the window; its function, in its register 0, keeps
+                // `proto` alive.
+                unsafe {
+                    base = base.add(first);
+                    pc = (*proto).code.as_ptr();
+                    consts = (*proto).consts.as_ptr();
                 }
-                switch!($index, $callee, code);
             }};
         }
-        // Makes the window at `$index`, which runs `$proto`, the running call; goes on at `$pc`.
-        macro_rules! switch {
-            ($index:expr, $proto:expr, $pc:expr) => {{
-                base_index = $index;
-                reload!();
-                proto = $proto;
-                pc = $pc;
+        // Whether a call of `$callee` needs nothing but its frame.
+        macro_rules! is_free {
+            ($first:expr, $callee:expr) => {{
+                // SAFETY: the callee is alive: something that is called holds it.
+                let registers = unsafe { (*$callee).registers } as usize;
+                self.budget > 1
+                    && self.frames.len() < self.depth_limit
+                    && base_index + $first as usize + registers <= self.stack.len()
+            }};
+        }
+        // Leaves the running call: gives the register for its result.
+        macro_rules! leave {
+            ($frame:expr) => {{
+                let frame: Frame = $frame;
+                // SAFETY: as for `reg!`. The function, which owns the code, goes last.
+                unsafe {
+                    for i in 1..(*proto).registers as usize {
+                        let register = &mut *base.add(i);
+                        if !register.is_plain() {
+                            *register = Value::None;
+                        }
+                    }
+                    release_function(base);
+                }
+                self.frames.truncate(self.frames.len() - 1);
+                proto = frame.proto;
+                pc = frame.pc;
                 // SAFETY: as at the start.
                 unsafe {
+                    base = base.sub(base_index - frame.base as usize);
                     consts = (*proto).consts.as_ptr();
-                    self.top = base_index + (*proto).registers as usize;
                 }
+                base_index = frame.base as usize;
+                frame.dst
             }};
         }
         macro_rules! arith {
-            ($dst:expr, $a:expr, $b:expr, $int:ident, $float:tt, $slow:expr) => {{
+            ($dst:expr, $a:expr, $b:expr, $int:ident, $float:tt) => {{
                 match ($a, $b) {
                     (&Value::Int(x), &Value::Int(y)) => {
                         if let Some(value) = x.$int(y) {
@@ -230,30 +247,45 @@ impl Vm {
                     }
                     _ => {}
                 }
-                step!($slow)
             }};
         }
-        macro_rules! compare {
-            ($sense:expr, $a:expr, $b:expr, $offset:expr, $op:tt, $slow:expr) => {{
-                let truth = match ($a, $b) {
-                    (&Value::Int(x), &Value::Int(y)) => x $op y,
-                    (&Value::Float(x), &Value::Float(y)) => x $op y,
-                    _ => step!($slow),
+        macro_rules! divide {
+            ($dst:expr, $a:expr, $b:expr) => {{
+                let quotient = match ($a, $b) {
+                    (&Value::Float(x), &Value::Float(y)) => Some(x / y),
+                    (&Value::Int(x), &Value::Int(y)) if y != 0 => Some(x as f64 / y as f64),
+                    _ => None,
                 };
-                if truth == $sense {
-                    jump!($offset);
-                }
-            }};
-        }
-        macro_rules! call {
-            ($argc:expr, $base:expr, $dst:expr, $plain:expr) => {{
-                let index = base_index + $base as usize;
-                if !$plain && let Some(value) = step!(self.prepare_call(index, $argc as usize)) {
-                    set!($dst, value);
+                if let Some(quotient) = quotient {
+                    set_float!($dst, quotient);
                     continue;
                 }
-                let callee = self.proto_at(index);
-                begin!(index, callee, $dst);
+            }};
+        }
+        // For a positive divisor rounding down is Euclid's division.
+        macro_rules! whole {
+            ($dst:expr, $a:expr, $b:expr, $int:ident) => {
+                if let (&Value::Int(x), &Value::Int(y)) = ($a, $b)
+                    && y > 0
+                {
+                    set_int!($dst, x.$int(y));
+                    continue;
+                }
+            };
+        }
+        macro_rules! compare {
+            ($sense:expr, $a:expr, $b:expr, $offset:expr, $op:tt) => {{
+                let truth = match ($a, $b) {
+                    (&Value::Int(x), &Value::Int(y)) => Some(x $op y),
+                    (&Value::Float(x), &Value::Float(y)) => Some(x $op y),
+                    _ => None,
+                };
+                if let Some(truth) = truth {
+                    if truth != $sense {
+                        continue;
+                    }
+                    jump!($offset);
+                }
             }};
         }
 
@@ -263,459 +295,272 @@ impl Vm {
             // SAFETY: the last instruction returns, so there is always a next one.
             pc = unsafe { pc.add(1) };
             match op {
-                Op::Load { dst, k } => copy!(dst, konst!(k)),
-                Op::LoadInt { dst, value } => set_int!(dst, i64::from(value)),
-                Op::LoadCuda { dst } => {
-                    let device = self.current_cuda();
-                    set!(dst, Value::Device(device));
+                Op::Load { dst, k } => {
+                    copy!(dst, konst!(k));
+                    continue;
                 }
-                Op::Move { take: false, dst, src } => copy!(dst, reg!(src)),
+                Op::LoadInt { dst, value } => {
+                    set_int!(dst, i64::from(value));
+                    continue;
+                }
+                Op::Move { take: false, dst, src } => {
+                    copy!(dst, reg!(src));
+                    continue;
+                }
                 Op::Move { take: true, dst, src } => {
-                    // SAFETY: as for `reg!`.
-                    let value = unsafe { std::mem::take(&mut *base.add(src as usize)) };
-                    set!(dst, value);
+                    set!(dst, take!(true, src));
+                    continue;
                 }
                 Op::GetGlobal { dst, slot } => {
-                    if let Value::Unset = self.globals[slot as usize] {
-                        let value = step!(self.unset_global(slot));
-                        set!(dst, value);
-                    } else {
-                        copy!(dst, &self.globals[slot as usize]);
+                    let value = &self.globals[slot as usize];
+                    if !matches!(value, Value::Unset) {
+                        copy!(dst, value);
+                        continue;
                     }
                 }
                 Op::SetGlobal { take, src, slot } => {
-                    // SAFETY: as for `reg!`.
-                    let register = unsafe { &mut *base.add(src as usize) };
-                    let value = if take { std::mem::take(register) } else { register.clone() };
+                    let value = take!(take, src);
                     let old = std::mem::replace(&mut self.globals[slot as usize], value);
                     drop(old);
-                }
-                Op::NewCell { reg } => {
-                    // SAFETY: as for `reg!`.
-                    let register = unsafe { &mut *base.add(reg as usize) };
-                    let value = std::mem::take(register);
-                    *register = Value::Cell(Rc::new(Cell::new(value)));
+                    continue;
                 }
                 Op::GetCell { dst, cell } => {
-                    let value = match reg!(cell) {
-                        Value::Cell(cell) => cell.get(),
-                        other => other.clone(),
-                    };
-                    if let Value::Unset = value {
-                        fail!(self.unset_name());
+                    if let Value::Cell(cell) = reg!(cell) {
+                        // SAFETY: nothing writes the variable while it is read.
+                        let value = unsafe { &*cell.as_ptr() };
+                        if !matches!(value, Value::Unset) {
+                            copy!(dst, value);
+                            continue;
+                        }
                     }
-                    set!(dst, value);
                 }
                 Op::SetCell { take, cell, src } => {
-                    // SAFETY: as for `reg!`.
-                    let register = unsafe { &mut *base.add(src as usize) };
-                    let value = if take { std::mem::take(register) } else { register.clone() };
+                    let value = take!(take, src);
                     if let Value::Cell(cell) = reg!(cell) {
                         cell.set(value);
                     }
+                    continue;
                 }
                 Op::GetCapture { dst, index } => {
-                    let value = match reg!(0) {
-                        Value::Fn(closure) => closure.captures[index as usize].get(),
-                        _ => Value::None,
-                    };
-                    if let Value::Unset = value {
-                        fail!(self.unset_name());
+                    if let Value::Fn(closure) = reg!(0) {
+                        // SAFETY: as for `GetCell`.
+                        let value = unsafe { &*closure.captures[index as usize].as_ptr() };
+                        if !matches!(value, Value::Unset) {
+                            copy!(dst, value);
+                            continue;
+                        }
                     }
-                    set!(dst, value);
                 }
                 Op::SetCapture { take, src, index } => {
-                    // SAFETY: as for `reg!`.
-                    let register = unsafe { &mut *base.add(src as usize) };
-                    let value = if take { std::mem::take(register) } else { register.clone() };
+                    let value = take!(take, src);
                     if let Value::Fn(closure) = reg!(0) {
                         closure.captures[index as usize].set(value);
                     }
-                }
-                Op::Closure { dst, proto: index } => {
-                    let closure = self.make_closure(base_index, index as usize);
-                    set!(dst, Value::Fn(Rc::new(closure)));
+                    continue;
                 }
                 Op::Clear { from, count } => {
                     for i in from..from + count {
                         set!(i, Value::None);
                     }
+                    continue;
                 }
 
-                Op::Add { dst, a, b } => {
-                    arith!(dst, reg!(a), reg!(b), checked_add, +, self.binary_step(base_index, here!(), Binary::Add, dst, a, b))
-                }
-                Op::Sub { dst, a, b } => {
-                    arith!(dst, reg!(a), reg!(b), checked_sub, -, self.binary_step(base_index, here!(), Binary::Sub, dst, a, b))
-                }
-                Op::Mul { dst, a, b } => {
-                    arith!(dst, reg!(a), reg!(b), checked_mul, *, self.binary_step(base_index, here!(), Binary::Mul, dst, a, b))
-                }
-                Op::AddInt { dst, a, value } => {
-                    match *reg!(a) {
-                        Value::Int(x) => {
-                            if let Some(sum) = x.checked_add(i64::from(value)) {
-                                set_int!(dst, sum);
-                                continue;
-                            }
-                        }
-                        Value::Float(x) => {
-                            set_float!(dst, x + f64::from(value));
+                Op::Add { dst, a, b } => arith!(dst, reg!(a), reg!(b), checked_add, +),
+                Op::Sub { dst, a, b } => arith!(dst, reg!(a), reg!(b), checked_sub, -),
+                Op::Mul { dst, a, b } => arith!(dst, reg!(a), reg!(b), checked_mul, *),
+                Op::AddK { dst, a, k } => arith!(dst, reg!(a), konst!(k), checked_add, +),
+                Op::SubK { dst, a, k } => arith!(dst, reg!(a), konst!(k), checked_sub, -),
+                Op::MulK { dst, a, k } => arith!(dst, reg!(a), konst!(k), checked_mul, *),
+                Op::AddInt { dst, a, value } => match *reg!(a) {
+                    Value::Int(x) => {
+                        if let Some(sum) = x.checked_add(i64::from(value)) {
+                            set_int!(dst, sum);
                             continue;
                         }
-                        _ => {}
                     }
-                    let right = Value::Int(i64::from(value));
-                    step!(self.binary_value_step(base_index, here!(), Binary::Add, dst, a, right));
-                }
-                Op::AddK { dst, a, k } => {
-                    arith!(dst, reg!(a), konst!(k), checked_add, +, self.binary_value_step(base_index, here!(), Binary::Add, dst, a, konst!(k).clone()))
-                }
-                Op::SubK { dst, a, k } => {
-                    arith!(dst, reg!(a), konst!(k), checked_sub, -, self.binary_value_step(base_index, here!(), Binary::Sub, dst, a, konst!(k).clone()))
-                }
-                Op::MulK { dst, a, k } => {
-                    arith!(dst, reg!(a), konst!(k), checked_mul, *, self.binary_value_step(base_index, here!(), Binary::Mul, dst, a, konst!(k).clone()))
-                }
-                Op::Div { dst, a, b } => {
-                    if let (&Value::Float(x), &Value::Float(y)) = (reg!(a), reg!(b)) {
-                        set_float!(dst, x / y);
-                    } else {
-                        step!(self.binary_step(base_index, here!(), Binary::Div, dst, a, b));
+                    Value::Float(x) => {
+                        set_float!(dst, x + f64::from(value));
+                        continue;
                     }
-                }
-                Op::DivK { dst, a, k } => {
-                    if let (&Value::Float(x), &Value::Float(y)) = (reg!(a), konst!(k)) {
-                        set_float!(dst, x / y);
-                    } else {
-                        let right = konst!(k).clone();
-                        step!(self.binary_value_step(base_index, here!(), Binary::Div, dst, a, right));
-                    }
-                }
-                Op::FloorDiv { dst, a, b } => {
-                    step!(self.binary_step(base_index, here!(), Binary::FloorDiv, dst, a, b))
-                }
-                Op::Mod { dst, a, b } => match (reg!(a), reg!(b)) {
-                    (&Value::Int(x), &Value::Int(y)) if x >= 0 && y > 0 => set_int!(dst, x % y),
-                    _ => step!(self.binary_step(base_index, here!(), Binary::Mod, dst, a, b)),
+                    _ => {}
                 },
-                Op::FloorDivK { dst, a, k } => match (reg!(a), konst!(k)) {
-                    (&Value::Int(x), &Value::Int(y)) if x >= 0 && y > 0 => set_int!(dst, x / y),
-                    (_, right) => {
-                        let right = right.clone();
-                        step!(self.binary_value_step(base_index, here!(), Binary::FloorDiv, dst, a, right));
-                    }
-                },
-                Op::ModK { dst, a, k } => match (reg!(a), konst!(k)) {
-                    (&Value::Int(x), &Value::Int(y)) if x >= 0 && y > 0 => set_int!(dst, x % y),
-                    (_, right) => {
-                        let right = right.clone();
-                        step!(self.binary_value_step(base_index, here!(), Binary::Mod, dst, a, right));
-                    }
-                },
-                Op::Binary { op, dst, a, b } => {
-                    step!(self.binary_step(base_index, here!(), arith::BINARY[op as usize], dst, a, b));
-                }
+                Op::Div { dst, a, b } => divide!(dst, reg!(a), reg!(b)),
+                Op::DivK { dst, a, k } => divide!(dst, reg!(a), konst!(k)),
+                Op::FloorDiv { dst, a, b } => whole!(dst, reg!(a), reg!(b), div_euclid),
+                Op::FloorDivK { dst, a, k } => whole!(dst, reg!(a), konst!(k), div_euclid),
+                Op::Mod { dst, a, b } => whole!(dst, reg!(a), reg!(b), rem_euclid),
+                Op::ModK { dst, a, k } => whole!(dst, reg!(a), konst!(k), rem_euclid),
                 Op::Neg { dst, a } => match *reg!(a) {
-                    Value::Int(x) if x != i64::MIN => set_int!(dst, -x),
-                    Value::Float(x) => set_float!(dst, -x),
-                    _ => step!(self.unary_step(base_index, here!(), Unary::Neg, dst, a)),
+                    Value::Int(x) if x != i64::MIN => {
+                        set_int!(dst, -x);
+                        continue;
+                    }
+                    Value::Float(x) => {
+                        set_float!(dst, -x);
+                        continue;
+                    }
+                    _ => {}
                 },
-                Op::Not { dst, a } => match *reg!(a) {
-                    Value::Bool(b) => set!(dst, Value::Bool(!b)),
-                    _ => step!(self.unary_step(base_index, here!(), Unary::Not, dst, a)),
-                },
-                Op::BitNot { dst, a } => {
-                    step!(self.unary_step(base_index, here!(), Unary::BitNot, dst, a));
+                Op::Not { dst, a } => {
+                    if let Value::Bool(b) = *reg!(a) {
+                        set!(dst, Value::Bool(!b));
+                        continue;
+                    }
                 }
 
                 // `while true` jumps back with it.
                 Op::Jump { offset } => jump!(offset),
                 Op::Loop { offset } => jump!(offset),
                 Op::JumpIf { sense, a, offset } => {
-                    let truth = match *reg!(a) {
-                        Value::Bool(b) => b,
-                        _ => step!(self.truth_step(base_index, here!(), a)),
-                    };
-                    if truth == sense {
+                    if let Value::Bool(b) = *reg!(a) {
+                        if b != sense {
+                            continue;
+                        }
                         jump!(offset);
                     }
                 }
                 Op::JumpIfSet { a, offset } => {
-                    if !matches!(reg!(a), Value::Unset) {
-                        jump!(offset);
+                    if matches!(reg!(a), Value::Unset) {
+                        continue;
                     }
+                    jump!(offset);
                 }
-                Op::JumpEq { sense, a, b, offset } => {
-                    compare!(sense, reg!(a), reg!(b), offset, ==, self.compare_step(base_index, here!(), Binary::Eq, a, b))
-                }
-                Op::JumpNe { sense, a, b, offset } => {
-                    compare!(sense, reg!(a), reg!(b), offset, !=, self.compare_step(base_index, here!(), Binary::Ne, a, b))
-                }
-                Op::JumpLt { sense, a, b, offset } => {
-                    compare!(sense, reg!(a), reg!(b), offset, <, self.compare_step(base_index, here!(), Binary::Lt, a, b))
-                }
-                Op::JumpLe { sense, a, b, offset } => {
-                    compare!(sense, reg!(a), reg!(b), offset, <=, self.compare_step(base_index, here!(), Binary::Le, a, b))
-                }
-                Op::JumpGt { sense, a, b, offset } => {
-                    compare!(sense, reg!(a), reg!(b), offset, >, self.compare_step(base_index, here!(), Binary::Gt, a, b))
-                }
-                Op::JumpGe { sense, a, b, offset } => {
-                    compare!(sense, reg!(a), reg!(b), offset, >=, self.compare_step(base_index, here!(), Binary::Ge, a, b))
-                }
-                Op::JumpEqK { sense, a, k, offset } => {
-                    compare!(sense, reg!(a), konst!(k), offset, ==, self.compare_value_step(base_index, here!(), Binary::Eq, a, konst!(k).clone()))
-                }
-                Op::JumpNeK { sense, a, k, offset } => {
-                    compare!(sense, reg!(a), konst!(k), offset, !=, self.compare_value_step(base_index, here!(), Binary::Ne, a, konst!(k).clone()))
-                }
-                Op::JumpLtK { sense, a, k, offset } => {
-                    compare!(sense, reg!(a), konst!(k), offset, <, self.compare_value_step(base_index, here!(), Binary::Lt, a, konst!(k).clone()))
-                }
-                Op::JumpLeK { sense, a, k, offset } => {
-                    compare!(sense, reg!(a), konst!(k), offset, <=, self.compare_value_step(base_index, here!(), Binary::Le, a, konst!(k).clone()))
-                }
-                Op::JumpGtK { sense, a, k, offset } => {
-                    compare!(sense, reg!(a), konst!(k), offset, >, self.compare_value_step(base_index, here!(), Binary::Gt, a, konst!(k).clone()))
-                }
-                Op::JumpGeK { sense, a, k, offset } => {
-                    compare!(sense, reg!(a), konst!(k), offset, >=, self.compare_value_step(base_index, here!(), Binary::Ge, a, konst!(k).clone()))
-                }
+                Op::JumpEq { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, ==),
+                Op::JumpNe { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, !=),
+                Op::JumpLt { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, <),
+                Op::JumpLe { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, <=),
+                Op::JumpGt { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, >),
+                Op::JumpGe { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, >=),
+                Op::JumpEqK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, ==),
+                Op::JumpNeK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, !=),
+                Op::JumpLtK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, <),
+                Op::JumpLeK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, <=),
+                Op::JumpGtK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, >),
+                Op::JumpGeK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, >=),
 
-                Op::RangeLoop { base: first } => step!(self.range_loop(base_index, first)),
                 Op::RangeNext { base: first, dst, offset } => {
                     // The remaining count stands beside the next value, and the step after it.
                     if let (&Value::Int(next), &Value::Int(left), &Value::Int(by)) =
                         (reg!(first), reg!(first + 1), reg!(first + 2))
-                        && left > 0
                     {
-                        set_int!(dst, next);
-                        set_int!(first, next.wrapping_add(by));
-                        set_int!(first + 1, left - 1);
-                        jump!(offset);
+                        if left <= 0 {
+                            continue;
+                        }
+                        if self.budget > 1 {
+                            set_int!(dst, next);
+                            set_int!(first, next.wrapping_add(by));
+                            set_int!(first + 1, left - 1);
+                            jump!(offset);
+                        }
                     }
                 }
-                Op::SequenceLoop { base: first } => step!(self.sequence_loop(base_index, first)),
                 Op::SequenceNext { base: first, dst, offset } => {
-                    if let Some(value) = step!(self.sequence_next(base_index, first)) {
-                        set!(dst, value);
+                    if let (Value::List(list), &Value::Int(at)) = (reg!(first), reg!(first + 1))
+                        && self.budget > 1
+                        && let Some(value) = list.slot(at)
+                    {
+                        copy!(dst, value);
+                        set_int!(first + 1, at + 1);
                         jump!(offset);
                     }
                 }
 
                 Op::Call { argc, base: first, dst } => {
-                    let plain = matches!(reg!(first), Value::Fn(f) if f.proto.plain == Some(argc));
-                    call!(argc, first, dst, plain);
+                    if let Value::Fn(closure) = reg!(first)
+                        && closure.proto.plain == Some(argc)
+                    {
+                        let callee = Rc::as_ptr(&closure.proto);
+                        if is_free!(first, callee) {
+                            self.budget -= 1;
+                            enter!(first as usize, callee, dst);
+                            continue;
+                        }
+                    }
                 }
                 Op::CallGlobal { argc, base: first, dst, slot } => {
                     if let Value::Fn(closure) = &self.globals[slot as usize]
                         && closure.proto.plain == Some(argc)
                     {
-                        let (callee, closure) = (Rc::as_ptr(&closure.proto), Rc::clone(closure));
-                        // SAFETY: as for `reg!`.
-                        unsafe { put_function(base.add(first as usize), closure) };
-                        begin!(base_index + first as usize, callee, dst);
-                        continue;
-                    }
-                    let callee = match &self.globals[slot as usize] {
-                        Value::Unset => step!(self.unset_global(u32::from(slot))),
-                        callee => callee.clone(),
-                    };
-                    set!(first, callee);
-                    call!(argc, first, dst, false);
-                }
-                Op::CallNative { argc, base: first, dst, k } => {
-                    let value =
-                        step!(self.call_native_at(base_index + first as usize, argc as usize, konst!(k)));
-                    set!(dst, value);
-                }
-                Op::CallMethod { argc, base: first, dst, k } => {
-                    let index = base_index + first as usize;
-                    match step!(self.call_method_at(index, argc as usize, konst!(k))) {
-                        Some(value) => set!(dst, value),
-                        None => call!(argc, first, dst, false),
-                    }
-                }
-                Op::CallShaped { base: first, dst, shape } => {
-                    // SAFETY: the compiler's invariant.
-                    let shape = unsafe { &(&(*proto).shapes.calls)[shape as usize] };
-                    let index = base_index + first as usize;
-                    match step!(self.call_shaped_at(index, shape)) {
-                        Some(value) => set!(dst, value),
-                        None => {
-                            // The arguments are bound: every parameter's register is filled.
-                            call!(0u8, first, dst, true);
+                        let callee = Rc::as_ptr(&closure.proto);
+                        if is_free!(first, callee) {
+                            let closure = Rc::clone(closure);
+                            // SAFETY: as for `reg!`.
+                            unsafe { put_function(base.add(first as usize), closure) };
+                            self.budget -= 1;
+                            enter!(first as usize, callee, dst);
+                            continue;
                         }
                     }
                 }
                 Op::Return { src } => {
-                    let value = match reg!(src) {
-                        Value::Int(i) => Value::Int(*i),
-                        Value::Float(f) => Value::Float(*f),
-                        // SAFETY: as for `reg!`.
-                        _ => unsafe { std::mem::take(&mut *base.add(src as usize)) },
-                    };
-                    // SAFETY: as above.
-                    let count = unsafe { (*proto).registers };
-                    for i in 1..count {
-                        // SAFETY: as for `reg!`.
-                        let register = unsafe { &mut *base.add(i as usize) };
-                        if !register.is_plain() {
-                            *register = Value::None;
+                    if let Some(&frame) = self.frames.last()
+                        && !frame.entry
+                    {
+                        match *reg!(src) {
+                            Value::Int(i) => {
+                                let dst = leave!(frame);
+                                set_int!(dst, i);
+                            }
+                            Value::Float(f) => {
+                                let dst = leave!(frame);
+                                set_float!(dst, f);
+                            }
+                            _ => {
+                                let value = take!(true, src);
+                                let dst = leave!(frame);
+                                set!(dst, value);
+                            }
                         }
-                    }
-                    let Some(frame) = self.frames.pop() else { return Ok(value) };
-                    // The closure, which owns the code, goes last.
-                    set!(0, Value::None);
-                    if frame.entry {
-                        self.top = frame.base as usize;
-                        return Ok(value);
-                    }
-                    switch!(frame.base as usize, frame.proto, frame.pc);
-                    match value {
-                        Value::Int(i) => set_int!(frame.dst, i),
-                        Value::Float(f) => set_float!(frame.dst, f),
-                        value => set!(frame.dst, value),
+                        continue;
                     }
                 }
 
-                Op::NewList { dst, base: first, count } => {
-                    let items = step!(self.take_values(base_index, first, count));
-                    set!(dst, Value::list(items));
-                }
-                Op::ListPush { list, base: first, count } => {
-                    let items = step!(self.take_values(base_index, first, count));
-                    if let Value::List(list) = reg!(list) {
-                        list.change(|all| all.extend(items));
-                    }
-                }
-                Op::ListExtend { list, src } => step!(self.list_extend(base_index, list, src)),
-                Op::NewTuple { dst, base: first, count } => {
-                    let items = step!(self.take_values(base_index, first, count));
-                    set!(dst, Value::tuple(items));
-                }
-                Op::TupleOfList { dst, src } => {
-                    let items = match reg!(src) {
-                        Value::List(list) => list.to_vec(),
-                        _ => Vec::new(),
-                    };
-                    set!(dst, Value::tuple(items));
-                }
-                Op::NewRecord { dst, base: first, shape } => {
-                    // SAFETY: the compiler's invariant.
-                    let names = unsafe { Rc::clone(&(&(*proto).shapes.records)[shape as usize]) };
-                    let values = step!(self.take_values(base_index, first, names.len() as u16));
-                    set!(dst, Value::Record(Rc::new(Record::new(names, values))));
-                }
-                Op::RecordMerge { dst, a, b } => {
-                    let value = step!(steps::merge(reg!(a), reg!(b)));
-                    set!(dst, value);
-                }
-                Op::NewRange { dst, base: first } => {
-                    let value = step!(self.new_range(base_index, first));
-                    set!(dst, value);
-                }
                 Op::Index { dst, a, b } => {
-                    if let (Value::List(list), &Value::Int(i)) = (reg!(a), reg!(b))
-                        && let Some(value) = usize::try_from(i).ok().and_then(|i| list.get(i))
+                    if let (Value::List(list), &Value::Int(at)) = (reg!(a), reg!(b))
+                        && let Some(value) = list.slot(at)
                     {
-                        set!(dst, value);
-                    } else {
-                        step!(self.index_step(base_index, here!(), dst, a, b));
+                        copy!(dst, value);
+                        continue;
                     }
                 }
-                Op::SetIndex { a, b, src } => step!(self.set_index_step(base_index, a, b, src)),
+                Op::SetIndex { a, b, src } => {
+                    if let (Value::List(list), &Value::Int(at)) = (reg!(a), reg!(b))
+                        && let Some(slot) = list.slot(at)
+                    {
+                        let value: *const Value = reg!(src);
+                        // SAFETY: the register keeps the list alive, and a destructor changes no list
+                        // that is alive.
+                        unsafe { copy(slot, value) };
+                        continue;
+                    }
+                }
                 Op::Field { dst, a, k } => {
                     if let (Value::Record(record), Value::Str(name)) = (reg!(a), konst!(k))
                         && let Some(value) = record.get(name.as_str())
                     {
-                        let value = value.clone();
-                        set!(dst, value);
-                    } else {
-                        step!(self.field_step(base_index, here!(), dst, a, konst!(k)));
+                        copy!(dst, value);
+                        continue;
                     }
                 }
-                Op::SetField { a, k, src } => step!(self.set_field_step(base_index, a, konst!(k), src)),
-
-                Op::Unpack { src, base: first, shape } => {
-                    // SAFETY: the compiler's invariant.
-                    let shape = unsafe { &(&(*proto).shapes.patterns)[shape as usize] };
-                    step!(self.unpack_step(base_index, src, first, shape));
+                _ => {}
+            }
+            // SAFETY: the function of the running call stays in its register 0 while a step runs.
+            let flow = self.step(op, base_index, here!(), unsafe { &*proto });
+            // SAFETY: the window is still there; the stack may have moved.
+            base = unsafe { self.stack.as_mut_ptr().add(base_index) };
+            match flow {
+                Ok(Flow::Next) => {}
+                // SAFETY: jumps land inside the code.
+                Ok(Flow::Jump(offset)) => pc = unsafe { pc.offset(offset as isize) },
+                Ok(Flow::Begin { index, dst }) => {
+                    let callee = self.proto_at(index);
+                    enter!(index - base_index, callee, dst);
                 }
-                Op::Fits { src, base: first, shape } => {
-                    // SAFETY: the compiler's invariant.
-                    let shape = unsafe { &(&(*proto).shapes.patterns)[shape as usize] };
-                    step!(self.fits_step(base_index, src, first, shape));
+                Ok(Flow::Return(value)) => {
+                    set!(0, Value::None);
+                    return Ok(value);
                 }
-                Op::FitsValue { dst, a, b } => {
-                    let (a, b) = (reg!(a).clone(), reg!(b).clone());
-                    let fits = step!(self.fits_value(&a, &b));
-                    set!(dst, Value::Bool(fits));
-                }
-                Op::NoArm { src } => {
-                    let text = self.short_repr(reg!(src));
-                    fail!(error::no_arm(&text));
-                }
-
-                Op::Format { dst, src, spec } => {
-                    let (value, spec) = (reg!(src).clone(), reg!(spec).clone());
-                    let text = step!(self.format_value(&value, spec.as_str().unwrap_or("")));
-                    set!(dst, Value::str(text));
-                }
-                Op::Concat { dst, base: first, count } => {
-                    let value = step!(self.concat(base_index, first, count));
-                    set!(dst, value);
-                }
-
-                Op::PushHandler { catch, dst, offset } => {
-                    let (depth, contexts) = (self.frames.len(), self.contexts.len());
-                    let target = (here!() as i64 + 1 + i64::from(offset)) as usize;
-                    self.handlers.push(Handler { depth, contexts, target, dst, catch });
-                }
-                Op::PopHandler { flush } => {
-                    if flush {
-                        // What the block left pending fails inside it.
-                        step!(self.flush());
-                    }
-                    self.handlers.pop();
-                }
-                Op::Throw { src } => {
-                    let error = self.thrown(reg!(src));
-                    fail!(error);
-                }
-                Op::Rethrow { src } => match reg!(src) {
-                    Value::Error(error) => fail!(error.error.clone()),
-                    other => fail!(error::throw_type(other.type_name())),
-                },
-                Op::EnterContext { src } => step!(self.enter_context(base_index, src)),
-                Op::EnterDevice { src } => step!(self.enter_device(base_index, src)),
-                Op::ExitContext { count } => {
-                    let left = self.contexts.len().saturating_sub(count as usize);
-                    step!(self.leave_contexts(left));
-                }
-                Op::Place { dst, src, device } => {
-                    let (value, device) = (reg!(src).clone(), reg!(device).clone());
-                    set!(src, Value::None);
-                    let value = step!(self.place_value(value, &device));
-                    set!(dst, value);
-                }
-                Op::Typed { dst, a, b } => {
-                    let (value, dtype) = (reg!(a).clone(), reg!(b).clone());
-                    let value = step!(self.typed_literal(&value, &dtype));
-                    set!(dst, value);
-                }
-
-                Op::Import { file, dst, k } => {
-                    let path = konst!(k).clone();
-                    let span = self.span_at(base_index, here!());
-                    let module = step!(self.import(path.as_str().unwrap_or(""), file, span));
-                    set!(dst, module);
-                }
-                Op::Test { src, k } => {
-                    let test = (konst!(k).as_str().unwrap_or("").to_string(), reg!(src).clone());
-                    self.tests.push(test);
-                }
+                Err(error) => return Err((error, base_index, here!())),
             }
         }
     }

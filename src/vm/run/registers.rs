@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use super::super::function::Closure;
-use super::super::value::{TAG_FLOAT, TAG_FN, TAG_INT, Value};
+use super::super::value::{TAG_FLOAT, TAG_FN, TAG_INT, TAG_NONE, Value};
 
 /// Writes a register.
 ///
@@ -61,6 +61,37 @@ pub(super) unsafe fn put_function(slot: *mut Value, closure: Rc<Closure>) {
         free(slot);
         slot.cast::<u8>().write(TAG_FN);
         slot.cast::<u8>().add(8).cast::<Rc<Closure>>().write(closure);
+    }
+}
+
+/// Writes a copy of `value` into a register.
+///
+/// # Safety
+/// `slot` points to an initialised value, and so does `value`; it is read before what stood in `slot`
+/// is released.
+#[inline(always)]
+pub(super) unsafe fn copy(slot: *mut Value, value: *const Value) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match &*value {
+            &Value::Int(i) => put_int(slot, i),
+            &Value::Float(f) => put_float(slot, f),
+            value => put(slot, value.clone()),
+        }
+    }
+}
+
+/// Takes the function out of a register and releases it.
+///
+/// # Safety
+/// `slot` holds a script function.
+#[inline(always)]
+pub(super) unsafe fn release_function(slot: *mut Value) {
+    // SAFETY: the caller's promise, and the layout as in `put_function`.
+    unsafe {
+        let closure = slot.cast::<u8>().add(8).cast::<Rc<Closure>>().read();
+        slot.cast::<u8>().write(TAG_NONE);
+        drop(closure);
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::super::bind;
 use super::super::compare::equal;
 use super::super::function::PatternShape;
-use super::super::heap::{Record, charge_values};
+use super::super::heap::{Range, Record, charge_values};
 use super::super::value::Value;
 use super::super::{Vm, charge, error};
 use super::arith;
@@ -207,14 +207,15 @@ impl Vm {
         Ok(())
     }
 
-    pub(super) fn new_range(&mut self, base: usize, first: u16) -> Result<Value> {
+    /// The range whose start, end and step stand side by side.
+    pub(super) fn range_of(&mut self, base: usize, first: u16) -> Result<Range> {
         let at = base + first as usize;
         let (start, end) = (self.bound(at, 0)?, self.bound(at, 1)?);
         let step = self.bound(at, 2)?.unwrap_or(1);
         if step == 0 {
             return Err(error::bad_value(2, "a range's step is not 0"));
         }
-        Ok(Value::range(start, end, step))
+        Ok(Range { start, end, step })
     }
 
     /// The `index`-th end of a range whose parts stand at `at`.

@@ -1,0 +1,392 @@
+//! Instructions in full: whatever the loop does not do itself.
+
+use std::rc::Rc;
+
+use super::super::bytecode::Op;
+use super::super::function::Proto;
+use super::super::heap::{Cell, Record};
+use super::super::value::Value;
+use super::super::{Vm, error};
+use super::{Flow, arith, steps};
+use crate::base::Result;
+use crate::syntax::ast::{Binary, Unary};
+
+impl Vm {
+    /// Does the instruction `op`, which stands at `at` in `proto`, for the call whose window begins at
+    /// `base`. Tensor work that it submits belongs to its place in the source.
+    ///
+    /// # Errors
+    /// What the instruction raises, without a place.
+    #[inline(never)]
+    pub(super) fn step(&mut self, op: Op, base: usize, at: usize, proto: &Proto) -> Result<Flow> {
+        self.top = base + proto.registers as usize;
+        self.rt.span = proto.places.span(at);
+        let flow = self.instruction(op, base, at, proto);
+        self.tell(base);
+        flow
+    }
+
+    fn instruction(&mut self, op: Op, base: usize, at: usize, proto: &Proto) -> Result<Flow> {
+        let register = |reg: u16| base + reg as usize;
+        match op {
+            Op::Load { dst, k } => self.stack[register(dst)] = proto.consts[k as usize].clone(),
+            Op::LoadInt { dst, value } => self.stack[register(dst)] = Value::Int(i64::from(value)),
+            Op::LoadCuda { dst } => self.stack[register(dst)] = Value::Device(self.current_cuda()),
+            Op::Move { take, dst, src } => {
+                self.stack[register(dst)] = self.given(take, register(src));
+            }
+            Op::GetGlobal { dst, slot } => self.stack[register(dst)] = self.global_at(slot)?,
+            Op::SetGlobal { take, src, slot } => {
+                let value = self.given(take, register(src));
+                let old = std::mem::replace(&mut self.globals[slot as usize], value);
+                drop(old);
+            }
+            Op::NewCell { reg } => {
+                let value = self.given(true, register(reg));
+                self.stack[register(reg)] = Value::Cell(Rc::new(Cell::new(value)));
+            }
+            Op::GetCell { dst, cell } => {
+                let value = match &self.stack[register(cell)] {
+                    Value::Cell(cell) => cell.get(),
+                    other => other.clone(),
+                };
+                self.stack[register(dst)] = self.defined(value)?;
+            }
+            Op::SetCell { take, cell, src } => {
+                let value = self.given(take, register(src));
+                if let Value::Cell(cell) = &self.stack[register(cell)] {
+                    cell.set(value);
+                }
+            }
+            Op::GetCapture { dst, index } => {
+                let value = match &self.stack[base] {
+                    Value::Fn(closure) => closure.captures[index as usize].get(),
+                    _ => Value::None,
+                };
+                self.stack[register(dst)] = self.defined(value)?;
+            }
+            Op::SetCapture { take, src, index } => {
+                let value = self.given(take, register(src));
+                if let Value::Fn(closure) = &self.stack[base] {
+                    closure.captures[index as usize].set(value);
+                }
+            }
+            Op::Closure { dst, proto: index } => {
+                let closure = self.make_closure(base, index as usize);
+                self.stack[register(dst)] = Value::Fn(Rc::new(closure));
+            }
+            Op::Clear { from, count } => {
+                self.stack[register(from)..register(from + count)].fill_with(Value::default);
+            }
+
+            Op::Add { dst, a, b } => self.binary_step(base, at, Binary::Add, dst, a, b)?,
+            Op::Sub { dst, a, b } => self.binary_step(base, at, Binary::Sub, dst, a, b)?,
+            Op::Mul { dst, a, b } => self.binary_step(base, at, Binary::Mul, dst, a, b)?,
+            Op::Div { dst, a, b } => self.binary_step(base, at, Binary::Div, dst, a, b)?,
+            Op::FloorDiv { dst, a, b } => self.binary_step(base, at, Binary::FloorDiv, dst, a, b)?,
+            Op::Mod { dst, a, b } => self.binary_step(base, at, Binary::Mod, dst, a, b)?,
+            Op::Binary { op, dst, a, b } => {
+                self.binary_step(base, at, arith::BINARY[op as usize], dst, a, b)?;
+            }
+            Op::AddInt { dst, a, value } => {
+                let right = Value::Int(i64::from(value));
+                self.binary_value_step(base, at, Binary::Add, dst, a, right)?;
+            }
+            Op::AddK { dst, a, k } => {
+                self.binary_value_step(base, at, Binary::Add, dst, a, proto.constant(k))?;
+            }
+            Op::SubK { dst, a, k } => {
+                self.binary_value_step(base, at, Binary::Sub, dst, a, proto.constant(k))?;
+            }
+            Op::MulK { dst, a, k } => {
+                self.binary_value_step(base, at, Binary::Mul, dst, a, proto.constant(k))?;
+            }
+            Op::DivK { dst, a, k } => {
+                self.binary_value_step(base, at, Binary::Div, dst, a, proto.constant(k))?;
+            }
+            Op::FloorDivK { dst, a, k } => {
+                self.binary_value_step(base, at, Binary::FloorDiv, dst, a, proto.constant(k))?;
+            }
+            Op::ModK { dst, a, k } => {
+                self.binary_value_step(base, at, Binary::Mod, dst, a, proto.constant(k))?;
+            }
+            Op::Neg { dst, a } => self.unary_step(base, at, Unary::Neg, dst, a)?,
+            Op::Not { dst, a } => self.unary_step(base, at, Unary::Not, dst, a)?,
+            Op::BitNot { dst, a } => self.unary_step(base, at, Unary::BitNot, dst, a)?,
+
+            Op::Jump { offset } | Op::Loop { offset } => return self.jump(true, true, offset),
+            Op::JumpIf { sense, a, offset } => {
+                let truth = self.truth_step(base, at, a)?;
+                return self.jump(truth, sense, offset);
+            }
+            Op::JumpIfSet { a, offset } => {
+                let set = !matches!(self.stack[register(a)], Value::Unset);
+                return self.jump(set, true, offset);
+            }
+            Op::JumpEq { sense, a, b, offset } => {
+                let truth = self.compare_step(base, at, Binary::Eq, a, b)?;
+                return self.jump(truth, sense, offset.into());
+            }
+            Op::JumpNe { sense, a, b, offset } => {
+                let truth = self.compare_step(base, at, Binary::Ne, a, b)?;
+                return self.jump(truth, sense, offset.into());
+            }
+            Op::JumpLt { sense, a, b, offset } => {
+                let truth = self.compare_step(base, at, Binary::Lt, a, b)?;
+                return self.jump(truth, sense, offset.into());
+            }
+            Op::JumpLe { sense, a, b, offset } => {
+                let truth = self.compare_step(base, at, Binary::Le, a, b)?;
+                return self.jump(truth, sense, offset.into());
+            }
+            Op::JumpGt { sense, a, b, offset } => {
+                let truth = self.compare_step(base, at, Binary::Gt, a, b)?;
+                return self.jump(truth, sense, offset.into());
+            }
+            Op::JumpGe { sense, a, b, offset } => {
+                let truth = self.compare_step(base, at, Binary::Ge, a, b)?;
+                return self.jump(truth, sense, offset.into());
+            }
+            Op::JumpEqK { sense, a, k, offset } => {
+                let truth = self.compare_value_step(base, at, Binary::Eq, a, proto.constant(k))?;
+                return self.jump(truth, sense, offset.into());
+            }
+            Op::JumpNeK { sense, a, k, offset } => {
+                let truth = self.compare_value_step(base, at, Binary::Ne, a, proto.constant(k))?;
+                return self.jump(truth, sense, offset.into());
+            }
+            Op::JumpLtK { sense, a, k, offset } => {
+                let truth = self.compare_value_step(base, at, Binary::Lt, a, proto.constant(k))?;
+                return self.jump(truth, sense, offset.into());
+            }
+            Op::JumpLeK { sense, a, k, offset } => {
+                let truth = self.compare_value_step(base, at, Binary::Le, a, proto.constant(k))?;
+                return self.jump(truth, sense, offset.into());
+            }
+            Op::JumpGtK { sense, a, k, offset } => {
+                let truth = self.compare_value_step(base, at, Binary::Gt, a, proto.constant(k))?;
+                return self.jump(truth, sense, offset.into());
+            }
+            Op::JumpGeK { sense, a, k, offset } => {
+                let truth = self.compare_value_step(base, at, Binary::Ge, a, proto.constant(k))?;
+                return self.jump(truth, sense, offset.into());
+            }
+
+            Op::RangeLoop { base: first } => self.range_loop(base, first)?,
+            Op::RangeNext { base: first, dst, offset } => {
+                let more = self.range_next(base, first, dst);
+                return self.jump(more, true, offset.into());
+            }
+            Op::SequenceLoop { base: first } => self.sequence_loop(base, first)?,
+            Op::SequenceNext { base: first, dst, offset } => {
+                let found = self.sequence_next(base, first)?;
+                let more = found.is_some();
+                if let Some(value) = found {
+                    self.stack[register(dst)] = value;
+                }
+                return self.jump(more, true, offset.into());
+            }
+
+            Op::Call { argc, base: first, dst } => return self.call_at(base, first, argc, dst),
+            Op::CallGlobal { argc, base: first, dst, slot } => {
+                self.stack[register(first)] = self.global_at(u32::from(slot))?;
+                return self.call_at(base, first, argc, dst);
+            }
+            Op::CallNative { argc, base: first, dst, k } => {
+                let callee = &proto.consts[k as usize];
+                self.stack[register(dst)] = self.call_native_at(register(first), argc as usize, callee)?;
+            }
+            Op::CallMethod { argc, base: first, dst, k } => {
+                let name = &proto.consts[k as usize];
+                match self.call_method_at(register(first), argc as usize, name)? {
+                    Some(value) => self.stack[register(dst)] = value,
+                    None => return self.call_at(base, first, argc, dst),
+                }
+            }
+            Op::CallShaped { base: first, dst, shape } => {
+                let shape = &proto.shapes.calls[shape as usize];
+                match self.call_shaped_at(register(first), shape)? {
+                    Some(value) => self.stack[register(dst)] = value,
+                    // The arguments are bound: every parameter's register is filled.
+                    None => return self.begin_at(register(first), dst),
+                }
+            }
+            Op::Return { src } => {
+                let value = self.given(true, register(src));
+                let window = base + 1..base + proto.registers as usize;
+                self.stack[window].fill_with(Value::default);
+                if let Some(frame) = self.frames.pop() {
+                    self.top = frame.base as usize;
+                }
+                // The function, which owns the code, goes last: the loop releases it.
+                return Ok(Flow::Return(value));
+            }
+
+            Op::NewList { dst, base: first, count } => {
+                let items = self.take_values(base, first, count)?;
+                self.stack[register(dst)] = Value::list(items);
+            }
+            Op::ListPush { list, base: first, count } => {
+                let items = self.take_values(base, first, count)?;
+                if let Value::List(list) = &self.stack[register(list)] {
+                    list.change(|all| all.extend(items));
+                }
+            }
+            Op::ListExtend { list, src } => self.list_extend(base, list, src)?,
+            Op::NewTuple { dst, base: first, count } => {
+                let items = self.take_values(base, first, count)?;
+                self.stack[register(dst)] = Value::tuple(items);
+            }
+            Op::TupleOfList { dst, src } => {
+                let items = match &self.stack[register(src)] {
+                    Value::List(list) => list.to_vec(),
+                    _ => Vec::new(),
+                };
+                self.stack[register(dst)] = Value::tuple(items);
+            }
+            Op::NewRecord { dst, base: first, shape } => {
+                let names = Rc::clone(&proto.shapes.records[shape as usize]);
+                let values = self.take_values(base, first, names.len() as u16)?;
+                self.stack[register(dst)] = Value::Record(Rc::new(Record::new(names, values)));
+            }
+            Op::RecordMerge { dst, a, b } => {
+                let value = steps::merge(&self.stack[register(a)], &self.stack[register(b)])?;
+                self.stack[register(dst)] = value;
+            }
+            Op::NewRange { dst, base: first } => {
+                let range = self.range_of(base, first)?;
+                self.stack[register(dst)] = Value::Range(Rc::new(range));
+            }
+            Op::Index { dst, a, b } => self.index_step(base, at, dst, a, b)?,
+            Op::SetIndex { a, b, src } => self.set_index_step(base, a, b, src)?,
+            Op::Field { dst, a, k } => self.field_step(base, at, dst, a, &proto.consts[k as usize])?,
+            Op::SetField { a, k, src } => self.set_field_step(base, a, &proto.consts[k as usize], src)?,
+
+            Op::Unpack { src, base: first, shape } => {
+                self.unpack_step(base, src, first, &proto.shapes.patterns[shape as usize])?;
+            }
+            Op::Fits { src, base: first, shape } => {
+                self.fits_step(base, src, first, &proto.shapes.patterns[shape as usize])?;
+            }
+            Op::FitsValue { dst, a, b } => {
+                let (a, b) = (self.stack[register(a)].clone(), self.stack[register(b)].clone());
+                self.stack[register(dst)] = Value::Bool(self.fits_value(&a, &b)?);
+            }
+            Op::NoArm { src } => {
+                return Err(error::no_arm(&self.short_repr(&self.stack[register(src)])));
+            }
+
+            Op::Format { dst, src, spec } => {
+                let (value, spec) = (self.stack[register(src)].clone(), self.stack[register(spec)].clone());
+                let text = self.format_value(&value, spec.as_str().unwrap_or(""))?;
+                self.stack[register(dst)] = Value::str(text);
+            }
+            Op::Concat { dst, base: first, count } => {
+                self.stack[register(dst)] = self.concat(base, first, count)?;
+            }
+
+            Op::PushHandler { catch, dst, offset } => {
+                let (depth, contexts) = (self.frames.len(), self.contexts.len());
+                let target = (at as i64 + 1 + i64::from(offset)) as usize;
+                self.handlers.push(super::Handler { depth, contexts, target, dst, catch });
+            }
+            Op::PopHandler { flush } => {
+                if flush {
+                    // What the block left pending fails inside it.
+                    self.flush()?;
+                }
+                self.handlers.pop();
+            }
+            Op::Throw { src } => return Err(self.thrown(&self.stack[register(src)])),
+            Op::Rethrow { src } => {
+                return Err(match &self.stack[register(src)] {
+                    Value::Error(error) => error.error.clone(),
+                    other => error::throw_type(other.type_name()),
+                });
+            }
+            Op::EnterContext { src } => self.enter_context(base, src)?,
+            Op::EnterDevice { src } => self.enter_device(base, src)?,
+            Op::ExitContext { count } => {
+                let left = self.contexts.len().saturating_sub(count as usize);
+                self.leave_contexts(left)?;
+            }
+            Op::Place { dst, src, device } => {
+                let (value, device) = (self.given(true, register(src)), self.stack[register(device)].clone());
+                self.stack[register(dst)] = self.place_value(value, &device)?;
+            }
+            Op::Typed { dst, a, b } => {
+                let (value, dtype) = (self.stack[register(a)].clone(), self.stack[register(b)].clone());
+                self.stack[register(dst)] = self.typed_literal(&value, &dtype)?;
+            }
+
+            Op::Import { file, dst, k } => {
+                let path = &proto.consts[k as usize];
+                let module = self.import(path.as_str().unwrap_or(""), file, proto.places.span(at))?;
+                self.stack[register(dst)] = module;
+            }
+            Op::Test { src, k } => {
+                let name = proto.consts[k as usize].as_str().unwrap_or("").to_string();
+                let function = self.stack[register(src)].clone();
+                self.tests.push((name, function));
+            }
+        }
+        Ok(Flow::Next)
+    }
+
+    /// The value of a register, which `take` leaves as `none`.
+    fn given(&mut self, take: bool, index: usize) -> Value {
+        if take { std::mem::take(&mut self.stack[index]) } else { self.stack[index].clone() }
+    }
+
+    fn global_at(&mut self, slot: u32) -> Result<Value> {
+        match &self.globals[slot as usize] {
+            Value::Unset => self.unset_global(slot),
+            value => Ok(value.clone()),
+        }
+    }
+
+    fn defined(&self, value: Value) -> Result<Value> {
+        if let Value::Unset = value { Err(self.unset_name()) } else { Ok(value) }
+    }
+
+    /// Jumps when `truth` is `sense`. Backwards it looks at the limits now and then.
+    fn jump(&mut self, truth: bool, sense: bool, offset: i32) -> Result<Flow> {
+        if truth != sense {
+            return Ok(Flow::Next);
+        }
+        if offset < 0 {
+            self.spend()?;
+        }
+        Ok(Flow::Jump(offset))
+    }
+
+    /// Counts a backward jump or a call.
+    fn spend(&mut self) -> Result<()> {
+        self.budget -= 1;
+        if self.budget == 0 { self.refill() } else { Ok(()) }
+    }
+
+    /// Calls what stands in register `first` with the arguments behind it.
+    fn call_at(&mut self, base: usize, first: u16, argc: u8, dst: u16) -> Result<Flow> {
+        let index = base + first as usize;
+        let plain = matches!(&self.stack[index], Value::Fn(f) if f.proto.plain == Some(argc));
+        if !plain && let Some(value) = self.prepare_call(index, argc as usize)? {
+            self.stack[base + dst as usize] = value;
+            return Ok(Flow::Next);
+        }
+        self.begin_at(index, dst)
+    }
+
+    /// Begins the script call whose window, with its arguments in place, begins at `index`.
+    fn begin_at(&mut self, index: usize, dst: u16) -> Result<Flow> {
+        self.spend()?;
+        if self.frames.len() >= self.depth_limit {
+            return Err(self.too_deep());
+        }
+        let needed = index + self.registers_at(index);
+        if needed > self.stack.len() {
+            self.grow_stack(needed);
+        }
+        Ok(Flow::Begin { index, dst })
+    }
+}
