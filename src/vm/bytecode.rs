@@ -104,6 +104,11 @@ pub enum Op {
         a: u16,
         value: i16,
     },
+    SubInt {
+        dst: u16,
+        a: u16,
+        value: i16,
+    },
     AddK {
         dst: u16,
         a: u16,

@@ -205,6 +205,8 @@ impl Value {
         unsafe { *(self as *const Value).cast::<u8>() }
     }
 
+    // Cold, so that the machine's loop keeps its registers where numbers are copied.
+    #[cold]
     #[inline(never)]
     fn clone_heap(&self) -> Value {
         match self {

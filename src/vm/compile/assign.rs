@@ -53,6 +53,7 @@ impl<'a> Compiler<'_, '_, 'a> {
                 let op = match (op, small, c.number_constant(value)) {
                     (Binary::Add, Some(value), _) => Op::AddInt { dst, a, value },
                     (Binary::Add, _, Some(k)) => Op::AddK { dst, a, k },
+                    (Binary::Sub, Some(value), _) => Op::SubInt { dst, a, value },
                     (Binary::Sub, _, Some(k)) => Op::SubK { dst, a, k },
                     (Binary::Mul, _, Some(k)) => Op::MulK { dst, a, k },
                     (Binary::Div, _, Some(k)) => Op::DivK { dst, a, k },

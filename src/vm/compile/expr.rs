@@ -362,6 +362,9 @@ impl<'a> Compiler<'_, '_, 'a> {
             (Binary::Add, ExprKind::Int(i)) if i16::try_from(*i).is_ok() => {
                 return Some(Op::AddInt { dst, a, value: *i as i16 });
             }
+            (Binary::Sub, ExprKind::Int(i)) if i16::try_from(*i).is_ok() => {
+                return Some(Op::SubInt { dst, a, value: *i as i16 });
+            }
             (_, ExprKind::Int(_) | ExprKind::Float(_)) => self.number_constant(right)?,
             _ => return None,
         };

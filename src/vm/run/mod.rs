@@ -88,11 +88,10 @@ impl Vm {
 
     /// Runs from instruction `from` of the call at `start`. An error comes with its place.
     fn execute(&mut self, start: usize, from: usize) -> Result<Value, (Error, usize, usize)> {
-        let mut base_index = start;
         // SAFETY: the window at `start` was made by `begin`, so it holds a closure and
         // `registers` initialised values (the invariant of `Proto`).
-        let mut base: *mut Value = unsafe { self.stack.as_mut_ptr().add(base_index) };
-        let mut proto: *const Proto = self.proto_at(base_index);
+        let mut base: *mut Value = unsafe { self.stack.as_mut_ptr().add(start) };
+        let mut proto: *const Proto = self.proto_at(start);
         // SAFETY: `proto` is kept alive by the closure in register 0, which is never written; `from`
         // is inside the code.
         let mut pc: *const Op = unsafe { (*proto).code.as_ptr().add(from) };
@@ -149,6 +148,13 @@ impl Vm {
                 if $take { std::mem::take(register) } else { register.clone() }
             }};
         }
+        // Where the running call's window begins.
+        macro_rules! base_index {
+            () => {
+                // SAFETY: `base` points into the stack.
+                unsafe { base.offset_from(self.stack.as_ptr()) as usize }
+            };
+        }
         macro_rules! here {
             () => {
                 // SAFETY: `pc` is one past the running instruction, inside the same code.
@@ -176,8 +182,7 @@ impl Vm {
         macro_rules! enter {
             ($first:expr, $callee:expr, $dst:expr) => {{
                 let first: usize = $first;
-                self.frames.push(Frame { pc, proto, base: base_index as u32, dst: $dst, entry: false });
-                base_index += first;
+                self.frames.push(Frame { pc, proto, base: base_index!() as u32, dst: $dst, entry: false });
                 proto = $callee;
                 // SAFETY: the stack has room for the window; its function, in its register 0, keeps
                 // `proto` alive.
@@ -193,9 +198,10 @@ impl Vm {
             ($first:expr, $callee:expr) => {{
                 // SAFETY: the callee is alive: something that is called holds it.
                 let registers = unsafe { (*$callee).registers } as usize;
+                let end = base.wrapping_add($first as usize + registers).cast_const();
                 self.budget > 1
                     && self.frames.len() < self.depth_limit
-                    && base_index + $first as usize + registers <= self.stack.len()
+                    && end <= self.stack.as_ptr_range().end
             }};
         }
         // Leaves the running call: gives the register for its result.
@@ -217,10 +223,9 @@ impl Vm {
                 pc = frame.pc;
                 // SAFETY: as at the start.
                 unsafe {
-                    base = base.sub(base_index - frame.base as usize);
+                    base = self.stack.as_mut_ptr().add(frame.base as usize);
                     consts = (*proto).consts.as_ptr();
                 }
-                base_index = frame.base as usize;
                 frame.dst
             }};
         }
@@ -380,6 +385,19 @@ impl Vm {
                     }
                     Value::Float(x) => {
                         set_float!(dst, x + f64::from(value));
+                        continue;
+                    }
+                    _ => {}
+                },
+                Op::SubInt { dst, a, value } => match *reg!(a) {
+                    Value::Int(x) => {
+                        if let Some(difference) = x.checked_sub(i64::from(value)) {
+                            set_int!(dst, difference);
+                            continue;
+                        }
+                    }
+                    Value::Float(x) => {
+                        set_float!(dst, x - f64::from(value));
                         continue;
                     }
                     _ => {}
@@ -544,23 +562,24 @@ impl Vm {
                 }
                 _ => {}
             }
+            let (at, window) = (here!(), base_index!());
             // SAFETY: the function of the running call stays in its register 0 while a step runs.
-            let flow = self.step(op, base_index, here!(), unsafe { &*proto });
+            let flow = self.step(op, window, at, unsafe { &*proto });
             // SAFETY: the window is still there; the stack may have moved.
-            base = unsafe { self.stack.as_mut_ptr().add(base_index) };
+            base = unsafe { self.stack.as_mut_ptr().add(window) };
             match flow {
                 Ok(Flow::Next) => {}
                 // SAFETY: jumps land inside the code.
                 Ok(Flow::Jump(offset)) => pc = unsafe { pc.offset(offset as isize) },
                 Ok(Flow::Begin { index, dst }) => {
                     let callee = self.proto_at(index);
-                    enter!(index - base_index, callee, dst);
+                    enter!(index - window, callee, dst);
                 }
                 Ok(Flow::Return(value)) => {
                     set!(0, Value::None);
                     return Ok(value);
                 }
-                Err(error) => return Err((error, base_index, here!())),
+                Err(error) => return Err((error, window, at)),
             }
         }
     }

@@ -107,6 +107,8 @@ unsafe fn free(slot: *mut Value) {
     }
 }
 
+// Cold: see `Vm::step`.
+#[cold]
 #[inline(never)]
 unsafe fn release(slot: *mut Value) {
     // SAFETY: as in `free`.

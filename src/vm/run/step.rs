@@ -12,11 +12,13 @@ use crate::base::Result;
 use crate::syntax::ast::{Binary, Unary};
 
 impl Vm {
+    // Cold, so that what the loop keeps in registers is saved here and not in the plain cases.
     /// Does the instruction `op`, which stands at `at` in `proto`, for the call whose window begins at
     /// `base`. Tensor work that it submits belongs to its place in the source.
     ///
     /// # Errors
     /// What the instruction raises, without a place.
+    #[cold]
     #[inline(never)]
     pub(super) fn step(&mut self, op: Op, base: usize, at: usize, proto: &Proto) -> Result<Flow> {
         self.top = base + proto.registers as usize;
@@ -91,6 +93,10 @@ impl Vm {
             Op::AddInt { dst, a, value } => {
                 let right = Value::Int(i64::from(value));
                 self.binary_value_step(base, at, Binary::Add, dst, a, right)?;
+            }
+            Op::SubInt { dst, a, value } => {
+                let right = Value::Int(i64::from(value));
+                self.binary_value_step(base, at, Binary::Sub, dst, a, right)?;
             }
             Op::AddK { dst, a, k } => {
                 self.binary_value_step(base, at, Binary::Add, dst, a, proto.constant(k))?;
