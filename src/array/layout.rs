@@ -11,8 +11,8 @@ pub type Strides = SmallVec<[isize; 6]>;
 
 /// Shape, strides and offset of a tensor in its storage, in elements.
 ///
-/// Invariant: `shape.len() == strides.len()`, the element count fits `isize`, and every element
-/// lies at a position >= 0.
+/// Invariant: `shape.len() == strides.len()`, the product of all extents that are not 0 fits `isize`, and every
+/// element lies at a position >= 0.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Layout {
     /// Extents.
@@ -23,16 +23,14 @@ pub struct Layout {
     pub offset: usize,
 }
 
-/// The number of elements of a shape; `None` when it does not fit `isize`.
+/// The number of elements of a shape; `None` when it does not fit `isize`. Extents of 0 count as 1 there, so that
+/// no product of extents and no stride overflows where some are 0. Source: NumPy refuses the same shapes.
 pub fn element_count(shape: &[usize]) -> Option<usize> {
-    if shape.contains(&0) {
-        return Some(0);
-    }
     let mut count = 1usize;
     for &extent in shape {
-        count = count.checked_mul(extent)?;
+        count = count.checked_mul(extent.max(1))?;
     }
-    isize::try_from(count).ok().map(|_| count)
+    isize::try_from(count).ok().map(|_| if shape.contains(&0) { 0 } else { count })
 }
 
 /// Row-major strides of a shape.
@@ -46,18 +44,19 @@ pub fn contiguous_strides(shape: &[usize]) -> Strides {
     strides
 }
 
-/// The shape that both broadcast to, or `None`: extents are equal, or one of them is 1.
+/// The shape that both broadcast to, or `None`: extents are equal, or one of them is 1, and the result has
+/// no more elements than a tensor may have.
 pub fn broadcast(a: &[usize], b: &[usize]) -> Option<Dims> {
     let rank = a.len().max(b.len());
     let extent = |s: &[usize], i: usize| (i + s.len()).checked_sub(rank).map_or(1, |at| s[at]);
-    (0..rank)
-        .map(|i| match (extent(a, i), extent(b, i)) {
-            (x, y) if x == y => Some(x),
-            (1, y) => Some(y),
-            (x, 1) => Some(x),
-            _ => None,
-        })
-        .collect()
+    let both = (0..rank).map(|i| match (extent(a, i), extent(b, i)) {
+        (x, y) if x == y => Some(x),
+        (1, y) => Some(y),
+        (x, 1) => Some(x),
+        _ => None,
+    });
+    let shape: Dims = both.collect::<Option<Dims>>()?;
+    element_count(&shape).map(|_| shape)
 }
 
 /// `[3, 4]`
@@ -71,9 +70,9 @@ impl Layout {
         Layout { shape: shape.into(), strides: contiguous_strides(shape), offset: 0 }
     }
 
-    /// The number of elements.
+    /// The number of elements; the greatest number when that does not fit, which no tensor's is.
     pub fn count(&self) -> usize {
-        self.shape.iter().product()
+        self.shape.iter().fold(1, |count: usize, &extent| count.saturating_mul(extent))
     }
 
     /// The bytes that its elements take when they lie close together; the greatest number when
@@ -116,6 +115,9 @@ impl Layout {
     /// The layout broadcast to `shape`: new dimensions in front, extents of 1 stretched with stride 0.
     pub fn broadcast_to(&self, shape: &[usize]) -> Option<Layout> {
         let added = shape.len().checked_sub(self.rank())?;
+        if shape != self.shape.as_slice() {
+            element_count(shape)?;
+        }
         let mut strides: Strides = SmallVec::from_elem(0, shape.len());
         for (i, (&have, &stride)) in self.shape.iter().zip(&self.strides).enumerate() {
             match (have, shape[added + i]) {
@@ -216,6 +218,8 @@ mod tests {
     fn broadcasting_stretches_ones() {
         assert_eq!(broadcast(&[3, 1], &[4]).unwrap().as_slice(), &[3, 4]);
         assert_eq!(broadcast(&[3], &[4]), None);
+        assert_eq!(broadcast(&[1 << 40, 1], &[1, 1 << 40]), None);
+        assert_eq!(Layout::contiguous(&[1]).broadcast_to(&[1 << 40, 1 << 40]), None);
         let row = Layout::contiguous(&[1, 2]).broadcast_to(&[3, 2]).unwrap();
         assert_eq!(positions(&row), [0, 1, 0, 1, 0, 1]);
         assert_eq!(row.extent(), 0..2);
@@ -225,6 +229,8 @@ mod tests {
     #[test]
     fn counts_that_overflow_are_refused() {
         assert_eq!(element_count(&[usize::MAX, 2]), None);
-        assert_eq!(element_count(&[usize::MAX, 2, 0]), Some(0));
+        assert_eq!(element_count(&[usize::MAX, 2, 0]), None);
+        assert_eq!(element_count(&[0, 1 << 40, 1 << 40]), None);
+        assert_eq!(element_count(&[1 << 62, 0]), Some(0));
     }
 }

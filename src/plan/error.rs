@@ -308,9 +308,23 @@ pub fn shapes_do_not_broadcast(name: &str, args: &[MapArg<'_>], at: usize) -> Er
             error = error.operand(i, format!("this is {}", tensor.describe()));
         }
     }
+    let tensors: Vec<_> = args[..=at].iter().filter_map(MapArg::tensor).collect();
+    let fits = |a: &Tensor, b: &Tensor| {
+        a.shape().iter().rev().zip(b.shape().iter().rev()).all(|(&x, &y)| x == y || x == 1 || y == 1)
+    };
+    if tensors.iter().all(|a| tensors.iter().all(|b| fits(a, b))) {
+        return error
+            .with_message(format!("`{name}` of the shapes {} has too many elements", shapes.join(" and ")));
+    }
     error
         .with_message(format!("`{name}` cannot broadcast the shapes {}", shapes.join(" and ")))
         .help("extents must be equal or 1, counted from the last dimension")
+}
+
+/// A result that no memory could hold.
+pub fn too_many_elements(shape: &[usize]) -> Error {
+    let message = format!("a tensor of shape {shape:?} has too many elements");
+    crate::device::error::more_than_an_exabyte().with_message(message)
 }
 
 /// A result that does not fit the tensor it is written to.

@@ -19,6 +19,16 @@ pub enum MapArg<'a> {
     Position,
 }
 
+impl<'a> MapArg<'a> {
+    /// The tensor, if it is one.
+    pub(super) fn tensor(&self) -> Option<&'a Tensor> {
+        match self {
+            MapArg::Tensor(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+}
+
 /// Where and over which shape an operation runs.
 pub(super) struct Inferred {
     pub device: DeviceId,

@@ -3,7 +3,7 @@
 use super::flush::{Noted, address, address_to_read, bind};
 use super::trace::Traced;
 use super::{RaceMode, Runtime};
-use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides};
+use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides, element_count};
 use crate::base::Result;
 use crate::device::DeviceId;
 use crate::device::races::{Access, Site};
@@ -146,6 +146,9 @@ impl Runtime {
     /// A tensor without memory, to be written by the next submission.
     pub fn fresh(&mut self, shape: &[usize], dtype: Dtype, device: DeviceId) -> Result<Tensor> {
         let owner = self.device(device)?;
+        if element_count(shape).is_none() {
+            return Err(super::error::too_many_elements(shape));
+        }
         let layout = Layout { shape: shape.into(), strides: contiguous_strides(shape), offset: 0 };
         let bytes = layout.bytes(dtype);
         Ok(Tensor::new(Arc::new(self.storage(owner, bytes)?), layout, dtype))
