@@ -129,6 +129,14 @@ pub static UNKNOWN_METHOD: Code = code(
     "zeros(2).summ()",
 );
 
+/// `a | (a, b)`
+pub static ALTERNATIVES_DIFFER: Code = code(
+    "E0215",
+    "alternatives bind different names",
+    "The arm of `[a] | [a, _]` may use `a`, whichever alternative fits; so every alternative binds the same names.",
+    "match [1, 2] { [a] | [a, b] => a, _ => 0 }",
+);
+
 /// A name nobody reads.
 pub static UNUSED: Code = code(
     "W0201",
@@ -169,6 +177,7 @@ pub static CODES: &[&Code] = &[
     &OUTSIDE_FUNCTION,
     &UNKNOWN_LIBRARY,
     &UNKNOWN_METHOD,
+    &ALTERNATIVES_DIFFER,
 ];
 
 /// Every warning of this phase.
@@ -302,6 +311,13 @@ pub(super) fn name_twice(span: Span, name: &str, first: Span, place: &str) -> Er
         .help("give one of them another name")
 }
 
+pub(super) fn alternatives_differ(span: Span, name: &str, bound: Span) -> Error {
+    Error::new(&ALTERNATIVES_DIFFER, format!("this alternative does not bind `{name}`"))
+        .at(span, "")
+        .at(bound, format!("another one binds `{name}`"))
+        .help("bind the same names in each alternative, or write an arm for each")
+}
+
 pub(super) fn outside_loop(span: Span, word: &str, in_function: bool) -> Error {
     let error = Error::new(&OUTSIDE_LOOP, format!("`{word}` outside of a loop")).at(span, "");
     if in_function { error.help("`return` ends a function") } else { error }
@@ -310,7 +326,7 @@ pub(super) fn outside_loop(span: Span, word: &str, in_function: bool) -> Error {
 pub(super) fn outside_function(span: Span) -> Error {
     Error::new(&OUTSIDE_FUNCTION, "`return` outside of a function")
         .at(span, "")
-        .help("the value of a block is its last expression; `exit()` ends a script")
+        .help("`return` ends a function; the value of a block is its last expression")
 }
 
 pub(super) fn unknown_library(span: Span, name: &str, suggestion: Option<&str>) -> Error {

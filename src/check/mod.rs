@@ -17,6 +17,8 @@ mod scope;
 mod tests;
 mod walk;
 
+pub(crate) use scope::bound_names;
+
 use crate::base::Error;
 use crate::ops::signature::Signature;
 use crate::syntax::ast::Block;

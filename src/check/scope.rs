@@ -163,7 +163,7 @@ impl Names {
     }
 }
 
-/// The names that a pattern binds, in order.
+/// The names that a pattern binds, in order; of alternatives, which bind the same names, those of the first.
 pub fn bound_names(pattern: &Pattern, add: &mut dyn FnMut(&Rc<str>, Span)) {
     let rest = match &pattern.kind {
         PatternKind::Bind(name) => {
@@ -179,7 +179,7 @@ pub fn bound_names(pattern: &Pattern, add: &mut dyn FnMut(&Rc<str>, Span)) {
             rest
         }
         PatternKind::Or(parts) => {
-            parts.iter().for_each(|p| bound_names(p, add));
+            parts.iter().take(1).for_each(|p| bound_names(p, add));
             &None
         }
         PatternKind::Discard | PatternKind::Value(_) => &None,

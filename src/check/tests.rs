@@ -320,9 +320,20 @@ fn names_stand_once_and_jumps_have_a_target() {
         ),
         (
             "return 1",
-            "E0212@0..8 `return` outside of a function | the value of a block is its last expression; `exit()` ends a \
-             script",
+            "E0212@0..8 `return` outside of a function | `return` ends a function; the value of a block is its last \
+             expression",
         ),
+        (
+            "match 1 { [a] | [a, b] => 1, _ => 2 }",
+            "E0215@10..13 this alternative does not bind `b` | bind the same names in each alternative, or write an \
+             arm for each",
+        ),
+        (
+            "match 1 { (1, [a, b] | [a]) => 1, _ => 2 }",
+            "E0215@23..26 this alternative does not bind `b` | bind the same names in each alternative, or write an \
+             arm for each",
+        ),
+        ("match 1 { (a, [b] | (_, b)) | (a, b) => (a, b), _ => 2 }", ""),
     ]);
 }
 

@@ -346,13 +346,39 @@ impl<'c> Walk<'c> {
     /// Binds what a pattern of an arm, a loop or a `catch` binds, in the innermost scope.
     fn bind_pattern(&mut self, pattern: &Pattern) {
         self.pattern_values(pattern);
-        if matches!(pattern.kind, PatternKind::Or(_)) {
-            // The alternatives bind the same names, if any.
-            bound_names(pattern, &mut |name, span| self.names.bind_local(name, span));
-            return;
-        }
         self.once(pattern);
+        self.alternatives(pattern);
         bound_names(pattern, &mut |name, span| self.names.bind_local(name, span));
+    }
+
+    /// Alternatives inside of a pattern bind the same names, each once.
+    fn alternatives(&mut self, pattern: &Pattern) {
+        match &pattern.kind {
+            PatternKind::Or(parts) => {
+                let mut first: Option<FxHashMap<Rc<str>, Span>> = None;
+                for part in parts {
+                    let mut names = FxHashMap::default();
+                    self.distinct(part, &mut names, "the pattern");
+                    self.alternatives(part);
+                    let Some(expected) = &first else {
+                        first = Some(names);
+                        continue;
+                    };
+                    let lacking = expected.iter().find(|(name, _)| !names.contains_key(*name));
+                    let added = names.iter().find(|(name, _)| !expected.contains_key(*name));
+                    if let Some((name, &bound)) = lacking {
+                        self.errors.push(error::alternatives_differ(part.span, name, bound));
+                    } else if let Some((name, &bound)) = added {
+                        self.errors.push(error::alternatives_differ(parts[0].span, name, bound));
+                    }
+                }
+            }
+            PatternKind::Tuple(parts, _) | PatternKind::List(parts, _) => {
+                parts.iter().for_each(|p| self.alternatives(p));
+            }
+            PatternKind::Record(fields, _) => fields.iter().for_each(|(_, p)| self.alternatives(p)),
+            PatternKind::Discard | PatternKind::Bind(_) | PatternKind::Value(_) => {}
+        }
     }
 
     /// The expressions that stand in a pattern.

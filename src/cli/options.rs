@@ -63,16 +63,18 @@ impl Declared {
             Some(_) => format!("{} VALUE", o.name),
             None => o.name.clone(),
         };
-        let width = self.options.iter().map(|o| shown(o).chars().count()).max().unwrap_or(0);
+        let width = self.options.iter().map(|o| shown(o).chars().count()).max().unwrap_or(0).max(6);
         for option in &self.options {
             let default = match &option.default {
                 Some(default) => format!(" [default: {default}]"),
                 None => String::new(),
             };
-            let line = format!("  {:<width$}  {}{default}", shown(option), option.help);
+            let about = format!("{}{default}", option.help);
+            let line = format!("  {:<width$}  {}", shown(option), about.trim());
             text.push_str(line.trim_end());
             text.push('\n');
         }
+        text.push_str(&format!("  {:<width$}  show this list\n", "--help"));
         text
     }
 

@@ -160,7 +160,7 @@ pub static TABLE: &[NativeDef] = &[
             any("default"),
             Param::or("help", Kind::Str, Default::Str("")),
         ]),
-        doc: "The value of an option of the script (`--epochs 5` or `--epochs=5`), or the default. The default's type is the option's.",
+        doc: "The value of an option of the script (`--epochs 5` or `--epochs=5`), or the default. The default's type is the option's; the elements of a list have commas between them (`--sizes 64,32`).",
         example: "let epochs = option(\"--epochs\", 10, \"how many passes\")\nassert(epochs == 10)",
         run: |vm, args| {
             let name = owned(&args[0]);

@@ -20,45 +20,53 @@ pub static ATTRIBUTES: &[Attribute] = &[
     Attribute {
         name: "shape",
         doc: "The extents of the dimensions, as a tuple.",
-        read: |_, v| with(v, shape),
+        read: |vm, v| with(vm, v, shape),
     },
-    Attribute { name: "dtype", doc: "The element type.", read: |_, v| with(v, |t| Value::Dtype(t.dtype())) },
-    Attribute { name: "device", doc: "Where it lives.", read: |_, v| with(v, |t| Value::Device(t.device())) },
+    Attribute {
+        name: "dtype",
+        doc: "The element type.",
+        read: |vm, v| with(vm, v, |t| Value::Dtype(t.dtype())),
+    },
+    Attribute {
+        name: "device",
+        doc: "Where it lives.",
+        read: |vm, v| with(vm, v, |t| Value::Device(t.device())),
+    },
     Attribute {
         name: "ndim",
         doc: "The number of dimensions.",
-        read: |_, v| with(v, |t| Value::Int(t.rank() as i64)),
+        read: |vm, v| with(vm, v, |t| Value::Int(t.rank() as i64)),
     },
     Attribute {
         name: "is_cuda",
         doc: "Whether it lives on a CUDA device.",
-        read: |_, v| with(v, |t| Value::Bool(t.device().cuda_index().is_some())),
+        read: |vm, v| with(vm, v, |t| Value::Bool(t.device().cuda_index().is_some())),
     },
     Attribute {
         name: "real",
         doc: "The real part: of a complex tensor a view, of any other the tensor itself.",
-        read: |_, v| with_result(v, crate::ops::complex::real),
+        read: |vm, v| with_result(vm, v, crate::ops::complex::real),
     },
     Attribute {
         name: "imag",
         doc: "The imaginary part of a complex tensor; a view.",
-        read: |_, v| with_result(v, crate::ops::complex::imag),
+        read: |vm, v| with_result(vm, v, crate::ops::complex::imag),
     },
     Attribute {
         name: "itemsize",
         doc: "The bytes of one element.",
-        read: |_, v| with(v, |t| Value::Int(t.dtype().size() as i64)),
+        read: |vm, v| with(vm, v, |t| Value::Int(t.dtype().size() as i64)),
     },
     Attribute {
         name: "nbytes",
         doc: "The bytes of all elements.",
-        read: |_, v| with(v, |t| Value::Int((t.count() * t.dtype().size()) as i64)),
+        read: |vm, v| with(vm, v, |t| Value::Int((t.count() * t.dtype().size()) as i64)),
     },
     Attribute {
         name: "T",
         doc: "The tensor with its dimensions in reverse order; a view.",
-        read: |_, v| {
-            with(v, |t| {
+        read: |vm, v| {
+            with(vm, v, |t| {
                 let order: Vec<usize> = (0..t.rank()).rev().collect();
                 Value::Tensor(t.with_layout(t.layout().permute(&order)))
             })
@@ -81,17 +89,25 @@ pub(super) fn add(natives: &mut Natives) {
     }
 }
 
-fn with(value: &Value, read: impl FnOnce(&Tensor) -> Value) -> Result<Value> {
+fn with(vm: &mut Vm, value: &Value, read: impl FnOnce(&Tensor) -> Value) -> Result<Value> {
     match value {
         Value::Tensor(tensor) => Ok(read(tensor)),
-        _ => Err(crate::ops::error::wrong_argument(0, "a tensor")),
+        list => of(vm, list).map(|tensor| read(&tensor)),
     }
 }
 
-fn with_result(value: &Value, read: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Value> {
+fn with_result(vm: &mut Vm, value: &Value, read: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Value> {
+    of(vm, value).and_then(|tensor| read(&tensor)).map(Value::Tensor)
+}
+
+/// The tensor that a value is; a list of numbers becomes one.
+fn of(vm: &mut Vm, value: &Value) -> Result<Tensor> {
     match value {
-        Value::Tensor(tensor) => read(tensor).map(Value::Tensor),
-        _ => Err(crate::ops::error::wrong_argument(0, "a tensor")),
+        Value::Tensor(tensor) => Ok(tensor.clone()),
+        list => match vm.as_tensor(list, None)? {
+            Some(tensor) => Ok(tensor),
+            None => Err(crate::ops::error::wrong_argument(0, "a tensor")),
+        },
     }
 }
 

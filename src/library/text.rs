@@ -9,6 +9,12 @@ use crate::vm::{NativeDef, Value, Vm, charge, error};
 const SELF: Signature = takes(&[text_param("self")]);
 const PART: Signature = takes(&[text_param("self"), text_param("part")]);
 const CHARS: Signature = takes(&[text_param("self"), optional("chars", Kind::Str)]);
+const WITHIN: Signature = takes(&[
+    text_param("self"),
+    text_param("part"),
+    Param::or("start", Kind::Int, Default::Int(0)),
+    optional("end", Kind::Int),
+]);
 const WIDTH: Signature =
     takes(&[text_param("self"), int_param("width"), Param::or("fill", Kind::Str, Default::Str(" "))]);
 
@@ -93,6 +99,52 @@ pub static TABLE: &[NativeDef] = &[
     simple!("islower", "Whether there are letters, and all are small.", "assert(\"ab1\".islower())", |s| {
         Value::Bool(s.chars().any(char::is_alphabetic) && !s.chars().any(char::is_uppercase))
     }),
+    simple!(
+        "istitle",
+        "Whether there are letters, every word begins with a capital, and all others are small.",
+        "assert(\"Ab Cd\".istitle())\nassert(not \"Ab cd\".istitle())",
+        |s| {
+            let (mut inside, mut letters, mut fits) = (false, false, true);
+            for c in s.chars() {
+                fits &= !(c.is_uppercase() && inside || c.is_lowercase() && !inside);
+                letters |= c.is_alphabetic();
+                inside = c.is_alphabetic();
+            }
+            Value::Bool(letters && fits)
+        }
+    ),
+    simple!(
+        "isnumeric",
+        "Whether all characters are digits, fractions or other signs for numbers, and there are some.",
+        "assert(\"½7\".isnumeric())",
+        |s| { Value::Bool(!s.is_empty() && s.chars().all(char::is_numeric)) }
+    ),
+    simple!(
+        "isascii",
+        "Whether all characters are ASCII.",
+        "assert(\"a1\".isascii() and not \"é\".isascii())",
+        |s| { Value::Bool(s.is_ascii()) }
+    ),
+    simple!(
+        "swapcase",
+        "Capitals for small letters and the reverse.",
+        "assert(\"aBc\".swapcase() == \"AbC\")",
+        |s| {
+            let mut out = String::with_capacity(s.len());
+            for c in s.chars() {
+                if c.is_uppercase() { out.extend(c.to_lowercase()) } else { out.extend(c.to_uppercase()) }
+            }
+            Value::str(out)
+        }
+    ),
+    simple!(
+        "casefold",
+        "A form that is equal for texts that differ in capitals alone.",
+        "assert(\"Straße\".casefold() == \"STRASSE\".casefold())",
+        |s| Value::str(
+            s.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect::<String>()
+        )
+    ),
     NativeDef {
         name: "splitlines",
         receiver: "str",
@@ -199,23 +251,23 @@ pub static TABLE: &[NativeDef] = &[
     NativeDef {
         name: "find",
         receiver: "str",
-        signature: PART,
-        doc: "The position of the first occurrence of a part; -1 when there is none.",
-        example: "assert(\"abc\".find(\"c\") == 2)\nassert(\"abc\".find(\"x\") == -1)",
+        signature: WITHIN,
+        doc: "The position of the first occurrence of a part between two positions; -1 when there is none.",
+        example: "assert(\"abcabc\".find(\"c\") == 2)\nassert(\"abcabc\".find(\"c\", 3) == 5)\nassert(\"abc\".find(\"x\") == -1)",
         run: |_, args| Ok(Value::Int(position(args, false).unwrap_or(-1))),
     },
     NativeDef {
         name: "rfind",
         receiver: "str",
-        signature: PART,
-        doc: "The position of the last occurrence of a part; -1 when there is none.",
+        signature: WITHIN,
+        doc: "The position of the last occurrence of a part between two positions; -1 when there is none.",
         example: "assert(\"aba\".rfind(\"a\") == 2)",
         run: |_, args| Ok(Value::Int(position(args, true).unwrap_or(-1))),
     },
     NativeDef {
         name: "index",
         receiver: "str",
-        signature: PART,
+        signature: WITHIN,
         doc: "The position of the first occurrence of a part, which must be there.",
         example: "assert(\"abc\".index(\"c\") == 2)",
         run: |_, args| match position(args, false) {
@@ -224,13 +276,60 @@ pub static TABLE: &[NativeDef] = &[
         },
     },
     NativeDef {
-        name: "count",
+        name: "rindex",
+        receiver: "str",
+        signature: WITHIN,
+        doc: "The position of the last occurrence of a part, which must be there.",
+        example: "assert(\"aba\".rindex(\"a\") == 2)",
+        run: |_, args| match position(args, true) {
+            Some(at) => Ok(Value::Int(at)),
+            None => Err(error::bad_value(1, "the text has no such part")),
+        },
+    },
+    NativeDef {
+        name: "partition",
         receiver: "str",
         signature: PART,
+        doc: "What stands before the first occurrence of a part, the part, and what stands behind it; without one the text and two empty texts.",
+        example: "assert(\"lr=1=2\".partition(\"=\") == (\"lr\", \"=\", \"1=2\"))",
+        run: |_, args| partition(args, false),
+    },
+    NativeDef {
+        name: "rpartition",
+        receiver: "str",
+        signature: PART,
+        doc: "What stands before the last occurrence of a part, the part, and what stands behind it; without one two empty texts and the text.",
+        example: "assert(\"a/b/c\".rpartition(\"/\") == (\"a/b\", \"/\", \"c\"))",
+        run: |_, args| partition(args, true),
+    },
+    NativeDef {
+        name: "rsplit",
+        receiver: "str",
+        signature: takes(&[
+            text_param("self"),
+            optional("separator", Kind::Str),
+            Param::or("limit", Kind::Int, Default::Int(-1)),
+        ]),
+        doc: "As `split`, with the cuts counted from the end.",
+        example: "assert(\"a.b.c\".rsplit(\".\", 1) == [\"a.b\", \"c\"])",
+        run: rsplit,
+    },
+    NativeDef {
+        name: "expandtabs",
+        receiver: "str",
+        signature: takes(&[text_param("self"), Param::or("tabsize", Kind::Int, Default::Int(8))]),
+        doc: "The text with each tab replaced by blanks up to the next column that `tabsize` divides.",
+        example: "assert(\"a\\tb\".expandtabs(4) == \"a   b\")",
+        run: expand_tabs,
+    },
+    NativeDef {
+        name: "count",
+        receiver: "str",
+        signature: WITHIN,
         doc: "How often a part occurs, without overlaps.",
         example: "assert(\"aaa\".count(\"aa\") == 1)",
         run: |_, args| {
-            let (s, part) = (args[0].as_str().unwrap_or(""), args[1].as_str().unwrap_or(""));
+            let ((_, s), part) = (within(args), args[1].as_str().unwrap_or(""));
             let count = if part.is_empty() { s.chars().count() + 1 } else { s.matches(part).count() };
             Ok(Value::Int(count as i64))
         },
@@ -367,10 +466,86 @@ fn ends(vm: &mut Vm, args: &mut [Value], fits: fn(&str, &str) -> bool) -> Result
     Ok(Value::Bool(parts.iter().any(|p| p.as_str().is_some_and(|p| fits(&s, p)))))
 }
 
+/// The part of a text between `start` and `end`, and the character where it begins. Positions behind the end give
+/// an empty part.
+fn within(args: &[Value]) -> (usize, &str) {
+    let s = args[0].as_str().unwrap_or("");
+    let (start, end) = (args[2].as_int().unwrap_or(0), args[3].as_int());
+    if start == 0 && end.is_none() {
+        return (0, s);
+    }
+    let count = s.chars().count() as i64;
+    let clamp = |at: i64| if at < 0 { at.saturating_add(count).max(0) } else { at.min(count) } as usize;
+    let (first, last) = (clamp(start), end.map_or(count as usize, clamp));
+    let byte = |at: usize| s.char_indices().nth(at).map_or(s.len(), |(byte, _)| byte);
+    (first, &s[byte(first)..byte(last.max(first))])
+}
+
 fn position(args: &[Value], last: bool) -> Option<i64> {
-    let (s, part) = (args[0].as_str()?, args[1].as_str()?);
+    let ((first, s), part) = (within(args), args[1].as_str()?);
     let at = if last { s.rfind(part) } else { s.find(part) }?;
-    Some(s[..at].chars().count() as i64)
+    Some((first + s[..at].chars().count()) as i64)
+}
+
+fn partition(args: &[Value], last: bool) -> Result<Value> {
+    let (s, part) = (args[0].as_str().unwrap_or(""), args[1].as_str().unwrap_or(""));
+    if part.is_empty() {
+        return Err(error::bad_value(1, "the separator is empty"));
+    }
+    charge(s.len())?;
+    let (before, between, behind) = match if last { s.rsplit_once(part) } else { s.split_once(part) } {
+        Some((before, behind)) => (before, part, behind),
+        None if last => ("", "", s),
+        None => (s, "", ""),
+    };
+    Ok(Value::tuple([before, between, behind].map(Value::str).to_vec()))
+}
+
+fn rsplit(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let most = usize::try_from(args[2].as_int().unwrap_or(-1)).ok().and_then(|n| n.checked_add(1));
+    let Some(most) = most else { return split(vm, args) };
+    let s = owned(&args[0]);
+    let mut parts: Vec<&str> = match args[1].as_str() {
+        Some("") => return split(vm, args),
+        Some(by) => s.rsplitn(most, by).collect(),
+        None => {
+            let mut parts = Vec::new();
+            let mut rest = s.trim_end();
+            while parts.len() + 1 < most {
+                let Some((at, blank)) = rest.char_indices().rfind(|(_, c)| c.is_whitespace()) else { break };
+                parts.push(&rest[at + blank.len_utf8()..]);
+                rest = rest[..at].trim_end();
+            }
+            if !rest.is_empty() {
+                parts.push(rest);
+            }
+            parts
+        }
+    };
+    parts.reverse();
+    texts(vm, parts.into_iter())
+}
+
+fn expand_tabs(_: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let (s, size) = (owned(&args[0]), args[1].as_int().unwrap_or(8).max(0) as usize);
+    let tabs = s.bytes().filter(|b| *b == b'\t').count();
+    charge(s.len().saturating_add(tabs.saturating_mul(size)))?;
+    let (mut out, mut column) = (String::with_capacity(s.len()), 0);
+    for c in s.chars() {
+        match c {
+            '\t' if size == 0 => {}
+            '\t' => {
+                let blanks = size - column % size;
+                out.extend(std::iter::repeat_n(' ', blanks));
+                column += blanks;
+            }
+            _ => {
+                out.push(c);
+                column = if matches!(c, '\n' | '\r') { 0 } else { column + 1 };
+            }
+        }
+    }
+    Ok(Value::str(out))
 }
 
 fn justify(args: &[Value], sides: fn(usize) -> (usize, usize)) -> Result<Value> {

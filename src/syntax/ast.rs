@@ -110,7 +110,7 @@ pub enum PatternKind {
     Record(Vec<(Name, Pattern)>, Option<Rest>),
     /// A literal, a range or a dotted name, in `match` alone: equal, contained
     Value(Box<Expr>),
-    /// `a | b`, in `match` alone; binds nothing
+    /// `a | b`, in `match` alone; all bind the same names
     Or(Vec<Pattern>),
 }
 

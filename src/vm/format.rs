@@ -1,4 +1,4 @@
-//! Python's format mini-language: `[[fill]align][sign][#][0][width][,|_][.precision][type]`.
+//! Python's format mini-language: `[[fill]align][sign][z][#][0][width][,|_][.precision][type]`.
 //!
 //! Source: <https://docs.python.org/3/library/string.html#formatspec>.
 
@@ -15,6 +15,8 @@ struct Spec {
     fill: Option<char>,
     align: Option<char>,
     sign: Option<char>,
+    /// `z`: what is rounded to zero has no sign.
+    unsigned_zero: bool,
     alternate: bool,
     zero: bool,
     width: usize,
@@ -80,6 +82,10 @@ fn parse(spec: &str) -> Result<Spec> {
         out.sign = Some(c);
         at += 1;
     }
+    if peek(at) == Some('z') {
+        out.unsigned_zero = true;
+        at += 1;
+    }
     if peek(at) == Some('#') {
         out.alternate = true;
         at += 1;
@@ -139,6 +145,9 @@ fn int(value: i64, spec: &Spec, text: &str) -> Result<String> {
     if spec.precision.is_some() {
         return Err(error::format_spec(text, "ints take no precision"));
     }
+    if spec.unsigned_zero {
+        return Err(error::format_spec(text, "`z` is for floats"));
+    }
     let size = value.unsigned_abs();
     let (digits, prefix, every) = match spec.kind {
         None | Some('d' | 'n') => (size.to_string(), "", 3),
@@ -195,6 +204,9 @@ fn float(value: f64, spec: &Spec, text: &str) -> Result<String> {
         ""
     };
     let percent = if kind == Some('%') { "%" } else { "" };
+    let is_zero =
+        digits.bytes().chain(tail.bytes()).take_while(|b| *b != b'e').all(|b| matches!(b, b'0' | b'.'));
+    let negative = negative && !(spec.unsigned_zero && is_zero);
     let tail = format!("{point}{tail}{percent}");
     Ok(number(sign_of(negative, spec), digits, &tail, 3, spec))
 }
@@ -250,19 +262,12 @@ fn number(lead: &str, digits: &str, tail: &str, every: usize, spec: &Spec) -> St
     let mut digits = digits.to_string();
     if zeros {
         let used = lead.len() + tail.len();
-        match spec.group {
-            None => {
-                while digits.len() + used < spec.width {
-                    let missing = spec.width - used - digits.len();
-                    digits.insert_str(0, &"0".repeat(missing));
-                }
-            }
-            Some(_) => {
-                while grouped(&digits, every, ',').len() + used < spec.width {
-                    digits.insert(0, '0');
-                }
-            }
+        let mut count = digits.len();
+        let marks = |count: usize| if spec.group.is_some() { (count - 1) / every } else { 0 };
+        while count + marks(count) + used < spec.width {
+            count += 1;
         }
+        digits.insert_str(0, &"0".repeat(count - digits.len()));
     }
     let body = match spec.group {
         Some(mark) => grouped(&digits, every, mark),
@@ -332,6 +337,10 @@ mod tests {
             (2.0, "*^9.1f", "***2.0***"),
             (2.5, ".0f", "2"),
             (0.0, "g", "0"),
+            (-0.001, "z.1f", "0.0"),
+            (-0.0, "ze", "0.000000e+00"),
+            (-0.06, "z.1f", "-0.1"),
+            (-0.0, ".1f", "-0.0"),
         ];
         for (value, spec, text) in cases {
             assert_eq!(show(value, spec), text, "{value} with {spec}");
@@ -348,6 +357,9 @@ mod tests {
         assert_eq!(show(0xdeadbeef, "_x"), "dead_beef");
         assert_eq!(show(65, "c"), "A");
         assert_eq!(show(7, "*=+5"), "+***7");
+        assert_eq!(show(12345, "010,"), "00,012,345");
+        assert_eq!(show(12345, "09,"), "0,012,345");
+        assert_eq!(show(255, "#012_x"), "0x0_0000_00ff");
         assert_eq!(show(i64::MIN, "d"), "-9223372036854775808");
         assert!(int(1, &parse(".2").unwrap(), ".2").is_err());
     }

@@ -489,8 +489,32 @@ impl Range {
         i64::try_from(index).ok()?.checked_mul(self.step)?.checked_add(self.start.unwrap_or(0))
     }
 
-    /// Whether an int is among its elements.
+    /// The range of some of its elements: `(0..10 by 2)[1..3]` is `2..6 by 2`. `None` where its bounds or its
+    /// step would not fit in ints.
+    pub fn part(&self, slice: &Range) -> Option<Range> {
+        let step = self.step.checked_mul(slice.step)?;
+        let nth =
+            |n: i128| i64::try_from(i128::from(self.start.unwrap_or(0)) + n * i128::from(self.step)).ok();
+        let Some(length) = self.count() else {
+            // Without an end, positions count from the start alone.
+            let first = i128::from(slice.start.unwrap_or(0).max(0));
+            if slice.end.is_none() && slice.step > 0 {
+                return Some(Range { start: Some(nth(first)?), end: None, step });
+            }
+            let last = i128::from(slice.end?.max(0));
+            let end = if slice.step > 0 { last.max(first) } else { last.min(first) };
+            return Some(Range { start: Some(nth(first)?), end: Some(nth(end)?), step });
+        };
+        let (first, by, count) = slice.slice(length);
+        let end = first as i128 + i128::from(by) * count as i128;
+        Some(Range { start: Some(nth(first as i128)?), end: Some(nth(end)?), step })
+    }
+
+    /// Whether an int is among its elements. As a pattern, `..5` has no beginning.
     pub fn contains(&self, value: i64) -> bool {
+        if let (None, Some(end), 1) = (self.start, self.end, self.step) {
+            return value < end;
+        }
         let (start, value, step) =
             (i128::from(self.start.unwrap_or(0)), i128::from(value), i128::from(self.step));
         let inside = match (self.end.map(i128::from), step > 0) {

@@ -135,21 +135,7 @@ impl Vm {
             }
         }
         let Some(text) = found else { return Ok(default.clone()) };
-        let wrong = |what: &str| error::option(format!("`{name}` takes {what}, not `{text}`"));
-        match default {
-            Value::Bool(_) => match text.as_str() {
-                "true" | "yes" | "1" => Ok(Value::Bool(true)),
-                "false" | "no" | "0" => Ok(Value::Bool(false)),
-                _ => Err(wrong("true or false")),
-            },
-            Value::Int(_) => text.replace('_', "").parse().map(Value::Int).map_err(|_| wrong("an int")),
-            Value::Float(_) => text.replace('_', "").parse().map(Value::Float).map_err(|_| wrong("a float")),
-            Value::Device(_) => device_of(&text).map(Value::Device).ok_or_else(|| wrong("a device")),
-            Value::Dtype(_) => {
-                crate::array::Dtype::from_name(&text).map(Value::Dtype).ok_or_else(|| wrong("a dtype"))
-            }
-            _ => Ok(Value::str(text)),
-        }
+        read_as(&text, default).map_err(|what| error::option(format!("`{name}` takes {what}, not `{text}`")))
     }
 
     /// The value of `flag(name)`: whether the script's arguments have it.
@@ -162,6 +148,34 @@ impl Vm {
         if !self.options.iter().any(|o| o.name == name) {
             self.options.push(Declared { name: name.to_string() });
         }
+    }
+}
+
+/// An option's text as a value of the type that its default has: of a list's, elements with commas between
+/// them. What it should be, where it is not.
+fn read_as(text: &str, default: &Value) -> Result<Value, &'static str> {
+    let digits = || text.replace('_', "");
+    match default {
+        Value::Bool(_) => match text {
+            "true" | "yes" | "1" => Ok(Value::Bool(true)),
+            "false" | "no" | "0" => Ok(Value::Bool(false)),
+            _ => Err("true or false"),
+        },
+        Value::Int(_) => digits().parse().map(Value::Int).map_err(|_| "an int"),
+        Value::Float(_) => digits().parse().map(Value::Float).map_err(|_| "a float"),
+        Value::Device(_) => device_of(text).map(Value::Device).ok_or("a device"),
+        Value::Dtype(_) => crate::array::Dtype::from_name(text).map(Value::Dtype).ok_or("a dtype"),
+        Value::List(list) => {
+            let like = list.get(0).filter(|first| !matches!(first, Value::List(_))).unwrap_or_default();
+            let parts = text.split(',').filter(|_| !text.is_empty());
+            let items: Result<Vec<Value>, _> = parts.map(|part| read_as(part.trim(), &like)).collect();
+            items.map(Value::list).map_err(|what| match what {
+                "an int" => "ints with commas between them",
+                "a float" => "floats with commas between them",
+                _ => "elements with commas between them",
+            })
+        }
+        _ => Ok(Value::str(text)),
     }
 }
 

@@ -49,7 +49,7 @@ impl Vm {
                     Index::Int(self.rt.item(ids)?.as_i64())
                 }
                 Value::Tensor(ids) => Index::of(ids.clone()),
-                Value::List(_) => match self.as_tensor(value, Some(tensor.device()))? {
+                Value::List(_) | Value::Bool(_) => match self.as_tensor(value, Some(tensor.device()))? {
                     Some(ids) => Index::of(ids),
                     None => return Err(error::index_type("tensor", "list")),
                 },

@@ -7,6 +7,7 @@ use super::super::error;
 use super::super::function::PatternShape;
 use super::{Compiler, Reg};
 use crate::base::Result;
+use crate::check::bound_names;
 use crate::syntax::ast::*;
 
 impl<'a> Compiler<'_, '_, 'a> {
@@ -123,6 +124,24 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(())
     }
 
+    /// Jumps away when the value in `reg` does not fit; else moves what the pattern binds to where all
+    /// alternatives have it. The registers it used stay taken until the arm ends.
+    fn alternative(
+        &mut self,
+        pattern: &'a Pattern,
+        reg: Reg,
+        shared: &[(Rc<str>, Reg)],
+        fails: &mut Vec<usize>,
+    ) -> Result<()> {
+        self.open_scope();
+        self.test(pattern, reg, fails)?;
+        for (name, dst) in shared {
+            self.read(name, pattern.span, *dst)?;
+        }
+        self.last().scopes.pop();
+        Ok(())
+    }
+
     /// Jumps away when the value in `reg` does not fit; binds names on the way.
     fn test(&mut self, pattern: &'a Pattern, reg: Reg, fails: &mut Vec<usize>) -> Result<()> {
         self.deeper(pattern.span, |c| c.located(pattern.span, |c| c.test_kind(pattern, reg, fails)))
@@ -145,16 +164,25 @@ impl<'a> Compiler<'_, '_, 'a> {
                 Ok(())
             }),
             PatternKind::Or(list) => {
+                let mut names: Vec<Rc<str>> = Vec::new();
+                bound_names(pattern, &mut |name, _| names.push(Rc::clone(name)));
+                let mut shared = Vec::with_capacity(names.len());
+                for name in names {
+                    shared.push((name, self.temp()?));
+                }
                 let mut fits = Vec::new();
                 let Some((last, before)) = list.split_last() else { return Ok(()) };
                 for alternative in before {
                     let mut next = Vec::new();
-                    self.test(alternative, reg, &mut next)?;
+                    self.alternative(alternative, reg, &shared, &mut next)?;
                     fits.push(self.emit(Op::Jump { offset: 0 }));
                     self.patch_all(next);
                 }
-                self.test(last, reg, fails)?;
+                self.alternative(last, reg, &shared, fails)?;
                 self.patch_all(fits);
+                for (name, reg) in shared {
+                    self.declare(&name, reg);
+                }
                 Ok(())
             }
             PatternKind::Tuple(..) | PatternKind::List(..) | PatternKind::Record(..) => {

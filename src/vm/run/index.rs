@@ -7,10 +7,17 @@ use super::super::heap::{Key, Range};
 use super::super::value::Value;
 use super::super::{Vm, charge_values, error};
 use crate::base::Result;
+use crate::tensor::Tensor;
 
 impl Vm {
     /// `container[index]`.
     pub fn index(&mut self, container: &Value, index: &Value) -> Result<Value> {
+        if let (Value::Tensor(tensor), false) =
+            (index, matches!(container, Value::Tensor(_) | Value::Dict(_)))
+            && let Some(at) = self.whole(tensor)?
+        {
+            return self.index(container, &at);
+        }
         match container {
             Value::List(list) => match index {
                 Value::Range(range) => Ok(Value::list(pick(&list.borrow(), range)?)),
@@ -41,6 +48,12 @@ impl Vm {
                 None => Err(error::no_key(&self.short_repr(index))),
             },
             Value::Range(range) => {
+                if let Value::Range(part) = index {
+                    let taken = range.part(part);
+                    return taken.map(|r| Value::range(r.start, r.end, r.step)).ok_or_else(|| {
+                        error::bad_value(1, "the range that this gives does not fit in ints")
+                    });
+                }
                 let length = range.count().unwrap_or(usize::MAX >> 1);
                 let at = position("range", index, length)?;
                 range.get(at).map(Value::Int).ok_or_else(|| error::index_range("range", at as i64, length))
@@ -49,6 +62,7 @@ impl Vm {
                 Value::Str(name) if record.position(name.as_str()).is_some() => {
                     Ok(record.get(name.as_str()).cloned().unwrap_or_default())
                 }
+                Value::Range(range) => Ok(Value::tuple(pick(record.values(), range)?)),
                 Value::Int(_) => {
                     Ok(record.values()[position("record", index, record.values().len())?].clone())
                 }
@@ -62,6 +76,11 @@ impl Vm {
 
     /// `container[index] = value`.
     pub fn set_index(&mut self, container: &Value, index: &Value, value: Value) -> Result<()> {
+        if let (Value::Tensor(tensor), Value::List(_)) = (index, container)
+            && let Some(at) = self.whole(tensor)?
+        {
+            return self.set_index(container, &at, value);
+        }
         match container {
             Value::List(list) => match index {
                 Value::Range(range) => self.set_slice(list, range, &value),
@@ -80,6 +99,14 @@ impl Vm {
                 Err(error.operand(0, format!("this is {}, which does not change", error::a(name))))
             }
         }
+    }
+
+    /// The int in a tensor of one element, which is read: `names[scores.argmax()]`.
+    fn whole(&mut self, tensor: &Tensor) -> Result<Option<Value>> {
+        if tensor.count() != 1 || !tensor.dtype().is_int() {
+            return Ok(None);
+        }
+        self.rt.item(tensor).map(|item| Some(Value::Int(item.as_i64())))
     }
 
     fn set_slice(&mut self, list: &super::super::heap::List, range: &Range, value: &Value) -> Result<()> {
