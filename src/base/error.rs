@@ -72,10 +72,60 @@ impl std::fmt::Debug for Code {
 pub enum Place {
     /// Source text.
     Span(Span),
-    /// The n-th argument of the operation, from 0; a method's receiver is 0.
+    /// The n-th parameter of the operation, from 0; a method's receiver is 0.
     Operand(usize),
+    /// What stands before the dot of a method's call.
+    Receiver,
+    /// Arguments as the call writes them, from the first to before the second number.
+    Arguments(usize, usize),
+    /// The name that the n-th argument of the call is given by.
+    Name(usize),
+    /// The name after the dot.
+    Attribute,
     /// The whole operation.
     Here,
+}
+
+/// Where an operation stands in the source, and its parts.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Site<'a> {
+    /// The whole operation.
+    pub here: Span,
+    /// Its operands, in the order of the text; a method's receiver first.
+    pub operands: &'a [Span],
+    /// Whether the first operand is the receiver of a method.
+    pub receiver: bool,
+    /// The names that arguments are given by, each with the number of its argument.
+    pub names: &'a [(usize, Span)],
+    /// The name after the dot.
+    pub attribute: Option<Span>,
+}
+
+impl Site<'_> {
+    /// An operation of which nothing but the place is known.
+    pub fn of(here: Span) -> Site<'static> {
+        Site { here, ..Site::default() }
+    }
+
+    fn find(&self, place: Place) -> Option<Span> {
+        let operand = |index: usize| self.operands.get(index).copied();
+        let argument = |index: usize| operand(index + usize::from(self.receiver));
+        match place {
+            Place::Span(span) => Some(span),
+            Place::Operand(index) => operand(index),
+            Place::Receiver => operand(0).filter(|_| self.receiver),
+            Place::Arguments(from, to) if from < to => match (argument(from), argument(to - 1)) {
+                (Some(first), Some(last)) if first.lo <= last.hi => Some(Span::new(first.lo, last.hi)),
+                _ => None,
+            },
+            Place::Name(index) => {
+                let name = self.names.iter().find(|(of, _)| *of == index);
+                name.map(|(_, span)| *span).or_else(|| argument(index))
+            }
+            Place::Attribute => self.attribute,
+            Place::Arguments(..) | Place::Here => None,
+        }
+    }
 }
 
 /// One remark beside a place in the source.
@@ -159,6 +209,45 @@ impl Error {
         self
     }
 
+    /// Puts the places of the call into labels of parameters: parameter `i` has the arguments
+    /// `passed(i)`, from the first to before the second number. Where it has none, the label points at
+    /// the whole call.
+    pub fn passed(self, passed: impl Fn(usize) -> (usize, usize)) -> Error {
+        self.places(|place| match place {
+            Place::Operand(index) => {
+                let (from, to) = passed(index);
+                Place::Arguments(from, to)
+            }
+            place => place,
+        })
+    }
+
+    /// Takes the first argument as the receiver of a method, and counts the others from 0.
+    pub fn received(self) -> Error {
+        self.places(|place| match place {
+            Place::Arguments(0, 1) => Place::Receiver,
+            Place::Arguments(from, to) => Place::Arguments(from.saturating_sub(1), to.saturating_sub(1)),
+            Place::Name(index) => Place::Name(index.saturating_sub(1)),
+            place => place,
+        })
+    }
+
+    /// Renumbers the arguments of the call: argument `i` stands at `written(i)`. For calls with `..x`.
+    pub fn written(self, written: impl Fn(usize) -> usize) -> Error {
+        self.places(|place| match place {
+            Place::Arguments(from, to) if from < to => Place::Arguments(written(from), written(to - 1) + 1),
+            Place::Name(index) => Place::Name(written(index)),
+            place => place,
+        })
+    }
+
+    fn places(mut self, f: impl Fn(Place) -> Place) -> Error {
+        for label in &mut self.0.labels {
+            label.place = f(label.place);
+        }
+        self
+    }
+
     /// Sets the help: what to write instead.
     pub fn help(mut self, help: impl Into<String>) -> Error {
         self.0.help = Some(help.into());
@@ -177,19 +266,20 @@ impl Error {
         self
     }
 
-    /// Replaces operand places by spans: `here` is the operation, `operands` its arguments.
-    /// Labels that have a span already keep it; an error without any label gets one at `here`.
-    pub fn locate(mut self, here: Span, operands: &[Span]) -> Error {
+    /// Replaces the places of operands by those of the source. Labels that have a span already keep it;
+    /// an error without any label gets one at the whole operation.
+    pub fn locate(mut self, site: &Site<'_>) -> Error {
         if !self.is_located() {
-            for label in &mut self.0.labels {
-                label.place = Place::Span(match label.place {
-                    Place::Span(span) => span,
-                    Place::Operand(index) => operands.get(index).copied().unwrap_or(here),
-                    Place::Here => here,
-                });
+            // What the text does not show apart is not labelled beside the whole.
+            let labels = &mut self.0.labels;
+            if labels.iter().any(|l| l.place == Place::Here) {
+                labels.retain(|l| l.place == Place::Here || site.find(l.place).is_some());
+            }
+            for label in labels {
+                label.place = Place::Span(site.find(label.place).unwrap_or(site.here));
             }
             if self.0.labels.is_empty() {
-                self.0.labels.push(Label { place: Place::Span(here), text: String::new() });
+                self.0.labels.push(Label { place: Place::Span(site.here), text: String::new() });
             }
         }
         self
@@ -281,10 +371,27 @@ mod tests {
     }
 
     #[test]
+    fn parameters_are_labelled_where_their_arguments_stand() {
+        // x.f(2, 3, dim=1) of f(x, *size, dim, out): the receiver, two arguments, one by name, none.
+        let error = (0..4).fold(Error::new(&CODE, "no").label(Place::Name(3), ""), |e, i| e.operand(i, ""));
+        let passed = [(0, 1), (1, 3), (3, 4)];
+        let error = error.passed(|i| passed.get(i).copied().unwrap_or((0, 0))).received();
+        let operands = [Span::new(0, 1), Span::new(4, 5), Span::new(7, 8), Span::new(14, 15)];
+        let names = [(2, Span::new(10, 13))];
+        let here = Span::new(0, 16);
+        let error =
+            error.locate(&Site { here, operands: &operands, receiver: true, names: &names, attribute: None });
+        let places: Vec<Place> = error.labels().iter().map(|l| l.place).collect();
+        let expected = [Span::new(10, 13), Span::new(0, 1), Span::new(4, 8), Span::new(14, 15), here];
+        assert_eq!(places, expected.map(Place::Span));
+    }
+
+    #[test]
     fn operands_get_their_spans_once() {
         let error = Error::new(&CODE, "no").operand(1, "this").at(Span::new(9, 10), "that");
         let (here, args) = (Span::new(1, 8), [Span::new(1, 2), Span::new(3, 4)]);
-        let error = error.locate(here, &args).locate(Span::new(20, 21), &[]);
+        let error = error.locate(&Site { here, operands: &args, ..Site::default() });
+        let error = error.locate(&Site::of(Span::new(20, 21)));
         assert_eq!(error.labels()[0].place, Place::Span(Span::new(3, 4)));
         assert_eq!(error.labels()[1].place, Place::Span(Span::new(9, 10)));
         assert_eq!(error.span(), Span::new(3, 4));

@@ -7,6 +7,6 @@ mod names;
 mod span;
 pub mod stop;
 
-pub use error::{Code, Error, ErrorKind, Label, Place, Result};
-pub use names::{bytes_text, suggest};
+pub use error::{Code, Error, ErrorKind, Label, Place, Result, Site};
+pub use names::{bytes_text, counted, suggest};
 pub use span::{SourceId, SourceMap, Span};

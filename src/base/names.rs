@@ -1,4 +1,4 @@
-//! Texts that help people: did-you-mean, and byte sizes.
+//! Texts that help people: did-you-mean, numbers with their nouns, and byte sizes.
 
 /// The candidate nearest to `name`, when one is near enough to be what was meant: at most one
 /// edit in three characters (one in two for names of two), and never more than three. Swapped
@@ -36,6 +36,15 @@ fn distance(a: &str, b: &str) -> usize {
         before = std::mem::replace(&mut last, row);
     }
     last[b.len()]
+}
+
+/// A number and its noun: `1 dimension`, `2 dimensions`, `3 indices`.
+pub fn counted(count: usize, noun: &str) -> String {
+    match (count, noun) {
+        (1, _) => format!("1 {noun}"),
+        (_, "index") => format!("{count} indices"),
+        _ => format!("{count} {noun}s"),
+    }
 }
 
 /// A byte count as people read it, with PyTorch's rounding: `512 bytes`, `20.00 MiB`.

@@ -1,6 +1,6 @@
 //! The errors and warnings about names and calls: E02xx and W02xx.
 
-use crate::base::{Code, Error, ErrorKind, Span};
+use crate::base::{Code, Error, ErrorKind, Span, suggest};
 
 const fn code(id: &'static str, title: &'static str, page: &'static str, example: &'static str) -> Code {
     Code { id, kind: ErrorKind::Name, title, page, example }
@@ -191,45 +191,58 @@ fn did_you_mean(error: Error, suggestion: Option<&str>) -> Error {
 }
 
 /// What people write for something that Runnel says differently.
+const FOREIGN: &[(&[&str], &str)] = &[
+    (&["True", "TRUE"], "write `true`"),
+    (&["False", "FALSE"], "write `false`"),
+    (&["None", "null", "nil", "NULL", "undefined"], "write `none`"),
+    (
+        &["torch"],
+        "PyTorch's functions are in scope: write `zeros(2)` and `cuda.synchronize()`, without `torch.`",
+    ),
+    (
+        &["np", "numpy", "jnp", "cupy", "cp"],
+        "tensor functions are in scope: write `zeros(2)`, without a module",
+    ),
+    (&["self", "this"], "there are no classes: take the value as a parameter"),
+    (&["pass"], "an empty block is `{ }`"),
+    (&["float32"], "write `f32`"),
+    (&["float64", "double"], "write `f64`"),
+    (&["complex64", "cfloat"], "write `c64`"),
+    (&["complex128", "cdouble"], "write `c128`"),
+    (&["float16", "half"], "write `f16`"),
+    (&["bfloat16"], "write `bf16`"),
+    (&["int64", "long"], "write `i64`"),
+    (&["int32"], "write `i32`"),
+    (&["int16", "short"], "write `i16`"),
+    (&["int8"], "write `i8`"),
+    (&["uint8"], "write `u8`"),
+    (&["gpu"], "write `cuda`"),
+    (&["infinity", "Inf", "Infinity"], "write `inf`"),
+    (&["NaN", "NAN"], "write `nan`"),
+    (&["println", "printf", "echo"], "write `print(...)`"),
+    (&["range", "xrange"], "write `0..n`, or `0..n by 2`"),
+    (&["length", "size"], "write `len(x)`"),
+];
+
 fn foreign_name(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "True" | "TRUE" => "write `true`",
-        "False" | "FALSE" => "write `false`",
-        "None" | "null" | "nil" | "NULL" | "undefined" => "write `none`",
-        "torch" => {
-            "PyTorch's functions are in scope: write `zeros(2)` and `cuda.synchronize()`, without `torch.`"
-        }
-        "np" | "numpy" | "jnp" | "cupy" | "cp" => {
-            "tensor functions are in scope: write `zeros(2)`, without a module"
-        }
-        "self" | "this" => "there are no classes: take the value as a parameter",
-        "pass" => "an empty block is `{ }`",
-        "float32" => "write `f32`",
-        "float64" | "double" => "write `f64`",
-        "complex64" | "cfloat" => "write `c64`",
-        "complex128" | "cdouble" => "write `c128`",
-        "float16" | "half" => "write `f16`",
-        "bfloat16" => "write `bf16`",
-        "int64" | "long" => "write `i64`",
-        "int32" => "write `i32`",
-        "int16" | "short" => "write `i16`",
-        "int8" => "write `i8`",
-        "uint8" => "write `u8`",
-        "gpu" => "write `cuda`",
-        "infinity" | "Inf" | "Infinity" => "write `inf`",
-        "NaN" | "NAN" => "write `nan`",
-        "println" | "printf" | "echo" => "write `print(...)`",
-        "range" | "xrange" => "write `0..n`, or `0..n by 2`",
-        "length" | "size" => "write `len(x)`",
-        _ => return None,
-    })
+    FOREIGN.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help)
 }
 
 pub(super) fn unknown_name(span: Span, name: &str, suggestion: Option<&str>) -> Error {
     let error = Error::new(&UNKNOWN_NAME, format!("unknown name `{name}`")).at(span, "");
-    match foreign_name(name) {
-        Some(help) => error.help(help),
-        None => did_you_mean(error, suggestion),
+    if let Some(help) = foreign_name(name) {
+        return error.help(help);
+    }
+    let misspelt = || {
+        let known = FOREIGN.iter().flat_map(|(names, _)| names.iter().copied());
+        suggest(name, known.filter(|known| known.len() > 4)).and_then(foreign_name)
+    };
+    match suggestion {
+        Some(_) => did_you_mean(error, suggestion),
+        None => match misspelt() {
+            Some(help) => error.help(help),
+            None => error.help(format!("define it first: `let {name} = ...` or `fn {name}(...) {{ ... }}`")),
+        },
     }
 }
 
@@ -257,7 +270,12 @@ pub(super) fn used_early(span: Span, name: &str, defined: Span) -> Error {
 }
 
 pub(super) fn unknown_member(span: Span, module: &str, name: &str, suggestion: Option<&str>) -> Error {
-    did_you_mean(Error::new(&UNKNOWN_MEMBER, format!("{module} has no `{name}`")).at(span, ""), suggestion)
+    let error = Error::new(&UNKNOWN_MEMBER, format!("{module} has no `{name}`")).at(span, "");
+    let of = module.trim_start_matches("an ").trim_start_matches("a ").trim_matches('`');
+    match suggestion {
+        Some(_) => did_you_mean(error, suggestion),
+        None => error.help(format!("`runnel doc {of}` lists what there is")),
+    }
 }
 
 pub(super) fn unknown_argument(
@@ -296,8 +314,9 @@ pub(super) fn missing_argument(span: Span, function: &str, names: &[&str], signa
 }
 
 pub(super) fn argument_twice(span: Span, function: &str, name: &str, first: Option<Span>) -> Error {
-    let error =
-        Error::new(&ARGUMENT_TWICE, format!("`{function}` gets two values for `{name}`")).at(span, "");
+    let error = Error::new(&ARGUMENT_TWICE, format!("`{function}` gets two values for `{name}`"))
+        .at(span, "")
+        .help("leave one of the two out");
     match first {
         Some(first) => error.at(first, "the first one is here"),
         None => error,
@@ -320,7 +339,11 @@ pub(super) fn alternatives_differ(span: Span, name: &str, bound: Span) -> Error 
 
 pub(super) fn outside_loop(span: Span, word: &str, in_function: bool) -> Error {
     let error = Error::new(&OUTSIDE_LOOP, format!("`{word}` outside of a loop")).at(span, "");
-    if in_function { error.help("`return` ends a function") } else { error }
+    error.help(match (in_function, word) {
+        (true, _) => "`return` ends a function",
+        (false, "break") => "write it inside of `for` or `while`; `exit()` ends a script",
+        (false, _) => "write it inside of `for` or `while`",
+    })
 }
 
 pub(super) fn outside_function(span: Span) -> Error {
@@ -341,10 +364,13 @@ pub(super) fn unknown_library(span: Span, name: &str, suggestion: Option<&str>) 
 }
 
 pub(super) fn unknown_method(span: Span, name: &str, suggestion: Option<&str>) -> Error {
-    did_you_mean(
-        Error::new(&UNKNOWN_METHOD, format!("no value has a method `{name}`")).at(span, ""),
-        suggestion,
-    )
+    let error = Error::new(&UNKNOWN_METHOD, format!("no value has a method `{name}`")).at(span, "");
+    match suggestion {
+        Some(_) => did_you_mean(error, suggestion),
+        None => {
+            error.help(format!("a function `fn {name}(x) {{ ... }}` of your own is called `x |> {name}()`"))
+        }
+    }
 }
 
 pub(super) fn unused(span: Span, name: &str) -> Error {
@@ -357,6 +383,7 @@ pub(super) fn unreachable(span: Span, before: Span) -> Error {
     Error::new(&UNREACHABLE, "this statement is never reached")
         .at(span, "")
         .at(before, "this always leaves the block")
+        .help("remove what follows, or move it before")
 }
 
 pub(super) fn no_effect(span: Span) -> Error {

@@ -135,7 +135,7 @@ fn names_are_seen_where_they_are_bound() {
         "cuda.synchronize(); fft.fft(1); cuda:1.synchronize(); cuda.index",
     ]);
     wrong(&[
-        ("a", "E0201@0..1 unknown name `a` | "),
+        ("a", "E0201@0..1 unknown name `a` | define it first: `let a = ...` or `fn a(...) { ... }`"),
         ("rleu(1)", "E0201@0..4 unknown name `rleu` | did you mean `relu`?"),
         ("let loss = 1; \"{los}\"", "E0201@16..19 unknown name `los` | did you mean `loss`?"),
         ("True; True", "E0201@0..4 unknown name `True` | write `true`"),
@@ -144,8 +144,14 @@ fn names_are_seen_where_they_are_bound() {
             "E0201@0..5 unknown name `torch` | PyTorch's functions are in scope: write `zeros(2)` and \
              `cuda.synchronize()`, without `torch.`",
         ),
-        ("{ let a = 1 }\na", "E0201@14..15 unknown name `a` | "),
-        ("for i in xs { }\ni", "E0201@16..17 unknown name `i` | "),
+        (
+            "{ let a = 1 }\na",
+            "E0201@14..15 unknown name `a` | define it first: `let a = ...` or `fn a(...) { ... }`",
+        ),
+        (
+            "for i in xs { }\ni",
+            "E0201@16..17 unknown name `i` | define it first: `let i = ...` or `fn i(...) { ... }`",
+        ),
         ("let a = a", "E0204@8..9 `a` is used before its definition | move the definition up"),
         ("print(b)\nlet b = 1", "E0204@6..7 `b` is used before its definition | move the definition up"),
         (
@@ -156,8 +162,14 @@ fn names_are_seen_where_they_are_bound() {
             "fn f() { g()\nfn g() { 1 } }",
             "E0204@9..10 `g` is used before its definition | move the definition up",
         ),
-        ("fn f(a = b, b = 1) { a }", "E0201@9..10 unknown name `b` | "),
-        ("try { 1 } catch { e }", "E0201@18..19 unknown name `e` | "),
+        (
+            "fn f(a = b, b = 1) { a }",
+            "E0201@9..10 unknown name `b` | define it first: `let b = ...` or `fn b(...) { ... }`",
+        ),
+        (
+            "try { 1 } catch { e }",
+            "E0201@18..19 unknown name `e` | define it first: `let e = ...` or `fn e(...) { ... }`",
+        ),
     ]);
     assert!(findings("a + b", &["a", "b"]).errors.is_empty());
     assert!(findings("a = 1", &["a"]).errors.is_empty());
@@ -213,9 +225,9 @@ fn calls_fit_the_parameters() {
             "E0206@7..15 `sum` has no parameter `keepdims` | did you mean `keepdim`? the parameters are \
              `sum(x, dim=none, keepdim=false, *, dtype=none)`",
         ),
-        ("max(1, x=1)", "E0209@7..8 `max` gets two values for `x` | "),
-        ("sum(1, x=1)", "E0209@7..8 `sum` gets two values for `x` | "),
-        ("sum(x=1, x=2)", "E0209@9..10 `sum` gets two values for `x` | "),
+        ("max(1, x=1)", "E0209@7..8 `max` gets two values for `x` | leave one of the two out"),
+        ("sum(1, x=1)", "E0209@7..8 `sum` gets two values for `x` | leave one of the two out"),
+        ("sum(x=1, x=2)", "E0209@9..10 `sum` gets two values for `x` | leave one of the two out"),
         (
             "sum(1, 2, true, f32)",
             "E0207@16..19 `sum` takes 3 arguments by place, 4 are given | the parameters are \
@@ -313,7 +325,10 @@ fn names_stand_once_and_jumps_have_a_target() {
             "match xs { (a, ..a) => a }",
             "E0210@17..18 `a` stands twice in the pattern | give one of them another name",
         ),
-        ("break", "E0211@0..5 `break` outside of a loop | "),
+        (
+            "break",
+            "E0211@0..5 `break` outside of a loop | write it inside of `for` or `while`; `exit()` ends a script",
+        ),
         (
             "for i in xs { let f = || { continue }; f }",
             "E0211@27..35 `continue` outside of a loop | `return` ends a function",
@@ -355,7 +370,10 @@ fn warnings_name_what_is_likely_not_meant() {
         ),
         ("let a = 1", ""),
         ("fn f() { let a = 1; a += 1 }", ""),
-        ("fn f() { return 1; print(2) }", "W0202@19..27 this statement is never reached | "),
+        (
+            "fn f() { return 1; print(2) }",
+            "W0202@19..27 this statement is never reached | remove what follows, or move it before",
+        ),
         (
             "let x = 1; x == 2; print(x)",
             "W0203@11..17 the result of this comparison is not used | write `=` to assign",

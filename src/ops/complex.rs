@@ -344,7 +344,7 @@ pub(super) fn as_real(x: &Tensor, name: &str) -> Result<Tensor> {
 fn as_complex(x: &Tensor) -> Result<Tensor> {
     let name = "view_as_complex";
     if !matches!(x.dtype(), Dtype::F32 | Dtype::F64) {
-        return Err(error::not_for_dtype(name, x.dtype()));
+        return Err(error::floats_alone(name, 0, x));
     }
     let layout = x.layout();
     let (Some((&2, shape)), Some((&step, strides))) =

@@ -1,8 +1,9 @@
 //! Errors of operations: E03xx types and values, E04xx shapes and indices.
 
-use crate::array::{Dims, Dtype, element_count};
+use crate::array::{Dims, Dtype, Scalar, element_count};
 use crate::base::{Code, Error, ErrorKind, Result};
 use crate::device::DeviceId;
+use crate::plan::MapArg;
 use crate::tensor::Tensor;
 
 mod shapes;
@@ -94,20 +95,55 @@ static RAGGED: Code = Code {
     example: "tensor([[1, 2], [3]])",
 };
 
-/// An argument of another kind than the parameter's.
+/// An argument of another kind than the parameter's. The virtual machine puts the operation's name in, and
+/// the help (`vm::run::calls`).
 pub fn wrong_argument(index: usize, wanted: &str) -> Error {
     Error::new(&WRONG_ARGUMENT, format!("this operation needs {wanted} here"))
         .operand(index, format!("not {wanted}"))
 }
 
+/// A tensor of another kind than the parameter's; `help` says how it is made.
+pub fn wrong_tensor(index: usize, wanted: &str, found: &Tensor, help: &str) -> Error {
+    Error::new(&WRONG_ARGUMENT, format!("this operation needs {wanted} here"))
+        .operand(index, format!("this is {}", found.describe()))
+        .help(help)
+}
+
 /// The operation has no meaning for a dtype.
-pub fn not_for_dtype(name: &str, dtype: Dtype) -> Error {
-    let help = if dtype == Dtype::Bool {
-        "convert to numbers first: `x.to(i64)`"
-    } else {
-        "convert to integers first: `x.to(i64)`"
+pub fn not_for_dtype(name: &str, dtype: Dtype, operands: &[MapArg<'_>]) -> Error {
+    let help = match (dtype, name) {
+        (Dtype::Bool, "sub") => "convert to numbers first, `x.to(i64)`, or write `x ^ y` for what differs",
+        (Dtype::Bool, "neg") => "convert to numbers first, `x.to(i64)`, or write `~x` for the opposite",
+        (Dtype::Bool, _) => "convert to numbers first: `x.to(i64)`",
+        _ => "convert to integers first: `x.to(i64)`",
     };
-    Error::new(&NOT_FOR_DTYPE, format!("`{name}` is not defined for {dtype}")).help(help)
+    let error = Error::new(&NOT_FOR_DTYPE, format!("`{name}` is not defined for {dtype}")).help(help);
+    labelled(error, operands)
+}
+
+/// The same of an operation that needs floats.
+pub fn floats_alone(name: &str, index: usize, x: &Tensor) -> Error {
+    Error::new(&NOT_FOR_DTYPE, format!("`{name}` is not defined for {}", x.dtype()))
+        .operand(index, format!("this is {}", x.describe()))
+        .help("convert first: `x.to(f32)`")
+}
+
+/// The same of a `dtype=` argument.
+pub fn not_with_dtype(name: &str, index: usize, dtype: Dtype) -> Error {
+    Error::new(&NOT_FOR_DTYPE, format!("`{name}` is not defined for {dtype}"))
+        .operand(index, "this dtype")
+        .help("write a float, such as `dtype=f32`, and convert the result: `.to(i64)`")
+}
+
+/// An error with a label on each operand: dtype, shape and device of tensors, the value of numbers.
+pub fn labelled(error: Error, operands: &[MapArg<'_>]) -> Error {
+    operands.iter().enumerate().fold(error, |error, (i, arg)| match arg {
+        MapArg::Tensor(tensor) => error.operand(i, format!("this is {}", tensor.describe())),
+        MapArg::Number(Scalar::Bool(b)) => error.operand(i, format!("this is the bool {b}")),
+        MapArg::Number(Scalar::Int(n)) => error.operand(i, format!("this is the int {n}")),
+        MapArg::Number(Scalar::Float(x)) => error.operand(i, format!("this is the float {x:?}")),
+        _ => error,
+    })
 }
 
 /// An operation that takes complex numbers apart, on others.
@@ -129,12 +165,6 @@ pub fn no_signal(name: &str, dim: usize, length: i64, given: bool) -> Error {
     }
 }
 
-/// A transform of halves.
-pub fn no_half_transform(name: &str, dtype: Dtype) -> Error {
-    Error::new(&NOT_FOR_DTYPE, format!("`{name}` is not defined for {dtype}"))
-        .help("convert first: `x.to(f32)`")
-}
-
 /// A tensor that is not an array of pairs in memory.
 pub fn no_pairs(x: &Tensor, why: &str) -> Error {
     let strides = x.layout().strides.as_slice();
@@ -144,13 +174,17 @@ pub fn no_pairs(x: &Tensor, why: &str) -> Error {
 }
 
 /// The in-place result is of a higher kind than its target.
-pub fn result_does_not_fit(name: &str, result: Dtype, target: Dtype) -> Error {
+pub fn result_does_not_fit(name: &str, result: Dtype, target: &Tensor) -> Error {
+    let plain = name.strip_suffix('_').unwrap_or(name);
     Error::new(
         &RESULT_DOES_NOT_FIT,
-        format!("the result of `{name}_` is {result} and cannot be written into a tensor of {target}"),
+        format!(
+            "the result of `{name}` is {result} and cannot be written into a tensor of {}",
+            target.dtype()
+        ),
     )
-    .operand(0, format!("this keeps its dtype, {target}"))
-    .help(format!("write `{name}` without `_`, or convert first: `x.to({result})`"))
+    .operand(0, format!("this is {}, and keeps its dtype", target.describe()))
+    .help(format!("write `{plain}` for a new tensor of {result}, or convert first: `x.to({result})`"))
 }
 
 /// The argument has no usable value; `message` says why, `help` what to write.
@@ -186,7 +220,9 @@ pub fn no_such_dim(index: usize, dim: i64, rank: usize) -> Error {
 
 /// A dimension that is named twice.
 pub fn dim_twice(index: usize, dim: usize) -> Error {
-    Error::new(&BAD_DIM, format!("dimension {dim} is named twice")).operand(index, "these dimensions")
+    Error::new(&BAD_DIM, format!("dimension {dim} is named twice"))
+        .operand(index, "these dimensions")
+        .help("name each dimension once; a negative number counts from the end")
 }
 
 /// Nested lists that are not rectangular.
@@ -200,6 +236,7 @@ pub fn ragged(index: usize, why: String) -> Error {
 pub fn nested_too_deep(index: usize, limit: usize) -> Error {
     Error::new(&RAGGED, format!("a tensor has at most {limit} dimensions"))
         .operand(index, "these lists are nested deeper")
+        .help("do these lists contain themselves?")
 }
 
 /// `arange` with a step away from its end.
@@ -236,13 +273,15 @@ pub fn shape(index: usize, extents: &[i64]) -> Result<Dims> {
     for &extent in extents {
         let Ok(extent) = usize::try_from(extent) else {
             return Err(Error::new(&BAD_SHAPE, format!("an extent cannot be negative: `{extent}`"))
-                .operand(index, "this shape"));
+                .operand(index, "this shape")
+                .help("write 0 or more; `-1` for what is left belongs in `reshape` and `view`"));
         };
         dims.push(extent);
     }
     match element_count(&dims) {
         Some(_) => Ok(dims),
         None => Err(Error::new(&BAD_SHAPE, format!("a tensor of shape {extents:?} has too many elements"))
-            .operand(index, "this shape")),
+            .operand(index, "this shape")
+            .help("the product of the extents must stay below 2^63")),
     }
 }

@@ -186,7 +186,8 @@ pub static OPS: &[Op] = &[
             if let MapArg::Tensor(value) = value
                 && value.rank() > 0
             {
-                return Err(error::wrong_argument(1, "a number or a tensor without dimensions"));
+                let help = "take one element, `value[0]`, or write all: `x.copy_(value)`";
+                return Err(error::wrong_tensor(1, "a number or a tensor without dimensions", value, help));
             }
             constant(rt, "fill", x, value)
         }),

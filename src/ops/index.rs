@@ -542,7 +542,8 @@ fn masked_select(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (x, mask) = (args.tensor(0)?, args.tensor(1)?);
     rt.common_device("masked_select", [x, mask])?;
     if mask.dtype() != Dtype::Bool {
-        return Err(error::wrong_argument(1, "a mask of dtype bool"));
+        let help = "compare to get one, `x > 0`, or convert: `mask.to(bool)`";
+        return Err(error::wrong_tensor(1, "a mask of bools", mask, help));
     }
     let Some(shape) = broadcast(x.shape(), mask.shape()) else {
         let args = [MapArg::Tensor(x), MapArg::Tensor(mask)];

@@ -61,16 +61,18 @@ impl MapOp {
         let common = result_type(promoted.iter().map(rank));
         Ok(match self.rule {
             Rule::Promote | Rule::Select | Rule::Round => (common, common),
-            Rule::NotBool if common == Dtype::Bool => return Err(error::not_for_dtype(name, common)),
+            Rule::NotBool if common == Dtype::Bool => {
+                return Err(error::not_for_dtype(name, common, operands));
+            }
             Rule::NotBool => (common, common),
             Rule::Float if common.is_float() || common.is_complex() => (common, common),
             Rule::Float => (Dtype::F32, Dtype::F32),
             Rule::Compare => (common, Dtype::Bool),
             Rule::Logic => (Dtype::Bool, Dtype::Bool),
             Rule::Bits | Rule::Ints if common.is_complex() => return Err(not_over_complex(name, common)),
-            Rule::Bits if common.is_float() => return Err(error::not_for_dtype(name, common)),
+            Rule::Bits if common.is_float() => return Err(error::not_for_dtype(name, common, operands)),
             Rule::Bits => (common, common),
-            Rule::Ints if !common.is_int() => return Err(error::not_for_dtype(name, common)),
+            Rule::Ints if !common.is_int() => return Err(error::not_for_dtype(name, common, operands)),
             Rule::Ints => (common, common),
         })
     }
@@ -100,7 +102,7 @@ pub fn in_place(
 /// is not above the target's.
 pub(super) fn check_fits(name: &str, dtype: Dtype, target: &Tensor) -> Result<()> {
     if dtype.kind() > target.dtype().kind() {
-        return Err(error::result_does_not_fit(name, dtype, target.dtype()));
+        return Err(error::result_does_not_fit(name, dtype, target));
     }
     Ok(())
 }

@@ -310,7 +310,8 @@ pub(super) fn product(
         return Err(error::dtypes_differ(name, a, b));
     }
     if dtype == Dtype::Bool {
-        return Err(error::not_for_dtype(name, dtype));
+        let operands = [MapArg::Tensor(a.1), MapArg::Tensor(b.1)];
+        return Err(error::not_for_dtype(name, dtype, &operands).reorder(&[a.0, b.0]));
     }
     let (row, column) = (a.1.rank() == 1, b.1.rank() == 1);
     let left = if row { with_dim(a.1, 0) } else { a.1.clone() };

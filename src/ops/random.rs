@@ -104,7 +104,7 @@ pub static OPS: &[Op] = &[
             let x = args.tensor(0)?;
             let given = args.is_given(1);
             if !given && !x.dtype().is_float() {
-                return Err(error::not_for_dtype("bernoulli", x.dtype()));
+                return Err(error::floats_alone("bernoulli", 0, x));
             }
             let p = if given { args.operand(1)? } else { MapArg::Tensor(x) };
             let target = rt.empty(x.shape(), x.dtype(), x.device())?;
@@ -384,7 +384,7 @@ fn normals(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen
 
 fn sized(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
     let shape = args.shape(0)?;
-    float_tensor(rt, &shape, Place::of(rt, args, 1, Dtype::F32))
+    float_tensor(rt, &shape, Place::of(rt, args, 1, Dtype::F32), 1)
 }
 
 fn like(rt: &mut Runtime, args: &Args<'_>, index: usize) -> Result<Tensor> {
@@ -393,21 +393,22 @@ fn like(rt: &mut Runtime, args: &Args<'_>, index: usize) -> Result<Tensor> {
     allocate(rt, x.shape(), place)
 }
 
-fn float_tensor(rt: &mut Runtime, shape: &[usize], place: Place) -> Result<Tensor> {
+/// A tensor to fill with floats; `index` is the argument that names the dtype.
+fn float_tensor(rt: &mut Runtime, shape: &[usize], place: Place, index: usize) -> Result<Tensor> {
     if !place.dtype.is_float() {
-        return Err(error::not_for_dtype("rand", place.dtype));
+        return Err(error::not_with_dtype("rand", index, place.dtype));
     }
     allocate(rt, shape, place)
 }
 
 fn float_target<'a>(args: &Args<'a>, name: &str) -> Result<&'a Tensor> {
     let target = args.tensor(0)?;
-    if target.dtype().is_float() { Ok(target) } else { Err(error::not_for_dtype(name, target.dtype())) }
+    if target.dtype().is_float() { Ok(target) } else { Err(error::floats_alone(name, 0, target)) }
 }
 
 fn uniform_into(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen<'_>) -> Result<Out> {
     if !target.dtype().is_float() {
-        return Err(error::not_for_dtype(name, target.dtype()));
+        return Err(error::floats_alone(name, 0, target));
     }
     let numbers = uniforms(rt, name, target, chosen)?;
     rt.assign(name, target, &numbers)?;
@@ -416,7 +417,7 @@ fn uniform_into(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: C
 
 fn normal_into(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen<'_>) -> Result<Out> {
     if !target.dtype().is_float() {
-        return Err(error::not_for_dtype(name, target.dtype()));
+        return Err(error::floats_alone(name, 0, target));
     }
     let numbers = normals(rt, name, target, chosen)?;
     rt.assign(name, target, &numbers)?;
@@ -598,7 +599,7 @@ fn normal(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         place.device = rt.common_device(NAME, tensors.iter().copied())?;
         place.dtype = args.dtype(3).unwrap_or(first.dtype());
     }
-    let target = float_tensor(rt, &shape, place)?;
+    let target = float_tensor(rt, &shape, place, 3)?;
     let drawn = normals(rt, NAME, &target, args.generator(6))?;
     spread_into(rt, NAME, &target, &[MapArg::Tensor(&drawn), std, mean])
 }

@@ -131,7 +131,7 @@ fn round(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         return map(rt, "round", &op, &[x_arg]).map(Out::Tensor);
     }
     if !x.dtype().is_float() {
-        return Err(error::not_for_dtype("round(decimals=)", x.dtype()));
+        return Err(error::floats_alone("round(decimals=)", 0, x));
     }
     let f = if decimals > 0 { &ROUND_FINE } else { &ROUND_COARSE };
     let power = 10f64.powi(decimals.unsigned_abs().min(400) as i32);

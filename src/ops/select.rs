@@ -166,7 +166,8 @@ fn greatest(dtype: Dtype) -> f64 {
 fn masked_fill(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (x, mask, value) = (args.tensor(0)?, args.tensor(1)?, args.operand(2)?);
     if mask.dtype() != Dtype::Bool {
-        return Err(error::wrong_argument(1, "a tensor of bools"));
+        let help = "compare to get one, `x > 0`, or convert: `mask.to(bool)`";
+        return Err(error::wrong_tensor(1, "a mask of bools", mask, help));
     }
     let dtype = match value {
         MapArg::Number(number) => number.dtype(),

@@ -86,16 +86,17 @@ pub(super) fn set_with(
         return rt.map_into(name, &CAST, &view, &[value], compute, view.dtype());
     }
     let single = !matches!(value, MapArg::Tensor(t) if t.rank() > 0);
-    if let ([Selector { dim, ids: Index::Mask(mask) }], true, None) = (selectors.as_slice(), single, f) {
-        let mask = mask_over(rt, &view, *dim, mask)?;
+    if let ([Selector { argument, dim, ids: Index::Mask(mask) }], true, None) =
+        (selectors.as_slice(), single, f)
+    {
+        let mask = mask_over(rt, &view, *dim, (*argument, mask))?;
         let operands = [MapArg::Tensor(&mask), value, MapArg::Tensor(&view)];
         return rt.map_into(name, &WHERE, &view, &operands, view.dtype(), view.dtype());
     }
     let value = value_for(rt, &view, value)?;
     let picks = Picks::new(rt, &view, selectors)?;
     let Some(wide) = value.layout().broadcast_to(&picks.shape) else {
-        let shown: Vec<i64> = picks.shape.iter().map(|&n| n as i64).collect();
-        return Err(error::cannot_expand("index_put", &value, &shown));
+        return Err(error::value_does_not_fit((indices.len() + 1, &value), x, &picks.shape));
     };
     // Over the shape of the launch, which has a dimension more when the selection has none.
     let mut wide = wide;
@@ -110,6 +111,8 @@ pub(super) fn set_with(
 
 /// An index tensor, and the first dimension of the view that it selects from.
 struct Selector {
+    /// Which index it is, from 1; errors label it.
+    argument: usize,
     dim: usize,
     ids: Index,
 }
@@ -160,7 +163,7 @@ fn basic(x: &Tensor, indices: &[Index]) -> Result<(Tensor, Vec<Selector>)> {
             }
             Index::Ids(ids) => {
                 check_ids(argument, ids)?;
-                selectors.push(Selector { dim: view.shape.len(), ids: index.clone() });
+                selectors.push(Selector { argument, dim: view.shape.len(), ids: index.clone() });
                 view.shape.push(layout.shape[at]);
                 view.strides.push(layout.strides[at]);
                 at += 1;
@@ -172,14 +175,14 @@ fn basic(x: &Tensor, indices: &[Index]) -> Result<(Tensor, Vec<Selector>)> {
                     view.shape.push(1);
                     view.strides.push(1);
                     let mask = mask.with_layout(mask.layout().view(&[1]).unwrap_or(mask.layout().clone()));
-                    selectors.push(Selector { dim, ids: Index::Mask(mask) });
+                    selectors.push(Selector { argument, dim, ids: Index::Mask(mask) });
                     continue;
                 }
                 let next = at + mask.rank();
                 if mask.shape().as_slice() != &layout.shape[at..next] {
                     return Err(error::mask_differs(x, at, (argument, mask)));
                 }
-                selectors.push(Selector { dim, ids: index.clone() });
+                selectors.push(Selector { argument, dim, ids: index.clone() });
                 view.shape.extend_from_slice(&layout.shape[at..next]);
                 view.strides.extend_from_slice(&layout.strides[at..next]);
                 at = next;
@@ -225,7 +228,7 @@ fn slice(
 }
 
 /// A mask seen over the whole view: new dimensions behind it broadcast.
-fn mask_over(rt: &mut Runtime, view: &Tensor, dim: usize, mask: &Tensor) -> Result<Tensor> {
+fn mask_over(rt: &mut Runtime, view: &Tensor, dim: usize, mask: (usize, &Tensor)) -> Result<Tensor> {
     let mask = brought(rt, view, mask)?;
     let mut layout = mask.layout().clone();
     for _ in dim + mask.rank()..view.rank() {
@@ -237,11 +240,11 @@ fn mask_over(rt: &mut Runtime, view: &Tensor, dim: usize, mask: &Tensor) -> Resu
 
 /// An index tensor on the device of what it selects from. Host indices may select from any device, as
 /// PyTorch has it.
-fn brought(rt: &mut Runtime, view: &Tensor, ids: &Tensor) -> Result<Tensor> {
+fn brought(rt: &mut Runtime, view: &Tensor, (argument, ids): (usize, &Tensor)) -> Result<Tensor> {
     match ids.device() {
         DeviceId::Cpu if view.device() != DeviceId::Cpu => rt.copy_to(ids, view.device(), false),
         _ => {
-            rt.common_device("index", [view, ids])?;
+            rt.common_device("index", [view, ids]).map_err(|e| e.reorder(&[0, argument]))?;
             Ok(ids.clone())
         }
     }
@@ -269,14 +272,14 @@ impl Picks {
         for selector in &selectors {
             match &selector.ids {
                 Index::Mask(mask) => {
-                    let mask = brought(rt, view, mask)?;
+                    let mask = brought(rt, view, (selector.argument, mask))?;
                     taken.extend(selector.dim..selector.dim + mask.rank());
                     tensors.push((selector.dim, mask.rank(), true, true_positions(rt, &mask)?));
                 }
                 Index::Ids(ids) => {
-                    let ids = brought(rt, view, ids)?;
+                    let ids = brought(rt, view, (selector.argument, ids))?;
                     taken.push(selector.dim);
-                    tensors.push((selector.dim, 1, false, as_positions(rt, 1, &ids)?));
+                    tensors.push((selector.dim, 1, false, as_positions(rt, selector.argument, &ids)?));
                 }
                 _ => {}
             }
@@ -286,9 +289,8 @@ impl Picks {
             together = match broadcast(&together, ids.shape()) {
                 Some(shape) => shape,
                 None => {
-                    let shapes: Vec<String> =
-                        tensors.iter().map(|t| format!("{:?}", t.3.shape().as_slice())).collect();
-                    return Err(error::indices_do_not_broadcast(&shapes));
+                    let places = selectors.iter().map(|s| s.argument).zip(tensors.iter().map(|t| &t.3));
+                    return Err(error::indices_do_not_broadcast(&places.collect::<Vec<_>>()));
                 }
             };
         }

@@ -244,7 +244,7 @@ impl Runtime {
         let handle = match steps.iter().any(|s| s.task.is_work()) {
             true => Some(driver.graph(steps.clone()).map_err(|e| device.blame_if_sticky(e))?),
             false => {
-                self.warnings.push(error::graph_empty(begun).locate(self.span, &[]));
+                self.warnings.push(error::graph_empty(begun).locate(&crate::base::Site::of(self.span)));
                 None
             }
         };

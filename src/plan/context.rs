@@ -134,7 +134,7 @@ impl Runtime {
             return Err(report);
         }
         if self.waits_told.insert(self.span) {
-            self.warnings.push(report.locate(self.span, &[]));
+            self.warnings.push(report.locate(&crate::base::Site::of(self.span)));
         }
         Ok(())
     }

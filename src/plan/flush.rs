@@ -150,7 +150,7 @@ impl Runtime {
             Traced { spans, shape: group.shape.clone() }
         });
         let work = Noted { name, ticket, traced };
-        self.launch(device, stream, &launch, work).map_err(|e| e.locate(first, &[]))
+        self.launch(device, stream, &launch, work).map_err(|e| e.locate(&crate::base::Site::of(first)))
     }
 
     /// Launches a program; while a fused one still compiles, its instructions run one by one. What it
@@ -272,7 +272,7 @@ pub(super) fn bind(storage: &Storage, device: &Arc<Device>, stream: &Arc<Stream>
     if storage.memory().is_none() {
         let block = device
             .alloc(storage.bytes(), stream, span)
-            .map_err(|e| device.blame_if_sticky(e).locate(span, &[]))?;
+            .map_err(|e| device.blame_if_sticky(e).locate(&crate::base::Site::of(span)))?;
         storage.bind(Memory::Block(block));
     }
     Ok(())

@@ -278,7 +278,7 @@ impl Runtime {
     fn warn_once(&mut self, what: &str, report: impl FnOnce() -> crate::base::Error) {
         if !self.warned.iter().any(|known| known == what) {
             self.warned.push(what.to_string());
-            self.warnings.push(report().locate(self.span, &[]));
+            self.warnings.push(report().locate(&crate::base::Site::of(self.span)));
         }
     }
 

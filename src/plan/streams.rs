@@ -274,7 +274,7 @@ impl Runtime {
         let is_new = |race: &Conflict| !self.told.contains(&(site.span, race.site.span));
         if races.iter().any(is_new) {
             self.told.extend(races.iter().map(|race| (site.span, race.site.span)));
-            self.warnings.push(error::race(site, now, races).locate(self.span, &[]));
+            self.warnings.push(error::race(site, now, races).locate(&crate::base::Site::of(self.span)));
         }
     }
 }

@@ -229,10 +229,13 @@ pub(super) fn unknown_character(span: Span, c: char) -> Error {
         c if c.is_control() || c.is_whitespace() || c == '\u{feff}' || c == '\u{200b}' => {
             (format!("U+{:04X}", c as u32), "this character cannot be seen; delete it")
         }
-        c => (format!("`{c}`"), ""),
+        '$' => ("`$`".to_string(), "names go without `$`; into a string a value goes as `\"{x}\"`"),
+        '`' => ("a back-tick".to_string(), "strings are written in `\"`, and names stand without quotes"),
+        c => (format!("`{c}`"), "delete it, or put it into a string"),
     };
-    let error = Error::new(&UNKNOWN_CHARACTER, format!("unknown character {shown}")).at(span, "");
-    if help.is_empty() { error } else { error.help(help) }
+    Error::new(&UNKNOWN_CHARACTER, format!("unknown character {shown}"))
+        .at(span, "nothing begins with this")
+        .help(help)
 }
 
 pub(super) fn single_quotes(span: Span, quoted: &str) -> Error {
@@ -290,8 +293,13 @@ pub(super) fn device_range(span: Span, text: &str) -> Error {
 }
 
 pub(super) fn never_closed(opened: Span, bracket: &str, found: Option<Span>) -> Error {
-    let error =
-        Error::new(&UNCLOSED_BRACKET, format!("`{bracket}` is never closed")).at(opened, "opened here");
+    let closer = closer_of(bracket);
+    let error = Error::new(&UNCLOSED_BRACKET, format!("`{bracket}` is never closed"))
+        .at(opened, "opened here")
+        .help(match found {
+            Some(_) => format!("write `{closer}` before the new statement"),
+            None => format!("write `{closer}` where its contents end"),
+        });
     match found {
         Some(span) => error.at(span, "a new statement begins here"),
         None => error,
@@ -302,11 +310,21 @@ pub(super) fn closed_by_another(opened: Span, bracket: &str, closed: Span, close
     Error::new(&UNCLOSED_BRACKET, format!("`{bracket}` is closed by `{closer}`"))
         .at(closed, "this closes it")
         .at(opened, "opened here")
+        .help(format!("write `{}` here, or close it before", closer_of(bracket)))
 }
 
 pub(super) fn unmatched(span: Span, closer: &str) -> Error {
     Error::new(&UNCLOSED_BRACKET, format!("`{closer}` closes nothing"))
         .at(span, "no bracket of this kind is open")
+        .help("delete it, or open one before")
+}
+
+fn closer_of(bracket: &str) -> &'static str {
+    match bracket {
+        "(" => ")",
+        "[" => "]",
+        _ => "}",
+    }
 }
 
 pub(super) fn lone_brace(span: Span) -> Error {
@@ -338,7 +356,9 @@ pub(super) fn unexpected(span: Span, expected: &str, found: &str) -> Error {
 }
 
 pub(super) fn ends_early(span: Span, expected: &str) -> Error {
-    Error::new(&ENDS_EARLY, format!("the program ends where {expected} should follow")).at(span, "")
+    Error::new(&ENDS_EARLY, format!("the program ends where {expected} should follow"))
+        .at(span, "the text ends here")
+        .help(format!("write {expected}, or take the unfinished statement out"))
 }
 
 pub(super) fn other_language(span: Span, message: &str, help: &str) -> Error {
@@ -377,7 +397,9 @@ pub(super) fn param_without_default(span: Span, name: &str) -> Error {
 }
 
 pub(super) fn two_rest_params(span: Span) -> Error {
-    Error::new(&PARAM_ORDER, "a function has at most one `*rest` parameter").at(span, "")
+    Error::new(&PARAM_ORDER, "a function has at most one `*rest` parameter")
+        .at(span, "")
+        .help("the first one takes all that are left: leave this one out")
 }
 
 pub(super) fn unnamed_param(span: Span) -> Error {

@@ -33,9 +33,14 @@ pub fn explain(
         help = Some(advice.help);
     }
     let error = plain(base, text, tokens, index, &expected, last);
-    match help {
-        Some(help) if error.help_text().is_none() => error.help(help),
-        _ => error,
+    let ends = expected.has("newline") && !expected.has("let");
+    match (error.help_text(), help) {
+        (Some(_), _) => error,
+        (None, Some(help)) => error.help(help),
+        (None, None) if ends && kind.is_some_and(T::begins_value) => {
+            error.help("put an operator or a comma between the two, or begin a new line")
+        }
+        (None, None) => error,
     }
 }
 
@@ -110,13 +115,18 @@ impl<'e> Expected<'e> {
         self.has("name") && !self.has("match")
     }
 
+    /// True when a pattern could have stood there.
+    pub fn is_pattern(&self) -> bool {
+        self.has("name") && self.has("int") && !self.has("match")
+    }
+
     /// The words for them: ``an expression or `)` ``.
     fn words(&self) -> String {
         let mut words: Vec<String> = Vec::new();
         let kinds = [
             ("a statement", self.has("let")),
             ("an expression", self.has("match") && !self.has("let")),
-            ("a pattern", self.has("name") && self.has("int") && !self.has("match")),
+            ("a pattern", self.is_pattern()),
             ("a name", self.has("name") && !self.has("int")),
             ("a string", self.has("str_open") && !self.has("int")),
             ("the end of the statement", self.has("newline") && !self.has("let")),

@@ -405,9 +405,15 @@ fn commas(p: &Place<'_>) -> Option<Advice> {
     p.advice(0, "tuples stand in parentheses", format!("write `{shown}`"))
 }
 
-/// `f(*xs)`, `f(**d)`
+/// `f(*xs)`, `f(**d)`, `let (a, *rest) = xs`
 fn spread(p: &Place<'_>) -> Option<Advice> {
     let star = matches!(p.kind(0), Some(T::Star | T::StarStar));
+    let opened = matches!(p.kind(-1), Some(T::LParen | T::LBracket | T::Comma));
+    if star && opened && p.expected.is_pattern() {
+        let name = if p.kind(1) == Some(T::Name) { p.text(1) } else { "rest" };
+        let message = "the rest of a pattern is written with `..`";
+        return p.advice(0, message, format!("write `..{name}`"));
+    }
     (star && p.expected.has("match") && matches!(p.kind(-1), Some(T::LParen | T::LBracket | T::Comma)))
         .then_some(())?;
     let stars = p.text(0);

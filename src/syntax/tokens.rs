@@ -348,6 +348,11 @@ impl T {
             )
     }
 
+    /// True when a value may start with this token.
+    pub fn begins_value(self) -> bool {
+        self.can_end_range() || matches!(self, T::Not | T::If | T::With | T::Try | T::LBrace)
+    }
+
     /// True when the end of a range may start with this token. (A `{` begins the body there, and `if`
     /// the guard of an arm; `not` and lambdas bind looser than `..`.)
     pub fn can_end_range(self) -> bool {

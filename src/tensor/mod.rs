@@ -106,8 +106,11 @@ impl Tensor {
         }
     }
 
-    /// `f32[3, 4] on cuda:0`: how error labels name it.
+    /// `f32[3, 4] on cuda:0`: how error labels name it. Of more than 12 dimensions the number alone is told.
     pub fn describe(&self) -> String {
+        if self.rank() > 12 {
+            return format!("{} with {} dimensions on {}", self.dtype(), self.rank(), self.device());
+        }
         format!("{}{:?} on {}", self.dtype(), self.shape().as_slice(), self.device())
     }
 }

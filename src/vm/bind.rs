@@ -84,13 +84,14 @@ fn assign<S: Slot>(
     }
     let rest: Positional = positional.collect();
     if !rest.is_empty() && !slots.iter().any(S::rest) {
-        return Err(error::argument_extra(function, taken, given, taken, &signature()));
+        return Err(error::argument_extra(function, taken, given, &signature()));
     }
     for (i, (name, value)) in named.into_iter().enumerate() {
         let operand = given + i;
         match slots.iter().position(|s| *s.name() == *name && !s.rest()) {
             Some(at) if !matches!(values[at], Value::Unset) => {
-                return Err(error::argument_twice(function, &name, operand));
+                let by_place = (at < taken.min(given)).then_some(at);
+                return Err(error::argument_twice(function, &name, operand, by_place));
             }
             Some(at) => values[at] = value,
             None => {
@@ -105,6 +106,23 @@ fn assign<S: Slot>(
         }
     }
     Ok(Places { values, rest })
+}
+
+/// The arguments that a parameter is passed, from the first to before the second number: of `given` by
+/// position, then those called `names`. None: two equal numbers.
+pub(super) fn passed(params: &[Param], parameter: usize, given: usize, names: &[Rc<str>]) -> (usize, usize) {
+    let by_place = params.iter().take_while(|p| !p.rest && !p.named_only).count();
+    let Some(param) = params.get(parameter) else { return (0, 0) };
+    if param.rest {
+        return (by_place, given.max(by_place));
+    }
+    if parameter < by_place.min(given) {
+        return (parameter, parameter + 1);
+    }
+    match names.iter().position(|name| **name == *param.name) {
+        Some(at) => (given + at, given + at + 1),
+        None => (0, 0),
+    }
 }
 
 /// Binds a call of a script function: one value per parameter, `Unset` for a default.

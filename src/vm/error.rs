@@ -4,7 +4,9 @@
 //! the source places in. Names and plain arity mistakes are reported by the checker before a
 //! script runs; the calls here that can only fail at run time have codes of their own.
 
-use crate::base::{Code, Error, ErrorKind, suggest};
+use std::rc::Rc;
+
+use crate::base::{Code, Error, ErrorKind, Place, Span, counted, suggest};
 
 macro_rules! codes {
     ($($name:ident $id:literal $kind:ident $title:literal $page:literal $example:literal;)*) => {
@@ -166,28 +168,71 @@ pub fn operator_types(op: &str, left: &str, right: &str) -> Error {
             error.help("write the value into the text: `\"{x}\"`, or convert it with `str(x)`")
         }
         ("+", "tuple" | "record" | "dict", _) => error.help("join tuples and lists with `++`"),
-        _ => error,
+        ("++", ..) => error.help("`++` joins two lists, two tuples or two strings"),
+        ("in" | "not in", ..) => {
+            error.help("on the right of `in` stands a list, a tuple, a dict, a range, a str or a tensor")
+        }
+        (_, "str", _) | (_, _, "str") => error.help("read the number in a text with `int(x)` or `float(x)`"),
+        (_, "none", _) | (_, _, "none") => error.help("test for it first: `if x == none { ... }`"),
+        (_, "list", _) | (_, _, "list") => {
+            error.help("lists of numbers alone calculate; `map(|x| ..., list)` works on each element")
+        }
+        _ => error.help(format!("numbers, tensors and lists of numbers stand beside `{op}`")),
     }
 }
 
 /// `-` has no meaning for str.
 #[cold]
 pub fn unary_type(op: &str, operand: &str) -> Error {
-    Error::new(&OPERATOR_TYPES, format!("`{op}` does not take {}", a(operand)))
-        .operand(0, format!("this is {}", a(operand)))
+    let error = Error::new(&OPERATOR_TYPES, format!("`{op}` does not take {}", a(operand)))
+        .operand(0, format!("this is {}", a(operand)));
+    match operand {
+        "str" => error.help("read the number in a text with `int(x)` or `float(x)`"),
+        _ => error.help(format!("`{op}` stands before a number, a tensor or a list of numbers")),
+    }
 }
 
 /// Two values have no order, or an operator no meaning, inside a container.
 #[cold]
 pub fn no_order(left: &str, right: &str) -> Error {
     Error::new(&OPERATOR_TYPES, format!("{} and {} have no order", a(left), a(right)))
+        .help("numbers have an order among each other, and so have texts, and lists or tuples of them")
 }
 
 /// The `index`-th parameter, `name`, got the wrong type.
 #[cold]
 pub fn argument_type(function: &str, index: usize, name: &str, expected: &str, found: &str) -> Error {
+    let help = match (expected, found) {
+        ("a str", _) => "convert it: `str(x)`".to_string(),
+        ("an int", "str") => "read the number in the text: `int(x)`".to_string(),
+        ("an int", "float") => "convert it: `int(x)`, or divide with `//` for an int".to_string(),
+        ("an int" | "a float" | "a number" | "a tensor or a number", "tensor") => {
+            "read the one element of a tensor: `x.item()`".to_string()
+        }
+        ("a float" | "a number" | "a tensor or a number", "str") => {
+            "read the number in the text: `float(x)`".to_string()
+        }
+        ("a bool", _) => "write `true`, `false` or a comparison".to_string(),
+        ("a tensor" | "a tensor or a number", "list" | "tuple") => {
+            "make one: `tensor([...])`, or join several with `stack` or `cat`".to_string()
+        }
+        ("a tensor" | "a list of tensors", "none") => {
+            "the value is missing: was it ever assigned?".to_string()
+        }
+        ("a dtype", _) => "write a dtype, such as `f32` or `i64`".to_string(),
+        ("a device", _) => "write `cpu`, `cuda`, or `cuda:1`".to_string(),
+        ("a stream", _) => "write `Stream()`, or `cuda.current_stream()`".to_string(),
+        ("an event", _) => "write `Event()`".to_string(),
+        ("a function", _) => "write the name of a function, or `|x| ...`".to_string(),
+        (kind, _) if kind.starts_with("a shape") => "write ints: `2, 3` or `[2, 3]`".to_string(),
+        ("a dimension or a list of them", _) => {
+            "write an int or a list of ints: `dim=0`, `dim=[0, 1]`".to_string()
+        }
+        _ => format!("`runnel doc {function}` shows what it takes"),
+    };
     Error::new(&ARGUMENT_TYPE, format!("`{name}` of `{function}` is {expected}, not {}", a(found)))
         .operand(index, format!("this is {}", a(found)))
+        .help(help)
 }
 
 /// A required parameter was left out.
@@ -199,10 +244,10 @@ pub fn argument_missing(function: &str, name: &str, signature: &str) -> Error {
 
 /// More positional arguments than parameters.
 #[cold]
-pub fn argument_extra(function: &str, taken: usize, given: usize, operand: usize, signature: &str) -> Error {
-    let plural = if taken == 1 { "" } else { "s" };
-    Error::new(&ARGUMENT_EXTRA, format!("`{function}` takes {taken} argument{plural}, not {given}"))
-        .operand(operand, "this one is too many")
+pub fn argument_extra(function: &str, taken: usize, given: usize, signature: &str) -> Error {
+    let too_many = if given == taken + 1 { "this one is too many" } else { "these are too many" };
+    Error::new(&ARGUMENT_EXTRA, format!("`{function}` takes {}, not {given}", counted(taken, "argument")))
+        .label(Place::Arguments(taken, given), too_many)
         .help(format!("it is called as `{function}{signature}`"))
 }
 
@@ -216,7 +261,7 @@ pub fn argument_unknown<'a>(
     signature: &str,
 ) -> Error {
     let error = Error::new(&ARGUMENT_UNKNOWN, format!("`{function}` has no parameter `{name}`"))
-        .operand(operand, "given here");
+        .label(Place::Name(operand), "no parameter of this name");
     match suggest(name, names) {
         Some(near) => error.help(format!("did you mean `{near}`?")),
         None => error.help(format!("it is called as `{function}{signature}`")),
@@ -225,26 +270,40 @@ pub fn argument_unknown<'a>(
 
 /// A parameter with two values.
 #[cold]
-pub fn argument_twice(function: &str, name: &str, operand: usize) -> Error {
-    Error::new(&ARGUMENT_TWICE, format!("`{name}` of `{function}` is given twice"))
-        .operand(operand, "given here again")
+pub fn argument_twice(function: &str, name: &str, operand: usize, by_place: Option<usize>) -> Error {
+    let error = Error::new(&ARGUMENT_TWICE, format!("`{name}` of `{function}` is given twice"))
+        .label(Place::Name(operand), "given by name here")
+        .help("leave one of the two out");
+    match by_place {
+        Some(first) => error.label(Place::Arguments(first, first + 1), "given by its place already"),
+        None => error,
+    }
 }
 
 /// A call of something that is no function.
 #[cold]
 pub fn not_callable(found: &str) -> Error {
     Error::new(&NOT_CALLABLE, format!("{} cannot be called", a(found)))
-        .label(crate::base::Place::Here, format!("what stands before the parentheses is {}", a(found)))
+        .label(Place::Here, format!("what stands before the parentheses is {}", a(found)))
+        .help(match found {
+            "list" | "tuple" | "tensor" | "dict" | "str" => "an element is read with brackets: `x[0]`",
+            "none" => "was the function ever assigned, or does the one before return nothing?",
+            _ => "write an operator between the two, or rename the value when its name hides a function's",
+        })
 }
 
 /// An unknown attribute or method.
 #[cold]
 pub fn no_attribute<'a>(found: &str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Error {
+    let known: Vec<&str> = known.into_iter().collect();
     let error = Error::new(&NO_ATTRIBUTE, format!("{} has no attribute `{name}`", a(found)))
-        .operand(0, format!("this is {}", a(found)));
-    match suggest(name, known) {
-        Some(near) => error.help(format!("did you mean `{near}`?")),
-        None => error,
+        .label(Place::Attribute, "no attribute of this name")
+        .label(Place::Receiver, format!("this is {}", a(found)));
+    match (suggest(name, known.iter().copied()), known.as_slice()) {
+        (Some(near), _) => error.help(format!("did you mean `{near}`?")),
+        (None, []) => error.help(format!("{} has no attributes", a(found))),
+        (None, few) if few.len() <= 12 => error.help(format!("it has `{}`", few.join("`, `"))),
+        (None, _) => error.help(format!("`runnel doc {found}` lists its attributes and methods")),
     }
 }
 
@@ -253,7 +312,12 @@ pub fn no_attribute<'a>(found: &str, name: &str, known: impl IntoIterator<Item =
 pub fn not_iterable(found: &str) -> Error {
     let error = Error::new(&NOT_ITERABLE, format!("{} cannot be iterated", a(found)))
         .operand(0, format!("this is {}", a(found)));
-    if found == "int" { error.help("count with a range: `0..n`") } else { error }
+    error.help(match found {
+        "int" => "count with a range: `0..n`",
+        "none" => "the value is missing: was it ever assigned?",
+        "fn" => "call it first: `f()`",
+        _ => "lists, tuples, ranges, texts, dicts, records and tensors have elements",
+    })
 }
 
 /// A value that takes no `x[i]`.
@@ -261,7 +325,12 @@ pub fn not_iterable(found: &str) -> Error {
 pub fn not_indexable(found: &str) -> Error {
     let error = Error::new(&NOT_INDEXABLE, format!("{} cannot be indexed", a(found)))
         .operand(0, format!("this is {}", a(found)));
-    if found == "record" { error.help("read a field by its name: `r.field`") } else { error }
+    error.help(match found {
+        "record" => "read a field by its name: `r.field`",
+        "fn" => "call it with parentheses: `f(x)`",
+        "none" => "the value is missing: was it ever assigned?",
+        _ => "lists, tuples, dicts, ranges, texts and tensors take `x[i]`",
+    })
 }
 
 /// An index of the wrong type.
@@ -269,6 +338,11 @@ pub fn not_indexable(found: &str) -> Error {
 pub fn index_type(container: &str, found: &str) -> Error {
     Error::new(&INDEX_TYPE, format!("{} is indexed by an int or a range, not {}", a(container), a(found)))
         .operand(1, format!("this is {}", a(found)))
+        .help(match found {
+            "float" => "convert it: `x[int(i)]`, or divide with `//` for an int",
+            "str" if container != "str" => "values under names are in a dict or a record: `d[\"a\"]`, `r.a`",
+            _ => "write `x[0]`, `x[-1]` for the last element, `x[1..3]` for a part",
+        })
 }
 
 /// An int result that does not fit.
@@ -281,22 +355,30 @@ pub fn overflow(op: &str, left: i64, right: i64) -> Error {
 /// An int divided by zero.
 #[cold]
 pub fn division_by_zero(op: &str) -> Error {
-    Error::new(&DIVISION_BY_ZERO, format!("`{op}` by the int 0")).operand(1, "this is 0")
+    Error::new(&DIVISION_BY_ZERO, format!("`{op}` by the int 0"))
+        .operand(1, "this is 0")
+        .help("test for 0 first, or divide floats: `1.0 / 0.0` is `inf`")
 }
 
 /// A shift by less than 0 or more than 63.
 #[cold]
 pub fn shift_range(count: i64) -> Error {
     Error::new(&SHIFT_RANGE, format!("a shift by {count} is out of range"))
-        .operand(1, "counts go from 0 to 63")
+        .operand(1, "this is the count")
+        .help("ints have 64 bits: counts go from 0 to 63")
 }
 
 /// An index beyond a sequence.
 #[cold]
 pub fn index_range(container: &str, index: i64, length: usize) -> Error {
     Error::new(&INDEX_RANGE, format!("index {index} is out of range for {} of {length}", a(container)))
-        .operand(0, format!("this has {length} element{}", if length == 1 { "" } else { "s" }))
+        .operand(0, format!("this has {}", counted(length, "element")))
         .operand(1, format!("this is {index}"))
+        .help(match length {
+            0 => "it is empty: test `len(x) > 0` first".to_string(),
+            1 => "its only index is 0".to_string(),
+            _ => format!("indices go from 0 to {}, or from -{length} to -1", length - 1),
+        })
 }
 
 /// A key that a dict does not have.
@@ -317,8 +399,98 @@ pub fn bad_key(found: &str) -> Error {
 
 /// A pattern and a value that do not fit.
 #[cold]
-pub fn unpack(message: String) -> Error {
-    Error::new(&UNPACK, message)
+pub fn unpack(mismatch: &Mismatch) -> Error {
+    let (message, takes, is, help) = match mismatch {
+        Mismatch::Count { wanted, rest, found } => {
+            let least = if *rest { "at least " } else { "" };
+            let help = match (wanted < found, *rest) {
+                (true, _) => "take the others with `..rest`, or leave them out with `..`",
+                (false, false) => "bind fewer names, or give more elements",
+                (false, true) => "bind fewer names beside the rest, or give more elements",
+            };
+            (
+                format!("{least}{} for {}", counted(*wanted, "name"), counted(*found, "element")),
+                format!("this takes {least}{}", counted(*wanted, "element")),
+                format!("this has {}", counted(*found, "element")),
+                help.to_string(),
+            )
+        }
+        Mismatch::NoField { name, fields } => {
+            let names = fields.iter().map(|n| &**n);
+            let help = match (suggest(name, names), fields.as_slice()) {
+                (Some(near), _) => format!("did you mean `{near}`?"),
+                (None, []) => "the record has no fields".to_string(),
+                (None, _) => format!("it has `{}`", fields.join("`, `")),
+            };
+            (
+                format!("the record has no field `{name}`"),
+                format!("this reads the field `{name}`"),
+                "this is the record".to_string(),
+                help,
+            )
+        }
+        Mismatch::NoRecord { found } => (
+            format!("a record fits this pattern, not {}", a(found)),
+            "this reads fields by name".to_string(),
+            format!("this is {}", a(found)),
+            "bind by place: `let (a, b) = ...`".to_string(),
+        ),
+        Mismatch::NoElements { found } => (
+            format!("{} has no elements to bind", a(found)),
+            "this takes a value apart".to_string(),
+            format!("this is {}", a(found)),
+            "bind the whole value to one name".to_string(),
+        ),
+    };
+    Error::new(&UNPACK, message).label(Place::Here, takes).operand(0, is).help(help)
+}
+
+/// Values for a slice of another length.
+#[cold]
+pub fn slice_length(values: usize, places: usize) -> Error {
+    Error::new(&UNPACK, format!("{} for {}", counted(values, "value"), counted(places, "place")))
+        .operand(0, format!("the range picks {} of this", counted(places, "place")))
+        .operand(2, format!("this has {}", counted(values, "element")))
+        .help("give as many values as the range has places; a range without `by` may change the length")
+}
+
+/// A pattern of values where one that always fits must stand.
+#[cold]
+pub fn pattern_of_match(span: Span) -> Error {
+    Error::new(&UNPACK, "this pattern belongs in a `match`")
+        .at(span, "this may not fit")
+        .help("write `match value { pattern => ... }`")
+}
+
+/// How a value and a pattern do not fit.
+#[derive(Debug)]
+pub enum Mismatch {
+    /// Another number of elements; `rest` when the pattern takes any further ones.
+    Count {
+        /// Elements that the pattern binds.
+        wanted: usize,
+        /// Whether it takes more.
+        rest: bool,
+        /// Elements of the value.
+        found: usize,
+    },
+    /// A field that the record lacks.
+    NoField {
+        /// Its name.
+        name: Rc<str>,
+        /// What the record has.
+        fields: Vec<Rc<str>>,
+    },
+    /// No record; its type.
+    NoRecord {
+        /// The type.
+        found: &'static str,
+    },
+    /// A value without elements.
+    NoElements {
+        /// The type.
+        found: &'static str,
+    },
 }
 
 /// No arm of a `match` fits.
@@ -333,7 +505,8 @@ pub fn no_arm(value: &str) -> Error {
 #[cold]
 pub fn unset(name: &str) -> Error {
     Error::new(&UNSET, format!("`{name}` has no value yet"))
-        .label(crate::base::Place::Here, "used here, before its definition has run")
+        .label(Place::Here, "used here, before its definition has run")
+        .help("move the definition up, or the call that leads here further down")
 }
 
 /// A name that nothing defines.
@@ -342,7 +515,7 @@ pub fn unknown_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) ->
     let error = Error::new(&UNKNOWN_NAME, format!("`{name}` is not defined"));
     match suggest(name, known) {
         Some(near) => error.help(format!("did you mean `{near}`?")),
-        None => error,
+        None => error.help(format!("define it first: `let {name} = ...` or `fn {name}() {{ ... }}`")),
     }
 }
 
@@ -350,19 +523,25 @@ pub fn unknown_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) ->
 #[cold]
 pub fn conversion(text: &str, to: &str) -> Error {
     let short: String = text.chars().take(40).collect();
-    Error::new(&CONVERSION, format!("`{short}` is no {to}")).operand(0, format!("this text is no {to}"))
+    Error::new(&CONVERSION, format!("`{short}` is no {to}")).operand(0, format!("this text is no {to}")).help(
+        match to {
+            "int" => "digits are read, such as `42`, `-1_000` or `0xff`; `try` takes what may be no number",
+            _ => "numbers are read, such as `1.5`, `1e-3` or `inf`; `try` takes what may be no number",
+        },
+    )
 }
 
 /// A format that does not fit its value.
 #[cold]
 pub fn format_spec(spec: &str, message: impl std::fmt::Display) -> Error {
     Error::new(&FORMAT_SPEC, format!("format `{spec}`: {message}"))
+        .help("write for example `{x:.3f}` for a float, `{x:>8}` for a width, `{x:04d}` for an int")
 }
 
 /// A place that cannot be assigned to.
 #[cold]
-pub fn not_assignable(message: String) -> Error {
-    Error::new(&NOT_ASSIGNABLE, message)
+pub fn not_assignable(message: String, help: impl Into<String>) -> Error {
+    Error::new(&NOT_ASSIGNABLE, message).help(help)
 }
 
 /// A value that `with` cannot enter.
@@ -385,6 +564,10 @@ pub fn bad_value(operand: usize, message: impl Into<String>) -> Error {
 pub fn not_spreadable(found: &str, place: &str) -> Error {
     Error::new(&NOT_SPREADABLE, format!("{} cannot be spread into {place}", a(found)))
         .operand(0, format!("this is {}", a(found)))
+        .help(match place {
+            "a record" => "a record spreads into a record; make one of a dict with `record(d)`",
+            _ => "lists, tuples, ranges and whatever else has elements can be spread",
+        })
 }
 
 /// `assert` failed.

@@ -9,7 +9,7 @@ use super::Vm;
 use super::bytecode::Op;
 use super::heap::Cell;
 use super::value::Value;
-use crate::base::{Result, Span};
+use crate::base::{Result, Site, Span};
 use crate::ops::signature::{Kind, Signature};
 
 /// A function as the compiler leaves it.
@@ -60,6 +60,11 @@ pub struct Places {
     pub spans: Vec<Span>,
     /// The spans of an instruction's operands; sorted by instruction.
     pub operands: Vec<(u32, Box<[Span]>)>,
+    /// The names that a call's arguments are given by, with the numbers of the arguments; sorted by
+    /// instruction.
+    pub given: Vec<(u32, Box<[(usize, Span)]>)>,
+    /// The names of the methods that calls name; sorted by instruction.
+    pub methods: Vec<(u32, Span)>,
     /// The variables that registers have held, in the order of their declarations.
     pub names: Vec<(u16, Rc<str>)>,
     /// Registers from this one on are dead after the instruction: its operands among them are
@@ -74,11 +79,32 @@ impl Places {
         self.spans.get(pc).copied().unwrap_or(Span::NONE)
     }
 
-    /// The span of the instruction at `pc` and those of its operands.
-    pub fn at(&self, pc: usize) -> (Span, &[Span]) {
-        let here = self.span(pc);
-        let found = self.operands.binary_search_by_key(&(pc as u32), |(at, _)| *at);
-        (here, found.map_or(&[], |i| &self.operands[i].1))
+    /// The name of the method that the call at `pc` names.
+    fn method(&self, pc: usize) -> Option<Span> {
+        let found = self.methods.binary_search_by_key(&(pc as u32), |(at, _)| *at);
+        found.ok().map(|i| self.methods[i].1)
+    }
+}
+
+impl Proto {
+    /// Where the instruction at `pc` stands, and its parts.
+    pub fn site(&self, pc: usize) -> Site<'_> {
+        fn of<T>(table: &[(u32, Box<[T]>)], pc: usize) -> &[T] {
+            let found = table.binary_search_by_key(&(pc as u32), |(at, _)| *at);
+            found.map_or(&[], |i| &table[i].1)
+        }
+        let operands = of(&self.places.operands, pc);
+        let names = of(&self.places.given, pc);
+        let (receiver, attribute) = match self.code.get(pc) {
+            Some(Op::CallMethod { .. }) => (true, self.places.method(pc)),
+            Some(Op::CallShaped { shape, .. }) => {
+                let is_method = self.shapes.calls.get(*shape as usize).is_some_and(|c| c.method.is_some());
+                (is_method, self.places.method(pc))
+            }
+            Some(Op::Field { .. } | Op::SetField { .. }) => (true, operands.get(1).copied()),
+            _ => (false, None),
+        };
+        Site { here: self.places.span(pc), operands, receiver, names, attribute }
     }
 }
 

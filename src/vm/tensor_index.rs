@@ -4,7 +4,7 @@ use super::Vm;
 use super::error;
 use super::object::Handle;
 use super::value::Value;
-use crate::base::Result;
+use crate::base::{Error, ErrorKind, Result};
 use crate::ops::subscript::{self, Index};
 use crate::plan::MapArg;
 use crate::tensor::Tensor;
@@ -14,7 +14,8 @@ impl Vm {
     pub(super) fn tensor_index(&mut self, container: &Value, index: &Value) -> Result<Value> {
         let Value::Tensor(tensor) = container else { return Ok(Value::None) };
         let indices = self.tensor_indices(tensor, index)?;
-        subscript::get(&mut self.rt, tensor, &indices).map(Value::Tensor)
+        let out = subscript::get(&mut self.rt, tensor, &indices);
+        out.map(Value::Tensor).map_err(|e| of_index(e, tensor))
     }
 
     /// `tensor[index] = value`.
@@ -22,11 +23,21 @@ impl Vm {
         let Value::Tensor(tensor) = container else { return Ok(()) };
         let indices = self.tensor_indices(tensor, index)?;
         if let Some(number) = value.as_scalar() {
-            return subscript::set(&mut self.rt, tensor, &indices, MapArg::Number(number));
+            let set = subscript::set(&mut self.rt, tensor, &indices, MapArg::Number(number));
+            return set.map_err(|e| of_index(e, tensor));
         }
         match self.as_tensor(&value, Some(tensor.device()))? {
-            Some(source) => subscript::set(&mut self.rt, tensor, &indices, MapArg::Tensor(&source)),
-            None => Err(error::argument_type("[]", 2, "value", "a tensor or a number", value.type_name())),
+            Some(source) => {
+                let set = subscript::set(&mut self.rt, tensor, &indices, MapArg::Tensor(&source));
+                set.map_err(|e| of_index(e, tensor))
+            }
+            None => Err(error::argument_type(
+                "[]",
+                1 + indices.len(),
+                "value",
+                "a tensor or a number",
+                value.type_name(),
+            )),
         }
     }
 
@@ -67,5 +78,16 @@ impl Vm {
             Some(value) => Ok(value),
             None => Err(error::not_indexable(container.type_name())),
         }
+    }
+}
+
+/// An error of an index, with a label on the tensor.
+#[cold]
+fn of_index(error: Error, tensor: &Tensor) -> Error {
+    match error.kind() {
+        ErrorKind::Index | ErrorKind::Type | ErrorKind::Shape | ErrorKind::Value if !error.is_located() => {
+            super::tensors::label_tensor(error, 0, tensor)
+        }
+        _ => error,
     }
 }

@@ -14,7 +14,7 @@ use super::run::calls::{Named, Positional};
 use super::value::Value;
 use super::{Vm, bind};
 use crate::array::{Dtype, Scalar};
-use crate::base::Result;
+use crate::base::{Error, ErrorKind, Place, Result};
 use crate::device::DeviceId;
 use crate::ops::signature::{Kind, Param};
 use crate::ops::{Arg, Args, Data, Op, Out};
@@ -60,15 +60,18 @@ impl Vm {
         let (left, right) = (self.operand_arg(left, 0, near)?, self.operand_arg(right, 1, near)?);
         if let Some(map) = operation.elementwise() {
             let args = [map_arg(&left), map_arg(&right)];
-            return crate::ops::map(&mut self.rt, operation.name, map, &args).map(Value::Tensor);
+            let out = crate::ops::map(&mut self.rt, operation.name, map, &args);
+            return out
+                .map(Value::Tensor)
+                .map_err(|e| label_tensors(written(e, operation.name, symbol(op)), &[left, right]));
         }
         let mut args: SmallVec<[Arg; 4]> = SmallVec::new();
         args.extend([left, right]);
         for param in operation.params.iter().skip(2) {
             args.push(default_arg(param));
         }
-        let out = operation.call(&mut self.rt, &Args(&args))?;
-        Ok(from_out(out))
+        let out = operation.call(&mut self.rt, &Args(&args));
+        out.map(from_out).map_err(|e| label_tensors(written(e, operation.name, symbol(op)), &args))
     }
 
     /// Whether some element equals `item`; reads the answer.
@@ -92,7 +95,9 @@ impl Vm {
         let tensor = self.as_tensor(&value, None)?;
         match (operation, tensor) {
             (Some(operation), Some(tensor)) => {
-                operation.call(&mut self.rt, &Args(&[Arg::Tensor(tensor)])).map(from_out)
+                let args = [Arg::Tensor(tensor)];
+                let out = operation.call(&mut self.rt, &Args(&args));
+                out.map(from_out).map_err(|e| label_tensors(written(e, operation.name, sign), &args))
             }
             _ => Err(error::unary_type(sign, value.type_name())),
         }
@@ -104,7 +109,7 @@ impl Vm {
             Value::Bool(b) => Ok(Arg::Bool(b)),
             Value::Int(i) => Ok(Arg::Int(i)),
             Value::Float(f) => Ok(Arg::Float(f)),
-            other => match self.as_tensor(&other, near)? {
+            other => match self.as_tensor(&other, near).map_err(|e| e.reorder(&[index]))? {
                 Some(tensor) => Ok(Arg::Tensor(tensor)),
                 None => {
                     Err(error::argument_type("operator", index, "operand", "a tensor", other.type_name()))
@@ -270,9 +275,8 @@ impl Vm {
             });
         }
         let args = Args(&values);
-        let out =
-            if in_place { op.call_in_place(&mut self.rt, &args)? } else { op.call(&mut self.rt, &args)? };
-        Ok(from_out(out))
+        let out = if in_place { op.call_in_place(&mut self.rt, &args) } else { op.call(&mut self.rt, &args) };
+        out.map(from_out).map_err(|e| label_tensors(e, &values))
     }
 
     /// A script value as an operation's argument.
@@ -391,6 +395,41 @@ impl Vm {
             }
         }
         Ok(Some(tensors))
+    }
+}
+
+/// An error of an operation in which its name is replaced by the operator that the script writes. Races
+/// are told by the names of operations: they may be those of other lines.
+#[cold]
+fn written(error: Error, name: &str, operator: &str) -> Error {
+    if error.kind() == ErrorKind::Race || error.is_located() {
+        return error;
+    }
+    let (name, operator) = (format!("`{name}`"), format!("`{operator}`"));
+    error.rewrite(|text| text.replace(&name, &operator))
+}
+
+/// An error of an operation with a label on each of its tensors: dtype, shape and device. Those that the
+/// operation has labelled itself keep their text.
+#[cold]
+pub(super) fn label_tensors(error: Error, args: &[Arg]) -> Error {
+    use ErrorKind::*;
+    if error.is_located() || !matches!(error.kind(), Type | Value | Shape | Index | Device) {
+        return error;
+    }
+    args.iter().enumerate().fold(error, |error, (i, arg)| match arg {
+        Arg::Tensor(tensor) => label_tensor(error, i, tensor),
+        _ => error,
+    })
+}
+
+/// The same of one tensor.
+#[cold]
+pub(super) fn label_tensor(error: Error, operand: usize, tensor: &Tensor) -> Error {
+    let place = Place::Operand(operand);
+    match error.labels().iter().any(|label| label.place == place) {
+        true => error,
+        false => error.label(place, format!("this is {}", tensor.describe())),
     }
 }
 

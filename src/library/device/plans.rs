@@ -44,7 +44,10 @@ impl Object for PlanCacheObject {
             let size = vm.expect_int(value, "cufft_plan_cache", "max_size")?;
             return self.set_max_size(size);
         }
-        Err(crate::vm::error::not_assignable(format!("`{name}` of a plan cache is a read-only property")))
+        Err(crate::vm::error::not_assignable(
+            format!("`{name}` of a plan cache is a read-only property"),
+            "assign `max_size`, or call `clear()`",
+        ))
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -2,7 +2,7 @@
 //! and indices.
 
 use crate::array::Dtype;
-use crate::base::{Code, Error, ErrorKind};
+use crate::base::{Code, Error, ErrorKind, counted};
 use crate::tensor::Tensor;
 
 /// Every code of reductions, shapes, indices and matrix products.
@@ -248,7 +248,7 @@ pub fn nothing_to_reduce(name: &str, x: &Tensor, dim: Option<usize>) -> Error {
 
 /// A shape of another element count, or with a `-1` that is not determined.
 pub fn counts_differ(name: &str, x: &Tensor, shape: &[i64]) -> Error {
-    let message = format!("`{name}` cannot see {} elements as shape {shape:?}", x.count());
+    let message = format!("`{name}` cannot see {} as shape {shape:?}", counted(x.count(), "element"));
     Error::new(&COUNTS_DIFFER, message)
         .operand(0, format!("this is {}", x.describe()))
         .operand(1, "this shape")
@@ -274,14 +274,16 @@ pub fn matmul_shapes(name: &str, a: (usize, &Tensor), b: (usize, &Tensor), why: 
 
 /// An operand with another number of dimensions.
 pub fn wrong_rank(name: &str, index: usize, x: &Tensor, wanted: &str, help: &str) -> Error {
-    Error::new(&WRONG_RANK, format!("`{name}` needs {wanted}, not {} dimensions", x.rank()))
+    Error::new(&WRONG_RANK, format!("`{name}` needs {wanted}, not {}", counted(x.rank(), "dimension")))
         .operand(index, format!("this is {}", x.describe()))
         .help(help)
 }
 
 /// An empty list for `cat` or `stack`.
 pub fn nothing_to_join(name: &str) -> Error {
-    Error::new(&CANNOT_JOIN, format!("`{name}` needs at least one tensor")).operand(0, "this list is empty")
+    Error::new(&CANNOT_JOIN, format!("`{name}` needs at least one tensor"))
+        .operand(0, "this list is empty")
+        .help("test `len(list) > 0` first")
 }
 
 /// Shapes that differ beside the joined dimension.
@@ -299,7 +301,7 @@ pub fn cannot_join(name: &str, first: &Tensor, at: usize, other: &Tensor, dim: u
 /// A constant position outside the dimension. `index` is the argument that holds it.
 pub fn index_out_of_range(index: usize, position: i64, dim: usize, extent: usize) -> Error {
     let message = format!("index {position} is out of range for dimension {dim} of size {extent}");
-    let error = Error::new(&INDEX_OUT_OF_RANGE, message).operand(index, format!("`{position}`"));
+    let error = Error::new(&INDEX_OUT_OF_RANGE, message).operand(index, format!("this is {position}"));
     match extent {
         0 => error.help("a dimension of size 0 has no valid index"),
         n => error.help(format!("valid indices go from 0 to {}, or from -{n} to -1", n - 1)),
@@ -315,9 +317,14 @@ pub fn indexes_nothing(name: &str, x: &Tensor) -> Error {
 
 /// More indices than dimensions, or a second `...`.
 pub fn too_many_indices(x: &Tensor, used: usize) -> Error {
-    Error::new(&TOO_MANY_INDICES, format!("{used} indices for a tensor with {} dimensions", x.rank()))
+    let (used, rank) = (counted(used, "index"), counted(x.rank(), "dimension"));
+    let help = match x.rank() {
+        0 => "read its value with `x.item()`".to_string(),
+        n => format!("write {n} at most; `none` among the indices adds a dimension"),
+    };
+    Error::new(&TOO_MANY_INDICES, format!("{used} for a tensor with {rank}"))
         .operand(0, format!("this is {}", x.describe()))
-        .help("leave some of them out")
+        .help(help)
 }
 
 /// A second `...`.
@@ -333,6 +340,7 @@ pub fn does_not_add_up(name: &str, x: &Tensor, sizes: &[i64], dim: usize) -> Err
     Error::new(&DOES_NOT_ADD_UP, message)
         .operand(0, format!("this is {}", x.describe()))
         .operand(1, "these sizes")
+        .help(format!("write sizes that add up to {extent}"))
 }
 
 /// A target shape that the tensor does not stretch to.
@@ -342,6 +350,18 @@ pub fn cannot_expand(name: &str, x: &Tensor, shape: &[i64]) -> Error {
         .operand(0, format!("this is {}", x.describe()))
         .operand(1, "this shape")
         .help("extents of 1 can be stretched, others must be equal or `-1`")
+}
+
+/// A value that does not stretch to what indices select; `value` with its place among the operands.
+pub fn value_does_not_fit(value: (usize, &Tensor), x: &Tensor, selected: &[usize]) -> Error {
+    let shape = value.1.shape().as_slice();
+    Error::new(
+        &CANNOT_EXPAND,
+        format!("a value of shape {shape:?} does not fit the selected shape {selected:?}"),
+    )
+    .operand(value.0, format!("this is {}", value.1.describe()))
+    .operand(0, format!("this is {}", x.describe()))
+    .help("extents of the value must be equal or 1, counted from the last dimension")
 }
 
 /// A mask that does not fit the dimensions it stands for.
@@ -355,10 +375,13 @@ pub fn mask_differs(x: &Tensor, at: usize, mask: (usize, &Tensor)) -> Error {
         .help("the mask must have an element for every element it selects from")
 }
 
-/// Index tensors that do not broadcast.
-pub fn indices_do_not_broadcast(shapes: &[String]) -> Error {
+/// Index tensors that do not broadcast, each with its place among the operands.
+pub fn indices_do_not_broadcast(indices: &[(usize, &Tensor)]) -> Error {
+    let shapes: Vec<String> = indices.iter().map(|(_, t)| format!("{:?}", t.shape().as_slice())).collect();
     let message = format!("the shapes of the index tensors do not broadcast: {}", shapes.join(" and "));
-    Error::new(&INDICES_DO_NOT_FIT, message).help("to select every combination, write `x[rows][.., columns]`")
+    let error = Error::new(&INDICES_DO_NOT_FIT, message)
+        .help("to select every combination, write `x[rows][.., columns]`");
+    indices.iter().fold(error, |error, (at, t)| error.operand(*at, format!("this is {}", t.describe())))
 }
 
 /// An index of `gather` or `scatter` that does not fit the tensor.

@@ -115,9 +115,10 @@ impl<'a> Compiler<'_, '_, 'a> {
                 let container = self.temp()?;
                 self.expr(inner, container)?;
                 let index = self.temp()?;
-                let (at, span) = self.index_value(indices)?;
+                let at = self.index_value(indices)?;
                 self.emit(Op::Move { take: false, dst: index, src: at });
-                Ok(Place::Index { container, index, spans: vec![inner.span, span], span: place.span })
+                let spans = super::expr::index_spans(inner, indices);
+                Ok(Place::Index { container, index, spans, span: place.span })
             }
             ExprKind::Member(inner, name) => {
                 let parent = match &inner.kind {
@@ -144,8 +145,11 @@ impl<'a> Compiler<'_, '_, 'a> {
                 let spans = vec![inner.span, name.span];
                 Ok(Place::Field { record, name: &name.text, spans, span: place.span, parent })
             }
-            _ => Err(error::not_assignable("only names, elements and attributes can be assigned to".into())
-                .at(place.span, "this is no place")),
+            _ => Err(error::not_assignable(
+                "only names, elements and attributes can be assigned to".into(),
+                "assign to a name, `x[i]` or `r.name`",
+            )
+            .at(place.span, "this is no place")),
         }
     }
 
@@ -185,10 +189,9 @@ impl<'a> Compiler<'_, '_, 'a> {
             Some(scope::Place::Capture(index)) => drop(self.emit(Op::SetCapture { take: true, src, index })),
             Some(scope::Place::Global(slot)) => drop(self.emit(Op::SetGlobal { take: true, src, slot })),
             Some(scope::Place::Builtin(_)) => {
-                let error = error::not_assignable(format!("`{name}` is part of Runnel"));
-                return Err(error
-                    .at(span, "assigned here")
-                    .help(format!("make a new name: `let {name} = ...`")));
+                let help = format!("make a new name: `let {name} = ...`");
+                return Err(error::not_assignable(format!("`{name}` is part of Runnel"), help)
+                    .at(span, "assigned here"));
             }
             None => {
                 let error = self.unknown(name, span);

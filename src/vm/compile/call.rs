@@ -42,19 +42,24 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.temporary(|c| {
             let base = c.temp()?;
             let mut spans = Vec::with_capacity(args.len() + 2);
+            let (mut names, mut method) = (Vec::new(), None);
             let target = c.callee(callee, base)?;
             if let Callee::Method(_) = target
-                && let ExprKind::Member(receiver, _) = &unparen(callee).kind
+                && let ExprKind::Member(receiver, name) = &unparen(callee).kind
             {
                 spans.push(receiver.span);
+                method = Some(name.span);
             }
             if let Some(e) = first {
                 let reg = c.temp()?;
                 c.expr(e, reg)?;
                 spans.push(e.span);
             }
-            for arg in args {
+            for (i, arg) in args.iter().enumerate() {
                 let reg = c.temp()?;
+                if let Arg::Named(name, _) = arg {
+                    names.push((i + usize::from(first.is_some()), name.span));
+                }
                 let (Arg::One(e) | Arg::Named(_, e) | Arg::Spread(e)) = arg;
                 c.expr(e, reg)?;
                 spans.push(e.span);
@@ -79,7 +84,12 @@ impl<'a> Compiler<'_, '_, 'a> {
                     Op::CallShaped { base, dst, shape }
                 }
             };
-            c.emit_at(op, span, spans, u16::MAX);
+            let at = c.emit_at(op, span, spans, u16::MAX) as u32;
+            let places = &mut c.last().places;
+            places.methods.extend(method.map(|span| (at, span)));
+            if !names.is_empty() {
+                places.given.push((at, names.into()));
+            }
             Ok(())
         })
     }

@@ -270,7 +270,7 @@ impl<'a> Compiler<'_, '_, 'a> {
                 if let Field::Named(name, e) = field {
                     if names.contains(&name.text) {
                         return Err(
-                            error::argument_twice("(...)", &name.text, 0).at(name.span, "given again")
+                            error::argument_twice("(...)", &name.text, 0, None).at(name.span, "given again")
                         );
                     }
                     let interned = c.intern(&name.text);
@@ -436,16 +436,16 @@ impl<'a> Compiler<'_, '_, 'a> {
                 [only] => c.operand_before(inner, only)?,
                 _ => c.operand(inner)?,
             };
-            let (b, at) = c.index_value(indices)?;
-            c.emit_at(Op::Index { dst, a, b }, span, vec![inner.span, at], dead);
+            let b = c.index_value(indices)?;
+            c.emit_at(Op::Index { dst, a, b }, span, index_spans(inner, indices), dead);
             Ok(())
         })
     }
 
     /// The value between the brackets: one index, or a tuple of them.
-    pub(super) fn index_value(&mut self, indices: &'a [Expr]) -> Result<(Reg, Span)> {
+    pub(super) fn index_value(&mut self, indices: &'a [Expr]) -> Result<Reg> {
         if let [only] = indices {
-            return Ok((self.operand(only)?, only.span));
+            return self.operand(only);
         }
         let dst = self.temp()?;
         let count = u16::try_from(indices.len()).map_err(|_| error::function_size())?;
@@ -457,8 +457,7 @@ impl<'a> Compiler<'_, '_, 'a> {
             c.emit(Op::NewTuple { dst, base, count });
             Ok(())
         })?;
-        let span = indices.iter().fold(Span::NONE, |all, e| all.to(e.span));
-        Ok((dst, span))
+        Ok(dst)
     }
 
     /// `e on device`: evaluated with that device as the current one, then moved there.
@@ -594,4 +593,9 @@ pub(super) fn writes_late(expr: &Expr) -> bool {
 #[cold]
 pub(super) fn not_compiled(span: Span) -> Error {
     error::bad_value(0, "this text is no part of a program").at(span, "here")
+}
+
+/// The places of what is indexed, and of each index.
+pub(super) fn index_spans(inner: &Expr, indices: &[Expr]) -> Vec<Span> {
+    std::iter::once(inner.span).chain(indices.iter().map(|e| e.span)).collect()
 }

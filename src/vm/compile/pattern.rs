@@ -6,17 +6,22 @@ use super::super::bytecode::Op;
 use super::super::error;
 use super::super::function::PatternShape;
 use super::{Compiler, Reg};
-use crate::base::Result;
+use crate::base::{Result, Span};
 use crate::check::bound_names;
 use crate::syntax::ast::*;
 
 impl<'a> Compiler<'_, '_, 'a> {
     /// Binds a pattern to the value in `reg`, which the pattern owns from here on.
     pub(super) fn pattern(&mut self, pattern: &'a Pattern, reg: Reg) -> Result<()> {
-        self.deeper(pattern.span, |c| c.located(pattern.span, |c| c.bind(pattern, reg)))
+        self.pattern_of(pattern, reg, None)
     }
 
-    fn bind(&mut self, pattern: &'a Pattern, reg: Reg) -> Result<()> {
+    /// The same; `value` is where the text writes the value.
+    pub(super) fn pattern_of(&mut self, pattern: &'a Pattern, reg: Reg, value: Option<Span>) -> Result<()> {
+        self.deeper(pattern.span, |c| c.located(pattern.span, |c| c.bind(pattern, reg, value)))
+    }
+
+    fn bind(&mut self, pattern: &'a Pattern, reg: Reg, value: Option<Span>) -> Result<()> {
         match &pattern.kind {
             PatternKind::Discard => drop(self.emit(Op::Clear { from: reg, count: 1 })),
             PatternKind::Bind(name) => self.declare(&name.text, reg),
@@ -26,15 +31,14 @@ impl<'a> Compiler<'_, '_, 'a> {
                 self.emit_at(
                     Op::Unpack { src: reg, base, shape },
                     pattern.span,
-                    vec![pattern.span],
+                    value.into_iter().collect(),
                     u16::MAX,
                 );
                 self.emit(Op::Clear { from: reg, count: 1 });
                 self.parts(parts, rest, base)?;
             }
             PatternKind::Value(_) | PatternKind::Or(_) => {
-                let error = error::unpack("this pattern belongs in a `match`".into());
-                return Err(error.at(pattern.span, "here"));
+                return Err(error::pattern_of_match(pattern.span));
             }
         }
         Ok(())

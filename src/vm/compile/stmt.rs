@@ -142,7 +142,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         let names_before = self.last().scopes.last().map_or(0, |s| s.names().count());
         let reg = self.temp()?;
         self.expr(value, reg)?;
-        self.pattern(pattern, reg)?;
+        self.pattern_of(pattern, reg, Some(value.span))?;
         // What went to global slots or nowhere leaves no register behind.
         if self.last().scopes.last().map_or(0, |s| s.names().count()) == names_before {
             self.last().next = reg;

@@ -8,12 +8,33 @@ use super::super::function::{CallShape, Native, Passed, Run};
 use super::super::value::Value;
 use super::super::{Vm, bind, error};
 use super::Frame;
-use crate::base::Result;
+use crate::base::{Error, Result};
 
 /// Arguments by position.
 pub(in crate::vm) type Positional = SmallVec<[Value; 6]>;
 /// Arguments by name.
 pub(in crate::vm) type Named = SmallVec<[(Rc<str>, Value); 2]>;
+/// Numbers of arguments in the text.
+type Written = SmallVec<[usize; 8]>;
+
+/// An error of a native that was passed `given` arguments by position, then those called `names`: its
+/// labels point at arguments, and it says the function's name.
+#[cold]
+fn of_call(error: Error, native: &Native, given: usize, names: &[Rc<str>]) -> Error {
+    if error.is_located() {
+        return error;
+    }
+    let params = native.signature.params;
+    let error = error.passed(|parameter| bind::passed(params, parameter, given, names));
+    let error =
+        error.rewrite(|text| text.replace("this operation needs", &format!("`{}` needs", native.name)));
+    match error.help_text() {
+        None if error.code().id == "E0350" => {
+            error.help(format!("`runnel doc {}` shows what it takes, with an example", native.name))
+        }
+        _ => error,
+    }
+}
 
 impl Vm {
     /// Moves `count` arguments out of the registers after `index`.
@@ -75,7 +96,7 @@ impl Vm {
                 let mut all = Positional::new();
                 all.push(bound.receiver.clone());
                 all.extend(args);
-                self.call_native(&bound.method, all, named).map(Some)
+                self.call_native(&bound.method, all, named).map(Some).map_err(Error::received)
             }
             other => Err(error::not_callable(other.type_name())),
         }
@@ -105,7 +126,7 @@ impl Vm {
         if let Some(method) = self.natives.method(&self.stack[index], name) {
             let mut args = Positional::new();
             args.extend(self.stack[index..index + 1 + argc].iter_mut().map(std::mem::take));
-            return self.call_native(&method, args, Named::new()).map(Some);
+            return self.call_native(&method, args, Named::new()).map(Some).map_err(Error::received);
         }
         let receiver = self.stack[index].clone();
         let function = self.attribute(&receiver, name)?;
@@ -117,38 +138,61 @@ impl Vm {
     pub(super) fn call_shaped_at(&mut self, index: usize, shape: &CallShape) -> Result<Option<Value>> {
         let mut callee = std::mem::take(&mut self.stack[index]);
         let (mut args, mut named) = (Positional::new(), Named::new());
+        // Which arguments of the text the values come from: those by position, then those by name.
+        let (mut placed, mut by_name): (Written, Written) = (Written::new(), Written::new());
+        let mut received = false;
         if let Some(name) = &shape.method {
             match self.natives.method(&callee, name) {
-                Some(method) => args.push(std::mem::replace(&mut callee, Value::Native(method))),
+                Some(method) => {
+                    args.push(std::mem::replace(&mut callee, Value::Native(method)));
+                    received = true;
+                }
                 None => callee = self.attribute(&callee, name)?,
             }
         }
         for (i, passed) in shape.args.iter().enumerate() {
             let value = std::mem::take(&mut self.stack[index + 1 + i]);
             match passed {
-                Passed::One => args.push(value),
-                Passed::Named(name) => named.push((Rc::clone(name), value)),
+                Passed::One => {
+                    args.push(value);
+                    placed.push(i);
+                }
+                Passed::Named(name) => {
+                    named.push((Rc::clone(name), value));
+                    by_name.push(i);
+                }
                 Passed::Spread => match &value {
                     Value::Record(record) => {
                         named.extend(record.fields().map(|(n, v)| (Rc::clone(n), v.clone())));
+                        by_name.resize(named.len(), i);
                     }
-                    other => args.extend(self.collect(other)?),
+                    other => {
+                        args.extend(self.collect(other)?);
+                        placed.resize(args.len() - usize::from(received), i);
+                    }
                 },
             }
         }
-        self.begin(index, callee, args, named)
+        self.begin(index, callee, args, named).map_err(|e| {
+            let e = if received { e.received() } else { e };
+            e.written(|i| placed.iter().chain(&by_name).nth(i).copied().unwrap_or(usize::MAX - 1))
+        })
     }
 
-    /// Binds the arguments of a native and runs it.
+    /// Binds the arguments of a native and runs it. Errors label the arguments as they are passed here.
     pub(in crate::vm) fn call_native(
         &mut self,
         native: &Rc<Native>,
         args: Positional,
         named: Named,
     ) -> Result<Value> {
-        if let Some(plain) = native.of_plain_values(&args, named.iter().map(|(name, _)| &**name)) {
-            return self.call_native(plain, args, named);
-        }
+        let native = native.of_plain_values(&args, named.iter().map(|(name, _)| &**name)).unwrap_or(native);
+        let given = args.len();
+        let names: SmallVec<[Rc<str>; 2]> = named.iter().map(|(name, _)| Rc::clone(name)).collect();
+        self.run_native(native, args, named).map_err(|e| of_call(e, native, given, &names))
+    }
+
+    fn run_native(&mut self, native: &Rc<Native>, args: Positional, named: Named) -> Result<Value> {
         match &native.run {
             Run::Static(run) => {
                 let mut bound = bind::native(self, native, args, named)?;

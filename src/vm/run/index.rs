@@ -94,9 +94,17 @@ impl Vm {
             Value::Tensor(_) => self.tensor_set_index(container, index, value),
             other => {
                 let name = other.type_name();
-                let error =
-                    error::not_assignable(format!("an element of {} cannot be assigned to", error::a(name)));
-                Err(error.operand(0, format!("this is {}, which does not change", error::a(name))))
+                let help = match name {
+                    "tuple" => "make a list first, `list(t)`, or a new tuple",
+                    "str" => "make a new text: `text[..i] ++ \"x\" ++ text[i + 1..]`",
+                    "record" => {
+                        "assign a field by its name, `r.field = x`, or make a new record: `(..r, field = x)`"
+                    }
+                    _ => "lists, dicts and tensors take `x[i] = value`",
+                };
+                let message = format!("an element of {} cannot be assigned to", error::a(name));
+                Err(error::not_assignable(message, help)
+                    .operand(0, format!("this is {}, which does not change", error::a(name))))
             }
         }
     }
@@ -119,7 +127,7 @@ impl Vm {
             return Ok(());
         }
         if items.len() != count {
-            return Err(error::unpack(format!("{} values for {count} places", items.len())));
+            return Err(error::slice_length(items.len(), count));
         }
         for (i, item) in items.into_iter().enumerate() {
             list.set((start as i64 + i as i64 * step) as usize, item);
@@ -216,8 +224,12 @@ impl Vm {
             }
             other => {
                 let what = error::a(other.type_name());
-                Err(error::not_assignable(format!("`{name}` of {what} cannot be assigned to"))
-                    .operand(0, format!("this is {what}")))
+                let message = format!("`{name}` of {what} cannot be assigned to");
+                Err(error::not_assignable(
+                    message,
+                    "records, modules and the objects of an embedding program have fields to assign",
+                )
+                .operand(0, format!("this is {what}")))
             }
         }
     }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::super::bind;
 use super::super::compare::equal;
+use super::super::error::Mismatch;
 use super::super::function::PatternShape;
 use super::super::heap::{Range, Record, charge_values};
 use super::super::value::Value;
@@ -248,7 +249,7 @@ impl Vm {
         let value = self.stack[base + src as usize].clone();
         let parts = match self.take_apart(&value, shape)? {
             Ok(parts) => parts,
-            Err(message) => return Err(error::unpack(message)),
+            Err(mismatch) => return Err(error::unpack(&mismatch)),
         };
         let at = base + first as usize;
         for (i, part) in parts.into_iter().enumerate() {
@@ -282,21 +283,15 @@ impl Vm {
     }
 
     /// The parts that a pattern binds, or what does not fit.
-    fn take_apart(&mut self, value: &Value, shape: &PatternShape) -> Result<Result<Vec<Value>, String>> {
+    fn take_apart(&mut self, value: &Value, shape: &PatternShape) -> Result<Result<Vec<Value>, Mismatch>> {
         if let (Value::Record(record), Some(names)) = (value, &shape.names) {
-            let rest = shape.rest.is_some();
-            if !rest && shape.record_only && record.names().len() > usize::MAX - 1 {
-                return Ok(Err("the record has further fields".into()));
-            }
             let mut parts = Vec::with_capacity(names.len() + 1);
             for name in names.iter() {
                 match record.get(name) {
                     Some(part) => parts.push(part.clone()),
                     None => {
-                        let known = record.names().iter().map(|n| &**n);
-                        let near = crate::base::suggest(name, known);
-                        let near = near.map_or(String::new(), |n| format!("; did you mean `{n}`?"));
-                        return Ok(Err(format!("the record has no field `{name}`{near}")));
+                        let fields = record.names().iter().cloned().collect();
+                        return Ok(Err(Mismatch::NoField { name: Rc::clone(name), fields }));
                     }
                 }
             }
@@ -310,20 +305,20 @@ impl Vm {
         }
         let items = match value {
             _ if shape.record_only => {
-                return Ok(Err(format!("a record fits, not {}", error::a(value.type_name()))));
+                return Ok(Err(Mismatch::NoRecord { found: value.type_name() }));
             }
             Value::List(list) => list.to_vec(),
             Value::Tuple(tuple) => tuple.items().to_vec(),
             Value::Record(record) => record.values().to_vec(),
             Value::Range(_) | Value::Tensor(_) => self.collect(value)?,
-            other => return Ok(Err(format!("{} has no elements to bind", error::a(other.type_name())))),
+            other => return Ok(Err(Mismatch::NoElements { found: other.type_name() })),
         };
         let wanted = shape.count as usize;
         match shape.rest {
             None if items.len() == wanted => Ok(Ok(items)),
-            None => Ok(Err(format!("{wanted} name{} for {}", plural(wanted), elements(items.len())))),
+            None => Ok(Err(Mismatch::Count { wanted, rest: false, found: items.len() })),
             Some(_) if items.len() < wanted => {
-                Ok(Err(format!("at least {} needed, and there are {}", elements(wanted), items.len())))
+                Ok(Err(Mismatch::Count { wanted, rest: true, found: items.len() }))
             }
             Some((at, _)) => {
                 let mut items = items;
@@ -401,12 +396,4 @@ pub(super) fn merge(a: &Value, b: &Value) -> Result<Value> {
         (Value::Record(a), Value::Record(b)) => Ok(Value::Record(Rc::new(a.merged(b)))),
         (Value::Record(_), other) | (other, _) => Err(error::not_spreadable(other.type_name(), "a record")),
     }
-}
-
-fn plural(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
-}
-
-fn elements(count: usize) -> String {
-    format!("{count} element{}", plural(count))
 }

@@ -68,13 +68,14 @@ impl Vm {
     /// Puts source places into an error of the instruction at `pc`.
     fn locate(&self, error: Error, base: usize, pc: usize) -> Error {
         let Value::Fn(closure) = &self.stack[base] else { return error };
-        let (here, operands) = closure.proto.places.at(pc);
+        let site = closure.proto.site(pc);
+        let here = site.here;
         if error.is_located() && !error.span().is_none() {
             // It comes from a callback or a module: this instruction is one of its callers.
             let inside = error.span().lo >= here.lo && error.span().hi <= here.hi;
             return if inside { error } else { error.call(here) };
         }
-        self.name_streams(error.locate(here, operands), base)
+        self.name_streams(error.locate(&site), base)
     }
 
     /// Puts script expressions for the streams that a race report names by tokens: a variable that
@@ -122,7 +123,7 @@ impl Vm {
     /// The span of the instruction at `pc` of the call at `base`.
     pub(super) fn span_at(&self, base: usize, pc: usize) -> Span {
         match &self.stack[base] {
-            Value::Fn(closure) => closure.proto.places.at(pc).0,
+            Value::Fn(closure) => closure.proto.places.span(pc),
             _ => Span::NONE,
         }
     }
