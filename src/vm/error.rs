@@ -295,7 +295,8 @@ pub fn not_callable(found: &str) -> Error {
 /// An unknown attribute or method.
 #[cold]
 pub fn no_attribute<'a>(found: &str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Error {
-    let known: Vec<&str> = known.into_iter().collect();
+    let mut known: Vec<&str> = known.into_iter().collect();
+    known.sort_unstable();
     let error = Error::new(&NO_ATTRIBUTE, format!("{} has no attribute `{name}`", a(found)))
         .label(Place::Attribute, "no attribute of this name")
         .label(Place::Receiver, format!("this is {}", a(found)));
