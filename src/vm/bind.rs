@@ -127,7 +127,7 @@ pub(super) fn passed(params: &[Param], parameter: usize, given: usize, names: &[
 
 /// Binds a call of a script function: one value per parameter, `Unset` for a default.
 pub(super) fn script(proto: &Proto, args: Positional, named: Named) -> Result<Positional> {
-    if named.is_empty() && proto.plain.is_some_and(|n| usize::from(n) == args.len()) {
+    if named.is_empty() && args.len() == usize::from(proto.plain) {
         return Ok(args);
     }
     let rest = proto.params.iter().position(|p| p.rest);

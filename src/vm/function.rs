@@ -17,7 +17,8 @@ use crate::ops::signature::{Kind, Signature};
 /// Invariant (the compiler's, on which unchecked register access rests): every register operand
 /// in `code` is below `registers`, every constant operand inside `consts`, every jump lands
 /// inside `code`, and the last instruction returns. Register 0 holds the closure itself and is
-/// never written; registers 1 to n are the parameters.
+/// never written; registers 1 to n are the parameters. A call's result goes to a register below
+/// those of its callee and arguments.
 pub struct Proto {
     /// `fib`; `<lambda>`, `<script>`.
     pub name: Rc<str>,
@@ -31,9 +32,9 @@ pub struct Proto {
     pub registers: u16,
     /// The parameters.
     pub params: Vec<ParamInfo>,
-    /// How many arguments a call by position alone must have to need no binding; `None` when
-    /// there is a rest parameter.
-    pub plain: Option<u8>,
+    /// How many arguments a call by position alone must have to need no binding; [`NEVER_PLAIN`] when
+    /// no call is like that, as with a rest parameter.
+    pub plain: u16,
     /// Where captured variables come from when a closure is made.
     pub captures: Vec<Capture>,
     /// The documentation above `fn`.
@@ -45,6 +46,9 @@ pub struct Proto {
     /// Operand shapes: calls by name, record fields, patterns.
     pub shapes: Shapes,
 }
+
+/// See [`Proto::plain`].
+pub const NEVER_PLAIN: u16 = u16::MAX;
 
 impl Proto {
     /// A constant.

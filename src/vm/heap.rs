@@ -576,7 +576,7 @@ impl Cell {
 
     /// Where its value stands.
     #[inline]
-    pub(super) fn as_ptr(&self) -> *const Value {
+    pub(super) fn as_ptr(&self) -> *mut Value {
         self.value.get()
     }
 

@@ -62,6 +62,7 @@ impl Vm {
             self.rt.limits = Things { host_bytes: Some(self.limits.host_bytes), ..self.limits.things };
             self.fuel_grace = false;
             self.depth_limit = self.limits.call_depth;
+            self.frame_room = 0;
             self.started = std::time::Instant::now();
             self.stack_start = stack_address();
             self.budget = 1;

@@ -93,6 +93,8 @@ pub struct Vm {
     /// How many errors are on their way out through contexts.
     failing: usize,
     depth_limit: usize,
+    /// Up to how many frames a call needs no look at the limit, nor at the room for frames.
+    frame_room: usize,
     callbacks: usize,
     stack_start: usize,
     /// Backward jumps and calls until the limits are looked at.
@@ -145,6 +147,7 @@ impl Vm {
             contexts: Vec::new(),
             failing: 0,
             depth_limit: Limits::default().call_depth,
+            frame_room: 0,
             callbacks: 0,
             stack_start: 0,
             budget: limits::SLICE,

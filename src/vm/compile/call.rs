@@ -41,6 +41,7 @@ impl<'a> Compiler<'_, '_, 'a> {
     ) -> Result<()> {
         self.temporary(|c| {
             let base = c.temp()?;
+            debug_assert!(dst < base, "a call's result goes below its window");
             let mut spans = Vec::with_capacity(args.len() + 2);
             let (mut names, mut method) = (Vec::new(), None);
             let target = c.callee(callee, base)?;

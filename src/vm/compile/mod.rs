@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 
 use super::bytecode::Op;
 use super::error;
-use super::function::{Capture, Module, ParamInfo, Places, Proto, Shapes};
+use super::function::{Capture, Module, NEVER_PLAIN, ParamInfo, Places, Proto, Shapes};
 use super::value::Value;
 use crate::base::{Error, Result, Span};
 use crate::syntax::ast::{self, Block, Expr};
@@ -278,7 +278,7 @@ impl Function<'_> {
 
     fn finish(self, params: Vec<ParamInfo>, doc: Option<Rc<str>>, span: Span) -> Rc<Proto> {
         let rest = params.iter().any(|p| p.rest);
-        let plain = if rest { None } else { u8::try_from(params.len()).ok() };
+        let plain = if rest { NEVER_PLAIN } else { u16::try_from(params.len()).unwrap_or(NEVER_PLAIN) };
         Rc::new(Proto {
             name: self.name,
             code: self.code,

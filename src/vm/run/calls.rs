@@ -243,6 +243,7 @@ impl Vm {
             base: before as u32,
             dst: 0,
             entry: true,
+            owns: true,
         });
         self.top = needed;
         self.callbacks += 1;

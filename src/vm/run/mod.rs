@@ -25,7 +25,9 @@ use super::function::{Capture, Closure, Proto};
 use super::heap::Cell;
 use super::value::Value;
 use crate::base::{Error, Result};
-use registers::{copy, put, put_float, put_function, put_int, release_function};
+use registers::{
+    copy, copy_plain, is_shared, put_float, put_function, put_int, release, release_function, transfer,
+};
 
 /// What a call returns to.
 #[derive(Clone, Copy)]
@@ -40,6 +42,20 @@ pub(super) struct Frame {
     pub(super) dst: u16,
     /// The caller is Rust.
     pub(super) entry: bool,
+    /// The caller's registers may hold values that own something.
+    pub(super) owns: bool,
+}
+
+/// What an instruction of the loop needs besides its plain case.
+enum Rest {
+    /// To be done in full.
+    Step,
+    /// A copy of the second value in place of the first.
+    Copy(*mut Value, *const Value),
+    /// To begin again when what this owns is released.
+    Release(*mut Value),
+    /// To return this register from a call that may own something.
+    Leave(u16),
 }
 
 /// How the loop goes on after a step.
@@ -95,61 +111,34 @@ impl Vm {
         // SAFETY: `proto` is kept alive by the closure in register 0, which is never written; `from`
         // is inside the code.
         let mut pc: *const Op = unsafe { (*proto).code.as_ptr().add(from) };
-        // SAFETY: as above.
-        let mut consts: *const Value = unsafe { (*proto).consts.as_ptr() };
+
+        // Whether the running call's registers may hold values that own something: arguments, copies and
+        // what steps leave there. Otherwise nothing has to be released when it returns. (What stands
+        // above a caller's arguments is the caller's, who releases it.)
+        let mut owns = true;
 
         // SAFETY (of all register, constant and instruction access below): the compiler's
-        // invariant on `Proto` keeps every operand in range; `base`, `pc` and `consts` belong to
+        // invariant on `Proto` keeps every operand in range; `base`, `proto` and `pc` belong to
         // the running call and are set anew whenever it changes or the stack may have moved.
+        macro_rules! slot {
+            ($i:expr) => {
+                base.wrapping_add($i as usize)
+            };
+        }
         macro_rules! reg {
             ($i:expr) => {
                 // SAFETY: see above.
-                unsafe { &*base.add($i as usize) }
+                unsafe { &*slot!($i) }
             };
         }
         macro_rules! konst {
             ($i:expr) => {
                 // SAFETY: see above.
-                unsafe { &*consts.add($i as usize) }
+                unsafe { &*(*proto).consts.as_ptr().add($i as usize) }
             };
         }
-        macro_rules! set {
-            ($i:expr, $value:expr) => {{
-                let value = $value;
-                // SAFETY: see above.
-                unsafe { put(base.add($i as usize), value) }
-            }};
-        }
-        macro_rules! set_int {
-            ($i:expr, $value:expr) => {{
-                let value = $value;
-                // SAFETY: see above.
-                unsafe { put_int(base.add($i as usize), value) }
-            }};
-        }
-        macro_rules! set_float {
-            ($i:expr, $value:expr) => {{
-                let value = $value;
-                // SAFETY: see above.
-                unsafe { put_float(base.add($i as usize), value) }
-            }};
-        }
-        macro_rules! copy {
-            ($i:expr, $value:expr) => {{
-                let value: *const Value = $value;
-                // SAFETY: see above; the value is read before what stands in the register goes.
-                unsafe { copy(base.add($i as usize), value) }
-            }};
-        }
-        macro_rules! take {
-            ($take:expr, $i:expr) => {{
-                // SAFETY: see above.
-                let register = unsafe { &mut *base.add($i as usize) };
-                if $take { std::mem::take(register) } else { register.clone() }
-            }};
-        }
         // Where the running call's window begins.
-        macro_rules! base_index {
+        macro_rules! window {
             () => {
                 // SAFETY: `base` points into the stack.
                 unsafe { base.offset_from(self.stack.as_ptr()) as usize }
@@ -157,431 +146,489 @@ impl Vm {
         }
         macro_rules! here {
             () => {
-                // SAFETY: `pc` is one past the running instruction, inside the same code.
-                unsafe { pc.offset_from((*proto).code.as_ptr()) as usize - 1 }
+                // SAFETY: `pc` points into the code.
+                unsafe { pc.offset_from((*proto).code.as_ptr()) as usize }
             };
-        }
-        // Jumps and goes on. A jump backwards that is due to look at the limits is left to the step.
-        macro_rules! jump {
-            ($offset:expr) => {{
-                let offset = $offset as isize;
-                if offset >= 0 {
-                    // SAFETY: jumps land inside the code.
-                    pc = unsafe { pc.offset(offset) };
-                    continue;
-                }
-                if self.budget > 1 {
-                    self.budget -= 1;
-                    // SAFETY: as above.
-                    pc = unsafe { pc.offset(offset) };
-                    continue;
-                }
-            }};
         }
         // Makes the window `$first` registers further on, which runs `$callee`, the running call.
+        // `frames` has room.
         macro_rules! enter {
-            ($first:expr, $callee:expr, $dst:expr) => {{
-                let first: usize = $first;
-                self.frames.push(Frame { pc, proto, base: base_index!() as u32, dst: $dst, entry: false });
+            ($window:expr, $first:expr, $callee:expr, $dst:expr) => {{
+                let (base_index, first): (usize, usize) = ($window, $first);
+                let (pc_after, base_index) = (pc.wrapping_add(1), base_index as u32);
+                let frame = Frame { pc: pc_after, proto, base: base_index, dst: $dst, entry: false, owns };
+                let depth = self.frames.len();
                 proto = $callee;
-                // SAFETY: the stack has room for the window; its function, in its register 0, keeps
-                // `proto` alive.
+                // SAFETY: the stack has room for the window, and `frames` for one more; the function, in
+                // its register 0, keeps `proto` alive.
                 unsafe {
+                    self.frames.as_mut_ptr().add(depth).write(frame);
+                    self.frames.set_len(depth + 1);
                     base = base.add(first);
                     pc = (*proto).code.as_ptr();
-                    consts = (*proto).consts.as_ptr();
-                }
-            }};
-        }
-        // Whether a call of `$callee` needs nothing but its frame.
-        macro_rules! is_free {
-            ($first:expr, $callee:expr) => {{
-                // SAFETY: the callee is alive: something that is called holds it.
-                let registers = unsafe { (*$callee).registers } as usize;
-                let end = base.wrapping_add($first as usize + registers).cast_const();
-                self.budget > 1
-                    && self.frames.len() < self.depth_limit
-                    && end <= self.stack.as_ptr_range().end
-            }};
-        }
-        // Leaves the running call: gives the register for its result.
-        macro_rules! leave {
-            ($frame:expr) => {{
-                let frame: Frame = $frame;
-                // SAFETY: as for `reg!`. The function, which owns the code, goes last.
-                unsafe {
-                    for i in 1..(*proto).registers as usize {
-                        let register = &mut *base.add(i);
-                        if !register.is_plain() {
-                            *register = Value::None;
-                        }
-                    }
-                    release_function(base);
-                }
-                self.frames.truncate(self.frames.len() - 1);
-                proto = frame.proto;
-                pc = frame.pc;
-                // SAFETY: as at the start.
-                unsafe {
-                    base = self.stack.as_mut_ptr().add(frame.base as usize);
-                    consts = (*proto).consts.as_ptr();
-                }
-                frame.dst
-            }};
-        }
-        macro_rules! arith {
-            ($dst:expr, $a:expr, $b:expr, $int:ident, $float:tt) => {{
-                match ($a, $b) {
-                    (&Value::Int(x), &Value::Int(y)) => {
-                        if let Some(value) = x.$int(y) {
-                            set_int!($dst, value);
-                            continue;
-                        }
-                    }
-                    (&Value::Float(x), &Value::Float(y)) => {
-                        set_float!($dst, x $float y);
-                        continue;
-                    }
-                    (&Value::Float(x), &Value::Int(y)) => {
-                        set_float!($dst, x $float y as f64);
-                        continue;
-                    }
-                    (&Value::Int(x), &Value::Float(y)) => {
-                        set_float!($dst, x as f64 $float y);
-                        continue;
-                    }
-                    _ => {}
-                }
-            }};
-        }
-        macro_rules! divide {
-            ($dst:expr, $a:expr, $b:expr) => {{
-                let quotient = match ($a, $b) {
-                    (&Value::Float(x), &Value::Float(y)) => Some(x / y),
-                    (&Value::Int(x), &Value::Int(y)) if y != 0 => Some(x as f64 / y as f64),
-                    _ => None,
-                };
-                if let Some(quotient) = quotient {
-                    set_float!($dst, quotient);
-                    continue;
-                }
-            }};
-        }
-        // For a positive divisor rounding down is Euclid's division.
-        macro_rules! whole {
-            ($dst:expr, $a:expr, $b:expr, $int:ident) => {
-                if let (&Value::Int(x), &Value::Int(y)) = ($a, $b)
-                    && y > 0
-                {
-                    set_int!($dst, x.$int(y));
-                    continue;
-                }
-            };
-        }
-        macro_rules! compare {
-            ($sense:expr, $a:expr, $b:expr, $offset:expr, $op:tt) => {{
-                let truth = match ($a, $b) {
-                    (&Value::Int(x), &Value::Int(y)) => Some(x $op y),
-                    (&Value::Float(x), &Value::Float(y)) => Some(x $op y),
-                    _ => None,
-                };
-                if let Some(truth) = truth {
-                    if truth != $sense {
-                        continue;
-                    }
-                    jump!($offset);
                 }
             }};
         }
 
-        loop {
-            // SAFETY: see above.
-            let op = unsafe { *pc };
-            // SAFETY: the last instruction returns, so there is always a next one.
-            pc = unsafe { pc.add(1) };
-            match op {
-                Op::Load { dst, k } => {
-                    copy!(dst, konst!(k));
-                    continue;
+        'next: loop {
+            // Goes on at the next instruction.
+            macro_rules! next {
+                () => {{
+                    // SAFETY: the last instruction returns, so there is always a next one.
+                    pc = unsafe { pc.add(1) };
+                    continue 'next;
+                }};
+            }
+            // The plain cases go on from inside. They call nothing, so that the state of the loop stays
+            // in registers of the processor; what they leave here is shared between the instructions.
+            let rest = 'plain: {
+                // Gives up a register whose value owns something, to begin again when it is released.
+                // Operands are numbers by now, so that value is none of them.
+                macro_rules! free {
+                    ($i:expr) => {
+                        if !reg!($i).is_plain() {
+                            break 'plain Rest::Release(slot!($i));
+                        }
+                    };
                 }
-                Op::LoadInt { dst, value } => {
-                    set_int!(dst, i64::from(value));
-                    continue;
+                macro_rules! set_int {
+                    ($i:expr, $value:expr) => {{
+                        let value = $value;
+                        free!($i);
+                        // SAFETY: see above.
+                        unsafe { put_int(slot!($i), value) }
+                    }};
                 }
-                Op::Move { take: false, dst, src } => {
-                    copy!(dst, reg!(src));
-                    continue;
+                macro_rules! set_float {
+                    ($i:expr, $value:expr) => {{
+                        let value = $value;
+                        free!($i);
+                        // SAFETY: see above.
+                        unsafe { put_float(slot!($i), value) }
+                    }};
                 }
-                Op::Move { take: true, dst, src } => {
-                    set!(dst, take!(true, src));
-                    continue;
+                // Copies a value, and goes on.
+                macro_rules! copy {
+                    ($i:expr, $value:expr) => {{
+                        let value: *const Value = $value;
+                        let slot = slot!($i);
+                        // SAFETY: see above.
+                        unsafe {
+                            if !(*slot).is_plain() || !(*value).is_plain() {
+                                break 'plain Rest::Copy(slot, value);
+                            }
+                            copy_plain(slot, value);
+                        }
+                        next!();
+                    }};
                 }
-                Op::GetGlobal { dst, slot } => {
-                    let value = &self.globals[slot as usize];
-                    if !matches!(value, Value::Unset) {
-                        copy!(dst, value);
-                        continue;
+                // Writes a register's value to where a variable stands, if both own nothing.
+                macro_rules! store {
+                    ($slot:expr, $src:expr) => {{
+                        let slot: *mut Value = $slot;
+                        let value = slot!($src);
+                        // SAFETY: see above.
+                        if unsafe { (*slot).is_plain() && (*value).is_plain() } {
+                            // SAFETY: as above.
+                            unsafe { copy_plain(slot, value) };
+                            next!();
+                        }
+                    }};
+                }
+                // Jumps and goes on. A jump backwards that is due to look at the limits is left.
+                macro_rules! jump {
+                    ($offset:expr) => {{
+                        let offset = $offset as isize;
+                        if offset < 0 {
+                            if self.budget <= 1 {
+                                break 'plain Rest::Step;
+                            }
+                            self.budget -= 1;
+                        }
+                        // SAFETY: jumps land inside the code.
+                        pc = unsafe { pc.offset(1 + offset) };
+                        continue 'next;
+                    }};
+                }
+                // Calls `$callee` with `$argc` arguments and goes on there, if that takes no more than a frame.
+                macro_rules! call {
+                    ($first:expr, $argc:expr, $callee:expr, $dst:expr, $before:expr) => {{
+                        let (callee, window): (*const Proto, usize) = ($callee, window!());
+                        // SAFETY: the callee is alive: something that is called holds it.
+                        let end = window + $first as usize + unsafe { (*callee).registers } as usize;
+                        if self.budget > 1 && self.frames.len() < self.frame_room && end <= self.stack.len() {
+                            $before;
+                            self.budget -= 1;
+                            enter!(window, $first as usize, callee, $dst);
+                            owns = false;
+                            for i in 1..=u16::from($argc) {
+                                owns |= !reg!(i).is_plain();
+                            }
+                            continue 'next;
+                        }
+                    }};
+                }
+                macro_rules! arith {
+                    ($dst:expr, $a:expr, $b:expr, $int:ident, $float:tt) => {{
+                        match ($a, $b) {
+                            (&Value::Int(x), &Value::Int(y)) => {
+                                if let Some(value) = x.$int(y) {
+                                    set_int!($dst, value);
+                                    next!();
+                                }
+                            }
+                            (&Value::Float(x), &Value::Float(y)) => {
+                                set_float!($dst, x $float y);
+                                next!();
+                            }
+                            (&Value::Float(x), &Value::Int(y)) => {
+                                set_float!($dst, x $float y as f64);
+                                next!();
+                            }
+                            (&Value::Int(x), &Value::Float(y)) => {
+                                set_float!($dst, x as f64 $float y);
+                                next!();
+                            }
+                            _ => {}
+                        }
+                    }};
+                }
+                macro_rules! arith_small {
+                    ($dst:expr, $a:expr, $value:expr, $int:ident, $float:tt) => {{
+                        match *reg!($a) {
+                            Value::Int(x) => {
+                                if let Some(value) = x.$int(i64::from($value)) {
+                                    set_int!($dst, value);
+                                    next!();
+                                }
+                            }
+                            Value::Float(x) => {
+                                set_float!($dst, x $float f64::from($value));
+                                next!();
+                            }
+                            _ => {}
+                        }
+                    }};
+                }
+                macro_rules! divide {
+                    ($dst:expr, $a:expr, $b:expr) => {{
+                        let quotient = match ($a, $b) {
+                            (&Value::Float(x), &Value::Float(y)) => Some(x / y),
+                            (&Value::Int(x), &Value::Int(y)) if y != 0 => Some(x as f64 / y as f64),
+                            _ => None,
+                        };
+                        if let Some(quotient) = quotient {
+                            set_float!($dst, quotient);
+                            next!();
+                        }
+                    }};
+                }
+                // For a positive divisor rounding down is Euclid's division.
+                macro_rules! whole {
+                    ($dst:expr, $a:expr, $b:expr, $int:ident) => {
+                        if let (&Value::Int(x), &Value::Int(y)) = ($a, $b)
+                            && y > 0
+                        {
+                            set_int!($dst, x.$int(y));
+                            next!();
+                        }
+                    };
+                }
+                macro_rules! compare {
+                    ($sense:expr, $a:expr, $b:expr, $offset:expr, $op:tt) => {{
+                        let truth = match ($a, $b) {
+                            (&Value::Int(x), &Value::Int(y)) => Some(x $op y),
+                            (&Value::Float(x), &Value::Float(y)) => Some(x $op y),
+                            _ => None,
+                        };
+                        if let Some(truth) = truth {
+                            if truth != $sense {
+                                next!();
+                            }
+                            jump!($offset);
+                        }
+                    }};
+                }
+
+                // SAFETY: see above.
+                match *unsafe { &*pc } {
+                    Op::Load { dst, k } => copy!(dst, konst!(k)),
+                    Op::LoadInt { dst, value } => {
+                        set_int!(dst, i64::from(value));
+                        next!();
                     }
-                }
-                Op::SetGlobal { take, src, slot } => {
-                    let value = take!(take, src);
-                    let old = std::mem::replace(&mut self.globals[slot as usize], value);
-                    drop(old);
-                    continue;
-                }
-                Op::GetCell { dst, cell } => {
-                    if let Value::Cell(cell) = reg!(cell) {
-                        // SAFETY: nothing writes the variable while it is read.
-                        let value = unsafe { &*cell.as_ptr() };
+                    Op::Move { take: false, dst, src } => copy!(dst, reg!(src)),
+                    Op::Move { take: true, dst, src } => {
+                        free!(dst);
+                        // SAFETY: see above; what stands in `dst` owns nothing.
+                        unsafe { transfer(slot!(dst), slot!(src)) };
+                        next!();
+                    }
+                    Op::GetGlobal { dst, slot } => {
+                        let value = &self.globals[slot as usize];
                         if !matches!(value, Value::Unset) {
                             copy!(dst, value);
-                            continue;
                         }
                     }
-                }
-                Op::SetCell { take, cell, src } => {
-                    let value = take!(take, src);
-                    if let Value::Cell(cell) = reg!(cell) {
-                        cell.set(value);
-                    }
-                    continue;
-                }
-                Op::GetCapture { dst, index } => {
-                    if let Value::Fn(closure) = reg!(0) {
-                        // SAFETY: as for `GetCell`.
-                        let value = unsafe { &*closure.captures[index as usize].as_ptr() };
-                        if !matches!(value, Value::Unset) {
-                            copy!(dst, value);
-                            continue;
+                    Op::SetGlobal { take: _, src, slot } => store!(&mut self.globals[slot as usize], src),
+                    Op::GetCell { dst, cell } => {
+                        if let Value::Cell(cell) = reg!(cell) {
+                            // SAFETY: nothing writes the variable while it is read.
+                            let value = unsafe { &*cell.as_ptr() };
+                            if !matches!(value, Value::Unset) {
+                                copy!(dst, value);
+                            }
                         }
                     }
-                }
-                Op::SetCapture { take, src, index } => {
-                    let value = take!(take, src);
-                    if let Value::Fn(closure) = reg!(0) {
-                        closure.captures[index as usize].set(value);
+                    Op::SetCell { take: _, cell, src } => {
+                        if let Value::Cell(cell) = reg!(cell) {
+                            store!(cell.as_ptr(), src);
+                        }
                     }
-                    continue;
-                }
-                Op::Clear { from, count } => {
-                    for i in from..from + count {
-                        set!(i, Value::None);
+                    Op::GetCapture { dst, index } => {
+                        if let Value::Fn(closure) = reg!(0) {
+                            // SAFETY: as for `GetCell`.
+                            let value = unsafe { &*closure.captures[index as usize].as_ptr() };
+                            if !matches!(value, Value::Unset) {
+                                copy!(dst, value);
+                            }
+                        }
                     }
-                    continue;
-                }
+                    Op::SetCapture { take: _, src, index } => {
+                        if let Value::Fn(closure) = reg!(0) {
+                            store!(closure.captures[index as usize].as_ptr(), src);
+                        }
+                    }
+                    Op::Clear { from, count } => {
+                        for i in from..from + count {
+                            free!(i);
+                        }
+                        next!();
+                    }
 
-                Op::Add { dst, a, b } => arith!(dst, reg!(a), reg!(b), checked_add, +),
-                Op::Sub { dst, a, b } => arith!(dst, reg!(a), reg!(b), checked_sub, -),
-                Op::Mul { dst, a, b } => arith!(dst, reg!(a), reg!(b), checked_mul, *),
-                Op::AddK { dst, a, k } => arith!(dst, reg!(a), konst!(k), checked_add, +),
-                Op::SubK { dst, a, k } => arith!(dst, reg!(a), konst!(k), checked_sub, -),
-                Op::MulK { dst, a, k } => arith!(dst, reg!(a), konst!(k), checked_mul, *),
-                Op::AddInt { dst, a, value } => match *reg!(a) {
-                    Value::Int(x) => {
-                        if let Some(sum) = x.checked_add(i64::from(value)) {
-                            set_int!(dst, sum);
-                            continue;
+                    Op::Add { dst, a, b } => arith!(dst, reg!(a), reg!(b), checked_add, +),
+                    Op::Sub { dst, a, b } => arith!(dst, reg!(a), reg!(b), checked_sub, -),
+                    Op::Mul { dst, a, b } => arith!(dst, reg!(a), reg!(b), checked_mul, *),
+                    Op::AddInt { dst, a, value } => arith_small!(dst, a, value, checked_add, +),
+                    Op::SubInt { dst, a, value } => arith_small!(dst, a, value, checked_sub, -),
+                    Op::AddK { dst, a, k } => arith!(dst, reg!(a), konst!(k), checked_add, +),
+                    Op::SubK { dst, a, k } => arith!(dst, reg!(a), konst!(k), checked_sub, -),
+                    Op::MulK { dst, a, k } => arith!(dst, reg!(a), konst!(k), checked_mul, *),
+                    Op::Div { dst, a, b } => divide!(dst, reg!(a), reg!(b)),
+                    Op::DivK { dst, a, k } => divide!(dst, reg!(a), konst!(k)),
+                    Op::FloorDiv { dst, a, b } => whole!(dst, reg!(a), reg!(b), div_euclid),
+                    Op::FloorDivK { dst, a, k } => whole!(dst, reg!(a), konst!(k), div_euclid),
+                    Op::Mod { dst, a, b } => whole!(dst, reg!(a), reg!(b), rem_euclid),
+                    Op::ModK { dst, a, k } => whole!(dst, reg!(a), konst!(k), rem_euclid),
+                    Op::Neg { dst, a } => match *reg!(a) {
+                        Value::Int(x) if x != i64::MIN => {
+                            set_int!(dst, -x);
+                            next!();
+                        }
+                        Value::Float(x) => {
+                            set_float!(dst, -x);
+                            next!();
+                        }
+                        _ => {}
+                    },
+                    Op::Not { dst, a } => {
+                        if let Value::Bool(b) = *reg!(a) {
+                            free!(dst);
+                            // SAFETY: see above; what stands there owns nothing.
+                            unsafe { slot!(dst).write(Value::Bool(!b)) };
+                            next!();
                         }
                     }
-                    Value::Float(x) => {
-                        set_float!(dst, x + f64::from(value));
-                        continue;
-                    }
-                    _ => {}
-                },
-                Op::SubInt { dst, a, value } => match *reg!(a) {
-                    Value::Int(x) => {
-                        if let Some(difference) = x.checked_sub(i64::from(value)) {
-                            set_int!(dst, difference);
-                            continue;
-                        }
-                    }
-                    Value::Float(x) => {
-                        set_float!(dst, x - f64::from(value));
-                        continue;
-                    }
-                    _ => {}
-                },
-                Op::Div { dst, a, b } => divide!(dst, reg!(a), reg!(b)),
-                Op::DivK { dst, a, k } => divide!(dst, reg!(a), konst!(k)),
-                Op::FloorDiv { dst, a, b } => whole!(dst, reg!(a), reg!(b), div_euclid),
-                Op::FloorDivK { dst, a, k } => whole!(dst, reg!(a), konst!(k), div_euclid),
-                Op::Mod { dst, a, b } => whole!(dst, reg!(a), reg!(b), rem_euclid),
-                Op::ModK { dst, a, k } => whole!(dst, reg!(a), konst!(k), rem_euclid),
-                Op::Neg { dst, a } => match *reg!(a) {
-                    Value::Int(x) if x != i64::MIN => {
-                        set_int!(dst, -x);
-                        continue;
-                    }
-                    Value::Float(x) => {
-                        set_float!(dst, -x);
-                        continue;
-                    }
-                    _ => {}
-                },
-                Op::Not { dst, a } => {
-                    if let Value::Bool(b) = *reg!(a) {
-                        set!(dst, Value::Bool(!b));
-                        continue;
-                    }
-                }
 
-                // `while true` jumps back with it.
-                Op::Jump { offset } => jump!(offset),
-                Op::Loop { offset } => jump!(offset),
-                Op::JumpIf { sense, a, offset } => {
-                    if let Value::Bool(b) = *reg!(a) {
-                        if b != sense {
-                            continue;
-                        }
-                        jump!(offset);
-                    }
-                }
-                Op::JumpIfSet { a, offset } => {
-                    if matches!(reg!(a), Value::Unset) {
-                        continue;
-                    }
-                    jump!(offset);
-                }
-                Op::JumpEq { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, ==),
-                Op::JumpNe { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, !=),
-                Op::JumpLt { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, <),
-                Op::JumpLe { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, <=),
-                Op::JumpGt { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, >),
-                Op::JumpGe { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, >=),
-                Op::JumpEqK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, ==),
-                Op::JumpNeK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, !=),
-                Op::JumpLtK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, <),
-                Op::JumpLeK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, <=),
-                Op::JumpGtK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, >),
-                Op::JumpGeK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, >=),
-
-                Op::RangeNext { base: first, dst, offset } => {
-                    // The remaining count stands beside the next value, and the step after it.
-                    if let (&Value::Int(next), &Value::Int(left), &Value::Int(by)) =
-                        (reg!(first), reg!(first + 1), reg!(first + 2))
-                    {
-                        if left <= 0 {
-                            continue;
-                        }
-                        if self.budget > 1 {
-                            set_int!(dst, next);
-                            set_int!(first, next.wrapping_add(by));
-                            set_int!(first + 1, left - 1);
+                    // `while true` jumps back with it.
+                    Op::Jump { offset } => jump!(offset),
+                    Op::Loop { offset } => jump!(offset),
+                    Op::JumpIf { sense, a, offset } => {
+                        if let Value::Bool(b) = *reg!(a) {
+                            if b != sense {
+                                next!();
+                            }
                             jump!(offset);
                         }
                     }
-                }
-                Op::SequenceNext { base: first, dst, offset } => {
-                    if let (Value::List(list), &Value::Int(at)) = (reg!(first), reg!(first + 1))
-                        && self.budget > 1
-                        && let Some(value) = list.slot(at)
-                    {
-                        copy!(dst, value);
-                        set_int!(first + 1, at + 1);
+                    Op::JumpIfSet { a, offset } => {
+                        if matches!(reg!(a), Value::Unset) {
+                            next!();
+                        }
                         jump!(offset);
                     }
-                }
+                    Op::JumpEq { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, ==),
+                    Op::JumpNe { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, !=),
+                    Op::JumpLt { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, <),
+                    Op::JumpLe { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, <=),
+                    Op::JumpGt { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, >),
+                    Op::JumpGe { sense, a, b, offset } => compare!(sense, reg!(a), reg!(b), offset, >=),
+                    Op::JumpEqK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, ==),
+                    Op::JumpNeK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, !=),
+                    Op::JumpLtK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, <),
+                    Op::JumpLeK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, <=),
+                    Op::JumpGtK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, >),
+                    Op::JumpGeK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, >=),
 
-                Op::Call { argc, base: first, dst } => {
-                    if let Value::Fn(closure) = reg!(first)
-                        && closure.proto.plain == Some(argc)
-                    {
-                        let callee = Rc::as_ptr(&closure.proto);
-                        if is_free!(first, callee) {
-                            self.budget -= 1;
-                            enter!(first as usize, callee, dst);
-                            continue;
-                        }
-                    }
-                }
-                Op::CallGlobal { argc, base: first, dst, slot } => {
-                    if let Value::Fn(closure) = &self.globals[slot as usize]
-                        && closure.proto.plain == Some(argc)
-                    {
-                        let callee = Rc::as_ptr(&closure.proto);
-                        if is_free!(first, callee) {
-                            let closure = Rc::clone(closure);
-                            // SAFETY: as for `reg!`.
-                            unsafe { put_function(base.add(first as usize), closure) };
-                            self.budget -= 1;
-                            enter!(first as usize, callee, dst);
-                            continue;
-                        }
-                    }
-                }
-                Op::Return { src } => {
-                    if let Some(&frame) = self.frames.last()
-                        && !frame.entry
-                    {
-                        match *reg!(src) {
-                            Value::Int(i) => {
-                                let dst = leave!(frame);
-                                set_int!(dst, i);
+                    Op::RangeNext { base: first, dst, offset } => {
+                        // The remaining count stands beside the next value, and the step after it.
+                        if let (&Value::Int(next), &Value::Int(left), &Value::Int(by)) =
+                            (reg!(first), reg!(first + 1), reg!(first + 2))
+                        {
+                            if left <= 0 {
+                                next!();
                             }
-                            Value::Float(f) => {
-                                let dst = leave!(frame);
-                                set_float!(dst, f);
-                            }
-                            _ => {
-                                let value = take!(true, src);
-                                let dst = leave!(frame);
-                                set!(dst, value);
+                            if self.budget > 1 {
+                                set_int!(dst, next);
+                                set_int!(first, next.wrapping_add(by));
+                                set_int!(first + 1, left - 1);
+                                jump!(offset);
                             }
                         }
-                        continue;
                     }
-                }
+                    Op::SequenceNext { base: first, dst, offset } => {
+                        if let (Value::List(list), &Value::Int(at)) = (reg!(first), reg!(first + 1))
+                            && self.budget > 1
+                            && let Some(value) = list.slot(at)
+                        {
+                            set_int!(first + 1, at + 1);
+                            if offset < 0 {
+                                self.budget -= 1;
+                            }
+                            // SAFETY: jumps land inside the code; the copy goes on from there.
+                            pc = unsafe { pc.offset(offset as isize) };
+                            copy!(dst, value);
+                        }
+                    }
 
-                Op::Index { dst, a, b } => {
-                    if let (Value::List(list), &Value::Int(at)) = (reg!(a), reg!(b))
-                        && let Some(value) = list.slot(at)
-                    {
-                        copy!(dst, value);
-                        continue;
+                    Op::Call { argc, base: first, dst } => {
+                        if let Value::Fn(closure) = reg!(first)
+                            && closure.proto.plain == u16::from(argc)
+                        {
+                            call!(first, argc, Rc::as_ptr(&closure.proto), dst, {});
+                        }
+                    }
+                    Op::CallGlobal { argc, base: first, dst, slot } => {
+                        if let Value::Fn(closure) = &self.globals[slot as usize]
+                            && closure.proto.plain == u16::from(argc)
+                        {
+                            free!(first);
+                            call!(first, argc, Rc::as_ptr(&closure.proto), dst, {
+                                // SAFETY: see above; what stands there owns nothing.
+                                unsafe { put_function(slot!(first), Rc::clone(closure)) };
+                            });
+                        }
+                    }
+                    Op::Return { src } => {
+                        // SAFETY: a call has a frame.
+                        let frame = unsafe { *self.frames.as_ptr().add(self.frames.len() - 1) };
+                        // SAFETY: see above; a call's result goes to a register of its caller.
+                        let (slot, shared) = unsafe {
+                            let at = frame.base as usize + frame.dst as usize;
+                            (self.stack.as_mut_ptr().add(at), is_shared(base))
+                        };
+                        if frame.entry {
+                            break 'plain Rest::Step;
+                        }
+                        // SAFETY: see above.
+                        if owns || src == 0 || !shared || unsafe { !(*slot).is_plain() } {
+                            break 'plain Rest::Leave(src);
+                        }
+                        // SAFETY: see above; the result's register lies below the window.
+                        unsafe {
+                            transfer(slot, slot!(src));
+                            release_function(base);
+                            self.frames.set_len(self.frames.len() - 1);
+                            base = self.stack.as_mut_ptr().add(frame.base as usize);
+                        }
+                        (pc, proto, owns) = (frame.pc, frame.proto, frame.owns);
+                        continue 'next;
+                    }
+
+                    Op::Index { dst, a, b } => {
+                        if let (Value::List(list), &Value::Int(at)) = (reg!(a), reg!(b))
+                            && let Some(value) = list.slot(at)
+                        {
+                            copy!(dst, value);
+                        }
+                    }
+                    Op::SetIndex { a, b, src } => {
+                        if let (Value::List(list), &Value::Int(at)) = (reg!(a), reg!(b))
+                            && let Some(slot) = list.slot(at)
+                        {
+                            store!(slot, src);
+                        }
+                    }
+                    Op::Field { dst, a, k } => {
+                        if let (Value::Record(record), Value::Str(name)) = (reg!(a), konst!(k))
+                            && let Some(value) = record.get(name.as_str())
+                        {
+                            copy!(dst, value);
+                        }
+                    }
+                    _ => {}
+                }
+                Rest::Step
+            };
+            match rest {
+                // SAFETY: see above; the value stays where it is until it is copied.
+                Rest::Copy(slot, value) => unsafe {
+                    copy(slot, value);
+                    owns = true;
+                    pc = pc.add(1);
+                },
+                Rest::Release(slot) => {
+                    // SAFETY: see above.
+                    unsafe { release(slot) };
+                }
+                Rest::Leave(src) => {
+                    let frame = self.leave_window(window!(), src);
+                    (pc, proto, owns) = (frame.pc, frame.proto, frame.owns);
+                    // SAFETY: the caller's window is still there.
+                    base = unsafe { self.stack.as_mut_ptr().add(frame.base as usize) };
+                }
+                Rest::Step => {
+                    let (window, at) = (window!(), here!());
+                    owns = true;
+                    // SAFETY: the function of the running call stays in its register 0 while a step runs.
+                    let flow = self.step(window, at, unsafe { &*proto });
+                    // SAFETY: the window is still there; the stack may have moved.
+                    base = unsafe { self.stack.as_mut_ptr().add(window) };
+                    match flow {
+                        // SAFETY: the last instruction returns, so there is always a next one.
+                        Ok(Flow::Next) => pc = unsafe { pc.add(1) },
+                        // SAFETY: jumps land inside the code.
+                        Ok(Flow::Jump(offset)) => pc = unsafe { pc.offset(1 + offset as isize) },
+                        Ok(Flow::Begin { index, dst }) => {
+                            let callee = self.proto_at(index);
+                            enter!(window, index - window, callee, dst);
+                        }
+                        Ok(Flow::Return(value)) => {
+                            self.stack[window] = Value::None;
+                            return Ok(value);
+                        }
+                        Err(error) => return Err((error, window, at)),
                     }
                 }
-                Op::SetIndex { a, b, src } => {
-                    if let (Value::List(list), &Value::Int(at)) = (reg!(a), reg!(b))
-                        && let Some(slot) = list.slot(at)
-                    {
-                        let value: *const Value = reg!(src);
-                        // SAFETY: the register keeps the list alive, and a destructor changes no list
-                        // that is alive.
-                        unsafe { copy(slot, value) };
-                        continue;
-                    }
-                }
-                Op::Field { dst, a, k } => {
-                    if let (Value::Record(record), Value::Str(name)) = (reg!(a), konst!(k))
-                        && let Some(value) = record.get(name.as_str())
-                    {
-                        copy!(dst, value);
-                        continue;
-                    }
-                }
-                _ => {}
-            }
-            let (at, window) = (here!(), base_index!());
-            // SAFETY: the function of the running call stays in its register 0 while a step runs.
-            let flow = self.step(op, window, at, unsafe { &*proto });
-            // SAFETY: the window is still there; the stack may have moved.
-            base = unsafe { self.stack.as_mut_ptr().add(window) };
-            match flow {
-                Ok(Flow::Next) => {}
-                // SAFETY: jumps land inside the code.
-                Ok(Flow::Jump(offset)) => pc = unsafe { pc.offset(offset as isize) },
-                Ok(Flow::Begin { index, dst }) => {
-                    let callee = self.proto_at(index);
-                    enter!(index - window, callee, dst);
-                }
-                Ok(Flow::Return(value)) => {
-                    set!(0, Value::None);
-                    return Ok(value);
-                }
-                Err(error) => return Err((error, window, at)),
             }
         }
+    }
+
+    /// Leaves the call at `base`, which returns its register `src` to a script, whatever it holds.
+    #[cold]
+    #[inline(never)]
+    fn leave_window(&mut self, base: usize, src: u16) -> Frame {
+        let Some(mut frame) = self.frames.pop() else { unreachable!("a call that returns has a frame") };
+        let end = base + self.registers_at(base);
+        let value = std::mem::take(&mut self.stack[base + src as usize]);
+        for register in &mut self.stack[base + 1..end] {
+            *register = Value::None;
+        }
+        // The function, which owns the code, goes last.
+        self.stack[base] = Value::None;
+        frame.owns |= !value.is_plain();
+        self.stack[frame.base as usize + frame.dst as usize] = value;
+        frame
     }
 
     /// The code of the call whose window begins at `index`.

@@ -8,29 +8,15 @@ use std::rc::Rc;
 use super::super::function::Closure;
 use super::super::value::{TAG_FLOAT, TAG_FN, TAG_INT, TAG_NONE, Value};
 
-/// Writes a register.
-///
-/// # Safety
-/// `slot` points to an initialised value.
-#[inline(always)]
-pub(super) unsafe fn put(slot: *mut Value, value: Value) {
-    // SAFETY: the caller's promise; what stood there is released first.
-    unsafe {
-        free(slot);
-        std::ptr::write(slot, value);
-    }
-}
-
 /// Writes an int into a register.
 ///
 /// # Safety
-/// `slot` points to an initialised value.
+/// `slot` points to a value that owns nothing.
 #[inline(always)]
 pub(super) unsafe fn put_int(slot: *mut Value, int: i64) {
     // SAFETY: the caller's promise; the layout of a `repr(u8)` enum is a tag byte and, for a field
     // of eight bytes, that field at offset eight (see `Value`).
     unsafe {
-        free(slot);
         slot.cast::<u8>().write(TAG_INT);
         slot.cast::<u8>().add(8).cast::<i64>().write(int);
     }
@@ -39,12 +25,11 @@ pub(super) unsafe fn put_int(slot: *mut Value, int: i64) {
 /// As [`put_int`], for a float.
 ///
 /// # Safety
-/// `slot` points to an initialised value.
+/// As for [`put_int`].
 #[inline(always)]
 pub(super) unsafe fn put_float(slot: *mut Value, float: f64) {
     // SAFETY: as in `put_int`.
     unsafe {
-        free(slot);
         slot.cast::<u8>().write(TAG_FLOAT);
         slot.cast::<u8>().add(8).cast::<f64>().write(float);
     }
@@ -53,32 +38,58 @@ pub(super) unsafe fn put_float(slot: *mut Value, float: f64) {
 /// As [`put_int`], for a script function.
 ///
 /// # Safety
-/// `slot` points to an initialised value.
+/// As for [`put_int`].
 #[inline(always)]
 pub(super) unsafe fn put_function(slot: *mut Value, closure: Rc<Closure>) {
     // SAFETY: as in `put_int`; a counted pointer has eight bytes.
     unsafe {
-        free(slot);
         slot.cast::<u8>().write(TAG_FN);
         slot.cast::<u8>().add(8).cast::<Rc<Closure>>().write(closure);
     }
 }
 
-/// Writes a copy of `value` into a register.
+/// Copies a value that owns nothing.
 ///
 /// # Safety
-/// `slot` points to an initialised value, and so does `value`; it is read before what stood in `slot`
-/// is released.
+/// Both point to values that own nothing.
 #[inline(always)]
-pub(super) unsafe fn copy(slot: *mut Value, value: *const Value) {
-    // SAFETY: the caller's promise.
+pub(super) unsafe fn copy_plain(slot: *mut Value, value: *const Value) {
+    // SAFETY: the caller's promise: a copy of the bits is a value of its own.
     unsafe {
-        match &*value {
-            &Value::Int(i) => put_int(slot, i),
-            &Value::Float(f) => put_float(slot, f),
-            value => put(slot, value.clone()),
+        match *value {
+            Value::Int(i) => put_int(slot, i),
+            Value::Float(f) => put_float(slot, f),
+            _ => std::ptr::copy(value, slot, 1),
         }
     }
+}
+
+/// Moves a value, and leaves `none` behind.
+///
+/// # Safety
+/// `slot` points to a value that owns nothing, `from` to another value.
+#[inline(always)]
+pub(super) unsafe fn transfer(slot: *mut Value, from: *mut Value) {
+    // SAFETY: the caller's promise; what `from` held is only in `slot` afterwards.
+    unsafe {
+        match *from {
+            Value::Int(i) => put_int(slot, i),
+            Value::Float(f) => put_float(slot, f),
+            _ => std::ptr::copy(from, slot, 1),
+        }
+        from.cast::<u8>().write(TAG_NONE);
+    }
+}
+
+/// Whether somebody else holds the function in a register, too.
+///
+/// # Safety
+/// `slot` holds a script function.
+#[inline(always)]
+pub(super) unsafe fn is_shared(slot: *const Value) -> bool {
+    // SAFETY: the caller's promise, and the layout as in `put_function`.
+    let closure = unsafe { &*slot.cast::<u8>().add(8).cast::<Rc<Closure>>() };
+    Rc::strong_count(closure) > 1
 }
 
 /// Takes the function out of a register and releases it.
@@ -95,22 +106,24 @@ pub(super) unsafe fn release_function(slot: *mut Value) {
     }
 }
 
-/// Releases what a register owns; it must be written at once. Destructors of values run no script
-/// code, so nobody sees the register in between.
-#[inline(always)]
-unsafe fn free(slot: *mut Value) {
-    // SAFETY: the caller's promise: the value is initialised.
-    unsafe {
-        if !(*slot).is_plain() {
-            release(slot);
-        }
-    }
-}
-
-// Cold: see `Vm::step`.
+/// Puts a copy of any value in place of any other. Destructors of values run no script code.
+///
+/// # Safety
+/// Both point to initialised values; `value` is read before what stood in `slot` is released.
 #[cold]
 #[inline(never)]
-unsafe fn release(slot: *mut Value) {
-    // SAFETY: as in `free`.
-    unsafe { std::ptr::drop_in_place(slot) }
+pub(super) unsafe fn copy(slot: *mut Value, value: *const Value) {
+    // SAFETY: the caller's promise.
+    unsafe { *slot = (*value).clone() }
+}
+
+/// Puts `none` in place of a value.
+///
+/// # Safety
+/// `slot` points to an initialised value.
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn release(slot: *mut Value) {
+    // SAFETY: the caller's promise.
+    unsafe { *slot = Value::None }
 }

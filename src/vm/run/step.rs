@@ -13,17 +13,17 @@ use crate::syntax::ast::{Binary, Unary};
 
 impl Vm {
     // Cold, so that what the loop keeps in registers is saved here and not in the plain cases.
-    /// Does the instruction `op`, which stands at `at` in `proto`, for the call whose window begins at
+    /// Does the instruction at `at` in `proto` for the call whose window begins at
     /// `base`. Tensor work that it submits belongs to its place in the source.
     ///
     /// # Errors
     /// What the instruction raises, without a place.
     #[cold]
     #[inline(never)]
-    pub(super) fn step(&mut self, op: Op, base: usize, at: usize, proto: &Proto) -> Result<Flow> {
+    pub(super) fn step(&mut self, base: usize, at: usize, proto: &Proto) -> Result<Flow> {
         self.top = base + proto.registers as usize;
         self.rt.span = proto.places.span(at);
-        let flow = self.instruction(op, base, at, proto);
+        let flow = self.instruction(proto.code[at], base, at, proto);
         self.tell(base);
         flow
     }
@@ -375,7 +375,7 @@ impl Vm {
     /// Calls what stands in register `first` with the arguments behind it.
     fn call_at(&mut self, base: usize, first: u16, argc: u8, dst: u16) -> Result<Flow> {
         let index = base + first as usize;
-        let plain = matches!(&self.stack[index], Value::Fn(f) if f.proto.plain == Some(argc));
+        let plain = matches!(&self.stack[index], Value::Fn(f) if f.proto.plain == u16::from(argc));
         if !plain && let Some(value) = self.prepare_call(index, argc as usize)? {
             self.stack[base + dst as usize] = value;
             return Ok(Flow::Next);
@@ -393,6 +393,8 @@ impl Vm {
         if needed > self.stack.len() {
             self.grow_stack(needed);
         }
+        self.frames.reserve(1);
+        self.frame_room = self.depth_limit.min(self.frames.capacity());
         Ok(Flow::Begin { index, dst })
     }
 }
