@@ -68,4 +68,4 @@ pub use engine::{
 };
 pub use plan::RaceMode;
 pub use tensor::Tensor;
-pub use vm::{FileAccess, Progress};
+pub use vm::{Colors, FileAccess, Progress};

@@ -74,6 +74,7 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
             ("trees", "Trees of values"),
             ("input-output", "Input and output"),
             ("files", "Files"),
+            ("plots", "Plots"),
         ],
     ),
 ];

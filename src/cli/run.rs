@@ -98,6 +98,7 @@ impl Session {
     /// A session with the settings of the command line and the environment. Opens no device.
     pub fn new(cli: &Options, terminal: &Terminal, args: Vec<String>) -> Result<Session> {
         let builder = builder(cli)?.args(args).line_width(terminal.width().unwrap_or(80).max(40));
+        let builder = builder.colors(terminal.colors_out());
         let machine = Machine::open(builder.config())?;
         let notice = Notice { machine: machine.clone(), given: Arc::new(AtomicBool::new(cli.quiet)) };
         let (out, told) = (terminal.clone(), notice.clone());

@@ -4,7 +4,7 @@ use super::args::Color;
 use super::progress::Bars;
 use crate::base::{Error, SourceMap};
 use crate::engine::report::{Look, Severity, render};
-use crate::vm::Progress;
+use crate::vm::{Colors, Progress};
 use std::io::{BufWriter, ErrorKind, IsTerminal, Stdout, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -148,6 +148,16 @@ impl Terminal {
     /// Whether the standard output has colours.
     pub fn color_out(&self) -> bool {
         self.colors(std::io::stdout().is_terminal())
+    }
+
+    /// Which colours the standard output shows.
+    pub fn colors_out(&self) -> Colors {
+        let full = || std::env::var("COLORTERM").is_ok_and(|v| v == "truecolor" || v == "24bit");
+        match self.color_out() {
+            false => Colors::None,
+            true if full() => Colors::Full,
+            true => Colors::Indexed,
+        }
     }
 
     /// Columns of the standard output, when it is a terminal.

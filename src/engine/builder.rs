@@ -5,7 +5,7 @@ use crate::base::{Error, Result, SourceMap};
 use crate::device::{Backend, Config, Machine, Schedule};
 use crate::library::Library;
 use crate::plan::{Limits, RaceMode, Runtime, Settings};
-use crate::vm::{FileAccess, Progress};
+use crate::vm::{Colors, FileAccess, Progress};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +52,7 @@ pub struct Builder {
     files: FileAccess,
     environment: Option<bool>,
     line_width: Option<usize>,
+    colors: Colors,
     output_bytes: Option<u64>,
     things: Limits,
     device_limit: Option<u64>,
@@ -250,6 +251,12 @@ impl Builder {
         self
     }
 
+    /// What colours the printed text may carry, for plots; by default none.
+    pub fn colors(mut self, colors: Colors) -> Builder {
+        self.colors = colors;
+        self
+    }
+
     /// The session. Opens no device.
     ///
     /// # Errors
@@ -286,6 +293,7 @@ impl Builder {
         set(&mut vm.limits.call_depth, self.call_depth);
         set(&mut vm.limits.host_bytes, self.host_memory);
         set(&mut vm.print_options.line_width, self.line_width);
+        vm.colors = self.colors;
         vm.limits.files = self.files;
         vm.limits.environment = self.environment.unwrap_or(true);
         if let Some(mut sink) = self.output {

@@ -82,24 +82,43 @@ fn failed(e: DecodingError, length: u64) -> Error {
 
 fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result<()> {
     let image = pixels(contents, "png", 4)?;
-    let too_large = |_| error::too_large("an image");
-    let width = u32::try_from(image.width).map_err(too_large)?;
-    let height = u32::try_from(image.height).map_err(too_large)?;
-    let mut output = BufWriter::new(output);
-    let mut encoder = Encoder::new(&mut output, width, height);
-    encoder.set_color(match image.channels {
+    let color = match image.channels {
         1 => ColorType::Grayscale,
         2 => ColorType::GrayscaleAlpha,
         3 => ColorType::Rgb,
         _ => ColorType::Rgba,
-    });
+    };
+    encode(output, image.width, image.height, color, &image.bytes)
+}
+
+/// Writes red, green and blue of each pixel, row by row, as a whole file.
+///
+/// # Errors
+/// E0922 when there are not as many bytes, E0925 from the system.
+pub fn write_rgb(output: &mut dyn Output, width: usize, height: usize, bytes: &[u8]) -> Result<()> {
+    encode(output, width, height, ColorType::Rgb, bytes)
+}
+
+fn encode(
+    output: &mut dyn Output,
+    width: usize,
+    height: usize,
+    color: ColorType,
+    bytes: &[u8],
+) -> Result<()> {
+    let too_large = |_| error::too_large("an image");
+    let width = u32::try_from(width).map_err(too_large)?;
+    let height = u32::try_from(height).map_err(too_large)?;
+    let mut output = BufWriter::new(output);
+    let mut encoder = Encoder::new(&mut output, width, height);
+    encoder.set_color(color);
     encoder.set_depth(BitDepth::Eight);
     let wrong = |e: EncodingError| match e {
         EncodingError::IoError(e) => error::reading(e),
         other => error::contents("png", "images", &other.to_string()),
     };
     let mut writer = encoder.write_header().map_err(wrong)?;
-    writer.write_image_data(&image.bytes).map_err(wrong)?;
+    writer.write_image_data(bytes).map_err(wrong)?;
     writer.finish().map_err(wrong)?;
     output.flush().map_err(error::reading)
 }

@@ -14,6 +14,7 @@ mod iterable;
 mod list;
 mod math;
 mod modules;
+mod plot;
 mod progress;
 mod sequence;
 pub mod tensor;
@@ -40,6 +41,7 @@ pub static NATIVES: &[(&str, &[NativeDef])] = &[
     ("iterables", iterable::TABLE),
     ("iterables", progress::TABLE),
     ("files", files::TABLE),
+    ("plots", plot::TABLE),
 ];
 
 /// The natives of the language itself.

@@ -9,6 +9,7 @@ mod access;
 pub mod bind;
 mod bytecode;
 mod catalog;
+mod colors;
 pub mod compare;
 mod compile;
 pub mod error;
@@ -35,6 +36,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use access::FileAccess;
 pub use catalog::Known;
+pub use colors::Colors;
 pub use compile::Mode;
 pub use function::{Bound, Closure, Module, Native, NativeDef, ParamInfo, Passed, Proto, Run};
 pub use heap::{
@@ -73,6 +75,8 @@ pub struct Vm {
     pub limits: Limits,
     /// How tensors print.
     pub print_options: PrintOptions,
+    /// What colours the output may carry.
+    pub colors: Colors,
     natives: Natives,
     loader: Box<dyn Loader>,
     out: Box<dyn FnMut(&str) + Send>,
@@ -129,6 +133,7 @@ impl Vm {
             tests: Vec::new(),
             limits: Limits::default(),
             print_options: PrintOptions::default(),
+            colors: Colors::None,
             natives,
             loader,
             out: Box::new(|_| {}),

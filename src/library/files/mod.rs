@@ -4,7 +4,7 @@
 //! current device without a copy of the whole on the host, and a saved file appears whole or not at all.
 
 mod load;
-mod open;
+pub(super) mod open;
 mod save;
 
 use super::core::owned;

@@ -65,7 +65,7 @@ fn kind_name(kind: std::fs::FileType) -> &'static str {
 
 /// Writes a file that appears whole: beside its place first, then moved there. What was there before
 /// stays if anything fails, and keeps its permissions if nothing does.
-pub(super) fn replace(
+pub(in crate::library) fn replace(
     path: &str,
     links: bool,
     write: impl FnOnce(&mut BufWriter<&mut File>) -> Result<()>,
@@ -106,7 +106,7 @@ pub(super) fn refused(path: &str, e: &std::io::Error) -> Error {
 }
 
 /// An error of a format, with the path it is about.
-pub(super) fn named(path: &str, e: Error) -> Error {
+pub(in crate::library) fn named(path: &str, e: Error) -> Error {
     let ours = error::CODES.iter().any(|code| code.id == e.code().id);
     if !ours {
         return e;
