@@ -11,11 +11,11 @@ INLINE c128 c128_of(u64 w) { return c128{f64_of(w), 0.0}; }
 
 INLINE c64 load_c64(u64 b) { return c64{__uint_as_float((u32)b), __uint_as_float((u32)(b >> 32))}; }
 INLINE c128 load_c128(u128 b) {
-    return c128{__longlong_as_double((i64)b.low), __longlong_as_double((i64)b.high)};
+    return c128{__longlong_as_double((i64)b), __longlong_as_double((i64)(b >> 64))};
 }
 INLINE u64 store_c64(c64 a) { return (u64)__float_as_uint(a.re) | (u64)__float_as_uint(a.im) << 32; }
 INLINE u128 store_c128(c128 a) {
-    return u128{(u64)__double_as_longlong(a.re), (u64)__double_as_longlong(a.im)};
+    return (u128)(u64)__double_as_longlong(a.re) | (u128)(u64)__double_as_longlong(a.im) << 64;
 }
 INLINE c64 round_c64(c64 a) { return a; }
 INLINE c128 round_c128(c128 a) { return a; }

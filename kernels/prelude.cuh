@@ -15,8 +15,8 @@ typedef int i32;
 typedef unsigned int u32;
 typedef long long i64;
 typedef unsigned long long u64;
-// Bits of sixteen bytes.
-struct __align__(16) u128 { u64 low, high; };
+// Bits of sixteen bytes. A scalar: over a struct that is stored from a loop NVRTC 13.0 never ends.
+typedef unsigned __int128 u128;
 
 #ifndef INFINITY
 #define INFINITY __int_as_float(0x7f800000)

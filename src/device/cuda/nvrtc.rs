@@ -28,8 +28,8 @@ struct Compiler {
 
 /// Rounding is part of Runnel's semantics: no contraction to fused multiply-add, denormals kept,
 /// division and square root as IEEE has them. Source: Note [Fusion never changes a bit].
-const OPTIONS: [&str; 5] =
-    ["--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"];
+const OPTIONS: [&str; 6] =
+    ["--std=c++17", "--device-int128", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"];
 
 fn compiler() -> Result<&'static Compiler> {
     static FOUND: OnceLock<Option<Compiler>> = OnceLock::new();

@@ -336,6 +336,48 @@ fn elements_of_eight_and_sixteen_bytes_compile() {
     }
 }
 
+/// A number stored from the loop of a reduction, in sixteen bytes: over a struct for these bits
+/// NVRTC 13.0 never ended.
+#[test]
+fn complex_numbers_are_stored_from_reductions() {
+    static EQUAL: MapFn = MapFn {
+        name: "eq",
+        arity: 2,
+        select: false,
+        cuda: CudaText::complex("complex_equal(a, b)"),
+        host: crate::kernel::host::cast,
+    };
+    if !nvrtc_is_here() {
+        return;
+    }
+    for dtype in [Dtype::C64, Dtype::C128] {
+        let map = Map {
+            sources: vec![Register::Number { slot: 0, dtype }, Register::Load { view: 0, dtype }],
+            instrs: vec![Instr {
+                f: &EQUAL,
+                args: smallvec![1, 0],
+                class: dtype.class(),
+                dtype: Dtype::Bool,
+            }],
+            stores: vec![Store { reg: 0, view: 1 }, Store { reg: 2, view: 2 }],
+        };
+        let all = Body::Reduce(Reduce {
+            map,
+            value: 2,
+            f: &SUM,
+            dtype: Dtype::Bool,
+            out: 3,
+            out_index: None,
+            store_value: true,
+        });
+        for count in [4, 12, 4096] {
+            let linear = |dtype| view(dtype, &[1], 0);
+            let views = [linear(dtype), linear(dtype), linear(Dtype::Bool), view(Dtype::Bool, &[], 0)];
+            check(&launch(all.clone(), &[count], &views, 1), &ARCHS);
+        }
+    }
+}
+
 #[test]
 fn complex_products_are_left_to_the_library() {
     for dtype in [Dtype::C64, Dtype::C128, Dtype::F16] {
