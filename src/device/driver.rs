@@ -168,6 +168,12 @@ pub trait Driver: Send + Sync {
 
     /// True when this device can read `peer`'s memory directly.
     fn can_access_peer(&self, peer: u32) -> bool;
+
+    /// Lets this device's kernels use `peer`'s memory; false where the machine has no way for it.
+    fn reach_peer(&self, peer: u32) -> Result<bool> {
+        Ok(self.can_access_peer(peer))
+    }
+
     /// Takes the fault that kernels have reported since the last call, if any. Exact only after the
     /// stream that ran them was waited for.
     fn take_fault(&self) -> Option<Fault>;

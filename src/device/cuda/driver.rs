@@ -328,6 +328,9 @@ impl Driver for CudaDriver {
     fn can_access_peer(&self, peer: u32) -> bool {
         self.reads_peer(peer)
     }
+    fn reach_peer(&self, peer: u32) -> Result<bool> {
+        Ok(self.peer(peer)?.direct)
+    }
     fn take_fault(&self) -> Option<Fault> {
         self.fault.take()
     }

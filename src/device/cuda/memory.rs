@@ -8,8 +8,16 @@ use crate::kernel::Ptr;
 use cudarc::driver::sys::{self, CUresult, CUstream};
 use std::collections::HashMap;
 
-/// Peers whose memory this device has been asked for: their contexts.
-pub(super) type Peers = HashMap<u32, Context>;
+/// Peers whose memory this device has been asked for.
+pub(super) type Peers = HashMap<u32, Peer>;
+
+/// Another device as this one sees it.
+#[derive(Clone, Copy)]
+pub(super) struct Peer {
+    context: Context,
+    /// Kernels and copies of this device reach its memory; else the driver stages copies through the host.
+    pub(super) direct: bool,
+}
 
 impl CudaDriver {
     pub(super) fn memory_free_total(&self) -> Result<(u64, u64)> {
@@ -91,14 +99,14 @@ impl CudaDriver {
                 CopyKind::FromPeer(peer) => {
                     let from = self.peer(peer)?;
                     check(
-                        sys::cuMemcpyPeerAsync(dst, self.context.0, src, from.0, bytes, stream),
+                        sys::cuMemcpyPeerAsync(dst, self.context.0, src, from.context.0, bytes, stream),
                         "cuMemcpyPeerAsync",
                     )
                 }
                 CopyKind::ToPeer(peer) => {
                     let to = self.peer(peer)?;
                     check(
-                        sys::cuMemcpyPeerAsync(dst, to.0, src, self.context.0, bytes, stream),
+                        sys::cuMemcpyPeerAsync(dst, to.context.0, src, self.context.0, bytes, stream),
                         "cuMemcpyPeerAsync",
                     )
                 }
@@ -106,14 +114,15 @@ impl CudaDriver {
         }
     }
 
-    /// The context of a peer. On the first call this device gets direct access to the peer's memory, where
-    /// the machine has it; without it the driver stages copies through the host.
-    fn peer(&self, peer: u32) -> Result<Context> {
-        if let Some(&context) = self.peers.lock().get(&peer) {
-            return Ok(context);
+    /// A peer. On the first call this device gets direct access to the peer's memory, where the machine
+    /// has it.
+    pub(super) fn peer(&self, peer: u32) -> Result<Peer> {
+        if let Some(&known) = self.peers.lock().get(&peer) {
+            return Ok(known);
         }
         let context = Context::retain(super::driver::device_handle(peer)?)?;
-        if self.reads_peer(peer) {
+        let direct = self.reads_peer(peer);
+        if direct {
             self.enter()?;
             // SAFETY: both contexts are retained.
             let result = unsafe { sys::cuCtxEnablePeerAccess(context.0, 0) };
@@ -124,8 +133,9 @@ impl CudaDriver {
             }
             self.reach_mapped(peer, context)?;
         }
-        self.peers.lock().insert(peer, context);
-        Ok(context)
+        let known = Peer { context, direct };
+        self.peers.lock().insert(peer, known);
+        Ok(known)
     }
 
     pub(super) fn reads_peer(&self, peer: u32) -> bool {
