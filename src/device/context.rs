@@ -112,12 +112,6 @@ impl Device {
         self.streams.next(priority)
     }
 
-    /// The n-th stream that is the runtime's own, for work that one operation spreads over several streams:
-    /// scripts never get it, and whoever uses it orders it with events before and after.
-    pub fn lane(&self, n: usize) -> Result<Arc<Stream>> {
-        self.streams.lane(n)
-    }
-
     /// Names a stream that was made outside. Source: `torch.cuda.ExternalStream`.
     pub fn external_stream(&self, handle: StreamHandle) -> Arc<Stream> {
         self.streams.external(handle)

@@ -202,8 +202,6 @@ struct Made {
     all: Vec<Arc<Stream>>,
     /// Per priority, 0 first: ids in the order they were made, and whose turn it is.
     turns: Vec<(Vec<u32>, usize)>,
-    /// The runtime's own.
-    lanes: Vec<Arc<Stream>>,
 }
 
 impl StreamPool {
@@ -236,17 +234,6 @@ impl StreamPool {
         let id = ids[*turn % ids.len()];
         *turn += 1;
         Ok(made.all[id as usize].clone())
-    }
-
-    /// The n-th stream that is the runtime's own: never handed out in turn.
-    pub(super) fn lane(&self, n: usize) -> Result<Arc<Stream>> {
-        let mut made = self.state.lock();
-        while made.lanes.len() <= n {
-            let handle = self.driver.stream(self.driver.properties().greatest_priority.min(0))?;
-            let stream = made.add(self, handle, 0);
-            made.lanes.push(stream);
-        }
-        Ok(made.lanes[n].clone())
     }
 
     /// Names a stream that was made elsewhere. Source: `torch.cuda.ExternalStream`.

@@ -1,21 +1,21 @@
 //! Transfers between several devices: broadcast, sum, scatter, gather. Source: `torch.cuda.comm`.
 //!
 //! Each is one operation. It is ordered by itself after what the current streams of the devices
-//! involved hold for its tensors, and before what they do next; nothing waits on the host. All
-//! copies of one operation are queued before any of them is waited for, so that they run at the
-//! same time; large ones travel in pieces ([`super::pieces`]).
+//! involved hold for its tensors, and before what they do next; nothing waits on the host. Broadcasts to
+//! several devices and sums are kernels that reach over the links ([`super::shares`]). All copies of one
+//! operation are queued before any of them is waited for, so that they run at the same time.
 //!
 //! A sum is `((x0 + x1) + x2) + ...` in the order of the inputs, rounded to the dtype after each step,
 //! whatever way it takes: the same bits for every size and destination.
 
-use super::flush::{Noted, address, address_to_read};
-use super::trace::Traced;
+use super::flush::{address, address_to_read};
+use super::shares::{self, Shared};
 use super::{MapArg, Runtime, error};
 use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides};
 use crate::base::Result;
 use crate::device::races::Access;
 use crate::device::{CopyKind, DeviceId, Stream};
-use crate::kernel::{Body, Launch, Map, MapFn, PART_ALIGN, Ptr, Source, Store, View};
+use crate::kernel::{Body, MapFn, PART_ALIGN};
 use crate::plan::{Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::{SmallVec, smallvec};
@@ -26,10 +26,6 @@ pub(super) struct Move {
     pub target: Tensor,
     pub source: Tensor,
 }
-
-/// Up to here one launch that writes all targets is faster than a copy to each: on an H200 a copy of 4 KiB
-/// takes the host 12 us, and 1 MiB to three peers takes a kernel 8 us.
-const FEW_BYTES: u64 = 1 << 20;
 
 /// Whose current stream carries a copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -170,24 +166,30 @@ impl Runtime {
         if let [single] = inputs {
             return Ok(single.clone());
         }
-        let bytes = first.layout().bytes(first.dtype());
-        if self.in_pieces(bytes) && inputs.iter().any(|input| input.device() != destination) {
-            return self.sum_in_pieces(add, inputs, destination);
+        let inputs = inputs.iter().map(|t| self.contiguous(t)).collect::<Result<Vec<_>>>()?;
+        let tensors: Vec<&Tensor> = inputs.iter().collect();
+        let dtype = inputs[0].dtype();
+        if let Some(sharers) = self.sharers(&tensors, destination)? {
+            let sum = self.empty(inputs[0].shape(), dtype, destination)?;
+            let map = shares::sum(add, &sum, inputs.len());
+            let writes = std::slice::from_ref(&sum);
+            let work = Shared { name: "reduce_add", map, reads: &inputs, writes, hub: destination };
+            self.compute_in_shares(work, &sharers)?;
+            return Ok(sum);
         }
-        // Few bytes: all of them come to the destination, where one launch adds them.
+        // Devices that cannot reach each other's memory: all inputs come to the destination.
         let mut near = Vec::with_capacity(inputs.len());
         let mut moves = Vec::new();
-        for input in inputs {
+        for input in &inputs {
             if input.device() == destination {
                 near.push(input.clone());
                 continue;
             }
             let target = self.empty(input.shape(), input.dtype(), destination)?;
-            moves.push(Move { target: target.clone(), source: self.contiguous(input)? });
+            moves.push(Move { target: target.clone(), source: input.clone() });
             near.push(target);
         }
         self.carry("reduce_add", &moves, Carrier::Source)?;
-        let dtype = first.dtype();
         let mut sum = near[0].clone();
         for other in &near[1..] {
             let args = [MapArg::Tensor(&sum), MapArg::Tensor(other)];
@@ -378,87 +380,17 @@ impl Runtime {
             return targets.iter().try_for_each(|target| self.copy_into(target, tensor, true));
         }
         let source = self.contiguous(tensor)?;
-        let bytes = source.layout().bytes(source.dtype());
-        let devices: Vec<DeviceId> = targets.iter().map(Tensor::device).collect();
-        let distinct = devices.iter().enumerate().all(|(i, d)| !devices[..i].contains(d));
-        if targets.len() > 1 && distinct && self.in_pieces(bytes) {
-            return self.relay(name, &source, targets);
-        }
-        if targets.len() > 1 && bytes <= FEW_BYTES && self.reaches(&source, targets)? {
-            return self.write_to_peers(name, &source, targets);
+        if targets.len() > 1 {
+            let tensors: Vec<&Tensor> = std::iter::once(&source).chain(targets).collect();
+            if let Some(sharers) = self.sharers(&tensors, source.device())? {
+                let (map, hub) = (shares::copies(&source, targets.len()), source.device());
+                let reads = std::slice::from_ref(&source);
+                return self.compute_in_shares(Shared { name, map, reads, writes: targets, hub }, &sharers);
+            }
         }
         let to = |target: &Tensor| Move { target: target.clone(), source: source.clone() };
         let moves: Vec<Move> = targets.iter().map(to).collect();
         self.carry(name, &moves, Carrier::Target)
-    }
-
-    /// True when kernels on the source's device can write all targets.
-    fn reaches(&self, source: &Tensor, targets: &[Tensor]) -> Result<bool> {
-        let driver = source.storage().owner().driver();
-        for target in targets {
-            let Some(peer) = target.device().cuda_index() else { return Ok(false) };
-            if !driver.reach_peer(peer as u32)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Few bytes to several devices: one launch on the source's device writes all targets.
-    fn write_to_peers(&mut self, name: &'static str, source: &Tensor, targets: &[Tensor]) -> Result<()> {
-        let from = self.place(source.device())?.queue;
-        let stream = self.queues[from].stream.clone();
-        let mut others: SmallVec<[Arc<Stream>; 8]> = SmallVec::new();
-        self.settle(source, from)?;
-        for target in targets {
-            let to = self.place(target.device())?.queue;
-            let other = self.queues[to].stream.clone();
-            self.refuse_transfer(&stream, &other)?;
-            self.settle_write(from, target)?;
-            self.settle(target, to)?;
-            others.push(other);
-        }
-        let touched: SmallVec<[(&Tensor, Access); 8]> = std::iter::once((source, Access::Read))
-            .chain(targets.iter().map(|target| (target, Access::Write)))
-            .collect();
-        self.note_after(name, from, &touched, &others)?;
-        let bytes = source.layout().bytes(source.dtype()) as usize;
-        if bytes > 0 {
-            let size = source.dtype().size();
-            let mut at: SmallVec<[Ptr; 8]> = SmallVec::new();
-            at.push(address_to_read(source.storage(), source.layout(), size, &stream)?);
-            for target in targets {
-                at.push(address(target.storage(), target.layout(), size, &stream)?);
-            }
-            let map = Map {
-                sources: vec![Source::Load { view: 0, dtype: Dtype::U8 }],
-                instrs: Vec::new(),
-                stores: (1..at.len() as u16).map(|view| Store { reg: 0, view }).collect(),
-            };
-            let shape: Dims = smallvec![bytes];
-            let view = |ptr| View { ptr, dtype: Dtype::U8, strides: contiguous_strides(&shape) };
-            let launch = Launch {
-                program: self.programs.get(Body::Map(map)),
-                views: at.into_iter().map(view).collect(),
-                shape: shape.clone(),
-                numbers: SmallVec::new(),
-                reduced: 0,
-                axis: 0,
-                limit: 0,
-                tag: 0,
-            };
-            let device = source.storage().owner().clone();
-            let ticket = device.note_launch(&stream, name, self.span);
-            let traced = self.is_traced().then(|| Traced { spans: smallvec![self.span], shape });
-            self.launch(&device, &stream, &launch, Noted { name, ticket, traced })?;
-        }
-        for other in &others {
-            self.wait_stream(other, &stream)?;
-        }
-        if self.settings.launch_blocking {
-            self.wait_queue(from)?;
-        }
-        Ok(())
     }
 
     /// Queues copies so that they may run at the same time: first all waits before them, then the

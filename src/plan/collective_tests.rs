@@ -11,10 +11,16 @@ use crate::ops::testing::bytes_of;
 use crate::tensor::Tensor;
 use DeviceId::{Cpu, Cuda};
 
-fn emulated(schedule: Option<u64>, piece: Option<u64>) -> Runtime {
+fn emulated(schedule: Option<u64>, unshared: Option<u64>) -> Runtime {
     let schedule = schedule.map(Schedule::Seed);
     let config = Config { backend: Backend::Emu, devices: Some(4), schedule, ..Config::default() };
-    Runtime::new(Machine::open(&config).unwrap(), Settings { piece, ..Settings::default() })
+    Runtime::new(Machine::open(&config).unwrap(), settings(unshared))
+}
+
+/// Sums and broadcasts of more bytes are shared between the devices.
+pub fn settings(unshared: Option<u64>) -> Settings {
+    let usual = Settings::default();
+    Settings { unshared: unshared.unwrap_or(usual.unshared), ..usual }
 }
 
 /// Dtypes of several sizes and kinds.
@@ -40,7 +46,7 @@ fn reference(rt: &mut Runtime, inputs: &[Tensor]) -> Vec<u8> {
     rt.read(&sum).unwrap()
 }
 
-/// All transfers over the first `n` devices: sizes below, at and above the size of a piece.
+/// All transfers over the first `n` devices: sizes below and above what is shared.
 pub fn everything(rt: &mut Runtime, n: u32, counts: &[usize], dtypes: &[Dtype]) {
     let all: Vec<DeviceId> = (0..n).map(Cuda).collect();
     let turned: Vec<DeviceId> = (0..n).rev().map(Cuda).collect();
@@ -121,24 +127,24 @@ fn coalesced(rt: &mut Runtime, all: &[DeviceId]) {
 }
 
 #[test]
-fn transfers_are_right_whole_and_in_pieces() {
-    for piece in [None, Some(16), Some(256)] {
-        everything(&mut emulated(None, piece), 4, &[1, 7, 64, 1000], &SOME);
-        everything(&mut emulated(None, piece), 2, &[130], &SOME);
+fn transfers_are_right_whole_and_in_shares() {
+    for unshared in [None, Some(0)] {
+        everything(&mut emulated(None, unshared), 4, &[1, 7, 64, 1000, 4099], &SOME);
+        everything(&mut emulated(None, unshared), 2, &[130], &SOME);
     }
 }
 
 #[test]
 fn transfers_are_ordered_under_every_schedule() {
     for seed in 0..6 {
-        let piece = [Some(16), Some(64), None][seed as usize % 3];
-        everything(&mut emulated(Some(seed), piece), 4, &[61, 300], &SOME);
+        let unshared = [Some(0), None][seed as usize % 2];
+        everything(&mut emulated(Some(seed), unshared), 4, &[61, 3000], &SOME);
     }
 }
 
 #[test]
 fn a_failed_transfer_leaves_a_sound_session() {
-    let mut rt = emulated(None, Some(64));
+    let mut rt = emulated(None, Some(0));
     let x = tensor(&mut rt, 1000, Dtype::F32, Cuda(0), 1);
     let strided = Layout { shape: [500].as_slice().into(), strides: [2].as_slice().into(), offset: 0 };
     let copies = rt.broadcast(&x.with_layout(strided), &[Cuda(0), Cuda(1), Cuda(2)]).unwrap();

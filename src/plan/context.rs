@@ -57,9 +57,8 @@ pub struct Settings {
     pub allow_tf32: bool,
     /// What an operation that waits for a device does.
     pub sync_debug: SyncDebug,
-    /// Bytes of the pieces in which large transfers between several devices travel; `None`: what suits the
-    /// links. Tests make them small.
-    pub piece: Option<u64>,
+    /// Bytes up to which one device alone carries a broadcast or a sum over several. Tests make it small.
+    pub unshared: u64,
 }
 
 impl Default for Settings {
@@ -70,7 +69,7 @@ impl Default for Settings {
             launch_blocking: false,
             allow_tf32: false,
             sync_debug: SyncDebug::Default,
-            piece: None,
+            unshared: super::shares::FEW_BYTES,
         }
     }
 }

@@ -4,10 +4,10 @@
 
 use super::*;
 use crate::device::{Backend, Config, Machine};
-use crate::plan::{Runtime, Settings, collective_tests};
+use crate::plan::{Runtime, collective_tests};
 
 /// A session on all devices, and how many there are.
-fn session(piece: Option<u64>) -> Option<(Runtime, u32)> {
+fn session(unshared: Option<u64>) -> Option<(Runtime, u32)> {
     device()?;
     let config = Config { backend: Backend::Cuda, ..Config::default() };
     let machine = Machine::open(&config).unwrap();
@@ -16,19 +16,19 @@ fn session(piece: Option<u64>) -> Option<(Runtime, u32)> {
         println!("skipped: {count} device, and these tests need two");
         return None;
     }
-    Some((Runtime::new(machine, Settings { piece, ..Settings::default() }), count))
+    Some((Runtime::new(machine, collective_tests::settings(unshared)), count))
 }
 
 #[test]
-fn transfers_between_devices_whole_and_in_pieces() {
-    for piece in [None, Some(4096), Some(1 << 20)] {
-        let Some((mut rt, count)) = session(piece) else { return };
+fn transfers_between_devices_whole_and_in_shares() {
+    for unshared in [None, Some(0)] {
+        let Some((mut rt, count)) = session(unshared) else { return };
         collective_tests::everything(&mut rt, count, &[1, 1000, 100_003], &collective_tests::SOME);
     }
 }
 
 #[test]
-fn large_transfers_in_pieces_of_the_usual_size() {
+fn large_transfers_are_shared() {
     let Some((mut rt, count)) = session(None) else { return };
     collective_tests::everything(&mut rt, count, &[(5 << 20) + 13], &[Dtype::F32]);
 }
