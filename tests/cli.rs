@@ -221,7 +221,20 @@ fn explanations_and_documentation_are_there() {
     assert!(program.run(&["doc"]).out.lines().count() > 50);
     let page = program.run(&["doc", "parallel.parallel_apply"]).out;
     assert!(page.starts_with("parallel.parallel_apply(functions, inputs, devices=none)\n\nRuns"), "{page}");
+    assert!(page.contains("Example:\n    > import parallel"), "{page}");
     assert!(program.run(&["doc", "parallel"]).out.contains("parallel.replicate"));
+    // As PyTorch writes the names, and by the type.
+    for (asked, found) in [
+        ("torch.cuda.memory_stats", "cuda.memory_stats("),
+        ("torch.cuda.Stream.wait_event", "stream.wait_event("),
+        ("torch.cuda.CUDAGraph.replay", "graph.replay("),
+        ("Stream.priority", "stream.priority\n"),
+        ("Event.from_ipc_handle", "Event.from_ipc_handle("),
+        ("Tensor.is_cuda", "tensor.is_cuda\n"),
+    ] {
+        let page = program.run(&["doc", asked]).out;
+        assert!(page.starts_with(found), "{asked}: {page}");
+    }
 }
 
 #[test]

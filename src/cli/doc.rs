@@ -35,7 +35,7 @@ pub fn doc(terminal: &Terminal, names: &[String]) -> Outcome {
 /// E0954.
 pub fn page(name: &str) -> Result<String> {
     let entries = entries();
-    let own = own_name(name);
+    let own = own_name(name, &entries);
     let list = |found: &[&Entry]| {
         let rows: Vec<[String; 2]> = found.iter().map(|e| [e.name.clone(), e.first_sentence()]).collect();
         table::aligned(&rows)
@@ -87,19 +87,27 @@ pub fn names() -> Vec<String> {
     entries().into_iter().map(|entry| entry.name).collect()
 }
 
-/// The name without PyTorch's prefix, and with the type's name as it is here.
-fn own_name(name: &str) -> String {
-    let name = name.strip_prefix("torch.").unwrap_or(name);
-    let lower = |space: &str| ["Tensor", "Generator"].contains(&space);
-    let cuda = name.strip_prefix("cuda.").unwrap_or(name);
-    match cuda.split_once('.') {
-        Some((space @ ("Stream" | "Event"), method)) => format!("{}.{method}", space.to_lowercase()),
-        Some(("nvtx", _)) => cuda.to_string(),
-        _ => match name.split_once('.') {
-            Some((space, method)) if lower(space) => format!("{}.{method}", space.to_lowercase()),
-            _ => name.to_string(),
-        },
+/// The name without PyTorch's prefix, and with the type's name as the tables have it: `Stream.wait_event`
+/// and `torch.cuda.CUDAGraph.replay` are methods of `stream` and `graph`.
+fn own_name(name: &str, entries: &[Entry]) -> String {
+    let short = name.strip_prefix("torch.").unwrap_or(name);
+    let is_known = |name: &str| entries.iter().any(|e| e.name == name);
+    if is_known(short) {
+        return short.to_string();
     }
+    let bare = short.strip_prefix("cuda.").unwrap_or(short);
+    if let Some((of, member)) = bare.split_once('.') {
+        let own = match of {
+            "CUDAGraph" => "graph".to_string(),
+            "MemPool" => "mem_pool".to_string(),
+            of => of.to_lowercase(),
+        };
+        let method = format!("{own}.{member}");
+        if is_known(&method) {
+            return method;
+        }
+    }
+    short.to_string()
 }
 
 fn text(entry: &Entry) -> String {
@@ -110,7 +118,7 @@ fn text(entry: &Entry) -> String {
     }
     if !entry.example.is_empty() {
         text.push_str("\nExample:\n");
-        let shown = example::transcript(entry.example);
+        let shown = example::transcript(&entry.example);
         for line in shown.lines() {
             text.push_str(format!("    {line}").trim_end());
             text.push('\n');

@@ -8,7 +8,7 @@ use super::{MODULES, NATIVES, attributes, device, tensor};
 use crate::ops::Op;
 use crate::ops::signature::Signature;
 use crate::ops::table;
-use crate::vm::NativeDef;
+use crate::vm::{AttributeDef, NativeDef};
 use std::borrow::Cow;
 
 /// A documented name.
@@ -22,7 +22,7 @@ pub struct Entry {
     /// Markdown: one sentence, then what else there is to say.
     pub doc: Cow<'static, str>,
     /// A script that runs and shows it; empty where there is none.
-    pub example: &'static str,
+    pub example: Cow<'static, str>,
     /// Words that people would search for.
     pub search: &'static [&'static str],
     /// The page of the reference that shows it: `creation`, `memory`, `stdlib/data`.
@@ -42,9 +42,9 @@ impl Entry {
 pub fn entries() -> Vec<Entry> {
     let of_language = NATIVES.iter().copied().chain(device::tables());
     let natives = of_language.flat_map(|(page, table)| table.iter().map(move |def| native(page, def)));
-    let of_tensors =
-        tensor::ATTRIBUTES.iter().map(|a| attribute("tensor-attributes", "tensor", a.name, a.doc));
-    let of_others = attributes::TABLE.iter().map(|(of, name, doc, _)| attribute("types", of, name, doc));
+    let of_types = [("tensor-attributes", tensor::ATTRIBUTES), ("types", attributes::TABLE)];
+    let of_types = of_types.into_iter().chain(device::attribute_tables());
+    let attributes = of_types.flat_map(|(page, table)| table.iter().map(move |def| attribute(page, def)));
     let ops = table::pages().flat_map(|(page, ops)| ops.iter().map(move |op| operation(page, op)));
     let modules = MODULES.iter().flat_map(|module| {
         module.functions().into_iter().map(|function| Entry {
@@ -52,12 +52,12 @@ pub fn entries() -> Vec<Entry> {
             also: Vec::new(),
             signature: function.signature,
             doc: function.doc.into(),
-            example: "",
+            example: function.example.into(),
             search: &[],
             page: format!("stdlib/{}", module.name).into(),
         })
     });
-    let mut all: Vec<Entry> = natives.chain(of_tensors).chain(of_others).chain(ops).chain(modules).collect();
+    let mut all: Vec<Entry> = natives.chain(attributes).chain(ops).chain(modules).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all
 }
@@ -74,19 +74,19 @@ fn native(page: &'static str, def: &'static NativeDef) -> Entry {
         also: Vec::new(),
         signature,
         doc: def.doc.into(),
-        example: def.example,
+        example: def.example.into(),
         search: &[],
         page: page.into(),
     }
 }
 
-fn attribute(page: &'static str, of: &str, name: &str, doc: &'static str) -> Entry {
+fn attribute(page: &'static str, def: &'static AttributeDef) -> Entry {
     Entry {
-        name: format!("{of}.{name}"),
+        name: format!("{}.{}", def.receiver, def.name),
         also: Vec::new(),
         signature: String::new(),
-        doc: doc.into(),
-        example: "",
+        doc: def.doc.into(),
+        example: def.example.into(),
         search: &[],
         page: page.into(),
     }
@@ -99,7 +99,7 @@ fn operation(page: &'static str, op: &'static Op) -> Entry {
         also: forms(op),
         signature: if function { op.signature().to_string() } else { method(&op.signature()) },
         doc: op.doc.into(),
-        example: op.example,
+        example: op.example.into(),
         search: op.search,
         page: page.into(),
     }

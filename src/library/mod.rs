@@ -57,7 +57,7 @@ pub fn natives() -> Natives {
     }
     device::natives().for_each(|def| natives.add(def));
     tensor::add(&mut natives);
-    attributes::add(&mut natives);
+    attributes::TABLE.iter().chain(device::attributes()).for_each(|def| natives.add_attribute(def));
     natives
 }
 

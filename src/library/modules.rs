@@ -28,6 +28,8 @@ pub struct Documented {
     pub signature: String,
     /// The comment lines above it, without their marks.
     pub doc: String,
+    /// What follows `Example:` in them: a script that runs and shows it.
+    pub example: String,
 }
 
 impl Embedded {
@@ -46,8 +48,15 @@ impl Embedded {
             _ => None,
         });
         let documented = functions.filter_map(|(name, function)| {
-            let doc = function.doc.as_ref()?.to_string();
-            Some(Documented { name: name.text.to_string(), signature: self.signature(function), doc })
+            let text = function.doc.as_ref()?;
+            let (doc, example) = text.split_once("\n\nExample:\n").unwrap_or((text, ""));
+            let example = example.lines().map(|line| line.strip_prefix("    ").unwrap_or(line));
+            Some(Documented {
+                name: name.text.to_string(),
+                signature: self.signature(function),
+                doc: doc.to_string(),
+                example: example.collect::<Vec<_>>().join("\n"),
+            })
         });
         documented.collect()
     }

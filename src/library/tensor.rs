@@ -4,67 +4,78 @@ use crate::base::Result;
 use crate::ops::table;
 use crate::tensor::Tensor;
 use crate::vm::arith::symbol;
-use crate::vm::{Natives, Value, Vm};
-
-/// An attribute of tensors: `x.shape`.
-pub struct Attribute {
-    /// Its name.
-    pub name: &'static str,
-    /// One line.
-    pub doc: &'static str,
-    read: fn(&mut Vm, &Value) -> Result<Value>,
-}
+use crate::vm::{AttributeDef, Natives, Value, Vm};
 
 /// The attributes of tensors.
-pub static ATTRIBUTES: &[Attribute] = &[
-    Attribute {
+pub static ATTRIBUTES: &[AttributeDef] = &[
+    AttributeDef {
         name: "shape",
+        receiver: "tensor",
         doc: "The extents of the dimensions, as a tuple.",
+        example: "assert(zeros(2, 3).shape == (2, 3))",
         read: |vm, v| with(vm, v, shape),
     },
-    Attribute {
+    AttributeDef {
         name: "dtype",
+        receiver: "tensor",
         doc: "The element type.",
+        example: "assert(ones(2).dtype == f32)",
         read: |vm, v| with(vm, v, |t| Value::Dtype(t.dtype())),
     },
-    Attribute {
+    AttributeDef {
         name: "device",
+        receiver: "tensor",
         doc: "Where it lives.",
+        example: "assert(ones(2, device=cpu).device == cpu)",
         read: |vm, v| with(vm, v, |t| Value::Device(t.device())),
     },
-    Attribute {
+    AttributeDef {
         name: "ndim",
+        receiver: "tensor",
         doc: "The number of dimensions.",
+        example: "assert(zeros(2, 3).ndim == 2)",
         read: |vm, v| with(vm, v, |t| Value::Int(t.rank() as i64)),
     },
-    Attribute {
+    AttributeDef {
         name: "is_cuda",
+        receiver: "tensor",
         doc: "Whether it lives on a CUDA device.",
+        example: "assert((ones(2) on cuda).is_cuda and not (ones(2) on cpu).is_cuda)",
         read: |vm, v| with(vm, v, |t| Value::Bool(t.device().cuda_index().is_some())),
     },
-    Attribute {
+    AttributeDef {
         name: "real",
+        receiver: "tensor",
         doc: "The real part: of a complex tensor a view, of any other the tensor itself.",
+        example: "assert(equal(complex([1.0], [2.0]).real, [1.0]))",
         read: |vm, v| with_result(vm, v, crate::ops::complex::real),
     },
-    Attribute {
+    AttributeDef {
         name: "imag",
+        receiver: "tensor",
         doc: "The imaginary part of a complex tensor; a view.",
+        example: "assert(equal(complex([1.0], [2.0]).imag, [2.0]))",
         read: |vm, v| with_result(vm, v, crate::ops::complex::imag),
     },
-    Attribute {
+    AttributeDef {
         name: "itemsize",
+        receiver: "tensor",
         doc: "The bytes of one element.",
+        example: "assert(zeros(2).itemsize == 4)",
         read: |vm, v| with(vm, v, |t| Value::Int(t.dtype().size() as i64)),
     },
-    Attribute {
+    AttributeDef {
         name: "nbytes",
+        receiver: "tensor",
         doc: "The bytes of all elements.",
+        example: "assert(zeros(2, 3).nbytes == 24)",
         read: |vm, v| with(vm, v, |t| Value::Int((t.count() * t.dtype().size()) as i64)),
     },
-    Attribute {
+    AttributeDef {
         name: "T",
+        receiver: "tensor",
         doc: "The tensor with its dimensions in reverse order; a view.",
+        example: "assert(zeros(2, 3).T.shape == (3, 2))",
         read: |vm, v| {
             with(vm, v, |t| {
                 let order: Vec<usize> = (0..t.rank()).rev().collect();
@@ -85,7 +96,7 @@ pub(super) fn add(natives: &mut Natives) {
     natives.operators.neg = table::unary_operator("-");
     natives.operators.bit_not = table::unary_operator("~");
     for attribute in ATTRIBUTES {
-        natives.attribute_of("tensor", attribute.name, attribute.read);
+        natives.add_attribute(attribute);
     }
 }
 

@@ -44,7 +44,7 @@ pub use heap::{
 };
 pub use limits::Limits;
 pub use modules::Loader;
-pub use natives::{Natives, Operators};
+pub use natives::{AttributeDef, Natives, Operators};
 pub use object::{Context, Exit, Handle, Object};
 pub use progress::{Progress, Reported};
 pub use run::arith;

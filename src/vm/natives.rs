@@ -15,6 +15,20 @@ use crate::syntax::ast::Binary;
 /// Reads an attribute of a value.
 pub type Attribute = fn(&mut Vm, &Value) -> Result<Value>;
 
+/// An attribute of a type, `x.shape`, as tables define it.
+pub struct AttributeDef {
+    /// `shape`
+    pub name: &'static str,
+    /// The type that has it: `tensor`.
+    pub receiver: &'static str,
+    /// Markdown: one line, then what else there is to say.
+    pub doc: &'static str,
+    /// A script that runs and shows it.
+    pub example: &'static str,
+    /// How it is read from a value of that type.
+    pub read: Attribute,
+}
+
 /// The operations behind operators on tensors.
 #[derive(Default)]
 pub struct Operators {
@@ -154,8 +168,8 @@ impl Natives {
     }
 
     /// Adds an attribute of a type.
-    pub fn attribute_of(&mut self, receiver: &'static str, name: &'static str, read: Attribute) {
-        self.attributes.entry(receiver).or_default().insert(name, read);
+    pub fn add_attribute(&mut self, def: &AttributeDef) {
+        self.attributes.entry(def.receiver).or_default().insert(def.name, def.read);
     }
 
     /// All functions, constants and namespaces by name.

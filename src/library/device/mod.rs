@@ -24,7 +24,7 @@ pub use streams::{EventObject, StreamObject};
 use crate::base::Result;
 use crate::device::{Device, DeviceId, error};
 use crate::ops::signature::{Default, Kind, Param};
-use crate::vm::{NativeDef, Value, Vm};
+use crate::vm::{AttributeDef, NativeDef, Value, Vm};
 use std::sync::Arc;
 
 /// Every table of this folder, under its page of the reference.
@@ -48,6 +48,22 @@ pub fn tables() -> impl Iterator<Item = (&'static str, &'static [NativeDef])> {
 /// Every native of this folder.
 pub fn natives() -> impl Iterator<Item = &'static NativeDef> {
     tables().flat_map(|(_, table)| table)
+}
+
+/// Every table of attributes of this folder's types, under its page of the reference.
+pub fn attribute_tables() -> impl Iterator<Item = (&'static str, &'static [AttributeDef])> {
+    let tables: [(&str, &[AttributeDef]); 4] = [
+        ("streams", streams::ATTRIBUTES),
+        ("generators", random::ATTRIBUTES),
+        ("memory-pools", pools::ATTRIBUTES),
+        ("fft-plans", plans::ATTRIBUTES),
+    ];
+    tables.into_iter()
+}
+
+/// Every attribute of this folder's types.
+pub fn attributes() -> impl Iterator<Item = &'static AttributeDef> {
+    attribute_tables().flat_map(|(_, table)| table)
 }
 
 /// The receiver of a method of `cuda`.

@@ -5,7 +5,7 @@ use super::{DEVICE, SELF, cuda_device, device_of, int};
 use crate::base::Result;
 use crate::device::{Device, DeviceId, error};
 use crate::ops::signature::{Kind, Param, Signature};
-use crate::vm::{NativeDef, Object, Value, Vm};
+use crate::vm::{AttributeDef, NativeDef, Object, Value, Vm};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -23,20 +23,6 @@ impl Object for PlanCacheObject {
         let plans = self.0.fft_plans();
         let (size, most) = (plans.size(), plans.capacity());
         format!("<plan_cache of {}: size={size}, max_size={most}>", self.0.id())
-    }
-
-    fn attribute(&self, _vm: &mut Vm, name: &str) -> Result<Option<Value>> {
-        let plans = self.0.fft_plans();
-        Ok(match name {
-            "size" => Some(int(plans.size() as u64)),
-            "max_size" => Some(int(plans.capacity() as u64)),
-            "device" => Some(Value::Device(self.0.id())),
-            _ => None,
-        })
-    }
-
-    fn attributes(&self) -> &'static [&'static str] {
-        &["size", "max_size", "device"]
     }
 
     fn assign(&self, vm: &mut Vm, name: &str, value: &Value) -> Result<()> {
@@ -74,6 +60,31 @@ fn cache_of(value: &Value) -> Result<&PlanCacheObject> {
     let wrong = || crate::ops::error::wrong_argument(0, "a plan cache");
     value.as_object::<PlanCacheObject>().ok_or_else(wrong)
 }
+
+/// The attributes of this file.
+pub(super) static ATTRIBUTES: &[AttributeDef] = &[
+    AttributeDef {
+        name: "size",
+        receiver: "plan_cache",
+        doc: "How many plans there are.",
+        example: "let plans = cuda.cufft_plan_cache()\nplans.clear()\nassert(plans.size == 0)",
+        read: |_, x| cache_of(x).map(|c| int(c.0.fft_plans().size() as u64)),
+    },
+    AttributeDef {
+        name: "max_size",
+        receiver: "plan_cache",
+        doc: "How many plans there may be; it can be assigned to.",
+        example: "let plans = cuda.cufft_plan_cache()\nplans.max_size = 10\nassert(plans.max_size == 10)",
+        read: |_, x| cache_of(x).map(|c| int(c.0.fft_plans().capacity() as u64)),
+    },
+    AttributeDef {
+        name: "device",
+        receiver: "plan_cache",
+        doc: "The device whose plans these are.",
+        example: "assert(cuda.cufft_plan_cache(1).device == cuda:1)",
+        read: |_, x| cache_of(x).map(|c| Value::Device(c.0.id())),
+    },
+];
 
 /// The natives of this file.
 pub(super) static NATIVES: &[NativeDef] = &[

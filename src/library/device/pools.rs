@@ -4,7 +4,7 @@ use super::memory::segment_records;
 use crate::base::Result;
 use crate::device::MemoryPool;
 use crate::ops::signature::{Kind, Param, Signature};
-use crate::vm::{Exit, NativeDef, Object, Value, Vm};
+use crate::vm::{AttributeDef, Exit, NativeDef, Object, Value, Vm};
 use std::any::Any;
 
 /// A `mem_pool`. Two are equal when they are the same pool.
@@ -17,18 +17,6 @@ impl Object for PoolObject {
 
     fn text(&self) -> String {
         format!("<mem_pool {} of {}>", self.0.id().number(), self.0.device().id())
-    }
-
-    fn attribute(&self, _vm: &mut Vm, name: &str) -> Result<Option<Value>> {
-        Ok(match name {
-            "id" => Some(pool_id(self.0.id().number())),
-            "device" => Some(Value::Device(self.0.device().id())),
-            _ => None,
-        })
-    }
-
-    fn attributes(&self) -> &'static [&'static str] {
-        &["id", "device"]
     }
 
     fn equals(&self, other: &dyn Object) -> Option<bool> {
@@ -60,6 +48,24 @@ pub(super) fn pool_id(number: u64) -> Value {
 fn pool_of(value: &Value) -> Result<&PoolObject> {
     value.as_object::<PoolObject>().ok_or_else(|| crate::ops::error::wrong_argument(0, "a memory pool"))
 }
+
+/// The attributes of this file.
+pub(super) static ATTRIBUTES: &[AttributeDef] = &[
+    AttributeDef {
+        name: "id",
+        receiver: "mem_pool",
+        doc: "Its number, as PyTorch pairs it. Source: `torch.cuda.MemPool.id`.",
+        example: "assert(MemPool().id != MemPool().id)",
+        read: |_, x| pool_of(x).map(|p| pool_id(p.0.id().number())),
+    },
+    AttributeDef {
+        name: "device",
+        receiver: "mem_pool",
+        doc: "The device whose memory it is.",
+        example: "assert(MemPool().device == cuda:0)",
+        read: |_, x| pool_of(x).map(|p| Value::Device(p.0.device().id())),
+    },
+];
 
 /// The natives of this file.
 pub(super) static NATIVES: &[NativeDef] = &[

@@ -9,7 +9,7 @@ use crate::ops::error::bad_value;
 use crate::ops::random::STEP;
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::tensor::{Generator, GeneratorState};
-use crate::vm::{Context, NativeDef, Object, Value, Vm};
+use crate::vm::{AttributeDef, Context, NativeDef, Object, Value, Vm};
 use std::any::Any;
 
 /// A `generator`.
@@ -25,14 +25,6 @@ impl Object for GeneratorObject {
 
     fn text(&self) -> String {
         format!("<generator of {}>", self.0.device())
-    }
-
-    fn attribute(&self, _vm: &mut Vm, name: &str) -> Result<Option<Value>> {
-        Ok((name == "device").then(|| Value::Device(self.0.device())))
-    }
-
-    fn attributes(&self) -> &'static [&'static str] {
-        &["device"]
     }
 
     fn equals(&self, other: &dyn Object) -> Option<bool> {
@@ -141,6 +133,15 @@ fn fresh_seed() -> u64 {
 fn seed_int(seed: u64) -> Value {
     Value::Int(seed as i64)
 }
+
+/// The attributes of this file.
+pub(super) static ATTRIBUTES: &[AttributeDef] = &[AttributeDef {
+    name: "device",
+    receiver: "generator",
+    doc: "The device that it draws for. Source: `torch.Generator.device`.",
+    example: "assert(Generator(cuda:1).device == cuda:1)",
+    read: |_, x| generator_of(x).map(|g| Value::Device(g.device())),
+}];
 
 /// The natives of this file.
 pub(super) static NATIVES: &[NativeDef] = &[

@@ -6,7 +6,7 @@ use crate::base::Result;
 use crate::device::{DeviceId, Event, EventFlags, Stream};
 use crate::ops::Arg;
 use crate::ops::signature::{Default, Kind, Param, Signature};
-use crate::vm::{Exit, NativeDef, Object, Value, Vm};
+use crate::vm::{AttributeDef, Exit, NativeDef, Object, Value, Vm};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -33,19 +33,6 @@ impl Object for StreamObject {
                 format!("<stream {} of {}, priority {}>", self.0.id(), self.0.device(), self.0.priority())
             }
         }
-    }
-
-    fn attribute(&self, _vm: &mut Vm, name: &str) -> Result<Option<Value>> {
-        Ok(match name {
-            "device" => Some(Value::Device(self.0.device())),
-            "priority" => Some(Value::Int(i64::from(self.0.priority()))),
-            "cuda_stream" => Some(int(self.0.handle())),
-            _ => None,
-        })
-    }
-
-    fn attributes(&self) -> &'static [&'static str] {
-        &["device", "priority", "cuda_stream"]
     }
 
     fn equals(&self, other: &dyn Object) -> Option<bool> {
@@ -75,18 +62,6 @@ impl Object for EventObject {
             Some(device) => format!("<event of {device}>"),
             None => "<event, not recorded>".to_string(),
         }
-    }
-
-    fn attribute(&self, _vm: &mut Vm, name: &str) -> Result<Option<Value>> {
-        Ok(match name {
-            "device" => Some(self.0.device().map_or(Value::None, Value::Device)),
-            "cuda_event" => Some(int(self.0.handle())),
-            _ => None,
-        })
-    }
-
-    fn attributes(&self) -> &'static [&'static str] {
-        &["device", "cuda_event"]
     }
 
     fn as_arg(&self, kind: Kind) -> Option<Arg> {
@@ -125,6 +100,45 @@ fn stream_or_current(vm: &mut Vm, value: &Value, index: usize) -> Result<Arc<Str
 fn stream_value(stream: &Arc<Stream>) -> Value {
     Value::object(StreamObject(stream.clone()))
 }
+
+/// The attributes of this file.
+pub(super) static ATTRIBUTES: &[AttributeDef] = &[
+    AttributeDef {
+        name: "device",
+        receiver: "stream",
+        doc: "The device whose stream it is. Source: `torch.cuda.Stream`.",
+        example: "assert(Stream(device=cuda:1).device == cuda:1)",
+        read: |_, x| stream_of(x, 0).map(|s| Value::Device(s.device())),
+    },
+    AttributeDef {
+        name: "priority",
+        receiver: "stream",
+        doc: "0 is the lowest, -1 high, down to the least that the driver has. Source: `torch.cuda.Stream.priority`.",
+        example: "assert(Stream(priority=-1).priority == -1)",
+        read: |_, x| stream_of(x, 0).map(|s| Value::Int(i64::from(s.priority()))),
+    },
+    AttributeDef {
+        name: "cuda_stream",
+        receiver: "stream",
+        doc: "The driver's handle as an int, for other libraries; 0 for a default stream. Source: `torch.cuda.Stream.cuda_stream`.",
+        example: "assert(cuda.default_stream().cuda_stream == 0 and Stream().cuda_stream != 0)",
+        read: |_, x| stream_of(x, 0).map(|s| int(s.handle())),
+    },
+    AttributeDef {
+        name: "device",
+        receiver: "event",
+        doc: "The device of the stream that recorded it; `none` before. Source: `torch.cuda.Event`.",
+        example: "let e = Event()\nassert(e.device == none)\ne.record()\nassert(e.device == cuda:0)",
+        read: |_, x| event_of(x, 0).map(|e| e.device().map_or(Value::None, Value::Device)),
+    },
+    AttributeDef {
+        name: "cuda_event",
+        receiver: "event",
+        doc: "The driver's handle as an int, for other libraries; 0 before the first record. Source: `torch.cuda.Event`.",
+        example: "assert(Event().cuda_event == 0)",
+        read: |_, x| event_of(x, 0).map(|e| int(e.handle())),
+    },
+];
 
 /// The natives of this file.
 pub(super) static NATIVES: &[NativeDef] = &[
