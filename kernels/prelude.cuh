@@ -153,7 +153,7 @@ template <class B, int WORDS> INLINE B take(const u32 (&w)[WORDS], int j) {
     else if constexpr (sizeof(B) == 2) return (B)(w[j / 2] >> (16 * (j % 2)));
     else if constexpr (sizeof(B) == 4) return (B)w[j];
     else if constexpr (sizeof(B) == 8) return (B)((u64)w[2 * j] | (u64)w[2 * j + 1] << 32);
-    else return B{(u64)w[4 * j] | (u64)w[4 * j + 1] << 32, (u64)w[4 * j + 2] | (u64)w[4 * j + 3] << 32};
+    else return (B)w[4 * j] | (B)w[4 * j + 1] << 32 | (B)w[4 * j + 2] << 64 | (B)w[4 * j + 3] << 96;
 }
 template <class B, int WORDS> INLINE void put(u32 (&w)[WORDS], int j, B b) {
     if constexpr (sizeof(B) == 1) w[j / 4] |= (u32)b << (8 * (j % 4));
@@ -161,8 +161,8 @@ template <class B, int WORDS> INLINE void put(u32 (&w)[WORDS], int j, B b) {
     else if constexpr (sizeof(B) == 4) w[j] = (u32)b;
     else if constexpr (sizeof(B) == 8) { w[2 * j] = (u32)b; w[2 * j + 1] = (u32)((u64)b >> 32); }
     else {
-        w[4 * j] = (u32)b.low; w[4 * j + 1] = (u32)(b.low >> 32);
-        w[4 * j + 2] = (u32)b.high; w[4 * j + 3] = (u32)(b.high >> 32);
+        w[4 * j] = (u32)b; w[4 * j + 1] = (u32)(b >> 32);
+        w[4 * j + 2] = (u32)(b >> 64); w[4 * j + 3] = (u32)(b >> 96);
     }
 }
 
