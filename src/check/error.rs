@@ -141,16 +141,17 @@ pub static ALTERNATIVES_DIFFER: Code = code(
 pub static UNUSED: Code = code(
     "W0201",
     "unused name",
-    "The name is bound and never read. Remove it, or let its name begin with `_`.",
-    "",
+    "The name is bound and never read. Remove it, or let its name begin with `_`. Names of the top level count in \
+     files that do something; a file that only defines is there to be imported.",
+    "fn scaled(x, factor) {\n    let twice = 2 * x\n    x * factor\n}\nprint(scaled(2, 3))",
 );
 
 /// Statements after `return`.
 pub static UNREACHABLE: Code = code(
     "W0202",
     "unreachable statement",
-    "No run can get here: the statement before always leaves the block. Remove what follows it.",
-    "",
+    "No run can get here: the statement before always leaves the block, or never ends. Remove what follows it.",
+    "fn sign(x) {\n    if x < 0 { return -1 } else { return 1 }\n    0\n}\nprint(sign(2))",
 );
 
 /// `x == 1` as a statement.
@@ -158,8 +159,31 @@ pub static NO_EFFECT: Code = code(
     "W0203",
     "comparison without effect",
     "The result of the comparison is not used. To give a name a new value, write `=`.",
-    "",
+    "let x = 1\nx == 2\nprint(x)",
 );
+
+/// An operation on constant shapes that would fail.
+pub static SHAPES_CLASH: Code = Code {
+    id: "W0204",
+    kind: ErrorKind::Shape,
+    title: "shapes that clash",
+    page: "The shapes of the operands are known before anything runs, and they do not go together: wherever this \
+           line runs, it ends in an error. What stands inside of `try`, or in a function without parameters, \
+           is left to be tried.",
+    example: "let w = randn(4, 8)\nlet x = randn(5, 3)\nprint(x @ w)",
+};
+
+/// A side stream whose result nothing waits for.
+pub static NOT_WAITED_FOR: Code = Code {
+    id: "W0205",
+    kind: ErrorKind::Race,
+    title: "side stream that is not waited for",
+    page: "Work on a side stream runs beside everything else. A result of it may be used when something has \
+           waited: a stream (`cuda.current_stream().wait_stream(s)`), or the host (`s.synchronize()`). Without \
+           that the use is a race, which stops the script (E0601) unless races are ordered by themselves.",
+    example: "let x = randn(64)\nlet s = Stream()\nlet total = with stream(s) {\n    s.wait_stream(cuda.default_stream())\n    \
+              x.sum()\n}\nprint(total)",
+};
 
 /// Every error of this phase.
 pub static CODES: &[&Code] = &[
@@ -181,7 +205,7 @@ pub static CODES: &[&Code] = &[
 ];
 
 /// Every warning of this phase.
-pub static WARNINGS: &[&Code] = &[&UNUSED, &UNREACHABLE, &NO_EFFECT];
+pub static WARNINGS: &[&Code] = &[&UNUSED, &UNREACHABLE, &NO_EFFECT, &SHAPES_CLASH, &NOT_WAITED_FOR];
 
 fn did_you_mean(error: Error, suggestion: Option<&str>) -> Error {
     match suggestion {
@@ -373,10 +397,36 @@ pub(super) fn unknown_method(span: Span, name: &str, suggestion: Option<&str>) -
     }
 }
 
-pub(super) fn unused(span: Span, name: &str) -> Error {
-    Error::new(&UNUSED, format!("`{name}` is never used"))
+/// `what` is nothing, or `the parameter `.
+pub(super) fn unused(span: Span, what: &str, name: &str) -> Error {
+    Error::new(&UNUSED, format!("{what}`{name}` is never used"))
         .at(span, "")
         .help(format!("remove it, or call it `_{name}`"))
+}
+
+/// An operation that would fail, in the words of the failure.
+pub(super) fn shapes_clash(here: Span, message: String, labels: Vec<(Span, String)>, help: String) -> Error {
+    let error = Error::new(&SHAPES_CLASH, message).help(help);
+    match labels.is_empty() {
+        true => error.at(here, "this fails wherever it runs"),
+        false => labels.into_iter().fold(error, |error, (span, text)| error.at(span, text)),
+    }
+}
+
+pub(super) fn used_before_wait(span: Span, name: &str, work: Span, stream: &str) -> Error {
+    let message = format!("`{name}` is used before anything waits for the stream `{stream}`");
+    Error::new(&NOT_WAITED_FOR, message)
+        .at(span, "this may read it too early")
+        .at(work, format!("`{name}` is computed on this stream"))
+        .help(format!("insert `cuda.current_stream().wait_stream({stream})` before this line"))
+}
+
+pub(super) fn never_waited_for(work: Span, stream: &str) -> Error {
+    Error::new(&NOT_WAITED_FOR, format!("nothing waits for this work on the stream `{stream}`"))
+        .at(work, "its results may be used too early")
+        .help(format!(
+            "write `cuda.current_stream().wait_stream({stream})` before the results are used, or `{stream}.synchronize()`"
+        ))
 }
 
 pub(super) fn unreachable(span: Span, before: Span) -> Error {

@@ -11,8 +11,11 @@
 //! those further down.
 
 mod bind;
+mod constants;
 pub mod error;
+mod flow;
 mod scope;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -80,5 +83,18 @@ pub struct Findings {
 pub fn check(block: &Block, catalog: &dyn Catalog, globals: &[&str]) -> Findings {
     let mut walk = walk::Walk::new(catalog, globals);
     walk.program(block);
-    walk.finish()
+    walk.finish().0
+}
+
+/// Checks a program as [`check`] does, and looks for what is wrong with constant shapes and side streams.
+pub fn lint(block: &Block, catalog: &dyn Catalog) -> Findings {
+    let mut walk = walk::Walk::new(catalog, &[]);
+    walk.keep_uses();
+    walk.program(block);
+    let (mut findings, names) = walk.finish();
+    let constants = constants::constants(block, &names);
+    findings.warnings.extend(constants.warnings);
+    findings.warnings.extend(streams::streams(block, &names, &constants.values));
+    findings.warnings.sort_by_key(|e| e.span().lo);
+    findings
 }

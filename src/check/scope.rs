@@ -17,7 +17,9 @@ pub enum Origin {
     Fn(Rc<Function>),
     /// `import name`: the library; none for a file.
     Import(Option<Rc<str>>),
-    /// A parameter, the variable of a `for`, an arm, a `catch`.
+    /// A parameter of a function.
+    Param,
+    /// The variable of a `for`, an arm, a `catch`.
     Local,
 }
 
@@ -35,6 +37,24 @@ pub struct Binding {
     pub rebound: bool,
     /// True at the top level, where others may read it.
     pub top: bool,
+}
+
+/// The bindings of a program, and what its names stand for.
+pub struct Resolved {
+    /// All bindings.
+    pub bindings: Vec<Binding>,
+    /// The bindings of the names that are read or assigned, by their places.
+    pub uses: FxHashMap<u32, Id>,
+    /// The bindings by the places where they are made.
+    pub defined: FxHashMap<u32, Id>,
+}
+
+impl Resolved {
+    /// True when a `let` alone gives this binding its value.
+    pub fn is_constant(&self, id: Id) -> bool {
+        let binding = &self.bindings[id];
+        !binding.rebound && matches!(binding.origin, Origin::Let)
+    }
 }
 
 /// A block, and the names it has bound so far.
@@ -118,16 +138,9 @@ impl Names {
     }
 
     /// Binds a name that no statement has announced: a parameter, the variable of a loop.
-    pub fn bind_local(&mut self, name: &Rc<str>, span: Span) {
+    pub fn bind_local(&mut self, name: &Rc<str>, span: Span, origin: Origin) {
         let id = self.bindings.len();
-        let binding = Binding {
-            name: name.clone(),
-            span,
-            origin: Origin::Local,
-            used: false,
-            rebound: false,
-            top: false,
-        };
+        let binding = Binding { name: name.clone(), span, origin, used: false, rebound: false, top: false };
         self.bindings.push(binding);
         if let Some(scope) = self.scopes.last_mut() {
             scope.bound.insert(name.clone(), id);

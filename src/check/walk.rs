@@ -3,7 +3,8 @@
 //! It may recurse: no tree is deeper than `syntax::MAX_DEPTH`.
 
 use super::bind::{self, Given};
-use super::scope::{Found, Id, Names, Origin, bound_names};
+use super::flow;
+use super::scope::{Found, Id, Names, Origin, Resolved, bound_names};
 use super::{Catalog, Entry, Findings, error};
 use crate::base::{self, Error, Span};
 use crate::syntax::ast::*;
@@ -29,8 +30,11 @@ pub struct Walk<'c> {
     /// Names of fields that the script makes.
     fields: FxHashSet<Rc<str>>,
     imports: bool,
+    is_program: bool,
     loops: usize,
     functions: usize,
+    /// What names stand for, by their places, where that is asked for.
+    uses: Option<FxHashMap<u32, Id>>,
 }
 
 /// What a member is of.
@@ -73,20 +77,35 @@ impl<'c> Walk<'c> {
             methods: Vec::new(),
             fields: FxHashSet::default(),
             imports: false,
+            is_program: false,
             loops: 0,
             functions: 0,
+            uses: None,
         }
+    }
+
+    /// Keeps what names stand for: see [`Walk::resolved`].
+    pub fn keep_uses(&mut self) {
+        self.uses = Some(FxHashMap::default());
     }
 
     /// Walks a whole program.
     pub fn program(&mut self, block: &Block) {
+        // A file that only defines is there to be imported: others use its names.
+        let acts = |stmt: &Stmt| {
+            matches!(
+                stmt.kind,
+                StmtKind::Expr(_) | StmtKind::Discard(_) | StmtKind::For(..) | StmtKind::While(..)
+            )
+        };
+        self.is_program = block.body.iter().any(acts);
         self.names.open(&block.body);
         self.statements(&block.body);
         // The scope stays open: the calls that are left to check may suggest its names.
     }
 
     /// What the walk has found.
-    pub fn finish(mut self) -> Findings {
+    pub fn finish(mut self) -> (Findings, Resolved) {
         for (id, given) in std::mem::take(&mut self.calls) {
             let binding = &self.names.bindings[id];
             if let (Origin::Fn(function), false) = (&binding.origin, binding.rebound) {
@@ -96,16 +115,24 @@ impl<'c> Walk<'c> {
             }
         }
         self.check_methods();
-        for binding in &self.names.bindings {
-            let local = !binding.top && matches!(binding.origin, Origin::Let | Origin::Fn(_));
-            if local && !binding.used && !binding.name.starts_with('_') {
-                self.warnings.push(error::unused(binding.span, &binding.name));
+        for binding in self.names.bindings.iter().filter(|b| !b.used && !b.name.starts_with('_')) {
+            let (what, is_meant) = match binding.origin {
+                Origin::Let | Origin::Fn(_) => ("", !binding.top || self.is_program),
+                Origin::Import(_) => ("the module ", true),
+                Origin::Param => ("the parameter ", true),
+                Origin::Local => ("", false),
+            };
+            if is_meant {
+                self.warnings.push(error::unused(binding.span, what, &binding.name));
             }
         }
         self.errors.sort_by_key(|e| e.span().lo);
         self.errors.truncate(MAX_ERRORS);
         self.warnings.sort_by_key(|e| e.span().lo);
-        Findings { errors: self.errors, warnings: self.warnings }
+        let defined = self.names.bindings.iter().enumerate().map(|(id, b)| (b.span.lo, id)).collect();
+        let uses = self.uses.unwrap_or_default();
+        let resolved = Resolved { bindings: self.names.bindings, uses, defined };
+        (Findings { errors: self.errors, warnings: self.warnings }, resolved)
     }
 
     /// Calls of methods that no type has, or whose arguments fit no type that has it. Where a record
@@ -158,20 +185,19 @@ impl<'c> Walk<'c> {
     }
 
     fn statements(&mut self, body: &[Stmt]) {
+        let mut told = false;
         for (i, stmt) in body.iter().enumerate() {
             self.stmt(stmt);
             let Some(next) = body.get(i + 1) else { break };
-            match &stmt.kind {
-                // Functions may stand anywhere.
-                StmtKind::Return(_) | StmtKind::Throw(_) | StmtKind::Break | StmtKind::Continue
-                    if !matches!(next.kind, StmtKind::Fn(..)) =>
-                {
-                    self.warnings.push(error::unreachable(next.span, stmt.span));
-                }
-                StmtKind::Expr(Expr { kind: ExprKind::Binary(Binary::Eq, ..), span }) => {
-                    self.warnings.push(error::no_effect(*span));
-                }
-                _ => {}
+            let is_builtin = |name: &Rc<str>| !matches!(self.names.find(name), Found::Bound(_));
+            // Functions and tests may stand anywhere.
+            let runs = !matches!(next.kind, StmtKind::Fn(..) | StmtKind::Test(..));
+            if !told && runs && flow::leaves(stmt, &is_builtin) {
+                told = true;
+                self.warnings.push(error::unreachable(next.span, stmt.span));
+            }
+            if let StmtKind::Expr(Expr { kind: ExprKind::Binary(Binary::Eq, ..), span }) = &stmt.kind {
+                self.warnings.push(error::no_effect(*span));
             }
         }
     }
@@ -288,6 +314,9 @@ impl<'c> Walk<'c> {
         }
         match self.names.find(name) {
             Found::Bound(id) => {
+                if let Some(uses) = &mut self.uses {
+                    uses.insert(span.lo, id);
+                }
                 let binding = &mut self.names.bindings[id];
                 binding.rebound = true;
                 binding.used |= read;
@@ -319,10 +348,12 @@ impl<'c> Walk<'c> {
         self.names.level += 1;
         self.names.open(&[]);
         let mut seen = FxHashMap::default();
+        // An empty body stands for something that is not needed.
+        let origin = if function.body.body.is_empty() { Origin::Local } else { Origin::Param };
         for param in &function.params {
             self.optional(param.default.as_ref());
             self.distinct(&param.pattern, &mut seen, "the parameters");
-            bound_names(&param.pattern, &mut |name, span| self.names.bind_local(name, span));
+            bound_names(&param.pattern, &mut |name, span| self.names.bind_local(name, span, origin.clone()));
         }
         self.block(&function.body);
         self.names.close();
@@ -348,7 +379,7 @@ impl<'c> Walk<'c> {
         self.pattern_values(pattern);
         self.once(pattern);
         self.alternatives(pattern);
-        bound_names(pattern, &mut |name, span| self.names.bind_local(name, span));
+        bound_names(pattern, &mut |name, span| self.names.bind_local(name, span, Origin::Local));
     }
 
     /// Alternatives inside of a pattern bind the same names, each once.
@@ -494,7 +525,7 @@ impl<'c> Walk<'c> {
         self.block(body);
         self.names.open(&[]);
         if let Some(name) = name {
-            self.names.bind_local(&name.text, name.span);
+            self.names.bind_local(&name.text, name.span, Origin::Local);
         }
         self.block(catch);
         self.names.close();
@@ -569,6 +600,9 @@ impl<'c> Walk<'c> {
         match self.names.find(name) {
             Found::Bound(id) => {
                 self.names.bindings[id].used = true;
+                if let Some(uses) = &mut self.uses {
+                    uses.insert(span.lo, id);
+                }
                 return Meaning::Bound(id);
             }
             _ if self.globals.contains(&**name) => return Meaning::Global,

@@ -342,7 +342,7 @@ pub fn diagnose(sources: &mut SourceMap, name: &str, text: &str) -> Findings {
     }
     let libraries = crate::library::MODULES.iter().map(|module| module.name).collect();
     let known = crate::vm::Known { natives: &crate::library::natives(), libraries };
-    crate::check::check(&parsed.block, &known, &[])
+    crate::check::lint(&parsed.block, &known)
 }
 
 /// Several errors as one report.

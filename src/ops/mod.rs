@@ -25,6 +25,7 @@ pub mod folds;
 pub mod index;
 pub mod inspect;
 pub mod join;
+pub mod known;
 pub mod logic;
 mod make;
 mod map;

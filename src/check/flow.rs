@@ -1,0 +1,69 @@
+//! Which statements never let the next one run.
+
+use crate::syntax::ast::*;
+use std::rc::Rc;
+
+/// True when no run goes on behind the statement: it always leaves its block, or never ends. `is_builtin`
+/// says whether a name has its meaning of Runnel.
+pub fn leaves(stmt: &Stmt, is_builtin: &dyn Fn(&Rc<str>) -> bool) -> bool {
+    match &stmt.kind {
+        StmtKind::Return(_) | StmtKind::Throw(_) | StmtKind::Break | StmtKind::Continue => true,
+        StmtKind::Expr(e) | StmtKind::Discard(e) => expr_leaves(e, is_builtin),
+        StmtKind::While(Expr { kind: ExprKind::Bool(true), .. }, body) => !body.body.iter().any(breaks),
+        _ => false,
+    }
+}
+
+fn block_leaves(block: &Block, is_builtin: &dyn Fn(&Rc<str>) -> bool) -> bool {
+    block.body.iter().any(|stmt| leaves(stmt, is_builtin))
+}
+
+fn expr_leaves(e: &Expr, is_builtin: &dyn Fn(&Rc<str>) -> bool) -> bool {
+    match &e.kind {
+        ExprKind::Paren(e) => expr_leaves(e, is_builtin),
+        ExprKind::Block(block) => block_leaves(block, is_builtin),
+        ExprKind::If(arms, Some(last)) => {
+            arms.iter().all(|(_, block)| block_leaves(block, is_builtin)) && block_leaves(last, is_builtin)
+        }
+        // Without an arm that fits, a `match` ends in an error.
+        ExprKind::Match(_, arms) => arms.iter().all(|arm| expr_leaves(&arm.body, is_builtin)),
+        ExprKind::With(_, block) => block_leaves(block, is_builtin),
+        ExprKind::Try(body, _, catch) => block_leaves(body, is_builtin) && block_leaves(catch, is_builtin),
+        ExprKind::Call(f, _) => match &f.kind {
+            ExprKind::Name(name) => &**name == "exit" && is_builtin(name),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Whether a statement of a loop's body may end that loop.
+fn breaks(stmt: &Stmt) -> bool {
+    match &stmt.kind {
+        StmtKind::Break => true,
+        StmtKind::Expr(e)
+        | StmtKind::Discard(e)
+        | StmtKind::Let(_, e)
+        | StmtKind::Assign(_, e)
+        | StmtKind::Update(_, _, e) => expr_breaks(e),
+        _ => false,
+    }
+}
+
+fn expr_breaks(e: &Expr) -> bool {
+    let any = |block: &Block| block.body.iter().any(breaks);
+    match &e.kind {
+        ExprKind::Paren(e) => expr_breaks(e),
+        ExprKind::Block(block) | ExprKind::With(_, block) => any(block),
+        ExprKind::If(arms, last) => arms.iter().any(|(_, b)| any(b)) || last.as_ref().is_some_and(any),
+        ExprKind::Match(_, arms) => arms.iter().any(|arm| expr_breaks(&arm.body)),
+        ExprKind::Try(body, _, catch) => any(body) || any(catch),
+        // An operand, an argument: a `break` may hide in any of them.
+        ExprKind::Binary(..)
+        | ExprKind::And(..)
+        | ExprKind::Or(..)
+        | ExprKind::Call(..)
+        | ExprKind::Pipe(..) => true,
+        _ => false,
+    }
+}
