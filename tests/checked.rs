@@ -1,4 +1,7 @@
-//! The checker against every script of the repository: scripts that run have nothing to report.
+//! The checker against every script of the repository: scripts that run have nothing to report; and what
+//! `runnel check` warns of.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use runnel::base::SourceMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +10,7 @@ fn scripts(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
-        if path.is_dir() && name != "target" && !name.starts_with('.') {
+        if path.is_dir() && name != "target" && name != "seeds" && !name.starts_with('.') {
             scripts(&path, found);
         } else if path.extension().is_some_and(|e| e == "rnl") {
             found.push(path);
@@ -33,4 +36,235 @@ fn scripts_that_run_pass_the_check() {
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn scripts_that_run_give_no_wrong_warnings() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    for folder in ["examples", "tests/lang", "tests/conformance", "stdlib"] {
+        scripts(&root.join(folder), &mut found);
+    }
+    assert!(found.len() > 200, "{}", found.len());
+    let mut wrong = Vec::new();
+    for path in found {
+        let name = path.strip_prefix(root).unwrap().display().to_string();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let mut sources = SourceMap::default();
+        for warning in runnel::engine::diagnose(&mut sources, &name, &text).warnings {
+            let at = sources.place(warning.span()).to_string();
+            let line: usize = at.rsplit(':').nth(1).unwrap().parse().unwrap();
+            // A line that says where it fails is wrong on purpose, and what follows it is never reached.
+            let on_purpose = lines[line - 1].contains("# error: ")
+                || (warning.code().id == "W0202" && text.contains("# error: "));
+            // Tests bind names to hold memory, or to see that they can: the word stands nowhere else then, or
+            // on the left of `=` only.
+            let is_unused = warning.code().id == "W0201"
+                && name.starts_with("tests/")
+                && stands_once(&text, sources.snippet(warning.span()));
+            if !on_purpose && !is_unused {
+                wrong.push(format!("{at}: {warning:?}"));
+            }
+        }
+    }
+    // That nothing runs behind a `throw` is what this line is about.
+    wrong.retain(|w| !w.starts_with("tests/lang/scopes.rnl:22:"));
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// Whether a name is only bound or assigned in a text, as far as words show.
+fn stands_once(text: &str, name: &str) -> bool {
+    let mut read = 0;
+    for line in text.lines().map(|line| line.split('#').next().unwrap_or("")) {
+        let words = line.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+        let count = words.filter(|word| *word == name).count();
+        let binds = line.contains(&format!("{name} = ")) || line.contains("let ") || line.contains("fn ");
+        read += count - usize::from(binds && count > 0);
+    }
+    read == 0
+}
+
+/// `W0204@1 message`, one per line; lines count from 1.
+fn warnings(text: &str) -> String {
+    let mut sources = SourceMap::default();
+    let found = runnel::engine::diagnose(&mut sources, "t", text);
+    assert!(found.errors.is_empty(), "{text}\n{:?}", found.errors);
+    let line = |e: &runnel::Error| {
+        let place = sources.place(e.span()).to_string();
+        format!("{}@{} {}", e.code().id, place.split(':').nth(1).unwrap(), e.message())
+    };
+    found.warnings.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn shapes_that_clash_are_found_where_they_are_constant() {
+    let table = [
+        ("zeros(2, 3) + zeros(4)", "W0204@1 `+` cannot broadcast the shapes [2, 3] and [4]"),
+        (
+            "zeros(2, 3) @ zeros(4, 5)",
+            "W0204@1 `@` cannot multiply [2, 3] and [4, 5]: 3 on the left meets 4 on the right",
+        ),
+        (
+            "let n = 4\nlet w = randn(n, 2 * n)\nlet x = ones(3, n + 1)\nprint(x @ w)",
+            "W0204@4 `@` cannot multiply [3, 5] and [4, 8]: 5 on the left meets 4 on the right",
+        ),
+        ("print(zeros(2, 3).reshape(4, 2))", "W0204@1 `reshape` cannot see 6 elements as shape [4, 2]"),
+        ("print(zeros(2, 3).view(-1, 4))", "W0204@1 `view` cannot see 6 elements as shape [-1, 4]"),
+        ("print(cat([zeros(2, 3), zeros(2, 4)]))", "W0204@1 `cat` cannot join shapes [2, 3] and [2, 4]"),
+        ("print(stack([zeros(2), zeros(3)]))", "W0204@1 `stack` cannot join shapes [2] and [3]"),
+        ("print(sum(zeros(2, 3), dim=2))", "W0204@1 `sum`: there is no dimension 2 in the shape [2, 3]"),
+        ("print(zeros(3)[3])", "W0204@1 index 3 is out of range for dimension 0 of size 3"),
+        ("print(zeros(3)[0, 0])", "W0204@1 2 indices for a tensor with 1 dimension"),
+        (
+            "let x = zeros(3)\nx.add_(zeros(2, 3))\nprint(x)",
+            "W0204@2 `add_` gives shape [2, 3], which does not broadcast to [3]",
+        ),
+        (
+            "let x = zeros(2, 3)\nlet (rows, _) = x.shape\nprint(zeros(rows) * [1, 2, 3])",
+            "W0204@3 `*` cannot broadcast the shapes [2] and [3]",
+        ),
+        (
+            "fn f(x) { x.relu() + (zeros(2, 3) - zeros(2)) }\nprint(f(1))",
+            "W0204@1 `-` cannot broadcast the shapes [2, 3] and [2]",
+        ),
+        (
+            "print(zeros(2, 3) |> matmul(zeros(2)))",
+            "W0204@1 `matmul` cannot multiply [2, 3] and [2]: 3 on the left meets 2 on the right",
+        ),
+        ("print(zeros(2, 3).sum(dim=0) + zeros(2, 4).t().mean(1, keepdim=true)[0..2])", ""),
+        (
+            "print(relu(zeros(2, 3).t() @ zeros(2, 1)) + zeros(4, 2, 1))",
+            "W0204@1 `+` cannot broadcast the shapes [3, 1] and [4, 2, 1]",
+        ),
+    ];
+    for (text, wanted) in table {
+        assert_eq!(warnings(text), wanted, "{text}");
+    }
+    // Nothing is said of what may be otherwise.
+    let silent = [
+        "let n = 2\nn = 3\nprint(zeros(n) + zeros(3))",
+        "fn f(n) { zeros(n) + zeros(3) }\nprint(f(3))",
+        "for n in 1..4 { print(zeros(n) + zeros(3)) }",
+        "let shape = [2]\nshape.append(3)\nprint(zeros(shape) + zeros(2, 3))",
+        "let sum = |x| x\nprint(sum(zeros(2)) + zeros(2))",
+        "let zeros = |_| ones(3)\nprint(zeros(2) + ones(3))",
+        "let e = try { zeros(2) + zeros(3) } catch e { e }\nprint(e)",
+        "fn fails(f) { try { f(); none } catch e { e.kind } }\nprint(fails(|| zeros(2) + zeros(3)))",
+        "let x = if random() < 0.5 { zeros(2) } else { zeros(3) }\nprint(x + zeros(3))",
+        "print(zeros(2, 1) * zeros(3))",
+        "print(zeros(0).sum())",
+        "print(cat([zeros(0), zeros(2, 3)]))",
+        "let x = zeros(2, 3)\nx = x.t()\nprint(x + zeros(3, 2))",
+        "print(zeros(4, 3)[1..3].sum() + zeros(2, 3)[.., 0])",
+        "print(tensor([[1, 2], [3, 4]]) @ [1, 2])",
+        "print(arange(6).reshape(2, -1) + zeros(3))",
+        "print(zeros(3, 4) == none)",
+    ];
+    for text in silent {
+        let text = text.replace("random()", "rand(1).item()");
+        assert_eq!(warnings(&text), "", "{text}");
+    }
+}
+
+#[test]
+fn side_streams_are_waited_for() {
+    let before = "let x = randn(64)\nlet s = Stream()\n";
+    let used = "W0205@7 `y` is used before anything waits for the stream `s`";
+    let never = "W0205@3 nothing waits for this work on the stream `s`";
+    let table = [
+        (
+            "let y = with stream(s) {\n    s.wait_stream(cuda.default_stream())\n    x.sum()\n}\nprint(y)",
+            used,
+        ),
+        (
+            "let y = with stream(s) {\n    s.wait_stream(cuda.default_stream())\n    x + 1\n}\nlet z = y * 2; print(z); s.synchronize()",
+            used,
+        ),
+        (
+            "let y = with stream(s) {\n    s.wait_stream(cuda.default_stream())\n    x + 1\n}\nprint(\"{y}\")",
+            used,
+        ),
+        ("let y = with stream(s) { x.sum() }\nlet all = []\nall.append(y)\nprint(len(all))", never),
+        ("with stream(s) { x.add_(1) }", never),
+        ("with stream(s) { x[0] = 1 }\nprint(1)", never),
+        // Somebody waits, or may.
+        ("let y = with stream(s) { x.sum() }\ncuda.current_stream().wait_stream(s)\nprint(y)", ""),
+        ("let y = with stream(s) { x.sum() }\ns.synchronize()\nprint(y)", ""),
+        ("let y = with stream(s) { x.sum() }\ncuda.synchronize()\nprint(y)", ""),
+        ("let y = with stream(s) { x.sum() }\nlet e = s.record_event()\ne.wait()\nprint(y)", ""),
+        (
+            "let e = Event()\nlet y = with stream(s) { let y = x.sum(); e.record(); y }\ne.synchronize()\nprint(y)",
+            "",
+        ),
+        ("let y = with stream(s) { let y = x.sum(); s.synchronize(); y }\nprint(y)", ""),
+        (
+            "fn join(s) { cuda.current_stream().wait_stream(s) }\nlet y = with stream(s) { x.sum() }\njoin(s)\nprint(y)",
+            "",
+        ),
+        ("let y = with stream(s) { x.sum().item() }\nprint(y)", ""),
+        ("let y = with stream(s) { x.sum() }\nprint(y.shape)\nlet z = y\ns.synchronize()\nprint(z)", ""),
+        (
+            "let y = with stream(s) { x.sum() }\nlet z = with stream(s) { y + 1 }\ns.synchronize()\nprint(y + z)",
+            "",
+        ),
+        ("with races(\"fix\") {\nlet y = with stream(s) { x.sum() }\nprint(y)\n}", ""),
+        ("for _ in 0..3 {\ncuda.current_stream().wait_stream(s)\nwith stream(s) { x.add_(1) }\n}\n", ""),
+        ("let host = zeros(3) on cpu\nlet y = with stream(s) { host + 1 }\nprint(y, x)", ""),
+        ("let t = [s]\nlet y = with stream(s) { x.sum() }\nt[0].synchronize()\nprint(y)", ""),
+        (
+            "if x.sum() > 0 { print(1) }\nlet y = with stream(s) { x.sum() }\nif false { s.synchronize() }\nprint(y)",
+            "",
+        ),
+    ];
+    for (text, wanted) in table {
+        assert_eq!(warnings(&format!("{before}{text}")), wanted, "{text}");
+    }
+}
+
+#[test]
+fn unused_names_and_unreachable_code_are_found() {
+    let table = [
+        ("let a = 1\nprint(2)", "W0201@1 `a` is never used"),
+        ("let a = 1", ""),
+        ("let a = 1\nfn f() { 2 }", ""),
+        ("import parallel\nprint(2)", "W0201@1 the module `parallel` is never used"),
+        ("import parallel\nfn f() { 2 }", "W0201@1 the module `parallel` is never used"),
+        ("fn f(x) { 1 }\nprint(f(2))", "W0201@1 the parameter `x` is never used"),
+        ("fn f(_x, y) { y }\nprint(f(2, 3))", ""),
+        ("print(map(|x| 1, [2]))", "W0201@1 the parameter `x` is never used"),
+        ("fn f(x) { }\nf(1)", ""),
+        ("let held = zeros(4)\nprint(cuda.memory_allocated() > 0)\nheld = none", ""),
+        ("for i in 0..3 { print(1) }", ""),
+        (
+            "fn f(x) {\nif x { return 1 } else { throw \"no\" }\nx\n}\nprint(f(1))",
+            "W0202@3 this statement is never reached",
+        ),
+        ("fn f(x) {\nif x { return 1 }\nx\n}\nprint(f(1))", ""),
+        (
+            "fn f(x) {\nmatch x { 1 => { return 1 }, _ => { return 2 } }\nx\n}\nprint(f(1))",
+            "W0202@3 this statement is never reached",
+        ),
+        (
+            "for i in 0..3 {\nif i == 1 { break } else { continue }\nprint(i)\nprint(i)\n}",
+            "W0202@3 this statement is never reached",
+        ),
+        ("while true { print(1) }\nprint(2)", "W0202@2 this statement is never reached"),
+        ("while true { if 1 < 2 { break } }\nprint(2)", ""),
+        (
+            "while true { for i in 0..3 { if i > 1 { break } } }\nprint(2)",
+            "W0202@2 this statement is never reached",
+        ),
+        ("exit()\nprint(2)", "W0202@2 this statement is never reached"),
+        ("fn f(x) {\ntry { return x } catch e { print(e) }\n2\n}\nprint(f(1))", ""),
+        (
+            "fn f(x) {\ntry { return x } catch e { return e }\n2\n}\nprint(f(1))",
+            "W0202@3 this statement is never reached",
+        ),
+        ("fn f() {\nreturn g()\nfn g() { 1 }\n}\nprint(f())", ""),
+        ("let f = |x| { return x }\nprint(f(1))", ""),
+    ];
+    for (text, wanted) in table {
+        assert_eq!(warnings(text), wanted, "{text}");
+    }
 }

@@ -58,12 +58,26 @@ fn expr_breaks(e: &Expr) -> bool {
         ExprKind::If(arms, last) => arms.iter().any(|(_, b)| any(b)) || last.as_ref().is_some_and(any),
         ExprKind::Match(_, arms) => arms.iter().any(|arm| expr_breaks(&arm.body)),
         ExprKind::Try(body, _, catch) => any(body) || any(catch),
-        // An operand, an argument: a `break` may hide in any of them.
-        ExprKind::Binary(..)
-        | ExprKind::And(..)
-        | ExprKind::Or(..)
-        | ExprKind::Call(..)
-        | ExprKind::Pipe(..) => true,
-        _ => false,
+        ExprKind::Unary(_, a) | ExprKind::Member(a, _) => expr_breaks(a),
+        ExprKind::Binary(_, a, b) | ExprKind::And(a, b) | ExprKind::Or(a, b) | ExprKind::Pipe(a, b) => {
+            expr_breaks(a) || expr_breaks(b)
+        }
+        ExprKind::Call(f, args) => {
+            let of = |arg: &Arg| match arg {
+                Arg::One(e) | Arg::Named(_, e) | Arg::Spread(e) => expr_breaks(e),
+            };
+            expr_breaks(f) || args.iter().any(of)
+        }
+        ExprKind::None
+        | ExprKind::Bool(_)
+        | ExprKind::Int(_)
+        | ExprKind::Float(_)
+        | ExprKind::Str(_)
+        | ExprKind::Name(_)
+        | ExprKind::Device(_)
+        | ExprKind::Dtype(_)
+        | ExprKind::Lambda(_) => false,
+        // A `break` may hide in any part.
+        _ => true,
     }
 }

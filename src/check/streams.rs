@@ -40,6 +40,8 @@ enum Event {
     WaitAll,
     /// A value is read; on these streams.
     Use(Id, Span, Vec<Id>),
+    /// A value goes somewhere: into a list, to a function.
+    Mention(Id, Vec<Id>),
     /// A name gets another value.
     Rebound(Id),
 }
@@ -51,6 +53,8 @@ struct Work {
     span: Span,
     /// What holds its results, or is changed by it.
     results: Vec<Id>,
+    /// True when it changes tensors that were there before.
+    changes: bool,
     /// Its events begin here, those after it there.
     from: usize,
     to: usize,
@@ -96,6 +100,7 @@ impl Reader<'_> {
         }
         let stream = &self.names.bindings[work.stream].name;
         let mut results: Vec<Id> = work.results.clone();
+        let mut matters = work.changes;
         for event in &self.events[work.to..] {
             match event {
                 event if waits(event) => return None,
@@ -103,9 +108,14 @@ impl Reader<'_> {
                     let name = &self.names.bindings[*id].name;
                     return Some(error::used_before_wait(*span, name, work.span, stream));
                 }
+                Event::Mention(id, on) => matters |= results.contains(id) && !on.contains(&work.stream),
                 Event::Rebound(id) => results.retain(|result| result != id),
                 _ => {}
             }
+        }
+        // What nobody looks at again need not be waited for.
+        if !matters {
+            return None;
         }
         if work.looped.is_some_and(|from| self.events[from..work.from].iter().any(waits)) {
             return None;
@@ -197,6 +207,7 @@ impl Reader<'_> {
             && !work.results.contains(&id)
         {
             work.results.push(id);
+            work.changes = true;
         }
     }
 
@@ -225,6 +236,8 @@ impl Reader<'_> {
                 // A stream that is not used as below may be waited for by whoever gets it.
                 if let Some(id) = self.side(e) {
                     self.wait(id);
+                } else if let (Some(id), 0) = (self.bound(e), self.functions) {
+                    self.events.push(Event::Mention(id, self.on()));
                 }
             }
             ExprKind::Str(pieces) => self.pieces(pieces),
@@ -269,8 +282,8 @@ impl Reader<'_> {
                 }
             }
             ExprKind::Member(base, _) => {
-                // `s.device`
-                if self.side(base).is_none() {
+                // `s.device`, `x.shape`
+                if self.bound(base).is_none() {
                     self.expr(base);
                 }
             }
@@ -334,7 +347,15 @@ impl Reader<'_> {
                         opened += 1;
                         let (span, from) = (context.span, self.events.len());
                         let looped = self.loops.first().copied();
-                        self.works.push(Work { stream, span, results: Vec::new(), from, to: from, looped });
+                        self.works.push(Work {
+                            stream,
+                            span,
+                            results: Vec::new(),
+                            changes: false,
+                            from,
+                            to: from,
+                            looped,
+                        });
                     } else if let Some(stream) = self.side(e) {
                         self.wait(stream);
                     }
@@ -382,11 +403,15 @@ impl Reader<'_> {
             (None, "synchronize") => self.wait_all(),
             // An event stands for the work before it: whoever has it may wait.
             (None, "record") => {
-                let open: Vec<Id> = self.open.iter().map(|&at| self.works[at].stream).collect();
-                open.into_iter().for_each(|id| self.wait(id));
+                self.on().into_iter().for_each(|id| self.wait(id));
                 self.expr(base);
             }
             (None, _) => {
+                let facts =
+                    ["data_ptr", "record_stream", "numel", "size", "stride", "is_contiguous", "is_pinned"];
+                if self.bound(base).is_some() && facts.contains(&&**name) {
+                    return;
+                }
                 if let Some(id) = self.bound(base) {
                     if matches!(self.names.bindings[id].origin, Origin::Import(_)) {
                         self.wait_all();
@@ -419,9 +444,13 @@ impl Reader<'_> {
     /// The value of an expression is read, where that is a name.
     fn read(&mut self, e: &Expr) {
         if let (Some(id), 0) = (self.bound(unparen(e)), self.functions) {
-            let on = self.open.iter().map(|&at| self.works[at].stream).collect();
-            self.events.push(Event::Use(id, e.span, on));
+            self.events.push(Event::Use(id, e.span, self.on()));
         }
+    }
+
+    /// The streams that are current here.
+    fn on(&self) -> Vec<Id> {
+        self.open.iter().map(|&at| self.works[at].stream).collect()
     }
 
     fn makes_stream(&self, e: &Expr) -> bool {

@@ -213,6 +213,12 @@ impl<'c> Walk<'c> {
             StmtKind::Assign(target, e) => {
                 self.expr(e);
                 self.target(target);
+                // `x = none` lets go of what `x` held: it was there to hold it.
+                if let (ExprKind::None, ExprKind::Name(name)) = (&e.kind, &target.kind)
+                    && let Found::Bound(id) = self.names.find(name)
+                {
+                    self.names.bindings[id].used = true;
+                }
             }
             StmtKind::Update(target, _, e) => {
                 self.expr(e);
