@@ -365,7 +365,6 @@ pub(super) fn outside_loop(span: Span, word: &str, in_function: bool) -> Error {
     let error = Error::new(&OUTSIDE_LOOP, format!("`{word}` outside of a loop")).at(span, "");
     error.help(match (in_function, word) {
         (true, _) => "`return` ends a function",
-        (false, "break") => "write it inside of `for` or `while`; `exit()` ends a script",
         (false, _) => "write it inside of `for` or `while`",
     })
 }

@@ -1,38 +1,32 @@
 //! Which statements never let the next one run.
 
 use crate::syntax::ast::*;
-use std::rc::Rc;
 
-/// True when no run goes on behind the statement: it always leaves its block, or never ends. `is_builtin`
-/// says whether a name has its meaning of Runnel.
-pub fn leaves(stmt: &Stmt, is_builtin: &dyn Fn(&Rc<str>) -> bool) -> bool {
+/// True when no run goes on behind the statement: it always leaves its block, or never ends.
+pub fn leaves(stmt: &Stmt) -> bool {
     match &stmt.kind {
         StmtKind::Return(_) | StmtKind::Throw(_) | StmtKind::Break | StmtKind::Continue => true,
-        StmtKind::Expr(e) | StmtKind::Discard(e) => expr_leaves(e, is_builtin),
+        StmtKind::Expr(e) | StmtKind::Discard(e) => expr_leaves(e),
         StmtKind::While(Expr { kind: ExprKind::Bool(true), .. }, body) => !body.body.iter().any(breaks),
         _ => false,
     }
 }
 
-fn block_leaves(block: &Block, is_builtin: &dyn Fn(&Rc<str>) -> bool) -> bool {
-    block.body.iter().any(|stmt| leaves(stmt, is_builtin))
+fn block_leaves(block: &Block) -> bool {
+    block.body.iter().any(|stmt| leaves(stmt))
 }
 
-fn expr_leaves(e: &Expr, is_builtin: &dyn Fn(&Rc<str>) -> bool) -> bool {
+fn expr_leaves(e: &Expr) -> bool {
     match &e.kind {
-        ExprKind::Paren(e) => expr_leaves(e, is_builtin),
-        ExprKind::Block(block) => block_leaves(block, is_builtin),
+        ExprKind::Paren(e) => expr_leaves(e),
+        ExprKind::Block(block) => block_leaves(block),
         ExprKind::If(arms, Some(last)) => {
-            arms.iter().all(|(_, block)| block_leaves(block, is_builtin)) && block_leaves(last, is_builtin)
+            arms.iter().all(|(_, block)| block_leaves(block)) && block_leaves(last)
         }
         // Without an arm that fits, a `match` ends in an error.
-        ExprKind::Match(_, arms) => arms.iter().all(|arm| expr_leaves(&arm.body, is_builtin)),
-        ExprKind::With(_, block) => block_leaves(block, is_builtin),
-        ExprKind::Try(body, _, catch) => block_leaves(body, is_builtin) && block_leaves(catch, is_builtin),
-        ExprKind::Call(f, _) => match &f.kind {
-            ExprKind::Name(name) => &**name == "exit" && is_builtin(name),
-            _ => false,
-        },
+        ExprKind::Match(_, arms) => arms.iter().all(|arm| expr_leaves(&arm.body)),
+        ExprKind::With(_, block) => block_leaves(block),
+        ExprKind::Try(body, _, catch) => block_leaves(body) && block_leaves(catch),
         _ => false,
     }
 }

@@ -189,10 +189,9 @@ impl<'c> Walk<'c> {
         for (i, stmt) in body.iter().enumerate() {
             self.stmt(stmt);
             let Some(next) = body.get(i + 1) else { break };
-            let is_builtin = |name: &Rc<str>| !matches!(self.names.find(name), Found::Bound(_));
             // Functions and tests may stand anywhere.
             let runs = !matches!(next.kind, StmtKind::Fn(..) | StmtKind::Test(..));
-            if !told && runs && flow::leaves(stmt, &is_builtin) {
+            if !told && runs && flow::leaves(stmt) {
                 told = true;
                 self.warnings.push(error::unreachable(next.span, stmt.span));
             }
