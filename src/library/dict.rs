@@ -74,7 +74,7 @@ pub static TABLE: &[NativeDef] = &[
         run: |_, args| {
             let table = this(&args[0])?.borrow();
             charge_values(4 * table.len())?;
-            let pair = |(k, v): (&Key, &Value)| Value::tuple(vec![k.value().clone(), v.clone()]);
+            let pair = |(k, v): (&Key, &Value)| Value::pair(k.value().clone(), v.clone());
             Ok(Value::list(table.iter().map(pair).collect()))
         },
     },
@@ -85,7 +85,7 @@ pub static TABLE: &[NativeDef] = &[
         doc: "The value of a key, or the default.",
         example: "assert(dict().get(\"a\", 0) == 0)",
         run: |_, args| {
-            let found = this(&args[0])?.get(&Key::new(&args[1])?);
+            let found = this(&args[0])?.get(&args[1])?;
             Ok(found.unwrap_or_else(|| args[2].clone()))
         },
     },
@@ -108,11 +108,11 @@ pub static TABLE: &[NativeDef] = &[
         doc: "The value of a key, which gets the default first when it is missing.",
         example: "let d = dict()\nd.setdefault(\"a\", []).append(1)\nassert(d[\"a\"] == [1])",
         run: |_, args| {
-            let (dict, key) = (this(&args[0])?, Key::new(&args[1])?);
-            match dict.get(&key) {
+            let dict = this(&args[0])?;
+            match dict.get(&args[1])? {
                 Some(value) => Ok(value),
                 None => {
-                    dict.insert(key, args[2].clone())?;
+                    dict.insert(Key::new(&args[1])?, args[2].clone())?;
                     Ok(args[2].clone())
                 }
             }

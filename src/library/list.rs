@@ -14,7 +14,7 @@ pub static TABLE: &[NativeDef] = &[
         doc: "Adds an element at the end.",
         example: "let a = [1]\na.append(2)\nassert(a == [1, 2])",
         run: |_, args| {
-            let value = args[1].clone();
+            let value = std::mem::take(&mut args[1]);
             this(&args[0])?.push(value)?;
             Ok(Value::None)
         },

@@ -74,8 +74,7 @@ pub static TABLE: &[NativeDef] = &[
             }
             let items = vm.collect(&args[0])?;
             charge_values(3 * items.len())?;
-            let pair =
-                |(i, v): (usize, Value)| Value::tuple(vec![Value::Int(start.wrapping_add(i as i64)), v]);
+            let pair = |(i, v): (usize, Value)| Value::pair(Value::Int(start.wrapping_add(i as i64)), v);
             Ok(Value::list(items.into_iter().enumerate().map(pair).collect()))
         },
     },

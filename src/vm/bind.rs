@@ -139,21 +139,43 @@ pub fn script_signature(proto: &Proto) -> String {
     format!("({})", proto.params.iter().map(ParamInfo::to_string).collect::<Vec<_>>().join(", "))
 }
 
-/// Binds a call of a native: one checked value per parameter.
-pub(super) fn native(vm: &mut Vm, native: &Rc<Native>, args: Positional, named: Named) -> Result<Positional> {
+/// Binds a call of a native: afterwards `args` are one checked value per parameter.
+pub(super) fn native(vm: &mut Vm, native: &Native, args: &mut Positional, named: Named) -> Result<()> {
     let params = native.signature.params;
-    let plain =
-        named.is_empty() && args.len() == params.len() && params.iter().all(|p| !p.rest && !p.named_only);
-    let mut bound =
-        if plain { args } else { places(native, args, named)?.listed(params.iter().position(|p| p.rest))? };
-    for (i, (param, value)) in params.iter().zip(bound.iter_mut()).enumerate() {
+    if named.is_empty() && takes_all(params, args.len()) {
+        let given = args.len();
+        args.extend(params[given..].iter().map(|param| default(param.default)));
+        return check_all(vm, native, &mut args[..given]);
+    }
+    let rest = params.iter().position(|p| p.rest);
+    *args = places(native, std::mem::take(args), named)?.listed(rest)?;
+    for (i, (param, value)) in params.iter().zip(args.iter_mut()).enumerate() {
         if let Value::Unset = value {
             *value = default(param.default);
         } else if !param.rest {
             check(vm, &native.name, i, param, value)?;
         }
     }
-    Ok(bound)
+    Ok(())
+}
+
+/// Checks a native's first arguments, converting where a kind allows it.
+#[inline]
+pub(super) fn check_all(vm: &mut Vm, native: &Native, args: &mut [Value]) -> Result<()> {
+    for (i, (param, value)) in native.signature.params.iter().zip(args).enumerate() {
+        check(vm, &native.name, i, param, value)?;
+    }
+    Ok(())
+}
+
+/// Whether `count` arguments by position are those of the first parameters, and the others may be left
+/// out.
+pub(super) fn takes_all(params: &[Param], count: usize) -> bool {
+    count <= params.len()
+        && params
+            .iter()
+            .enumerate()
+            .all(|(i, p)| !p.rest && if i < count { !p.named_only } else { !p.required() })
 }
 
 /// A native's arguments in their places, unchecked.
@@ -202,10 +224,18 @@ pub(super) fn expected(kind: Kind) -> &'static str {
 }
 
 /// Checks a native's argument, converting where the kind allows it.
+#[inline]
 fn check(vm: &mut Vm, function: &str, index: usize, param: &Param, value: &mut Value) -> Result<()> {
     if param.default == Default::None && value.is_none() {
         return Ok(());
     }
+    if param.kind == Kind::Any {
+        return Ok(());
+    }
+    check_kind(vm, function, index, param, value)
+}
+
+fn check_kind(vm: &mut Vm, function: &str, index: usize, param: &Param, value: &mut Value) -> Result<()> {
     let fits = match param.kind {
         Kind::Any => true,
         Kind::Int => match value {

@@ -277,6 +277,13 @@ pub enum Op {
         base: u16,
         dst: u16,
     },
+    /// The callee stands in `callee`, and is copied to `base`.
+    CallLocal {
+        argc: u8,
+        base: u16,
+        dst: u16,
+        callee: u16,
+    },
     CallGlobal {
         argc: u8,
         base: u16,
@@ -293,7 +300,7 @@ pub enum Op {
         argc: u8,
         base: u16,
         dst: u16,
-        k: u16,
+        site: u16,
     },
     CallShaped {
         base: u16,

@@ -3,7 +3,6 @@
 
 use std::cmp::Ordering;
 
-use super::heap::Key;
 use super::run::arith::{number_order, symbol};
 use super::value::Value;
 use super::{Vm, error};
@@ -157,7 +156,7 @@ pub fn contains(vm: &Vm, container: &Value, item: &Value) -> Result<bool> {
         },
         Value::List(list) => any(&list.borrow()),
         Value::Tuple(tuple) => any(tuple.items()),
-        Value::Dict(dict) => Ok(dict.borrow().contains_key(&Key::new(item)?)),
+        Value::Dict(dict) => dict.has(item),
         Value::Record(record) => Ok(item.as_str().is_some_and(|name| record.position(name).is_some())),
         Value::Range(range) => Ok(match item {
             Value::Float(f) if f.fract() == 0.0 && f.abs() < 9.2e18 => range.contains(*f as i64),

@@ -1,6 +1,6 @@
 //! What can be called: closures over bytecode, natives, bound methods; and modules.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
 use indexmap::IndexMap;
@@ -112,9 +112,19 @@ impl Proto {
     }
 }
 
+/// A method call in the source.
+pub struct MethodSite {
+    /// The method.
+    pub name: Rc<str>,
+    /// The type of the first receiver here, and its method of that name.
+    pub found: OnceCell<(&'static str, Rc<Native>)>,
+}
+
 /// Operand shapes that do not fit in an instruction.
 #[derive(Default)]
 pub struct Shapes {
+    /// Calls of methods by position alone.
+    pub methods: Vec<MethodSite>,
     /// Calls that are not by position alone.
     pub calls: Vec<CallShape>,
     /// Field names of record literals.

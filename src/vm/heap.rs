@@ -8,8 +8,10 @@ use std::cell::{self, RefCell};
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
-use indexmap::IndexMap;
-use rustc_hash::FxBuildHasher;
+use compact_str::CompactString;
+use indexmap::{Equivalent, IndexMap};
+use rustc_hash::{FxBuildHasher, FxHasher};
+use smallvec::SmallVec;
 
 use super::error;
 use super::value::Value;
@@ -87,17 +89,28 @@ fn bury_vec(values: Vec<Value>) {
     }
 }
 
-/// A `str`.
+/// A `str`. Short texts stand in it.
 pub struct Text {
-    text: Box<str>,
+    text: CompactString,
     chars: cell::Cell<u32>,
+    hash: cell::Cell<u32>,
 }
 
 impl Text {
-    /// A text; its characters are counted when first asked for.
-    pub fn new(text: Box<str>) -> Text {
+    /// A text; its characters are counted when first asked for, and so is its hash.
+    pub fn new(text: CompactString) -> Text {
         note(text.len() as isize);
-        Text { text, chars: cell::Cell::new(u32::MAX) }
+        Text { text, chars: cell::Cell::new(u32::MAX), hash: cell::Cell::new(0) }
+    }
+
+    /// Equal texts have equal hashes; never 0.
+    fn hash_code(&self) -> u32 {
+        if self.hash.get() == 0 {
+            let mut hasher = FxHasher::default();
+            self.text.as_str().hash(&mut hasher);
+            self.hash.set(hasher.finish() as u32 | 1);
+        }
+        self.hash.get()
     }
 
     /// The text.
@@ -168,6 +181,14 @@ impl List {
         self.items.borrow().get(index).cloned()
     }
 
+    /// The n-th element where it stands, as long as the list is alive and does not change.
+    #[inline]
+    pub(super) fn at(&self, index: i64) -> Option<*const Value> {
+        // SAFETY: nothing changes the list here.
+        let items = unsafe { self.items.try_borrow_unguarded() }.ok()?;
+        items.get(usize::try_from(index).ok()?).map(std::ptr::from_ref)
+    }
+
     /// Where the n-th element stands, as long as the list is alive and does not change.
     #[inline]
     pub(super) fn slot(&self, index: i64) -> Option<*mut Value> {
@@ -219,12 +240,16 @@ impl Drop for List {
 
 /// A `tuple`: immutable.
 pub struct Tuple {
-    items: Vec<Value>,
+    items: Items,
 }
+
+/// The elements of a tuple: pairs stand in it.
+type Items = SmallVec<[Value; 2]>;
 
 impl Tuple {
     /// A tuple of these.
-    pub fn new(items: Vec<Value>) -> Tuple {
+    pub fn new(items: impl Into<Items>) -> Tuple {
+        let items = items.into();
         note(bytes(items.capacity()));
         Tuple { items }
     }
@@ -239,7 +264,9 @@ impl Tuple {
 impl Drop for Tuple {
     fn drop(&mut self) {
         note(-bytes(self.items.capacity()));
-        bury_vec(std::mem::take(&mut self.items));
+        if self.items.iter().any(|v| !v.is_plain()) {
+            bury(std::mem::take(&mut self.items).into_iter());
+        }
     }
 }
 
@@ -351,6 +378,7 @@ impl Key {
     }
 }
 
+#[inline]
 fn check_key(value: &Value, depth: usize, values: &mut usize) -> Result<(), Error> {
     *values += 1;
     match value {
@@ -364,37 +392,68 @@ fn check_key(value: &Value, depth: usize, values: &mut usize) -> Result<(), Erro
 
 impl PartialEq for Key {
     fn eq(&self, other: &Key) -> bool {
-        match (&self.0, &other.0) {
-            (Value::Str(a), Value::Str(b)) => a.as_str() == b.as_str(),
-            (Value::Tuple(a), Value::Tuple(b)) => {
-                let (a, b) = (a.items(), b.items());
-                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Key(a.clone()) == Key(b.clone()))
-            }
-            (Value::None, Value::None) => true,
-            (Value::Dtype(a), Value::Dtype(b)) => a == b,
-            (Value::Device(a), Value::Device(b)) => a == b,
-            (a, b) => match (number_bits(a), number_bits(b)) {
-                (Some(a), Some(b)) => a == b,
-                _ => false,
-            },
-        }
+        same_key(&self.0, &other.0)
     }
 }
 
 impl Eq for Key {}
 
 impl Hash for Key {
+    #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        match &self.0 {
-            Value::Str(text) => text.as_str().hash(state),
-            Value::Tuple(tuple) => {
-                state.write_usize(tuple.items().len());
-                tuple.items().iter().for_each(|v| Key(v.clone()).hash(state));
-            }
-            Value::Dtype(dtype) => dtype.hash(state),
-            Value::Device(device) => device.hash(state),
-            value => number_bits(value).hash(state),
+        hash_key(&self.0, state);
+    }
+}
+
+/// A value that is looked up as a key, where it stands.
+struct Sought<'a>(&'a Value);
+
+impl Hash for Sought<'_> {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        hash_key(self.0, state);
+    }
+}
+
+impl Equivalent<Key> for Sought<'_> {
+    #[inline]
+    fn equivalent(&self, key: &Key) -> bool {
+        same_key(self.0, &key.0)
+    }
+}
+
+#[inline]
+fn same_key(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Int(a), Value::Int(b)) => a == b,
+        (Value::Str(a), Value::Str(b)) => Rc::ptr_eq(a, b) || a.as_str() == b.as_str(),
+        (Value::Tuple(a), Value::Tuple(b)) => {
+            let (a, b) = (a.items(), b.items());
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_key(a, b))
         }
+        (Value::None, Value::None) => true,
+        (Value::Dtype(a), Value::Dtype(b)) => a == b,
+        (Value::Device(a), Value::Device(b)) => a == b,
+        (a, b) => match (number_bits(a), number_bits(b)) {
+            (Some(a), Some(b)) => a == b,
+            _ => false,
+        },
+    }
+}
+
+#[inline]
+fn hash_key<H: Hasher>(value: &Value, state: &mut H) {
+    match value {
+        Value::Int(i) => state.write_u64(*i as u64),
+        Value::Str(text) => state.write_u32(text.hash_code()),
+        Value::Tuple(tuple) => {
+            state.write_usize(tuple.items().len());
+            tuple.items().iter().for_each(|v| hash_key(v, state));
+        }
+        Value::Dtype(dtype) => dtype.hash(state),
+        Value::Device(device) => device.hash(state),
+        // A float that is whole has the hash of that int.
+        value => state.write_u64(number_bits(value).map_or(0, |(_, bits)| bits)),
     }
 }
 
@@ -431,8 +490,21 @@ impl Dict {
     }
 
     /// The value of a key.
-    pub fn get(&self, key: &Key) -> Option<Value> {
-        self.table.borrow().get(key).cloned()
+    ///
+    /// # Errors
+    /// What is no key.
+    pub fn get(&self, key: &Value) -> Result<Option<Value>> {
+        check_key(key, 0, &mut 0)?;
+        Ok(self.table.borrow().get(&Sought(key)).cloned())
+    }
+
+    /// Whether it has a key.
+    ///
+    /// # Errors
+    /// What is no key.
+    pub fn has(&self, key: &Value) -> Result<bool> {
+        check_key(key, 0, &mut 0)?;
+        Ok(self.table.borrow().contains_key(&Sought(key)))
     }
 
     /// Sets the value of a key.

@@ -1,10 +1,14 @@
 //! Script values.
 //!
-//! A [`Value`] is 16 bytes: a tag, and a number or a counted pointer into the script heap.
+//! A [`Value`] is 16 bytes: a tag, and a number or a counted pointer into the script heap. The tag has
+//! eight, so that what was written by halves is read by halves: a processor waits for bytes written
+//! apart that are read together.
 //! Invariant: tags below [`FIRST_HEAP`] own nothing, so such values are copied bit by bit and
 //! forgotten without a destructor; `is_plain` is the only test for it.
 
 use std::rc::Rc;
+
+use compact_str::CompactString;
 
 use super::function::{Bound, Closure, Module, Native};
 use super::heap::{Cell, Dict, ErrorValue, List, Range, Record, Text, Tuple};
@@ -16,7 +20,7 @@ use crate::tensor::Tensor;
 /// A script value.
 ///
 /// Sample: `[1, "a"]` is a `List` of `Int(1)` and a `Str`.
-#[repr(u8)]
+#[repr(u64)]
 #[derive(Default)]
 pub enum Value {
     /// `none`
@@ -67,16 +71,16 @@ pub enum Value {
 }
 
 /// The tag of the first variant that owns something.
-pub const FIRST_HEAP: u8 = 8;
+pub const FIRST_HEAP: u64 = 8;
 
 /// The tag of `none`, which has no more to it.
-pub(super) const TAG_NONE: u8 = 0;
+pub(super) const TAG_NONE: u64 = 0;
 /// The tag of an int; its number stands at offset eight.
-pub(super) const TAG_INT: u8 = 4;
+pub(super) const TAG_INT: u64 = 4;
 /// The tag of a float; its number stands at offset eight.
-pub(super) const TAG_FLOAT: u8 = 5;
+pub(super) const TAG_FLOAT: u64 = 5;
 /// The tag of a script function; its pointer stands at offset eight.
-pub(super) const TAG_FN: u8 = 14;
+pub(super) const TAG_FN: u64 = 14;
 
 const _: () = assert!(std::mem::size_of::<Rc<Closure>>() == 8);
 
@@ -84,7 +88,7 @@ const _: () = assert!(std::mem::size_of::<Value>() == 16);
 
 impl Value {
     /// A string.
-    pub fn str(text: impl Into<Box<str>>) -> Value {
+    pub fn str(text: impl Into<CompactString>) -> Value {
         Value::Str(Rc::new(Text::new(text.into())))
     }
 
@@ -96,6 +100,11 @@ impl Value {
     /// A tuple.
     pub fn tuple(items: Vec<Value>) -> Value {
         Value::Tuple(Rc::new(Tuple::new(items)))
+    }
+
+    /// A tuple of two.
+    pub fn pair(first: Value, second: Value) -> Value {
+        Value::Tuple(Rc::new(Tuple::new([first, second])))
     }
 
     /// A record of these fields.
@@ -200,9 +209,9 @@ impl Value {
     }
 
     #[inline(always)]
-    pub(super) fn tag(&self) -> u8 {
-        // SAFETY: the enum is `repr(u8)`, so its first byte is the discriminant.
-        unsafe { *(self as *const Value).cast::<u8>() }
+    pub(super) fn tag(&self) -> u64 {
+        // SAFETY: the enum is `repr(u64)`, so it begins with the discriminant.
+        unsafe { *(self as *const Value).cast::<u64>() }
     }
 
     // Cold, so that the machine's loop keeps its registers where numbers are copied.

@@ -1,13 +1,14 @@
 //! Calls.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 use super::super::bytecode::Op;
 use super::super::error;
-use super::super::function::{CallShape, Passed};
+use super::super::function::{CallShape, MethodSite, Passed};
 use super::super::value::Value;
 use super::scope::Place;
-use super::{Compiler, Reg};
+use super::{Compiler, Reg, mentions};
 use crate::base::{Result, Span};
 use crate::syntax::ast::*;
 
@@ -17,6 +18,8 @@ enum Callee<'a> {
     Value,
     /// A method of the value in the first register.
     Method(&'a Rc<str>),
+    /// A variable in a register, which nothing assigns before the call.
+    Local(Reg),
     Global(u16),
     Native(u16),
 }
@@ -44,7 +47,7 @@ impl<'a> Compiler<'_, '_, 'a> {
             debug_assert!(dst < base, "a call's result goes below its window");
             let mut spans = Vec::with_capacity(args.len() + 2);
             let (mut names, mut method) = (Vec::new(), None);
-            let target = c.callee(callee, base)?;
+            let target = c.callee(callee, first, args, base)?;
             if let Callee::Method(_) = target
                 && let ExprKind::Member(receiver, name) = &unparen(callee).kind
             {
@@ -69,17 +72,24 @@ impl<'a> Compiler<'_, '_, 'a> {
             let plain = args.iter().all(|a| matches!(a, Arg::One(_)));
             let op = match (u8::try_from(count), &target) {
                 (Ok(argc), Callee::Value) if plain => Op::Call { argc, base, dst },
+                (Ok(argc), Callee::Local(callee)) if plain => {
+                    Op::CallLocal { argc, base, dst, callee: *callee }
+                }
                 (Ok(argc), Callee::Global(slot)) if plain => Op::CallGlobal { argc, base, dst, slot: *slot },
                 (Ok(argc), Callee::Native(k)) if plain => Op::CallNative { argc, base, dst, k: *k },
                 (Ok(argc), Callee::Method(name)) if plain => {
-                    let k = c.name_constant(name)?;
-                    Op::CallMethod { argc, base, dst, k }
+                    let site = MethodSite { name: c.intern(name), found: OnceCell::new() };
+                    let methods = &mut c.last().shapes.methods;
+                    methods.push(site);
+                    let site = u16::try_from(methods.len() - 1).map_err(|_| error::function_size())?;
+                    Op::CallMethod { argc, base, dst, site }
                 }
                 _ => {
                     let shape = c.call_shape(&target, first.is_some(), args)?;
                     match target {
                         Callee::Global(slot) => drop(c.emit(Op::GetGlobal { dst: base, slot: slot.into() })),
                         Callee::Native(k) => drop(c.emit(Op::Load { dst: base, k: k.into() })),
+                        Callee::Local(src) => drop(c.emit(Op::Move { take: false, dst: base, src })),
                         Callee::Value | Callee::Method(_) => {}
                     }
                     Op::CallShaped { base, dst, shape }
@@ -95,7 +105,13 @@ impl<'a> Compiler<'_, '_, 'a> {
         })
     }
 
-    fn callee(&mut self, callee: &'a Expr, base: Reg) -> Result<Callee<'a>> {
+    fn callee(
+        &mut self,
+        callee: &'a Expr,
+        first: Option<&'a Expr>,
+        args: &'a [Arg],
+        base: Reg,
+    ) -> Result<Callee<'a>> {
         match &unparen(callee).kind {
             ExprKind::Member(receiver, name) => {
                 self.expr(receiver, base)?;
@@ -103,6 +119,12 @@ impl<'a> Compiler<'_, '_, 'a> {
             }
             // `bool(x)` converts.
             ExprKind::Name(name) | ExprKind::Dtype(name) => match self.resolve(name)? {
+                Some(Place::Register(reg)) => {
+                    let operand = |(Arg::One(e) | Arg::Named(_, e) | Arg::Spread(e)): &'a Arg| e;
+                    if !first.into_iter().chain(args.iter().map(operand)).any(mentions::has_block) {
+                        return Ok(Callee::Local(reg));
+                    }
+                }
                 Some(Place::Global(slot)) => {
                     if let Ok(slot) = u16::try_from(slot) {
                         return Ok(Callee::Global(slot));

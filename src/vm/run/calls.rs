@@ -4,10 +4,11 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::super::function::{CallShape, Native, Passed, Run};
+use super::super::function::{CallShape, MethodSite, Native, Passed, Run};
 use super::super::value::Value;
 use super::super::{Vm, bind, error};
 use super::Frame;
+use super::registers::transfer;
 use crate::base::{Error, Result};
 
 /// Arguments by position.
@@ -16,6 +17,9 @@ pub(in crate::vm) type Positional = SmallVec<[Value; 6]>;
 pub(in crate::vm) type Named = SmallVec<[(Rc<str>, Value); 2]>;
 /// Numbers of arguments in the text.
 type Written = SmallVec<[usize; 8]>;
+
+/// So many arguments of a native are passed without a vector.
+const FEW: usize = 4;
 
 /// An error of a native that was passed `given` arguments by position, then those called `names`: its
 /// labels point at arguments, and it says the function's name.
@@ -104,34 +108,67 @@ impl Vm {
 
     /// Calls the native in constant `callee` with the `argc` arguments after `index`.
     pub(super) fn call_native_at(&mut self, index: usize, argc: usize, callee: &Value) -> Result<Value> {
-        let args = self.take_args(index, argc);
         match callee {
-            Value::Native(native) => {
-                let native = Rc::clone(native);
-                self.call_native(&native, args, Named::new())
-            }
+            Value::Native(native) => self.call_native_in(native, index + 1, argc),
             other => Err(error::not_callable(other.type_name())),
         }
     }
 
-    /// Calls the method `name` of the value at `index`. `None`: what stands at `index` now is a
+    /// Calls a method of the value at `index`. `None`: what stands at `index` now is a
     /// function to be called with the arguments, which are still there.
     pub(super) fn call_method_at(
         &mut self,
         index: usize,
         argc: usize,
-        name: &Value,
+        site: &MethodSite,
     ) -> Result<Option<Value>> {
-        let name = name.as_str().unwrap_or("");
-        if let Some(method) = self.natives.method(&self.stack[index], name) {
-            let mut args = Positional::new();
-            args.extend(self.stack[index..index + 1 + argc].iter_mut().map(std::mem::take));
-            return self.call_native(&method, args, Named::new()).map(Some).map_err(Error::received);
+        let receiver = &self.stack[index];
+        let type_name = receiver.type_name();
+        let other;
+        let method = match site.found.get() {
+            Some((of, method)) if std::ptr::eq(*of, type_name) => Some(method),
+            found => {
+                other = self.natives.method(receiver, &site.name);
+                if let (None, Some(method)) = (found, &other) {
+                    let _ = site.found.set((type_name, Rc::clone(method)));
+                }
+                other.as_ref()
+            }
+        };
+        if let Some(method) = method {
+            let method = Rc::clone(method);
+            return self.call_native_in(&method, index, argc + 1).map(Some).map_err(Error::received);
         }
-        let receiver = self.stack[index].clone();
-        let function = self.attribute(&receiver, name)?;
+        let receiver = receiver.clone();
+        let function = self.attribute(&receiver, &site.name)?;
         self.stack[index] = function;
         Ok(None)
+    }
+
+    /// Calls a native with the `count` values that stand from `index` on, by position.
+    fn call_native_in(&mut self, native: &Rc<Native>, index: usize, count: usize) -> Result<Value> {
+        let params = native.signature.params;
+        let registers = &mut self.stack[index..index + count];
+        let Run::Static(run) = native.run else {
+            let args = registers.iter_mut().map(std::mem::take).collect();
+            return self.call_native(native, args, Named::new());
+        };
+        if params.len() > FEW || !bind::takes_all(params, count) {
+            let args = registers.iter_mut().map(std::mem::take).collect();
+            return self.call_native(native, args, Named::new());
+        }
+        // The usual call of the library: few arguments, each in its place.
+        let mut args = [const { Value::None }; FEW];
+        for (arg, register) in args.iter_mut().zip(registers) {
+            // SAFETY: `arg` is `none`, and both are values.
+            unsafe { transfer(arg, register) };
+        }
+        for (arg, param) in args[count..params.len()].iter_mut().zip(&params[count..]) {
+            *arg = bind::default(param.default);
+        }
+        let checked = bind::check_all(self, native, &mut args[..count]);
+        let result = checked.and_then(|()| run(self, &mut args[..params.len()]));
+        result.map_err(|e| of_call(e, native, count, &[]))
     }
 
     /// Calls with named or spread arguments. `None`: the window at `index` is bound.
@@ -192,18 +229,18 @@ impl Vm {
         self.run_native(native, args, named).map_err(|e| of_call(e, native, given, &names))
     }
 
-    fn run_native(&mut self, native: &Rc<Native>, args: Positional, named: Named) -> Result<Value> {
+    fn run_native(&mut self, native: &Rc<Native>, mut args: Positional, named: Named) -> Result<Value> {
         match &native.run {
             Run::Static(run) => {
-                let mut bound = bind::native(self, native, args, named)?;
-                run(self, &mut bound)
+                bind::native(self, native, &mut args, named)?;
+                run(self, &mut args)
             }
             Run::Op(op) => self.call_op(op, native, args, named, false),
             Run::OpInPlace(op) => self.call_op(op, native, args, named, true),
             Run::Dynamic(function) => {
-                let mut bound = bind::native(self, native, args, named)?;
+                bind::native(self, native, &mut args, named)?;
                 match function.try_borrow_mut() {
-                    Ok(mut function) => function(self, &mut bound),
+                    Ok(mut function) => function(self, &mut args),
                     Err(_) => Err(error::bad_value(0, format!("`{}` is running already", native.name))),
                 }
             }

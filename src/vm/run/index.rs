@@ -32,8 +32,12 @@ impl Vm {
             },
             Value::Str(text) => match index {
                 Value::Range(range) => {
+                    let (start, step, count) = range.slice(text.chars());
+                    if step == 1 {
+                        let (from, to) = (text.offset(start), text.offset(start + count));
+                        return Ok(Value::str(&text.as_str()[from..to]));
+                    }
                     let chars: Vec<char> = text.as_str().chars().collect();
-                    let (start, step, count) = range.slice(chars.len());
                     let at = |i: usize| (start as i64 + i as i64 * step) as usize;
                     Ok(Value::str((0..count).map(|i| chars[at(i)]).collect::<String>()))
                 }
@@ -43,7 +47,7 @@ impl Vm {
                     Ok(Value::str(one.map(String::from).unwrap_or_default()))
                 }
             },
-            Value::Dict(dict) => match dict.get(&Key::new(index)?) {
+            Value::Dict(dict) => match dict.get(index)? {
                 Some(value) => Ok(value),
                 None => Err(error::no_key(&self.short_repr(index))),
             },

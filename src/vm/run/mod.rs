@@ -54,6 +54,8 @@ enum Rest {
     Copy(*mut Value, *const Value),
     /// To begin again when what this owns is released.
     Release(*mut Value),
+    /// To call the function in the register `first`, which runs `proto`, with plain arguments.
+    Call { proto: *const Proto, first: u16, argc: u8, dst: u16 },
     /// To return this register from a call that may own something.
     Leave(u16),
 }
@@ -103,6 +105,7 @@ impl Vm {
     }
 
     /// Runs from instruction `from` of the call at `start`. An error comes with its place.
+    #[inline(never)]
     fn execute(&mut self, start: usize, from: usize) -> Result<Value, (Error, usize, usize)> {
         // SAFETY: the window at `start` was made by `begin`, so it holds a closure and
         // `registers` initialised values (the invariant of `Proto`).
@@ -248,24 +251,6 @@ impl Vm {
                         // SAFETY: jumps land inside the code.
                         pc = unsafe { pc.offset(1 + offset) };
                         continue 'next;
-                    }};
-                }
-                // Calls `$callee` with `$argc` arguments and goes on there, if that takes no more than a frame.
-                macro_rules! call {
-                    ($first:expr, $argc:expr, $callee:expr, $dst:expr, $before:expr) => {{
-                        let (callee, window): (*const Proto, usize) = ($callee, window!());
-                        // SAFETY: the callee is alive: something that is called holds it.
-                        let end = window + $first as usize + unsafe { (*callee).registers } as usize;
-                        if self.budget > 1 && self.frames.len() < self.frame_room && end <= self.stack.len() {
-                            $before;
-                            self.budget -= 1;
-                            enter!(window, $first as usize, callee, $dst);
-                            owns = false;
-                            for i in 1..=u16::from($argc) {
-                                owns |= !reg!(i).is_plain();
-                            }
-                            continue 'next;
-                        }
                     }};
                 }
                 macro_rules! arith {
@@ -505,7 +490,17 @@ impl Vm {
                         if let Value::Fn(closure) = reg!(first)
                             && closure.proto.plain == u16::from(argc)
                         {
-                            call!(first, argc, Rc::as_ptr(&closure.proto), dst, {});
+                            break 'plain Rest::Call { proto: Rc::as_ptr(&closure.proto), first, argc, dst };
+                        }
+                    }
+                    Op::CallLocal { argc, base: first, dst, callee } => {
+                        if let Value::Fn(closure) = reg!(callee)
+                            && closure.proto.plain == u16::from(argc)
+                        {
+                            free!(first);
+                            // SAFETY: see above; what stands there owns nothing.
+                            unsafe { put_function(slot!(first), Rc::clone(closure)) };
+                            break 'plain Rest::Call { proto: Rc::as_ptr(&closure.proto), first, argc, dst };
                         }
                     }
                     Op::CallGlobal { argc, base: first, dst, slot } => {
@@ -513,10 +508,9 @@ impl Vm {
                             && closure.proto.plain == u16::from(argc)
                         {
                             free!(first);
-                            call!(first, argc, Rc::as_ptr(&closure.proto), dst, {
-                                // SAFETY: see above; what stands there owns nothing.
-                                unsafe { put_function(slot!(first), Rc::clone(closure)) };
-                            });
+                            // SAFETY: see above; what stands there owns nothing.
+                            unsafe { put_function(slot!(first), Rc::clone(closure)) };
+                            break 'plain Rest::Call { proto: Rc::as_ptr(&closure.proto), first, argc, dst };
                         }
                     }
                     Op::Return { src } => {
@@ -547,7 +541,7 @@ impl Vm {
 
                     Op::Index { dst, a, b } => {
                         if let (Value::List(list), &Value::Int(at)) = (reg!(a), reg!(b))
-                            && let Some(value) = list.slot(at)
+                            && let Some(value) = list.at(at)
                         {
                             copy!(dst, value);
                         }
@@ -570,6 +564,24 @@ impl Vm {
                 }
                 Rest::Step
             };
+            // A call takes no more than a frame, as a rule.
+            if let Rest::Call { proto: callee, first, argc, dst } = rest {
+                let window = window!();
+                // SAFETY: the function in its register keeps the callee alive.
+                let end = window + first as usize + unsafe { (*callee).registers } as usize;
+                if self.budget > 1 && self.frames.len() < self.frame_room && end <= self.stack.len() {
+                    self.budget -= 1;
+                    enter!(window, first as usize, callee, dst);
+                    let mut argument = base;
+                    owns = false;
+                    for _ in 0..argc {
+                        argument = argument.wrapping_add(1);
+                        // SAFETY: the arguments stand behind the function.
+                        owns |= unsafe { !(*argument).is_plain() };
+                    }
+                    continue 'next;
+                }
+            }
             match rest {
                 // SAFETY: see above; the value stays where it is until it is copied.
                 Rest::Copy(slot, value) => unsafe {
@@ -587,7 +599,7 @@ impl Vm {
                     // SAFETY: the caller's window is still there.
                     base = unsafe { self.stack.as_mut_ptr().add(frame.base as usize) };
                 }
-                Rest::Step => {
+                Rest::Step | Rest::Call { .. } => {
                     let (window, at) = (window!(), here!());
                     owns = true;
                     // SAFETY: the function of the running call stays in its register 0 while a step runs.

@@ -14,10 +14,10 @@ use super::super::value::{TAG_FLOAT, TAG_FN, TAG_INT, TAG_NONE, Value};
 /// `slot` points to a value that owns nothing.
 #[inline(always)]
 pub(super) unsafe fn put_int(slot: *mut Value, int: i64) {
-    // SAFETY: the caller's promise; the layout of a `repr(u8)` enum is a tag byte and, for a field
-    // of eight bytes, that field at offset eight (see `Value`).
+    // SAFETY: the caller's promise; the layout of a `repr(u64)` enum is a tag of eight bytes and then
+    // its field (see `Value`).
     unsafe {
-        slot.cast::<u8>().write(TAG_INT);
+        slot.cast::<u64>().write(TAG_INT);
         slot.cast::<u8>().add(8).cast::<i64>().write(int);
     }
 }
@@ -30,7 +30,7 @@ pub(super) unsafe fn put_int(slot: *mut Value, int: i64) {
 pub(super) unsafe fn put_float(slot: *mut Value, float: f64) {
     // SAFETY: as in `put_int`.
     unsafe {
-        slot.cast::<u8>().write(TAG_FLOAT);
+        slot.cast::<u64>().write(TAG_FLOAT);
         slot.cast::<u8>().add(8).cast::<f64>().write(float);
     }
 }
@@ -43,7 +43,7 @@ pub(super) unsafe fn put_float(slot: *mut Value, float: f64) {
 pub(super) unsafe fn put_function(slot: *mut Value, closure: Rc<Closure>) {
     // SAFETY: as in `put_int`; a counted pointer has eight bytes.
     unsafe {
-        slot.cast::<u8>().write(TAG_FN);
+        slot.cast::<u64>().write(TAG_FN);
         slot.cast::<u8>().add(8).cast::<Rc<Closure>>().write(closure);
     }
 }
@@ -77,7 +77,7 @@ pub(super) unsafe fn transfer(slot: *mut Value, from: *mut Value) {
             Value::Float(f) => put_float(slot, f),
             _ => std::ptr::copy(from, slot, 1),
         }
-        from.cast::<u8>().write(TAG_NONE);
+        from.cast::<u64>().write(TAG_NONE);
     }
 }
 
@@ -101,7 +101,7 @@ pub(super) unsafe fn release_function(slot: *mut Value) {
     // SAFETY: the caller's promise, and the layout as in `put_function`.
     unsafe {
         let closure = slot.cast::<u8>().add(8).cast::<Rc<Closure>>().read();
-        slot.cast::<u8>().write(TAG_NONE);
+        slot.cast::<u64>().write(TAG_NONE);
         drop(closure);
     }
 }

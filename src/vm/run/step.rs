@@ -87,9 +87,13 @@ impl Vm {
             Op::Div { dst, a, b } => self.binary_step(base, at, Binary::Div, dst, a, b)?,
             Op::FloorDiv { dst, a, b } => self.binary_step(base, at, Binary::FloorDiv, dst, a, b)?,
             Op::Mod { dst, a, b } => self.binary_step(base, at, Binary::Mod, dst, a, b)?,
-            Op::Binary { op, dst, a, b } => {
-                self.binary_step(base, at, arith::BINARY[op as usize], dst, a, b)?;
-            }
+            Op::Binary { op, dst, a, b } => match (arith::BINARY[op as usize], &self.stack[register(b)]) {
+                (op @ (Binary::In | Binary::NotIn), Value::Dict(dict)) => {
+                    let found = dict.has(&self.stack[register(a)])?;
+                    self.stack[register(dst)] = Value::Bool(found == (op == Binary::In));
+                }
+                (op, _) => self.binary_step(base, at, op, dst, a, b)?,
+            },
             Op::AddInt { dst, a, value } => {
                 let right = Value::Int(i64::from(value));
                 self.binary_value_step(base, at, Binary::Add, dst, a, right)?;
@@ -194,6 +198,10 @@ impl Vm {
             }
 
             Op::Call { argc, base: first, dst } => return self.call_at(base, first, argc, dst),
+            Op::CallLocal { argc, base: first, dst, callee } => {
+                self.stack[register(first)] = self.stack[register(callee)].clone();
+                return self.call_at(base, first, argc, dst);
+            }
             Op::CallGlobal { argc, base: first, dst, slot } => {
                 self.stack[register(first)] = self.global_at(u32::from(slot))?;
                 return self.call_at(base, first, argc, dst);
@@ -202,9 +210,9 @@ impl Vm {
                 let callee = &proto.consts[k as usize];
                 self.stack[register(dst)] = self.call_native_at(register(first), argc as usize, callee)?;
             }
-            Op::CallMethod { argc, base: first, dst, k } => {
-                let name = &proto.consts[k as usize];
-                match self.call_method_at(register(first), argc as usize, name)? {
+            Op::CallMethod { argc, base: first, dst, site } => {
+                let site = &proto.shapes.methods[site as usize];
+                match self.call_method_at(register(first), argc as usize, site)? {
                     Some(value) => self.stack[register(dst)] = value,
                     None => return self.call_at(base, first, argc, dst),
                 }

@@ -2,11 +2,13 @@
 
 use std::rc::Rc;
 
+use compact_str::{CompactString, ToCompactString};
+
 use super::super::bind;
 use super::super::compare::equal;
 use super::super::error::Mismatch;
 use super::super::function::PatternShape;
-use super::super::heap::{Range, Record, charge_values};
+use super::super::heap::{Key, Range, Record, charge_values};
 use super::super::value::Value;
 use super::super::{Vm, charge, error};
 use super::arith;
@@ -104,6 +106,15 @@ impl Vm {
         a: u16,
         b: u16,
     ) -> Result<bool> {
+        if let (Value::Str(x), Value::Str(y)) =
+            (&self.stack[base + a as usize], &self.stack[base + b as usize])
+        {
+            match op {
+                Binary::Eq => return Ok(x.as_str() == y.as_str()),
+                Binary::Ne => return Ok(x.as_str() != y.as_str()),
+                _ => {}
+            }
+        }
         let dead = self.dead_from(base, at);
         let (left, right) = if a == b {
             let left = self.operand(base, a, dead);
@@ -134,6 +145,18 @@ impl Vm {
 
     #[inline(never)]
     pub(super) fn index_step(&mut self, base: usize, at: usize, dst: u16, a: u16, b: u16) -> Result<()> {
+        let (container, index) = (&self.stack[base + a as usize], &self.stack[base + b as usize]);
+        let found = match (container, index) {
+            (Value::Dict(dict), key) => dict.get(key)?,
+            (Value::Tuple(tuple), &Value::Int(i)) => {
+                usize::try_from(i).ok().and_then(|i| tuple.items().get(i)).cloned()
+            }
+            _ => None,
+        };
+        if let Some(value) = found {
+            self.stack[base + dst as usize] = value;
+            return Ok(());
+        }
         let dead = self.dead_from(base, at);
         let container = self.operand(base, a, dead);
         let index = if a == b { container.clone() } else { self.operand(base, b, dead) };
@@ -145,9 +168,17 @@ impl Vm {
 
     #[inline(never)]
     pub(super) fn set_index_step(&mut self, base: usize, a: u16, b: u16, src: u16) -> Result<()> {
-        let container = self.stack[base + a as usize].clone();
-        let index = self.stack[base + b as usize].clone();
+        let (container, index) = (&self.stack[base + a as usize], &self.stack[base + b as usize]);
         let value = self.stack[base + src as usize].clone();
+        match (container, index) {
+            (Value::Dict(dict), key) => return dict.insert(Key::new(key)?, value),
+            (Value::List(list), &Value::Int(i)) if i >= 0 && (i as usize) < list.len() => {
+                list.set(i as usize, value);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let (container, index) = (container.clone(), index.clone());
         self.set_index(&container, &index, value)
     }
 
@@ -247,11 +278,17 @@ impl Vm {
         shape: &PatternShape,
     ) -> Result<()> {
         let value = self.stack[base + src as usize].clone();
+        let at = base + first as usize;
+        if let (Value::Tuple(tuple), None, false) = (&value, shape.rest, shape.record_only)
+            && tuple.items().len() == shape.count as usize
+        {
+            self.stack[at..at + tuple.items().len()].clone_from_slice(tuple.items());
+            return Ok(());
+        }
         let parts = match self.take_apart(&value, shape)? {
             Ok(parts) => parts,
             Err(mismatch) => return Err(error::unpack(&mismatch)),
         };
-        let at = base + first as usize;
         for (i, part) in parts.into_iter().enumerate() {
             self.stack[at + i] = part;
         }
@@ -351,12 +388,12 @@ impl Vm {
     /// Joins the pieces of a string literal.
     pub(super) fn concat(&mut self, base: usize, first: u16, count: u16) -> Result<Value> {
         let from = base + first as usize;
-        let mut text = String::new();
+        let mut text = CompactString::default();
         for i in from..from + count as usize {
             let piece = std::mem::take(&mut self.stack[i]);
             match &piece {
                 Value::Str(piece) => text.push_str(piece.as_str()),
-                Value::Int(i) => text.push_str(&i.to_string()),
+                Value::Int(i) => text.push_str(&i.to_compact_string()),
                 other => text.push_str(&self.display(other)?),
             }
             charge(text.len())?;
