@@ -214,26 +214,25 @@ impl Value {
         unsafe { *(self as *const Value).cast::<u64>() }
     }
 
-    // Cold, so that the machine's loop keeps its registers where numbers are copied.
-    #[cold]
-    #[inline(never)]
-    fn clone_heap(&self) -> Value {
+    /// Counts what this owns once more: a copy of its bits is a value then.
+    pub(super) fn retain(&self) {
+        use std::mem::forget;
         match self {
-            Value::Str(x) => Value::Str(Rc::clone(x)),
-            Value::List(x) => Value::List(Rc::clone(x)),
-            Value::Tuple(x) => Value::Tuple(Rc::clone(x)),
-            Value::Record(x) => Value::Record(Rc::clone(x)),
-            Value::Dict(x) => Value::Dict(Rc::clone(x)),
-            Value::Range(x) => Value::Range(Rc::clone(x)),
-            Value::Fn(x) => Value::Fn(Rc::clone(x)),
-            Value::Native(x) => Value::Native(Rc::clone(x)),
-            Value::Bound(x) => Value::Bound(Rc::clone(x)),
-            Value::Module(x) => Value::Module(Rc::clone(x)),
-            Value::Error(x) => Value::Error(Rc::clone(x)),
-            Value::Object(x) => Value::Object(Rc::clone(x)),
-            Value::Tensor(x) => Value::Tensor(x.clone()),
-            Value::Cell(x) => Value::Cell(Rc::clone(x)),
-            _ => Value::None,
+            Value::Str(x) => forget(Rc::clone(x)),
+            Value::List(x) => forget(Rc::clone(x)),
+            Value::Tuple(x) => forget(Rc::clone(x)),
+            Value::Record(x) => forget(Rc::clone(x)),
+            Value::Dict(x) => forget(Rc::clone(x)),
+            Value::Range(x) => forget(Rc::clone(x)),
+            Value::Fn(x) => forget(Rc::clone(x)),
+            Value::Native(x) => forget(Rc::clone(x)),
+            Value::Bound(x) => forget(Rc::clone(x)),
+            Value::Module(x) => forget(Rc::clone(x)),
+            Value::Error(x) => forget(Rc::clone(x)),
+            Value::Object(x) => forget(Rc::clone(x)),
+            Value::Tensor(x) => forget(x.clone()),
+            Value::Cell(x) => forget(Rc::clone(x)),
+            _ => {}
         }
     }
 }
@@ -246,9 +245,13 @@ impl Clone for Value {
             // a number just before.
             Value::Int(i) => Value::Int(*i),
             Value::Float(f) => Value::Float(*f),
-            // SAFETY: a plain value owns nothing, so a bitwise copy is a clone.
-            _ if self.is_plain() => unsafe { std::ptr::read(self) },
-            _ => self.clone_heap(),
+            _ => {
+                if !self.is_plain() {
+                    self.retain();
+                }
+                // SAFETY: what a value owns was counted once more; a plain one owns nothing.
+                unsafe { std::ptr::read(self) }
+            }
         }
     }
 }

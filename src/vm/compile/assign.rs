@@ -10,15 +10,28 @@ use super::super::error;
 use super::super::function::PatternShape;
 use super::expr::{binary_op, writes_late};
 use super::scope;
-use super::{Compiler, Reg};
+use super::{Compiler, Reg, mentions};
 use crate::base::{Result, Span};
 use crate::syntax::ast::*;
 
 /// A place whose parts have been evaluated.
 enum Place<'a> {
     Variable(&'a Rc<str>, Span),
-    Index { container: Reg, index: Reg, spans: Vec<Span>, span: Span },
-    Field { record: Reg, name: &'a Rc<str>, spans: Vec<Span>, span: Span, parent: Option<Box<Place<'a>>> },
+    /// `clear`: the container stands in a register of its own, which is cleared at the end.
+    Index {
+        container: Reg,
+        index: Reg,
+        clear: bool,
+        spans: Vec<Span>,
+        span: Span,
+    },
+    Field {
+        record: Reg,
+        name: &'a Rc<str>,
+        spans: Vec<Span>,
+        span: Span,
+        parent: Option<Box<Place<'a>>>,
+    },
 }
 
 impl<'a> Compiler<'_, '_, 'a> {
@@ -31,8 +44,15 @@ impl<'a> Compiler<'_, '_, 'a> {
             return self.expr(value, dst);
         }
         self.temporary(|c| {
-            let src = c.temp()?;
-            c.expr(value, src)?;
+            // The value of a variable is read where it stands, unless the place's parts may assign that.
+            let src = match &place.kind {
+                ExprKind::Index(..) if !mentions::has_block(place) => c.operand(value)?,
+                _ => {
+                    let src = c.temp()?;
+                    c.expr(value, src)?;
+                    src
+                }
+            };
             c.store_to(place, value.span, src)
         })
     }
@@ -62,11 +82,11 @@ impl<'a> Compiler<'_, '_, 'a> {
                 c.emit_at(op, span, spans, dead);
                 return Ok(());
             }
-            let target = c.place(place)?;
+            let target = c.place(place, Some(value))?;
             let dst = c.temp()?;
             match &target {
                 Place::Variable(name, span) => c.read(name, *span, dst)?,
-                Place::Index { container, index, spans, span } => {
+                Place::Index { container, index, spans, span, .. } => {
                     let op = Op::Index { dst, a: *container, b: *index };
                     c.emit_at(op, *span, spans.clone(), u16::MAX);
                 }
@@ -101,36 +121,45 @@ impl<'a> Compiler<'_, '_, 'a> {
                 Ok(())
             }),
             _ => self.temporary(|c| {
-                let place = c.place(place)?;
+                let place = c.place(place, None)?;
                 c.store(place, src, value_span)
             }),
         }
     }
 
-    fn place(&mut self, place: &'a Expr) -> Result<Place<'a>> {
+    /// The parts of a place. Those that are variables are used where they stand, unless what is evaluated
+    /// before the place is written, the indices and `later`, may assign them.
+    fn place(&mut self, place: &'a Expr, later: Option<&'a Expr>) -> Result<Place<'a>> {
         match &place.kind {
-            ExprKind::Paren(inner) => self.deeper(place.span, |c| c.place(inner)),
+            ExprKind::Paren(inner) => self.deeper(place.span, |c| c.place(inner, later)),
             ExprKind::Name(name) => Ok(Place::Variable(name, place.span)),
             ExprKind::Index(inner, indices) => {
-                let container = self.temp()?;
-                self.expr(inner, container)?;
-                let index = self.temp()?;
-                let at = self.index_value(indices)?;
-                self.emit(Op::Move { take: false, dst: index, src: at });
                 let spans = super::expr::index_spans(inner, indices);
-                Ok(Place::Index { container, index, spans, span: place.span })
+                let own = self.last().next;
+                let (container, index) = if indices.iter().chain(later).any(mentions::has_block) {
+                    let container = self.temp()?;
+                    self.expr(inner, container)?;
+                    let index = self.temp()?;
+                    let src = self.index_value(indices)?;
+                    self.emit(Op::Move { take: false, dst: index, src });
+                    (container, index)
+                } else {
+                    (self.operand(inner)?, self.index_value(indices)?)
+                };
+                let clear = container >= own;
+                Ok(Place::Index { container, index, clear, spans, span: place.span })
             }
             ExprKind::Member(inner, name) => {
                 let parent = match &inner.kind {
                     ExprKind::Name(_) | ExprKind::Index(..) | ExprKind::Member(..) | ExprKind::Paren(_) => {
-                        self.deeper(place.span, |c| c.place(inner)).ok().map(Box::new)
+                        self.deeper(place.span, |c| c.place(inner, later)).ok().map(Box::new)
                     }
                     _ => None,
                 };
                 let record = self.temp()?;
                 match parent.as_deref() {
                     Some(Place::Variable(name, span)) => self.read(name, *span, record)?,
-                    Some(Place::Index { container, index, spans, span }) => {
+                    Some(Place::Index { container, index, spans, span, .. }) => {
                         let op = Op::Index { dst: record, a: *container, b: *index };
                         let (spans, span) = (spans.clone(), *span);
                         self.emit_at(op, span, spans, u16::MAX);
@@ -156,10 +185,12 @@ impl<'a> Compiler<'_, '_, 'a> {
     fn store(&mut self, place: Place<'a>, src: Reg, value_span: Span) -> Result<()> {
         match place {
             Place::Variable(name, span) => self.write(name, span, src),
-            Place::Index { container, index, mut spans, span } => {
+            Place::Index { container, index, clear, mut spans, span } => {
                 spans.push(value_span);
                 self.emit_at(Op::SetIndex { a: container, b: index, src }, span, spans, u16::MAX);
-                self.emit(Op::Clear { from: container, count: 1 });
+                if clear {
+                    self.emit(Op::Clear { from: container, count: 1 });
+                }
                 Ok(())
             }
             Place::Field { record, name, mut spans, span, parent } => {

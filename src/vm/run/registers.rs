@@ -113,8 +113,13 @@ pub(super) unsafe fn release_function(slot: *mut Value) {
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn copy(slot: *mut Value, value: *const Value) {
-    // SAFETY: the caller's promise.
-    unsafe { *slot = (*value).clone() }
+    // SAFETY: the caller's promise: what is copied counts once more.
+    unsafe {
+        (*value).retain();
+        let old = std::ptr::read(slot);
+        std::ptr::copy(value, slot, 1);
+        drop(old);
+    }
 }
 
 /// Puts `none` in place of a value.
