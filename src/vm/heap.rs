@@ -507,6 +507,23 @@ impl Dict {
         Ok(self.table.borrow().contains_key(&Sought(key)))
     }
 
+    /// Sets the value of a key to a copy of one.
+    ///
+    /// # Errors
+    /// What is no key; limits.
+    pub fn set(&self, key: &Value, value: &Value) -> Result<()> {
+        check_key(key, 0, &mut 0)?;
+        let mut table = self.table.borrow_mut();
+        if let Some(slot) = table.get_mut(&Sought(key)) {
+            let old = std::mem::replace(slot, value.clone());
+            drop(table);
+            drop(old);
+            return Ok(());
+        }
+        drop(table);
+        self.insert(Key(key.clone()), value.clone())
+    }
+
     /// Sets the value of a key.
     pub fn insert(&self, key: Key, value: Value) -> Result<()> {
         charge_values(3)?;

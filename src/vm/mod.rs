@@ -54,7 +54,7 @@ use crate::base::{Error, Result, SourceMap, Span};
 use crate::plan::Runtime;
 use crate::syntax::ast::Block;
 use crate::tensor::PrintOptions;
-use run::{Frame, Handler};
+use run::{Frame, Handler, Left};
 
 /// Told of each warning, with the sources that its places point into.
 type Warn = Box<dyn FnMut(&Error, &SourceMap) + Send>;
@@ -93,6 +93,7 @@ pub struct Vm {
     top: usize,
     frames: Vec<Frame>,
     handlers: Vec<Handler>,
+    left: Left,
     contexts: Vec<Exit>,
     /// How many errors are on their way out through contexts.
     failing: usize,
@@ -149,6 +150,7 @@ impl Vm {
             top: 0,
             frames: Vec::new(),
             handlers: Vec::new(),
+            left: Left::Nothing,
             contexts: Vec::new(),
             failing: 0,
             depth_limit: Limits::default().call_depth,

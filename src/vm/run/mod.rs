@@ -66,11 +66,22 @@ pub(super) enum Flow {
     Next,
     /// This far from the next instruction.
     Jump(i32),
-    /// In the script function whose window, with its arguments in place, begins here; there is room
-    /// for its registers. Its result goes to the register `dst`.
-    Begin { index: usize, dst: u16 },
-    /// In Rust, with the result of the entry.
-    Return(Value),
+    /// In the script function whose window, with its arguments in place, begins `first` registers further
+    /// on; there is room for its registers. Its result goes to the register `dst`.
+    Begin { first: u16, dst: u16 },
+    /// In Rust: the result of the entry stands in [`Vm::left`].
+    Return,
+    /// At a handler: the error stands in [`Vm::left`].
+    Raise,
+}
+
+/// What a step leaves for the loop, beside how to go on, which fits in a register of the processor.
+#[derive(Default)]
+pub(super) enum Left {
+    #[default]
+    Nothing,
+    Value(Value),
+    Error(Error),
 }
 
 /// Where an error goes.
@@ -608,18 +619,21 @@ impl Vm {
                     base = unsafe { self.stack.as_mut_ptr().add(window) };
                     match flow {
                         // SAFETY: the last instruction returns, so there is always a next one.
-                        Ok(Flow::Next) => pc = unsafe { pc.add(1) },
+                        Flow::Next => pc = unsafe { pc.add(1) },
                         // SAFETY: jumps land inside the code.
-                        Ok(Flow::Jump(offset)) => pc = unsafe { pc.offset(1 + offset as isize) },
-                        Ok(Flow::Begin { index, dst }) => {
-                            let callee = self.proto_at(index);
-                            enter!(window, index - window, callee, dst);
+                        Flow::Jump(offset) => pc = unsafe { pc.offset(1 + offset as isize) },
+                        Flow::Begin { first, dst } => {
+                            let callee = self.proto_at(window + first as usize);
+                            enter!(window, first as usize, callee, dst);
                         }
-                        Ok(Flow::Return(value)) => {
-                            self.stack[window] = Value::None;
-                            return Ok(value);
-                        }
-                        Err(error) => return Err((error, window, at)),
+                        Flow::Return | Flow::Raise => match std::mem::take(&mut self.left) {
+                            Left::Error(error) => return Err((error, window, at)),
+                            Left::Value(value) => {
+                                self.stack[window] = Value::None;
+                                return Ok(value);
+                            }
+                            Left::Nothing => unreachable!("a step that ends the loop leaves why"),
+                        },
                     }
                 }
             }

@@ -48,6 +48,35 @@ pub(super) unsafe fn put_function(slot: *mut Value, closure: Rc<Closure>) {
     }
 }
 
+/// Copies the bits of a value, its tag and the rest apart: whole, they would wait for the two writes
+/// that made it, when those were just before.
+///
+/// # Safety
+/// Both point to places of values, `value` to an initialised one.
+#[inline(always)]
+unsafe fn copy_halves(slot: *mut Value, value: *const Value) {
+    type Half = std::mem::MaybeUninit<u64>;
+    // SAFETY: the caller's promise; a value has two halves of eight bytes. Reads that are volatile stay
+    // apart.
+    unsafe {
+        let (tag, rest) = (value.cast::<Half>().read_volatile(), value.cast::<Half>().add(1).read_volatile());
+        slot.cast::<Half>().write(tag);
+        slot.cast::<Half>().add(1).write(rest);
+    }
+}
+
+/// Puts a value that was just made in place of another.
+#[inline(always)]
+pub(super) fn set(slot: &mut Value, value: Value) {
+    let value = std::mem::ManuallyDrop::new(value);
+    if !slot.is_plain() {
+        // SAFETY: a register is an initialised value.
+        unsafe { release(slot) };
+    }
+    // SAFETY: what stands there owns nothing, and `value` is not used again.
+    unsafe { copy_halves(slot, &raw const *value) };
+}
+
 /// Copies a value that owns nothing.
 ///
 /// # Safety
@@ -59,7 +88,7 @@ pub(super) unsafe fn copy_plain(slot: *mut Value, value: *const Value) {
         match *value {
             Value::Int(i) => put_int(slot, i),
             Value::Float(f) => put_float(slot, f),
-            _ => std::ptr::copy(value, slot, 1),
+            _ => copy_halves(slot, value),
         }
     }
 }
@@ -75,7 +104,7 @@ pub(super) unsafe fn transfer(slot: *mut Value, from: *mut Value) {
         match *from {
             Value::Int(i) => put_int(slot, i),
             Value::Float(f) => put_float(slot, f),
-            _ => std::ptr::copy(from, slot, 1),
+            _ => copy_halves(slot, from),
         }
         from.cast::<u64>().write(TAG_NONE);
     }
@@ -117,7 +146,7 @@ pub(super) unsafe fn copy(slot: *mut Value, value: *const Value) {
     unsafe {
         (*value).retain();
         let old = std::ptr::read(slot);
-        std::ptr::copy(value, slot, 1);
+        copy_halves(slot, value);
         drop(old);
     }
 }

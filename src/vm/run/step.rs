@@ -7,7 +7,8 @@ use super::super::function::Proto;
 use super::super::heap::{Cell, Record};
 use super::super::value::Value;
 use super::super::{Vm, error};
-use super::{Flow, arith, steps};
+use super::registers::set;
+use super::{Flow, Left, arith, steps};
 use crate::base::Result;
 use crate::syntax::ast::{Binary, Unary};
 
@@ -16,16 +17,21 @@ impl Vm {
     /// Does the instruction at `at` in `proto` for the call whose window begins at
     /// `base`. Tensor work that it submits belongs to its place in the source.
     ///
-    /// # Errors
-    /// What the instruction raises, without a place.
+    /// What the instruction raises, without a place, is left for the loop.
     #[cold]
     #[inline(never)]
-    pub(super) fn step(&mut self, base: usize, at: usize, proto: &Proto) -> Result<Flow> {
+    pub(super) fn step(&mut self, base: usize, at: usize, proto: &Proto) -> Flow {
         self.top = base + proto.registers as usize;
         self.rt.span = proto.places.span(at);
         let flow = self.instruction(proto.code[at], base, at, proto);
         self.tell(base);
-        flow
+        match flow {
+            Ok(flow) => flow,
+            Err(error) => {
+                self.left = Left::Error(error);
+                Flow::Raise
+            }
+        }
     }
 
     fn instruction(&mut self, op: Op, base: usize, at: usize, proto: &Proto) -> Result<Flow> {
@@ -208,12 +214,13 @@ impl Vm {
             }
             Op::CallNative { argc, base: first, dst, k } => {
                 let callee = &proto.consts[k as usize];
-                self.stack[register(dst)] = self.call_native_at(register(first), argc as usize, callee)?;
+                let value = self.call_native_at(register(first), argc as usize, callee)?;
+                set(&mut self.stack[register(dst)], value);
             }
             Op::CallMethod { argc, base: first, dst, site } => {
                 let site = &proto.shapes.methods[site as usize];
                 match self.call_method_at(register(first), argc as usize, site)? {
-                    Some(value) => self.stack[register(dst)] = value,
+                    Some(value) => set(&mut self.stack[register(dst)], value),
                     None => return self.call_at(base, first, argc, dst),
                 }
             }
@@ -222,7 +229,7 @@ impl Vm {
                 match self.call_shaped_at(register(first), shape)? {
                     Some(value) => self.stack[register(dst)] = value,
                     // The arguments are bound: every parameter's register is filled.
-                    None => return self.begin_at(register(first), dst),
+                    None => return self.begin_at(base, first, dst),
                 }
             }
             Op::Return { src } => {
@@ -233,7 +240,8 @@ impl Vm {
                     self.top = frame.base as usize;
                 }
                 // The function, which owns the code, goes last: the loop releases it.
-                return Ok(Flow::Return(value));
+                self.left = Left::Value(value);
+                return Ok(Flow::Return);
             }
 
             Op::NewList { dst, base: first, count } => {
@@ -388,21 +396,22 @@ impl Vm {
             self.stack[base + dst as usize] = value;
             return Ok(Flow::Next);
         }
-        self.begin_at(index, dst)
+        self.begin_at(base, first, dst)
     }
 
-    /// Begins the script call whose window, with its arguments in place, begins at `index`.
-    fn begin_at(&mut self, index: usize, dst: u16) -> Result<Flow> {
+    /// Begins the script call whose window, with its arguments in place, begins at register `first`.
+    fn begin_at(&mut self, base: usize, first: u16, dst: u16) -> Result<Flow> {
         self.spend()?;
         if self.frames.len() >= self.depth_limit {
             return Err(self.too_deep());
         }
+        let index = base + first as usize;
         let needed = index + self.registers_at(index);
         if needed > self.stack.len() {
             self.grow_stack(needed);
         }
         self.frames.reserve(1);
         self.frame_room = self.depth_limit.min(self.frames.capacity());
-        Ok(Flow::Begin { index, dst })
+        Ok(Flow::Begin { first, dst })
     }
 }

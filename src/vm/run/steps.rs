@@ -8,10 +8,11 @@ use super::super::bind;
 use super::super::compare::equal;
 use super::super::error::Mismatch;
 use super::super::function::PatternShape;
-use super::super::heap::{Key, Range, Record, charge_values};
+use super::super::heap::{Range, Record, charge_values};
 use super::super::value::Value;
 use super::super::{Vm, charge, error};
 use super::arith;
+use super::registers::{copy, set};
 use crate::base::Result;
 use crate::syntax::ast::{Binary, Unary};
 
@@ -154,7 +155,7 @@ impl Vm {
             _ => None,
         };
         if let Some(value) = found {
-            self.stack[base + dst as usize] = value;
+            set(&mut self.stack[base + dst as usize], value);
             return Ok(());
         }
         let dead = self.dead_from(base, at);
@@ -169,15 +170,19 @@ impl Vm {
     #[inline(never)]
     pub(super) fn set_index_step(&mut self, base: usize, a: u16, b: u16, src: u16) -> Result<()> {
         let (container, index) = (&self.stack[base + a as usize], &self.stack[base + b as usize]);
-        let value = self.stack[base + src as usize].clone();
+        let value = &self.stack[base + src as usize];
         match (container, index) {
-            (Value::Dict(dict), key) => return dict.insert(Key::new(key)?, value),
-            (Value::List(list), &Value::Int(i)) if i >= 0 && (i as usize) < list.len() => {
-                list.set(i as usize, value);
-                return Ok(());
+            (Value::Dict(dict), key) => return dict.set(key, value),
+            (Value::List(list), &Value::Int(i)) => {
+                if let Some(slot) = list.slot(i) {
+                    // SAFETY: the register keeps the list alive, and a destructor changes no list.
+                    unsafe { copy(slot, value) };
+                    return Ok(());
+                }
             }
             _ => {}
         }
+        let value = value.clone();
         let (container, index) = (container.clone(), index.clone());
         self.set_index(&container, &index, value)
     }
