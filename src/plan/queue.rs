@@ -233,6 +233,11 @@ impl Runtime {
             _ => None,
         });
         self.note(name, at, read.chain([(target, Access::Write)]))?;
+        let is_apart =
+            |arg: &MapArg<'_>| matches!(arg, MapArg::Tensor(t) if !near(arg) || clashes(t, target));
+        if !args.iter().any(is_apart) {
+            return self.write_near(name, f, args, compute, dtype, target, at);
+        }
         let mut apart: SmallVec<[Option<Tensor>; 4]> = SmallVec::new();
         let mut numbers: SmallVec<[Option<Scalar>; 4]> = SmallVec::new();
         for arg in args {
@@ -247,9 +252,6 @@ impl Runtime {
             apart.push(copy);
             numbers.push(number);
         }
-        if target.count() == 0 {
-            return self.bind_empty(target, at);
-        }
         let operands: SmallVec<[MapArg<'_>; 4]> = (args.iter().zip(&apart).zip(&numbers))
             .map(|((&arg, copy), number)| match (copy, number) {
                 (Some(copy), _) => MapArg::Tensor(copy),
@@ -257,7 +259,26 @@ impl Runtime {
                 _ => arg,
             })
             .collect();
-        self.make_room(at, &operands, target)?;
+        self.write_near(name, f, &operands, compute, dtype, target, at)
+    }
+
+    /// The same with operands that queue `at` can read as they are.
+    #[allow(clippy::too_many_arguments)]
+    fn write_near(
+        &mut self,
+        name: &'static str,
+        f: &'static MapFn,
+        operands: &[MapArg<'_>],
+        compute: Dtype,
+        dtype: Dtype,
+        target: &Tensor,
+        at: usize,
+    ) -> Result<()> {
+        if target.count() == 0 {
+            return self.bind_empty(target, at);
+        }
+        let device = target.device();
+        self.make_room(at, operands, target)?;
         let queue = &mut self.queues[at];
         let shape = target.shape();
         let group = queue.group.get_or_insert_with(|| Box::new(Group::new(device, shape.clone())));

@@ -162,21 +162,26 @@ impl Runtime {
         tensors: impl IntoIterator<Item = (&'t Tensor, Access)>,
     ) -> Result<()> {
         let site = Site { name: self.written.unwrap_or(name), span: self.span };
-        let tensors: SmallVec<[(&'t Tensor, Access); 4]> = tensors.into_iter().collect();
-        if self.fuel.is_some() {
-            self.spend(tensors.iter().fold(0, |all, (tensor, _)| all.saturating_add(tensor.count())))?;
-        }
-        if let Some(capture) = self.capture_at(at) {
-            return self.note_captured(capture, at, site, tensors);
-        }
-        if self.settings.races == RaceMode::Allow {
-            return Ok(());
-        }
         let touch = |(tensor, access): (&'t Tensor, Access)| Touch {
             history: &tensor.storage().history,
             region: tensor.region(),
             access,
         };
+        let capture = self.capture_at(at);
+        if self.fuel.is_none() && capture.is_none() {
+            if self.settings.races == RaceMode::Allow {
+                return Ok(());
+            }
+            let touches: SmallVec<[Touch<'t>; 4]> = tensors.into_iter().map(touch).collect();
+            return self.note_touches(at, &touches, site);
+        }
+        let tensors: SmallVec<[(&'t Tensor, Access); 4]> = tensors.into_iter().collect();
+        if self.fuel.is_some() {
+            self.spend(tensors.iter().fold(0, |all, (tensor, _)| all.saturating_add(tensor.count())))?;
+        }
+        if let Some(capture) = capture {
+            return self.note_captured(capture, at, site, tensors);
+        }
         let touches: SmallVec<[Touch<'t>; 4]> = tensors.into_iter().map(touch).collect();
         self.note_touches(at, &touches, site)
     }

@@ -284,6 +284,13 @@ pub enum Op {
         dst: u16,
         callee: u16,
     },
+    /// The callee is a captured variable.
+    CallCapture {
+        argc: u8,
+        base: u16,
+        dst: u16,
+        index: u16,
+    },
     CallGlobal {
         argc: u8,
         base: u16,

@@ -104,6 +104,7 @@ impl Text {
     }
 
     /// Equal texts have equal hashes; never 0.
+    #[inline]
     fn hash_code(&self) -> u32 {
         if self.hash.get() == 0 {
             let mut hasher = FxHasher::default();
@@ -368,7 +369,7 @@ const KEY_VALUES: usize = 10_000;
 impl Key {
     /// The key that a value is.
     pub fn new(value: &Value) -> Result<Key> {
-        check_key(value, 0, &mut 0)?;
+        check_key(value)?;
         Ok(Key(value.clone()))
     }
 
@@ -378,14 +379,22 @@ impl Key {
     }
 }
 
-#[inline]
-fn check_key(value: &Value, depth: usize, values: &mut usize) -> Result<(), Error> {
+#[inline(always)]
+fn check_key(value: &Value) -> Result<()> {
+    match value {
+        Value::Int(_) | Value::Str(_) => Ok(()),
+        other => check_parts(other, 0, &mut 0),
+    }
+}
+
+#[inline(never)]
+fn check_parts(value: &Value, depth: usize, values: &mut usize) -> Result<(), Error> {
     *values += 1;
     match value {
         Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Str(_) => Ok(()),
         Value::Dtype(_) | Value::Device(_) => Ok(()),
         Value::Tuple(_) if depth >= KEY_DEPTH || *values > KEY_VALUES => Err(error::nesting("a dict key")),
-        Value::Tuple(tuple) => tuple.items().iter().try_for_each(|v| check_key(v, depth + 1, values)),
+        Value::Tuple(tuple) => tuple.items().iter().try_for_each(|v| check_parts(v, depth + 1, values)),
         other => Err(error::bad_key(other.type_name())),
     }
 }
@@ -422,11 +431,18 @@ impl Equivalent<Key> for Sought<'_> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn same_key(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) => a == b,
         (Value::Str(a), Value::Str(b)) => Rc::ptr_eq(a, b) || a.as_str() == b.as_str(),
+        (a, b) => same_other(a, b),
+    }
+}
+
+#[inline(never)]
+fn same_other(a: &Value, b: &Value) -> bool {
+    match (a, b) {
         (Value::Tuple(a), Value::Tuple(b)) => {
             let (a, b) = (a.items(), b.items());
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_key(a, b))
@@ -441,11 +457,18 @@ fn same_key(a: &Value, b: &Value) -> bool {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn hash_key<H: Hasher>(value: &Value, state: &mut H) {
     match value {
         Value::Int(i) => state.write_u64(*i as u64),
         Value::Str(text) => state.write_u32(text.hash_code()),
+        other => hash_other(other, state),
+    }
+}
+
+#[inline(never)]
+fn hash_other<H: Hasher>(value: &Value, state: &mut H) {
+    match value {
         Value::Tuple(tuple) => {
             state.write_usize(tuple.items().len());
             tuple.items().iter().for_each(|v| hash_key(v, state));
@@ -494,7 +517,7 @@ impl Dict {
     /// # Errors
     /// What is no key.
     pub fn get(&self, key: &Value) -> Result<Option<Value>> {
-        check_key(key, 0, &mut 0)?;
+        check_key(key)?;
         Ok(self.table.borrow().get(&Sought(key)).cloned())
     }
 
@@ -503,7 +526,7 @@ impl Dict {
     /// # Errors
     /// What is no key.
     pub fn has(&self, key: &Value) -> Result<bool> {
-        check_key(key, 0, &mut 0)?;
+        check_key(key)?;
         Ok(self.table.borrow().contains_key(&Sought(key)))
     }
 
@@ -512,7 +535,7 @@ impl Dict {
     /// # Errors
     /// What is no key; limits.
     pub fn set(&self, key: &Value, value: &Value) -> Result<()> {
-        check_key(key, 0, &mut 0)?;
+        check_key(key)?;
         let mut table = self.table.borrow_mut();
         if let Some(slot) = table.get_mut(&Sought(key)) {
             let old = std::mem::replace(slot, value.clone());

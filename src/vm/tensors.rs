@@ -53,6 +53,11 @@ impl Vm {
         let Some(operation) = self.natives().operators.get(op) else {
             return Err(error::operator_types(symbol(op), left.type_name(), right.type_name()));
         };
+        if let (Some(a), Some(b)) = (map_operand(&left), map_operand(&right))
+            && let Some(map) = operation.elementwise()
+        {
+            return crate::ops::map(&mut self.rt, operation.name, map, &[a, b]).map(Value::Tensor);
+        }
         let near = match (&left, &right) {
             (Value::Tensor(t), _) | (_, Value::Tensor(t)) => Some(t.device()),
             _ => None,
@@ -547,6 +552,14 @@ fn encode(scalars: &[Scalar], dtype: Dtype) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// An operand that elementwise operations take as it is.
+fn map_operand(value: &Value) -> Option<MapArg<'_>> {
+    match value {
+        Value::Tensor(tensor) => Some(MapArg::Tensor(tensor)),
+        number => number.as_scalar().map(MapArg::Number),
+    }
 }
 
 fn map_arg(arg: &Arg) -> MapArg<'_> {

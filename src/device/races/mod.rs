@@ -40,7 +40,7 @@ use super::{DeviceId, Stream};
 use crate::base::Span;
 use clock::{Agent, Agents, HOST, View};
 use history::Mark;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 /// What an access does to its bytes. An operation that changes memory in place writes.
@@ -131,17 +131,30 @@ impl Checker {
     /// stream, and no more than it takes: waiting for those streams orders all the others too.
     pub fn admit(&mut self, stream: Option<&Stream>, touches: &[Touch<'_>], site: Site) -> Vec<Conflict> {
         let (view, now) = self.now(stream, site);
+        // Each history is locked once; an operation may touch one several times.
+        let mut held: SmallVec<[MutexGuard<'_, History>; 4]> = SmallVec::new();
+        let mut at: SmallVec<[usize; 4]> = SmallVec::new();
+        for (i, touch) in touches.iter().enumerate() {
+            let same = |earlier: &Touch<'_>| std::ptr::eq(earlier.history, touch.history);
+            match touches[..i].iter().position(same) {
+                Some(earlier) => at.push(at[earlier]),
+                None => {
+                    at.push(held.len());
+                    held.push(touch.history.lock());
+                }
+            }
+        }
         let skips = |history: &History| stream.is_none() && history.is_untouched();
-        let free = |touch: &Touch<'_>| {
-            let history = touch.history.lock();
-            skips(&history) || history.is_free(touch.region, touch.access, &view)
+        let free = |(touch, &at): (&Touch<'_>, &usize)| {
+            skips(&held[at]) || held[at].is_free(touch.region, touch.access, &view)
         };
-        if !touches.iter().all(free) {
+        if !touches.iter().zip(&at).all(free) {
+            drop(held);
             return self.least(stream, touches);
         }
-        for touch in touches {
-            let mut history = touch.history.lock();
-            if !skips(&history) {
+        for (touch, &at) in touches.iter().zip(&at) {
+            let history = &mut held[at];
+            if !skips(history) {
                 history.note(touch.region, touch.access, now, &view);
             }
         }

@@ -20,6 +20,8 @@ enum Callee<'a> {
     Method(&'a Rc<str>),
     /// A variable in a register, which nothing assigns before the call.
     Local(Reg),
+    /// The same for a captured one.
+    Capture(u16),
     Global(u16),
     Native(u16),
 }
@@ -75,6 +77,9 @@ impl<'a> Compiler<'_, '_, 'a> {
                 (Ok(argc), Callee::Local(callee)) if plain => {
                     Op::CallLocal { argc, base, dst, callee: *callee }
                 }
+                (Ok(argc), Callee::Capture(index)) if plain => {
+                    Op::CallCapture { argc, base, dst, index: *index }
+                }
                 (Ok(argc), Callee::Global(slot)) if plain => Op::CallGlobal { argc, base, dst, slot: *slot },
                 (Ok(argc), Callee::Native(k)) if plain => Op::CallNative { argc, base, dst, k: *k },
                 (Ok(argc), Callee::Method(name)) if plain => {
@@ -90,6 +95,7 @@ impl<'a> Compiler<'_, '_, 'a> {
                         Callee::Global(slot) => drop(c.emit(Op::GetGlobal { dst: base, slot: slot.into() })),
                         Callee::Native(k) => drop(c.emit(Op::Load { dst: base, k: k.into() })),
                         Callee::Local(src) => drop(c.emit(Op::Move { take: false, dst: base, src })),
+                        Callee::Capture(index) => drop(c.emit(Op::GetCapture { dst: base, index })),
                         Callee::Value | Callee::Method(_) => {}
                     }
                     Op::CallShaped { base, dst, shape }
@@ -119,10 +125,14 @@ impl<'a> Compiler<'_, '_, 'a> {
             }
             // `bool(x)` converts.
             ExprKind::Name(name) | ExprKind::Dtype(name) => match self.resolve(name)? {
-                Some(Place::Register(reg)) => {
+                Some(place @ (Place::Register(_) | Place::Capture(_))) => {
                     let operand = |(Arg::One(e) | Arg::Named(_, e) | Arg::Spread(e)): &'a Arg| e;
                     if !first.into_iter().chain(args.iter().map(operand)).any(mentions::has_block) {
-                        return Ok(Callee::Local(reg));
+                        return Ok(match place {
+                            Place::Register(reg) => Callee::Local(reg),
+                            Place::Capture(index) => Callee::Capture(index),
+                            _ => Callee::Value,
+                        });
                     }
                 }
                 Some(Place::Global(slot)) => {

@@ -139,6 +139,12 @@ impl<'a> Compiler<'_, '_, 'a> {
     }
 
     fn let_value(&mut self, pattern: &'a Pattern, value: &'a Expr) -> Result<()> {
+        if let (PatternKind::Tuple(parts, None), ExprKind::Tuple(items)) = (&pattern.kind, &value.kind)
+            && parts.len() == items.len()
+            && items.iter().all(|item| matches!(item, Item::One(_)))
+        {
+            return self.let_each(parts, items);
+        }
         let names_before = self.last().scopes.last().map_or(0, |s| s.names().count());
         let reg = self.temp()?;
         self.expr(value, reg)?;
@@ -148,6 +154,19 @@ impl<'a> Compiler<'_, '_, 'a> {
             self.last().next = reg;
         }
         Ok(())
+    }
+
+    /// `let (a, b) = (x, y)`: no tuple is made.
+    fn let_each(&mut self, parts: &'a [Pattern], items: &'a [Item]) -> Result<()> {
+        let count = u16::try_from(items.len()).map_err(|_| error::function_size())?;
+        let first = self.reserve(count)?;
+        for (reg, Item::One(e) | Item::Spread(e)) in (first..).zip(items) {
+            self.expr(e, reg)?;
+        }
+        let written = items.iter().map(|(Item::One(e) | Item::Spread(e))| e.span);
+        (first..)
+            .zip(parts.iter().zip(written))
+            .try_for_each(|(reg, (part, span))| self.pattern_of(part, reg, Some(span)))
     }
 
     fn local_function(&mut self, name: &'a Name, function: &'a Rc<Function>, span: Span) -> Result<()> {

@@ -514,6 +514,18 @@ impl Vm {
                             break 'plain Rest::Call { proto: Rc::as_ptr(&closure.proto), first, argc, dst };
                         }
                     }
+                    Op::CallCapture { argc, base: first, dst, index } => {
+                        if let Value::Fn(running) = reg!(0)
+                            // SAFETY: as for `GetCell`.
+                            && let Value::Fn(closure) = unsafe { &*running.captures[index as usize].as_ptr() }
+                            && closure.proto.plain == u16::from(argc)
+                        {
+                            free!(first);
+                            // SAFETY: see above; what stands there owns nothing.
+                            unsafe { put_function(slot!(first), Rc::clone(closure)) };
+                            break 'plain Rest::Call { proto: Rc::as_ptr(&closure.proto), first, argc, dst };
+                        }
+                    }
                     Op::CallGlobal { argc, base: first, dst, slot } => {
                         if let Value::Fn(closure) = &self.globals[slot as usize]
                             && closure.proto.plain == u16::from(argc)

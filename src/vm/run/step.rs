@@ -67,11 +67,7 @@ impl Vm {
                 }
             }
             Op::GetCapture { dst, index } => {
-                let value = match &self.stack[base] {
-                    Value::Fn(closure) => closure.captures[index as usize].get(),
-                    _ => Value::None,
-                };
-                self.stack[register(dst)] = self.defined(value)?;
+                self.stack[register(dst)] = self.captured(base, index)?;
             }
             Op::SetCapture { take, src, index } => {
                 let value = self.given(take, register(src));
@@ -206,6 +202,10 @@ impl Vm {
             Op::Call { argc, base: first, dst } => return self.call_at(base, first, argc, dst),
             Op::CallLocal { argc, base: first, dst, callee } => {
                 self.stack[register(first)] = self.stack[register(callee)].clone();
+                return self.call_at(base, first, argc, dst);
+            }
+            Op::CallCapture { argc, base: first, dst, index } => {
+                self.stack[register(first)] = self.captured(base, index)?;
                 return self.call_at(base, first, argc, dst);
             }
             Op::CallGlobal { argc, base: first, dst, slot } => {
@@ -364,6 +364,13 @@ impl Vm {
         match &self.globals[slot as usize] {
             Value::Unset => self.unset_global(slot),
             value => Ok(value.clone()),
+        }
+    }
+
+    fn captured(&self, base: usize, index: u16) -> Result<Value> {
+        match &self.stack[base] {
+            Value::Fn(closure) => self.defined(closure.captures[index as usize].get()),
+            _ => Ok(Value::None),
         }
     }
 
