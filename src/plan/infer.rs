@@ -51,7 +51,10 @@ impl Runtime {
                 Some(_) if is_host_scalar(tensor) => {}
                 Some((j, first)) => return Err(error::devices_differ(name, (j, first), (i, tensor))),
             }
-            if tensor.shape() != &shape {
+            if shape.is_empty() {
+                // Whatever came before has no dimensions.
+                shape.clone_from(tensor.shape());
+            } else if tensor.shape() != &shape {
                 shape = match broadcast(&shape, tensor.shape()) {
                     Some(shape) => shape,
                     None => return Err(error::shapes_do_not_broadcast(name, args, i)),

@@ -56,7 +56,10 @@ impl Vm {
         if let (Some(a), Some(b)) = (map_operand(&left), map_operand(&right))
             && let Some(map) = operation.elementwise()
         {
-            return crate::ops::map(&mut self.rt, operation.name, map, &[a, b]).map(Value::Tensor);
+            let out = crate::ops::map(&mut self.rt, operation.name, map, &[a, b]);
+            let Err(error) = out else { return out.map(Value::Tensor) };
+            let operands = [self.operand_arg(left, 0, None)?, self.operand_arg(right, 1, None)?];
+            return Err(label_tensors(written(error, operation.name, symbol(op)), &operands));
         }
         let near = match (&left, &right) {
             (Value::Tensor(t), _) | (_, Value::Tensor(t)) => Some(t.device()),

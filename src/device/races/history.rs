@@ -75,7 +75,7 @@ impl History {
     }
 
     /// True when no stream's access is remembered.
-    pub(super) fn is_untouched(&self) -> bool {
+    pub fn is_untouched(&self) -> bool {
         self.only.is_none() && self.many.is_empty()
     }
 
