@@ -35,11 +35,10 @@ pub fn of(id: &str) -> Option<String> {
     codes().into_iter().find(|code| code.id == id).map(|code| page(code, 90))
 }
 
-/// All codes, in order.
-fn codes() -> Vec<&'static Code> {
+/// All codes, those of the command line too: errors, then warnings, each by number.
+pub fn codes() -> Vec<&'static Code> {
     let mut codes: Vec<&'static Code> = crate::engine::codes();
     codes.extend_from_slice(error::CODES);
-    // Errors, then warnings, each by number.
     codes.sort_by_key(|code| (code.id.chars().next(), code.id[1..].parse::<u32>().unwrap_or(u32::MAX)));
     codes
 }

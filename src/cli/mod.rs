@@ -24,6 +24,8 @@ mod timeline;
 
 pub use repl::typed;
 
+pub use explain::codes;
+
 use crate::base::{Error, SourceMap};
 use args::{Cli, Command};
 use clap::Parser;

@@ -105,8 +105,8 @@ codes! {
         "`..x` in a list, tuple or call takes what can be iterated; in a record it takes a record."
         "let x = 3\n(..x, a = 1)";
     NO_TRUTH "E0327" Type "a condition has no truth value"
-        "Guards and conditions take bools, numbers, strings, containers, `none`, and tensors of one element."
-        "";
+        "Guards and conditions take bools, numbers, strings, containers, `none`, and tensors of one element. For a larger tensor say which is meant: `(x > 0).any()` or `(x > 0).all()`."
+        "let x = ones(2)\nif x > 0 { print(1) }";
     UNKNOWN_NAME "E0328" Name "a name is not defined"
         "Nothing of this name is in scope. The help names the nearest one."
         "";
