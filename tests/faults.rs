@@ -94,7 +94,7 @@ fn launch_blocking_narrows_it_to_one() {
         .find(|err| err.contains("`stream_synchronize` failed") && err.contains("x * 2 }\n"))
         .expect("the wait after the launch can fail");
     assert_eq!(err.matches("was in flight").count(), 1, "{err}");
-    assert!(err.contains("`mul` was in flight"), "{err}");
+    assert!(err.contains("`*` was in flight"), "{err}");
 }
 
 #[test]
