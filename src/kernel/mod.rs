@@ -24,4 +24,4 @@ mod program;
 
 pub use launch::{Fault, Launch, Ptr, View};
 pub use map::{CAST, COMPLEX, CudaText, HostMap, Instr, Map, MapFn, Reg, RegMut, Source, Store};
-pub use program::{Body, Gather, Matmul, PART_ALIGN, Program, Reduce, ReduceFn, Scan, Scatter, Sort};
+pub use program::{Body, Gather, Matmul, PART_ALIGN, Program, Reduce, ReduceFn, Scan, Scatter, Search, Sort};

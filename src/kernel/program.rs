@@ -35,6 +35,8 @@ pub enum Body {
     /// Views: 0 input (any dtype, contiguous, one dimension), 1 out positions `i64` (as many as elements),
     /// 2 out count `i64` (one element).
     NonZero(Dtype),
+    /// The places of values in ascending rows.
+    Search(Search),
     /// Batched matrix product.
     Matmul(Matmul),
     /// Writes parts of memory one after the other, as bytes, each at the next multiple of [`PART_ALIGN`].
@@ -131,6 +133,19 @@ pub struct Sort {
     pub descending: bool,
 }
 
+/// Views: 0 ascending rows, 1 values (launch shape), 2 out (`i64`, launch shape): how many elements of the
+/// row stand before the value. nan is greatest.
+///
+/// View 0 has the launch's rank; its stride along `Launch::axis` steps through a row, its other strides go
+/// from row to row (0 where there is one row for all). `Launch::limit` is the length of a row.
+#[derive(Clone)]
+pub struct Search {
+    /// Of rows and values.
+    pub dtype: Dtype,
+    /// Whether equal elements stand before the value.
+    pub right: bool,
+}
+
 /// Views: 0 left `[batch.., m, k]`, 1 right `[batch.., k, n]`, 2 out `[batch.., m, n]` (contiguous).
 /// Launch shape: `[batch.., m, n, k]`. Batch strides may be 0.
 /// Floats accumulate in `f32` (`f64` for `f64`), complex numbers in their own dtype, integers in `i64` and wrap.
@@ -173,6 +188,7 @@ impl Body {
             }
             Body::Sort(s) => (format!("sort {} {}", s.dtype, s.descending), "sort".into()),
             Body::NonZero(dtype) => (format!("nonzero {dtype}"), "nonzero".into()),
+            Body::Search(s) => (format!("search {} {}", s.dtype, s.right), "search".into()),
             Body::Matmul(m) => (format!("matmul {} {}", m.dtype, m.tf32), "matmul".into()),
             Body::Pack => ("pack".into(), "pack".into()),
             Body::Fft(f) => (format!("fft {:?} {}", f.spec, f.inverse), "fft".into()),

@@ -108,11 +108,16 @@ fn operation(page: &'static str, op: &'static Op) -> Entry {
 /// The names of an operation's other forms.
 fn forms(op: &Op) -> Vec<String> {
     let mut forms = Vec::new();
-    if op.form.method && op.form.function {
-        forms.push(format!("tensor.{}", op.name));
-    }
-    if op.form.in_place {
-        forms.extend([format!("{}_", op.name), format!("tensor.{}_", op.name)]);
+    for name in std::iter::once(op.name).chain(table::aliases(op)) {
+        if name != op.name {
+            forms.push(if op.form.function { name.to_string() } else { format!("tensor.{name}") });
+        }
+        if op.form.method && op.form.function {
+            forms.push(format!("tensor.{name}"));
+        }
+        if op.form.in_place {
+            forms.extend([format!("{name}_"), format!("tensor.{name}_")]);
+        }
     }
     forms
 }

@@ -87,7 +87,10 @@ pub static ATTRIBUTES: &[AttributeDef] = &[
 
 /// Adds operations, operators and attributes.
 pub(super) fn add(natives: &mut Natives) {
-    table::all().for_each(|op| natives.add_op(op));
+    for op in table::all() {
+        natives.add_op(op);
+        table::aliases(op).for_each(|alias| natives.add_alias(alias, op));
+    }
     for operator in crate::vm::arith::BINARY {
         if let Some(op) = table::binary_operator(symbol(operator)) {
             natives.operators.set(operator, op);

@@ -48,12 +48,23 @@ pub static OPS: &[Op] = &[
     Op {
         name: "div",
         doc: "Divides elementwise: `x / other`. Integers and bools divide as floats and give `f32`; for a \
-              whole quotient write `//`. Source: `torch.div`.",
-        search: &["divide", "true_divide", "quotient", "/"],
-        params: BINARY,
+              whole quotient write `//`, or `rounding_mode=\"floor\"`, or `\"trunc\"` to round towards zero; these keep \
+              integers, and an integer divided by zero is 0. Source: `torch.div`.",
+        search: &["divide", "true_divide", "quotient", "/", "truncate", "floor"],
+        params: &[
+            X_OR_NUMBER,
+            Param::new("other", Kind::TensorOrNumber),
+            Param::named("rounding_mode", Kind::Str, Default::None),
+        ],
         form: Form::ALL,
-        example: "assert(equal([1, 3] / 2, [0.5, 1.5]))",
-        run: Run::Map(MapOp { rule: Rule::Float, f: &DIV }),
+        example: "assert(equal([1, 3] / 2, [0.5, 1.5]))\n\
+                  assert(equal(div([7, -7], 2, rounding_mode=\"trunc\"), [3, -3]))",
+        run: Run::Chosen(MapOp { rule: Rule::Float, f: &DIV }, |args| match args.text(2) {
+            None => Ok(MapOp { rule: Rule::Float, f: &DIV }),
+            Some("floor") => Ok(MapOp { rule: Rule::NotBool, f: &FLOOR_DIVIDE }),
+            Some("trunc") => Ok(MapOp { rule: Rule::NotBool, f: &TRUNC_DIVIDE }),
+            Some(other) => Err(error::not_one_of(2, "rounding_mode", other, &["floor", "trunc"])),
+        }),
     },
     Op {
         name: "floor_divide",
@@ -431,6 +442,22 @@ pub static DIV: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(a / b)", f64: "(a / b)", i64: "" },
     host: host_binary!(float: |a, b| a / b),
+};
+
+/// The quotient, rounded towards zero; of integers by zero 0.
+pub static TRUNC_DIVIDE: MapFn = MapFn {
+    name: "trunc_divide",
+    arity: 2,
+    select: false,
+    cuda: CudaText {
+        f32: "truncf(a / b)",
+        f64: "trunc(a / b)",
+        i64: "(b == 0 ? 0 : b == -1 ? (i64)(0 - (u64)a) : a / b)",
+    },
+    host: host_binary!(
+        float: |a, b| (a / b).trunc(),
+        i64: |a, b| if b == 0 { 0 } else { a.wrapping_div(b) },
+    ),
 };
 
 static FLOOR_DIVIDE: MapFn = MapFn {

@@ -12,6 +12,7 @@ use crate::base::{Result, Span};
 use crate::device::DeviceId;
 use crate::kernel::{Body, Gather};
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
+use crate::tensor::Tensor;
 use smallvec::smallvec;
 
 /// The operations of this file.
@@ -31,16 +32,21 @@ pub static OPS: &[Op] = &[Op {
 }];
 
 fn assert_async(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
-    const NAME: &str = "assert_async";
     let condition = args.tensor(0)?;
     let text = args.text(1).unwrap_or("");
     if condition.count() != 1 {
         let message = format!("{} has no single truth value", condition.describe());
         return Err(error::bad_value(0, message, "say which one is meant: `x.all()` or `x.any()`"));
     }
+    holds(rt, condition, text).map(|()| Out::None)
+}
+
+/// Asserts that a tensor of one element is true, without waiting for it on a device.
+pub(super) fn holds(rt: &mut Runtime, condition: &Tensor, text: &str) -> Result<()> {
+    const NAME: &str = "assert_async";
     if condition.device() == DeviceId::Cpu {
         return match rt.item(condition)?.is_zero() {
-            false => Ok(Out::None),
+            false => Ok(()),
             true => Err(crate::device::error::assertion_failed(text, Span::NONE)),
         };
     }
@@ -56,6 +62,5 @@ fn assert_async(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let views = smallvec![source, SubmittedView::read(&position), SubmittedView::write(&out)];
     let body = Body::Gather(Gather { dtype: Dtype::I64 });
     let work = Submission { name: NAME, body, shape, views, axis: 0, limit: 1 };
-    rt.submit_asserting(work, Some(text.into()))?;
-    Ok(Out::None)
+    rt.submit_asserting(work, Some(text.into()))
 }

@@ -327,7 +327,8 @@ fn gather(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     reshaped(rt, &out, given.shape()).map(Out::Tensor)
 }
 
-fn gather_along(
+/// Positions along a dimension, each of its own row.
+pub(super) fn gather_along(
     rt: &mut Runtime,
     name: &'static str,
     x: &Tensor,
@@ -401,7 +402,8 @@ fn take(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     taken(rt, "take", args.tensor(0)?, &ids).map(Out::Tensor)
 }
 
-fn taken(rt: &mut Runtime, name: &'static str, x: &Tensor, ids: &Tensor) -> Result<Tensor> {
+/// `x[ids]` of the flattened tensor.
+pub(super) fn taken(rt: &mut Runtime, name: &'static str, x: &Tensor, ids: &Tensor) -> Result<Tensor> {
     rt.common_device(name, [x, ids])?;
     let flat = reshaped(rt, x, &[x.count()])?;
     if ids.rank() == 0 {

@@ -85,6 +85,17 @@ pub static OPS: &[Op] = &[
         run: Run::Call(chunk),
     },
     Op {
+        name: "tensor_split",
+        doc: "Cuts a dimension into so many parts, the first ones longer by one where they are not equal, or before \
+              each of a list of positions. Views. Source: `torch.tensor_split`.",
+        search: &["cut", "divide", "parts", "array_split"],
+        params: &[X, Param::new("indices_or_sections", Kind::Dims), FIRST_DIM],
+        form: Form::BOTH,
+        example: "let (a, b) = tensor([1, 2, 3]).tensor_split(2)\nassert(equal(a, [1, 2]))\n\
+                  let (c, d, e) = arange(5).tensor_split([1, 3])\nassert(equal(d, [1, 2]))",
+        run: Run::Call(tensor_split),
+    },
+    Op {
         name: "unbind",
         doc: "Gives the slices along a dimension, which is dropped, as a tuple of views. Source: `torch.unbind`.",
         search: &["slices", "rows", "unstack", "iterate"],
@@ -300,6 +311,32 @@ fn chunk(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         return Ok(parts(x, dim, std::iter::repeat_n(0, chunks.min(MOST_PARTS))));
     }
     Ok(parts(x, dim, equal_parts(extent, extent.div_ceil(chunks))))
+}
+
+fn tensor_split(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dim = needs_dim("tensor_split", x, 2, args.int(2)?)?;
+    let extent = x.shape()[dim];
+    if let Arg::Int(sections) = args.get(1) {
+        let Some(count) = usize::try_from(*sections).ok().filter(|n| (1..=MOST_PARTS).contains(n)) else {
+            let help = format!("write 1 to {MOST_PARTS}");
+            return Err(error::bad_value(1, format!("{sections} sections"), help));
+        };
+        let longer = extent % count;
+        return Ok(parts(x, dim, (0..count).map(|i| extent / count + usize::from(i < longer))));
+    }
+    let clamp = |at: i64| {
+        let at = if at < 0 { at.saturating_add(extent as i64) } else { at };
+        usize::try_from(at).map_or(0, |at| at.min(extent))
+    };
+    let mut cuts: Vec<usize> = args.ints(1).unwrap_or(&[]).iter().map(|&at| clamp(at)).collect();
+    cuts.push(extent);
+    let mut from = 0;
+    let part = |to: usize| {
+        let start = std::mem::replace(&mut from, to);
+        narrowed(x, dim, start.min(to), to.saturating_sub(start))
+    };
+    Ok(Out::Tuple(cuts.into_iter().map(part).collect()))
 }
 
 /// The most empty parts that are made.

@@ -16,6 +16,7 @@ pub mod complex;
 pub mod data;
 pub mod diagonal;
 pub mod dims;
+pub mod distinct;
 pub mod einsum;
 pub mod elementary;
 pub mod error;
@@ -36,6 +37,7 @@ pub mod ranges;
 pub mod reduce;
 pub mod round;
 pub mod scan;
+pub mod search;
 pub mod select;
 pub mod shape;
 pub mod show;
@@ -106,6 +108,8 @@ pub enum Run {
     /// Elementwise over two operands, the second multiplied by a third parameter, `alpha`, first
     /// (by the second function) unless that is 1. `add`, `sub`
     Scaled(MapOp, &'static MapFn),
+    /// Elementwise, by what the arguments choose; without them, by the first. `div`
+    Chosen(MapOp, fn(&Args<'_>) -> Result<MapOp>),
     /// Rust code over the planner's primitives and other operations.
     Call(fn(&mut Runtime, &Args<'_>) -> Result<Out>),
 }
@@ -120,7 +124,7 @@ impl Op {
     /// short way for operators, without bound arguments.
     pub fn elementwise(&self) -> Option<&MapOp> {
         match &self.run {
-            Run::Map(op) | Run::Scaled(op, _) => Some(op),
+            Run::Map(op) | Run::Scaled(op, _) | Run::Chosen(op, _) => Some(op),
             Run::Call(_) => None,
         }
     }
@@ -132,6 +136,7 @@ impl Op {
             Run::Scaled(op, scaled) => {
                 map::call(rt, self.name, &map::scaled(op, scaled, args)?, args).map(Out::Tensor)
             }
+            Run::Chosen(_, choose) => map::call(rt, self.name, &choose(args)?, args).map(Out::Tensor),
             Run::Call(f) => rt.named(self.name, |rt| f(rt, args)),
         }
     }
@@ -144,6 +149,7 @@ impl Op {
             Run::Scaled(op, scaled) => {
                 map::call_in_place(rt, name, &map::scaled(op, scaled, args)?, args).map(Out::Tensor)
             }
+            Run::Chosen(_, choose) => map::call_in_place(rt, name, &choose(args)?, args).map(Out::Tensor),
             Run::Call(f) => {
                 let target = args.tensor(0)?.clone();
                 let result = rt.named(name, |rt| f(rt, args))?;

@@ -5,13 +5,14 @@
 //! the generator on by [`STEP`]. A draw uses the generator of its device unless `generator` is given.
 
 use super::factory::{PIN_MEMORY, Place, allocate};
+use super::folds::{ALL, SUM};
 use super::params::{DEVICE, DTYPE, GENERATOR, X};
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, Op, Out, Run, arith, error, sort};
+use super::{Args, Form, Op, Out, Run, arith, assertion, complex, error, scan, search, shape, sort};
 use crate::array::{Dims, Dtype, Scalar, broadcast};
 use crate::base::Result;
 use crate::device::DeviceId;
-use crate::kernel::host::define::{host_compare, host_map, host_ternary};
+use crate::kernel::host::define::{host_compare, host_map, host_ternary, host_test};
 use crate::kernel::{CudaText, MapFn, philox};
 use crate::plan::{Drawn, MapArg, Runtime};
 use crate::tensor::Tensor;
@@ -23,7 +24,8 @@ pub const STEP: u64 = 4;
 pub static OPS: &[Op] = &[
     Op {
         name: "rand",
-        doc: "Draws uniformly from 0 .. 1, without 1 (`f32` unless `dtype` is given). Source: `torch.rand`.",
+        doc: "Draws uniformly from 0 .. 1, without 1 (`f32` unless `dtype` is given; of complex numbers both parts). \
+              Source: `torch.rand`.",
         search: &["random", "uniform"],
         params: SIZED,
         form: Form::FUNCTION,
@@ -35,8 +37,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "randn",
-        doc: "Draws from the normal distribution with mean 0 and deviation 1 (`f32` unless `dtype` is given). \
-              Source: `torch.randn`.",
+        doc: "Draws from the normal distribution with mean 0 and deviation 1 (`f32` unless `dtype` is given; of \
+              complex numbers each part has half of the variance). Source: `torch.randn`.",
         search: &["random", "normal", "gaussian"],
         params: SIZED,
         form: Form::FUNCTION,
@@ -110,6 +112,23 @@ pub static OPS: &[Op] = &[
             let target = rt.empty(x.shape(), x.dtype(), x.device())?;
             bernoulli_into(rt, "bernoulli", &target, p, args.generator(2))
         }),
+    },
+    Op {
+        name: "multinomial",
+        doc: "Draws positions with the probabilities that the elements of a vector, or of each row of a matrix, have \
+              among one another: `num_samples` of each, with `replacement` independent of one another, else all \
+              different. Elements are 0 or more, and not all 0. Source: `torch.multinomial`.",
+        search: &["random", "sample", "choice", "categorical", "weights"],
+        params: &[
+            Param::new("input", Kind::Tensor),
+            Param::new("num_samples", Kind::Int),
+            Param::or("replacement", Kind::Bool, Default::Bool(false)),
+            GENERATOR,
+        ],
+        form: Form::BOTH,
+        example: "assert(equal(multinomial([0.0, 3.0, 0.0], 1), [1]))\n\
+                  assert(multinomial(ones(2, 5), 7, replacement=true).shape == (2, 7))",
+        run: Run::Call(multinomial),
     },
     Op {
         name: "rand_like",
@@ -382,9 +401,28 @@ fn normals(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen
     }
 }
 
+fn exponentials(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen<'_>) -> Result<Tensor> {
+    let state = draw(rt, target.device(), chosen)?;
+    let [seed, offset] = state.operands();
+    let operands = [MapArg::Position, seed, offset];
+    let (f, dtype) = match target.dtype() {
+        Dtype::F64 => (&EXPONENTIAL_WIDE, Dtype::F64),
+        _ => (&EXPONENTIAL, Dtype::F32),
+    };
+    drawn(rt, name, f, &operands, dtype, target)
+}
+
 fn sized(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
+<<<<<<< HEAD
     let shape = args.shape(0)?;
     float_tensor(rt, &shape, Place::of(rt, args, 1, Dtype::F32), 1)
+=======
+    let (shape, place) = (args.shape(0)?, Place::of(rt, args, 1, Dtype::F32));
+    match place.dtype.is_complex() {
+        true => allocate(rt, &shape, place),
+        false => float_tensor(rt, &shape, place),
+    }
+>>>>>>> d7a0bac (Searches, membership, distinct slices, running extremes, draws of positions, bits as another dtype)
 }
 
 fn like(rt: &mut Runtime, args: &Args<'_>, index: usize) -> Result<Tensor> {
@@ -406,7 +444,12 @@ fn float_target<'a>(args: &Args<'a>, name: &str) -> Result<&'a Tensor> {
     if target.dtype().is_float() { Ok(target) } else { Err(error::floats_alone(name, 0, target)) }
 }
 
+/// Uniform numbers into a target; into a complex one, both parts.
 fn uniform_into(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen<'_>) -> Result<Out> {
+    if target.dtype().is_complex() {
+        uniform_into(rt, name, &complex::as_real(target, name)?, chosen)?;
+        return Ok(Out::Tensor(target.clone()));
+    }
     if !target.dtype().is_float() {
         return Err(error::floats_alone(name, 0, target));
     }
@@ -415,7 +458,16 @@ fn uniform_into(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: C
     Ok(Out::Tensor(target.clone()))
 }
 
+/// Normal numbers into a target; into a complex one, each part with half of the variance.
 fn normal_into(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen<'_>) -> Result<Out> {
+    if target.dtype().is_complex() {
+        let parts = complex::as_real(target, name)?;
+        let numbers = normals(rt, name, &parts, chosen)?;
+        let number = |value| MapArg::Number(Scalar::Float(value));
+        let operands = [MapArg::Tensor(&numbers), number(std::f64::consts::FRAC_1_SQRT_2), number(0.0)];
+        spread_into(rt, name, &parts, &operands)?;
+        return Ok(Out::Tensor(target.clone()));
+    }
     if !target.dtype().is_float() {
         return Err(error::floats_alone(name, 0, target));
     }
@@ -455,14 +507,8 @@ fn exponential_in_place(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if rate.is_nan() || rate <= 0.0 {
         return Err(error::bad_value(1, format!("the rate is `{rate:?}`"), "write a rate above 0"));
     }
-    let state = draw(rt, target.device(), args.generator(2))?;
-    let [seed, offset] = state.operands();
-    let operands = [MapArg::Position, seed, offset];
-    let (f, dtype) = match target.dtype() {
-        Dtype::F64 => (&EXPONENTIAL_WIDE, Dtype::F64),
-        _ => (&EXPONENTIAL, Dtype::F32),
-    };
-    let times = drawn(rt, NAME, f, &operands, dtype, target)?;
+    let times = exponentials(rt, NAME, target, args.generator(2))?;
+    let dtype = times.dtype();
     let operands = [MapArg::Tensor(&times), MapArg::Number(Scalar::Float(rate))];
     rt.map_into(NAME, &arith::DIV, target, &operands, dtype, target.dtype())?;
     Ok(Out::Tensor(target.clone()))
@@ -563,6 +609,78 @@ fn randperm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     rt.assign(NAME, &target, &order)?;
     Ok(Out::Tensor(target))
+}
+
+/// 1 where an element can be a probability.
+static IS_WEIGHT: MapFn = MapFn {
+    name: "is_weight",
+    arity: 1,
+    select: false,
+    cuda: CudaText {
+        f32: "(i64)(a >= 0.0f && a < INFINITY)",
+        f64: "(i64)(a >= 0.0 && a < (double)INFINITY)",
+        i64: "",
+    },
+    host: host_test!(float: |a| a >= 0.0 && a.is_finite()),
+};
+
+fn multinomial(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    const NAME: &str = "multinomial";
+    let given = args.tensor(0)?;
+    if !matches!(given.rank(), 1 | 2) {
+        let help = "write a row for each distribution";
+        return Err(error::wrong_rank(NAME, 0, given, "a vector or a matrix", help));
+    }
+    if !given.dtype().is_float() {
+        return Err(error::needs_float(NAME, given));
+    }
+    let (along, chosen, replacement) = (given.rank() - 1, args.generator(3), args.flag(2));
+    let choices = given.shape()[along];
+    let most = if replacement { usize::MAX } else { choices };
+    let Some(count) = usize::try_from(args.int(1)?).ok().filter(|n| (1..=most).contains(n)) else {
+        let message = format!("{} of {choices} positions", args.int(1)?);
+        let help =
+            if replacement { "write 1 or more" } else { "write 1 to that many, or `replacement=true`" };
+        return Err(error::bad_value(1, message, help));
+    };
+    if choices == 0 {
+        return Err(error::nothing_to_reduce(NAME, given, Some(along)));
+    }
+    let dtype = if given.dtype() == Dtype::F64 { Dtype::F64 } else { Dtype::F32 };
+    let weights = if given.dtype() == dtype { given.clone() } else { rt.convert(given, dtype)? };
+    let mut shape = weights.shape().clone();
+    shape[along] = count;
+    // What is no distribution is found by the device, and raised at the line of the draw.
+    let fits = rt.map(NAME, &IS_WEIGHT, &[MapArg::Tensor(&weights)], dtype, Dtype::Bool)?;
+    let fits =
+        rt.reduce(NAME, &ALL, &fits, &super::reduce::all_dims(&fits), false, Dtype::Bool, Dtype::Bool)?;
+    assertion::holds(rt, &fits, "the probabilities are numbers of 0 or more")?;
+    let sums = scan::scanned(rt, NAME, &SUM, &weights, along)?;
+    let totals = shape::narrowed(&sums, along, choices - 1, 1);
+    let zero = MapArg::Number(Scalar::Int(0));
+    let some = rt.map(NAME, &HAPPENS, &[zero, MapArg::Tensor(&totals)], dtype, Dtype::Bool)?;
+    let some =
+        rt.reduce(NAME, &ALL, &some, &super::reduce::all_dims(&some), false, Dtype::Bool, Dtype::Bool)?;
+    assertion::holds(rt, &some, "some probability is above 0")?;
+    if !replacement {
+        // The first of independent waiting times, each with its rate, is each one with its probability.
+        let times = exponentials(rt, NAME, &weights, chosen)?;
+        let operands = [MapArg::Tensor(&weights), MapArg::Tensor(&times)];
+        let scores = rt.map(NAME, &arith::DIV, &operands, dtype, dtype)?;
+        let (_, order) = sort::sorted(rt, NAME, &scores, along, true)?;
+        return rt.contiguous_copy(&shape::narrowed(&order, along, 0, count)).map(Out::Tensor);
+    }
+    let shape = error::shape(1, &shape.iter().map(|&n| i64::try_from(n).unwrap_or(-1)).collect::<Vec<_>>())?;
+    let target = rt.fresh(&shape, dtype, weights.device())?;
+    let numbers = uniforms(rt, NAME, &target, chosen)?;
+    let operands = [MapArg::Tensor(&numbers), MapArg::Tensor(&totals)];
+    let marks = rt.map(NAME, &arith::MUL, &operands, dtype, dtype)?;
+    let rows = if along == 0 { search::Rows::One(&sums) } else { search::Rows::Each(&sums) };
+    let found = search::places(rt, NAME, &rows, &marks, true)?;
+    // Where the sum is nan no element stands behind; the assertion has its line.
+    let last = MapArg::Number(Scalar::Int(choices as i64 - 1));
+    let operands = [MapArg::Tensor(&found), last];
+    rt.map(NAME, &arith::MINIMUM, &operands, Dtype::I64, Dtype::I64).map(Out::Tensor)
 }
 
 fn check_deviation(std: MapArg<'_>) -> Result<()> {

@@ -4,9 +4,10 @@
 //! combination depends on the shape alone, so results are the same bits run after run. What exists
 //! of nothing (a sum is 0, a product 1) is given, what does not (a greatest element) is an error.
 
-use super::arith::{MAXIMUM, MINIMUM, SQUARE};
+use super::arith::{MAXIMUM, MINIMUM, MUL, SQUARE};
 use super::folds::{ALL, MAX, MEAN, SUM};
 use super::params::{DTYPE, X};
+use super::shape::{narrowed, permuted, reshaped};
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, complex, dims, error, make};
 use crate::array::{Class, Dtype, Layout, Scalar};
@@ -472,7 +473,44 @@ fn sum(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 }
 
 fn prod(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    if complex::is_summed(x, args.dtype(3)) {
+        return complex_prod(rt, x, args).map(Out::Tensor);
+    }
     accumulate(rt, "prod", &PROD, args)
+}
+
+/// Multiplies complex numbers: halves of what is left, element by element, until one is left.
+fn complex_prod(rt: &mut Runtime, given: &Tensor, args: &Args<'_>) -> Result<Tensor> {
+    const NAME: &str = "prod";
+    let dims = dims::many(1, args.ints(1), given.rank())?;
+    let dtype = args.dtype(3).unwrap_or(given.dtype());
+    let shape = kept_shape(given, &dims, args.flag(2));
+    let x = if given.dtype() == dtype { given.clone() } else { rt.convert(given, dtype)? };
+    let kept = (0..x.rank()).filter(|d| !dims.contains(d));
+    let order: crate::array::Dims = dims.iter().copied().chain(kept).collect();
+    let rest: usize = (0..x.rank()).filter(|d| !dims.contains(d)).map(|d| x.shape()[d]).product();
+    let mut left = count(&x, &dims);
+    if left == 0 {
+        return make::filled(rt, &shape, dtype, x.device(), Scalar::Int(1));
+    }
+    let mut x = reshaped(rt, &permuted(&x, &order), &[left, rest])?;
+    let (mul, _) = complex::over(NAME, &MUL, dtype)?;
+    while left > 1 {
+        let half = left / 2;
+        let operands = [narrowed(&x, 0, 0, half), narrowed(&x, 0, half, half)];
+        let mut next = rt.map(NAME, mul, &operands.each_ref().map(MapArg::Tensor), dtype, dtype)?;
+        if left % 2 == 1 {
+            // The odd one goes into the first product.
+            let first = narrowed(&next, 0, 0, 1);
+            let operands = [first, narrowed(&x, 0, left - 1, 1)];
+            let product = rt.map(NAME, mul, &operands.each_ref().map(MapArg::Tensor), dtype, dtype)?;
+            next = rt.contiguous_copy(&next)?;
+            rt.assign(NAME, &narrowed(&next, 0, 0, 1), &product)?;
+        }
+        (x, left) = (next, half);
+    }
+    reshaped(rt, &x, &shape)
 }
 
 fn mean(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -633,15 +671,22 @@ fn spread_and_mean(
 
 /// Two passes, as accuracy needs them: the mean, then the squared distances from it.
 fn spread(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Args<'_>) -> Result<Out> {
-    let x = args.tensor(0)?;
+    let given = args.tensor(0)?;
+    let dims = dims::many(1, args.ints(1), given.rank())?;
+    // The variance of complex numbers is that of their real and their imaginary parts, added.
+    let parts = given.dtype().is_complex();
+    let x = &if parts { complex::as_real(given, name)? } else { given.clone() };
     if !x.dtype().is_float() {
         return Err(error::needs_float(name, x));
     }
-    let dims = dims::many(1, args.ints(1), x.rank())?;
     let acc = wide(x.dtype());
     let mean = rt.reduce(name, &MEAN, x, &dims, true, x.dtype(), acc)?;
     let distances = rt.map(name, &SQUARED_DISTANCE, &[MapArg::Tensor(x), MapArg::Tensor(&mean)], acc, acc)?;
-    let sum = rt.reduce(name, &SUM, &distances, &dims, args.flag(3), acc, acc)?;
+    let mut sum = rt.reduce(name, &SUM, &distances, &dims, args.flag(3), acc, acc)?;
+    if parts {
+        let last = sum.rank() - 1;
+        sum = rt.reduce(name, &SUM, &sum, &[last], false, acc, acc)?;
+    }
     let divisor = (count(x, &dims) as f64 - args.float(2)?).max(0.0);
     let operands = [MapArg::Tensor(&sum), MapArg::Number(Scalar::Float(divisor))];
     rt.map(name, last, &operands, acc, x.dtype()).map(Out::Tensor)

@@ -1,19 +1,24 @@
-//! Running sums and products.
+//! Running sums, products and extremes.
 
-use super::folds::SUM;
+use super::folds::{MAX, SUM};
 use super::params::{DTYPE, X};
-use super::reduce::PROD;
+use super::reduce::{MIN, PROD};
+use super::select::WHERE;
+use super::shape::reshaped;
 use super::signature::{Kind, Param};
-use super::{Arg, Args, Form, Op, Out, Run, complex, dims};
-use crate::array::{Dims, Dtype, Strides};
+use super::{Arg, Args, Form, Op, Out, Run, complex, dims, make};
+use crate::array::{Dims, Dtype, Scalar, Strides};
 use crate::base::Result;
-use crate::kernel::{Body, ReduceFn, Scan};
+use crate::kernel::host::define::host_compare;
+use crate::kernel::{Body, CudaText, MapFn, ReduceFn, Scan};
 use crate::plan::error::not_over_complex;
-use crate::plan::{Runtime, Submission, SubmittedView};
+use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
 const PARAMS: &[Param] = &[X, Param::new("dim", Kind::Int), DTYPE];
+const EXTREME: &[Param] = &[X, Param::new("dim", Kind::Int)];
+const VALUES_INDICES: &[&str] = &["values", "indices"];
 
 /// The operations of this file.
 pub static OPS: &[Op] = &[
@@ -36,7 +41,37 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(tensor([1, 2, 3]).cumprod(0), [1, 2, 6]))",
         run: Run::Call(|rt, args| running(rt, "cumprod", &PROD, args)),
     },
+    Op {
+        name: "cummax",
+        doc: "Gives running maxima along a dimension: a record of `values`, and of the `indices` where each was met \
+              last. From a nan on all are nan. Source: `torch.cummax`.",
+        search: &["running maximum", "cumulative", "scan", "greatest so far"],
+        params: EXTREME,
+        form: Form::BOTH,
+        example: "let best = tensor([1, 3, 2, 3]).cummax(0)\nassert(equal(best.values, [1, 3, 3, 3]))\n\
+                  assert(equal(best.indices, [0, 1, 1, 3]))",
+        run: Run::Call(|rt, args| extreme(rt, "cummax", &MAX, args)),
+    },
+    Op {
+        name: "cummin",
+        doc: "Gives running minima along a dimension: a record of `values`, and of the `indices` where each was met \
+              last. From a nan on all are nan. Source: `torch.cummin`.",
+        search: &["running minimum", "cumulative", "scan", "least so far"],
+        params: EXTREME,
+        form: Form::BOTH,
+        example: "assert(equal(tensor([3, 1, 2]).cummin(0).values, [3, 1, 1]))",
+        run: Run::Call(|rt, args| extreme(rt, "cummin", &MIN, args)),
+    },
 ];
+
+/// True where the element is the extreme so far, or a nan.
+static MET: MapFn = MapFn {
+    name: "met",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "(i64)(a == b || a != a)", f64: "(i64)(a == b || a != a)", i64: "(i64)(a == b)" },
+    host: host_compare!(float: |a, b| a == b || a.is_nan(), i64: |a, b| a == b),
+};
 
 fn running(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Args<'_>) -> Result<Out> {
     let given = args.tensor(0)?;
@@ -58,19 +93,55 @@ fn running(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Ar
         return rt.convert(given, dtype).map(Out::Tensor);
     }
     let x = if given.dtype() == dtype { given.clone() } else { rt.convert(given, dtype)? };
+    scanned(rt, name, f, &x, dim).map(Out::Tensor)
+}
+
+/// A running combination along a dimension, in the tensor's own dtype.
+pub(super) fn scanned(
+    rt: &mut Runtime,
+    name: &'static str,
+    f: &'static ReduceFn,
+    x: &Tensor,
+    dim: usize,
+) -> Result<Tensor> {
     if x.count() == 0 {
-        return rt.empty(x.shape(), dtype, x.device()).map(Out::Tensor);
+        return rt.empty(x.shape(), x.dtype(), x.device());
     }
-    let out = rt.fresh(x.shape(), dtype, x.device())?;
-    let (shape, own) = last(&x, dim);
+    let out = rt.fresh(x.shape(), x.dtype(), x.device())?;
+    let (shape, own) = last(x, dim);
     let (_, target) = last(&out, dim);
     let views = smallvec![
-        SubmittedView { tensor: &x, strides: own, write: false },
+        SubmittedView { tensor: x, strides: own, write: false },
         SubmittedView { tensor: &out, strides: target, write: true },
     ];
-    let body = Body::Scan(Scan { f, dtype });
+    let body = Body::Scan(Scan { f, dtype: x.dtype() });
     rt.submit(Submission { name, body, shape, views, axis: 0, limit: 0 })?;
-    Ok(Out::Tensor(out))
+    Ok(out)
+}
+
+/// Running extremes and where they were met: the greatest position so far among those that hold the extreme.
+fn extreme(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dim = dims::one(1, args.int(1)?, x.rank())?;
+    if x.dtype().is_complex() {
+        return Err(not_over_complex(name, x.dtype()));
+    }
+    if x.rank() == 0 {
+        let place = make::filled(rt, &[], Dtype::I64, x.device(), Scalar::Int(0))?;
+        return Ok(Out::Record(VALUES_INDICES, vec![rt.contiguous_copy(x)?, place]));
+    }
+    let values = scanned(rt, name, f, x, dim)?;
+    let mut shape: Dims = smallvec![1; x.rank()];
+    shape[dim] = x.shape()[dim];
+    let places = make::positions(rt, x.device(), shape[dim], 0, 1)?;
+    let places = reshaped(rt, &places, &shape)?;
+    let met = [MapArg::Tensor(x), MapArg::Tensor(&values)];
+    let met = rt.map(name, &MET, &met, x.dtype(), Dtype::Bool)?;
+    let nowhere = MapArg::Number(Scalar::Int(-1));
+    let places = [MapArg::Tensor(&met), MapArg::Tensor(&places), nowhere];
+    let places = rt.map(name, &WHERE, &places, Dtype::I64, Dtype::I64)?;
+    let indices = scanned(rt, name, &MAX, &places, dim)?;
+    Ok(Out::Record(VALUES_INDICES, vec![values, indices]))
 }
 
 /// Shape and strides with one dimension moved to the end.

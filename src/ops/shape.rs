@@ -4,7 +4,7 @@
 use super::params::X;
 use super::signature::{Default, Kind, Param};
 use super::{Args, Form, Op, Out, Run, dims, error};
-use crate::array::{Dims, Layout};
+use crate::array::{Dims, Dtype, Layout};
 use crate::base::Result;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
@@ -47,13 +47,18 @@ pub static OPS: &[Op] = &[
     Op {
         name: "view",
         doc: "Sees the elements with another shape, never copying; an error where the strides do not allow it. One \
-              extent may be `-1`. Source: `torch.Tensor.view`.",
-        search: &["shape", "reshape", "alias"],
-        params: SHAPE,
+              extent may be `-1`. With a dtype in place of a shape, sees the same bytes as elements of that dtype: \
+              where its size is another, the last dimension grows or shrinks. Source: `torch.Tensor.view`.",
+        search: &["shape", "reshape", "alias", "bits", "bitcast", "reinterpret"],
+        params: &[X, Param::rest("shape", Kind::ShapeOrDtype)],
         form: Form::METHOD,
-        example: "let x = zeros(4)\nx.view(2, 2)[0, 1] = 5\nassert(x[1].item() == 5)",
+        example: "let x = zeros(4)\nx.view(2, 2)[0, 1] = 5\nassert(x[1].item() == 5)\n\
+                  assert(tensor([1.0]).view(i32).item() == 0x3f800000)",
         run: Run::Call(|_, args| {
             let x = args.tensor(0)?;
+            if let Some(dtype) = args.dtype(1) {
+                return viewed_as(x, dtype).map(Out::Tensor);
+            }
             let shape = resolve("view", x, args.ints(1).unwrap_or(&[]))?;
             viewed(x, &shape).map(Out::Tensor)
         }),
@@ -294,6 +299,38 @@ fn viewed(x: &Tensor, shape: &[usize]) -> Result<Tensor> {
         Some(layout) => Ok(x.with_layout(layout)),
         None => Err(error::cannot_view(x, shape)),
     }
+}
+
+/// The same bytes as elements of another dtype.
+fn viewed_as(x: &Tensor, dtype: Dtype) -> Result<Tensor> {
+    let (own, new) = (x.dtype().size(), dtype.size());
+    let mut layout = x.layout().clone();
+    if own != new {
+        let Some(inner) = layout.shape.len().checked_sub(1) else {
+            return Err(error::cannot_view_as(x, dtype, "it has no dimension that could grow or shrink"));
+        };
+        if layout.strides[inner] != 1 && layout.shape[inner] != 1 {
+            return Err(error::cannot_view_as(x, dtype, "the last dimension has to have the stride 1"));
+        }
+        // Sizes are powers of two: one divides the other.
+        let fits = |n: usize| (n * own).is_multiple_of(new);
+        let others = (0..inner).filter(|&d| layout.shape[d] != 1);
+        if !fits(layout.shape[inner]) {
+            return Err(error::cannot_view_as(x, dtype, "the last dimension is no multiple of the new size"));
+        }
+        if !fits(layout.offset) || others.into_iter().any(|d| !fits(layout.strides[d].unsigned_abs())) {
+            let why = "its rows do not begin at multiples of the new size";
+            return Err(error::cannot_view_as(x, dtype, why));
+        }
+        let scaled = |n: usize| n / new.div_ceil(own) * own.div_ceil(new);
+        layout.offset = scaled(layout.offset);
+        layout.shape[inner] = scaled(layout.shape[inner]);
+        for d in 0..inner {
+            layout.strides[d] = scaled(layout.strides[d].unsigned_abs()) as isize;
+        }
+        layout.strides[inner] = 1;
+    }
+    Ok(Tensor::new(x.storage().clone(), layout, dtype))
 }
 
 /// The tensor with dimensions in another order.

@@ -22,6 +22,8 @@ pub enum Kind {
     Str,
     /// A shape: an int, several ints as further arguments, a list or a tuple of ints.
     Shape,
+    /// A shape, or one dtype in its place.
+    ShapeOrDtype,
     /// One dimension or several: an int, a list or tuple of ints; negative ones count from the end.
     Dims,
     /// A list or tuple of tensors.

@@ -1,11 +1,10 @@
-//! Order: sorting, the greatest few, the middle, what occurs and how often.
+//! Order: sorting, the greatest few, the middle, how often each number occurs.
 //!
 //! Sorting is stable, and nan is greater than every number.
 
-use super::arith::SUB;
 use super::folds::{MAX, SUM};
-use super::index::{as_positions, pick, scatter_into, true_positions};
-use super::make::{filled, positions};
+use super::index::{as_positions, scatter_into};
+use super::make::filled;
 use super::params::X;
 use super::reduce::MIN;
 use super::scan::last;
@@ -15,8 +14,8 @@ use super::signature::{Default, Kind, Param};
 use super::{Args, Form, Op, Out, Run, dims, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
-use crate::kernel::host::define::{host_compare, host_test};
-use crate::kernel::{Body, CudaText, MapFn, Scan, Sort};
+use crate::kernel::host::define::host_test;
+use crate::kernel::{Body, CudaText, MapFn, Sort};
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -90,24 +89,6 @@ pub static OPS: &[Op] = &[
         run: Run::Call(median),
     },
     Op {
-        name: "unique",
-        doc: "Gives the distinct elements in ascending order, as a vector; with `return_inverse` and \
-              `return_counts` a tuple of them, where each element went, and how often each occurs. Every nan is \
-              its own. Waits for the tensor. Source: `torch.unique`.",
-        search: &["distinct", "set", "deduplicate", "count values"],
-        params: &[
-            X,
-            Param::or("sorted", Kind::Bool, Default::Bool(true)),
-            Param::or("return_inverse", Kind::Bool, Default::Bool(false)),
-            Param::or("return_counts", Kind::Bool, Default::Bool(false)),
-        ],
-        form: Form::BOTH,
-        example: "assert(equal(unique(tensor([3, 1, 3])), [1, 3]))\n\
-                  let (values, counts) = unique(tensor([3, 1, 3]), return_counts=true)\n\
-                  assert(equal(counts, [1, 2]))",
-        run: Run::Call(unique),
-    },
-    Op {
         name: "bincount",
         doc: "Counts how often each of 0, 1, 2, ... occurs in a vector of integers, or adds up `weights` there. \
               Waits for the tensor. Source: `torch.bincount`.",
@@ -122,14 +103,6 @@ pub static OPS: &[Op] = &[
         run: Run::Call(bincount),
     },
 ];
-
-static DIFFERS: MapFn = MapFn {
-    name: "differs",
-    arity: 2,
-    select: false,
-    cuda: CudaText { f32: "(i64)(a != b)", f64: "(i64)(a != b)", i64: "(i64)(a != b)" },
-    host: host_compare!(all: |a, b| a != b),
-};
 
 static IS_NO_NUMBER: MapFn = MapFn {
     name: "is_no_number",
@@ -250,61 +223,6 @@ fn record_or_value(args: &Args<'_>, mut pair: Vec<Tensor>) -> Out {
         true => Out::Record(VALUES_INDICES, pair),
         false => Out::Tensor(pair.swap_remove(0)),
     }
-}
-
-fn unique(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
-    let x = args.tensor(0)?;
-    let (name, count, device) = ("unique", x.count(), x.device());
-    let flat = reshaped(rt, x, &[count])?;
-    let (values, places) = sorted(rt, name, &flat, 0, false)?;
-    // True where a new value starts.
-    let starts = rt.empty(&[count], Dtype::Bool, device)?;
-    if count > 0 {
-        let first = filled(rt, &[1], Dtype::Bool, device, Scalar::Bool(true))?;
-        rt.assign(name, &narrowed(&starts, 0, 0, 1), &first)?;
-        let (here, before) = (narrowed(&values, 0, 1, count - 1), narrowed(&values, 0, 0, count - 1));
-        let operands = [MapArg::Tensor(&here), MapArg::Tensor(&before)];
-        let rest = narrowed(&starts, 0, 1, count - 1);
-        rt.map_into(name, &DIFFERS, &rest, &operands, x.dtype(), Dtype::Bool)?;
-    }
-    let found = true_positions(rt, &starts)?;
-    let mut out = vec![pick(rt, name, &values, 0, &found)?];
-    if args.flag(2) {
-        out.push(inverse(rt, &starts, &places, x)?);
-    }
-    if args.flag(3) {
-        let ends = rt.empty(&[found.count()], Dtype::I64, device)?;
-        if let Some(most) = found.count().checked_sub(1) {
-            rt.assign(name, &narrowed(&ends, 0, 0, most), &narrowed(&found, 0, 1, most))?;
-            let end = positions(rt, device, 1, count as i64, 0)?;
-            rt.assign(name, &narrowed(&ends, 0, most, 1), &end)?;
-        }
-        let operands = [MapArg::Tensor(&ends), MapArg::Tensor(&found)];
-        out.push(rt.map(name, &SUB, &operands, Dtype::I64, Dtype::I64)?);
-    }
-    match out.len() {
-        1 => Ok(Out::Tensor(out.swap_remove(0))),
-        _ => Ok(Out::Tuple(out)),
-    }
-}
-
-/// The number of each element's value: running count of starts, sent back to where it came from.
-fn inverse(rt: &mut Runtime, starts: &Tensor, places: &Tensor, x: &Tensor) -> Result<Tensor> {
-    let count = starts.count();
-    let out = rt.empty(&[count], Dtype::I64, x.device())?;
-    if count > 0 {
-        let ones = rt.convert(starts, Dtype::I64)?;
-        let running = rt.fresh(&[count], Dtype::I64, x.device())?;
-        let views = smallvec![SubmittedView::read(&ones), SubmittedView::write(&running)];
-        let body = Body::Scan(Scan { f: &SUM, dtype: Dtype::I64 });
-        let shape = smallvec![count];
-        rt.submit(Submission { name: "unique", body, shape, views, axis: 0, limit: 0 })?;
-        let numbers = [MapArg::Tensor(&running), MapArg::Number(Scalar::Int(1))];
-        let numbers = rt.map("unique", &SUB, &numbers, Dtype::I64, Dtype::I64)?;
-        let own = out.layout().strides.clone();
-        scatter_into(rt, "unique", (&out, own), places, &numbers, 0, count, None)?;
-    }
-    reshaped(rt, &out, x.shape())
 }
 
 fn bincount(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

@@ -63,6 +63,7 @@ impl Runtime {
         let ordered = match &work.body {
             Body::Scan(scan) => Some(scan.dtype),
             Body::Sort(sort) => Some(sort.dtype),
+            Body::Search(search) => Some(search.dtype),
             Body::Scatter(scatter) => scatter.f.map(|_| scatter.dtype),
             _ => None,
         };

@@ -210,6 +210,7 @@ pub(super) fn expected(kind: Kind) -> &'static str {
         Kind::Bool => "a bool",
         Kind::Str => "a str",
         Kind::Shape => "a shape (ints, or a list of them)",
+        Kind::ShapeOrDtype => "a shape (ints, or a list of them) or a dtype",
         Kind::Dims => "a dimension or a list of them",
         Kind::Tensors => "a list of tensors",
         Kind::Dtype => "a dtype",
@@ -304,7 +305,7 @@ fn check_kind(vm: &mut Vm, function: &str, index: usize, param: &Param, value: &
             Value::Tensor(_) => true,
             _ => value.as_scalar().is_some(),
         },
-        Kind::Shape | Kind::Dims => {
+        Kind::Shape | Kind::ShapeOrDtype | Kind::Dims => {
             matches!(value, Value::Int(_) | Value::List(_) | Value::Tuple(_))
         }
         Kind::Tensors => matches!(value, Value::List(_) | Value::Tuple(_)),

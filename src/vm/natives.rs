@@ -106,6 +106,20 @@ impl Natives {
         }
     }
 
+    /// Adds another name for an operation that has been added, in each of its forms.
+    pub fn add_alias(&mut self, alias: &str, op: &'static Op) {
+        if let Some(function) = self.functions.get(op.name).cloned().filter(|_| op.form.function) {
+            self.functions.insert(alias.into(), function);
+        }
+        let forms = [(op.form.method, ""), (op.form.in_place, "_")];
+        for (_, end) in forms.into_iter().filter(|(has, _)| *has) {
+            let methods = self.methods.entry("tensor").or_default();
+            if let Some(method) = methods.get(format!("{}{end}", op.name).as_str()).cloned() {
+                methods.insert(format!("{alias}{end}").into(), method);
+            }
+        }
+    }
+
     fn add_native(&mut self, name: &str, receiver: &'static str, native: Rc<Native>) {
         if !receiver.is_empty() {
             self.methods.entry(receiver).or_default().insert(name.into(), native);

@@ -351,9 +351,14 @@ impl Vm {
             [one @ (Value::List(_) | Value::Tuple(_))] => Some(one),
             _ => None,
         };
+        if let (Kind::ShapeOrDtype, [Value::Dtype(dtype)]) = (param.kind, items) {
+            return Ok(Arg::Dtype(*dtype));
+        }
         let found = match (param.kind, single) {
-            (Kind::Shape | Kind::Dims | Kind::Int, Some(list)) => self.ints(list)?.map(Arg::Ints),
-            (Kind::Shape | Kind::Dims | Kind::Int, None) => {
+            (Kind::Shape | Kind::ShapeOrDtype | Kind::Dims | Kind::Int, Some(list)) => {
+                self.ints(list)?.map(Arg::Ints)
+            }
+            (Kind::Shape | Kind::ShapeOrDtype | Kind::Dims | Kind::Int, None) => {
                 items.iter().map(Value::as_int).collect::<Option<_>>().map(Arg::Ints)
             }
             (_, Some(list)) => self.tensors(list, near)?.map(Arg::Tensors),

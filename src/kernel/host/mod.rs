@@ -26,6 +26,7 @@ mod pack;
 mod reduce;
 mod scan;
 mod scatter;
+mod search;
 pub mod single;
 mod small;
 mod sort;
@@ -59,6 +60,7 @@ pub unsafe fn run(launch: &Launch, faults: &FaultSlot) {
             Body::Gather(gather) => gather::run(gather, launch, faults),
             Body::Scatter(scatter) => scatter::run(scatter, launch, faults),
             Body::Sort(sort) => sort::run(sort, launch),
+            Body::Search(search) => search::run(search, launch),
             Body::NonZero(dtype) => nonzero::run(*dtype, launch),
             Body::Matmul(matmul) => matmul::run(matmul, launch),
             Body::Pack => pack::run(launch),

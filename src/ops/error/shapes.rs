@@ -264,6 +264,14 @@ pub fn cannot_view(x: &Tensor, shape: &[usize]) -> Error {
         .help("write `reshape`, which copies when it must")
 }
 
+/// A tensor whose bytes are no elements of another dtype.
+pub fn cannot_view_as(x: &Tensor, dtype: Dtype, why: &str) -> Error {
+    let strides = x.layout().strides.as_slice();
+    Error::new(&CANNOT_VIEW, format!("this tensor cannot be viewed as {dtype}: {why}"))
+        .operand(0, format!("this is {} with strides {strides:?}", x.describe()))
+        .help("copy first: `x.clone().view(dtype)`; to convert the numbers write `x.to(dtype)`")
+}
+
 /// Shapes that do not multiply.
 pub fn matmul_shapes(name: &str, a: (usize, &Tensor), b: (usize, &Tensor), why: String, help: &str) -> Error {
     Error::new(&MATMUL_SHAPES, format!("`{name}`: {why}"))

@@ -18,6 +18,7 @@ mod radix;
 mod reduce;
 mod scan;
 mod scatter;
+mod search;
 mod sort;
 mod tests;
 mod turn;
@@ -76,6 +77,7 @@ pub(super) fn kind(body: &Body) -> &dyn Kind {
         Body::Gather(gather) => gather,
         Body::Scatter(scatter) => scatter,
         Body::Sort(sort) => sort,
+        Body::Search(search) => search,
         Body::NonZero(dtype) => dtype,
         Body::Matmul(matmul) => matmul,
         Body::Pack => &pack::Pack,

@@ -8,7 +8,7 @@ use crate::array::{Dims, Strides, contiguous_strides};
 use crate::device::cuda::nvrtc;
 use crate::kernel::host::define::{host_better, host_combine};
 use crate::kernel::{
-    CAST, CudaText, Gather, Instr, MapFn, Matmul, Reduce, ReduceFn, Scan, Scatter, Sort, Store, View,
+    CAST, CudaText, Gather, Instr, MapFn, Matmul, Reduce, ReduceFn, Scan, Scatter, Search, Sort, Store, View,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -270,6 +270,13 @@ fn other_kinds_compile() {
             let gather = Body::Gather(Gather { dtype });
             check(&launch(gather, &shape, &[dense(&shape), index(&strides), dense(&shape)], 0), archs);
         }
+        for right in [false, true] {
+            let search = Body::Search(Search { dtype, right });
+            let views = [view(dtype, &[0, 1], 0), dense(&shape), index(&[64, 1])];
+            check(&launch(search.clone(), &shape, &views, 0), archs);
+            let far = [view(dtype, &[1 << 33, 1], 0), dense(&shape), index(&[64, 1])];
+            check(&launch(search, &shape, &far, 0), archs);
+        }
         for f in [None, Some(&SUM)] {
             let scatter = Body::Scatter(Scatter { dtype, f });
             let views = [dense(&shape), index(&[64, 1]), dense(&shape)];
@@ -418,6 +425,20 @@ mod operations {
     use super::*;
     use crate::ops::{Run, table};
 
+    #[test]
+    fn scans_of_extremes_compile() {
+        if !nvrtc_is_here() {
+            return;
+        }
+        for dtype in Dtype::REAL {
+            for (f, length) in [(&crate::ops::folds::MAX, 4096), (&crate::ops::reduce::MIN, 64)] {
+                let shape = [3, length];
+                let dense = || view(dtype, &contiguous_strides(&shape), 0);
+                check(&launch(Body::Scan(Scan { f, dtype }), &shape, &[dense(), dense()], 0), &["sm_90"]);
+            }
+        }
+    }
+
     /// The same of complex numbers, whose functions are listed by themselves.
     #[test]
     fn texts_of_all_complex_functions_compile() {
@@ -459,9 +480,10 @@ mod operations {
         }
         let functions: Vec<&'static MapFn> = table::all()
             .filter_map(|op| match &op.run {
-                Run::Map(map) | Run::Scaled(map, _) => Some(map.f),
+                Run::Map(map) | Run::Scaled(map, _) | Run::Chosen(map, _) => Some(map.f),
                 Run::Call(_) => None,
             })
+            .chain([&crate::ops::arith::TRUNC_DIVIDE])
             .collect();
         for dtype in [Dtype::F32, Dtype::F64, Dtype::I64] {
             let class = dtype.class();

@@ -193,7 +193,7 @@ mod operations {
 
     fn functions() -> Vec<&'static MapFn> {
         let of = |run: &'static Run| match run {
-            Run::Map(op) | Run::Scaled(op, _) => Some(op.f),
+            Run::Map(op) | Run::Scaled(op, _) | Run::Chosen(op, _) => Some(op.f),
             Run::Call(_) => None,
         };
         table::all().filter_map(|op| of(&op.run)).collect()

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::kernel::host::define::host_combine;
-use crate::kernel::{CudaText, Gather, ReduceFn, Scatter, Sort};
+use crate::kernel::{CudaText, Gather, ReduceFn, Scatter, Search, Sort};
 
 static SUM: ReduceFn = ReduceFn {
     name: "gpu_test_sum",
@@ -70,6 +70,35 @@ fn gathers_along_all_axes() {
                 assert_eq!(got.raw(i), want, "{dtype} {shape:?} axis {axis} element {i}");
             }
             assert_eq!(gpu.take_fault(), None);
+        }
+    }
+}
+
+/// Both sides take the same steps, also in rows that are not in order.
+#[test]
+fn searches_agree() {
+    let Some(gpu) = device() else { return };
+    for dtype in Dtype::REAL {
+        for right in [false, true] {
+            let cases: &[Case] = &[
+                (&[1000], 0, 50, &[1], &[1]),
+                (&[40, 64], 1, 333, &[0, 2], &[64, 1]),
+                (&[40, 64], 1, 333, &[333, 1], &[1, 40]),
+                (&[6, 5, 32], 2, 7, &[35, 7, 1], &[0, 32, 1]),
+                (&[9, 3], 1, 0, &[0, 1], &[3, 1]),
+            ];
+            for &(shape, axis, limit, strides, own) in cases {
+                let mut extents = shape.to_vec();
+                extents[axis] = limit.max(1);
+                let mut pairs = [
+                    Pair::random(&gpu, dtype, &extents, strides, 1),
+                    Pair::random(&gpu, dtype, shape, own, 2),
+                    Pair::dense(&gpu, Dtype::I64, shape, 3),
+                ];
+                let search = program(Body::Search(Search { dtype, right }));
+                let work = Launch { axis, limit, ..launch(&search, shape, vec![], &[]) };
+                super::maps::agree_launch(&gpu, &work, &mut pairs);
+            }
         }
     }
 }
