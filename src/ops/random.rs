@@ -413,16 +413,11 @@ fn exponentials(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: C
 }
 
 fn sized(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
-<<<<<<< HEAD
-    let shape = args.shape(0)?;
-    float_tensor(rt, &shape, Place::of(rt, args, 1, Dtype::F32), 1)
-=======
     let (shape, place) = (args.shape(0)?, Place::of(rt, args, 1, Dtype::F32));
     match place.dtype.is_complex() {
         true => allocate(rt, &shape, place),
-        false => float_tensor(rt, &shape, place),
+        false => float_tensor(rt, &shape, place, 1),
     }
->>>>>>> d7a0bac (Searches, membership, distinct slices, running extremes, draws of positions, bits as another dtype)
 }
 
 fn like(rt: &mut Runtime, args: &Args<'_>, index: usize) -> Result<Tensor> {
