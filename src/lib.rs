@@ -59,13 +59,14 @@ pub mod tensor;
 pub mod vm;
 
 pub use array::Dtype;
-pub use base::{Error, ErrorKind, Result, SourceMap};
+pub use base::{Code, Error, ErrorKind, Result, SourceMap};
 pub use device::{Backend, DeviceId, Stream};
 pub use engine::{
     Arguments, Array, Builder, Described, Dlpack, DlpackDevice, DlpackDtype, DlpackManaged, DlpackVersion,
     DlpackView, Element, Engine, FromValue, Function, FunctionType, HostFunction, HostMethod, HostModule,
     HostType, InterruptHandle, IntoValue, Program, Ready, Shared, Test,
 };
+pub use num_complex::Complex;
 pub use plan::RaceMode;
 pub use tensor::Tensor;
 pub use vm::{Colors, FileAccess, Progress};

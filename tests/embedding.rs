@@ -293,3 +293,42 @@ fn tensors_of_hosts_and_empty_ones_are_ready_at_once() {
         assert!(matches!(ready, std::task::Poll::Ready(Ok(()))), "{text}");
     }
 }
+
+#[test]
+fn complex_numbers_cross_both_ways() {
+    use runnel::Complex;
+    let mut e = engine();
+    let z = [Complex::new(1.0f32, 2.0), Complex::new(0.0, -1.0)];
+    let tensor = e.tensor(&z, &[2], DeviceId::Cuda(0)).unwrap();
+    e.set("z", tensor.clone()).unwrap();
+    assert_eq!(e.eval::<String>("str(z.dtype)").unwrap(), "c64");
+    let turned: runnel::Tensor = e.eval("z * z").unwrap();
+    assert_eq!(e.read::<Complex<f32>>(&turned).unwrap(), [Complex::new(-3.0, 4.0), Complex::new(-1.0, 0.0)]);
+    assert_eq!(e.read::<Complex<f64>>(&tensor).unwrap()[1], Complex::new(0.0, -1.0));
+    let real: runnel::Tensor = e.eval("arange(2)").unwrap();
+    assert_eq!(e.read::<Complex<f32>>(&real).unwrap(), [Complex::new(0.0, 0.0), Complex::new(1.0, 0.0)]);
+    let error = e.read::<f32>(&tensor).unwrap_err();
+    assert!(e.report(&error).contains("x.real"), "{}", e.report(&error));
+    let host = e.tensor(&[Complex::new(0.5f64, 0.25)], &[1], DeviceId::Cpu).unwrap();
+    assert_eq!(e.read::<Complex<f64>>(&host).unwrap(), [Complex::new(0.5, 0.25)]);
+}
+
+#[test]
+fn help_knows_functions_of_the_program_of_the_language_and_of_modules() {
+    let mut e = engine();
+    e.register_fn("rate", |n: i64| n).params(["n"]).doc("How fast.");
+    e.register_module("sensor", |m| drop(m.function("read", |n: i64| n).doc("Reads."))).unwrap();
+    e.eval::<()>("# Halves.\nfn half(x) { x / 2 }").unwrap();
+    for (name, parts) in [
+        ("rate", ["rate(n)", "How fast."]),
+        ("sensor.read", ["read(a)", "Reads."]),
+        ("half", ["half(x)", "Halves."]),
+        ("plot.line", ["line(x", "Draws lines"]),
+        ("tensor.sum", ["sum(", "dim"]),
+        ("data.loader", ["data.loader(", "batches"]),
+    ] {
+        let text = e.help(name).unwrap();
+        assert!(parts.iter().all(|part| text.contains(part)), "{name}: {text}");
+    }
+    assert_eq!(e.help("nowhere").unwrap_err().code().id, "E0328");
+}

@@ -263,3 +263,55 @@ fn loops_show_how_far_they_are() {
     assert!(quiet.child.wait().unwrap().success());
     assert!(!quiet.text.contains("outer"));
 }
+
+#[test]
+fn control_c_stops_a_script_and_what_it_deferred_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let code = "fn work() { defer print(\"put\", \"away\")\n print(\"begun\"); while true { } }\ntry { work() } catch { print(\"caught\") }";
+    let mut typist = Typist::start(folder, false, &["-e", code]);
+    typist.wait_for("begun\r\n");
+    typist.interrupt();
+    typist.wait_for("put away");
+    typist.wait_for("E1004: interrupted");
+    assert_eq!(typist.child.wait().unwrap().code(), Some(130));
+    // The report shows the line that would have caught it; nothing has printed the word alone.
+    assert!(!typist.text.contains("\ncaught"));
+
+    // Also while it waits for somebody to type.
+    let mut typist = Typist::start(tempfile::tempdir().unwrap(), false, &["-e", "input(\"name? \")"]);
+    typist.wait_for("name? ");
+    std::thread::sleep(Duration::from_millis(100));
+    typist.interrupt();
+    typist.wait_for("E1004");
+    assert_eq!(typist.child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn lines_of_the_input_come_one_by_one() {
+    let code = "let a = input(\"a? \")\nlet b = input(\"b? \")\nprint(\"{b}-{a}\")";
+    let mut typist = Typist::start(tempfile::tempdir().unwrap(), false, &["-e", code]);
+    typist.wait_for("a? ");
+    typist.press("first\r");
+    typist.wait_for("b? ");
+    typist.press("second\r");
+    typist.wait_for("second-first");
+    assert!(typist.child.wait().unwrap().success());
+}
+
+#[test]
+fn tab_shows_what_is_possible_at_this_place() {
+    let mut typist = Typist::new();
+    typist.line("let x = zeros(2, 3)", "");
+    typist.press("x.arg\t");
+    typist.wait_for("argmax");
+    typist.wait_for("argmin");
+    typist.press("\x03");
+    typist.wait_for(">> ");
+    typist.press("zeros(2, dtype=bf\t).dtype\r");
+    typist.wait_for("bf16\r\n");
+    typist.wait_for(">> ");
+    typist.press(":hel\t argmax\r");
+    typist.wait_for("Example:");
+    typist.wait_for(">> ");
+    assert!(typist.leave().0.success());
+}

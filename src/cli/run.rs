@@ -3,7 +3,7 @@
 use super::args::Options;
 use super::terminal::Terminal;
 use super::{Outcome, options, program, refuse, timeline};
-use crate::base::{Error, Result, SourceMap};
+use crate::base::{Error, ErrorKind, Result, SourceMap};
 use crate::device::Machine;
 use crate::engine::{Builder, Engine};
 use crate::library::device::profile;
@@ -49,6 +49,7 @@ pub fn start(cli: &Options, terminal: &Terminal, name: &str, text: &str, args: V
         Ok(watched) => watched,
         Err(error) => return refuse(terminal, &error, &SourceMap::default()),
     };
+    session.listen();
     let result = session.engine.evaluate(name, text, Mode::Script, |_, _| Ok(()));
     let written = watched.end(&mut session);
     session.finish(result.and(written))
@@ -121,6 +122,16 @@ impl Session {
         Ok(Session { engine: builder.build_on(machine), terminal: terminal.clone(), notice })
     }
 
+    /// Ctrl-C stops what runs from here on: what it deferred still runs, and its contexts are left. A second
+    /// one, before the script has seen the first, ends the process at once.
+    pub fn listen(&mut self) {
+        let flag = self.engine.interrupt_handle().flag();
+        let signal = signal_hook::consts::SIGINT;
+        // Where the system has no such signal, scripts are not interrupted.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone()).ok();
+        signal_hook::flag::register(signal, flag).ok();
+    }
+
     /// Sends off what was printed, and reports warnings and the error, if there is one.
     pub fn finish(&mut self, result: Result<()>) -> Outcome {
         self.terminal.end_bars();
@@ -133,7 +144,10 @@ impl Session {
             Ok(()) => Outcome::Done,
             Err(error) => {
                 self.report(&error);
-                Outcome::Failed
+                match error.kind() {
+                    ErrorKind::Interrupted => Outcome::Interrupted,
+                    _ => Outcome::Failed,
+                }
             }
         }
     }

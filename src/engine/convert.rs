@@ -88,8 +88,14 @@ pub(super) fn check_own(vm: &mut Vm, tensor: &Tensor) -> Result<()> {
 /// The elements of a tensor; waits for them.
 pub(super) fn download<T: Element>(vm: &mut Vm, tensor: &Tensor) -> Result<Vec<T>> {
     check_own(vm, tensor)?;
-    if tensor.dtype().is_complex() || (!T::DTYPE.is_float() && tensor.dtype().is_float()) {
-        return Err(error::wrong_type(&format!("a tensor of {}", T::DTYPE), &tensor.describe()));
+    let (wanted, found) = (T::DTYPE, tensor.dtype());
+    let refused = || error::wrong_type(&format!("a tensor of {wanted}"), &tensor.describe());
+    if found.is_complex() && !wanted.is_complex() {
+        return Err(refused()
+            .help("read it as complex numbers, or take `x.real`, `x.imag` or `abs(x)` in the script"));
+    }
+    if found.is_float() && !wanted.is_float() && !wanted.is_complex() {
+        return Err(refused().help("read it as floats, or round it in the script: `x.round().to(i64)`"));
     }
     let tensor = match tensor.dtype() == T::DTYPE {
         true => tensor.clone(),

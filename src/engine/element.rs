@@ -2,6 +2,7 @@
 
 use crate::array::Dtype;
 use half::{bf16, f16};
+use num_complex::Complex;
 
 /// A Rust type that tensors of one dtype hold. Sealed.
 pub trait Element: Copy + sealed::Sealed + 'static {
@@ -35,6 +36,25 @@ macro_rules! elements {
 }
 
 elements!(u8: U8, i8: I8, i16: I16, i32: I32, i64: I64, f16: F16, bf16: BF16, f32: F32, f64: F64);
+
+macro_rules! complex {
+    ($($part:ty: $dtype:ident),*) => {$(
+        impl sealed::Sealed for Complex<$part> {}
+        impl Element for Complex<$part> {
+            const DTYPE: Dtype = Dtype::$dtype;
+            fn put(self, out: &mut Vec<u8>) {
+                self.re.put(out);
+                self.im.put(out);
+            }
+            fn take(bytes: &[u8]) -> Complex<$part> {
+                let (re, im) = bytes.split_at(size_of::<$part>());
+                Complex::new(<$part>::take(re), <$part>::take(im))
+            }
+        }
+    )*};
+}
+
+complex!(f32: C64, f64: C128);
 
 impl sealed::Sealed for bool {}
 impl Element for bool {

@@ -174,7 +174,8 @@ impl Engine {
     /// The elements of a tensor, row-major; waits for them. Another dtype is converted first.
     ///
     /// # Errors
-    /// What the work that computes them raises; E0961 when floats are asked for as ints.
+    /// What the work that computes them raises; E0961 when floats are asked for as ints, or complex numbers as
+    /// real ones.
     pub fn read<T: Element>(&mut self, tensor: &Tensor) -> Result<Vec<T>> {
         self.vm.within(|vm| convert::download(vm, tensor))
     }

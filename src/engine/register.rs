@@ -273,7 +273,7 @@ impl Engine {
     }
 
     /// The signature of a function that scripts can call, and what it does: `mean`, `stats.mean`, or
-    /// `counter.add` for a method.
+    /// `counter.add` for a method; also of the modules that scripts can import (`data.loader`).
     ///
     /// # Errors
     /// E0328 when there is none of that name.
@@ -288,7 +288,13 @@ impl Engine {
             },
             None => None,
         };
-        let value = found.map_or_else(|| self.lookup(name), Ok)?;
-        Ok(crate::library::documentation(&value).trim_end().to_string())
+        match found.map_or_else(|| self.lookup(name), Ok) {
+            Ok(value) => Ok(crate::library::documentation(&value).trim_end().to_string()),
+            Err(unknown) => {
+                let entry = crate::library::docs::entries().into_iter().find(|e| e.name == name);
+                let text = entry.map(|e| format!("{}{}\n\n{}", e.name, e.signature, e.doc));
+                text.ok_or(unknown)
+            }
+        }
     }
 }

@@ -83,7 +83,11 @@ fn refused(e: serde_json::Error) -> crate::base::Error {
     match text.strip_prefix(TWICE) {
         // The position follows the name.
         Some(rest) => error::duplicate(rest.rsplit_once(" at line").map_or(rest, |(name, _)| name)),
-        None => error::malformed("safetensors", format!("its header cannot be read ({text})")),
+        None => {
+            // What the reader calls its own types means nothing to the reader of a report.
+            let text = text.replace("u64", "a number of 0 or more").replace("usize", "a number of 0 or more");
+            error::malformed("safetensors", format!("its header cannot be read ({text})"))
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::core::owned;
-use super::{optional, takes, text_param};
+use super::{input, optional, takes, text_param};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
 use crate::vm::{NativeDef, Value, Vm, charge, error};
@@ -64,16 +64,14 @@ pub static TABLE: &[NativeDef] = &[
         name: "input",
         receiver: "",
         signature: takes(&[Param::or("prompt", Kind::Str, Default::Str(""))]),
-        doc: "Prints the prompt and reads a line of the standard input; `none` at its end.",
+        doc: "Prints the prompt and reads a line of the standard input; `none` at its end. An interrupt ends the wait.",
         example: "",
         run: |vm, args| {
             let prompt = owned(&args[0]);
             vm.write(&prompt)?;
-            let mut line = String::new();
-            match std::io::stdin().read_line(&mut line) {
-                Ok(0) => Ok(Value::None),
-                Ok(_) => Ok(Value::str(line.trim_end_matches(['\n', '\r']))),
-                Err(e) => Err(error::file("standard input", &reason(&e))),
+            match input::line(vm)? {
+                None => Ok(Value::None),
+                Some(line) => Ok(Value::str(line.trim_end_matches(['\n', '\r']))),
             }
         },
     },

@@ -9,6 +9,7 @@ pub mod device;
 mod dict;
 pub mod docs;
 mod files;
+mod input;
 mod io;
 mod iterable;
 mod list;

@@ -31,6 +31,7 @@ pub fn new(assistant: Assistant, color: bool) -> rustyline::Result<Editor<Assist
         .max_history_size(10_000)?
         .completion_type(CompletionType::List)
         .completion_prompt_limit(300)
+        .completion_show_all_if_ambiguous(true)
         .color_mode(if color { ColorMode::Enabled } else { ColorMode::Disabled })
         .behavior(Behavior::Stdio)
         .bracketed_paste(true)

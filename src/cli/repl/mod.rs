@@ -136,11 +136,7 @@ impl Repl {
     }
 
     fn listen(&mut self) {
-        let flag = self.session.engine.interrupt_handle().flag();
-        let signal = signal_hook::consts::SIGINT;
-        // Where the system has no such signal, scripts are not interrupted.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone()).ok();
-        signal_hook::flag::register(signal, flag).ok();
+        self.session.listen();
     }
 
     /// Runs a command or a piece of code, shows its value or its error.

@@ -1,0 +1,78 @@
+//! Lines of the standard input, waited for so that an interrupt or the end of the script's time ends the wait.
+//!
+//! Invariant: what was read beyond a line is kept for the next one, for the whole process.
+
+use crate::base::Result;
+use crate::vm::{Vm, charge, error};
+use parking_lot::Mutex;
+#[cfg(not(unix))]
+use std::io::Read;
+
+/// What was read and not yet given out.
+static READ: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+/// The next line with its end; `None` at the end of the input.
+///
+/// # Errors
+/// E1004, E1002; E0907 when it cannot be read or is no text; the limit on host memory.
+pub(super) fn line(vm: &mut Vm) -> Result<Option<String>> {
+    let text = |bytes: Vec<u8>| {
+        String::from_utf8(bytes).map(Some).map_err(|_| error::file("standard input", "it is not UTF-8 text"))
+    };
+    let mut searched = 0;
+    loop {
+        {
+            let mut read = READ.lock();
+            let end = read.get(searched..).and_then(|new| new.iter().position(|&b| b == b'\n'));
+            if let Some(end) = end {
+                let rest = read.split_off(searched + end + 1);
+                return text(std::mem::replace(&mut *read, rest));
+            }
+            searched = read.len();
+        }
+        charge(searched)?;
+        wait(vm)?;
+        let mut piece = [0; 4096];
+        match unbuffered(&mut piece) {
+            Ok(0) => {
+                let rest = std::mem::take(&mut *READ.lock());
+                return if rest.is_empty() { Ok(None) } else { text(rest) };
+            }
+            Ok(count) => READ.lock().extend_from_slice(&piece[..count]),
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(error::file("standard input", &super::io::reason(&e))),
+        }
+    }
+}
+
+/// Waits until there is something to read.
+#[cfg(unix)]
+fn wait(vm: &mut Vm) -> Result<()> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    loop {
+        vm.poll()?;
+        let input = std::io::stdin();
+        let mut ready = [PollFd::new(&input, PollFlags::IN)];
+        match poll(&mut ready, Some(&PATIENCE)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            // Whatever else it says, reading says it better.
+            _ => return Ok(()),
+        }
+    }
+}
+
+#[cfg(not(unix))]
+fn wait(vm: &mut Vm) -> Result<()> {
+    vm.poll()
+}
+
+#[cfg(unix)]
+fn unbuffered(piece: &mut [u8]) -> std::io::Result<usize> {
+    Ok(rustix::io::read(std::io::stdin(), piece)?)
+}
+
+#[cfg(not(unix))]
+fn unbuffered(piece: &mut [u8]) -> std::io::Result<usize> {
+    std::io::stdin().read(piece)
+}
