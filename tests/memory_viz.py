@@ -84,6 +84,56 @@ def check(data, growing):
     assert actions >= taken | {"alloc", "free_requested", "free_completed", "oom"}, actions
 
 
+def replay(data):
+    """Undoes the recorded steps one by one, as the viewer does: blocks lie in segments all the time."""
+    for device, trace in enumerate(data["device_traces"]):
+        segments, blocks = [], {}
+        for segment in data["segments"]:
+            if segment["device"] == device:
+                segments.append((segment["address"], segment["address"] + segment["total_size"]))
+                at = segment["address"]
+                for block in segment["blocks"]:
+                    if block["state"] != "inactive":
+                        blocks[at] = block["requested_size"]
+                    at += block["size"]
+        for event in reversed(trace):
+            action, start, end = event["action"], event["addr"], event["addr"] + event["size"]
+            if action == "alloc":
+                assert blocks.pop(start) == event["size"]
+            elif action == "free_requested":
+                assert blocks[start] == event["size"]
+            elif action == "free_completed":
+                assert start not in blocks
+                blocks[start] = event["size"]
+            elif action in ("segment_alloc", "segment_map"):
+                assert event["frames"], event
+                outer = next((a, b) for a, b in segments if a <= start and end <= b)
+                segments.remove(outer)
+                segments += [(a, b) for a, b in ((outer[0], start), (end, outer[1])) if a < b]
+            elif action in ("segment_free", "segment_unmap"):
+                assert all(end <= a or b <= start for a, b in segments)
+                beside = [(a, b) for a, b in segments if a == end or b == start]
+                segments = [s for s in segments if s not in beside]
+                segments.append((min([start] + [a for a, _ in beside]), max([end] + [b for _, b in beside])))
+            for at, size in blocks.items():
+                assert any(a <= at and at + size <= b for a, b in segments), (event, at)
+        assert not segments and not blocks, "all was recorded, so nothing was there before"
+
+
+def look(viz, data):
+    """Has PyTorch's viewer make everything that it makes of a snapshot."""
+    plain = {"format_flamegraph": lambda lines: lines}
+    text = viz.segsum(data) + viz.trace(data) + viz.memory(data, **plain) + viz.segments(data, **plain)
+    text += viz.compare([], data["segments"], **plain)
+    assert "total_reserved" in text and "script.rnl:3:" in text
+    # Older viewers ask which device is meant.
+    device = next(i for i, trace in enumerate(data["device_traces"]) if trace)
+    for plot in ("trace_plot", "segment_plot"):
+        if hasattr(viz, plot):
+            assert "<script" in getattr(viz, plot)(data, device)
+    assert "<script" in viz.trace_plot(data, device, plot_segments=True)
+
+
 def main():
     runnel = sys.argv[1] if len(sys.argv) > 1 else "target/debug/runnel"
     backend = sys.argv[2] if len(sys.argv) > 2 else "emu"
@@ -91,9 +141,9 @@ def main():
     for growing in (True, False):
         data = snapshot(runnel, backend, f"expandable_segments:{str(growing).lower()}")
         check(data, growing)
+        replay(data)
         if viz is not None:
-            text = viz.segsum(data) + viz.trace(data) + viz.trace_plot(data) + viz.memory(data, lambda lines: lines)
-            assert "total_reserved" in text and "script.rnl:3:" in text
+            look(viz, data)
     print("the snapshot is well formed;", "PyTorch's viewer reads it" if viz else "PyTorch's viewer was not found")
 
 

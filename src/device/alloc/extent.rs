@@ -120,7 +120,7 @@ impl Allocator {
         self.reserved += bytes;
         self.stats.reserved_bytes.increase(pool, bytes);
         self.stats.num_device_alloc += 1;
-        self.note(TraceAction::SegmentMap, gap.ptr, bytes, arena, Span::NONE);
+        self.note(TraceAction::SegmentMap, gap.ptr, bytes, arena, self.asks);
         let (id, runs) = self.book.fill_gap(gap.id, bytes);
         self.stats.segment.change(pool, runs);
         Ok(Growth::Block(self.book.merge(id, |_| {})))

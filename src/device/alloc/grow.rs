@@ -47,7 +47,7 @@ impl Allocator {
         self.stats.num_ooms += 1;
         if self.trace.is_on() {
             let device_free = self.driver.memory_info().map_or(0, |(free, _)| free);
-            self.note(TraceAction::OutOfMemory { device_free }, 0, size, arena, Span::NONE);
+            self.note(TraceAction::OutOfMemory { device_free }, 0, size, arena, self.asks);
         }
         let segment = match self.extents.unit() {
             Some(unit) => size.checked_next_multiple_of(unit).unwrap_or(size),
@@ -89,7 +89,7 @@ impl Allocator {
             self.stats.oversize_segments.increase(1);
         }
         self.stats.num_device_alloc += 1;
-        self.note(TraceAction::SegmentAlloc, ptr, size, arena, Span::NONE);
+        self.note(TraceAction::SegmentAlloc, ptr, size, arena, self.asks);
         Ok(Some(self.book.add_segment(ptr, size, pool, arena)))
     }
 

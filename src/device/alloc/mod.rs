@@ -126,6 +126,8 @@ pub(super) struct Allocator {
     /// The most that may be reserved, set from outside.
     cap: Option<u64>,
     trace: Trace,
+    /// The source of the request that takes memory from the driver, for the trace.
+    asks: Span,
 }
 
 impl Allocator {
@@ -150,6 +152,7 @@ impl Allocator {
             limit: None,
             cap: None,
             trace: Trace::default(),
+            asks: Span::NONE,
         }
     }
 
@@ -169,7 +172,10 @@ impl Allocator {
         }
         let id = match self.search(size, pool, arena) {
             Some(id) => id,
-            None => self.grow(size, pool, arena)?,
+            None => {
+                self.asks = span;
+                self.grow(size, pool, arena)?
+            }
         };
         Ok(self.hand_out(id, size, bytes, span))
     }

@@ -18,7 +18,7 @@ pub struct TraceEvent {
     pub stream: u32,
     /// Microseconds since 1970.
     pub time_us: u64,
-    /// The source that asked for the block; none for segments.
+    /// The source that asked for the block, or for more than there was; none for memory that goes back.
     pub span: Span,
 }
 
