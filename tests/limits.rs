@@ -125,6 +125,20 @@ fn calls_nest_as_deep_as_they_may() {
     assert_eq!(limited(&mut engine, "fn g(n) { map(g, [n]) }\ng(0)"), "E1006");
 }
 
+#[test]
+fn a_session_closes_without_its_queued_work() {
+    for pinned in ["", "for y in kept { homes.append(y.to(cpu, non_blocking=true)) }"] {
+        let mut engine = builder().build().unwrap();
+        let script = "let x = ones(64).expand(1 << 17, 64)\nlet (kept, homes) = ([], [])\n\
+                      for i in 0..400 { kept.append((x + i).sin().exp().sum()) }\n";
+        engine.eval::<()>(&format!("{script}{pinned}")).unwrap();
+        let start = Instant::now();
+        drop(engine);
+        // All of it takes minutes; what is waited for is the one kernel that runs.
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    }
+}
+
 /// What is long: a loop, work of the host, a wait for work of a device.
 const LONG: &[&str] = &[
     "while true { }",

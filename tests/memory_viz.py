@@ -125,13 +125,15 @@ def look(viz, data):
     plain = {"format_flamegraph": lambda lines: lines}
     text = viz.segsum(data) + viz.trace(data) + viz.memory(data, **plain) + viz.segments(data, **plain)
     text += viz.compare([], data["segments"], **plain)
-    assert "total_reserved" in text and "script.rnl:3:" in text
     # Older viewers ask which device is meant.
     device = next(i for i, trace in enumerate(data["device_traces"]) if trace)
     for plot in ("trace_plot", "segment_plot"):
         if hasattr(viz, plot):
             assert "<script" in getattr(viz, plot)(data, device)
     assert "<script" in viz.trace_plot(data, device, plot_segments=True)
+    # Some show the lines of blocks in their lists, older ones in the plot alone.
+    text += viz.trace_plot(data, device)
+    assert "total_reserved" in text and "script.rnl:3:" in text
 
 
 def main():

@@ -147,6 +147,12 @@ pub trait Driver: Send + Sync {
     /// Milliseconds from `start` to `end`, both completed.
     fn event_elapsed(&self, start: EventHandle, end: EventHandle) -> Result<f64>;
 
+    /// True when memory stays valid for queued work until that has run or was given up, even when it was freed or
+    /// nobody uses the device any more: then a device closes without waiting for what is queued.
+    fn keeps_memory(&self) -> bool {
+        false
+    }
+
     /// Queues a copy. Host memory that is not pinned may be read, or written, before this returns
     /// (then the call waits as long as that needs).
     fn copy(&self, dst: Ptr, src: Ptr, bytes: u64, kind: CopyKind, stream: StreamHandle) -> Result<()>;

@@ -234,12 +234,18 @@ impl Drop for PinnedPool {
     fn drop(&mut self) {
         let state = self.state.get_mut();
         for waiting in state.pending.drain(..) {
+            let kept = waiting.chunk.driver.keeps_memory();
             for (stream, event) in waiting.points {
-                // A device that fails here has lost its work already; its memory goes back all the same.
-                let _ = stream.synchronize();
+                if !kept {
+                    // A device that fails here has lost its work already; its memory goes back all the same.
+                    let _ = stream.synchronize();
+                }
                 if let Some(event) = event {
                     stream.unmark(event);
                 }
+            }
+            if kept {
+                continue;
             }
             waiting.chunk.driver.pinned_free(waiting.chunk.ptr, 1 << waiting.chunk.power);
         }

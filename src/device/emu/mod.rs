@@ -61,7 +61,8 @@ impl Default for Config {
     }
 }
 
-/// An emulated machine: what its devices share.
+/// An emulated machine: what its devices share. When nobody holds a device any more, the command that runs is
+/// waited for, and what is queued behind it is given up.
 ///
 /// Invariant: streams `0..devices` of the queues are the devices' default streams.
 pub struct Machine {
@@ -164,6 +165,16 @@ impl Drop for Machine {
             // A panic in a kernel was caught where it ran.
             let _ = thread.join();
         }
+        // What is still queued never runs; pages that it names go after it.
+        self.pinned.get_mut().iter().for_each(|(&ptr, &size)| free_pages(ptr, size));
+    }
+}
+
+/// Gives page-locked memory back that was taken out of the machine's list.
+fn free_pages(ptr: Ptr, size: u64) {
+    if let Ok(layout) = std::alloc::Layout::from_size_align(size as usize, PAGE) {
+        // SAFETY: `pinned_alloc` made the block with this layout, and it was registered once.
+        unsafe { std::alloc::dealloc(ptr as usize as *mut u8, layout) };
     }
 }
 
@@ -276,11 +287,8 @@ impl Driver for EmuDriver {
     }
 
     fn pinned_free(&self, ptr: Ptr, _bytes: u64) {
-        let Some(size) = self.machine.pinned.lock().remove(&ptr) else { return };
-        if let Ok(layout) = std::alloc::Layout::from_size_align(size as usize, PAGE) {
-            // SAFETY: `pinned_alloc` made the block with this layout, and it was registered once.
-            unsafe { std::alloc::dealloc(ptr as usize as *mut u8, layout) };
-        }
+        let size = self.machine.pinned.lock().remove(&ptr);
+        size.into_iter().for_each(|size| free_pages(ptr, size));
     }
 
     fn stream(&self, priority: i32) -> Result<StreamHandle> {
@@ -399,6 +407,10 @@ impl Driver for EmuDriver {
     }
 
     fn prepared(&self, _launch: &Launch) -> bool {
+        true
+    }
+
+    fn keeps_memory(&self) -> bool {
         true
     }
 

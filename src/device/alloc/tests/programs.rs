@@ -87,7 +87,7 @@ proptest! {
         let mut pools = vec![MemoryPool::new(&device), MemoryPool::new(&device)];
         let mut scope: Option<PoolScope> = None;
         let mut live: Vec<Block> = Vec::new();
-        let (mut failing, mut requested) = (false, 0);
+        let (mut failing, mut requested, mut peaks) = (false, 0, [0; 4]);
         for step in steps {
             match step {
                 Step::Alloc { bytes, stream } => {
@@ -127,7 +127,10 @@ proptest! {
                 }
                 Step::Finish(stream) => driver.finish(streams[stream].handle()),
                 Step::EmptyCache => device.empty_cache().unwrap(),
-                Step::ResetPeak => device.reset_peak(),
+                Step::ResetPeak => {
+                    device.reset_peak();
+                    peaks = [0; 4];
+                }
                 Step::AllocsFail(fail) => {
                     failing = fail;
                     driver.fail_allocs(fail);
@@ -144,6 +147,14 @@ proptest! {
             prop_assert_eq!(stats.reserved_bytes.all().current, driver.used());
             prop_assert!(stats.reserved_bytes.all().peak >= stats.reserved_bytes.all().current);
             prop_assert!(stats.requested_bytes.all().current >= requested);
+            prop_assert!(stats.reserved_bytes.all().current <= 512 * MIB / 10 * 9, "more than the fraction");
+            let figures =
+                [stats.reserved_bytes, stats.allocated_bytes, stats.active_bytes, stats.requested_bytes];
+            let now = figures.map(|figure| *figure.all());
+            for (before, now) in peaks.iter_mut().zip(&now) {
+                prop_assert!(*before <= now.peak && now.current <= now.peak, "a peak fell");
+                *before = now.peak;
+            }
             let in_use = live.iter().filter(|b| b.bytes() > 0).count() as u64;
             prop_assert_eq!(stats.allocation.all().current, in_use);
         }

@@ -1,0 +1,85 @@
+//! What Runnel's queues use of `parking_lot`, over shuttle's locks, so that shuttle decides which thread goes on.
+//!
+//! A wait with a time limit is one that may end at once: shuttle has no time.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+/// A lock.
+#[derive(Default)]
+pub struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+/// A lock that is held.
+pub struct MutexGuard<'a, T> {
+    of: &'a Mutex<T>,
+    held: Option<shuttle::sync::MutexGuard<'a, T>>,
+}
+
+/// Where threads wait.
+#[derive(Default)]
+pub struct Condvar(shuttle::sync::Condvar);
+
+const NOT_POISONED: &str = "no thread panics while it holds the lock";
+
+impl<T> Mutex<T> {
+    pub fn new(value: T) -> Mutex<T> {
+        Mutex(shuttle::sync::Mutex::new(value))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard { of: self, held: Some(self.0.lock().expect(NOT_POISONED)) }
+    }
+}
+
+impl<T> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mutex")
+    }
+}
+
+impl<T> MutexGuard<'_, T> {
+    pub fn unlocked<U>(guard: &mut Self, f: impl FnOnce() -> U) -> U {
+        guard.held = None;
+        let result = f();
+        guard.held = Some(guard.of.0.lock().expect(NOT_POISONED));
+        result
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.held.as_ref().expect("held, but within `unlocked`")
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.held.as_mut().expect("held, but within `unlocked`")
+    }
+}
+
+impl Condvar {
+    pub fn new() -> Condvar {
+        Condvar::default()
+    }
+
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let held = guard.held.take().expect("held");
+        guard.held = Some(self.0.wait(held).expect(NOT_POISONED));
+    }
+
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _time: Duration) {
+        MutexGuard::unlocked(guard, shuttle::thread::yield_now);
+    }
+
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
