@@ -298,7 +298,7 @@ pub fn invalid_device_id(index: i64, count: usize) -> Error {
 pub fn no_plan_cache(index: i64, count: usize) -> Error {
     let text =
         format!("cufft_plan_cache: expected 0 <= device index < {count}, but got device with index {index}");
-    Error::new(&BAD_DEVICE, text)
+    Error::new(&BAD_DEVICE, text).help("write an index below `cuda.device_count()`")
 }
 
 /// `cuda.can_device_access_peer` with a bad second index. Source: `Invalid peer device id`.
@@ -363,6 +363,7 @@ pub fn event_of_another_device(event: DeviceId, other: DeviceId) -> Error {
 /// `ipc_handle` where there is none.
 pub fn event_not_shared(why: &str) -> Error {
     Error::new(&EVENT_NOT_SHARED, format!("the event cannot be shared with another process: {why}"))
+        .help("make it with `Event(interprocess=true)` on a CUDA device")
 }
 
 /// Out of memory, as a driver says it: nothing more. The allocator adds the facts.
@@ -402,6 +403,7 @@ pub fn bad_fraction(fraction: f64) -> Error {
 /// `RUNNEL_ALLOC_CONF` is wrong.
 pub fn bad_alloc_conf(what: impl Into<String>) -> Error {
     Error::new(&BAD_ALLOC_CONF, what)
+        .help("write `RUNNEL_ALLOC_CONF=key:value,key:value`; `runnel explain E0703` lists the keys")
 }
 
 /// A driver call failed: `driver` is `cuda`, `emu`, `cpu`; `call` the call's name; `text` what the

@@ -87,11 +87,13 @@ pub(super) fn bad_foreign(why: &str) -> Error {
 #[cold]
 pub(super) fn of_another_engine(what: &str) -> Error {
     Error::new(&ANOTHER_ENGINE, format!("this {what} belongs to another engine"))
+        .help("read it there with `engine.read`, or hand its memory over with `export_dlpack`")
 }
 
 #[cold]
 pub(super) fn in_use() -> Error {
     Error::new(&IN_USE, "this value is being used by the method that asks for it")
+        .help("call the method with another value")
 }
 
 #[cold]
@@ -115,7 +117,9 @@ pub(super) fn bad_name(what: &str, name: &str) -> Error {
 
 #[cold]
 pub(super) fn wrong_type(wanted: &str, found: &str) -> Error {
-    Error::new(&WRONG_TYPE, format!("expected {wanted}, found {found}"))
+    Error::new(&WRONG_TYPE, format!("expected {wanted}, found {found}")).help(
+        "convert it in the script, such as with `int(x)`, `x.item()` or `list(x)`, or ask for another type",
+    )
 }
 
 #[cold]
@@ -135,5 +139,9 @@ pub(super) fn host_function(message: String) -> Error {
 
 #[cold]
 pub(super) fn wrong_count(count: usize, shape: &[usize]) -> Error {
-    Error::new(&WRONG_COUNT, format!("{count} elements do not fill a tensor of shape {shape:?}"))
+    Error::new(
+        &WRONG_COUNT,
+        format!("{} cannot fill a tensor of shape {shape:?}", crate::base::counted(count, "element")),
+    )
+    .help("the extents must multiply to the number of elements")
 }

@@ -143,7 +143,10 @@ fn look(input: &mut dyn Input, options: &Options) -> Result<Shape> {
     loop {
         let line = record.position().map_or(0, ::csv::Position::line);
         if record.len() != columns {
-            return Err(error::table(line, format!("it has {} fields, not {columns}", record.len())));
+            return Err(error::table(
+                line,
+                format!("it has {}, not {columns}", crate::base::counted(record.len(), "field")),
+            ));
         }
         for (look, field) in shape.columns.iter_mut().zip(&record) {
             let kind = kind_of(field);

@@ -90,43 +90,50 @@ pub fn unknown_format<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clo
 #[cold]
 pub fn malformed(format: &str, what: impl std::fmt::Display) -> Error {
     Error::new(&MALFORMED, format!("the file is no sound {format} file: {what}"))
+        .help("write it again, or name the format it has: `load(path, format=\"csv\")`")
 }
 
 /// Less data than promised.
 #[cold]
 pub fn short(wanted: u64, found: u64) -> Error {
     let message = format!("the file ends too early: its header asks for {wanted} bytes, {found} are there");
-    Error::new(&SHORT, message)
+    Error::new(&SHORT, message).help("copy or download it again: a part is missing")
 }
 
 /// The end in the middle of something.
 #[cold]
 pub fn cut(what: &str) -> Error {
     Error::new(&SHORT, format!("the file ends too early: in the middle of {what}"))
+        .help("copy or download it again: a part is missing")
 }
 
 /// More data than promised.
 #[cold]
 pub fn trailing(bytes: u64) -> Error {
-    Error::new(&TRAILING, format!("{bytes} bytes follow behind the file's data"))
+    let bytes = crate::base::counted(usize::try_from(bytes).unwrap_or(usize::MAX), "further byte");
+    Error::new(&TRAILING, format!("behind the file's data the file has {bytes}"))
+        .help("write it again: it is two files in one, or damaged")
 }
 
 /// A size beyond all memory.
 #[cold]
 pub fn too_large(what: impl std::fmt::Display) -> Error {
     Error::new(&TOO_LARGE, format!("the file names a size that cannot be: {what}"))
+        .help("its header is damaged, or made to exhaust memory: get the file from its source again")
 }
 
 /// A name twice.
 #[cold]
 pub fn duplicate(name: &str) -> Error {
     Error::new(&DUPLICATE, format!("the file has the name `{}` twice", brief(name)))
+        .help("write it again with distinct names")
 }
 
 /// Ranges with overlaps or gaps.
 #[cold]
 pub fn ranges(what: impl std::fmt::Display) -> Error {
     Error::new(&RANGES, format!("the parts of the file do not lie as they should: {what}"))
+        .help("write it again with `save`, or with the safetensors library")
 }
 
 /// Pickled objects.
@@ -164,7 +171,7 @@ pub fn expands(to: u64, from: u64) -> Error {
 /// A folder, pipe, socket or device.
 #[cold]
 pub fn special(what: &str) -> Error {
-    Error::new(&SPECIAL, format!("it is {what}, not an ordinary file"))
+    Error::new(&SPECIAL, format!("it is {what}, not an ordinary file")).help("name an ordinary file")
 }
 
 /// A link.
@@ -178,12 +185,14 @@ pub fn link() -> Error {
 pub fn contents(format: &str, holds: &str, found: &str) -> Error {
     Error::new(&CONTENTS, format!("{format} files hold {holds}, not {found}"))
         .operand(1, format!("this is {found}"))
+        .help("`.npy` holds one tensor, `.npz` and `.safetensors` hold several with names")
 }
 
 /// A broken table; lines count from 1.
 #[cold]
 pub fn table(line: u64, what: impl std::fmt::Display) -> Error {
     Error::new(&TABLE, format!("line {line} of the table: {what}"))
+        .help("every line has as many fields as the first; `header=true` takes the first line as names")
 }
 
 /// A name that `only` picks and the file lacks.

@@ -244,9 +244,14 @@ pub(crate) fn only_array(contents: &Contents<'_>, format: &str, holds: &str) -> 
         [Entry { column: Column::Array { dtype, shape }, .. }] if !contents.named => {
             Ok((*dtype, shape.clone()))
         }
-        entries if contents.named => {
-            Err(error::contents(format, holds, &format!("{} entries with names", entries.len())))
-        }
+        entries if contents.named => Err(error::contents(
+            format,
+            holds,
+            &match entries.len() {
+                1 => "1 entry with a name".to_string(),
+                n => format!("{n} entries with names"),
+            },
+        )),
         _ => Err(error::contents(format, holds, "texts")),
     }
 }

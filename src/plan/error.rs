@@ -51,6 +51,7 @@ static TOO_MANY: Code = Code {
 #[cold]
 pub fn fuel() -> Error {
     Error::new(&FUEL, "the script's limit on operations is reached")
+        .help("does every loop end? otherwise raise the limit where it was set")
 }
 
 /// Too many live things of a kind.
@@ -257,17 +258,19 @@ static COLLECTIVE_ARGUMENT: Code = Code {
 
 /// A tensor that a transfer between devices cannot take where it is.
 pub fn collective_device(message: impl Into<String>) -> Error {
-    Error::new(&COLLECTIVE_DEVICE, message)
+    Error::new(&COLLECTIVE_DEVICE, message).help("move the tensor first, `x.cuda(0)`, or name another device")
 }
 
 /// A tensor that does not fit the others of a transfer.
 pub fn collective_shape(message: impl Into<String>) -> Error {
     Error::new(&COLLECTIVE_SHAPE, message)
+        .help("look at `x.shape` and `x.dtype` of each; `reshape`, `to` or a part `x[..n]` makes them fit")
 }
 
 /// Arguments of a transfer that do not go together.
 pub fn collective_argument(message: impl Into<String>) -> Error {
     Error::new(&COLLECTIVE_ARGUMENT, message)
+        .help("pass at least one tensor, and say once where the results go: by devices, or by `out=`")
 }
 
 /// Operands on two devices.
@@ -372,6 +375,7 @@ pub fn bad_debug_mode(given: &str) -> Error {
         format!("invalid value of debug_mode, expected one of `default`, `warn`, `error`, got {given}"),
     )
     .operand(1, "not `\"default\"` (0), `\"warn\"` (1) or `\"error\"` (2)")
+    .help("write `cuda.set_sync_debug_mode(\"warn\")`")
 }
 
 /// An unknown name for `races`.
@@ -500,6 +504,7 @@ pub fn graph_empty(begun: Span) -> Error {
     let message = "the CUDA Graph is empty. This usually means that the graph was attempted to be captured on \
                    wrong device or stream";
     with_begin(Error::new(&GRAPH_EMPTY, message).label(Place::Here, "the capture ends here"), begun)
+        .help("do the work on the stream and device that are captured: `with graph(g) { ... }` selects both")
 }
 
 fn in_capture(code: &'static Code, message: impl Into<String>, begun: Span) -> Error {

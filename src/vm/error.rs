@@ -598,7 +598,9 @@ pub fn module_missing<'a>(path: &str, reason: &str, known: impl IntoIterator<Ite
     let error = Error::new(&MODULE_MISSING, format!("module `{path}` cannot be read: {reason}"));
     match suggest(path, known) {
         Some(near) => error.help(format!("did you mean `import {near}`?")),
-        None => error,
+        None => {
+            error.help("write the path as seen from the file that imports it: `import \"folder/file.rnl\"`")
+        }
     }
 }
 
@@ -606,6 +608,7 @@ pub fn module_missing<'a>(path: &str, reason: &str, known: impl IntoIterator<Ite
 #[cold]
 pub fn module_cycle(chain: &[String]) -> Error {
     Error::new(&MODULE_CYCLE, format!("modules import each other: {}", chain.join(" -> ")))
+        .help("move what both need into a third file, and import that one")
 }
 
 /// A script option that is wrong.
@@ -617,13 +620,17 @@ pub fn option(message: String) -> Error {
 /// A file that cannot be used.
 #[cold]
 pub fn file(path: &str, reason: &str) -> Error {
-    Error::new(&FILE, format!("`{path}` cannot be used: {reason}")).operand(0, "this file")
+    Error::new(&FILE, format!("`{path}` cannot be used: {reason}"))
+        .operand(0, "this file")
+        .help("paths count from the folder that the program was started in")
 }
 
 /// A file that scripts may not use.
 #[cold]
 pub fn file_forbidden(path: &str, reason: &str) -> Error {
-    Error::new(&FILE_FORBIDDEN, format!("`{path}` may not be used: {reason}")).operand(0, "this file")
+    Error::new(&FILE_FORBIDDEN, format!("`{path}` may not be used: {reason}"))
+        .operand(0, "this file")
+        .help("whoever starts the script says which folders it may use")
 }
 
 /// Too many nested calls.
@@ -637,6 +644,7 @@ pub fn call_depth(limit: usize) -> Error {
 #[cold]
 pub fn output(limit: u64) -> Error {
     Error::new(&OUTPUT, format!("the script may print {limit} bytes at most"))
+        .help("print less, or raise the limit where it was set")
 }
 
 /// Out of fuel.
@@ -650,6 +658,7 @@ pub fn fuel() -> Error {
 pub fn host_memory(wanted: usize, limit: usize) -> Error {
     let (wanted, limit) = (crate::base::bytes_text(wanted as u64), crate::base::bytes_text(limit as u64));
     Error::new(&HOST_MEMORY, format!("{wanted} of host memory would exceed the limit of {limit}"))
+        .help("keep less at once, or raise the limit where it was set")
 }
 
 /// Interrupted.
@@ -662,18 +671,21 @@ pub fn interrupted() -> Error {
 #[cold]
 pub fn nesting(what: &str) -> Error {
     Error::new(&NESTING, format!("{what} is nested too deeply"))
+        .help("keep values flat: does a list contain itself?")
 }
 
 /// Callbacks within callbacks.
 #[cold]
 pub fn callback_depth(limit: usize) -> Error {
     Error::new(&CALLBACK_DEPTH, format!("{limit} callbacks are active within one another"))
+        .help("does the recursion end? call the function itself in a loop, not through `map` or `sorted`")
 }
 
 /// A function that is too large.
 #[cold]
 pub fn function_size() -> Error {
     Error::new(&FUNCTION_SIZE, "this function uses too many variables at once")
+        .help("split it, or put the values into a list or a file")
 }
 
 /// `an int`, `a str`.
