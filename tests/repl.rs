@@ -305,9 +305,7 @@ fn tab_shows_what_is_possible_at_this_place() {
     typist.press("x.arg\t");
     typist.wait_for("argmax");
     typist.wait_for("argmin");
-    typist.press("\x03");
-    typist.wait_for(">> ");
-    typist.press("zeros(2, dtype=bf\t).dtype\r");
+    typist.press("\x15zeros(2, dtype=bf\t).dtype\r");
     typist.wait_for("bf16\r\n");
     typist.wait_for(">> ");
     typist.press(":hel\t argmax\r");

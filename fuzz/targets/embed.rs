@@ -107,13 +107,16 @@ struct Kept {
     elements: Option<Vec<f32>>,
 }
 
+type OfNumbers = Function<fn(f64) -> f64>;
+type OfTensors = Function<fn(Tensor) -> Tensor>;
+
 /// Everything that calls give and take.
 struct World {
     engines: [Engine; 2],
     tensors: VecDeque<Kept>,
     programs: Vec<(usize, Program)>,
-    functions: Vec<(usize, Function<fn(f64) -> f64>)>,
-    on_tensors: Vec<(usize, Function<fn(Tensor) -> Tensor>)>,
+    functions: Vec<(usize, OfNumbers)>,
+    on_tensors: Vec<(usize, OfTensors)>,
     tests: Vec<runnel::Test>,
     lent: Vec<(usize, Dlpack)>,
     handles: Vec<InterruptHandle>,

@@ -8,8 +8,11 @@ use runnel::engine::Builder;
 use runnel::{Backend, Engine};
 use std::time::Duration;
 
+/// What is done with bytes.
+pub type Target = fn(&[u8]);
+
 /// The targets: the name of a folder of seeds, and what is done with each file there.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+pub const TARGETS: &[(&str, Target)] = &[
     ("parse", parse),
     ("run", run),
     ("repl", repl),
@@ -23,7 +26,7 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[
 ];
 
 /// What a target of this name does.
-pub fn target(name: &str) -> fn(&[u8]) {
+pub fn target(name: &str) -> Target {
     let found = TARGETS.iter().find(|(known, _)| *known == name);
     found.unwrap_or_else(|| panic!("no target is called {name}")).1
 }
@@ -32,12 +35,12 @@ pub fn target(name: &str) -> fn(&[u8]) {
 /// formatter lays out is the same program, which it leaves alone the second time.
 fn parse(data: &[u8]) {
     let Ok(text) = runnel::syntax::decode(data) else { return };
-    let parsed = runnel::syntax::parse(1, &text);
+    let parsed = runnel::syntax::parse(1, text);
     for error in &parsed.errors {
         let span = error.span();
         assert!(span.lo >= 1 && span.hi as usize <= text.len() + 1, "{error:?}");
     }
-    runnel::syntax::classify(&text);
+    runnel::syntax::classify(text);
     if let Ok(formatted) = runnel::syntax::format(1, text) {
         assert_eq!(runnel::syntax::format(1, &formatted).expect("still a program"), formatted);
     }

@@ -13,7 +13,7 @@ pub fn leaves(stmt: &Stmt) -> bool {
 }
 
 fn block_leaves(block: &Block) -> bool {
-    block.body.iter().any(|stmt| leaves(stmt))
+    block.body.iter().any(leaves)
 }
 
 fn expr_leaves(e: &Expr) -> bool {

@@ -425,11 +425,11 @@ fn stack(name: &str, _: &Op, args: &[Known]) -> Outcome {
     })
 }
 
-fn join(
-    name: &str,
-    args: &[Known],
-    along: fn(&[Option<usize>], i64) -> Option<(Option<usize>, Dims)>,
-) -> Outcome {
+/// Of the first shape and the dimension: the dimension that adds up (none when there is a new one), and
+/// the dimensions of the result before that.
+type Along = fn(&[Option<usize>], i64) -> Option<(Option<usize>, Dims)>;
+
+fn join(name: &str, args: &[Known], along: Along) -> Outcome {
     let unknown = Known::Tensor(Facts { dims: None, on_cuda: false });
     let Some(Known::Several(items)) = args.first() else { return Ok(unknown) };
     let dim = match args.get(1) {

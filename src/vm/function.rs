@@ -57,6 +57,9 @@ impl Proto {
     }
 }
 
+/// The names that a call gives arguments by: each argument's number, and where its name stands.
+pub type GivenNames = Box<[(usize, Span)]>;
+
 /// Side tables from instruction to source, which cost nothing until an error happens.
 #[derive(Default)]
 pub struct Places {
@@ -66,7 +69,7 @@ pub struct Places {
     pub operands: Vec<(u32, Box<[Span]>)>,
     /// The names that a call's arguments are given by, with the numbers of the arguments; sorted by
     /// instruction.
-    pub given: Vec<(u32, Box<[(usize, Span)]>)>,
+    pub given: Vec<(u32, GivenNames)>,
     /// The names of the methods that calls name; sorted by instruction.
     pub methods: Vec<(u32, Span)>,
     /// The variables that registers have held, in the order of their declarations.

@@ -45,8 +45,10 @@ pub fn shown(code: &Code) -> Option<Shown> {
 
 type Files = &'static [(&'static str, &'static [u8])];
 
+type Environment = &'static [(&'static str, &'static str)];
+
 /// Code, files, environment, arguments.
-const COMMANDS: &[(&str, Files, &[(&str, &str)], &[&str])] = &[
+const COMMANDS: &[(&str, Files, Environment, &[&str])] = &[
     ("E0113", &[("latin1.rnl", b"print(\"caf\xe9\")\n")], &[], &["latin1.rnl"]),
     ("E0514", &[], &[("RUNNEL_FAULT", "lunch:3")], &["-e", "zeros(2)"]),
     ("E0703", &[], &[("RUNNEL_ALLOC_CONF", "max_split_size_mb:1")], &["-e", "zeros(2)"]),
