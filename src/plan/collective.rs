@@ -380,7 +380,8 @@ impl Runtime {
             return targets.iter().try_for_each(|target| self.copy_into(target, tensor, true));
         }
         let source = self.contiguous(tensor)?;
-        if targets.len() > 1 {
+        let bytes = source.layout().bytes(source.dtype());
+        if targets.len() > 1 || targets.len() == 1 && bytes <= self.settings.unshared {
             let tensors: Vec<&Tensor> = std::iter::once(&source).chain(targets).collect();
             if let Some(sharers) = self.sharers(&tensors, source.device())? {
                 let (map, hub) = (shares::copies(&source, targets.len()), source.device());
