@@ -18,7 +18,7 @@ use super::files::open::{named, replace};
 use super::io::allowed;
 use super::{any, optional, takes};
 use crate::base::Result;
-use crate::ops::signature::{Default, Kind, Param};
+use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::vm::{NativeDef, Value, Vm, charge, charge_values, error};
 use axis::{Axis, written};
 use chart::{Chart, Mark, Shape};
@@ -36,24 +36,27 @@ const LABELS: Param = Param::named("labels", Kind::Any, Default::None);
 const X_SCALE: Param = Param::named("x_scale", Kind::Str, Default::Str("linear"));
 const Y_SCALE: Param = Param::named("y_scale", Kind::Str, Default::Str("linear"));
 
+/// What lines and points take.
+const SERIES: Signature = takes(&[
+    any("x"),
+    optional("y", Kind::Any),
+    TITLE,
+    X_LABEL,
+    Y_LABEL,
+    PATH,
+    WIDTH,
+    HEIGHT,
+    LABELS,
+    X_SCALE,
+    Y_SCALE,
+]);
+
 /// The natives of this folder.
 pub static TABLE: &[NativeDef] = &[
     NativeDef {
         name: "plot.line",
         receiver: "",
-        signature: takes(&[
-            any("x"),
-            optional("y", Kind::Any),
-            TITLE,
-            X_LABEL,
-            Y_LABEL,
-            PATH,
-            WIDTH,
-            HEIGHT,
-            LABELS,
-            X_SCALE,
-            Y_SCALE,
-        ]),
+        signature: SERIES,
         doc: "Draws lines: `plot.line(y)` over 0, 1, 2, ..., or `plot.line(x, y)`. The data are tensors on any device, \
               ranges, or lists of numbers and one-element tensors; a record or dict draws a line for each field and a matrix \
               one for each column, which `labels` names. What is no number leaves a gap. `x_scale` and `y_scale` are \
@@ -69,19 +72,7 @@ pub static TABLE: &[NativeDef] = &[
     NativeDef {
         name: "plot.scatter",
         receiver: "",
-        signature: takes(&[
-            any("x"),
-            optional("y", Kind::Any),
-            TITLE,
-            X_LABEL,
-            Y_LABEL,
-            PATH,
-            WIDTH,
-            HEIGHT,
-            LABELS,
-            X_SCALE,
-            Y_SCALE,
-        ]),
+        signature: SERIES,
         doc: "Draws points. Arguments are those of `plot.line`.\n\nSource: `matplotlib.pyplot.scatter`.",
         example: "plot.scatter(randn(100), randn(100), width=40, height=8)",
         run: |vm, args| series(vm, args, Shape::Dots),
