@@ -4,6 +4,7 @@
 
 mod error;
 mod names;
+pub mod reclaim;
 mod span;
 pub mod stop;
 

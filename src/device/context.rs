@@ -5,7 +5,7 @@ use super::faults::Faults;
 use super::flight::{Flight, Ticket};
 use super::stream::StreamPool;
 use super::{DeviceId, Driver, PlanCache, Properties, Stream, StreamHandle, error};
-use crate::base::{Error, ErrorKind, Result, Span};
+use crate::base::{Error, ErrorKind, Result, Span, reclaim};
 use crate::kernel::Ptr;
 use crate::kernel::fft::{FftPlan, FftSpec};
 use parking_lot::Mutex;
@@ -42,7 +42,12 @@ struct Plain {
     in_use: AtomicU64,
     /// The most that may be in use; `u64::MAX` without a limit.
     limit: AtomicU64,
+    /// Beyond so much it is asked first what can be given up: the system would promise more than it has.
+    mark: AtomicU64,
 }
+
+/// So much host memory is taken before anybody is asked to give some up.
+const HOST_MARK: u64 = 1 << 30;
 
 /// Host requests from this size on are compared with what the system has left: it would promise the
 /// memory, and end the process when it is touched.
@@ -67,9 +72,11 @@ impl Device {
     pub(super) fn new(id: DeviceId, driver: Arc<dyn Driver>, conf: &AllocConf) -> Arc<Device> {
         let (streams, default_stream) = StreamPool::new(id, driver.clone());
         let memory = match id {
-            DeviceId::Cpu => {
-                Memory::Plain(Plain { in_use: AtomicU64::new(0), limit: AtomicU64::new(u64::MAX) })
-            }
+            DeviceId::Cpu => Memory::Plain(Plain {
+                in_use: AtomicU64::new(0),
+                limit: AtomicU64::new(u64::MAX),
+                mark: AtomicU64::new(HOST_MARK),
+            }),
             DeviceId::Cuda(index) => {
                 Memory::Cached(Box::new(Mutex::new(Allocator::new(driver.clone(), index, conf.clone()))))
             }
@@ -135,10 +142,17 @@ impl Device {
         let (ptr, id, freed_at) = match &self.memory {
             _ if bytes == 0 => (0, NO_BLOCK, 0),
             Memory::Cached(allocator) => {
-                let taken = allocator.lock().alloc(bytes, stream, span)?;
+                let mut tried = false;
+                let taken = reclaim::again(|| {
+                    let mut allocator = allocator.lock();
+                    if std::mem::replace(&mut tried, true) {
+                        allocator.forget_failure();
+                    }
+                    allocator.alloc(bytes, stream, span)
+                })?;
                 (taken.ptr, taken.id, taken.freed_at)
             }
-            Memory::Plain(plain) => (self.alloc_plain(plain, bytes)?, NO_BLOCK, 0),
+            Memory::Plain(plain) => (reclaim::again(|| self.alloc_plain(plain, bytes))?, NO_BLOCK, 0),
         };
         let uses = Mutex::new(SmallVec::new());
         Ok(Block { device: self.clone(), stream: stream.clone(), ptr, bytes, id, freed_at, uses })
@@ -147,6 +161,11 @@ impl Device {
     /// Takes host memory within the limit.
     fn alloc_plain(&self, plain: &Plain, bytes: u64) -> Result<Ptr> {
         let limit = plain.limit.load(Ordering::Relaxed);
+        if plain.in_use.load(Ordering::Relaxed) > plain.mark.load(Ordering::Relaxed) {
+            reclaim::asked();
+            let mark = plain.in_use.load(Ordering::Relaxed).saturating_mul(2).max(HOST_MARK);
+            plain.mark.store(mark, Ordering::Relaxed);
+        }
         let before = plain.in_use.fetch_add(bytes, Ordering::Relaxed);
         let taken = if before.checked_add(bytes).is_none_or(|sum| sum > limit) {
             Err(error::memory_limit("host memory", limit, before, bytes))

@@ -6,7 +6,7 @@ use super::driver::Driver;
 use super::host::HostDriver;
 use super::pinned::{PinnedBlock, PinnedPool, PinnedStats};
 use super::{Device, DeviceId, Failure, Schedule, error};
-use crate::base::{Result, Span};
+use crate::base::{Result, Span, reclaim};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -227,10 +227,11 @@ impl Machine {
     /// Page-locked host memory that every device can copy from and to. Taken through a device that is
     /// open; if none is, `near` is opened. Source: PyTorch's caching host allocator.
     pub fn pinned(&self, bytes: u64, near: DeviceId) -> Result<PinnedBlock> {
-        self.pinned.alloc(bytes, || match self.opened().next() {
+        let driver = || match self.opened().next() {
             Some(device) => Ok(device.driver().clone()),
             None => self.device(near).map(|device| device.driver().clone()),
-        })
+        };
+        reclaim::again(|| self.pinned.alloc(bytes, driver))
     }
 
     /// The figures of `torch.cuda.host_memory_stats`.

@@ -1,5 +1,7 @@
 //! Dicts.
 
+use std::rc::Rc;
+
 use super::{any, optional, takes};
 use crate::base::Result;
 use crate::ops::signature::Kind;
@@ -155,14 +157,14 @@ pub static TABLE: &[NativeDef] = &[
     },
 ];
 
-fn this(value: &Value) -> Result<&Dict> {
+fn this(value: &Value) -> Result<&Rc<Dict>> {
     match value {
         Value::Dict(dict) => Ok(dict),
         other => Err(error::argument_type("method", 0, "self", "a dict", other.type_name())),
     }
 }
 
-fn update(vm: &mut Vm, dict: &Dict, items: &Value) -> Result<()> {
+fn update(vm: &mut Vm, dict: &Rc<Dict>, items: &Value) -> Result<()> {
     match items {
         Value::None => Ok(()),
         Value::Dict(other) => {

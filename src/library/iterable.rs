@@ -85,6 +85,10 @@ impl Object for Numbered {
         self.of().map_or(Ok(None), |of| of.length(vm))
     }
 
+    fn holds(&self) -> Option<&Rc<Tuple>> {
+        Some(&self.of)
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -127,6 +131,10 @@ impl Object for Iterable {
         count.map(Some).ok_or_else(|| error::bad_value(0, "the length function gave no int of 0 or more"))
     }
 
+    fn holds(&self) -> Option<&Rc<Tuple>> {
+        Some(&self.0)
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -144,6 +152,10 @@ impl Object for Elements {
     fn next(&self, vm: &mut Vm) -> Result<Option<Value>> {
         let value = vm.callback(&self.0.items()[0], &[])?;
         Ok(Some(value).filter(|v| !v.is_none()))
+    }
+
+    fn holds(&self) -> Option<&Rc<Tuple>> {
+        Some(&self.0)
     }
 
     fn as_any(&self) -> &dyn Any {

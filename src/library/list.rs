@@ -1,5 +1,7 @@
 //! Methods of lists and tuples.
 
+use std::rc::Rc;
+
 use super::{any, optional, takes};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
@@ -27,9 +29,7 @@ pub static TABLE: &[NativeDef] = &[
         example: "let a = [1]\na.extend([2, 3])\nassert(a == [1, 2, 3])",
         run: |vm, args| {
             let items = vm.collect(&args[1])?;
-            charge_values(items.len())?;
-            this(&args[0])?.change(|all| all.extend(items));
-            Ok(Value::None)
+            this(&args[0])?.extend(items).map(|()| Value::None)
         },
     },
     NativeDef {
@@ -40,14 +40,9 @@ pub static TABLE: &[NativeDef] = &[
         example: "let a = [1, 3]\na.insert(1, 2)\nassert(a == [1, 2, 3])",
         run: |_, args| {
             let (list, index) = (this(&args[0])?, args[1].as_int().unwrap_or(0));
-            charge_values(1)?;
-            let value = args[2].clone();
-            list.change(|all| {
-                let length = all.len() as i64;
-                let at = if index < 0 { (index + length).max(0) } else { index.min(length) };
-                all.insert(at as usize, value);
-            });
-            Ok(Value::None)
+            let length = list.len() as i64;
+            let at = if index < 0 { (index + length).max(0) } else { index.min(length) };
+            list.insert(at as usize, args[2].clone()).map(|()| Value::None)
         },
     },
     NativeDef {
@@ -213,7 +208,7 @@ pub static TABLE: &[NativeDef] = &[
     },
 ];
 
-fn this(value: &Value) -> Result<&List> {
+fn this(value: &Value) -> Result<&Rc<List>> {
     match value {
         Value::List(list) => Ok(list),
         other => Err(error::argument_type("method", 0, "self", "a list", other.type_name())),

@@ -89,6 +89,10 @@ impl Object for Shown {
         length(vm, &self.of.items()[0])
     }
 
+    fn holds(&self) -> Option<&Rc<Tuple>> {
+        Some(&self.of)
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -112,6 +116,10 @@ impl Object for Going {
             self.position.set(next);
             value
         }))
+    }
+
+    fn holds(&self) -> Option<&Rc<Tuple>> {
+        Some(&self.of)
     }
 
     fn as_any(&self) -> &dyn Any {

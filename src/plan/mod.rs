@@ -40,7 +40,7 @@ pub use listing::{Listed, Listing};
 pub use submit::{Submission, SubmittedView};
 pub use transfer::scalar_of;
 
-use crate::base::{Result, Span};
+use crate::base::{Result, Span, reclaim};
 use crate::device::races::Checker;
 use crate::device::{Device, DeviceId, Event, EventFlags, Machine, Stream};
 use crate::tensor::{Generator, Storage};
@@ -214,7 +214,9 @@ impl Runtime {
             // What nobody wants any more may still wait in a queue.
             self.flush()?;
         }
-        if Arc::strong_count(&self.tickets.0) > limit {
+        if Arc::strong_count(&self.tickets.0) > limit
+            && !(reclaim::asked() && Arc::strong_count(&self.tickets.0) <= limit)
+        {
             return Err(error::too_many("tensors", limit));
         }
         Ok(storage.counted(self.tickets.0.clone()))
@@ -235,7 +237,10 @@ impl Runtime {
         let event = Event::new(flags);
         Ok(Arc::new(match self.limits.events {
             None => event,
-            Some(limit) if Arc::strong_count(&self.tickets.1) > limit => {
+            Some(limit)
+                if Arc::strong_count(&self.tickets.1) > limit
+                    && !(reclaim::asked() && Arc::strong_count(&self.tickets.1) <= limit) =>
+            {
                 return Err(error::too_many("events", limit));
             }
             Some(_) => event.counted(self.tickets.1.clone()),

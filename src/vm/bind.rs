@@ -6,7 +6,7 @@ use super::error;
 use super::function::{Native, ParamInfo, Proto};
 use super::run::calls::{Named, Positional};
 use super::value::Value;
-use super::{Vm, heap};
+use super::{Vm, account};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
 
@@ -60,7 +60,7 @@ impl Places {
     /// One value per parameter: a list for the rest parameter.
     fn listed(mut self, at: Option<usize>) -> Result<Positional> {
         if let Some(at) = at {
-            heap::charge_values(self.rest.len())?;
+            account::charge_values(self.rest.len())?;
             self.values[at] = Value::list(self.rest.into_iter().collect());
         }
         Ok(self.values)

@@ -1,8 +1,7 @@
 //! The script heap: texts, lists, tuples, records, dicts, ranges, errors, captured variables.
 //!
-//! Everything is counted (`Rc`) and belongs to one machine. Two invariants: the bytes of growing
-//! containers are charged to the machine that runs on this thread ([`charge`]), so that growth
-//! meets the host limit; and dropping a structure of any depth uses bounded stack ([`bury`]).
+//! Everything is counted (`Rc`) and belongs to one machine, to whose account its bytes go ([`charge_values`]). A
+//! container that is given a value which may refer back to it is noted for [`cycles`].
 
 use std::cell::{self, RefCell};
 use std::hash::{Hash, Hasher};
@@ -13,80 +12,14 @@ use indexmap::{Equivalent, IndexMap};
 use rustc_hash::{FxBuildHasher, FxHasher};
 use smallvec::SmallVec;
 
+use super::account::{bury, bury_vec, charge_values, note};
+use super::cycles::{self, Mark};
 use super::error;
 use super::value::Value;
 use crate::base::{Error, Result};
 
-thread_local! {
-    /// Live bytes of containers, the limit, and how deep drops are nested.
-    static LIVE: cell::Cell<isize> = const { cell::Cell::new(0) };
-    static LIMIT: cell::Cell<usize> = const { cell::Cell::new(usize::MAX) };
-    static DROPS: cell::Cell<u32> = const { cell::Cell::new(0) };
-    static GRAVES: RefCell<Vec<Value>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The most nested drops before the rest is put off.
-const DROP_DEPTH: u32 = 48;
-
-/// Makes a machine's counters this thread's, and gives back those before.
-pub(super) fn enter(live: isize, limit: usize) -> (isize, usize) {
-    (LIVE.replace(live), LIMIT.replace(limit))
-}
-
-/// The bytes that live containers hold.
-#[cfg(test)]
-pub fn live_bytes() -> isize {
-    LIVE.get()
-}
-
-/// Refuses to grow by `bytes` beyond the limit. Natives call this before they build something
-/// whose size a script chooses.
-#[inline]
-pub fn charge(bytes: usize) -> Result<()> {
-    let live = LIVE.get().max(0) as usize;
-    if live.saturating_add(bytes) > LIMIT.get() {
-        return Err(error::host_memory(live.saturating_add(bytes), LIMIT.get()));
-    }
-    Ok(())
-}
-
-/// As [`charge`], for `count` values.
-#[inline]
-pub fn charge_values(count: usize) -> Result<()> {
-    charge(count.saturating_mul(std::mem::size_of::<Value>()))
-}
-
-fn note(change: isize) {
-    let _ = LIVE.try_with(|live| live.set(live.get() + change));
-}
-
 const fn bytes(count: usize) -> isize {
     (count * std::mem::size_of::<Value>()) as isize
-}
-
-/// Drops values with bounded stack: beyond a depth they wait until the outermost drop is back.
-fn bury(values: impl Iterator<Item = Value>) {
-    let depth = DROPS.try_with(cell::Cell::get).unwrap_or(0);
-    if depth >= DROP_DEPTH {
-        let _ = GRAVES.try_with(|graves| graves.borrow_mut().extend(values.filter(|v| !v.is_plain())));
-        return;
-    }
-    let _ = DROPS.try_with(|d| d.set(depth + 1));
-    values.for_each(drop);
-    let _ = DROPS.try_with(|d| d.set(depth));
-    if depth == 0 {
-        while let Ok(Some(value)) = GRAVES.try_with(|graves| graves.borrow_mut().pop()) {
-            let _ = DROPS.try_with(|d| d.set(1));
-            drop(value);
-            let _ = DROPS.try_with(|d| d.set(0));
-        }
-    }
-}
-
-fn bury_vec(values: Vec<Value>) {
-    if values.iter().any(|v| !v.is_plain()) {
-        bury(values.into_iter());
-    }
 }
 
 /// A `str`. Short texts stand in it.
@@ -146,13 +79,14 @@ impl Drop for Text {
 /// A `list`: mutable, shared.
 pub struct List {
     items: RefCell<Vec<Value>>,
+    mark: Mark,
 }
 
 impl List {
     /// A list of these.
     pub fn new(items: Vec<Value>) -> List {
         note(bytes(items.capacity()));
-        List { items: RefCell::new(items) }
+        List { items: RefCell::new(items), mark: Mark::default() }
     }
 
     /// How many elements it has.
@@ -169,6 +103,26 @@ impl List {
     #[inline]
     pub fn borrow(&self) -> cell::Ref<'_, Vec<Value>> {
         self.items.borrow()
+    }
+
+    pub(super) fn mark(&self) -> &Mark {
+        &self.mark
+    }
+
+    /// What it holds, unless that is in use.
+    pub(super) fn try_take(&self) -> Vec<Value> {
+        match self.items.try_borrow_mut() {
+            Ok(mut items) => {
+                note(-bytes(items.capacity()));
+                std::mem::take(&mut *items)
+            }
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// Reads it, unless it is being changed.
+    pub(super) fn try_borrow(&self) -> Option<cell::Ref<'_, Vec<Value>>> {
+        self.items.try_borrow().ok()
     }
 
     /// A copy of the elements.
@@ -190,15 +144,25 @@ impl List {
         items.get(usize::try_from(index).ok()?).map(std::ptr::from_ref)
     }
 
-    /// Where the n-th element stands, as long as the list is alive and does not change.
+    /// Where the n-th element stands, as long as the list is alive and does not change. What is written there is
+    /// [given](List::given) to it.
     #[inline]
     pub(super) fn slot(&self, index: i64) -> Option<*mut Value> {
         let mut items = self.items.try_borrow_mut().ok()?;
         items.get_mut(usize::try_from(index).ok()?).map(|value| value as *mut Value)
     }
 
+    /// Notes that a script puts a value in, which may refer back to it.
+    #[inline]
+    pub(super) fn given(self: &Rc<Self>, value: &Value) {
+        if value.links() && self.mark.set() {
+            cycles::note(Rc::downgrade(self).into());
+        }
+    }
+
     /// Replaces the n-th element; false when there is none.
-    pub fn set(&self, index: usize, value: Value) -> bool {
+    pub fn set(self: &Rc<Self>, index: usize, value: Value) -> bool {
+        self.given(&value);
         let old = match self.items.borrow_mut().get_mut(index) {
             Some(slot) => std::mem::replace(slot, value),
             None => return false,
@@ -208,7 +172,8 @@ impl List {
     }
 
     /// Appends.
-    pub fn push(&self, value: Value) -> Result<()> {
+    pub fn push(self: &Rc<Self>, value: Value) -> Result<()> {
+        self.given(&value);
         let mut items = self.items.borrow_mut();
         if items.len() == items.capacity() {
             charge_values(items.len().max(4))?;
@@ -221,7 +186,31 @@ impl List {
         Ok(())
     }
 
-    /// Changes it in place by `change`, which must run no script code; growth is charged.
+    /// Appends all.
+    pub fn extend(self: &Rc<Self>, items: Vec<Value>) -> Result<()> {
+        charge_values(items.len())?;
+        items.iter().for_each(|item| self.given(item));
+        self.change(|all| all.extend(items));
+        Ok(())
+    }
+
+    /// Puts a value before the n-th element, or at the end.
+    pub fn insert(self: &Rc<Self>, index: usize, value: Value) -> Result<()> {
+        charge_values(1)?;
+        self.given(&value);
+        self.change(|all| all.insert(index.min(all.len()), value));
+        Ok(())
+    }
+
+    /// Puts values in place of others, which it gives back.
+    pub fn splice(self: &Rc<Self>, range: std::ops::Range<usize>, items: Vec<Value>) -> Result<Vec<Value>> {
+        charge_values(items.len())?;
+        items.iter().for_each(|item| self.given(item));
+        Ok(self.change(|all| all.splice(range, items).collect()))
+    }
+
+    /// Changes it in place by `change`, which must run no script code, nor put in what was not there (unless no
+    /// script has seen the list yet); growth is charged.
     pub fn change<T>(&self, change: impl FnOnce(&mut Vec<Value>) -> T) -> T {
         let mut items = self.items.borrow_mut();
         let before = bytes(items.capacity());
@@ -499,17 +488,47 @@ pub type Table = IndexMap<Key, Value, FxBuildHasher>;
 #[derive(Default)]
 pub struct Dict {
     table: RefCell<Table>,
+    mark: Mark,
 }
 
 impl Dict {
     /// An empty one.
-    pub fn new() -> Dict {
-        Dict::default()
+    #[allow(clippy::new_ret_no_self)] // It is shared from the beginning.
+    pub fn new() -> Rc<Dict> {
+        Rc::default()
     }
 
     /// Reads it. No script code may run while the borrow lives.
     pub fn borrow(&self) -> cell::Ref<'_, Table> {
         self.table.borrow()
+    }
+
+    pub(super) fn mark(&self) -> &Mark {
+        &self.mark
+    }
+
+    /// What it holds, unless that is in use.
+    pub(super) fn try_take(&self) -> Table {
+        match self.table.try_borrow_mut() {
+            Ok(mut table) => {
+                note(-bytes(3 * table.capacity()));
+                std::mem::take(&mut *table)
+            }
+            Err(_) => Table::default(),
+        }
+    }
+
+    /// Reads it, unless it is being changed.
+    pub(super) fn try_borrow(&self) -> Option<cell::Ref<'_, Table>> {
+        self.table.try_borrow().ok()
+    }
+
+    /// Notes that a script puts a value in, which may refer back to it.
+    #[inline]
+    fn given(self: &Rc<Self>, value: &Value) {
+        if value.links() && self.mark.set() {
+            cycles::note(Rc::downgrade(self).into());
+        }
     }
 
     /// The value of a key.
@@ -534,8 +553,9 @@ impl Dict {
     ///
     /// # Errors
     /// What is no key; limits.
-    pub fn set(&self, key: &Value, value: &Value) -> Result<()> {
+    pub fn set(self: &Rc<Self>, key: &Value, value: &Value) -> Result<()> {
         check_key(key)?;
+        self.given(value);
         let mut table = self.table.borrow_mut();
         if let Some(slot) = table.get_mut(&Sought(key)) {
             let old = std::mem::replace(slot, value.clone());
@@ -548,14 +568,16 @@ impl Dict {
     }
 
     /// Sets the value of a key.
-    pub fn insert(&self, key: Key, value: Value) -> Result<()> {
+    pub fn insert(self: &Rc<Self>, key: Key, value: Value) -> Result<()> {
         charge_values(3)?;
+        self.given(&value);
         let old = self.change(|table| table.insert(key, value));
         drop(old);
         Ok(())
     }
 
-    /// Changes it in place by `change`, which must run no script code; growth is charged.
+    /// Changes it in place by `change`, which must run no script code, nor put in what was not there; growth is
+    /// charged.
     pub fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
         let mut table = self.table.borrow_mut();
         let before = table.capacity();
@@ -670,12 +692,13 @@ pub struct ErrorValue {
 /// A captured variable.
 pub struct Cell {
     value: cell::UnsafeCell<Value>,
+    mark: Mark,
 }
 
 impl Cell {
     /// A variable with this value.
     pub fn new(value: Value) -> Cell {
-        Cell { value: cell::UnsafeCell::new(value) }
+        Cell { value: cell::UnsafeCell::new(value), mark: Mark::default() }
     }
 
     /// Its value now.
@@ -692,13 +715,25 @@ impl Cell {
         self.value.get()
     }
 
+    pub(super) fn mark(&self) -> &Mark {
+        &self.mark
+    }
+
     /// Changes it.
     #[inline]
-    pub fn set(&self, value: Value) {
+    pub fn set(self: &Rc<Self>, value: Value) {
+        if value.links() && self.mark.set() {
+            cycles::note(Rc::downgrade(self).into());
+        }
+        drop(self.replace(value));
+    }
+
+    /// Changes it, and gives back what it was.
+    #[inline]
+    pub(super) fn replace(&self, value: Value) -> Value {
         // SAFETY: as in `get`; the old value is dropped after the reference is gone, because
         // its destructor may reach this cell again.
-        let old = unsafe { std::mem::replace(&mut *self.value.get(), value) };
-        drop(old);
+        unsafe { std::mem::replace(&mut *self.value.get(), value) }
     }
 }
 
@@ -713,6 +748,7 @@ impl Drop for Cell {
 
 #[cfg(test)]
 mod tests {
+    use super::super::account::live_bytes;
     use super::*;
 
     #[test]
@@ -729,7 +765,7 @@ mod tests {
     #[test]
     fn growth_is_charged_and_given_back() {
         let before = live_bytes();
-        let list = List::new(vec![]);
+        let list = Rc::new(List::new(vec![]));
         (0..1000).for_each(|i| list.push(Value::Int(i)).unwrap());
         assert!(live_bytes() >= before + 16_000);
         drop(list);

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{FileAccess, Vm, error, heap};
+use super::{FileAccess, Vm, account, cycles, error};
 use crate::base::stop::{self, Stop};
 use crate::base::{Error, ErrorKind, Result};
 use crate::plan::Limits as Things;
@@ -66,7 +66,8 @@ impl Vm {
             self.started = std::time::Instant::now();
             self.stack_start = stack_address();
             self.budget = 1;
-            heap::enter(self.heap_bytes, self.limits.host_bytes);
+            let account = std::mem::take(&mut self.account).limited(self.limits.host_bytes);
+            self.outer_account = account::enter(account);
             self.output_bytes = 0;
             if self.stoppable || self.limits.time.is_some() {
                 let deadline = self.limits.time.and_then(|limit| self.started.checked_add(limit));
@@ -78,7 +79,7 @@ impl Vm {
     pub(super) fn leave(&mut self) {
         self.entered -= 1;
         if self.entered == 0 {
-            (self.heap_bytes, _) = heap::enter(0, usize::MAX);
+            self.account = account::enter(std::mem::take(&mut self.outer_account));
             if let Some(outer) = self.outer_stop.take() {
                 stop::enter(outer);
             }
@@ -120,7 +121,18 @@ impl Vm {
             self.budget = u64::from(SLICE).min(fuel) as u32;
             self.rt.fuel = Some(fuel - u64::from(self.budget));
         }
+        if cycles::is_due() {
+            cycles::collect();
+        }
         Ok(())
+    }
+
+    /// Takes values apart that only refer to themselves, so that what they hold is free. That happens by itself
+    /// when there are many, and when memory is short.
+    pub fn collect_cycles(&mut self) {
+        self.enter();
+        cycles::collect();
+        self.leave();
     }
 
     /// A wait that was interrupted has seen the request.

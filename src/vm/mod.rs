@@ -6,12 +6,14 @@
 //! machine may move between threads while nothing of it is borrowed.
 
 mod access;
+mod account;
 pub mod bind;
 mod bytecode;
 mod catalog;
 mod colors;
 pub mod compare;
 mod compile;
+mod cycles;
 pub mod error;
 pub mod format;
 mod function;
@@ -35,13 +37,12 @@ use std::sync::atomic::AtomicBool;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use access::FileAccess;
+pub use account::{charge, charge_values};
 pub use catalog::Known;
 pub use colors::Colors;
 pub use compile::Mode;
 pub use function::{Bound, Closure, Module, Native, NativeDef, ParamInfo, Passed, Proto, Run};
-pub use heap::{
-    Cell, Dict, ErrorValue, Key, List, Names, Range, Record, Table, Text, Tuple, charge, charge_values,
-};
+pub use heap::{Cell, Dict, ErrorValue, Key, List, Names, Range, Record, Table, Text, Tuple};
 pub use limits::Limits;
 pub use modules::Loader;
 pub use natives::{AttributeDef, Natives, Operators};
@@ -106,7 +107,9 @@ pub struct Vm {
     budget: u32,
     fuel_grace: bool,
     interrupt: Arc<AtomicBool>,
-    heap_bytes: isize,
+    /// What the heap holds, while it is not this thread's account; and the one that was before it.
+    account: account::Account,
+    outer_account: account::Account,
     entered: usize,
     started: std::time::Instant,
     /// Bytes printed since the outermost entry.
@@ -160,7 +163,8 @@ impl Vm {
             budget: limits::SLICE,
             fuel_grace: false,
             interrupt: Arc::new(AtomicBool::new(false)),
-            heap_bytes: 0,
+            account: account::Account::default(),
+            outer_account: account::Account::default(),
             entered: 0,
             started: std::time::Instant::now(),
             output_bytes: 0,
@@ -403,6 +407,9 @@ impl Drop for Vm {
         drop(globals);
         self.stack.clear();
         self.modules.clear();
+        self.tests.clear();
+        // What is left refers to itself alone.
+        cycles::collect();
         self.leave();
     }
 }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use super::Vm;
 use super::error;
+use super::heap::Tuple;
 use super::value::Value;
 use crate::base::Result;
 use crate::ops::Arg;
@@ -72,6 +73,11 @@ pub trait Object: Any {
     /// `object[index]`; `Ok(None)` when it takes no index.
     fn index(&self, _vm: &mut Vm, _index: &Value) -> Result<Option<Value>> {
         Ok(None)
+    }
+
+    /// The script values that it holds: what else it holds keeps cycles through it alive.
+    fn holds(&self) -> Option<&Rc<Tuple>> {
+        None
     }
 
     /// What operations take it as, for a parameter of this kind.

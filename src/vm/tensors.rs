@@ -5,9 +5,9 @@ use std::rc::Rc;
 use half::{bf16, f16};
 use smallvec::SmallVec;
 
+use super::account::charge;
 use super::error;
 use super::function::Native;
-use super::heap::charge;
 use super::object::Exit;
 use super::run::arith::symbol;
 use super::run::calls::{Named, Positional};

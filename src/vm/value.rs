@@ -114,8 +114,8 @@ impl Value {
     }
 
     /// A dict.
-    pub fn dict(dict: Dict) -> Value {
-        Value::Dict(Rc::new(dict))
+    pub fn dict(dict: Rc<Dict>) -> Value {
+        Value::Dict(dict)
     }
 
     /// A range; `None` for an open end.
@@ -206,6 +206,22 @@ impl Value {
     #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
         self.tag() < FIRST_HEAP
+    }
+
+    /// True when it may hold other values, so that putting it somewhere can close a cycle.
+    #[inline]
+    pub(super) fn links(&self) -> bool {
+        matches!(
+            self,
+            Value::List(_)
+                | Value::Tuple(_)
+                | Value::Record(_)
+                | Value::Dict(_)
+                | Value::Fn(_)
+                | Value::Bound(_)
+                | Value::Object(_)
+                | Value::Cell(_)
+        )
     }
 
     #[inline(always)]

@@ -62,6 +62,11 @@ impl Allocator {
         }
     }
 
+    /// Takes the last failed request out of the figures: its caller asks again, for memory was given up.
+    pub fn forget_failure(&mut self) {
+        self.stats.num_ooms = self.stats.num_ooms.saturating_sub(1);
+    }
+
     /// New memory for a request, as one block that is in no pool; `None` when there is none.
     fn take(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<Option<BlockId>> {
         self.spare_pages(size, pool, arena)?;

@@ -221,9 +221,10 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "empty_cache",
         receiver: "device",
         signature: ALONE,
-        doc: "Gives all cached memory that no tensor uses back to the driver, on every device.\n\nSource: `torch.cuda.empty_cache`.",
+        doc: "Gives all cached memory that no tensor uses back to the driver, on every device. Values that only refer to themselves go first.\n\nSource: `torch.cuda.empty_cache`.",
         example: "let x = empty(1024)\nx = none\ncuda.empty_cache()",
         run: |vm, _| {
+            vm.collect_cycles();
             vm.rt.flush()?;
             let opened: Vec<Arc<Device>> = vm.rt.machine().opened().cloned().collect();
             opened.iter().try_for_each(|device| device.empty_cache()).map(|()| Value::None)

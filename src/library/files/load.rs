@@ -1,6 +1,7 @@
 //! Reading: arrays go to a device as they come out of the file.
 
 use std::io::Seek;
+use std::rc::Rc;
 
 use super::open::{named, open};
 use super::{Source, options, source};
@@ -53,7 +54,7 @@ struct Tensors<'v> {
     /// Names that were not wanted.
     seen: Vec<String>,
     single: Option<Value>,
-    dict: Dict,
+    dict: Rc<Dict>,
 }
 
 impl Tensors<'_> {

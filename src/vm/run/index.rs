@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::super::function::Bound;
-use super::super::heap::{Key, Range};
+use super::super::heap::{Key, List, Range};
 use super::super::value::Value;
 use super::super::{Vm, charge_values, error};
 use crate::base::Result;
@@ -121,14 +121,11 @@ impl Vm {
         self.rt.item(tensor).map(|item| Some(Value::Int(item.as_i64())))
     }
 
-    fn set_slice(&mut self, list: &super::super::heap::List, range: &Range, value: &Value) -> Result<()> {
+    fn set_slice(&mut self, list: &Rc<List>, range: &Range, value: &Value) -> Result<()> {
         let items = self.collect(value)?;
         let (start, step, count) = range.slice(list.len());
         if step == 1 {
-            charge_values(items.len())?;
-            let old: Vec<Value> = list.change(|all| all.splice(start..start + count, items).collect());
-            drop(old);
-            return Ok(());
+            return list.splice(start..start + count, items).map(drop);
         }
         if items.len() != count {
             return Err(error::slice_length(items.len(), count));

@@ -1,6 +1,6 @@
 //! `for`, and whatever else goes through a sequence.
 
-use super::super::heap::charge_values;
+use super::super::account::charge_values;
 use super::super::value::Value;
 use super::super::{Vm, error};
 use crate::base::Result;

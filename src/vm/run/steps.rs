@@ -4,11 +4,12 @@ use std::rc::Rc;
 
 use compact_str::{CompactString, ToCompactString};
 
+use super::super::account::charge_values;
 use super::super::bind;
 use super::super::compare::equal;
 use super::super::error::Mismatch;
 use super::super::function::PatternShape;
-use super::super::heap::{Range, Record, charge_values};
+use super::super::heap::{Range, Record};
 use super::super::value::Value;
 use super::super::{Vm, charge, error};
 use super::arith;
@@ -175,6 +176,7 @@ impl Vm {
             (Value::Dict(dict), key) => return dict.set(key, value),
             (Value::List(list), &Value::Int(i)) => {
                 if let Some(slot) = list.slot(i) {
+                    list.given(value);
                     // SAFETY: the register keeps the list alive, and a destructor changes no list.
                     unsafe { copy(slot, value) };
                     return Ok(());

@@ -1,0 +1,371 @@
+//! Values that refer to themselves, and that nothing else refers to: found and taken apart.
+//!
+//! Values are counted, so a list in itself, or a local function that calls itself, would keep what it holds for
+//! good: host memory, and tensors with their device memory. Every such cycle goes through a list, a dict or a
+//! captured variable that was changed after it was made, so those that were given a value which may refer
+//! back ([`Value::links`]) are noted here; everything else costs nothing. A collection counts, for all that can be
+//! reached from the noted ones, the references that come from there: what has more is in use, with all it
+//! reaches; the rest is garbage. Source: trial deletion, as CPython's collector does it.
+//!
+//! Invariant: nothing that somebody else holds a reference to is ever taken apart. References that this does
+//! not see (from registers, names, handles of a program, natives under way) only make it keep more.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+use rustc_hash::FxHashMap;
+
+use super::heap::{Cell, Dict, List};
+use super::value::Value;
+
+/// So few noted containers are not worth a look.
+const FEW: usize = 1 << 12;
+
+/// Whether a container is noted.
+#[derive(Default)]
+pub(super) struct Mark(std::cell::Cell<bool>);
+
+impl Mark {
+    /// Sets it; false when it was set.
+    #[inline]
+    pub(super) fn set(&self) -> bool {
+        !self.0.replace(true)
+    }
+}
+
+/// A container that may be part of a cycle. It does not keep it alive.
+pub(super) enum Noted {
+    List(Weak<List>),
+    Dict(Weak<Dict>),
+    Cell(Weak<Cell>),
+}
+
+impl From<Weak<List>> for Noted {
+    fn from(list: Weak<List>) -> Noted {
+        Noted::List(list)
+    }
+}
+
+impl From<Weak<Dict>> for Noted {
+    fn from(dict: Weak<Dict>) -> Noted {
+        Noted::Dict(dict)
+    }
+}
+
+impl From<Weak<Cell>> for Noted {
+    fn from(cell: Weak<Cell>) -> Noted {
+        Noted::Cell(cell)
+    }
+}
+
+impl Noted {
+    /// The container, if it is alive.
+    fn value(&self) -> Option<Value> {
+        match self {
+            Noted::List(list) => list.upgrade().map(Value::List),
+            Noted::Dict(dict) => dict.upgrade().map(Value::Dict),
+            Noted::Cell(cell) => cell.upgrade().map(Value::Cell),
+        }
+    }
+
+    /// What notes a value that is marked.
+    fn of(value: &Value) -> Option<Noted> {
+        match value {
+            Value::List(list) if list.mark().0.get() => Some(Rc::downgrade(list).into()),
+            Value::Dict(dict) if dict.mark().0.get() => Some(Rc::downgrade(dict).into()),
+            Value::Cell(cell) if cell.mark().0.get() => Some(Rc::downgrade(cell).into()),
+            _ => None,
+        }
+    }
+}
+
+/// The noted containers of one machine.
+pub(super) struct Suspects {
+    noted: Vec<Noted>,
+    /// How many there are before the next collection that nobody asked for.
+    limit: usize,
+}
+
+impl Default for Suspects {
+    fn default() -> Suspects {
+        Suspects { noted: Vec::new(), limit: FEW }
+    }
+}
+
+thread_local! {
+    /// Of the machine that runs on this thread.
+    static SUSPECTS: RefCell<Suspects> = RefCell::default();
+}
+
+/// Makes a machine's suspects this thread's, and gives back those before.
+pub(super) fn enter(suspects: Suspects) -> Suspects {
+    SUSPECTS.try_with(|own| own.replace(suspects)).unwrap_or_default()
+}
+
+/// Notes a container that was given a value which may refer back to it.
+#[cold]
+#[inline(never)]
+pub(super) fn note(container: Noted) {
+    // A container that changes while its thread ends is not collected.
+    let _ = SUSPECTS.try_with(|own| own.borrow_mut().noted.push(container));
+}
+
+/// True when so many were noted since the last collection that one is due.
+pub(super) fn is_due() -> bool {
+    SUSPECTS.with_borrow(|own| own.noted.len() >= own.limit)
+}
+
+/// Takes apart what only refers to itself; how many values that were. Takes time in proportion to what can be
+/// reached from the noted containers.
+pub(super) fn collect() -> usize {
+    // What is dropped below may note others.
+    let noted = SUSPECTS.with_borrow_mut(|own| std::mem::take(&mut own.noted));
+    let mut graph = Graph::default();
+    for value in noted.iter().filter_map(Noted::value) {
+        graph.add(&value);
+    }
+    drop(noted);
+    let garbage = graph.garbage();
+    let nodes = graph.nodes;
+    let mut kept = Vec::new();
+    // All is taken out before anything is dropped: a destructor must not see half of a cycle.
+    let mut taken = Vec::new();
+    for (node, garbage) in nodes.iter().zip(&garbage) {
+        match garbage {
+            true => take_apart(&node.value, &mut taken),
+            false => kept.extend(Noted::of(&node.value)),
+        }
+    }
+    SUSPECTS.with_borrow_mut(|own| {
+        // The next one goes through as much only after as many were noted.
+        own.limit = (2 * kept.len()).max(nodes.len()).max(FEW);
+        own.noted.append(&mut kept);
+    });
+    drop(nodes);
+    drop(taken);
+    garbage.into_iter().filter(|garbage| *garbage).count()
+}
+
+/// A value that was reached: it, and how many references to it were met.
+struct Node {
+    value: Value,
+    met: usize,
+}
+
+/// Everything that can be reached from the noted containers.
+#[derive(Default)]
+struct Graph {
+    nodes: Vec<Node>,
+    /// By address.
+    index: FxHashMap<*const (), usize>,
+}
+
+impl Graph {
+    /// The node of a value, if it is of a kind that may be part of a cycle.
+    fn add(&mut self, value: &Value) -> Option<usize> {
+        let (address, _) = identity(value)?;
+        Some(*self.index.entry(address).or_insert_with(|| {
+            self.nodes.push(Node { value: value.clone(), met: 0 });
+            self.nodes.len() - 1
+        }))
+    }
+
+    /// Which nodes nothing outside refers to, neither to them nor to what reaches them.
+    fn garbage(&mut self) -> Vec<bool> {
+        let mut at = 0;
+        while at < self.nodes.len() {
+            let value = self.nodes[at].value.clone();
+            each(&value, &mut |held| {
+                if let Some(index) = self.add(held) {
+                    self.nodes[index].met += 1;
+                }
+            });
+            at += 1;
+        }
+        // One reference of each is the graph's own.
+        let is_garbage = |node: &Node| identity(&node.value).is_none_or(|(_, count)| count <= node.met + 1);
+        let mut garbage: Vec<bool> = self.nodes.iter().map(is_garbage).collect();
+        let mut open: Vec<usize> = (0..garbage.len()).filter(|&n| !garbage[n]).collect();
+        while let Some(at) = open.pop() {
+            each(&self.nodes[at].value, &mut |held| {
+                let index = identity(held).and_then(|(address, _)| self.index.get(&address));
+                if let Some(&index) = index
+                    && std::mem::take(&mut garbage[index])
+                {
+                    open.push(index);
+                }
+            });
+        }
+        garbage
+    }
+}
+
+/// Address and number of references of a value that may be part of a cycle.
+fn identity(value: &Value) -> Option<(*const (), usize)> {
+    fn of<T>(rc: &Rc<T>) -> Option<(*const (), usize)> {
+        Some((Rc::as_ptr(rc).cast(), Rc::strong_count(rc)))
+    }
+    match value {
+        Value::List(rc) => of(rc),
+        Value::Tuple(rc) => of(rc),
+        Value::Record(rc) => of(rc),
+        Value::Dict(rc) => of(rc),
+        Value::Fn(rc) => of(rc),
+        Value::Bound(rc) => of(rc),
+        Value::Object(rc) => of(rc),
+        Value::Cell(rc) => of(rc),
+        _ => None,
+    }
+}
+
+/// Calls a function with every value that a value holds a reference of. What is being changed somewhere keeps its
+/// own: its references are not met, so nothing that it holds is taken for garbage.
+fn each(value: &Value, met: &mut dyn FnMut(&Value)) {
+    match value {
+        Value::List(list) => list.try_borrow().iter().for_each(|items| items.iter().for_each(&mut *met)),
+        Value::Tuple(tuple) => tuple.items().iter().for_each(met),
+        Value::Record(record) => record.values().iter().for_each(met),
+        // No key is part of a cycle.
+        Value::Dict(dict) => dict.try_borrow().iter().for_each(|table| table.values().for_each(&mut *met)),
+        Value::Fn(closure) => closure.captures.iter().for_each(|cell| met(&Value::Cell(Rc::clone(cell)))),
+        Value::Bound(bound) => met(&bound.receiver),
+        Value::Object(handle) => {
+            handle.get().holds().into_iter().for_each(|tuple| met(&Value::Tuple(Rc::clone(tuple))));
+        }
+        Value::Cell(cell) => met(&cell.get()),
+        _ => {}
+    }
+}
+
+/// Takes the values out of a container that changes: every cycle has one.
+fn take_apart(value: &Value, out: &mut Vec<Value>) {
+    match value {
+        Value::List(list) => out.append(&mut list.try_take()),
+        Value::Dict(dict) => out.extend(dict.try_take().into_values()),
+        Value::Cell(cell) => out.push(cell.replace(Value::Unset)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::heap::Key;
+    use super::*;
+
+    fn list(items: Vec<Value>) -> Rc<List> {
+        Rc::new(List::new(items))
+    }
+
+    /// Runs with no suspects of other tests.
+    fn alone(test: impl FnOnce()) {
+        let before = enter(Suspects::default());
+        test();
+        enter(before);
+    }
+
+    #[test]
+    fn a_list_in_itself_goes_and_what_is_in_use_stays() {
+        alone(|| {
+            let (own, used) = (list(vec![Value::Int(1)]), list(vec![]));
+            own.push(Value::List(own.clone())).unwrap();
+            used.push(Value::tuple(vec![Value::List(used.clone())])).unwrap();
+            let gone = Rc::downgrade(&own);
+            assert_eq!(collect(), 0, "both are in use");
+            drop(own);
+            assert_eq!(collect(), 1);
+            assert!(gone.upgrade().is_none());
+            assert_eq!(used.len(), 1);
+            let gone = Rc::downgrade(&used);
+            drop(used);
+            assert_eq!(collect(), 2, "a list and its tuple");
+            assert!(gone.upgrade().is_none());
+        });
+    }
+
+    #[test]
+    fn what_garbage_holds_goes_and_what_is_held_elsewhere_too_stays() {
+        alone(|| {
+            let (a, b, kept) = (list(vec![]), Dict::new(), list(vec![Value::Int(7)]));
+            b.insert(Key::new(&Value::str("a")).unwrap(), Value::List(a.clone())).unwrap();
+            a.push(Value::Dict(b.clone())).unwrap();
+            a.push(Value::List(kept.clone())).unwrap();
+            a.push(Value::List(list(vec![Value::str("text")]))).unwrap();
+            // A tuple that somebody holds keeps the cycle that it reaches.
+            let door = Value::tuple(vec![Value::Dict(b.clone())]);
+            drop((a, b));
+            assert_eq!(collect(), 0);
+            drop(door);
+            assert_eq!(collect(), 3);
+            assert_eq!(kept.get(0).and_then(|v| v.as_int()), Some(7));
+            assert_eq!(Rc::strong_count(&kept), 1);
+        });
+    }
+
+    #[test]
+    fn what_is_being_read_or_changed_stays() {
+        alone(|| {
+            let (outer, inner) = (list(vec![]), list(vec![]));
+            inner.push(Value::List(outer.clone())).unwrap();
+            outer.push(Value::List(inner.clone())).unwrap();
+            drop(inner);
+            let gone = Rc::downgrade(&outer);
+            {
+                let items = outer.borrow();
+                assert_eq!(collect(), 0);
+                assert_eq!(items.len(), 1);
+            }
+            outer.change(|items| {
+                assert_eq!(collect(), 0);
+                assert_eq!(items.len(), 1);
+            });
+            drop(outer);
+            assert_eq!(collect(), 2);
+            assert!(gone.upgrade().is_none());
+        });
+    }
+
+    #[test]
+    fn random_graphs_lose_exactly_what_cannot_be_reached() {
+        let mut seed = 0x1234_5678_9abc_def1_u64;
+        let mut draw = |n: usize| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            (seed >> 11) as usize % n
+        };
+        for round in 0..200 {
+            alone(|| {
+                let count = 1 + draw(12);
+                let nodes: Vec<Rc<List>> = (0..count).map(|_| list(vec![])).collect();
+                let mut edges = vec![Vec::new(); count];
+                for _ in 0..draw(3 * count) {
+                    let (from, to) = (draw(count), draw(count));
+                    edges[from].push(to);
+                    let to = Value::List(nodes[to].clone());
+                    // Some edges go through values that never change.
+                    let through = if draw(3) == 0 { Value::tuple(vec![to]) } else { to };
+                    nodes[from].push(through).unwrap();
+                }
+                let held: Vec<usize> = (0..count).filter(|_| draw(4) == 0).collect();
+                let mut reached = held.clone();
+                let mut at = 0;
+                while at < reached.len() {
+                    let next: Vec<usize> =
+                        edges[reached[at]].iter().copied().filter(|n| !reached.contains(n)).collect();
+                    reached.extend(next);
+                    at += 1;
+                }
+                let roots: Vec<Rc<List>> = held.iter().map(|&n| nodes[n].clone()).collect();
+                let weak: Vec<_> = nodes.iter().map(Rc::downgrade).collect();
+                drop(nodes);
+                collect();
+                for (n, weak) in weak.iter().enumerate() {
+                    assert_eq!(weak.upgrade().is_some(), reached.contains(&n), "round {round}, node {n}");
+                }
+                drop(roots);
+                collect();
+                assert!(weak.iter().all(|weak| weak.upgrade().is_none()), "round {round}");
+            });
+        }
+    }
+}
