@@ -59,6 +59,7 @@ macro_rules! functions {
                     signature: Signature { params: PARAMS[1..].split_at(COUNT).0 },
                     doc: None,
                     plain: None,
+                    quick: Default::default(),
                     run: Run::Dynamic(RefCell::new(Box::new(move |vm: &mut Vm, args: &mut [Value]| {
                         let given = ($(argument::<$name>(vm, args, $index)?,)*);
                         guarded(|| {

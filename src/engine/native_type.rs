@@ -137,6 +137,7 @@ macro_rules! methods {
                     signature: Signature { params: &PARAMS[..COUNT] },
                     doc: None,
                     plain: None,
+                    quick: Default::default(),
                     run: Run::Dynamic(RefCell::new(Box::new(move |vm: &mut Vm, args: &mut [Value]| {
                         let receiver = argument::<Shared<T>>(vm, args, 0)?;
                         let given = ($(argument::<$name>(vm, args, $index)?,)*);

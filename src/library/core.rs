@@ -3,8 +3,21 @@
 use super::{any, optional, takes, text_param};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
-use crate::vm::{ErrorValue, NativeDef, Value, Vm, error};
+use crate::vm::{ErrorValue, NativeDef, Quick, Value, Vm, error};
 use std::rc::Rc;
+
+/// The plain cases of natives of this file.
+pub static QUICK: &[(&str, &str, Quick)] = &[
+    ("", "int", |value, args| match (value, args) {
+        (Value::Int(i), []) => Some(Value::Int(*i)),
+        _ => None,
+    }),
+    ("", "float", |value, args| match (value, args) {
+        (Value::Float(f), []) => Some(Value::Float(*f)),
+        (Value::Int(i), []) => Some(Value::Float(*i as f64)),
+        _ => None,
+    }),
+];
 
 /// The natives of this file.
 pub static TABLE: &[NativeDef] = &[

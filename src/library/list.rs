@@ -5,7 +5,19 @@ use std::rc::Rc;
 use super::{any, optional, takes};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
-use crate::vm::{List, NativeDef, Value, Vm, charge_values, compare, error};
+use crate::vm::{List, NativeDef, Quick, Value, Vm, charge_values, compare, error};
+
+/// The plain cases of natives of this file.
+pub static QUICK: &[(&str, &str, Quick)] = &[
+    ("list", "append", |list, args| match (list, args) {
+        (Value::List(list), [value]) => list.push_in_room(value).then_some(Value::None),
+        _ => None,
+    }),
+    ("list", "pop", |list, args| match (list, args) {
+        (Value::List(list), []) => list.pop(),
+        _ => None,
+    }),
+];
 
 /// The natives of this file.
 pub static TABLE: &[NativeDef] = &[

@@ -6,7 +6,7 @@ use super::core::whole;
 use super::{any, takes};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
-use crate::vm::{NativeDef, Value, Vm, error};
+use crate::vm::{NativeDef, Quick, Value, Vm, error};
 
 /// A function of one float in the module `math`.
 macro_rules! float_function {
@@ -24,6 +24,13 @@ macro_rules! float_function {
         }
     };
 }
+
+/// The plain cases of natives of this file.
+pub static QUICK: &[(&str, &str, Quick)] = &[("", "abs", |value, args| match (value, args) {
+    (Value::Int(i), []) => i.checked_abs().map(Value::Int),
+    (Value::Float(f), []) => Some(Value::Float(f.abs())),
+    _ => None,
+})];
 
 /// The natives of this file.
 pub static TABLE: &[NativeDef] = &[

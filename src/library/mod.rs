@@ -51,6 +51,9 @@ pub fn natives() -> Natives {
     for (_, table) in NATIVES {
         table.iter().for_each(|def| natives.add(def));
     }
+    for table in [core::QUICK, sequence::QUICK, list::QUICK, dict::QUICK, math::QUICK] {
+        table.iter().for_each(|&(receiver, name, quick)| natives.add_quick(receiver, name, quick));
+    }
     for (name, value) in
         [("pi", std::f64::consts::PI), ("e", std::f64::consts::E), ("tau", std::f64::consts::TAU)]
     {

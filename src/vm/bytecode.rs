@@ -309,6 +309,13 @@ pub enum Op {
         dst: u16,
         site: u16,
     },
+    /// The receiver is the variable that the site tells; without a plain case it is copied to `base`.
+    CallMethodOf {
+        argc: u8,
+        base: u16,
+        dst: u16,
+        site: u16,
+    },
     CallShaped {
         base: u16,
         dst: u16,

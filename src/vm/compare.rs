@@ -43,7 +43,7 @@ pub fn equal(vm: &Vm, left: &Value, right: &Value) -> Result<bool> {
             }
             nested(vm, || {
                 for (key, value) in a.iter() {
-                    match b.get(key) {
+                    match b.get(key.value()) {
                         Some(other) if equal(vm, value, other)? => {}
                         _ => return Ok(false),
                     }

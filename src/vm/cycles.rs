@@ -241,7 +241,7 @@ fn each(value: &Value, met: &mut dyn FnMut(&Value)) {
 fn take_apart(value: &Value, out: &mut Vec<Value>) {
     match value {
         Value::List(list) => out.append(&mut list.try_take()),
-        Value::Dict(dict) => out.extend(dict.try_take().into_values()),
+        Value::Dict(dict) => out.extend(dict.try_take().into_entries().into_iter().map(|(_, value)| value)),
         Value::Cell(cell) => out.push(cell.replace(Value::Unset)),
         _ => {}
     }
@@ -249,7 +249,7 @@ fn take_apart(value: &Value, out: &mut Vec<Value>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::heap::Key;
+    use super::super::key::Key;
     use super::*;
 
     fn list(items: Vec<Value>) -> Rc<List> {

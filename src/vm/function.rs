@@ -1,6 +1,6 @@
 //! What can be called: closures over bytecode, natives, bound methods; and modules.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{self, OnceCell, RefCell};
 use std::rc::Rc;
 
 use indexmap::IndexMap;
@@ -103,7 +103,7 @@ impl Proto {
         let operands = of(&self.places.operands, pc);
         let names = of(&self.places.given, pc);
         let (receiver, attribute) = match self.code.get(pc) {
-            Some(Op::CallMethod { .. }) => (true, self.places.method(pc)),
+            Some(Op::CallMethod { .. } | Op::CallMethodOf { .. }) => (true, self.places.method(pc)),
             Some(Op::CallShaped { shape, .. }) => {
                 let is_method = self.shapes.calls.get(*shape as usize).is_some_and(|c| c.method.is_some());
                 (is_method, self.places.method(pc))
@@ -119,8 +119,12 @@ impl Proto {
 pub struct MethodSite {
     /// The method.
     pub name: Rc<str>,
+    /// The register of the variable that is the receiver; without one it stands before the arguments.
+    pub receiver: Option<u16>,
     /// The type of the first receiver here, and its method of that name.
     pub found: OnceCell<(&'static str, Rc<Native>)>,
+    /// Its plain case, and the tag of the receivers that have it.
+    pub quick: cell::Cell<Option<(u64, Quick)>>,
 }
 
 /// Operand shapes that do not fit in an instruction.
@@ -216,6 +220,11 @@ pub struct Closure {
 /// A function of an embedder.
 pub type Dynamic = RefCell<Box<dyn FnMut(&mut Vm, &mut [Value]) -> Result<Value> + Send>>;
 
+/// The plain case of a native, done where its arguments stand: the first, or the receiver, then the others, as
+/// many as the call has. It raises nothing and runs no script code. `None`: this is not the plain case, and nothing is
+/// done.
+pub type Quick = fn(&Value, &mut [Value]) -> Option<Value>;
+
 /// The code of a native.
 pub enum Run {
     /// A function of the library.
@@ -260,6 +269,8 @@ pub struct Native {
     /// For an operation: the function of the library with the same name, which is called when no
     /// argument is a tensor (`max(3, 1)`, `sum([1, 2])`).
     pub plain: Option<Rc<Native>>,
+    /// Its plain case, if it has one.
+    pub quick: cell::Cell<Option<Quick>>,
 }
 
 impl Native {

@@ -4,17 +4,15 @@
 //! container that is given a value which may refer back to it is noted for [`cycles`].
 
 use std::cell::{self, RefCell};
-use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
 use compact_str::CompactString;
-use indexmap::{Equivalent, IndexMap};
-use rustc_hash::{FxBuildHasher, FxHasher};
 use smallvec::SmallVec;
 
-use super::account::{bury, bury_vec, charge_values, note};
+use super::account::{bury, bury_vec, charge, charge_values, note};
 use super::cycles::{self, Mark};
-use super::error;
+use super::key::{self, Key, check_key};
+use super::table::Table;
 use super::value::Value;
 use crate::base::{Error, Result};
 
@@ -38,13 +36,19 @@ impl Text {
 
     /// Equal texts have equal hashes; never 0.
     #[inline]
-    fn hash_code(&self) -> u32 {
-        if self.hash.get() == 0 {
-            let mut hasher = FxHasher::default();
-            self.text.as_str().hash(&mut hasher);
-            self.hash.set(hasher.finish() as u32 | 1);
+    pub(super) fn hash_code(&self) -> u32 {
+        match self.hash.get() {
+            0 => self.hash_now(),
+            hash => hash,
         }
-        self.hash.get()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hash_now(&self) -> u32 {
+        let hash = key::hash_of(self.text.as_str()) | 1;
+        self.hash.set(hash);
+        hash
     }
 
     /// The text.
@@ -209,6 +213,24 @@ impl List {
         Ok(self.change(|all| all.splice(range, items).collect()))
     }
 
+    /// Appends what stands in `value`, if there is room for it: false when there is none.
+    #[inline]
+    pub fn push_in_room(self: &Rc<Self>, value: &mut Value) -> bool {
+        self.given(value);
+        let Ok(mut items) = self.items.try_borrow_mut() else { return false };
+        let room = items.len() < items.capacity();
+        if room {
+            items.push(std::mem::take(value));
+        }
+        room
+    }
+
+    /// Takes the last element.
+    #[inline]
+    pub fn pop(&self) -> Option<Value> {
+        self.items.try_borrow_mut().ok()?.pop()
+    }
+
     /// Changes it in place by `change`, which must run no script code, nor put in what was not there (unless no
     /// script has seen the list yet); growth is charged.
     pub fn change<T>(&self, change: impl FnOnce(&mut Vec<Value>) -> T) -> T {
@@ -344,146 +366,6 @@ impl Drop for Record {
     }
 }
 
-/// A dict key.
-///
-/// Invariant: one of none, bool, int, float, str, dtype, device, or a tuple of keys at most
-/// [`KEY_DEPTH`] deep. `1`, `1.0` and `true` are the same key, as in Python; nan equals itself.
-#[derive(Clone)]
-pub struct Key(Value);
-
-const KEY_DEPTH: usize = 64;
-/// The most values within one key: tuples may share others, so depth alone bounds nothing.
-const KEY_VALUES: usize = 10_000;
-
-impl Key {
-    /// The key that a value is.
-    pub fn new(value: &Value) -> Result<Key> {
-        check_key(value)?;
-        Ok(Key(value.clone()))
-    }
-
-    /// The value that this key was made of.
-    pub fn value(&self) -> &Value {
-        &self.0
-    }
-}
-
-#[inline(always)]
-fn check_key(value: &Value) -> Result<()> {
-    match value {
-        Value::Int(_) | Value::Str(_) => Ok(()),
-        other => check_parts(other, 0, &mut 0),
-    }
-}
-
-#[inline(never)]
-fn check_parts(value: &Value, depth: usize, values: &mut usize) -> Result<(), Error> {
-    *values += 1;
-    match value {
-        Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Str(_) => Ok(()),
-        Value::Dtype(_) | Value::Device(_) => Ok(()),
-        Value::Tuple(_) if depth >= KEY_DEPTH || *values > KEY_VALUES => Err(error::nesting("a dict key")),
-        Value::Tuple(tuple) => tuple.items().iter().try_for_each(|v| check_parts(v, depth + 1, values)),
-        other => Err(error::bad_key(other.type_name())),
-    }
-}
-
-impl PartialEq for Key {
-    fn eq(&self, other: &Key) -> bool {
-        same_key(&self.0, &other.0)
-    }
-}
-
-impl Eq for Key {}
-
-impl Hash for Key {
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        hash_key(&self.0, state);
-    }
-}
-
-/// A value that is looked up as a key, where it stands.
-struct Sought<'a>(&'a Value);
-
-impl Hash for Sought<'_> {
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        hash_key(self.0, state);
-    }
-}
-
-impl Equivalent<Key> for Sought<'_> {
-    #[inline]
-    fn equivalent(&self, key: &Key) -> bool {
-        same_key(self.0, &key.0)
-    }
-}
-
-#[inline(always)]
-fn same_key(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Int(a), Value::Int(b)) => a == b,
-        (Value::Str(a), Value::Str(b)) => Rc::ptr_eq(a, b) || a.as_str() == b.as_str(),
-        (a, b) => same_other(a, b),
-    }
-}
-
-#[inline(never)]
-fn same_other(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Tuple(a), Value::Tuple(b)) => {
-            let (a, b) = (a.items(), b.items());
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_key(a, b))
-        }
-        (Value::None, Value::None) => true,
-        (Value::Dtype(a), Value::Dtype(b)) => a == b,
-        (Value::Device(a), Value::Device(b)) => a == b,
-        (a, b) => match (number_bits(a), number_bits(b)) {
-            (Some(a), Some(b)) => a == b,
-            _ => false,
-        },
-    }
-}
-
-#[inline(always)]
-fn hash_key<H: Hasher>(value: &Value, state: &mut H) {
-    match value {
-        Value::Int(i) => state.write_u64(*i as u64),
-        Value::Str(text) => state.write_u32(text.hash_code()),
-        other => hash_other(other, state),
-    }
-}
-
-#[inline(never)]
-fn hash_other<H: Hasher>(value: &Value, state: &mut H) {
-    match value {
-        Value::Tuple(tuple) => {
-            state.write_usize(tuple.items().len());
-            tuple.items().iter().for_each(|v| hash_key(v, state));
-        }
-        Value::Dtype(dtype) => dtype.hash(state),
-        Value::Device(device) => device.hash(state),
-        // A float that is whole has the hash of that int.
-        value => state.write_u64(number_bits(value).map_or(0, |(_, bits)| bits)),
-    }
-}
-
-/// Numbers that are equal have equal bits: integral floats become ints.
-fn number_bits(value: &Value) -> Option<(bool, u64)> {
-    match *value {
-        Value::Bool(b) => Some((true, u64::from(b))),
-        Value::Int(i) => Some((true, i as u64)),
-        Value::Float(f) if f == (f as i64) as f64 && f.abs() < 9.2e18 => Some((true, (f as i64) as u64)),
-        Value::Float(f) if f.is_nan() => Some((false, f64::NAN.to_bits())),
-        Value::Float(f) => Some((false, f.to_bits())),
-        _ => None,
-    }
-}
-
-/// The table of a dict: insertion order.
-pub type Table = IndexMap<Key, Value, FxBuildHasher>;
-
 /// A `dict`: mutable, shared.
 #[derive(Default)]
 pub struct Dict {
@@ -511,7 +393,7 @@ impl Dict {
     pub(super) fn try_take(&self) -> Table {
         match self.table.try_borrow_mut() {
             Ok(mut table) => {
-                note(-bytes(3 * table.capacity()));
+                note(-(table.bytes() as isize));
                 std::mem::take(&mut *table)
             }
             Err(_) => Table::default(),
@@ -525,7 +407,7 @@ impl Dict {
 
     /// Notes that a script puts a value in, which may refer back to it.
     #[inline]
-    fn given(self: &Rc<Self>, value: &Value) {
+    pub(super) fn given(self: &Rc<Self>, value: &Value) {
         if value.links() && self.mark.set() {
             cycles::note(Rc::downgrade(self).into());
         }
@@ -537,7 +419,7 @@ impl Dict {
     /// What is no key.
     pub fn get(&self, key: &Value) -> Result<Option<Value>> {
         check_key(key)?;
-        Ok(self.table.borrow().get(&Sought(key)).cloned())
+        Ok(self.table.borrow().get(key).cloned())
     }
 
     /// Whether it has a key.
@@ -546,7 +428,21 @@ impl Dict {
     /// What is no key.
     pub fn has(&self, key: &Value) -> Result<bool> {
         check_key(key)?;
-        Ok(self.table.borrow().contains_key(&Sought(key)))
+        Ok(self.table.borrow().position(key).is_some())
+    }
+
+    /// Where the value of a key stands, as long as the dict is alive and does not change; what is written
+    /// there is [given](Dict::given) to it. `None`: without it, or what is no key.
+    #[inline]
+    pub(super) fn slot(&self, key: &Value) -> Option<*mut Value> {
+        self.table.try_borrow_mut().ok()?.get_mut(key).map(|value| value as *mut Value)
+    }
+
+    /// Adds an entry of plain key and value where there is room for it. False: nothing is done.
+    #[inline]
+    pub(super) fn add_plain(&self, key: &Value, value: &Value) -> bool {
+        let plain = matches!(key, Value::Int(_)) && value.is_plain();
+        plain && self.table.try_borrow_mut().is_ok_and(|mut table| table.add_int(key, value))
     }
 
     /// Sets the value of a key to a copy of one.
@@ -557,19 +453,23 @@ impl Dict {
         check_key(key)?;
         self.given(value);
         let mut table = self.table.borrow_mut();
-        if let Some(slot) = table.get_mut(&Sought(key)) {
+        if let Some(slot) = table.get_mut(key) {
             let old = std::mem::replace(slot, value.clone());
             drop(table);
             drop(old);
             return Ok(());
         }
         drop(table);
-        self.insert(Key(key.clone()), value.clone())
+        self.insert(Key::new(key)?, value.clone())
     }
 
     /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// Limits.
     pub fn insert(self: &Rc<Self>, key: Key, value: Value) -> Result<()> {
-        charge_values(3)?;
+        let growth = self.table.borrow().growth();
+        charge(growth.unwrap_or(usize::MAX))?;
         self.given(&value);
         let old = self.change(|table| table.insert(key, value));
         drop(old);
@@ -580,9 +480,9 @@ impl Dict {
     /// charged.
     pub fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
         let mut table = self.table.borrow_mut();
-        let before = table.capacity();
+        let before = table.bytes();
         let result = change(&mut table);
-        note(bytes(3 * table.capacity()) - bytes(3 * before));
+        note(table.bytes() as isize - before as isize);
         result
     }
 }
@@ -590,8 +490,11 @@ impl Dict {
 impl Drop for Dict {
     fn drop(&mut self) {
         let table = std::mem::take(self.table.get_mut());
-        note(-bytes(3 * table.capacity()));
-        bury(table.into_iter().flat_map(|(key, value)| [key.0, value]));
+        note(-(table.bytes() as isize));
+        let entries = table.into_entries();
+        if entries.iter().any(|(key, value)| !key.value().is_plain() || !value.is_plain()) {
+            bury(entries.into_iter().flat_map(|(key, value)| [key.into_value(), value]));
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! The tables of what scripts may call: by name, and by receiver type.
 
 use std::any::TypeId;
+use std::cell::Cell;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
 use super::Vm;
-use super::function::{Module, Native, NativeDef, Run};
+use super::function::{Module, Native, NativeDef, Quick, Run};
 use super::value::Value;
 use crate::base::Result;
 use crate::ops::Op;
@@ -79,16 +80,32 @@ impl Natives {
             doc: Some(def.doc),
             run: Run::Static(def.run),
             plain: None,
+            quick: Cell::new(None),
         });
         self.add_native(def.name, def.receiver, native);
+    }
+
+    /// Gives a function, or a method of a type, its plain case.
+    pub fn add_quick(&mut self, receiver: &str, name: &str, quick: Quick) {
+        let native = match receiver {
+            "" => {
+                self.functions.get(name).and_then(|f| if let Value::Native(f) = f { Some(f) } else { None })
+            }
+            of => self.methods.get(of).and_then(|methods| methods.get(name)),
+        };
+        debug_assert!(native.is_some(), "`{receiver}.{name}` is a native");
+        if let Some(native) = native {
+            native.quick.set(Some(quick));
+        }
     }
 
     /// Adds an operation under all its forms. A function of the library with its name stays behind it,
     /// for calls without tensors.
     pub fn add_op(&mut self, op: &'static Op) {
-        let native = |name: &str, run, plain| {
+        let native = |name: &str, run, plain: Option<Rc<Native>>| {
             let (signature, doc) = (op.signature(), Some(op.doc));
-            Rc::new(Native { name: name.into(), signature, doc, run, plain })
+            let quick = Cell::new(plain.as_ref().and_then(|plain| plain.quick.get()));
+            Rc::new(Native { name: name.into(), signature, doc, run, plain, quick })
         };
         if op.form.function {
             let plain = match self.functions.get(op.name) {

@@ -1,6 +1,6 @@
 //! Calls.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use super::super::bytecode::Op;
@@ -16,8 +16,9 @@ use crate::syntax::ast::*;
 enum Callee<'a> {
     /// The value in the first register.
     Value,
-    /// A method of the value in the first register.
-    Method(&'a Rc<str>),
+    /// A method of the value in the first register, or of a variable in a register, which nothing assigns
+    /// before the call.
+    Method(&'a Rc<str>, Option<Reg>),
     /// A variable in a register, which nothing assigns before the call.
     Local(Reg),
     /// The same for a captured one.
@@ -50,7 +51,7 @@ impl<'a> Compiler<'_, '_, 'a> {
             let mut spans = Vec::with_capacity(args.len() + 2);
             let (mut names, mut method) = (Vec::new(), None);
             let target = c.callee(callee, first, args, base)?;
-            if let Callee::Method(_) = target
+            if let Callee::Method(..) = target
                 && let ExprKind::Member(receiver, name) = &unparen(callee).kind
             {
                 spans.push(receiver.span);
@@ -82,21 +83,26 @@ impl<'a> Compiler<'_, '_, 'a> {
                 }
                 (Ok(argc), Callee::Global(slot)) if plain => Op::CallGlobal { argc, base, dst, slot: *slot },
                 (Ok(argc), Callee::Native(k)) if plain => Op::CallNative { argc, base, dst, k: *k },
-                (Ok(argc), Callee::Method(name)) if plain => {
-                    let site = MethodSite { name: c.intern(name), found: OnceCell::new() };
+                (Ok(argc), &Callee::Method(name, receiver)) if plain => {
+                    let (name, found, quick) = (c.intern(name), OnceCell::new(), Cell::new(None));
                     let methods = &mut c.last().shapes.methods;
-                    methods.push(site);
+                    methods.push(MethodSite { name, receiver, found, quick });
                     let site = u16::try_from(methods.len() - 1).map_err(|_| error::function_size())?;
-                    Op::CallMethod { argc, base, dst, site }
+                    match receiver {
+                        Some(_) => Op::CallMethodOf { argc, base, dst, site },
+                        None => Op::CallMethod { argc, base, dst, site },
+                    }
                 }
                 _ => {
                     let shape = c.call_shape(&target, first.is_some(), args)?;
                     match target {
                         Callee::Global(slot) => drop(c.emit(Op::GetGlobal { dst: base, slot: slot.into() })),
                         Callee::Native(k) => drop(c.emit(Op::Load { dst: base, k: k.into() })),
-                        Callee::Local(src) => drop(c.emit(Op::Move { take: false, dst: base, src })),
+                        Callee::Local(src) | Callee::Method(_, Some(src)) => {
+                            c.emit(Op::Move { take: false, dst: base, src });
+                        }
                         Callee::Capture(index) => drop(c.emit(Op::GetCapture { dst: base, index })),
-                        Callee::Value | Callee::Method(_) => {}
+                        Callee::Value | Callee::Method(_, None) => {}
                     }
                     Op::CallShaped { base, dst, shape }
                 }
@@ -120,8 +126,15 @@ impl<'a> Compiler<'_, '_, 'a> {
     ) -> Result<Callee<'a>> {
         match &unparen(callee).kind {
             ExprKind::Member(receiver, name) => {
+                let operand = |(Arg::One(e) | Arg::Named(_, e) | Arg::Spread(e)): &'a Arg| e;
+                if let ExprKind::Name(variable) = &unparen(receiver).kind
+                    && let Some(Place::Register(reg)) = self.resolve(variable)?
+                    && !first.into_iter().chain(args.iter().map(operand)).any(mentions::has_block)
+                {
+                    return Ok(Callee::Method(&name.text, Some(reg)));
+                }
                 self.expr(receiver, base)?;
-                return Ok(Callee::Method(&name.text));
+                return Ok(Callee::Method(&name.text, None));
             }
             // `bool(x)` converts.
             ExprKind::Name(name) | ExprKind::Dtype(name) => match self.resolve(name)? {
@@ -157,7 +170,7 @@ impl<'a> Compiler<'_, '_, 'a> {
 
     fn call_shape(&mut self, target: &Callee<'a>, first: bool, args: &'a [Arg]) -> Result<u16> {
         let method = match target {
-            Callee::Method(name) => Some(self.intern(name)),
+            Callee::Method(name, _) => Some(self.intern(name)),
             _ => None,
         };
         let mut passed: Vec<Passed> = Vec::with_capacity(args.len() + 1);

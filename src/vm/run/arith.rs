@@ -11,6 +11,10 @@ use super::super::{Vm, charge, charge_values, error};
 use crate::base::Result;
 use crate::syntax::ast::{Binary, Unary};
 
+/// The numbers of `in` and `not in` in [`BINARY`].
+pub(super) const IN: u8 = Binary::In as u8;
+pub(super) const NOT_IN: u8 = Binary::NotIn as u8;
+
 /// The binary operators, by the number that instructions hold.
 pub static BINARY: [Binary; 22] = [
     Binary::Add,

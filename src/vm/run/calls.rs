@@ -131,6 +131,7 @@ impl Vm {
                 other = self.natives.method(receiver, &site.name);
                 if let (None, Some(method)) = (found, &other) {
                     let _ = site.found.set((type_name, Rc::clone(method)));
+                    site.quick.set(method.quick.get().map(|quick| (receiver.tag(), quick)));
                 }
                 other.as_ref()
             }

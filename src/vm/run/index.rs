@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use super::super::function::Bound;
-use super::super::heap::{Key, List, Range};
+use super::super::heap::{List, Range};
+use super::super::key::Key;
 use super::super::value::Value;
 use super::super::{Vm, charge_values, error};
 use crate::base::Result;

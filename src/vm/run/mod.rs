@@ -13,21 +13,23 @@ pub(super) mod calls;
 mod index;
 mod iterate;
 mod registers;
+mod short;
 mod step;
 mod steps;
 mod unwind;
+mod windows;
 
 use std::rc::Rc;
 
 use super::Vm;
 use super::bytecode::Op;
-use super::function::{Capture, Closure, Proto};
-use super::heap::Cell;
+use super::function::Proto;
 use super::value::Value;
 use crate::base::{Error, Result};
 use registers::{
     copy, copy_plain, is_shared, put_float, put_function, put_int, release, release_function, transfer,
 };
+use short::{Done, short};
 
 /// What a call returns to.
 #[derive(Clone, Copy)]
@@ -58,6 +60,8 @@ enum Rest {
     Call { proto: *const Proto, first: u16, argc: u8, dst: u16 },
     /// To return this register from a call that may own something.
     Leave(u16),
+    /// To be done by [`Vm::short`], in full if that does not know it.
+    Short,
 }
 
 /// How the loop goes on after a step.
@@ -536,6 +540,9 @@ impl Vm {
                             break 'plain Rest::Call { proto: Rc::as_ptr(&closure.proto), first, argc, dst };
                         }
                     }
+                    Op::CallNative { .. } | Op::CallMethod { .. } | Op::CallMethodOf { .. } => {
+                        break 'plain Rest::Short;
+                    }
                     Op::Return { src } => {
                         // SAFETY: a call has a frame.
                         let frame = unsafe { *self.frames.as_ptr().add(self.frames.len() - 1) };
@@ -568,6 +575,7 @@ impl Vm {
                         {
                             copy!(dst, value);
                         }
+                        break 'plain Rest::Short;
                     }
                     Op::SetIndex { a, b, src } => {
                         if let (Value::List(list), &Value::Int(at)) = (reg!(a), reg!(b))
@@ -575,7 +583,9 @@ impl Vm {
                         {
                             store!(slot, src);
                         }
+                        break 'plain Rest::Short;
                     }
+                    Op::Binary { op: arith::IN | arith::NOT_IN, .. } => break 'plain Rest::Short,
                     Op::Field { dst, a, k } => {
                         if let (Value::Record(record), Value::Str(name)) = (reg!(a), konst!(k))
                             && let Some(value) = record.get(name.as_str())
@@ -605,6 +615,16 @@ impl Vm {
                     continue 'next;
                 }
             }
+            if let Rest::Short = rest {
+                // SAFETY: the registers of the running call are `base` on, and `pc` is an instruction of `proto`.
+                match unsafe { short(base, pc, proto) } {
+                    Done::No => {}
+                    done => {
+                        owns |= done == Done::Owner;
+                        next!();
+                    }
+                }
+            }
             match rest {
                 // SAFETY: see above; the value stays where it is until it is copied.
                 Rest::Copy(slot, value) => unsafe {
@@ -622,7 +642,7 @@ impl Vm {
                     // SAFETY: the caller's window is still there.
                     base = unsafe { self.stack.as_mut_ptr().add(frame.base as usize) };
                 }
-                Rest::Step | Rest::Call { .. } => {
+                _ => {
                     let (window, at) = (window!(), here!());
                     owns = true;
                     // SAFETY: the function of the running call stays in its register 0 while a step runs.
@@ -650,62 +670,5 @@ impl Vm {
                 }
             }
         }
-    }
-
-    /// Leaves the call at `base`, which returns its register `src` to a script, whatever it holds.
-    #[cold]
-    #[inline(never)]
-    fn leave_window(&mut self, base: usize, src: u16) -> Frame {
-        let Some(mut frame) = self.frames.pop() else { unreachable!("a call that returns has a frame") };
-        let end = base + self.registers_at(base);
-        let value = std::mem::take(&mut self.stack[base + src as usize]);
-        for register in &mut self.stack[base + 1..end] {
-            *register = Value::None;
-        }
-        // The function, which owns the code, goes last.
-        self.stack[base] = Value::None;
-        frame.owns |= !value.is_plain();
-        self.stack[frame.base as usize + frame.dst as usize] = value;
-        frame
-    }
-
-    /// The code of the call whose window begins at `index`.
-    #[inline(always)]
-    fn proto_at(&self, index: usize) -> *const Proto {
-        match &self.stack[index] {
-            Value::Fn(closure) => Rc::as_ptr(&closure.proto),
-            // Register 0 always holds the running closure; see `Proto`.
-            _ => unreachable!("register 0 holds the running function"),
-        }
-    }
-
-    #[inline(always)]
-    fn registers_at(&self, index: usize) -> usize {
-        match &self.stack[index] {
-            Value::Fn(closure) => closure.proto.registers as usize,
-            _ => 0,
-        }
-    }
-
-    #[cold]
-    pub(super) fn grow_stack(&mut self, needed: usize) {
-        let length = needed.max(self.stack.len() * 2).max(1024);
-        self.stack.resize_with(length, Value::default);
-    }
-
-    fn make_closure(&self, base: usize, index: usize) -> Closure {
-        let Value::Fn(outer) = &self.stack[base] else {
-            unreachable!("register 0 holds the running function")
-        };
-        let proto = Rc::clone(&outer.proto.protos[index]);
-        let captures = proto.captures.iter().map(|capture| match *capture {
-            Capture::Register(reg) => match &self.stack[base + reg as usize] {
-                Value::Cell(cell) => Rc::clone(cell),
-                other => Rc::new(Cell::new(other.clone())),
-            },
-            Capture::Outer(index) => Rc::clone(&outer.captures[index as usize]),
-        });
-        let captures = captures.collect();
-        Closure { proto, captures }
     }
 }

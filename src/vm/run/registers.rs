@@ -151,6 +151,21 @@ pub(super) unsafe fn copy(slot: *mut Value, value: *const Value) {
     }
 }
 
+/// As [`copy`], where the values often own nothing.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline(always)]
+pub(super) unsafe fn put_copy(slot: *mut Value, value: *const Value) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (*slot).is_plain() && (*value).is_plain() {
+            true => copy_plain(slot, value),
+            false => copy(slot, value),
+        }
+    }
+}
+
 /// Puts `none` in place of a value.
 ///
 /// # Safety

@@ -217,8 +217,12 @@ impl Vm {
                 let value = self.call_native_at(register(first), argc as usize, callee)?;
                 set(&mut self.stack[register(dst)], value);
             }
-            Op::CallMethod { argc, base: first, dst, site } => {
+            Op::CallMethod { argc, base: first, dst, site }
+            | Op::CallMethodOf { argc, base: first, dst, site } => {
                 let site = &proto.shapes.methods[site as usize];
+                if let Some(receiver) = site.receiver {
+                    self.stack[register(first)] = self.stack[register(receiver)].clone();
+                }
                 match self.call_method_at(register(first), argc as usize, site)? {
                     Some(value) => set(&mut self.stack[register(dst)], value),
                     None => return self.call_at(base, first, argc, dst),

@@ -1,0 +1,449 @@
+//! The table of a dict: entries in the order of their insertion, and an index from keys to positions.
+//!
+//! A few entries need no index: they are looked at one by one. Keys that are ints, none much greater than their
+//! number, are their own places in the index ([`Index::Direct`]), so that counting by int computes no hash and
+//! compares no keys. All others are hashed. Invariant: the index leads from the key of each entry to its position,
+//! and to no other; no two keys are the same.
+
+use std::mem::size_of;
+
+use super::key::{Key, hash_int, hash_key, same_key, seed, whole};
+use super::value::Value;
+
+/// Up to so many entries are looked at one by one.
+const FEW: usize = 8;
+
+/// The entries of a dict.
+///
+/// Sample: after `insert("b", 1)` and `insert("a", 2)`, `keys()` gives "b", "a".
+#[derive(Default)]
+pub struct Table {
+    entries: Vec<(Key, Value)>,
+    index: Index,
+}
+
+#[derive(Default)]
+enum Index {
+    /// At most [`FEW`] entries.
+    #[default]
+    Few,
+    /// At the int that a key equals: its position, counted from 1.
+    Direct(Box<[u32]>),
+    Hashed(Hashed),
+}
+
+/// Open addressing: a slot holds a hash above a position, counted from 1.
+struct Hashed {
+    /// A power of two; at most half of them are taken.
+    slots: Box<[u64]>,
+    /// A hash's first slot is what remains of it after so many bits.
+    shift: u32,
+    seed: u64,
+}
+
+impl Table {
+    /// How many entries it has.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True without entries.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The entries in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Key, &Value)> {
+        self.entries.iter().map(|(key, value)| (key, value))
+    }
+
+    /// The keys in order.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &Key> {
+        self.entries.iter().map(|(key, _)| key)
+    }
+
+    /// The values in order.
+    pub fn values(&self) -> impl ExactSizeIterator<Item = &Value> {
+        self.entries.iter().map(|(_, value)| value)
+    }
+
+    /// The n-th entry.
+    pub fn get_index(&self, at: usize) -> Option<(&Key, &Value)> {
+        self.entries.get(at).map(|(key, value)| (key, value))
+    }
+
+    /// All entries.
+    pub(super) fn into_entries(self) -> Vec<(Key, Value)> {
+        self.entries
+    }
+
+    /// Where the entry of a key is. `None` also for what is no key.
+    #[inline]
+    pub fn position(&self, key: &Value) -> Option<usize> {
+        match (&self.index, key) {
+            (Index::Direct(places), Value::Int(i)) => direct(places, *i),
+            (Index::Hashed(index), Value::Int(i)) => {
+                let hash = hash_int(*i as u64, index.seed);
+                index.find(hash, |at| self.is_at(at, key)).map(|(_, at)| at)
+            }
+            (Index::Hashed(index), Value::Str(text)) => {
+                index.find(text.hash_code(), |at| self.is_at(at, key)).map(|(_, at)| at)
+            }
+            _ => self.position_of(key),
+        }
+    }
+
+    #[inline(never)]
+    fn position_of(&self, key: &Value) -> Option<usize> {
+        match &self.index {
+            Index::Few => self.entries.iter().position(|(own, _)| same_key(own.value(), key)),
+            Index::Direct(places) => direct(places, whole(key)?),
+            Index::Hashed(index) => {
+                let hash = hash_key(key, index.seed);
+                index.find(hash, |at| self.is_at(at, key)).map(|(_, at)| at)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn is_at(&self, at: usize, key: &Value) -> bool {
+        same_key(self.entries[at].0.value(), key)
+    }
+
+    /// The value of a key.
+    #[inline]
+    pub fn get(&self, key: &Value) -> Option<&Value> {
+        self.position(key).map(|at| &self.entries[at].1)
+    }
+
+    /// The value of a key, to change it.
+    #[inline]
+    pub fn get_mut(&mut self, key: &Value) -> Option<&mut Value> {
+        self.position(key).map(|at| &mut self.entries[at].1)
+    }
+
+    /// Sets the value of a key; gives the old one. A key that is there already stays.
+    pub fn insert(&mut self, key: Key, value: Value) -> Option<Value> {
+        if let Some(slot) = self.get_mut(key.value()) {
+            return Some(std::mem::replace(slot, value));
+        }
+        self.entries.push((key, value));
+        if !self.enter() {
+            self.rebuild();
+        }
+        None
+    }
+
+    /// Adds an entry whose key is an int that is not there yet, if that needs no memory: false when it does, and
+    /// nothing is done.
+    #[inline]
+    pub(super) fn add_int(&mut self, key: &Value, value: &Value) -> bool {
+        if self.entries.len() == self.entries.capacity() {
+            return false;
+        }
+        let Ok(key) = Key::new(key) else { return false };
+        self.entries.push((key, value.clone()));
+        let entered = self.enter();
+        if !entered {
+            self.entries.pop();
+        }
+        entered
+    }
+
+    /// Removes the entry of a key; those after it move up.
+    pub fn remove(&mut self, key: &Value) -> Option<(Key, Value)> {
+        let at = self.position(key)?;
+        match &mut self.index {
+            Index::Few => {}
+            Index::Direct(places) => {
+                for (i, (key, _)) in self.entries.iter().enumerate().skip(at) {
+                    if let Some(place) = whole(key.value()).and_then(|i| places.get_mut(i as usize)) {
+                        *place = if i == at { 0 } else { *place - 1 };
+                    }
+                }
+            }
+            Index::Hashed(index) => {
+                let seed = index.seed;
+                let hash = |key: &Key| hash_key(key.value(), seed);
+                index.remove(at, hash(&self.entries[at].0));
+                let after = &self.entries[at + 1..];
+                match after.len() * 8 < index.slots.len() {
+                    true => (at + 1..).zip(after).for_each(|(i, (key, _))| index.lower(i, hash(key))),
+                    false => index.lower_all(at),
+                }
+            }
+        }
+        Some(self.entries.remove(at))
+    }
+
+    /// The bytes that it holds.
+    pub(super) fn bytes(&self) -> usize {
+        let index = match &self.index {
+            Index::Few => 0,
+            Index::Direct(places) => size_of::<u32>() * places.len(),
+            Index::Hashed(index) => size_of::<u64>() * index.slots.len(),
+        };
+        size_of::<(Key, Value)>() * self.entries.capacity() + index
+    }
+
+    /// About how many bytes one more entry may take; `None` when there is room for no more.
+    pub(super) fn growth(&self) -> Option<usize> {
+        let full = self.entries.len() == self.entries.capacity();
+        let entry = size_of::<(Key, Value)>();
+        (self.entries.len() < u32::MAX as usize - 1)
+            .then(|| if full { self.bytes() + 4 * entry } else { entry })
+    }
+
+    /// Enters the last entry into the index, if that has room.
+    #[inline(always)]
+    fn enter(&mut self) -> bool {
+        let Some((key, _)) = self.entries.last() else { return true };
+        let count = self.entries.len();
+        match &mut self.index {
+            Index::Few => count <= FEW,
+            Index::Direct(places) => {
+                let int = match key.value() {
+                    Value::Int(i) => Some(*i),
+                    other => whole(other),
+                };
+                let place = int.and_then(|i| places.get_mut(usize::try_from(i).ok()?));
+                place.map(|place| *place = count as u32).is_some()
+            }
+            Index::Hashed(index) => {
+                let room = 2 * count <= index.slots.len();
+                if room {
+                    index.add(hash_key(key.value(), index.seed), count);
+                }
+                room
+            }
+        }
+    }
+
+    /// Makes the index anew, with room for more entries.
+    #[cold]
+    #[inline(never)]
+    fn rebuild(&mut self) {
+        let slots = (2 * self.entries.len()).next_power_of_two();
+        if let Some(most) = self.greatest(2 * slots) {
+            let mut places = vec![0; slots.max(most + 1)].into_boxed_slice();
+            for (i, (key, _)) in self.entries.iter().enumerate() {
+                if let Some(place) = whole(key.value()).and_then(|int| places.get_mut(int as usize)) {
+                    *place = i as u32 + 1;
+                }
+            }
+            self.index = Index::Direct(places);
+            return;
+        }
+        let mut index = Hashed {
+            slots: vec![0; slots].into_boxed_slice(),
+            shift: 32_u32.saturating_sub(slots.trailing_zeros()),
+            seed: seed(),
+        };
+        let mut from = 0;
+        // The hashes of those entered before are at hand.
+        if let Index::Hashed(old) = &self.index {
+            old.slots.iter().filter(|slot| **slot != 0).for_each(|slot| index.take(*slot));
+            from = self.entries.len() - 1;
+        }
+        for (i, (key, _)) in self.entries.iter().enumerate().skip(from) {
+            index.add(hash_key(key.value(), index.seed), i + 1);
+        }
+        self.index = Index::Hashed(index);
+    }
+
+    /// The greatest key, when all are whole numbers from 0 to below `end`.
+    fn greatest(&self, end: usize) -> Option<usize> {
+        let int = |key: &Key| usize::try_from(whole(key.value())?).ok().filter(|i| *i < end);
+        self.entries.iter().try_fold(0, |most, (key, _)| Some(int(key)?.max(most)))
+    }
+}
+
+#[inline(always)]
+fn direct(places: &[u32], int: i64) -> Option<usize> {
+    match places.get(usize::try_from(int).ok()?) {
+        Some(&place) if place != 0 => Some(place as usize - 1),
+        _ => None,
+    }
+}
+
+/// The hash in a slot that is taken.
+fn hash_in(slot: u64) -> u32 {
+    (slot >> 32) as u32
+}
+
+/// The position in a slot that is taken.
+fn position_in(slot: u64) -> usize {
+    slot as u32 as usize - 1
+}
+
+impl Hashed {
+    fn first(&self, hash: u32) -> usize {
+        (u64::from(hash) >> self.shift) as usize
+    }
+
+    /// The slot, and the position, of the entry with this hash for which `is_it` holds.
+    #[inline(always)]
+    fn find(&self, hash: u32, is_it: impl Fn(usize) -> bool) -> Option<(usize, usize)> {
+        let mask = self.slots.len() - 1;
+        let mut i = self.first(hash);
+        loop {
+            let slot = self.slots[i & mask];
+            if slot == 0 {
+                return None;
+            }
+            if hash_in(slot) == hash && is_it(position_in(slot)) {
+                return Some((i & mask, position_in(slot)));
+            }
+            i += 1;
+        }
+    }
+
+    /// Adds the position, counted from 1, of an entry with this hash. A slot is free.
+    fn add(&mut self, hash: u32, position: usize) {
+        self.take(u64::from(hash) << 32 | position as u64);
+    }
+
+    /// Writes what stood in a slot into a free one.
+    #[inline(always)]
+    fn take(&mut self, slot: u64) {
+        let mask = self.slots.len() - 1;
+        let mut i = self.first(hash_in(slot)) & mask;
+        while self.slots[i] != 0 {
+            i = (i + 1) & mask;
+        }
+        self.slots[i] = slot;
+    }
+
+    /// Forgets the entry with this hash at a position.
+    fn remove(&mut self, at: usize, hash: u32) {
+        let Some((mut hole, _)) = self.find(hash, |position| position == at) else { return };
+        let mask = self.slots.len() - 1;
+        let mut i = hole;
+        loop {
+            i = (i + 1) & mask;
+            let slot = self.slots[i];
+            if slot == 0 {
+                break;
+            }
+            // Whatever is reached from its first slot through the hole moves into the hole.
+            let from_first = i.wrapping_sub(self.first(hash_in(slot))) & mask;
+            if from_first >= i.wrapping_sub(hole) & mask {
+                self.slots[hole] = slot;
+                hole = i;
+            }
+        }
+        self.slots[hole] = 0;
+    }
+
+    /// The entry with this hash at a position stands one before it now.
+    fn lower(&mut self, at: usize, hash: u32) {
+        if let Some((i, _)) = self.find(hash, |position| position == at) {
+            self.slots[i] -= 1;
+        }
+    }
+
+    /// The same for all entries after a position.
+    fn lower_all(&mut self, at: usize) {
+        let later = |slot: &&mut u64| **slot != 0 && position_in(**slot) > at;
+        self.slots.iter_mut().filter(later).for_each(|slot| *slot -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(value: &Value) -> Key {
+        Key::new(value).unwrap()
+    }
+
+    /// The same entries in a plain list.
+    struct Plain(Vec<(Value, i64)>);
+
+    impl Plain {
+        fn at(&self, key: &Value) -> Option<usize> {
+            self.0.iter().position(|(own, _)| same_key(own, key))
+        }
+    }
+
+    fn check(keys: &[Value], removed: impl Fn(usize) -> bool) {
+        let (mut table, mut plain) = (Table::default(), Plain(Vec::new()));
+        for (round, k) in keys.iter().enumerate() {
+            let round = round as i64;
+            if removed(round as usize) {
+                let found = table.remove(k).map(|(_, value)| value.as_int());
+                let expected = plain.at(k).map(|at| Some(plain.0.remove(at).1));
+                assert_eq!(found, expected);
+            } else {
+                let found = table.insert(key(k), Value::Int(round)).map(|value| value.as_int());
+                let expected = match plain.at(k) {
+                    Some(at) => Some(Some(std::mem::replace(&mut plain.0[at].1, round))),
+                    None => {
+                        plain.0.push((k.clone(), round));
+                        None
+                    }
+                };
+                assert_eq!(found, expected);
+            }
+        }
+        assert_eq!(table.len(), plain.0.len());
+        for (i, ((own, value), (expected, number))) in table.iter().zip(&plain.0).enumerate() {
+            assert!(same_key(own.value(), expected) && value.as_int() == Some(*number));
+            assert_eq!(table.position(expected), Some(i));
+        }
+        for k in keys {
+            assert_eq!(table.position(k), plain.at(k));
+        }
+    }
+
+    #[test]
+    fn tables_are_lists_of_entries_whatever_their_keys_are() {
+        let mut state = 7_u64;
+        let mut next = |end: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % end
+        };
+        let mut kinds: Vec<Vec<Value>> = vec![
+            (0..600).map(|_| Value::Int(next(400) as i64)).collect(),
+            (0..600).map(|_| Value::Int(next(1 << 40) as i64 - (1 << 39))).collect(),
+            (0..600).map(|_| Value::str(format!("key{}", next(300)))).collect(),
+            (0..600).map(|_| Value::Float(next(300) as f64 / 2.0)).collect(),
+            (0..600).map(|i| Value::Int(i * 7919 % 300)).collect(),
+            (0..600).map(|i| Value::Int((i * 7919 % 300) << 32)).collect(),
+        ];
+        kinds.push((0..600).map(|i| kinds[next(6) as usize][i].clone()).collect());
+        for keys in &kinds {
+            check(keys, |_| false);
+            check(keys, |round| round % 3 == 2);
+            check(keys, |round| round > 400 && round % 2 == 0);
+        }
+    }
+
+    #[test]
+    fn small_ints_are_their_own_places() {
+        let mut table = Table::default();
+        for i in (0..1000).rev() {
+            table.insert(key(&Value::Int(i)), Value::None);
+        }
+        assert!(matches!(table.index, Index::Direct(_)));
+        table.insert(key(&Value::Int(-1)), Value::None);
+        assert!(matches!(table.index, Index::Hashed(_)));
+        assert_eq!(
+            (table.position(&Value::Int(999)), table.position(&Value::Int(-1))),
+            (Some(0), Some(1000))
+        );
+    }
+
+    #[test]
+    fn keys_chosen_to_share_low_or_high_bits_spread() {
+        for shift in [0, 8, 20, 32, 43] {
+            let mut table = Table::default();
+            for i in 0..20_000_i64 {
+                table.insert(key(&Value::Int((i << shift) - 7)), Value::None);
+            }
+            let Index::Hashed(index) = &table.index else { panic!("negative keys are hashed") };
+            let longest = index.slots.split(|slot| *slot == 0).map(<[u64]>::len).max();
+            assert!(longest < Some(400), "{longest:?} slots in a row are taken");
+        }
+    }
+}
