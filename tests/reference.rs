@@ -58,6 +58,7 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
             ("graphs", "Graphs"),
             ("generators", "Generators of random numbers"),
             ("comm", "Communication between devices"),
+            ("distributed", "Groups of processes"),
             ("fft-plans", "Plans of Fourier transforms"),
             ("nvtx", "NVTX ranges"),
             ("profiling", "Profiling"),

@@ -51,8 +51,9 @@ pub fn start(cli: &Options, terminal: &Terminal, name: &str, text: &str, args: V
     };
     session.listen();
     let result = session.engine.evaluate(name, text, Mode::Script, |_, _| Ok(()));
+    let left = session.leave_group(&result);
     let written = watched.end(&mut session);
-    session.finish(result.and(written))
+    session.finish(result.and(left).and(written))
 }
 
 /// What `--profile` and `--timeline` ask for, while a script runs.
@@ -98,7 +99,8 @@ pub struct Session {
 impl Session {
     /// A session with the settings of the command line and the environment. Opens no device.
     pub fn new(cli: &Options, terminal: &Terminal, args: Vec<String>) -> Result<Session> {
-        let builder = builder(cli)?.args(args).line_width(terminal.width().unwrap_or(80).max(40));
+        let builder =
+            builder(cli)?.args(args).groups(true).line_width(terminal.width().unwrap_or(80).max(40));
         let builder = builder.colors(terminal.colors_out());
         let machine = Machine::open(builder.config())?;
         let notice = Notice { machine: machine.clone(), given: Arc::new(AtomicBool::new(cli.quiet)) };
@@ -130,6 +132,18 @@ impl Session {
         // Where the system has no such signal, scripts are not interrupted.
         signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone()).ok();
         signal_hook::flag::register(signal, flag).ok();
+    }
+
+    /// Leaves the group of processes, if there is one; the others are told of an error.
+    fn leave_group(&mut self, result: &Result<()>) -> Result<()> {
+        let rt = &mut self.engine.vm().rt;
+        match result {
+            Ok(()) => rt.leave_group(),
+            Err(error) => {
+                rt.fail_group(error.message());
+                Ok(())
+            }
+        }
     }
 
     /// Sends off what was printed, and reports warnings and the error, if there is one.

@@ -305,6 +305,11 @@ impl Device {
         self.flight.lose(ticket);
     }
 
+    /// Loses everything in flight: work that it waited for has ended without its results.
+    pub fn lose_in_flight(&self) {
+        self.flight.lose_all();
+    }
+
     /// True when the device failed while that launch was in flight: what it wrote is not there.
     #[inline]
     pub fn is_lost(&self, ticket: Ticket) -> bool {

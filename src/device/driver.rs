@@ -1,6 +1,7 @@
 //! The boundary between policy and machinery.
 
 use super::graph::{GraphHandle, Step};
+use super::group::{Communicator, Seat};
 use crate::base::Result;
 use crate::kernel::fft::{FftPlan, FftSpec};
 use crate::kernel::{Fault, Launch, Ptr};
@@ -203,6 +204,20 @@ pub trait Driver: Send + Sync {
     /// device has a library of its own.
     fn fft_plan(&self, spec: &FftSpec) -> Result<Arc<dyn FftPlan>> {
         Ok(crate::kernel::host::fft::plan(spec))
+    }
+
+    /// True when devices of several processes exchange bytes over links of their own, without the hosts.
+    fn has_links(&self) -> bool {
+        false
+    }
+    /// What all processes need for [`Driver::join`]; one of them makes it.
+    fn links_id(&self) -> Result<Vec<u8>> {
+        Err(super::error::driver_failed(self.backend(), "links_id", "it has no links to other processes"))
+    }
+    /// Links this device with those of other processes, which all call this at the same time.
+    fn join(&self, seat: Seat<'_>) -> Result<Arc<dyn Communicator>> {
+        let _ = seat;
+        Err(super::error::driver_failed(self.backend(), "join", "it has no links to other processes"))
     }
 
     /// The library handle of `torch.cuda.current_blas_handle`; 0 where there is none.

@@ -118,6 +118,12 @@ impl Flight {
         self.failed.store(true, Ordering::Release);
     }
 
+    /// Loses everything in flight.
+    pub(super) fn lose_all(&self) {
+        self.board.lock().lose_all();
+        self.failed.store(true, Ordering::Release);
+    }
+
     /// True when the device failed before this launch was waited for.
     #[inline]
     pub(super) fn is_lost(&self, ticket: Ticket) -> bool {

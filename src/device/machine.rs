@@ -149,6 +149,11 @@ impl Machine {
         self.backend() != "cuda"
     }
 
+    /// True when somebody has chosen which devices are visible.
+    pub fn is_narrowed(&self) -> bool {
+        self.config.visible.is_some()
+    }
+
     /// How many CUDA devices, real or emulated, are visible.
     pub fn device_count(&self) -> usize {
         self.visible().devices.len()

@@ -23,6 +23,7 @@ mod faults;
 mod flight;
 mod foreign;
 pub mod graph;
+pub mod group;
 pub mod host;
 mod machine;
 #[cfg(test)]

@@ -51,6 +51,7 @@ pub struct Builder {
     time: Option<Duration>,
     files: FileAccess,
     environment: Option<bool>,
+    groups: bool,
     line_width: Option<usize>,
     colors: Colors,
     output_bytes: Option<u64>,
@@ -229,6 +230,15 @@ impl Builder {
         self
     }
 
+    /// Whether `dist.init()` may join other processes, which listens and connects on the network as a launcher's
+    /// variables say; by default it may not, and refuses where there are such variables.
+    ///
+    /// An engine that is dropped leaves its group, and waits for the other processes to leave it too.
+    pub fn groups(mut self, allowed: bool) -> Builder {
+        self.groups = allowed;
+        self
+    }
+
     /// A module from memory: `import name` runs this text once, also where files are out of reach. It
     /// comes before the library's module of that name.
     ///
@@ -296,6 +306,7 @@ impl Builder {
         vm.colors = self.colors;
         vm.limits.files = self.files;
         vm.limits.environment = self.environment.unwrap_or(true);
+        vm.limits.groups = self.groups;
         if let Some(mut sink) = self.output {
             vm.set_output(move |text| sink(text));
         }

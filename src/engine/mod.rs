@@ -317,10 +317,11 @@ impl InterruptHandle {
 
 /// Every error code of the language and its runtime.
 pub fn codes() -> Vec<&'static Code> {
-    let rooms: [&[&'static Code]; 11] = [
+    let rooms: [&[&'static Code]; 12] = [
         crate::syntax::error::CODES,
         crate::device::error::CODES,
         crate::device::cuda::error::CODES,
+        crate::device::group::error::CODES,
         crate::plan::error::CODES,
         crate::ops::error::CODES,
         crate::ops::error::SHAPE_CODES,

@@ -22,6 +22,7 @@ pub mod error;
 mod filled;
 mod flush;
 mod graph;
+mod group;
 mod infer;
 mod listing;
 mod queue;
@@ -35,6 +36,7 @@ mod unfused;
 
 pub use context::{RaceMode, Selection, Settings, SyncDebug};
 pub use graph::{Drawn, Graph, GraphPool};
+pub use group::Folding;
 pub use infer::MapArg;
 pub use listing::{Listed, Listing};
 pub use submit::{Submission, SubmittedView};
@@ -59,6 +61,8 @@ pub const MAX_WAIT: std::time::Duration = std::time::Duration::from_micros(50);
 /// Invariant: what a queue holds belongs to one stream and one iteration shape; a storage's
 /// `pending` names a live node exactly while its queue's generation is the same.
 pub struct Runtime {
+    /// The processes that this one works with. First, so that it ends before its device.
+    group: Option<Box<crate::device::group::Group>>,
     machine: Arc<Machine>,
     /// Where the operation that is being submitted stands in the source.
     pub span: Span,
@@ -132,6 +136,7 @@ impl Runtime {
     /// A session on a machine. Opens no device.
     pub fn new(machine: Arc<Machine>, settings: Settings) -> Runtime {
         Runtime {
+            group: None,
             places: vec![Place::EMPTY],
             current: None,
             machine,

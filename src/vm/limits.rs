@@ -36,6 +36,8 @@ pub struct Limits {
     pub files: FileAccess,
     /// Whether scripts may read the environment.
     pub environment: bool,
+    /// Whether scripts may join other processes, over the network.
+    pub groups: bool,
 }
 
 impl Default for Limits {
@@ -49,6 +51,7 @@ impl Default for Limits {
             time: None,
             files: FileAccess::All,
             environment: true,
+            groups: false,
         }
     }
 }

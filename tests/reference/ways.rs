@@ -18,6 +18,11 @@ pub struct Shown {
 /// Codes that have no report here, and why.
 pub const WITHOUT: &[(&str, &str)] = &[
     ("E0503", "Only a machine without a GPU says it."),
+    ("E0534", "It needs a port at which another program listens."),
+    ("E0535", "It needs several processes, one of which fails."),
+    ("E0536", "It needs several processes, one of which does not come."),
+    ("E0537", "It needs several processes."),
+    ("E0539", "It needs a launcher, and an engine that does not allow groups."),
     ("E0706", "It follows the failure of another operation, which has a report of its own."),
     ("E0803", "It needs Ctrl-C while the host waits for a device."),
     ("E0805", "It needs a GPU whose context fails."),
@@ -50,6 +55,19 @@ type Environment = &'static [(&'static str, &'static str)];
 /// Code, files, environment, arguments.
 const COMMANDS: &[(&str, Files, Environment, &[&str])] = &[
     ("E0113", &[("latin1.rnl", b"print(\"caf\xe9\")\n")], &[], &["latin1.rnl"]),
+    ("E0530", &[], &[("RANK", "5"), ("WORLD_SIZE", "2")], &["-e", "dist.init()"]),
+    (
+        "E0531",
+        &[],
+        &[("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "4")],
+        &["--devices", "2", "-e", "dist.init()"],
+    ),
+    (
+        "E0533",
+        &[],
+        &[("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "1")],
+        &["-e", "dist.init(timeout=0.1)"],
+    ),
     ("E0514", &[], &[("RUNNEL_FAULT", "lunch:3")], &["-e", "zeros(2)"]),
     ("E0703", &[], &[("RUNNEL_ALLOC_CONF", "max_split_size_mb:1")], &["-e", "zeros(2)"]),
     ("E0705", &[], &[], &["-e", "cuda.memory_cached()"]),

@@ -14,6 +14,7 @@ use super::queue::Queue;
 use super::scratch::Scratch;
 use crate::base::Result;
 use crate::device::graph::{GraphHandle, Step};
+use crate::device::group::{Communicator, Seat};
 use crate::device::{CopyKind, Driver, EventHandle, Properties, StreamHandle};
 use crate::kernel::fft::{FftPlan, FftSpec};
 use crate::kernel::{Body, Fault, Launch, Ptr};
@@ -336,6 +337,15 @@ impl Driver for CudaDriver {
     }
     fn fft_plan(&self, spec: &FftSpec) -> Result<Arc<dyn FftPlan>> {
         self.make_fft_plan(spec)
+    }
+    fn has_links(&self) -> bool {
+        true
+    }
+    fn links_id(&self) -> Result<Vec<u8>> {
+        self.make_links_id()
+    }
+    fn join(&self, seat: Seat<'_>) -> Result<Arc<dyn Communicator>> {
+        self.join_links(seat)
     }
     fn blas_handle(&self, stream: StreamHandle) -> Result<u64> {
         self.enter()?;

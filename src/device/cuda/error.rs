@@ -44,9 +44,10 @@ pub static NO_LIBRARY: Code = Code {
     kind: ErrorKind::Cuda,
     title: "CUDA library not found",
     page: "Kernels are compiled by NVRTC and matrix products run in cuBLAS; both come with the CUDA \
-           toolkit, not with the driver. They are looked for on the system's library path and under \
+           toolkit, not with the driver. Groups of several processes need NCCL, which comes by itself. They are looked for on the system's library path and under \
            `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`.\n\nInstall the toolkit, or the packages \
-           `nvidia-cuda-nvrtc` and `nvidia-cublas` and add their folders to `LD_LIBRARY_PATH`.",
+           `nvidia-cuda-nvrtc`, `nvidia-cublas` and `nvidia-nccl-cu13` and add their folders to \
+           `LD_LIBRARY_PATH`.",
     example: "",
 };
 
@@ -94,6 +95,12 @@ pub(super) fn old_driver(version: i32) -> Error {
 pub(super) fn no_library(name: &str, file: &str) -> Error {
     Error::new(&NO_LIBRARY, format!("{name} was not found (looked for `{file}`)"))
         .help("install the CUDA toolkit, or add the library's folder to `LD_LIBRARY_PATH`")
+}
+
+/// No NCCL; `why` says what was looked for.
+pub(super) fn no_nccl(why: &str) -> Error {
+    Error::new(&NO_LIBRARY, format!("several processes need NCCL, which was not found ({why})"))
+        .help("install `libnccl2` or the package `nvidia-nccl-cu13`, and add its folder to `LD_LIBRARY_PATH`")
 }
 
 /// NVRTC's log for the program `label`.

@@ -4,7 +4,7 @@
 //! [`Driver`](super::Driver) over its primary context, with `memory`, `mapping` and `stream` beside it;
 //! `codegen` turns kernel programs into CUDA C, `nvrtc` compiles it behind the `cache` on disk, and
 //! `library` keeps what is loaded; `queue` and `scratch` carry one launch into a stream, `graph` many
-//! at once; `blas` is cuBLAS, `fft` cuFFT. Knows nothing of tensors, operations, races or the allocator.
+//! at once; `blas` is cuBLAS, `fft` cuFFT, `nccl` NCCL. Knows nothing of tensors, operations, races or the allocator.
 //!
 //! Invariant: no call into a library that was not probed first, and every result is checked.
 
@@ -21,6 +21,7 @@ mod graph;
 mod library;
 mod mapping;
 mod memory;
+mod nccl;
 mod nvrtc;
 mod probe;
 mod queue;

@@ -101,6 +101,14 @@ pub(super) fn load(stem: &str, present: unsafe fn() -> bool) -> bool {
     named.chain(found).any(|path| keep_open(&path) && is_present(present)) || is_present(present)
 }
 
+/// Opens a library by one of its names, as [`load`] finds them.
+pub(super) fn open(names: &[&str]) -> Option<libloading::Library> {
+    let named = names.iter().map(PathBuf::from);
+    let found = folders().into_iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+    // SAFETY: as in `keep_open`.
+    named.chain(found).find_map(|path| unsafe { libloading::Library::new(path) }.ok())
+}
+
 /// Opens a library for the life of the process, so that the bindings find it by name, and at once:
 /// a large one takes long to open, and a look alone would close it again.
 fn keep_open(path: &Path) -> bool {

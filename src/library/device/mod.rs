@@ -7,6 +7,7 @@
 mod comm;
 mod contexts;
 mod devices;
+mod dist;
 mod graphs;
 mod memory;
 mod nvtx;
@@ -29,7 +30,7 @@ use std::sync::Arc;
 
 /// Every table of this folder, under its page of the reference.
 pub fn tables() -> impl Iterator<Item = (&'static str, &'static [NativeDef])> {
-    let tables: [(&str, &[NativeDef]); 11] = [
+    let tables: [(&str, &[NativeDef]); 12] = [
         ("devices", devices::NATIVES),
         ("streams", streams::NATIVES),
         ("memory", memory::NATIVES),
@@ -37,6 +38,7 @@ pub fn tables() -> impl Iterator<Item = (&'static str, &'static [NativeDef])> {
         ("graphs", graphs::NATIVES),
         ("contexts", contexts::NATIVES),
         ("comm", comm::NATIVES),
+        ("distributed", dist::NATIVES),
         ("nvtx", nvtx::NATIVES),
         ("memory-pools", pools::NATIVES),
         ("profiling", profile::NATIVES),

@@ -1,0 +1,453 @@
+//! The meeting point of a group, in the process of rank 0: where the others connect, and through which
+//! bytes go between processes that have no faster way.
+//!
+//! Every process, rank 0 too, has one connection, and waits for at most one thing on it: a round, which
+//! all take part in, or the other end of a send or a receive. The hub compares what they want to do,
+//! passes their bytes on, and tells all when one is gone. Knows nothing of tensors: calls are texts.
+//!
+//! Invariant: an answer goes to a process exactly when it has asked, but for failures of the group.
+
+use super::error::{ranks, seconds};
+use super::wire::{self, Answer, Refusal, Say, Wants, shortened};
+use super::{LEAVING, World};
+use parking_lot::{Condvar, Mutex};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long who connects may take to say who it is.
+const GREETING: Duration = Duration::from_secs(5);
+
+/// How often the hub looks for new connections and at the time.
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// How long a hub waits at its end until the others have read what it said.
+const PARTING: Duration = Duration::from_secs(5);
+
+/// Connections that have not yet said who they are.
+const STRANGERS: usize = 64;
+
+/// Bytes of one process, which several may want.
+type Bytes = Arc<Vec<u8>>;
+
+/// The hub; it ends when it is dropped, after the others have heard what it said.
+pub(super) struct Hub {
+    hall: Arc<Hall>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Hall {
+    id: String,
+    size: usize,
+    timeout: Duration,
+    state: Mutex<State>,
+    /// A connection ended, or the hub shall.
+    changed: Condvar,
+}
+
+struct State {
+    seats: Vec<Seat>,
+    since: Instant,
+    complete: bool,
+    /// The group has failed, and all have been told.
+    failed: bool,
+    closing: bool,
+    strangers: usize,
+    open: usize,
+}
+
+#[derive(Default)]
+struct Seat {
+    writer: Option<Arc<Mutex<TcpStream>>>,
+    device: Option<String>,
+    asked: Option<Asked>,
+    /// It left as all did.
+    left: bool,
+}
+
+struct Asked {
+    what: Asking,
+    since: Instant,
+}
+
+enum Asking {
+    Round { call: String, wants: Wants, bytes: Bytes },
+    Send { to: usize, what: String, bytes: Bytes },
+    Receive { from: usize, what: String },
+}
+
+/// What is to be written to a rank: an answer, and parts of what others sent.
+struct Delivery {
+    to: usize,
+    answer: Answer,
+    parts: Vec<(Bytes, std::ops::Range<usize>)>,
+}
+
+impl Hub {
+    /// A hub that meets the processes of `world` at a listener, for so long.
+    pub fn start(listener: TcpListener, world: &World, id: &str, timeout: Duration) -> std::io::Result<Hub> {
+        listener.set_nonblocking(true)?;
+        let state = State {
+            seats: (0..world.size).map(|_| Seat::default()).collect(),
+            since: Instant::now(),
+            complete: false,
+            failed: false,
+            closing: false,
+            strangers: 0,
+            open: 0,
+        };
+        let hall = Hall {
+            id: id.into(),
+            size: world.size,
+            timeout,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        };
+        let hall = Arc::new(hall);
+        let thread = {
+            let hall = hall.clone();
+            std::thread::Builder::new().name("runnel-hub".into()).spawn(move || hall.serve(listener))?
+        };
+        Ok(Hub { hall, thread: Some(thread) })
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        let mut state = self.hall.state.lock();
+        let end = Instant::now() + PARTING;
+        // Whoever has read its last answer closes its end.
+        while state.open > 0 && !self.hall.changed.wait_until(&mut state, end).timed_out() {}
+        state.closing = true;
+        for seat in &mut state.seats {
+            if let Some(writer) = seat.writer.take().as_ref().and_then(|writer| writer.try_lock()) {
+                writer.shutdown(Shutdown::Both).ok();
+            }
+        }
+        drop(state);
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+impl Hall {
+    /// Takes connections until all are there, and watches the time until the end.
+    fn serve(self: Arc<Hall>, listener: TcpListener) {
+        let mut listener = Some(listener);
+        loop {
+            let mut state = self.state.lock();
+            if state.closing {
+                return;
+            }
+            if state.complete || state.failed {
+                // The port is free again for others.
+                listener = None;
+            }
+            let late = self.late(&mut state);
+            let full = state.strangers >= STRANGERS;
+            drop(state);
+            if let Some(answer) = late {
+                self.fail(answer);
+            }
+            if let Some(listener) = listener.as_ref().filter(|_| !full)
+                && let Ok((stream, _)) = listener.accept()
+            {
+                self.clone().receive(stream);
+                continue;
+            }
+            std::thread::sleep(GLANCE);
+        }
+    }
+
+    /// Serves a connection on a thread of its own.
+    fn receive(self: Arc<Hall>, stream: TcpStream) {
+        self.state.lock().strangers += 1;
+        let hall = self.clone();
+        let thread = std::thread::Builder::new().name("runnel-peer".into());
+        if thread.spawn(move || hall.attend(stream)).is_err() {
+            self.state.lock().strangers -= 1;
+        }
+    }
+
+    fn attend(&self, mut stream: TcpStream) {
+        let seated = self.greet(&mut stream);
+        self.state.lock().strangers -= 1;
+        let Some(rank) = seated else { return };
+        while let Ok((say, bytes)) = wire::read::<Say>(&mut stream, u64::MAX) {
+            self.hear(rank, say, bytes);
+        }
+        stream.shutdown(Shutdown::Both).ok();
+        let mut state = self.state.lock();
+        state.open -= 1;
+        let gone = !state.seats[rank].left;
+        drop(state);
+        if gone {
+            self.fail(Answer::Failed { rank, reason: "its process ended".into() });
+        }
+        self.changed.notify_all();
+    }
+
+    /// Gives who connects a seat, if it is one of the group.
+    fn greet(&self, stream: &mut TcpStream) -> Option<usize> {
+        stream.set_nonblocking(false).ok()?;
+        stream.set_nodelay(true).ok()?;
+        stream.set_read_timeout(Some(GREETING)).ok()?;
+        let (say, _) = wire::read::<Say>(stream, 0).ok()?;
+        let Say::Hello { version, id, rank, size, device } = say else { return None };
+        let writer = Arc::new(Mutex::new(stream.try_clone().ok()?));
+        let mut state = self.state.lock();
+        let refused = self.refusal(&state, (&version, &id), rank, size, device.as_deref());
+        if let Some((why, reason)) = refused {
+            drop(state);
+            wire::write(stream, &Answer::Refused { why, reason }, &[], &mut || Ok(())).ok();
+            return None;
+        }
+        stream.set_read_timeout(None).ok()?;
+        state.open += 1;
+        let seat = &mut state.seats[rank];
+        (seat.writer, seat.device) = (Some(writer.clone()), device);
+        state.complete = state.seats.iter().all(|seat| seat.writer.is_some());
+        let complete = state.complete;
+        // In this order, whoever is the last.
+        let mut own = writer.lock();
+        drop(state);
+        self.write(&mut own, &Answer::Seated, &[]);
+        drop(own);
+        if complete {
+            (0..self.size)
+                .for_each(|to| self.deliver(Delivery { to, answer: Answer::Complete, parts: Vec::new() }));
+        }
+        Some(rank)
+    }
+
+    fn refusal(
+        &self,
+        state: &State,
+        (version, id): (&str, &str),
+        rank: usize,
+        size: usize,
+        device: Option<&str>,
+    ) -> Option<(Refusal, String)> {
+        if id != self.id {
+            return Some((Refusal::Stranger, "another group meets here".into()));
+        }
+        if version != super::VERSION {
+            let reason = format!("rank 0 runs Runnel {}, and this process {version}", super::VERSION);
+            return Some((Refusal::Setting, reason));
+        }
+        if size != self.size {
+            let reason = format!(
+                "this process says that the group has {size} processes, and rank 0 that it has {}",
+                self.size
+            );
+            return Some((Refusal::Setting, reason));
+        }
+        let seat = state.seats.get(rank)?;
+        if seat.writer.is_some() || state.failed {
+            return Some((Refusal::Setting, format!("there are two processes of rank {rank}")));
+        }
+        let same = |seat: &Seat| device.is_some() && seat.device.as_deref() == device;
+        let other = state.seats.iter().position(same)?;
+        let (one, two) = (rank.min(other), rank.max(other));
+        Some((Refusal::Device, format!("ranks {one} and {two} have the same device")))
+    }
+
+    /// What a rank says.
+    fn hear(&self, rank: usize, say: Say, bytes: Vec<u8>) {
+        let bytes = Arc::new(bytes);
+        let what = match say {
+            Say::Round { call, wants } => Asking::Round { call, wants, bytes },
+            Say::Send { to, what } => Asking::Send { to, what, bytes },
+            Say::Receive { from, what } => Asking::Receive { from, what },
+            Say::Failed { reason } => return self.fail(Answer::Failed { rank, reason }),
+            Say::Hello { .. } => return,
+        };
+        let mut state = self.state.lock();
+        if state.failed {
+            return;
+        }
+        state.seats[rank].asked = Some(Asked { what, since: Instant::now() });
+        let deliveries = state.settle(rank);
+        drop(state);
+        deliveries.into_iter().for_each(|delivery| self.deliver(delivery));
+    }
+
+    /// Tells all that the group has failed, once.
+    fn fail(&self, answer: Answer) {
+        let answer = match answer {
+            Answer::Failed { rank, reason } => Answer::Failed { rank, reason: shortened(&reason) },
+            other => other,
+        };
+        let mut state = self.state.lock();
+        if state.failed {
+            return;
+        }
+        state.failed = true;
+        drop(state);
+        for to in 0..self.size {
+            self.deliver(Delivery { to, answer: answer.clone(), parts: Vec::new() });
+        }
+    }
+
+    /// What has taken too long.
+    fn late(&self, state: &mut State) -> Option<Answer> {
+        if state.failed {
+            return None;
+        }
+        let after = seconds(self.timeout);
+        if !state.complete {
+            if state.since.elapsed() <= self.timeout {
+                return None;
+            }
+            let missing = |(rank, seat): (usize, &Seat)| seat.writer.is_none().then_some(rank);
+            let missing: Vec<usize> = state.seats.iter().enumerate().filter_map(missing).collect();
+            return Some(Answer::NotMet { text: format!("{} did not come within {after}", ranks(&missing)) });
+        }
+        let is_late =
+            |seat: &Seat| seat.asked.as_ref().is_some_and(|asked| asked.since.elapsed() > self.timeout);
+        let first = state.seats.iter().position(is_late)?;
+        let call = state.seats[first].asked.as_ref().map(|asked| asked.what.text()).unwrap_or_default();
+        Some(Answer::Late {
+            text: format!("{call} did not end within {after}: {}", state.doings(Some(first))),
+        })
+    }
+
+    fn deliver(&self, delivery: Delivery) {
+        let writer = self.state.lock().seats[delivery.to].writer.clone();
+        let Some(writer) = writer else { return };
+        let mut stream = writer.lock();
+        let pieces: Vec<&[u8]> = delivery.parts.iter().map(|(bytes, range)| &bytes[range.clone()]).collect();
+        self.write(&mut stream, &delivery.answer, &pieces);
+    }
+
+    /// Whoever cannot be written to is gone, which its own thread finds out.
+    fn write(&self, stream: &mut TcpStream, answer: &Answer, pieces: &[&[u8]]) {
+        let mut go_on = || match self.state.lock().closing {
+            true => Err(super::error::not_initialized()),
+            false => Ok(()),
+        };
+        wire::write(stream, answer, pieces, &mut go_on).ok();
+    }
+}
+
+impl Asking {
+    fn text(&self) -> String {
+        match self {
+            Asking::Round { call, .. } if call == LEAVING => "the end of the group".into(),
+            Asking::Round { call, .. } => call.clone(),
+            Asking::Send { to, what, .. } => format!("`dist.send` of {what} to rank {to}"),
+            Asking::Receive { from, what } => format!("`dist.recv` of {what} from rank {from}"),
+        }
+    }
+}
+
+impl State {
+    /// What can be answered now that `rank` has asked.
+    fn settle(&mut self, rank: usize) -> Vec<Delivery> {
+        if let Some(pair) = self.pair(rank) {
+            return pair;
+        }
+        let waiting = self.seats.iter().filter(|seat| seat.asked.is_some()).count();
+        if waiting < self.seats.len() {
+            return Vec::new();
+        }
+        if let Some(done) = self.round() {
+            return done;
+        }
+        // Everybody waits for somebody else.
+        let text = self.doings(None);
+        (0..self.seats.len()).map(|to| self.differ(to, &text, true)).collect()
+    }
+
+    /// A send and its receive, when `rank` has one and the other is there.
+    fn pair(&mut self, rank: usize) -> Option<Vec<Delivery>> {
+        let (sender, receiver) = match &self.seats[rank].asked.as_ref()?.what {
+            Asking::Send { to, .. } => (rank, *to),
+            Asking::Receive { from, .. } => (*from, rank),
+            Asking::Round { .. } => return None,
+        };
+        let asked = |rank: usize| self.seats.get(rank)?.asked.as_ref().map(|asked| &asked.what);
+        let (Some(Asking::Send { to, what, bytes }), Some(Asking::Receive { from, what: wanted })) =
+            (asked(sender), asked(receiver))
+        else {
+            return None;
+        };
+        if *to != receiver || *from != sender {
+            return None;
+        }
+        if what != wanted {
+            let text = format!("rank {sender} sends {what} to rank {receiver}, which receives {wanted}");
+            return Some(vec![self.differ(sender, &text, false), self.differ(receiver, &text, false)]);
+        }
+        let parts = vec![(bytes.clone(), 0..bytes.len())];
+        self.seats[sender].asked = None;
+        self.seats[receiver].asked = None;
+        let sent = Delivery { to: sender, answer: Answer::Done, parts: Vec::new() };
+        Some(vec![Delivery { to: receiver, answer: Answer::Done, parts }, sent])
+    }
+
+    /// A round, when all take part in one.
+    fn round(&mut self) -> Option<Vec<Delivery>> {
+        let mut rounds = Vec::with_capacity(self.seats.len());
+        for seat in &self.seats {
+            match &seat.asked.as_ref()?.what {
+                Asking::Round { call, wants, bytes } => rounds.push((call, *wants, bytes)),
+                _ => return None,
+            }
+        }
+        let (first, size) = (rounds[0].0, rounds.len());
+        if let Some(other) = rounds.iter().position(|(call, ..)| *call != first) {
+            let text = format!("rank 0 called {first}, and rank {other} called {}", rounds[other].0);
+            return Some((0..size).map(|to| self.differ(to, &text, false)).collect());
+        }
+        let whole = |(_, _, bytes): &(&String, Wants, &Bytes)| (Arc::clone(bytes), 0..bytes.len());
+        let leaving = first == LEAVING;
+        let mut done = Vec::with_capacity(size);
+        for (to, (_, wants, _)) in rounds.iter().enumerate() {
+            let parts = match wants {
+                Wants::Nothing => Vec::new(),
+                Wants::From(rank) => rounds.get(*rank).map(whole).into_iter().collect(),
+                Wants::All => rounds.iter().map(whole).collect(),
+                Wants::Part => {
+                    let part = |(_, _, bytes): &(&String, Wants, &Bytes)| {
+                        let length = bytes.len() / size;
+                        (Arc::clone(bytes), to * length..(to + 1) * length)
+                    };
+                    rounds.iter().map(part).collect()
+                }
+            };
+            done.push(Delivery { to, answer: Answer::Done, parts });
+        }
+        for seat in &mut self.seats {
+            seat.asked = None;
+            seat.left |= leaving;
+        }
+        Some(done)
+    }
+
+    fn differ(&mut self, to: usize, text: &str, stuck: bool) -> Delivery {
+        self.seats[to].asked = None;
+        Delivery { to, answer: Answer::Differ { text: text.into(), stuck }, parts: Vec::new() }
+    }
+
+    /// What every rank waits in, or that it does not; but for one.
+    fn doings(&self, but: Option<usize>) -> String {
+        let mut texts = Vec::new();
+        let mut away = Vec::new();
+        let asked = but.and_then(|rank| self.seats[rank].asked.as_ref()).map(|asked| asked.what.text());
+        for (rank, seat) in self.seats.iter().enumerate().filter(|(rank, _)| Some(*rank) != but) {
+            match seat.asked.as_ref().map(|asked| asked.what.text()) {
+                None => away.push(rank),
+                Some(text) if Some(&text) == asked.as_ref() => {}
+                Some(text) => texts.push(format!("rank {rank} is in {text}")),
+            }
+        }
+        if !away.is_empty() {
+            let have = if away.len() == 1 { "has" } else { "have" };
+            texts.push(format!("{} {have} not come to it", ranks(&away)));
+        }
+        texts.join(", ")
+    }
+}

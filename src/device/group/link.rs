@@ -1,0 +1,285 @@
+//! A process's connection to the hub of its group: how it gets there, and how it asks.
+//!
+//! A thread reads what the hub says, so that a failure of another process is known at once, whatever this
+//! one does meanwhile.
+
+use super::error;
+use super::fate::Fate;
+use super::wire::{self, Answer, Refusal, Say};
+use super::{Meeting, VERSION, World};
+use crate::base::Result;
+use crate::device::error::stopped;
+use parking_lot::Mutex;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long who is connected to may take to answer the first frame.
+const GREETING: Duration = Duration::from_secs(5);
+
+/// How often a wait looks whether it shall end.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// How much longer than the hub a process waits, which knows who is missing.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A connection to the hub.
+pub(super) struct Link {
+    /// For ending it, which waits for no lock.
+    stream: TcpStream,
+    writer: Arc<Mutex<TcpStream>>,
+    answers: Receiver<(Answer, Vec<u8>)>,
+    reader: Option<JoinHandle<()>>,
+    fate: Arc<Fate>,
+}
+
+/// What was found at the meeting point that is not rank 0.
+enum Attempt {
+    Seated(TcpStream),
+    /// Nobody listens, or no longer.
+    Nobody(io::Error),
+    /// Somebody else.
+    Stranger(String),
+}
+
+/// Listens where the others will come.
+pub(super) fn listen(meeting: &Meeting) -> Result<TcpListener> {
+    let mut taken = None;
+    for port in meeting.port..=meeting.port.saturating_add(meeting.ports - 1) {
+        let place = format!("{}:{port}", meeting.host);
+        let addresses = (meeting.host.as_str(), port).to_socket_addrs();
+        let addresses: Vec<SocketAddr> = match addresses {
+            Ok(found) => found.collect(),
+            Err(reason) => return Err(error::not_met(format!("`{}` is no machine: {reason}", meeting.host))),
+        };
+        let bound = TcpListener::bind(&addresses[..]).or_else(|reason| match reason.kind() {
+            // Behind a translation of addresses, the machine does not know its own name.
+            io::ErrorKind::AddrNotAvailable => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
+            _ => Err(reason),
+        });
+        match bound {
+            Ok(listener) => return Ok(listener),
+            Err(reason) if reason.kind() == io::ErrorKind::AddrInUse => taken = Some(place),
+            Err(reason) => {
+                return Err(error::not_met(format!("rank 0 cannot listen at `{place}`: {reason}")));
+            }
+        }
+    }
+    let place = taken.unwrap_or_else(|| meeting.host.clone());
+    Err(error::stranger(format!("rank 0 cannot listen at `{place}`: another program does")))
+}
+
+/// How a process of this machine gets to a listener.
+pub(super) fn reached(listener: &TcpListener) -> io::Result<SocketAddr> {
+    let mut address = listener.local_addr()?;
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(IpAddr::V6(Ipv6Addr::LOCALHOST)),
+        _ => {}
+    }
+    Ok(address)
+}
+
+/// Connects to rank 0, which may not be there yet.
+fn connect(
+    world: &World,
+    meeting: &Meeting,
+    own: Option<SocketAddr>,
+    hello: &Say,
+    time: Duration,
+) -> Result<TcpStream> {
+    let end = Instant::now() + time;
+    let ports: Vec<u16> = (meeting.port..=meeting.port.saturating_add(meeting.ports - 1)).collect();
+    let mut pause = Duration::from_millis(10);
+    loop {
+        let (mut met, mut reason) = (None, None);
+        for &port in &ports {
+            let addresses: Vec<SocketAddr> = match own {
+                Some(address) => vec![address],
+                None => match (meeting.host.as_str(), port).to_socket_addrs() {
+                    Ok(found) => found.collect(),
+                    Err(why) => {
+                        reason = Some(why);
+                        continue;
+                    }
+                },
+            };
+            for address in addresses {
+                stopped()?;
+                match attempt(address, hello, end)? {
+                    Attempt::Seated(stream) => return Ok(stream),
+                    Attempt::Nobody(why) => reason = Some(why),
+                    Attempt::Stranger(text) => {
+                        let text = format!("rank {} found at `{}:{port}`: {text}", world.rank, meeting.host);
+                        if ports.len() == 1 {
+                            return Err(error::stranger(text));
+                        }
+                        met = Some(text);
+                    }
+                }
+            }
+        }
+        if Instant::now() + pause >= end {
+            let place = format!("{}:{}", meeting.host, meeting.port);
+            let after = error::seconds(time);
+            let why = reason.map(|why| format!(": {why}")).unwrap_or_default();
+            return Err(match met {
+                Some(text) => error::stranger(text),
+                None => error::not_met(format!("rank 0 did not answer at `{place}` within {after}{why}"))
+                    .help("is the process of rank 0 started, with the same `MASTER_ADDR` and `MASTER_PORT`?"),
+            });
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(200));
+    }
+}
+
+/// One try.
+fn attempt(address: SocketAddr, hello: &Say, end: Instant) -> Result<Attempt> {
+    let left = |most: Duration| end.saturating_duration_since(Instant::now()).clamp(GLANCE, most);
+    let mut stream = match TcpStream::connect_timeout(&address, left(Duration::from_secs(2))) {
+        Ok(stream) => stream,
+        Err(reason) => return Ok(Attempt::Nobody(reason)),
+    };
+    let patience = left(GREETING);
+    let greeted = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(patience)));
+    let greeted = match greeted {
+        Ok(()) => wire::write(&mut stream, hello, &[], &mut stopped)?,
+        Err(reason) => Err(reason),
+    };
+    if let Err(reason) = greeted {
+        return Ok(Attempt::Nobody(reason));
+    }
+    let answer = wire::read::<Answer>(&mut stream, 0);
+    Ok(match answer {
+        Ok((Answer::Seated, _)) => match stream.set_read_timeout(None) {
+            Ok(()) => Attempt::Seated(stream),
+            Err(reason) => Attempt::Nobody(reason),
+        },
+        Ok((Answer::Refused { why, reason }, _)) => match why {
+            Refusal::Stranger => Attempt::Stranger(reason),
+            Refusal::Setting => return Err(error::does_not_fit(&reason)),
+            Refusal::Device => return Err(error::same_device(&reason)),
+        },
+        Ok(_) => Attempt::Stranger("it speaks out of turn".into()),
+        Err(reason) => match reason.kind() {
+            io::ErrorKind::InvalidData => Attempt::Stranger("another program listens there".into()),
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                Attempt::Stranger("another program listens there, which does not answer".into())
+            }
+            _ => Attempt::Nobody(reason),
+        },
+    })
+}
+
+impl Link {
+    /// Connects, and waits until all processes are there. `own` is the address of the hub in the process
+    /// of rank 0.
+    pub fn meet(
+        world: &World,
+        meeting: &Meeting,
+        own: Option<SocketAddr>,
+        device: Option<String>,
+        time: Duration,
+        fate: Arc<Fate>,
+    ) -> Result<Link> {
+        let hello = Say::Hello {
+            version: VERSION.into(),
+            id: meeting.id.clone(),
+            rank: world.rank,
+            size: world.size,
+            device,
+        };
+        let start = Instant::now();
+        let stream = connect(world, meeting, own, &hello, time)?;
+        let broken = |reason: io::Error| error::not_met(format!("the connection to rank 0 failed: {reason}"));
+        let mut incoming = stream.try_clone().map_err(broken)?;
+        let own_end = stream.try_clone().map_err(broken)?;
+        let writer = Arc::new(Mutex::new(stream));
+        fate.announce_through(&writer);
+        let (send, answers) = channel();
+        let told = fate.clone();
+        let thread = std::thread::Builder::new().name("runnel-link".into());
+        let reader = thread.spawn(move || {
+            loop {
+                match wire::read::<Answer>(&mut incoming, u64::MAX) {
+                    Ok((Answer::Failed { rank, reason }, _)) => told.fail(error::peer_failed(rank, &reason)),
+                    Ok((Answer::NotMet { text }, _)) => told.fail(error::not_met(text)),
+                    Ok((Answer::Late { text }, _)) => told.fail(error::too_late(text)),
+                    Ok(answer) => match send.send(answer) {
+                        Ok(()) => continue,
+                        Err(_) => break,
+                    },
+                    Err(_) => told.fail(error::peer_failed(0, "its process ended")),
+                }
+                break;
+            }
+            // So the hub knows that this was heard.
+            incoming.shutdown(Shutdown::Both).ok();
+        });
+        let reader = Some(reader.map_err(broken)?);
+        let link = Link { stream: own_end, writer, answers, reader, fate };
+        let left = time.saturating_sub(start.elapsed());
+        match link.wait(left, "`dist.init`")? {
+            (Answer::Complete, _) => Ok(link),
+            _ => Err(error::stranger("the hub of the group speaks out of turn")),
+        }
+    }
+
+    /// Says something that has an answer, and waits for it: the bytes that come with it.
+    pub fn ask(&self, say: &Say, bytes: &[u8], time: Duration, name: &str) -> Result<Vec<u8>> {
+        self.fate.check()?;
+        let end = Instant::now() + time + GRACE;
+        let fate = &self.fate;
+        let mut go_on = || {
+            fate.check()?;
+            stopped()?;
+            if Instant::now() > end { Err(error::too_late(format!("{name} did not end"))) } else { Ok(()) }
+        };
+        let written = wire::write(&mut self.writer.lock(), say, &[bytes], &mut go_on);
+        // A frame that was written in part, or an answer that nobody waits for, would be taken for the next.
+        let written = written.inspect_err(|error| self.fate.fail_and_tell(error.clone()))?;
+        if written.is_err() {
+            self.fate.fail(error::peer_failed(0, "its process ended"));
+            return self.fate.check().map(|()| Vec::new());
+        }
+        match self.wait(time, name).inspect_err(|error| self.fate.fail_and_tell(error.clone()))? {
+            (Answer::Done, bytes) => Ok(bytes),
+            (Answer::Differ { text, stuck }, _) => Err(error::calls_differ(text, stuck)),
+            _ => Err(error::links_failed("the hub speaks out of turn")),
+        }
+    }
+
+    fn wait(&self, time: Duration, name: &str) -> Result<(Answer, Vec<u8>)> {
+        let end = Instant::now() + time + GRACE;
+        loop {
+            match self.answers.recv_timeout(GLANCE) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.fate.check()?;
+                    return Err(error::links_failed("the connection to rank 0 ended"));
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    self.fate.check()?;
+                    stopped()?;
+                    if Instant::now() > end {
+                        let after = error::seconds(time);
+                        return Err(error::too_late(format!("{name} did not end within {after}")));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.stream.shutdown(Shutdown::Both).ok();
+        if let Some(reader) = self.reader.take() {
+            reader.join().ok();
+        }
+    }
+}

@@ -1,0 +1,548 @@
+//! Operations of several processes: what each does with its tensors, and what goes between them.
+//!
+//! On a device with links to those of the other processes ([`Communicator`]) an operation is work of the
+//! current stream like any other: ordered, checked for races, waited for when its result is read. Where
+//! there are no links (emulated devices, host tensors) the elements go through the hosts, and the call
+//! returns when it is done; sums are then `((x0 + x1) + x2) + ...` in the order of the ranks, rounded to the
+//! dtype after each step.
+//!
+//! Invariant: every process that is not alone asks the same of the group in the same order, also when its own
+//! part of an operation is nothing.
+
+use super::flush::{address, address_to_read};
+use super::trace::ActionKind;
+use super::{MapArg, Runtime};
+use crate::array::{Dtype, Layout, Scalar, element_count};
+use crate::base::Result;
+use crate::device::group::{Communicator, Exchange, Fold, Group, Pattern, Wants, World, error};
+use crate::device::races::Access;
+use crate::device::{Device, DeviceId, Work};
+use crate::kernel::MapFn;
+use crate::tensor::Tensor;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How elements of several processes become one, and what computes it where devices cannot.
+pub struct Folding {
+    /// Its name in scripts: `sum`.
+    pub name: &'static str,
+    /// What it is.
+    pub fold: Fold,
+    /// Folds two elements.
+    pub f: &'static MapFn,
+    /// Divides by the number of processes at the end.
+    pub divide: Option<&'static MapFn>,
+}
+
+/// How elements go to the other processes.
+enum Route {
+    /// There are none.
+    Alone,
+    /// From device to device.
+    Links(Arc<dyn Communicator>),
+    /// Through the hosts.
+    Hosts,
+}
+
+impl Runtime {
+    /// Meets the other processes of a world, and makes the device of this process's local rank the
+    /// current one.
+    ///
+    /// # Errors
+    /// E0531 without that device, E0532 when there is a group, and those of [`Group::meet`].
+    pub fn join_group(&mut self, world: World, timeout: Duration) -> Result<()> {
+        if self.group.is_some() {
+            return Err(error::already_initialized());
+        }
+        let count = self.machine().device_count();
+        let index = match world.local_rank {
+            _ if count == 0 || world == World::ALONE => None,
+            index if index < count => Some(index),
+            // A launcher has given each process one device, which every process calls the first.
+            _ if count == 1 && self.machine().is_narrowed() => Some(0),
+            index => {
+                let emulated = self.machine().backend() != "cuda";
+                return Err(error::too_few_devices(index, count, emulated));
+            }
+        };
+        let own = index.map(|index| DeviceId::Cuda(index as u32));
+        let device = own.filter(|_| world.size > 1).map(|id| self.device(id)).transpose()?;
+        self.group = Some(Box::new(Group::meet(world, timeout, device)?));
+        own.map_or(Ok(()), |id| self.set_device(id))
+    }
+
+    /// This process's place among the others; `None` without a group.
+    pub fn world(&self) -> Option<&World> {
+        self.group.as_ref().map(|group| group.world())
+    }
+
+    /// Leaves the group, together with the others. Nothing without one.
+    ///
+    /// # Errors
+    /// Those of [`Group::leave`]; there is no group any more all the same.
+    pub fn leave_group(&mut self) -> Result<()> {
+        let flushed = if self.group.is_some() { self.flush() } else { Ok(()) };
+        self.group.take().map_or(Ok(()), |mut group| group.leave()).and(flushed)
+    }
+
+    /// Leaves the group because this process cannot go on: the others are told why.
+    pub fn fail_group(&mut self, reason: &str) {
+        if let Some(mut group) = self.group.take() {
+            group.fail(reason);
+        }
+    }
+
+    /// The elements of all processes folded, on each of them.
+    ///
+    /// # Errors
+    /// E0537 when the others do something else, E0535, E0536, E0538.
+    pub fn all_reduce(&mut self, x: &Tensor, folding: &Folding) -> Result<Tensor> {
+        self.named("all_reduce", |rt| {
+            let (route, x, call) = rt.begin("all_reduce", x, Some(folding), "")?;
+            let links = match route {
+                Route::Alone => return rt.contiguous_copy(&x),
+                Route::Links(links) if folds(&links, folding, &x) => links,
+                route => {
+                    let all = rt.gathered("all_reduce", route, &x, &call, Wants::All)?;
+                    return rt.folded("all_reduce", &all, folding);
+                }
+            };
+            let out = rt.empty(x.shape(), x.dtype(), x.device())?;
+            rt.compare(&call)?;
+            rt.exchange("all_reduce", &links, Pattern::AllReduce(folding.fold), Some(&x), Some(&out))?;
+            Ok(out)
+        })
+    }
+
+    /// [`Runtime::all_reduce`] in place.
+    pub fn all_reduce_into(&mut self, x: &Tensor, folding: &Folding) -> Result<()> {
+        self.named("all_reduce_", |rt| {
+            if super::submit::overlaps_itself(x.layout()) {
+                return Err(super::error::writes_overlap("all_reduce_"));
+            }
+            let direct = rt.group.as_ref().and_then(|group| group.communicator().cloned());
+            match direct.filter(|links| x.layout().is_contiguous() && folds(links, folding, x)) {
+                Some(links) if x.device() != DeviceId::Cpu => {
+                    let (_, _, call) = rt.begin("all_reduce", x, Some(folding), "")?;
+                    rt.compare(&call)?;
+                    rt.exchange("all_reduce_", &links, Pattern::AllReduce(folding.fold), Some(x), Some(x))
+                }
+                _ => {
+                    let out = rt.all_reduce(x, folding)?;
+                    rt.assign("all_reduce_", x, &out)
+                }
+            }
+        })
+    }
+
+    /// The elements of all processes folded, on the process `dst`; nothing on the others.
+    pub fn reduce_to(&mut self, x: &Tensor, dst: usize, folding: &Folding) -> Result<Option<Tensor>> {
+        self.named("reduce", |rt| {
+            let (route, x, call) = rt.begin("reduce", x, Some(folding), &format!(", dst={dst}"))?;
+            let mine = rt.world().is_some_and(|world| world.rank == dst);
+            let links = match route {
+                Route::Alone => return rt.contiguous_copy(&x).map(Some),
+                Route::Links(links) if folds(&links, folding, &x) => links,
+                // Links give all processes everything.
+                route => {
+                    let wants = if mine { Wants::All } else { Wants::Nothing };
+                    let all = rt.gathered("reduce", route, &x, &call, wants)?;
+                    return if mine { rt.folded("reduce", &all, folding).map(Some) } else { Ok(None) };
+                }
+            };
+            let out = if mine { Some(rt.empty(x.shape(), x.dtype(), x.device())?) } else { None };
+            rt.compare(&call)?;
+            let pattern = Pattern::Reduce(folding.fold, dst);
+            rt.exchange("reduce", &links, pattern, Some(&x), out.as_ref())?;
+            Ok(out)
+        })
+    }
+
+    /// The elements of the process `src`, on each of them. All give a tensor of its shape and dtype.
+    pub fn broadcast_from(&mut self, x: &Tensor, src: usize) -> Result<Tensor> {
+        self.named("broadcast", |rt| {
+            let (route, x, call) = rt.begin("broadcast", x, None, &format!(", src={src}"))?;
+            match route {
+                Route::Alone => rt.contiguous_copy(&x),
+                Route::Links(links) => {
+                    let out = rt.empty(x.shape(), x.dtype(), x.device())?;
+                    rt.compare(&call)?;
+                    rt.exchange("broadcast", &links, Pattern::Broadcast(src), Some(&x), Some(&out))?;
+                    Ok(out)
+                }
+                Route::Hosts => {
+                    let mine = rt.world().is_some_and(|world| world.rank == src);
+                    let bytes = if mine { rt.read(&x)? } else { Vec::new() };
+                    let bytes = rt.group()?.round(&call, Wants::From(src), &bytes)?;
+                    rt.received(&bytes, x.shape(), &x)
+                }
+            }
+        })
+    }
+
+    /// The tensors of all processes, in the order of their ranks, on each of them. They share one piece of
+    /// memory.
+    pub fn all_gather(&mut self, x: &Tensor) -> Result<Vec<Tensor>> {
+        self.named("all_gather", |rt| {
+            let (route, x, call) = rt.begin("all_gather", x, None, "")?;
+            match route {
+                Route::Alone => Ok(vec![rt.contiguous_copy(&x)?]),
+                route => rt.gathered("all_gather", route, &x, &call, Wants::All),
+            }
+        })
+    }
+
+    /// This process's part of the elements of all processes folded: the first dimension has one equal
+    /// part per process.
+    pub fn reduce_scatter(&mut self, x: &Tensor, folding: &Folding) -> Result<Tensor> {
+        self.named("reduce_scatter", |rt| {
+            let (route, x, call) = rt.begin("reduce_scatter", x, Some(folding), "")?;
+            let (rank, size) = rt.world().map_or((0, 1), |world| (world.rank, world.size));
+            let Some(extent) = x.shape().first().copied().filter(|extent| extent.is_multiple_of(size)) else {
+                return Err(error::argument(format!(
+                    "`dist.reduce_scatter` cannot give {size} processes an equal part of {}",
+                    described(&x)
+                ))
+                .help("the first dimension must be a multiple of `dist.world_size()`"));
+            };
+            let mut shape = x.shape().clone();
+            shape[0] = extent / size;
+            let links = match route {
+                Route::Alone => return rt.contiguous_copy(&x),
+                Route::Links(links) if folds(&links, folding, &x) => links,
+                Route::Links(links) => {
+                    let route = Route::Links(links);
+                    let all = rt.gathered("reduce_scatter", route, &x, &call, Wants::All)?;
+                    let parts: Vec<Tensor> = all.iter().map(|whole| part(whole, rank, &shape)).collect();
+                    return rt.folded("reduce_scatter", &parts, folding);
+                }
+                Route::Hosts => {
+                    let bytes = rt.read(&x)?;
+                    let parts = rt.group()?.round(&call, Wants::Part, &bytes)?;
+                    let parts = rt.parts(&parts, size, &shape, &x)?;
+                    return rt.folded("reduce_scatter", &parts, folding);
+                }
+            };
+            let out = rt.empty(&shape, x.dtype(), x.device())?;
+            rt.compare(&call)?;
+            let pattern = Pattern::ReduceScatter(folding.fold);
+            rt.exchange("reduce_scatter", &links, pattern, Some(&x), Some(&out))?;
+            Ok(out)
+        })
+    }
+
+    /// Sends a tensor to another process, which receives it.
+    pub fn send_to(&mut self, x: &Tensor, to: usize) -> Result<()> {
+        self.named("send", |rt| {
+            let (route, x, _) = rt.begin("send", x, None, "")?;
+            match route {
+                Route::Alone => Ok(()),
+                Route::Links(links) => rt.exchange("send", &links, Pattern::Send(to), Some(&x), None),
+                Route::Hosts => {
+                    let bytes = rt.read(&x)?;
+                    rt.group()?.send(to, &described(&x), &bytes)
+                }
+            }
+        })
+    }
+
+    /// What another process sends: a tensor of that shape, dtype and device.
+    pub fn receive_from(
+        &mut self,
+        shape: &[usize],
+        dtype: Dtype,
+        device: DeviceId,
+        from: usize,
+    ) -> Result<Tensor> {
+        self.named("recv", |rt| {
+            rt.group()?.check()?;
+            let out = rt.empty(shape, dtype, device)?;
+            match rt.route(&out)? {
+                Route::Alone => Ok(out),
+                Route::Links(links) => {
+                    rt.exchange("recv", &links, Pattern::Receive(from), None, Some(&out))?;
+                    Ok(out)
+                }
+                Route::Hosts => {
+                    let bytes = rt.group()?.receive(from, &described(&out))?;
+                    rt.received(&bytes, shape, &out)
+                }
+            }
+        })
+    }
+
+    /// Waits until every process has come here, and what this one has queued on its current stream is over.
+    pub fn barrier(&mut self) -> Result<()> {
+        let device = self.group()?.device();
+        self.group()?.check()?;
+        if let Some(device) = device {
+            let stream = self.current_stream(device)?;
+            self.synchronize_stream(&stream)?;
+        }
+        self.group()?.round("`dist.barrier()`", Wants::Nothing, &[]).map(drop)
+    }
+
+    /// After a wait for a device: raises a failure of the group, whose operations there have then ended
+    /// without results.
+    pub(super) fn raise_lost_work(&mut self, device: &Device) -> Result<()> {
+        let Some(group) = self.group.as_mut().filter(|group| group.device() == Some(device.id())) else {
+            return Ok(());
+        };
+        match group.lost_work() {
+            None => Ok(()),
+            Some(error) => {
+                device.lose_in_flight();
+                Err(error)
+            }
+        }
+    }
+
+    fn group(&mut self) -> Result<&mut Group> {
+        self.group.as_deref_mut().ok_or_else(error::not_initialized)
+    }
+
+    /// What every operation begins with: how its elements go, the tensor row-major, and what it is for the
+    /// others.
+    fn begin(
+        &mut self,
+        name: &str,
+        x: &Tensor,
+        folding: Option<&Folding>,
+        more: &str,
+    ) -> Result<(Route, Tensor, String)> {
+        let route = self.route(x)?;
+        let mut call = format!("`dist.{name}({}", described(x));
+        if let Some(folding) = folding {
+            check_folding(folding, x.dtype())?;
+            call.push_str(&format!(", op=\"{}\"", folding.name));
+        }
+        call.push_str(&format!("{more})`"));
+        Ok((route, self.contiguous(x)?, call))
+    }
+
+    fn route(&mut self, x: &Tensor) -> Result<Route> {
+        let group = self.group()?;
+        group.check()?;
+        if group.is_alone() {
+            return Ok(Route::Alone);
+        }
+        match (x.device(), group.device()) {
+            (DeviceId::Cpu, _) => Ok(Route::Hosts),
+            (given, Some(own)) if given != own => Err(error::argument(format!(
+                "the device of this process in the group is `{own}`, and the tensor is on `{given}`"
+            ))
+            .help(format!("move it: `x.to({own})`"))),
+            _ => Ok(group.communicator().cloned().map_or(Route::Hosts, Route::Links)),
+        }
+    }
+
+    /// The first time that a call goes over links, which compare nothing, all processes compare it; every
+    /// time where each launch is waited for.
+    fn compare(&mut self, call: &str) -> Result<()> {
+        let always = self.settings.launch_blocking;
+        let group = self.group()?;
+        if group.is_new(call) || always {
+            group.round(call, Wants::Nothing, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Elements of all processes, each in its own tensor; none on processes that want none of the hosts.
+    fn gathered(
+        &mut self,
+        name: &'static str,
+        route: Route,
+        x: &Tensor,
+        call: &str,
+        wants: Wants,
+    ) -> Result<Vec<Tensor>> {
+        let size = self.world().map_or(1, |world| world.size);
+        let whole = match route {
+            Route::Links(links) => {
+                let whole = self.empty(&whole_shape(size, x.shape())?, x.dtype(), x.device())?;
+                self.compare(call)?;
+                self.exchange(name, &links, Pattern::AllGather, Some(x), Some(&whole))?;
+                whole
+            }
+            Route::Alone | Route::Hosts => {
+                let bytes = self.read(x)?;
+                let bytes = self.group()?.round(call, wants, &bytes)?;
+                if wants == Wants::Nothing {
+                    return Ok(Vec::new());
+                }
+                return self.parts(&bytes, size, x.shape(), x);
+            }
+        };
+        Ok((0..size).map(|rank| part(&whole, rank, x.shape())).collect())
+    }
+
+    /// The tensors whose bytes came one after the other, like `x` but for their shape.
+    fn parts(&mut self, bytes: &[u8], size: usize, shape: &[usize], x: &Tensor) -> Result<Vec<Tensor>> {
+        let whole = self.received(bytes, &whole_shape(size, shape)?, x)?;
+        Ok((0..size).map(|rank| part(&whole, rank, shape)).collect())
+    }
+
+    /// A tensor of bytes that came from another process, like `x` but for its shape.
+    fn received(&mut self, bytes: &[u8], shape: &[usize], x: &Tensor) -> Result<Tensor> {
+        let wanted = Layout::contiguous(shape).bytes(x.dtype());
+        if bytes.len() as u64 != wanted {
+            return Err(error::links_failed("bytes are missing"));
+        }
+        self.from_host(bytes, shape, x.dtype(), x.device())
+    }
+
+    /// Elements folded in order.
+    fn folded(&mut self, name: &'static str, all: &[Tensor], folding: &Folding) -> Result<Tensor> {
+        let Some(first) = all.first() else { return Err(error::links_failed("bytes are missing")) };
+        let dtype = parts_of(first).dtype();
+        let mut sum = parts_of(first);
+        for other in &all[1..] {
+            let other = parts_of(other);
+            sum = self.map(name, folding.f, &[MapArg::Tensor(&sum), MapArg::Tensor(&other)], dtype, dtype)?;
+        }
+        if let Some(divide) = folding.divide {
+            let count = MapArg::Number(Scalar::Int(all.len() as i64));
+            sum = self.map(name, divide, &[MapArg::Tensor(&sum), count], dtype, dtype)?;
+        }
+        Ok(Tensor::new(sum.storage().clone(), like(&sum, first), first.dtype()))
+    }
+
+    /// Queues work of the links on the current stream. Tensors are contiguous, on the device of the group.
+    fn exchange(
+        &mut self,
+        name: &'static str,
+        links: &Arc<dyn Communicator>,
+        pattern: Pattern,
+        source: Option<&Tensor>,
+        target: Option<&Tensor>,
+    ) -> Result<()> {
+        let Some(some) = source.or(target) else { return Ok(()) };
+        let device = self.device(some.device())?;
+        let at = self.place(some.device())?.queue;
+        let stream = self.queues[at].stream.clone();
+        self.refuse_captured(&stream, "an operation of several processes")?;
+        let read = source.filter(|source| target.is_none_or(|target| !target.same(source)));
+        let touched: SmallVec<[(&Tensor, Access); 2]> =
+            (read.map(|x| (x, Access::Read)).into_iter()).chain(target.map(|x| (x, Access::Write))).collect();
+        self.note(name, at, touched)?;
+        if let Some(source) = source {
+            self.settle(source, at)?;
+        }
+        if let Some(target) = target {
+            self.settle_write(at, target)?;
+            self.settle(target, at)?;
+        }
+        self.flush_queue(at)?;
+        let size = some.dtype().size();
+        let place = |x: &Tensor| address(x.storage(), x.layout(), size, &stream);
+        let from = |x: &Tensor| address_to_read(x.storage(), x.layout(), size, &stream);
+        let (from, to) = (source.map(from).transpose()?, target.map(place).transpose()?);
+        let counted = match pattern {
+            Pattern::ReduceScatter(_) => target,
+            _ => source.or(target),
+        };
+        // Complex numbers are pairs of parts.
+        let parts = parts_of(counted.unwrap_or(some));
+        if parts.count() == 0 {
+            return Ok(());
+        }
+        let work = Exchange {
+            pattern,
+            source: from.unwrap_or(0),
+            target: to.unwrap_or(0),
+            count: parts.count(),
+            dtype: parts.dtype(),
+            name,
+            span: self.span,
+        };
+        let ticket = device.note_launch(&stream, name, self.span);
+        if let Some(target) = target {
+            target.storage().set_ticket(ticket);
+        }
+        let started = self.trace_before(&device, &stream);
+        let done = links.queue(&work, stream.handle());
+        if let Some(started) = started {
+            let bytes = (parts.count() * parts.dtype().size()) as u64;
+            self.trace_other(
+                started,
+                &device,
+                &stream,
+                (ActionKind::Copy, name.into()),
+                bytes,
+                Work::Copy(bytes),
+            );
+        }
+        done.map_err(|e| {
+            device.lose(ticket);
+            device.blame_if_sticky(e)
+        })?;
+        if self.settings.launch_blocking {
+            self.wait_queue(at)?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses folds that are not defined for a dtype.
+fn check_folding(folding: &Folding, dtype: Dtype) -> Result<()> {
+    let wrong = |why: &str, help: &str| {
+        Err(error::argument(format!("op=\"{}\" is not defined for {dtype}: {why}", folding.name)).help(help))
+    };
+    match folding.fold {
+        Fold::Sum | Fold::Product | Fold::Avg if dtype == Dtype::Bool => {
+            wrong("it has no arithmetic", "convert it, or take `\"max\"` for any and `\"min\"` for all")
+        }
+        Fold::Product | Fold::Min | Fold::Max if dtype.is_complex() => {
+            wrong("complex numbers can be added alone", "`\"sum\"` and `\"avg\"` are")
+        }
+        Fold::Avg if !dtype.is_float() && !dtype.is_complex() => {
+            wrong("averages are no integers", "convert it to a float, or take `\"sum\"`")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// True when links fold the elements of a tensor by themselves.
+fn folds(links: &Arc<dyn Communicator>, folding: &Folding, x: &Tensor) -> bool {
+    links.folds(folding.fold, x.dtype().real())
+}
+
+/// `f32[3, 4] on cuda`: what all processes have in common.
+fn described(x: &Tensor) -> String {
+    let place = if x.device() == DeviceId::Cpu { "cpu" } else { "cuda" };
+    format!("{}{:?} on {place}", x.dtype(), x.shape().as_slice())
+}
+
+/// A contiguous complex tensor as one of its parts, twice as long; any other as it is.
+fn parts_of(x: &Tensor) -> Tensor {
+    if !x.dtype().is_complex() {
+        return x.clone();
+    }
+    let mut shape = x.shape().clone();
+    shape.push(2);
+    let layout = Layout { offset: x.layout().offset * 2, ..Layout::contiguous(&shape) };
+    Tensor::new(x.storage().clone(), layout, x.dtype().real())
+}
+
+/// The layout of a fresh result as that of what it was folded from.
+fn like(sum: &Tensor, first: &Tensor) -> Layout {
+    let offset = if first.dtype().is_complex() { sum.layout().offset / 2 } else { sum.layout().offset };
+    Layout { offset, ..Layout::contiguous(first.shape()) }
+}
+
+/// The shape of so many tensors, one after the other.
+fn whole_shape(size: usize, shape: &[usize]) -> Result<Vec<usize>> {
+    let whole: Vec<usize> = std::iter::once(size).chain(shape.iter().copied()).collect();
+    match element_count(&whole) {
+        Some(_) => Ok(whole),
+        None => Err(super::error::too_many_elements(&whole)),
+    }
+}
+
+/// The n-th of tensors of that shape, one after the other.
+fn part(whole: &Tensor, at: usize, shape: &[usize]) -> Tensor {
+    let layout = Layout::contiguous(shape);
+    let offset = whole.layout().offset + at * layout.count();
+    whole.with_layout(Layout { offset, ..layout })
+}
