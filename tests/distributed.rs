@@ -496,6 +496,30 @@ fn a_session_of_another_program_joins_nobody_unless_it_may() {
     assert_eq!(engine.eval::<()>("dist.rank()").unwrap_err().code().id, "E0532");
 }
 
+/// Runs a script of `tests/distributed`, which also run on GPUs.
+fn file(name: &str, size: usize) -> Vec<Ended> {
+    let path = format!("{}/tests/distributed/{name}.rnl", env!("CARGO_MANIFEST_DIR"));
+    let port = free_port();
+    let child = |rank| program(&["--devices", "4", &path], &torchrun(rank, size, port)).spawn().unwrap();
+    let children: Vec<Child> = (0..size).map(child).collect();
+    children.into_iter().map(ended).collect()
+}
+
+#[test]
+fn scripts_for_any_number_of_processes_pass() {
+    for (name, sizes) in [("collectives", &[1, 2, 3, 4][..]), ("trouble", &[2, 4]), ("late", &[2])] {
+        for &size in sizes {
+            for (rank, ended) in file(name, size).into_iter().enumerate() {
+                assert_eq!(ended.status, Some(0), "{name}, rank {rank} of {size}: {}", ended.err);
+            }
+        }
+    }
+    for (rank, ended) in file("failing", 3).into_iter().enumerate() {
+        let wanted = if rank == 1 { "E0902" } else { "E0535: rank 1 failed: the second gives up" };
+        assert!(ended.status == Some(1) && joined(&ended.err).contains(wanted), "{}", ended.err);
+    }
+}
+
 #[test]
 fn an_example_runs_in_two_processes_as_in_one() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/18_distributed.rnl");

@@ -522,3 +522,23 @@ impl Drop for Nccl {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_there_whole_or_named_in_the_error() {
+        match Api::get() {
+            Ok(api) => assert!(!api.text(5).is_empty()),
+            Err(error) => assert_eq!(error.code().id, "E0813"),
+        }
+    }
+
+    #[test]
+    fn every_dtype_is_folded_or_moved_as_bytes() {
+        let folded: Vec<Dtype> = Dtype::ALL.iter().copied().filter(|d| folded_type(*d).is_some()).collect();
+        assert_eq!(folded.len(), 8);
+        assert!(!folded.contains(&Dtype::I16) && !folded.contains(&Dtype::C64));
+    }
+}
