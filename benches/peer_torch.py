@@ -147,6 +147,28 @@ row("P3 column sum", 4 * n / device_time(lambda: rows.sum(0)) / 1e12, "TB/s")
 row("P4 softmax", 8 * n / device_time(lambda: torch.softmax(rows, -1)) / 1e12, "TB/s")
 norm = torch.nn.functional.layer_norm
 row("P4 layer norm", 8 * n / device_time(lambda: norm(rows, [rows.shape[1]])) / 1e12, "TB/s")
+def written_softmax(x):
+    e = torch.exp(x - x.amax(-1, keepdim=True))
+    return e / e.sum(-1, keepdim=True)
+
+
+def written_norm(x):
+    c = x - x.mean(-1, keepdim=True)
+    return c * torch.rsqrt((c * c).mean(-1, keepdim=True) + 1e-5)
+
+
+def add_norm_gelu(x, y):
+    z = written_norm(x + y)
+    return 0.5 * z * (1.0 + torch.tanh(0.7978845608 * (z + 0.044715 * z * z * z)))
+
+
+row("P4 softmax, written out", 8 * n / device_time(lambda: written_softmax(rows)) / 1e12, "TB/s")
+row("P4 layer norm, written out", 8 * n / device_time(lambda: written_norm(rows)) / 1e12, "TB/s")
+halves = rows.to(torch.bfloat16)
+row("P4 softmax bf16", 4 * n / device_time(lambda: torch.softmax(halves, -1)) / 1e12, "TB/s")
+del halves
+y = rows * 0.5
+row("P5 add + norm + gelu", device_time(lambda: add_norm_gelu(rows, y)) * 1e3, "ms")
 row("P6 transpose", 8 * n / device_time(lambda: rows.t().contiguous()) / 1e12, "TB/s")
 order = torch.randperm(rows.shape[0], device=d)
 row("P6 row gather", 8 * n / device_time(lambda: rows.index_select(0, order)) / 1e12, "TB/s")

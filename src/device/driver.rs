@@ -164,6 +164,12 @@ pub trait Driver: Send + Sync {
     /// True when `launch` of this program would not have to compile first; starts compiling in the
     /// background when it would. The planner launches the program's single instructions meanwhile.
     fn prepared(&self, launch: &Launch) -> bool;
+    /// True when one program may combine so many rows of that length and go on with the results
+    /// ([`Body::Rows`](crate::kernel::Body::Rows)) in the order of [`Body::Reduce`](crate::kernel::Body::Reduce).
+    fn takes_rows(&self, rows: usize, length: usize) -> bool {
+        let _ = rows;
+        length <= 1 << 13
+    }
     /// Queues a pause of about that many clock cycles. Source: `torch.cuda._sleep`.
     fn sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()>;
 

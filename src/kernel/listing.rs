@@ -25,6 +25,21 @@ impl Launch {
                 };
                 let _ = writeln!(text, "{} r{} over {dims} -> {}", reduce.f.name, reduce.value, reduce.dtype);
             }
+            Body::Rows(rows) => {
+                for step in &rows.steps {
+                    let _ = writeln!(text, "per {}:", if step.per_row { "row" } else { "element" });
+                    self.map(&mut text, &step.map);
+                    if let Some(fold) = &step.fold {
+                        let _ = writeln!(
+                            text,
+                            "{} r{} over the row -> {}",
+                            fold.f.name,
+                            fold.value,
+                            rows.temporaries[usize::from(fold.out - rows.views)].dtype
+                        );
+                    }
+                }
+            }
             _ => {
                 for (number, view) in self.views.iter().enumerate() {
                     let _ = writeln!(text, "view {number}: {} by {}", view.dtype, steps(&view.strides));

@@ -21,7 +21,9 @@ mod listing;
 mod map;
 pub mod philox;
 mod program;
+mod rows;
 
 pub use launch::{Fault, Launch, Ptr, View};
 pub use map::{CAST, COMPLEX, CudaText, HostMap, Instr, Map, MapFn, Reg, RegMut, Source, Store};
 pub use program::{Body, Gather, Matmul, PART_ALIGN, Program, Reduce, ReduceFn, Scan, Scatter, Search, Sort};
+pub use rows::{Fold, Rows, Step, Temporary};

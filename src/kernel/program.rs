@@ -3,6 +3,7 @@
 
 use super::fft::Fft;
 use super::map::Map;
+use super::rows::Rows;
 use crate::array::{Class, Dtype};
 
 /// The structure of a launch, without sizes. Shared and immutable; executors cache what they make
@@ -23,6 +24,8 @@ pub enum Body {
     Map(Map),
     /// Elementwise work, then a reduction over the last `Launch::reduced` dimensions.
     Reduce(Reduce),
+    /// Rows that are combined and used again.
+    Rows(Rows),
     /// A running combination along the last dimension of the launch's shape.
     Scan(Scan),
     /// `out[i] = source[.., index[i], ..]`.
@@ -180,6 +183,7 @@ impl Body {
                     format!("reduce {} {} r{} {}{value}{index}", r.f.name, r.dtype, r.value, r.map.key());
                 (key, label)
             }
+            Body::Rows(rows) => (rows.key(), rows.label()),
             Body::Scan(s) => (format!("scan {} {}", s.f.name, s.dtype), format!("scan_{}", s.f.name)),
             Body::Gather(g) => (format!("gather {}", g.dtype), "gather".into()),
             Body::Scatter(s) => {
@@ -197,7 +201,7 @@ impl Body {
 }
 
 impl Map {
-    fn key(&self) -> String {
+    pub(super) fn key(&self) -> String {
         use std::fmt::Write;
         let mut key = String::with_capacity(16 * (self.sources.len() + self.instrs.len()));
         for source in &self.sources {

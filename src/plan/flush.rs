@@ -6,7 +6,7 @@ use super::{Runtime, error};
 use crate::array::{Dims, Layout, Strides};
 use crate::base::{Result, Span};
 use crate::device::{Device, Stream, Ticket};
-use crate::kernel::{Body, Instr, Launch, Map, Program, Reduce, Source, Store, View};
+use crate::kernel::{Body, Fold, Instr, Launch, Map, Program, Reduce, Source, Step, Store, View};
 use crate::tensor::{Memory, Storage};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::{SmallVec, smallvec};
@@ -41,23 +41,24 @@ impl Runtime {
     /// Sends off the pending work of one queue. After an error the results that were not computed
     /// are lost, and the queue is empty.
     pub(super) fn flush_queue(&mut self, at: usize) -> Result<()> {
+        if !self.queues[at].chain.is_empty() {
+            return self.flush_chain(at);
+        }
         let queue = &mut self.queues[at];
         let Some(group) = queue.group.take() else { return Ok(()) };
         queue.generation = queue.generation.wrapping_add(1).max(1);
         let stream = queue.stream.clone();
-        for storage in group.nodes.iter().filter_map(|n| n.storage.as_ref()) {
-            storage.set_pending(None);
-        }
-        if let Some(reduce) = &group.reduce {
-            for storage in reduce.out.iter().chain(&reduce.out_index) {
-                storage.set_pending(None);
-            }
-        }
+        group.release();
         let device = self.device(group.device)?;
         self.run_group(&group, &device, &stream)
     }
 
-    fn run_group(&mut self, group: &Group, device: &Arc<Device>, stream: &Arc<Stream>) -> Result<()> {
+    pub(super) fn run_group(
+        &mut self,
+        group: &Group,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+    ) -> Result<()> {
         let live: SmallVec<[&Node; 8]> = group.nodes.iter().filter(|n| is_wanted(group, n)).collect();
         let reduce = group
             .reduce
@@ -217,14 +218,21 @@ impl Programs {
 
 fn hash_body(body: &Body, hasher: &mut FxHasher) {
     std::mem::discriminant(body).hash(hasher);
-    let map = match body {
-        Body::Map(map) => map,
+    match body {
+        Body::Map(map) => hash_map(map, hasher),
         Body::Reduce(reduce) => {
             (reduce.f as *const _ as usize, reduce.value, reduce.dtype, reduce.store_value).hash(hasher);
-            &reduce.map
+            hash_map(&reduce.map, hasher);
         }
-        other => return Program::new(other.clone()).key.hash(hasher),
-    };
+        Body::Rows(rows) => {
+            (&rows.per_row, &rows.temporaries).hash(hasher);
+            rows.steps.iter().for_each(|step| hash_map(&step.map, hasher));
+        }
+        other => Program::new(other.clone()).key.hash(hasher),
+    }
+}
+
+fn hash_map(map: &Map, hasher: &mut FxHasher) {
     map.sources.hash(hasher);
     map.stores.hash(hasher);
     for instr in &map.instrs {
@@ -250,7 +258,23 @@ fn same_body(a: &Body, b: &Body) -> bool {
                     == (b.value, b.dtype, b.out, b.out_index, b.store_value)
                 && same_map(&a.map, &b.map)
         }
-        (Body::Map(_) | Body::Reduce(_), _) | (_, Body::Map(_) | Body::Reduce(_)) => false,
+        (Body::Rows(a), Body::Rows(b)) => {
+            let same_fold =
+                |a: &Fold, b: &Fold| std::ptr::eq(a.f, b.f) && (a.value, a.out) == (b.value, b.out);
+            let same_step = |(a, b): (&Step, &Step)| {
+                let same = match (&a.fold, &b.fold) {
+                    (Some(a), Some(b)) => same_fold(a, b),
+                    (None, None) => true,
+                    _ => false,
+                };
+                same && a.per_row == b.per_row && same_map(&a.map, &b.map)
+            };
+            (&a.per_row, &a.temporaries) == (&b.per_row, &b.temporaries)
+                && a.steps.len() == b.steps.len()
+                && a.steps.iter().zip(&b.steps).all(same_step)
+        }
+        (Body::Map(_) | Body::Reduce(_) | Body::Rows(_), _)
+        | (_, Body::Map(_) | Body::Reduce(_) | Body::Rows(_)) => false,
         (a, b) => Program::new(a.clone()).key == Program::new(b.clone()).key,
     }
 }

@@ -14,6 +14,9 @@
 //! call from Rust. So an error surfaces inside the construct that would catch it.
 
 mod capture;
+mod chain;
+#[cfg(test)]
+pub mod chain_tests;
 mod collective;
 #[cfg(test)]
 pub mod collective_tests;
@@ -27,6 +30,7 @@ mod infer;
 mod listing;
 mod queue;
 mod reduce;
+mod rows;
 mod shares;
 mod streams;
 mod submit;

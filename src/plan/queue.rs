@@ -8,6 +8,7 @@
 //! storage is loaded under one layout and stored under another in the same group; an operation that
 //! would do so flushes the group first.
 
+use super::chain::{part_and_node, place_of};
 use super::infer::is_host_scalar;
 use super::{MAX_INSTRS, MAX_VIEWS, MAX_WAIT, MapArg, Runtime};
 use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides};
@@ -24,6 +25,9 @@ use std::time::Instant;
 pub(super) struct Queue {
     pub stream: Arc<Stream>,
     pub generation: u32,
+    /// Groups that wait for what follows them; see `chain`.
+    pub chain: Vec<Group>,
+    /// The group that is being written.
     pub group: Option<Box<Group>>,
     /// The capture that work of this stream goes to.
     pub capture: Option<u64>,
@@ -38,7 +42,7 @@ pub(super) struct Group {
     pub numbers: SmallVec<[u64; 8]>,
     pub nodes: Vec<Node>,
     pub reduce: Option<PendingReduce>,
-    since: Instant,
+    pub since: Instant,
 }
 
 /// A tensor that the group reads from memory.
@@ -79,7 +83,37 @@ pub(super) struct PendingReduce {
 
 impl Queue {
     pub(super) fn new(stream: Arc<Stream>) -> Queue {
-        Queue { stream, generation: 1, group: None, capture: None }
+        Queue { stream, generation: 1, chain: Vec::new(), group: None, capture: None }
+    }
+
+    /// All groups, in order.
+    pub(super) fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.chain.iter().chain(self.group.as_deref())
+    }
+
+    /// True when the open group takes `extra` more views and a few instructions.
+    pub(super) fn has_room(&self, extra: usize) -> bool {
+        self.group.as_ref().is_none_or(|group| group.reduce.is_none()) && self.holds(extra)
+    }
+
+    /// The same, whether in the open group or in one behind it.
+    pub(super) fn holds(&self, extra: usize) -> bool {
+        let views: usize = self.groups().map(|group| group.loads.len() + group.nodes.len().min(8)).sum();
+        let instrs: usize = self.groups().map(|group| group.map.instrs.len()).sum();
+        let nodes = self.group.as_ref().map_or(0, |group| group.nodes.len());
+        instrs + 8 <= MAX_INSTRS && views + extra < MAX_VIEWS && nodes < MAX_INSTRS
+    }
+
+    /// What a storage carries that the open group's node of that number writes.
+    pub(super) fn pending(&self, at: usize, node: usize) -> Pending {
+        let node = place_of(self.chain.len(), node);
+        Pending { queue: at as u16, generation: self.generation, node }
+    }
+
+    /// The node of the open group that a storage waits for; `None` when an earlier group computes it.
+    pub(super) fn open_node(&self, pending: Pending) -> Option<usize> {
+        let (part, node) = part_and_node(pending.node);
+        (part == self.chain.len()).then_some(node)
     }
 }
 
@@ -95,12 +129,6 @@ impl Group {
             reduce: None,
             since: Instant::now(),
         }
-    }
-
-    /// True when `extra` more views and a few instructions fit.
-    pub(super) fn has_room(&self, extra: usize) -> bool {
-        let views = self.loads.len() + self.nodes.len().min(8);
-        self.map.instrs.len() + 8 <= MAX_INSTRS && views + extra < MAX_VIEWS && self.reduce.is_none()
     }
 
     /// True when the program's result depends on the order of dimensions.
@@ -280,14 +308,14 @@ impl Runtime {
         let device = target.device();
         self.make_room(at, operands, target)?;
         let queue = &mut self.queues[at];
-        let shape = target.shape();
-        let group = queue.group.get_or_insert_with(|| Box::new(Group::new(device, shape.clone())));
+        let part = queue.chain.len();
+        let group = queue.open(device, target.shape());
         let mut regs: SmallVec<[u16; 4]> = SmallVec::new();
         for (i, operand) in operands.iter().enumerate() {
             let wanted = if f.select && i == 0 { Dtype::Bool } else { compute };
             regs.push(match *operand {
                 MapArg::Tensor(tensor) => {
-                    let reg = register(group, tensor);
+                    let reg = register(group, part, tensor);
                     if std::ptr::eq(f, &CAST) { reg } else { group.converted(reg, wanted) }
                 }
                 MapArg::Number(Scalar::Complex(re, im)) if wanted.is_complex() => {
@@ -310,12 +338,13 @@ impl Runtime {
             group.push(f, regs, compute.class(), dtype)
         };
         let reg = group.cast(reg, target.dtype());
-        let node = group.nodes.len() as u16;
         let storage = target.storage();
-        if let Some(before) = storage.pending() {
-            group.nodes[usize::from(before.node)].storage = None;
+        if let Some((before, node)) = storage.pending().map(|pending| part_and_node(pending.node))
+            && before == part
+        {
+            group.nodes[node].storage = None;
         }
-        storage.set_pending(Some(Pending { queue: at as u16, generation: queue.generation, node }));
+        let number = group.nodes.len();
         group.nodes.push(Node {
             reg,
             storage: Some(storage.clone()),
@@ -324,37 +353,42 @@ impl Runtime {
             name,
             span: self.span,
         });
+        storage.set_pending(Some(queue.pending(at, number)));
         self.after_submit(at)
     }
 
-    /// Flushes what stands in the way of reading `operands` and writing `target` in queue `at`; see
-    /// Note [Hazards].
+    /// Moves out of the way what keeps the open group of queue `at` from reading `operands` and writing
+    /// `target`; see Note [Hazards].
     fn make_room(&mut self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> Result<()> {
-        let mut flush = match &self.queues[at].group {
-            Some(group) => group.shape != *target.shape() || !group.has_room(operands.len() + 1),
+        let views = operands.len() + 1;
+        let queue = &self.queues[at];
+        let mut close = match &queue.group {
+            Some(group) => group.shape != *target.shape() || !queue.has_room(views),
             None => false,
         };
         for operand in operands {
             if let MapArg::Tensor(tensor) = operand {
-                flush |= self.settle_read(at, tensor)?;
+                close |= self.settle_read(at, tensor)?;
             }
         }
-        flush |= self.settle_write(at, target)?;
-        if flush {
-            self.flush_queue(at)?;
+        close |= self.settle_write(at, target)?;
+        if close {
+            self.close_group(at, target.shape(), views, None)?;
         }
         Ok(())
     }
 
-    /// Sends off what other queues hold of a tensor; true when queue `at` itself must be flushed
-    /// before it can read the tensor as a register or a load.
+    /// Sends off what other queues hold of a tensor; true when the open group of queue `at` must be
+    /// closed before the next one can read the tensor as a register or a load.
     pub(super) fn settle_read(&mut self, at: usize, tensor: &Tensor) -> Result<bool> {
         let Some(pending) = tensor.storage().pending() else { return Ok(false) };
         if usize::from(pending.queue) != at {
             self.flush_queue(usize::from(pending.queue))?;
             return Ok(false);
         }
-        let node = self.queues[at].group.as_ref().and_then(|g| g.nodes.get(usize::from(pending.node)));
+        let queue = &self.queues[at];
+        let Some(node) = queue.open_node(pending) else { return Ok(false) };
+        let node = queue.group.as_ref().and_then(|group| group.nodes.get(node));
         Ok(node.is_none_or(|n| n.layout != *tensor.layout() || n.dtype != tensor.dtype()))
     }
 
@@ -367,9 +401,8 @@ impl Runtime {
         }
         let flush = self.settle_read(at, target)?;
         for other in (0..self.queues.len()).filter(|&other| other != at) {
-            let reads = |q: &Queue| {
-                q.group.as_ref().is_some_and(|g| g.loads.iter().any(|l| Arc::ptr_eq(&l.storage, storage)))
-            };
+            let reads =
+                |q: &Queue| q.groups().any(|g| g.loads.iter().any(|l| Arc::ptr_eq(&l.storage, storage)));
             if reads(&self.queues[other]) {
                 self.flush_queue(other)?;
             }
@@ -390,7 +423,7 @@ impl Runtime {
         // only it reads have been dropped, and are not stored.
         let open = queue.group.as_ref().filter(|g| g.reduce.is_none());
         let full = open.is_some_and(|g| {
-            !g.has_room(1) || (g.nodes.len() % 8 == 0 && hurry && g.since.elapsed() > MAX_WAIT)
+            !queue.has_room(1) || (g.nodes.len() % 8 == 0 && hurry && g.since.elapsed() > MAX_WAIT)
         });
         if full || !self.settings.fuse || self.settings.launch_blocking {
             self.flush_queue(at)?;
@@ -433,11 +466,13 @@ pub(super) fn clashes(tensor: &Tensor, target: &Tensor) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// The register that holds a tensor: a node's, a load's, or a new load. What the group computes
-/// itself has this layout exactly ([`Runtime::settle_read`]).
-pub(super) fn register(group: &mut Group, tensor: &Tensor) -> u16 {
-    if let Some(pending) = tensor.storage().pending() {
-        return group.nodes[usize::from(pending.node)].reg;
+/// The register that holds a tensor: a node's, a load's, or a new load. What the group, which is that
+/// part of its chain, computes itself has this layout exactly ([`Runtime::settle_read`]).
+pub(super) fn register(group: &mut Group, part: usize, tensor: &Tensor) -> u16 {
+    if let Some((of, node)) = tensor.storage().pending().map(|pending| part_and_node(pending.node))
+        && of == part
+    {
+        return group.nodes[node].reg;
     }
     let same = |l: &&Load| {
         Arc::ptr_eq(&l.storage, tensor.storage()) && l.layout == *tensor.layout() && l.dtype == tensor.dtype()

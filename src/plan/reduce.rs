@@ -1,17 +1,17 @@
 //! Reductions: they close the group that computes their operand.
 
-use super::queue::{Group, PendingReduce, register};
+use super::queue::{PendingReduce, register};
 use super::{Runtime, infer::is_host_scalar};
 use crate::array::{Dims, Dtype, Layout};
 use crate::base::Result;
 use crate::device::races::Access;
 use crate::kernel::ReduceFn;
-use crate::tensor::{Pending, Tensor};
+use crate::tensor::Tensor;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The node number that a pending reduction's results carry.
-pub(super) const REDUCED: u16 = u16::MAX;
+pub(super) const REDUCED: usize = 0xff;
 
 impl Runtime {
     /// Submits the reduction of `dims` (distinct, ascending) of `x`, read as `compute`; the result
@@ -89,21 +89,26 @@ impl Runtime {
             return Ok((value, index));
         }
         let moves = !dims.iter().rev().enumerate().all(|(i, &d)| d + 1 + i == x.rank());
-        let mut flush = self.settle_read(at, x)?;
-        if let Some(group) = &self.queues[at].group {
-            flush |= group.shape != *x.shape() || !group.has_room(3) || (moves && group.uses_position());
+        let mut close = self.settle_read(at, x)?;
+        let queue = &self.queues[at];
+        if let Some(group) = &queue.group {
+            close |= group.shape != *x.shape() || !queue.has_room(3) || (moves && group.uses_position());
         }
-        if flush {
-            self.flush_queue(at)?;
+        if close {
+            self.close_group(at, x.shape(), 3, Some((dims, f)))?;
+        } else if !self.queues[at].goes_on(x.shape(), Some((dims, f))) {
+            self.leave_chain(at)?;
         }
         let queue = &mut self.queues[at];
-        let group = queue.group.get_or_insert_with(|| Box::new(Group::new(x.device(), x.shape().clone())));
-        let reg = register(group, x);
+        let part = queue.chain.len();
+        let group = queue.open(x.device(), x.shape());
+        let reg = register(group, part, x);
         let reg = group.converted(reg, compute);
-        let pending = Pending { queue: at as u16, generation: queue.generation, node: REDUCED };
+        let pending = queue.pending(at, REDUCED);
         for out in value.iter().chain(&index) {
             out.storage().set_pending(Some(pending));
         }
+        let group = queue.open(x.device(), x.shape());
         group.reduce = Some(PendingReduce {
             reg,
             dims: SmallVec::from_slice(dims),

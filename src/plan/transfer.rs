@@ -174,7 +174,7 @@ impl Runtime {
         if let Some(pending) = tensor.storage().pending() {
             self.flush_queue(usize::from(pending.queue))?;
         }
-        if self.queues[at].group.is_some() {
+        if self.queues[at].groups().next().is_some() {
             self.flush_queue(at)?;
         }
         Ok(())

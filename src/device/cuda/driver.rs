@@ -1,7 +1,7 @@
 //! One CUDA device.
 
 use super::blas::Blas;
-use super::codegen::kind;
+use super::codegen::{kind, takes_rows};
 use super::context::{Context, check};
 use super::fault::FaultSlot;
 use super::graph::Graphs;
@@ -311,6 +311,9 @@ impl Driver for CudaDriver {
         // A launch over nothing has no signature, and needs no kernel.
         launch.shape.contains(&0)
             || self.library.prepared(launch, kind(&launch.program.body).signature(launch))
+    }
+    fn takes_rows(&self, rows: usize, length: usize) -> bool {
+        takes_rows(rows, length)
     }
     fn sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()> {
         self.queue_sleep(cycles, stream)

@@ -24,6 +24,7 @@ mod matmul;
 mod nonzero;
 mod pack;
 mod reduce;
+mod rows;
 mod scan;
 mod scatter;
 mod search;
@@ -56,6 +57,7 @@ pub unsafe fn run(launch: &Launch, faults: &FaultSlot) {
         match &launch.program.body {
             Body::Map(map) => map::run(map, launch),
             Body::Reduce(reduce) => reduce::run(reduce, launch),
+            Body::Rows(rows) => rows::run(rows, launch),
             Body::Scan(scan) => scan::run(scan, launch),
             Body::Gather(gather) => gather::run(gather, launch, faults),
             Body::Scatter(scatter) => scatter::run(scatter, launch, faults),

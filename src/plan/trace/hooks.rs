@@ -109,7 +109,7 @@ impl Runtime {
         traced: Traced,
     ) {
         let name = match &launch.program.body {
-            Body::Map(_) | Body::Reduce(_) if !launch.program.label.is_empty() => {
+            Body::Map(_) | Body::Reduce(_) | Body::Rows(_) if !launch.program.label.is_empty() => {
                 Cow::Owned(launch.program.label.clone())
             }
             _ => Cow::Borrowed(name),

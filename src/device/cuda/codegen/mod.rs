@@ -16,12 +16,15 @@ mod nonzero;
 mod pack;
 mod radix;
 mod reduce;
+mod rows;
 mod scan;
 mod scatter;
 mod search;
 mod sort;
 mod tests;
 mod turn;
+
+pub(super) use rows::takes_rows;
 
 use super::queue::Queue;
 use crate::array::{Class, Dtype};
@@ -73,6 +76,7 @@ pub(super) fn kind(body: &Body) -> &dyn Kind {
     match body {
         Body::Map(map) => map,
         Body::Reduce(reduce) => reduce,
+        Body::Rows(rows) => rows,
         Body::Scan(scan) => scan,
         Body::Gather(gather) => gather,
         Body::Scatter(scatter) => scatter,

@@ -17,7 +17,7 @@ use std::fmt::Write;
 /// Threads of a block, also in the template.
 const BLOCK: u64 = 256;
 /// Lanes of a segment, for results of that many elements or more.
-const LANES: u64 = 256;
+pub(super) const LANES: u64 = 256;
 /// Segments of all results together, about: enough to fill any device along either layout.
 const SEGMENTS: u64 = 1 << 16;
 /// Most segments of one result: what one block combines in a few microseconds.
@@ -28,6 +28,11 @@ const MANY: u64 = 12_288;
 const HEAD: usize = 7;
 /// Views whose kinds fit a signature.
 const MAX_KINDS: usize = 64;
+
+/// True when every result of such a reduction is one segment, whose lanes' tree a row's threads can follow.
+pub(in crate::device::cuda) fn is_one_segment(results: usize, length: usize) -> bool {
+    Cut::new(results as u64, length as u64).segments == 1
+}
 
 /// How a launch is cut; of the shape alone.
 struct Cut {

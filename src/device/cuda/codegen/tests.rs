@@ -249,6 +249,19 @@ fn reductions_compile() {
 }
 
 #[test]
+fn rows_compile() {
+    if !nvrtc_is_here() {
+        return;
+    }
+    for launch in crate::plan::chain_tests::launches(0..24) {
+        check(&launch, &["sm_90"]);
+    }
+    for launch in crate::plan::chain_tests::launches(0..2) {
+        check(&launch, &ARCHS);
+    }
+}
+
+#[test]
 fn other_kinds_compile() {
     if !nvrtc_is_here() {
         return;

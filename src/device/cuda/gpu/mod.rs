@@ -14,6 +14,7 @@ mod maps;
 mod moves;
 mod peers;
 mod products;
+mod rows;
 mod seeing;
 mod timing;
 

@@ -1,0 +1,412 @@
+//! Rows that are combined and used again: a row's elements stay in its threads' registers from the
+//! first step to the last.
+//!
+//! Everything per element is an array that is indexed by constants once its loops are unrolled; a view is
+//! loaded by the first step that reads it. Everything per row is in every thread of the row.
+
+use super::element::{Surroundings, element};
+use super::index::{MAX_WORDS, Space, Words, reach};
+use super::{
+    Kind, PRELUDE, Signature, Source, bits_type, blocks, class_type, convert, fill, literal, reduce,
+};
+use crate::array::Dtype;
+use crate::base::Result;
+use crate::device::cuda::error;
+use crate::device::cuda::queue::Queue;
+use crate::kernel::{Fold, Launch, Map, Rows, Source as Register, Step};
+use smallvec::SmallVec;
+use std::fmt::Write;
+
+/// Threads of a block, also in the template.
+const BLOCK: u64 = 256;
+/// Elements of the longest rows.
+const LONGEST: usize = 1 << 13;
+/// Words of a thread's registers that hold elements, about.
+const WORDS: usize = 64;
+/// Words before the views' pointers; see the template.
+const HEAD: usize = 2;
+
+/// True when so many rows of that length can be kept in registers and combined as a reduction does it.
+pub(in crate::device::cuda) fn takes_rows(rows: usize, length: usize) -> bool {
+    (2..=LONGEST).contains(&length) && reduce::is_one_segment(rows, length)
+}
+
+/// What the source depends on.
+struct Plan {
+    /// Lanes of a row's reduction.
+    lanes: usize,
+    /// Rounds of all lanes, and how many of them lie within the row.
+    rounds: usize,
+    full: usize,
+    threads: usize,
+    width: usize,
+    wide: bool,
+    kept_rank: usize,
+}
+
+/// Widths of a signature's fields.
+const FIELDS: [u32; 7] = [4, 6, 6, 4, 2, 1, 6];
+
+impl Plan {
+    fn read(signature: Signature) -> Plan {
+        let [lanes, rounds, full, threads, width, wide, kept_rank] = signature.fields(FIELDS);
+        Plan {
+            lanes: 1 << lanes,
+            rounds,
+            full,
+            threads: 1 << threads,
+            width: 1 << width,
+            wide: wide == 1,
+            kept_rank,
+        }
+    }
+
+    fn groups(&self) -> usize {
+        self.lanes / (self.threads * self.width)
+    }
+
+    fn units(&self) -> usize {
+        self.rounds * self.groups()
+    }
+
+    fn index(&self) -> &'static str {
+        if self.wide { "u64" } else { "u32" }
+    }
+
+    fn space(&self, word: usize) -> Space {
+        Space { name: "k", rank: self.kept_rank, word, index: self.index() }
+    }
+}
+
+impl Rows {
+    /// The dtype of a view or temporary.
+    fn view_dtype(&self, view: u16) -> Option<Dtype> {
+        if let Some((_, temporary)) = self.temporary(view) {
+            return Some(temporary.dtype);
+        }
+        self.steps.iter().find_map(|step| super::element::view_dtype(&step.map, usize::from(view)))
+    }
+
+    /// Words of registers that one element takes.
+    fn words(&self) -> usize {
+        let loaded = (0..self.views).filter(|&v| !self.is_per_row(v) && self.is_loaded(v));
+        let loaded = loaded.filter_map(|v| self.view_dtype(v));
+        let held = self.temporaries.iter().filter(|t| !t.per_row).map(|t| t.dtype);
+        let bytes: usize = loaded.chain(held).map(|dtype| dtype.size().max(2)).sum();
+        bytes.div_ceil(4).max(1)
+    }
+
+    fn is_loaded(&self, view: u16) -> bool {
+        let loads = |source: &Register| matches!(source, Register::Load { view: v, .. } if *v == view);
+        self.steps.iter().any(|step| step.map.sources.iter().any(loads))
+    }
+
+    fn numbers(&self) -> usize {
+        let maps = self.steps.iter().flat_map(|step| &step.map.sources);
+        let slots = maps.filter_map(|source| match source {
+            Register::Number { slot, .. } => Some(usize::from(*slot) + 1),
+            _ => None,
+        });
+        slots.max().unwrap_or(0)
+    }
+}
+
+type Axes = SmallVec<[usize; 6]>;
+
+/// The rows' dimensions whose extent is not 1, and the length of a row.
+fn axes(launch: &Launch) -> (Axes, usize) {
+    let last = launch.shape.len().saturating_sub(1);
+    let kept = (0..last).filter(|&d| launch.shape[d] != 1).collect();
+    (kept, launch.shape.last().copied().unwrap_or(1))
+}
+
+/// The widest units that every view per element allows, at most `most`.
+fn width(rows: &Rows, launch: &Launch, most: usize) -> usize {
+    let (kept, length) = axes(launch);
+    let views = || launch.views.iter().enumerate().filter(|(v, _)| !rows.is_per_row(*v as u16));
+    let (mut narrowest, mut widest) = (8, 1);
+    for (_, view) in views() {
+        narrowest = narrowest.min(view.dtype.size());
+        widest = widest.max(view.dtype.size());
+    }
+    let mut width = (16 / narrowest).clamp(1, 32 / widest).min(most).min(8);
+    let fits = |width: usize| {
+        length.is_multiple_of(width)
+            && views().all(|(_, view)| {
+                let bytes = width * view.dtype.size();
+                let steps = kept.iter().all(|&d| view.strides[d].unsigned_abs() % width == 0);
+                bytes >= 4 && view.ptr.is_multiple_of(bytes.min(16) as u64) && steps
+            })
+    };
+    while width > 1 && !fits(width) {
+        width /= 2;
+    }
+    width
+}
+
+impl Kind for Rows {
+    fn signature(&self, launch: &Launch) -> Signature {
+        let (kept, length) = axes(launch);
+        let lanes = length.clamp(1, reduce::LANES as usize).next_power_of_two();
+        let rounds = length.div_ceil(lanes);
+        // Rows of a few hundred elements are a warp's, so that its loads are whole cache lines; shorter ones are
+        // a part of one's.
+        let held = (WORDS / self.words()).clamp(8, 32);
+        let each = held.min(length / 32).max(4);
+        let threads = (rounds * lanes / each).max(1).next_power_of_two().min(lanes);
+        let width = width(self, launch, lanes / threads);
+        let mut wide = launch.shape.iter().map(|&n| n as u64).product::<u64>() >= 1 << 31;
+        wide |= launch.views.iter().any(|view| reach(&launch.shape, view) >= 1 << 31);
+        let mut signature = Signature::default();
+        let fields = [
+            lanes.ilog2() as usize,
+            rounds,
+            length / lanes,
+            threads.ilog2() as usize,
+            width.ilog2() as usize,
+            usize::from(wide),
+            kept.len().min(63),
+        ];
+        for (value, width) in fields.into_iter().zip(FIELDS) {
+            signature.push(value, width);
+        }
+        signature
+    }
+
+    fn source(&self, signature: Signature) -> Source {
+        let text = Text::new(self, Plan::read(signature)).kernel();
+        Source { text, entries: &["rows"] }
+    }
+
+    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+        let plan = Plan::read(signature);
+        let (kept, length) = axes(launch);
+        let rows: u64 = kept.iter().map(|&d| launch.shape[d] as u64).product();
+        let mut words = Words::new();
+        words.extend([rows, length as u64]);
+        words.extend(launch.views.iter().map(|view| view.ptr));
+        words.extend(launch.numbers[..self.numbers()].iter().copied());
+        Space::push(&mut words, kept.iter().map(|&d| launch.shape[d]));
+        for view in &launch.views {
+            words.extend(kept.iter().map(|&d| view.strides[d] as u64));
+        }
+        if words.len() > MAX_WORDS {
+            return Err(error::program_too_large(words.len()));
+        }
+        queue.run(0, blocks(rows * plan.threads as u64, BLOCK), BLOCK as u32, &words)
+    }
+}
+
+/// A kernel's text on its way.
+struct Text<'a> {
+    rows: &'a Rows,
+    plan: Plan,
+    numbers: usize,
+    /// Views per element that are in registers already.
+    there: Vec<bool>,
+    folds: usize,
+}
+
+impl<'a> Text<'a> {
+    fn new(rows: &'a Rows, plan: Plan) -> Text<'a> {
+        Text { rows, plan, numbers: rows.numbers(), there: vec![false; usize::from(rows.views)], folds: 0 }
+    }
+
+    fn pointer(&self, view: u16) -> usize {
+        HEAD + usize::from(view)
+    }
+
+    fn divisors(&self) -> usize {
+        HEAD + usize::from(self.rows.views) + self.numbers
+    }
+
+    fn strides(&self, view: u16) -> usize {
+        self.divisors() + Space::words(self.plan.kept_rank) + usize::from(view) * self.plan.kept_rank
+    }
+
+    /// The address of a view's first element of the row, or of unit `r`.
+    fn address(&self, view: u16) -> String {
+        let size = self.rows.view_dtype(view).map_or(1, |dtype| dtype.size());
+        let within = if self.rows.is_per_row(view) { "" } else { " + r" };
+        format!("p.w[{}] + (u64)(o{view}{within}) * {size}", self.pointer(view))
+    }
+
+    fn kernel(mut self) -> String {
+        let index = self.plan.index();
+        let space = self.plan.space(self.divisors());
+        let mut offsets = space.coordinates("k");
+        for view in 0..self.rows.views {
+            let Some(dtype) = self.rows.view_dtype(view) else { continue };
+            let _ = writeln!(offsets, "const {index} o{view} = {};", space.offset(self.strides(view)));
+            if self.rows.is_per_row(view) && self.rows.is_loaded(view) {
+                let (bits, address) = (bits_type(dtype), self.address(view));
+                let _ = writeln!(offsets, "const {bits} x{view} = *memory<const {bits}>({address});");
+            }
+        }
+        for (at, temporary) in self.rows.temporaries.iter().enumerate() {
+            let bits = bits_type(temporary.dtype);
+            let dims = if temporary.per_row { "" } else { "[UNITS][WIDTH]" };
+            let _ = writeln!(offsets, "{bits} h{at}{dims};");
+        }
+        let (mut combines, mut body) = (String::new(), String::new());
+        for step in &self.rows.steps {
+            let text = if step.per_row { self.per_row(step) } else { self.per_element(step, &mut combines) };
+            body.push_str(&text);
+        }
+        let words = self.strides(self.rows.views);
+        let plan = &self.plan;
+        let values = [
+            ("WORDS", words.to_string()),
+            ("INDEX", index.to_string()),
+            ("THREADS", plan.threads.to_string()),
+            ("WIDTH", plan.width.to_string()),
+            ("UNITS", plan.units().to_string()),
+            ("GROUPS", plan.groups().to_string()),
+            ("FULL", (plan.full * plan.groups()).to_string()),
+            ("COMBINES", combines),
+            ("OFFSETS", offsets),
+            ("BODY", body),
+        ];
+        let values = values.each_ref().map(|(name, text)| (*name, text.as_str()));
+        format!("{PRELUDE}\n{}", fill(include_str!("../../../../kernels/rows.cu"), &values))
+    }
+
+    /// How a step's code names what it reads.
+    fn load(&self, view: u16, dtype: Dtype) -> String {
+        match self.rows.temporary(view) {
+            Some((at, temporary)) if temporary.per_row => format!("h{at}"),
+            Some((at, _)) => format!("h{at}[u][j]"),
+            None if self.rows.is_per_row(view) => format!("x{view}"),
+            None if self.plan.width > 1 => format!("take<{}>(x{view}[u], j)", bits_type(dtype)),
+            None => format!("x{view}[u]"),
+        }
+    }
+
+    fn code(&self, map: &Map, store: &dyn Fn(&crate::kernel::Store, &str) -> String) -> String {
+        let first_number = HEAD + usize::from(self.rows.views);
+        element(
+            map,
+            &Surroundings {
+                load: &|view, dtype| self.load(view, dtype),
+                number: &|slot| first_number + usize::from(slot),
+                store,
+            },
+        )
+    }
+
+    fn per_row(&self, step: &Step) -> String {
+        let writes = step.map.stores.iter().any(|store| self.rows.temporary(store.view).is_none());
+        let code = self.code(&step.map, &|store, value| match self.rows.temporary(store.view) {
+            Some((at, _)) => format!("h{at} = {value};"),
+            None => {
+                let bits = bits_type(step.map.dtype(store.reg));
+                format!("*memory<{bits}>({}) = {value};", self.address(store.view))
+            }
+        });
+        match writes {
+            // Other threads of the row may still have to read what is written here.
+            true => format!("__syncthreads();\nif (live && t == 0) {{\n{code}}}\n"),
+            false => format!("{{\n{code}}}\n"),
+        }
+    }
+
+    fn per_element(&mut self, step: &Step, combines: &mut String) -> String {
+        let (vector, width) = (self.plan.width > 1, self.plan.width);
+        let mut out = String::new();
+        let (mut loads, mut results, mut stores) = (String::new(), String::new(), String::new());
+        for view in 0..self.rows.views {
+            let reads = |source: &Register| matches!(source, Register::Load { view: v, .. } if *v == view);
+            let there = std::mem::replace(&mut self.there[usize::from(view)], true);
+            let first = !there && step.map.sources.iter().any(reads) && !self.rows.is_per_row(view);
+            self.there[usize::from(view)] = there || first;
+            let Some(dtype) = self.rows.view_dtype(view).filter(|_| first) else { continue };
+            let (bits, address) = (bits_type(dtype), self.address(view));
+            if vector {
+                let _ = writeln!(out, "u32 x{view}[UNITS][{}];", width * dtype.size() / 4);
+                let _ = writeln!(loads, "load_words(x{view}[u], {address});");
+            } else {
+                let _ = writeln!(out, "{bits} x{view}[UNITS];");
+                let _ = writeln!(loads, "x{view}[u] = *memory<const {bits}>({address});");
+            }
+        }
+        for store in step.map.stores.iter().filter(|store| self.rows.temporary(store.view).is_none()) {
+            let dtype = step.map.dtype(store.reg);
+            let (bits, address, view) = (bits_type(dtype), self.address(store.view), store.view);
+            if vector {
+                let _ = writeln!(results, "u32 y{view}[{}] = {{}};", width * dtype.size() / 4);
+                let _ = writeln!(stores, "store_words(y{view}, {address});");
+            } else {
+                let _ = writeln!(results, "{bits} y{view};");
+                let _ = writeln!(stores, "*memory<{bits}>({address}) = y{view};");
+            }
+        }
+        let mut code = self.code(&step.map, &|store, value| match self.rows.temporary(store.view) {
+            Some((at, temporary)) if temporary.per_row => format!("h{at} = {value};"),
+            Some((at, _)) => format!("h{at}[u][j] = {value};"),
+            None if vector => {
+                let bits = bits_type(step.map.dtype(store.reg));
+                format!("put<{bits}>(y{}, j, {value});", store.view)
+            }
+            None => format!("y{} = {value};", store.view),
+        });
+        // Nothing but stores is left out behind a row's end: without branches all loads are in flight.
+        let units = |inner: &str, clamp: &str| {
+            format!(
+                "#pragma unroll\nfor (int u = 0; u < UNITS; u++) {{\n\
+                 const Index at = (Index)((u * THREADS + t) * WIDTH);\n\
+                 const bool inside = u < FULL || at < length;\n\
+                 const Index r = {clamp};\n{inner}}}\n"
+            )
+        };
+        if !loads.is_empty() {
+            out.push_str(&units(&loads, "inside ? at : 0"));
+        }
+        let (before, after) = match &step.fold {
+            Some(fold) => self.fold(fold, &step.map, &mut code, combines),
+            None => Default::default(),
+        };
+        out.push_str(&before);
+        if !stores.is_empty() {
+            stores = format!("if (live && inside) {{\n{stores}}}\n");
+        }
+        let inner =
+            format!("{results}#pragma unroll\nfor (int j = 0; j < WIDTH; j++) {{\n{code}}}\n{stores}");
+        out.push_str(&units(&inner, "at"));
+        out.push_str(&after);
+        out
+    }
+
+    /// What stands before and after the loop of a step that combines.
+    fn fold(&mut self, fold: &Fold, map: &Map, code: &mut String, combines: &mut String) -> (String, String) {
+        let number = self.folds;
+        self.folds += 1;
+        let class = map.dtype(fold.value).class();
+        let acc = class_type(class);
+        let _ = writeln!(
+            combines,
+            "struct Combine{number} {{ INLINE {acc} operator()({acc} a, {acc} b) const {{ return {}; }} }};",
+            fold.f.cuda.of(class)
+        );
+        let before = format!(
+            "{acc} lane{number}[GROUPS * WIDTH];\n#pragma unroll\n\
+             for (int i = 0; i < GROUPS * WIDTH; i++) lane{number}[i] = {};\n",
+            literal((fold.f.init)(class), class)
+        );
+        let _ = writeln!(
+            code,
+            "{acc}& lane = lane{number}[u % GROUPS * WIDTH + j];\n\
+             lane = inside ? Combine{number}()(lane, r{}) : lane;",
+            fold.value
+        );
+        let held = format!("held{number}");
+        let value = if fold.f.mean { format!("({held} / ({acc})p.w[1])") } else { held.clone() };
+        let (at, dtype) = self.rows.temporary(fold.out).map_or((0, Dtype::F32), |(at, t)| (at, t.dtype));
+        let after = format!(
+            "const {acc} {held} = across(lane{number}, ({acc}*)shared[{}], t, Combine{number}());\n\
+             h{at} = store_{dtype}({});\n",
+            number % 2,
+            convert(&value, class, dtype)
+        );
+        (before, after)
+    }
+}

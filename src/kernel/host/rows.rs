@@ -1,0 +1,161 @@
+//! Rows that are combined and used again: a few rows at a time go through all steps, so that what
+//! one step leaves to the next is still in a cache.
+
+use super::map::threads;
+use super::{map, reduce};
+use crate::base::stop;
+use crate::kernel::{Body, Launch, Reduce, Rows, Step, View};
+use rayon::prelude::*;
+use smallvec::{SmallVec, smallvec};
+
+/// Elements that go through the steps together, about.
+const BLOCK: usize = 1 << 14;
+
+/// Runs the steps.
+///
+/// # Safety
+/// The launch keeps its invariant, and no other code writes what it reads meanwhile.
+pub(super) unsafe fn run(rows: &Rows, launch: &Launch) {
+    let Some((&length, outer)) = launch.shape.split_last() else { return };
+    // Blocks are cut along the innermost dimension of the rows.
+    let (along, outer) = outer.split_last().map_or((1, outer), |(&along, outer)| (along, outer));
+    let height = (BLOCK / length.max(1)).clamp(1, along.max(1));
+    let blocks = along.div_ceil(height) * outer.iter().product::<usize>();
+    let code: Vec<Code> = rows.steps.iter().map(|step| Code::of(rows, step)).collect();
+    let instrs: usize = rows.steps.iter().map(|step| step.map.instrs.len() + 1).sum();
+    let visits = launch.shape.iter().product::<usize>().saturating_mul(instrs);
+    let threads = threads(visits);
+    let tasks = if threads == 1 { 1 } else { blocks.min(threads * 8) };
+    let stop = stop::current();
+    let task = |task: usize| {
+        let from = |task: usize| (blocks as u128 * task as u128 / tasks as u128) as usize;
+        let mut memory = Memory::new(rows, height, length);
+        for block in from(task)..from(task + 1) {
+            if stop.as_ref().is_some_and(|stop| stop.asked().is_some()) {
+                return;
+            }
+            let part = Part::of(launch, outer, along, height, block);
+            for code in &code {
+                // SAFETY: the caller's; blocks are different rows, and the memory is this task's.
+                unsafe { code.run(rows, launch, &part, &mut memory) };
+            }
+        }
+    };
+    if tasks == 1 { task(0) } else { (0..tasks).into_par_iter().for_each(task) }
+}
+
+/// Some rows that follow each other.
+struct Part {
+    count: usize,
+    /// The coordinates of the first one.
+    at: SmallVec<[usize; 6]>,
+}
+
+impl Part {
+    fn of(launch: &Launch, outer: &[usize], along: usize, height: usize, block: usize) -> Part {
+        let (mut rest, cuts) = (block, along.div_ceil(height));
+        let first = rest % cuts * height;
+        rest /= cuts;
+        let mut at: SmallVec<[usize; 6]> = smallvec![0; launch.shape.len() - 1];
+        if let Some(last) = at.last_mut() {
+            *last = first;
+        }
+        for (d, &extent) in outer.iter().enumerate().rev() {
+            at[d] = rest % extent;
+            rest /= extent;
+        }
+        Part { count: height.min(along - first), at }
+    }
+
+    /// A view of the launch from the first of these rows on.
+    fn view(&self, view: &View) -> View {
+        let offset: isize = self.at.iter().zip(&view.strides).map(|(&i, &s)| i as isize * s).sum();
+        let ptr = (view.ptr as i64).wrapping_add((offset * view.dtype.size() as isize) as i64) as u64;
+        let rank = view.strides.len();
+        let along = if rank >= 2 { view.strides[rank - 2] } else { 0 };
+        View { ptr, dtype: view.dtype, strides: smallvec![along, view.strides[rank - 1]] }
+    }
+}
+
+/// A step as a program that there is.
+struct Code {
+    body: Body,
+    per_row: bool,
+}
+
+impl Code {
+    fn of(rows: &Rows, step: &Step) -> Code {
+        let body = match &step.fold {
+            None => Body::Map(step.map.clone()),
+            Some(fold) => Body::Reduce(Reduce {
+                map: step.map.clone(),
+                value: fold.value,
+                f: fold.f,
+                dtype: rows.temporary(fold.out).map_or(crate::array::Dtype::F32, |(_, t)| t.dtype),
+                out: fold.out,
+                out_index: None,
+                store_value: true,
+            }),
+        };
+        Code { body, per_row: step.per_row }
+    }
+
+    unsafe fn run(&self, rows: &Rows, launch: &Launch, part: &Part, memory: &mut Memory) {
+        let mut views: SmallVec<[View; 4]> = launch.views.iter().map(|view| part.view(view)).collect();
+        views.extend(memory.views(rows));
+        let length = launch.shape[launch.shape.len() - 1];
+        let mut small = Launch {
+            program: launch.program.clone(),
+            shape: smallvec![part.count, length],
+            views,
+            numbers: launch.numbers.clone(),
+            reduced: 0,
+            axis: 0,
+            limit: 0,
+            tag: 0,
+        };
+        // SAFETY: the caller's; temporaries hold the rows of a part.
+        unsafe {
+            match &self.body {
+                Body::Reduce(reduce) => {
+                    small.reduced = 1;
+                    small.views[usize::from(reduce.out)].strides.truncate(1);
+                    reduce::run(reduce, &small);
+                }
+                Body::Map(code) => {
+                    if self.per_row {
+                        small.shape.truncate(1);
+                        small.views.iter_mut().for_each(|view| view.strides.truncate(1));
+                    }
+                    map::run(code, &small);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The temporaries of the rows at hand.
+struct Memory {
+    words: Vec<Vec<u64>>,
+    length: usize,
+}
+
+impl Memory {
+    fn new(rows: &Rows, height: usize, length: usize) -> Memory {
+        let words = rows.temporaries.iter().map(|temporary| {
+            let count = if temporary.per_row { height } else { height * length };
+            vec![0; (count * temporary.dtype.size()).div_ceil(8)]
+        });
+        Memory { words: words.collect(), length }
+    }
+
+    fn views(&mut self, rows: &Rows) -> impl Iterator<Item = View> {
+        let length = self.length as isize;
+        self.words.iter_mut().zip(&rows.temporaries).map(move |(words, temporary)| View {
+            ptr: words.as_mut_ptr() as u64,
+            dtype: temporary.dtype,
+            strides: if temporary.per_row { smallvec![1, 0] } else { smallvec![length, 1] },
+        })
+    }
+}

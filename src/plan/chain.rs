@@ -1,0 +1,161 @@
+//! Groups of a queue that wait for each other: rows are combined, and what follows uses the results
+//! beside the rows themselves (softmax, norms, written out or not).
+//!
+//! Note [Chains]. A group that ends with a reduction of its last dimensions may wait for what follows:
+//! work over the same shape, over the shape of the results, and further reductions of the same
+//! dimensions. Between groups of a chain values go through memory, so that a chain can always be
+//! launched group by group, in order; the groups are what would have been launched without it.
+//! Where all of it fits one kernel that keeps rows in registers, `rows` makes one launch of it instead. A value
+//! that only the chain itself reads is then never stored.
+
+use super::Runtime;
+use super::queue::{Group, Queue};
+use crate::array::Dims;
+use crate::base::Result;
+use crate::device::DeviceId;
+use crate::kernel::ReduceFn;
+use crate::tensor::Pending;
+
+/// The most groups of a chain.
+const MOST: usize = 16;
+
+/// A reduction's dimensions and how it combines.
+pub(super) type Reducing<'a> = Option<(&'a [usize], &'static ReduceFn)>;
+
+/// What a [`Pending::node`] says: the group within the chain, and the node within the group.
+pub(super) fn part_and_node(node: u16) -> (usize, usize) {
+    (usize::from(node >> 8), usize::from(node & 0xff))
+}
+
+/// The reverse of [`part_and_node`].
+pub(super) fn place_of(part: usize, node: usize) -> u16 {
+    (part << 8 | node) as u16
+}
+
+impl Group {
+    /// How many leading dimensions the rows have, when the group's reduction may start or continue a chain.
+    pub(super) fn kept(&self) -> Option<usize> {
+        let reduce = self.reduce.as_ref()?;
+        let kept = self.shape.len() - reduce.dims.len();
+        let trailing = reduce.dims.iter().enumerate().all(|(i, &d)| d == kept + i);
+        let simple = trailing && !reduce.f.indexed && !self.uses_position();
+        (simple && !reduce.dims.is_empty()).then_some(kept)
+    }
+
+    /// Its results wait for nothing any more.
+    pub(super) fn release(&self) {
+        let results = self.reduce.iter().flat_map(|reduce| reduce.out.iter().chain(&reduce.out_index));
+        for storage in self.nodes.iter().filter_map(|node| node.storage.as_ref()).chain(results) {
+            storage.set_pending(None);
+        }
+    }
+}
+
+impl Queue {
+    /// The open group, or a new one over a shape.
+    pub(super) fn open(&mut self, device: DeviceId, shape: &Dims) -> &mut Group {
+        // What waits longest decides when all of it leaves.
+        let since = self.chain.first().map(|group| group.since);
+        self.group.get_or_insert_with(|| {
+            let mut group = Group::new(device, shape.clone());
+            group.since = since.unwrap_or(group.since);
+            Box::new(group)
+        })
+    }
+
+    /// True when work over a shape may follow the groups that there are, closed all of them.
+    pub(super) fn goes_on(&self, shape: &[usize], reducing: Reducing<'_>) -> bool {
+        let Some(first) = self.chain.first() else { return true };
+        let Some(kept) = first.kept() else { return false };
+        follows(&first.shape, kept, shape, reducing)
+    }
+}
+
+/// True when work over `shape` fits rows over `whole`.
+fn follows(whole: &[usize], kept: usize, shape: &[usize], reducing: Reducing<'_>) -> bool {
+    if let Some((dims, f)) = reducing {
+        let same = dims.len() == whole.len() - kept && dims.iter().enumerate().all(|(i, &d)| d == kept + i);
+        return shape == whole && same && !f.indexed;
+    }
+    let rows = &whole[..kept];
+    shape == whole || (shape.starts_with(rows) && shape[kept..].iter().all(|&n| n == 1))
+}
+
+impl Runtime {
+    /// Closes the open group of a queue, so that work over `shape` with so many views can begin
+    /// another: behind it in a chain, or after everything has been sent off.
+    pub(super) fn close_group(
+        &mut self,
+        at: usize,
+        shape: &Dims,
+        views: usize,
+        reducing: Reducing<'_>,
+    ) -> Result<()> {
+        if !self.may_follow(at, shape, views, reducing)? {
+            return self.flush_queue(at);
+        }
+        let queue = &mut self.queues[at];
+        if let Some(group) = queue.group.take() {
+            queue.chain.push(*group);
+        }
+        Ok(())
+    }
+
+    fn may_follow(&mut self, at: usize, shape: &Dims, views: usize, reducing: Reducing<'_>) -> Result<bool> {
+        let queue = &self.queues[at];
+        let Some(open) = &queue.group else { return Ok(true) };
+        if queue.chain.len() + 1 >= MOST || open.uses_position() || !queue.holds(views) {
+            return Ok(false);
+        }
+        if !queue.chain.is_empty() {
+            return Ok(queue.goes_on(shape, reducing));
+        }
+        let Some(kept) = open.kept() else { return Ok(false) };
+        let (rows, row) = open.shape.split_at(kept);
+        let (rows, length) = (rows.iter().product(), row.iter().product());
+        let fits = length > 1 && follows(&open.shape, kept, shape, reducing);
+        let id = open.device;
+        Ok(fits && self.device(id)?.driver().takes_rows(rows, length))
+    }
+
+    /// Sends off the closed groups of a queue; the open one stays.
+    pub(super) fn leave_chain(&mut self, at: usize) -> Result<()> {
+        let queue = &mut self.queues[at];
+        let chain = std::mem::take(&mut queue.chain);
+        let generation = queue.generation;
+        for group in &chain {
+            group.release();
+        }
+        // The open group is the first one now.
+        for (node, made) in queue.group.iter().flat_map(|group| group.nodes.iter().enumerate()) {
+            if let Some(storage) = &made.storage {
+                let node = place_of(0, node);
+                storage.set_pending(Some(Pending { queue: at as u16, generation, node }));
+            }
+        }
+        self.run_chain(at, chain)
+    }
+
+    /// Sends off all groups of a queue.
+    pub(super) fn flush_chain(&mut self, at: usize) -> Result<()> {
+        let queue = &mut self.queues[at];
+        queue.generation = queue.generation.wrapping_add(1).max(1);
+        let mut chain = std::mem::take(&mut queue.chain);
+        chain.extend(queue.group.take().map(|group| *group));
+        for group in &chain {
+            group.release();
+        }
+        self.run_chain(at, chain)
+    }
+
+    fn run_chain(&mut self, at: usize, chain: Vec<Group>) -> Result<()> {
+        let Some(first) = chain.first() else { return Ok(()) };
+        let stream = self.queues[at].stream.clone();
+        let device = self.device(first.device)?;
+        if chain.len() > 1 && self.run_rows(at, &chain, &device, &stream)? {
+            return Ok(());
+        }
+        // A group that has left reads nothing any more: the next ones see what is still wanted.
+        chain.into_iter().try_for_each(|group| self.run_group(&group, &device, &stream))
+    }
+}

@@ -1,0 +1,448 @@
+//! One launch for a chain of groups; see Note [Chains].
+//!
+//! All groups' registers become one list. A register is *per row* when everything that it is computed from
+//! is, else *per element*. There is one step for each reduction, in order, and last ones that write results; a
+//! register belongs to the first step that needs it, and is left in a temporary when others do.
+
+use super::Runtime;
+use super::flush::{Noted, address, address_to_read, bind, merge_dims};
+use super::queue::{Group, RAW_INSTR};
+use super::trace::Traced;
+use crate::array::{Dims, Dtype, Layout, Strides};
+use crate::base::{Result, Site, Span};
+use crate::device::{Device, Stream};
+use crate::kernel::{Body, Fold, Instr, Launch, Map, ReduceFn, Rows, Source, Step, Store, Temporary, View};
+use crate::tensor::{Memory, Storage};
+use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
+
+/// The most values per element that wait for a later step: each takes registers for all of a thread's elements.
+const MOST_HELD: usize = 6;
+
+/// A register of the whole chain.
+struct Register {
+    made: Made,
+    dtype: Dtype,
+    per_row: bool,
+}
+
+enum Made {
+    Load(u16),
+    Number(u16),
+    Instr(Instr),
+    Fold(usize),
+}
+
+/// What a storage holds after the groups so far.
+struct Written<'a> {
+    storage: &'a Arc<Storage>,
+    layout: Layout,
+    strides: Strides,
+    reg: u16,
+    name: &'static str,
+    span: Span,
+}
+
+/// What is read from memory.
+struct Read<'a> {
+    storage: &'a Arc<Storage>,
+    layout: Layout,
+    strides: Strides,
+    dtype: Dtype,
+}
+
+struct Combined {
+    value: u16,
+    f: &'static ReduceFn,
+}
+
+/// A chain taken apart. `None` from any of its functions: the groups are launched one by one.
+struct Chain<'a> {
+    shape: &'a Dims,
+    kept: usize,
+    registers: Vec<Register>,
+    numbers: SmallVec<[u64; 4]>,
+    reads: Vec<Read<'a>>,
+    written: Vec<Written<'a>>,
+    folds: Vec<Combined>,
+}
+
+impl Runtime {
+    /// Launches a chain as one program; false when it has to go group by group.
+    pub(super) fn run_rows(
+        &mut self,
+        at: usize,
+        groups: &[Group],
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+    ) -> Result<bool> {
+        let Some(chain) = Chain::of(groups) else { return Ok(false) };
+        let wanted: Vec<&Written<'_>> =
+            chain.written.iter().filter(|w| is_wanted(groups, w.storage)).collect();
+        if wanted.is_empty() {
+            return Ok(true);
+        }
+        if !chain.is_safe(&wanted) {
+            return Ok(false);
+        }
+        let Some(rows) = chain.rows(&wanted) else { return Ok(false) };
+        let per_row = rows.per_row.clone();
+        let read = |read: &Read<'_>| -> Result<View> {
+            let ptr = address_to_read(read.storage, &read.layout, read.dtype.size(), stream)?;
+            Ok(View { ptr, dtype: read.dtype, strides: read.strides.clone() })
+        };
+        let mut views: SmallVec<[View; 4]> = chain.reads.iter().map(read).collect::<Result<_>>()?;
+        for written in &wanted {
+            bind(written.storage, device, stream, written.span)?;
+            let dtype = chain.dtype(written.reg);
+            let ptr = address(written.storage, &written.layout, dtype.size(), stream)?;
+            views.push(View { ptr, dtype, strides: written.strides.clone() });
+        }
+        let mut launch = Launch {
+            program: self.programs.get(Body::Rows(rows)),
+            shape: chain.shape.clone(),
+            views,
+            numbers: chain.numbers.clone(),
+            reduced: chain.shape.len() - chain.kept,
+            axis: 0,
+            limit: 0,
+            tag: 0,
+        };
+        merge_dims(&mut launch, chain.kept);
+        let lies_along =
+            |(view, per_row): (&View, &bool)| view.strides.last() == Some(&isize::from(!per_row));
+        if launch.reduced != 1 || !launch.views.iter().zip(&per_row).all(lies_along) {
+            return Ok(false);
+        }
+        if self.capture_at(at).is_none() && !device.driver().prepared(&launch) {
+            return Ok(false);
+        }
+        let Some(last) = wanted.last() else { return Ok(true) };
+        let ticket = self.note_launch(device, stream, last.name, last.span);
+        wanted.iter().for_each(|written| written.storage.set_ticket(ticket));
+        let traced = self.is_traced().then(|| {
+            let mut spans: SmallVec<[Span; 1]> = SmallVec::new();
+            for span in chain.written.iter().map(|written| written.span) {
+                if !span.is_none() && !spans.contains(&span) {
+                    spans.push(span);
+                }
+            }
+            Traced { spans, shape: chain.shape.clone() }
+        });
+        let span = last.span;
+        let work = Noted { name: last.name, ticket, traced };
+        self.launch(device, stream, &launch, work).map_err(|e| e.locate(&Site::of(span)))?;
+        Ok(true)
+    }
+}
+
+/// True when somebody besides the chain still holds the storage.
+fn is_wanted(groups: &[Group], storage: &Arc<Storage>) -> bool {
+    if let Some(Memory::Foreign(_)) = storage.memory() {
+        return true;
+    }
+    let held = groups.iter().flat_map(|group| {
+        let nodes = group.nodes.iter().filter_map(|node| node.storage.as_ref());
+        let results = group.reduce.iter().flat_map(|reduce| reduce.out.iter().chain(&reduce.out_index));
+        nodes.chain(group.loads.iter().map(|load| &load.storage)).chain(results)
+    });
+    Arc::strong_count(storage) > held.filter(|held| Arc::ptr_eq(held, storage)).count()
+}
+
+impl<'a> Chain<'a> {
+    fn of(groups: &'a [Group]) -> Option<Chain<'a>> {
+        let first = groups.first()?;
+        let mut chain = Chain {
+            shape: &first.shape,
+            kept: first.kept()?,
+            registers: Vec::new(),
+            numbers: SmallVec::new(),
+            reads: Vec::new(),
+            written: Vec::new(),
+            folds: Vec::new(),
+        };
+        groups.iter().try_for_each(|group| chain.add(group))?;
+        Some(chain)
+    }
+
+    fn dtype(&self, reg: u16) -> Dtype {
+        self.registers[usize::from(reg)].dtype
+    }
+
+    fn push(&mut self, made: Made, dtype: Dtype, per_row: bool) -> u16 {
+        self.registers.push(Register { made, dtype, per_row });
+        (self.registers.len() - 1) as u16
+    }
+
+    /// Strides over a group's shape as strides over the chain's.
+    fn strides(&self, group: &Group, strides: &Strides) -> Strides {
+        if group.shape == *self.shape { strides.clone() } else { self.of_rows(strides) }
+    }
+
+    /// Strides over the dimensions of the rows as strides over the chain's shape.
+    fn of_rows(&self, strides: &Strides) -> Strides {
+        let zeros = std::iter::repeat_n(0, self.shape.len() - self.kept);
+        strides[..self.kept].iter().copied().chain(zeros).collect()
+    }
+
+    fn add(&mut self, group: &'a Group) -> Option<()> {
+        let first_number = self.numbers.len() as u16;
+        self.numbers.extend_from_slice(&group.numbers);
+        let mut sources: SmallVec<[u16; 16]> = SmallVec::new();
+        for source in &group.map.sources {
+            sources.push(match *source {
+                Source::Load { view, .. } => self.load(group, usize::from(view))?,
+                Source::Number { slot, dtype } => self.push(Made::Number(first_number + slot), dtype, true),
+                Source::Position => return None,
+            });
+        }
+        let mut instrs: SmallVec<[u16; 32]> = SmallVec::new();
+        for instr in &group.map.instrs {
+            let args = instr.args.iter().map(|&arg| renumber(arg, &sources, &instrs));
+            let args: SmallVec<[u16; 4]> = args.collect::<Option<_>>()?;
+            let per_row = args.iter().all(|&arg| self.registers[usize::from(arg)].per_row);
+            instrs.push(self.push(Made::Instr(Instr { args, ..instr.clone() }), instr.dtype, per_row));
+        }
+        for node in &group.nodes {
+            let Some(storage) = &node.storage else { continue };
+            let reg = renumber(node.reg, &sources, &instrs)?;
+            let strides = self.strides(group, &node.layout.strides);
+            let (name, span) = (node.name, node.span);
+            self.write(Written { storage, layout: node.layout.clone(), strides, reg, name, span })?;
+        }
+        if let Some(reduce) = &group.reduce {
+            let storage = reduce.out.as_ref()?;
+            let value = renumber(reduce.reg, &sources, &instrs)?;
+            self.folds.push(Combined { value, f: reduce.f });
+            let reg = self.push(Made::Fold(self.folds.len() - 1), reduce.dtype, true);
+            let strides = self.of_rows(&crate::array::contiguous_strides(&self.shape[..self.kept]));
+            let (name, span) = (reduce.f.name, reduce.span);
+            self.write(Written { storage, layout: Layout::contiguous(&[]), strides, reg, name, span })?;
+        }
+        Some(())
+    }
+
+    /// A storage that is written again must be so under the same layout; then the last value counts.
+    fn write(&mut self, new: Written<'a>) -> Option<()> {
+        if let Some(old) = self.written.iter().position(|old| Arc::ptr_eq(old.storage, new.storage)) {
+            self.same_elements(
+                &self.written[old].strides,
+                self.written[old].layout.offset,
+                &new.strides,
+                new.layout.offset,
+            )?;
+            self.written.remove(old);
+        }
+        self.written.push(new);
+        Some(())
+    }
+
+    fn load(&mut self, group: &'a Group, view: usize) -> Option<u16> {
+        let load = &group.loads[view];
+        let strides = self.strides(group, &load.strides);
+        let layout = &load.layout;
+        if let Some(written) = self.written.iter().find(|w| Arc::ptr_eq(w.storage, &load.storage)) {
+            self.same_elements(&written.strides, written.layout.offset, &strides, layout.offset)?;
+            return (self.dtype(written.reg) == load.dtype).then_some(written.reg);
+        }
+        let same = |read: &Read<'_>| {
+            Arc::ptr_eq(read.storage, &load.storage)
+                && read.dtype == load.dtype
+                && self.same_elements(&read.strides, read.layout.offset, &strides, layout.offset).is_some()
+        };
+        if let Some(number) = self.reads.iter().position(same) {
+            let made = |r: &Register| matches!(r.made, Made::Load(view) if usize::from(view) == number);
+            return self.registers.iter().position(made).map(|reg| reg as u16);
+        }
+        let per_row = self.shape.iter().zip(&strides).skip(self.kept).all(|(&n, &step)| n == 1 || step == 0);
+        let number = self.reads.len() as u16;
+        let layout = layout.clone();
+        self.reads.push(Read { storage: &load.storage, layout, strides, dtype: load.dtype });
+        Some(self.push(Made::Load(number), load.dtype, per_row))
+    }
+
+    fn same_elements(&self, a: &Strides, first_a: usize, b: &Strides, first_b: usize) -> Option<()> {
+        let mut dims = self.shape.iter().zip(a.iter().zip(b));
+        (first_a == first_b && dims.all(|(&n, (a, b))| n == 1 || a == b)).then_some(())
+    }
+
+    /// False when one row's result may lie where another row still reads.
+    fn is_safe(&self, wanted: &[&Written<'_>]) -> bool {
+        wanted.iter().all(|written| {
+            self.reads.iter().filter(|read| Arc::ptr_eq(read.storage, written.storage)).all(|read| {
+                let (a, b) = (read.layout.offset, written.layout.offset);
+                read.dtype == self.dtype(written.reg)
+                    && self.same_elements(&read.strides, a, &written.strides, b).is_some()
+            })
+        })
+    }
+
+    /// The steps that give what is wanted.
+    fn rows(&self, wanted: &[&Written<'_>]) -> Option<Rows> {
+        let per_row = |strides: &Strides| {
+            self.shape.iter().zip(strides).skip(self.kept).all(|(&n, &step)| n == 1 || step == 0)
+        };
+        let views = self.reads.len() + wanted.len();
+        let view_rows: Vec<bool> = self
+            .reads
+            .iter()
+            .map(|r| &r.strides)
+            .chain(wanted.iter().map(|w| &w.strides))
+            .map(per_row)
+            .collect();
+        // Reductions that something wanted needs.
+        let mut used = vec![false; self.registers.len()];
+        wanted.iter().for_each(|written| used[usize::from(written.reg)] = true);
+        for (reg, register) in self.registers.iter().enumerate().rev() {
+            if !used[reg] {
+                continue;
+            }
+            match &register.made {
+                Made::Instr(instr) => instr.args.iter().for_each(|&arg| used[usize::from(arg)] = true),
+                Made::Fold(fold) => used[usize::from(self.folds[*fold].value)] = true,
+                Made::Load(_) | Made::Number(_) => {}
+            }
+        }
+        // What each step is for: a reduction's value, results per element, results per row.
+        let mut passes: Vec<Pass> = Vec::new();
+        for (reg, register) in self.registers.iter().enumerate() {
+            if let (Made::Fold(fold), true) = (&register.made, used[reg]) {
+                passes.push(Pass::of(false, smallvec![self.folds[*fold].value], Some(reg as u16)));
+            }
+        }
+        let mut results: [Vec<(u16, u16)>; 2] = Default::default();
+        for (number, written) in wanted.iter().enumerate() {
+            let view = self.reads.len() + number;
+            results[usize::from(view_rows[view])].push((written.reg, view as u16));
+        }
+        for (of_rows, stores) in results.into_iter().enumerate().filter(|(_, stores)| !stores.is_empty()) {
+            let roots = stores.iter().map(|(reg, _)| *reg).collect();
+            passes.push(Pass { stores, ..Pass::of(of_rows == 1, roots, None) });
+        }
+        let passes = self.assign(passes);
+        self.write_down(&passes, views, view_rows)
+    }
+
+    /// Gives every instruction to the first pass that needs it; what is per row gets a pass of its own before.
+    fn assign(&self, passes: Vec<Pass>) -> Vec<Pass> {
+        let mut given = vec![false; self.registers.len()];
+        let mut all: Vec<Pass> = Vec::new();
+        for mut pass in passes {
+            let mut wanted = vec![false; self.registers.len()];
+            pass.roots.iter().for_each(|&root| wanted[usize::from(root)] = true);
+            let mut before = Pass::of(true, SmallVec::new(), None);
+            for (reg, register) in self.registers.iter().enumerate().rev() {
+                let Made::Instr(instr) = &register.made else { continue };
+                if !wanted[reg] || given[reg] {
+                    continue;
+                }
+                given[reg] = true;
+                instr.args.iter().for_each(|&arg| wanted[usize::from(arg)] = true);
+                let to = if register.per_row && !pass.per_row { &mut before } else { &mut pass };
+                to.instrs.insert(0, reg as u16);
+            }
+            all.extend((!before.instrs.is_empty()).then_some(before));
+            all.push(pass);
+        }
+        all
+    }
+
+    fn write_down(&self, passes: &[Pass], views: usize, per_row: Vec<bool>) -> Option<Rows> {
+        // The pass that computes a register, and the temporary that takes it to others.
+        let mut home = vec![usize::MAX; self.registers.len()];
+        for (number, pass) in passes.iter().enumerate() {
+            pass.instrs.iter().chain(&pass.result).for_each(|&reg| home[usize::from(reg)] = number);
+        }
+        let mut temporary: Vec<Option<u16>> = vec![None; self.registers.len()];
+        let mut temporaries: Vec<Temporary> = Vec::new();
+        for (number, pass) in passes.iter().enumerate() {
+            let args = pass.instrs.iter().flat_map(|&reg| match &self.registers[usize::from(reg)].made {
+                Made::Instr(instr) => instr.args.as_slice(),
+                _ => &[],
+            });
+            for &reg in args.chain(&pass.roots).chain(&pass.result) {
+                let register = &self.registers[usize::from(reg)];
+                let is_made = matches!(register.made, Made::Instr(_) | Made::Fold(_));
+                let elsewhere = home[usize::from(reg)] != number || Some(reg) == pass.result;
+                if is_made && elsewhere && temporary[usize::from(reg)].is_none() {
+                    temporary[usize::from(reg)] = Some((views + temporaries.len()) as u16);
+                    temporaries.push(Temporary { dtype: register.dtype, per_row: register.per_row });
+                }
+            }
+        }
+        if temporaries.iter().filter(|t| !t.per_row).count() > MOST_HELD {
+            return None;
+        }
+        let steps: Option<Vec<Step>> = passes.iter().map(|pass| self.step(pass, &temporary)).collect();
+        Some(Rows { steps: steps?, views: views as u16, per_row, temporaries })
+    }
+
+    fn step(&self, pass: &Pass, temporary: &[Option<u16>]) -> Option<Step> {
+        let mut map = Map::default();
+        let mut number: Vec<Option<u16>> = vec![None; self.registers.len()];
+        let args = pass.instrs.iter().flat_map(|&reg| match &self.registers[usize::from(reg)].made {
+            Made::Instr(instr) => instr.args.as_slice(),
+            _ => &[],
+        });
+        for &reg in args.chain(&pass.roots) {
+            if number[usize::from(reg)].is_some() || pass.instrs.contains(&reg) {
+                continue;
+            }
+            let register = &self.registers[usize::from(reg)];
+            number[usize::from(reg)] = Some(map.sources.len() as u16);
+            map.sources.push(match register.made {
+                Made::Load(view) => Source::Load { view, dtype: register.dtype },
+                Made::Number(slot) => Source::Number { slot, dtype: register.dtype },
+                Made::Instr(_) | Made::Fold(_) => {
+                    Source::Load { view: temporary[usize::from(reg)]?, dtype: register.dtype }
+                }
+            });
+        }
+        for (at, &reg) in pass.instrs.iter().enumerate() {
+            let Made::Instr(instr) = &self.registers[usize::from(reg)].made else { return None };
+            let args: Option<SmallVec<[u16; 4]>> =
+                instr.args.iter().map(|&arg| number[usize::from(arg)]).collect();
+            number[usize::from(reg)] = Some((map.sources.len() + at) as u16);
+            map.instrs.push(Instr { args: args?, ..instr.clone() });
+        }
+        let left = pass.instrs.iter().filter_map(|&reg| Some((reg, temporary[usize::from(reg)]?)));
+        for (reg, view) in left.chain(pass.stores.iter().copied()) {
+            map.stores.push(Store { reg: number[usize::from(reg)]?, view });
+        }
+        let fold = match pass.result {
+            None => None,
+            Some(result) => {
+                let Made::Fold(fold) = self.registers[usize::from(result)].made else { return None };
+                let Combined { value, f } = self.folds[fold];
+                Some(Fold { value: number[usize::from(value)]?, f, out: temporary[usize::from(result)]? })
+            }
+        };
+        Some(Step { map, per_row: pass.per_row, fold })
+    }
+}
+
+/// A step on its way.
+struct Pass {
+    per_row: bool,
+    /// What it is for.
+    roots: SmallVec<[u16; 4]>,
+    /// The reduction that it ends with.
+    result: Option<u16>,
+    instrs: Vec<u16>,
+    /// Registers and the views that take them.
+    stores: Vec<(u16, u16)>,
+}
+
+impl Pass {
+    fn of(per_row: bool, roots: SmallVec<[u16; 4]>, result: Option<u16>) -> Pass {
+        Pass { per_row, roots, result, instrs: Vec::new(), stores: Vec::new() }
+    }
+}
+
+/// A group's register as one of the chain's.
+fn renumber(reg: u16, sources: &[u16], instrs: &[u16]) -> Option<u16> {
+    match reg.checked_sub(RAW_INSTR) {
+        Some(instr) => instrs.get(usize::from(instr)).copied(),
+        None => sources.get(usize::from(reg)).copied(),
+    }
+}
