@@ -65,9 +65,8 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
         }
         Op::Binary { op, dst, a, b } => {
             // SAFETY: as said.
-            if let (key @ (Value::Int(_) | Value::Str(_)), Value::Dict(dict)) =
-                unsafe { (&*slot(a), &*slot(b)) }
-            {
+            let operands = unsafe { (&*slot(a), &*slot(b)) };
+            if let (key @ (Value::Int(_) | Value::Str(_)), Value::Dict(dict)) = operands {
                 let found = Value::Bool(dict.slot(key).is_some() == (op == arith::IN));
                 // SAFETY: as said.
                 set(unsafe { &mut *slot(dst) }, found);
