@@ -1,25 +1,127 @@
 //! Failures of the machine are survived: every driver call, and every allocation on devices, on the
-//! host and of page-locked memory, fails once, at each of its positions in scripts that together use every operation
-//! and every function. Then the memory of devices is short, less and less.
+//! host and of page-locked memory, fails once, at each of its positions in scripts that together use everything
+//! that is documented. Then the memory of devices is short, less and less.
 //!
-//! After each failure the session must be sound: the error is a coded one, a check script passes on the
-//! same session, the device and the stream are those of before, and all memory comes back.
+//! After each failure the session must be sound: the error is a coded one that points at the statement which ran, a
+//! check script passes on the same session, the device and the stream are those of before, and all memory
+//! comes back.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
-use runnel::base::{Error, ErrorKind};
+use runnel::base::{Error, ErrorKind, Place};
 use runnel::device::{Backend, Config, DeviceId, Failure, Machine};
 use runnel::plan::{Runtime, Settings};
 use runnel::vm::{Mode, Vm};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Every example of an operation or a function that does not wait for long.
-fn scripts() -> Vec<(&'static str, &'static str)> {
-    let ops = runnel::ops::table::all().map(|op| (op.name, op.example));
-    let natives =
-        runnel::library::NATIVES.iter().flat_map(|(_, table)| *table).map(|def| (def.name, def.example));
-    ops.chain(natives).filter(|(_, example)| !example.is_empty()).collect()
+/// Scripts for what has no example.
+const OTHERS: &[(&str, &str)] = &[
+    (
+        "read, write",
+        "let path = files.temp_folder() ++ \"/note.txt\"\nwrite(path, \"a\")\nwrite(path, \"b\", append=true)\n\
+         assert(read(path) == \"ab\")\nassert(exists(path))",
+    ),
+    (
+        "pinned",
+        "let x = zeros(1 << 18, device=cpu, pin_memory=true)\nlet y = x.to(cuda, non_blocking=true)\ny.sum().item()",
+    ),
+];
+
+/// What examples write with an operator.
+const OPERATORS: &[(&str, &str)] = &[
+    ("bitwise_and", " & "),
+    ("bitwise_or", " | "),
+    ("bitwise_xor", " ^ "),
+    ("bitwise_not", "~"),
+    ("bitwise_left_shift", " << "),
+    ("bitwise_right_shift", " >> "),
+    ("eq", " == "),
+    ("ne", " != "),
+    ("lt", " < "),
+    ("le", " <= "),
+    ("gt", " > "),
+    ("ge", " >= "),
+    ("neg", "-"),
+    ("add", " + "),
+    ("sub", " - "),
+    ("mul", " * "),
+    ("matmul", " @ "),
+    ("floor_divide", " // "),
+    ("remainder", " % "),
+    // A graphed function is called as any other.
+    ("call", "graphed("),
+];
+
+/// What no script here runs, and why.
+const LEFT_OUT: &[&str] = &[
+    // It waits for a line of the terminal.
+    "input",
+];
+
+/// The example of everything that is documented: operations, functions, methods, attributes, modules.
+fn scripts() -> Vec<(String, String)> {
+    let entries = runnel::library::docs::entries().into_iter().map(|e| (e.name, e.example.into_owned()));
+    let others = OTHERS.iter().map(|(name, script)| (name.to_string(), script.to_string()));
+    entries.filter(|(_, example)| !example.is_empty()).chain(others).collect()
+}
+
+#[test]
+fn everything_that_is_documented_is_run() {
+    let scripts = scripts();
+    let missing: Vec<String> = runnel::library::docs::entries()
+        .into_iter()
+        .map(|entry| entry.name)
+        .filter(|name| !LEFT_OUT.contains(&&**name))
+        .filter(|name| {
+            // An example must use what it is an example of: by its name, in place too, or by its operator.
+            let last = name.rsplit('.').next().unwrap_or(name);
+            let operator = OPERATORS.iter().find(|(of, _)| *of == last).map(|(_, operator)| *operator);
+            let uses = |script: &str| {
+                let mut words = script.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+                operator.is_some_and(|o| script.contains(o))
+                    || words.any(|w| w == last || w.trim_end_matches('_') == last)
+            };
+            let own = |of: &str| of == name || OTHERS.iter().any(|(o, _)| *o == of);
+            !scripts.iter().any(|(of, script)| own(of) && uses(script))
+        })
+        .collect();
+    assert!(missing.is_empty(), "without a script: {missing:?}");
+}
+
+/// The statements of a script, each as a source of its own.
+fn statements(script: &str) -> Vec<String> {
+    let parsed = runnel::syntax::parse(0, script);
+    assert!(parsed.errors.is_empty(), "{script}");
+    parsed.block.body.iter().map(|s| script[s.span.lo as usize..s.span.hi as usize].to_string()).collect()
+}
+
+/// Runs the statements one by one, as a session does: the number of the one that failed, and its error.
+fn run(vm: &mut Vm, script: &str) -> Result<(), (usize, Error)> {
+    for (at, statement) in statements(script).iter().enumerate() {
+        vm.eval(&format!("<{at}>"), statement, Mode::Input).map_err(|error| (at, error))?;
+    }
+    Ok(())
+}
+
+/// What is wrong with the places of an error that statement `at` has ended in: it must point there, or into a function
+/// that was running, of a module or an earlier statement; what it shows besides was launched by this statement or
+/// before.
+fn misplaced(vm: &Vm, script: &str, at: usize, error: &Error) -> Option<String> {
+    let places = error.labels().iter().map(|label| match label.place {
+        Place::Span(span) => vm.sources.find(span).map(|id| vm.sources.name(id).to_string()),
+        _ => None,
+    });
+    let places: Vec<Option<String>> = places.collect();
+    let number = |place: &str| place.trim_matches(['<', '>']).parse::<usize>().ok();
+    let texts: Vec<String> = statements(script);
+    let has_function = |n: usize| texts[n].contains('|');
+    let here = |place: &Option<String>| {
+        place.as_deref().is_some_and(|p| number(p).is_none_or(|n| n == at || has_function(n)))
+    };
+    let sound = |place: &Option<String>| place.as_deref().is_some_and(|p| number(p).is_none_or(|n| n <= at));
+    let wrong = !places.iter().any(here) || !places.iter().all(sound);
+    wrong.then(|| format!("statement {at} failed, and {error:?} points at {places:?}"))
 }
 
 fn session(failure: Option<Failure>, memory: u64) -> (Vm, Arc<Machine>) {
@@ -99,7 +201,7 @@ fn unsound(vm: &mut Vm, machine: &Machine, outcome: Result<(), Error>, fired: bo
 /// Runs `work` for each script, on two threads, and collects what it complains of.
 fn for_each_script(work: impl Fn(&str, &str) -> Option<String> + Sync) {
     let scripts = scripts();
-    assert!(scripts.len() > 300, "{}", scripts.len());
+    assert!(scripts.len() > 600, "{}", scripts.len());
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -123,10 +225,15 @@ fn fail_each(kind: Option<&'static str>) {
         for nth in 1.. {
             let failure = Failure::new(kind, nth);
             let (mut vm, machine) = session(Some(failure.clone()), 1 << 30);
-            let outcome = vm.eval("<example>", script, Mode::Script).map(drop);
+            let outcome = run(&mut vm, script);
             let fired = failure.has_fired();
             failure.disarm();
-            if let Some(why) = unsound(&mut vm, &machine, outcome, fired) {
+            let misplaced = match &outcome {
+                Err((at, error)) if fired => misplaced(&vm, script, *at, error),
+                _ => None,
+            };
+            let outcome = outcome.map_err(|(_, error)| error);
+            if let Some(why) = misplaced.or_else(|| unsound(&mut vm, &machine, outcome, fired)) {
                 return Some(format!("call {nth} of {kind:?}: {why}"));
             }
             if !fired {

@@ -1,11 +1,13 @@
 //! `.csv`: a table of numbers, or of columns with names.
 //!
-//! The table is read twice: once for its size and for what its columns are, once for the values. So only
-//! the values themselves are held. A column is bool (`true`, `false`), int, float, or text; an empty
+//! The table is read twice: once for its size and for what its columns are, once for the values. A table of
+//! numbers is read row by row; of columns with names the values are held, until each becomes a tensor. A column is bool (`true`, `false`), int, float, or text; an empty
 //! field of numbers is nan.
 
 use super::image::Unpacked;
-use super::{Column, Contents, Elements, Entry, Format, Head, Input, Options, Output, Sink, error, length};
+use super::{
+    Column, Contents, Elements, Entry, Format, Head, Input, Options, Output, Pieces, Sink, error, length,
+};
 use crate::array::Dtype;
 use crate::base::{Error, Result};
 use ::csv::{ByteRecord, Reader, ReaderBuilder, WriterBuilder};
@@ -108,7 +110,7 @@ fn read(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink) -> Result
     let length = length(input)?;
     let shape = look(input, options)?;
     if shape.rows as u64 > length {
-        return Err(error::malformed("csv", "it changed while it was read"));
+        return Err(changed());
     }
     input.seek(SeekFrom::Start(0)).map_err(error::reading)?;
     match &shape.names {
@@ -179,14 +181,20 @@ fn read_numbers(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink, s
         kind => kind,
     };
     let head = Head::new(kind.dtype(options), vec![shape.rows, shape.columns.len()])?;
-    let mut bytes = Vec::with_capacity(head.bytes() as usize);
     let mut reader = reader(input, options);
     let mut record = ByteRecord::new();
-    while next(&mut reader, &mut record)? {
-        record.iter().for_each(|field| put(field, head.dtype, &mut bytes));
+    let mut numbers = Pieces::new(|row: &mut Vec<u8>| {
+        if !next(&mut reader, &mut record)? {
+            return Err(changed());
+        }
+        record.iter().for_each(|field| put(field, head.dtype, row));
+        Ok(())
+    });
+    sink.array(None, &head, &mut numbers)?;
+    match numbers.begun() && next(&mut reader, &mut record)? {
+        true => Err(changed()),
+        false => Ok(()),
     }
-    same(bytes.len() as u64, head.bytes())?;
-    sink.array(None, &head, &mut Unpacked(&bytes) as &mut dyn Elements)
 }
 
 /// A column while its values are read.
@@ -236,7 +244,9 @@ fn read_columns(
             }
         }
     }
-    same(rows as u64, shape.rows as u64)?;
+    if rows != shape.rows {
+        return Err(changed());
+    }
     for (name, column) in names.iter().zip(columns) {
         match column {
             Values::Numbers(dtype, bytes) => {
@@ -250,11 +260,8 @@ fn read_columns(
     Ok(())
 }
 
-fn same(found: u64, expected: u64) -> Result<()> {
-    match found == expected {
-        true => Ok(()),
-        false => Err(error::malformed("csv", "it changed while it was read")),
-    }
+fn changed() -> Error {
+    error::malformed("csv", "it changed while it was read")
 }
 
 /// Adds the value of a field.
@@ -275,32 +282,100 @@ fn put(field: &[u8], dtype: Dtype, bytes: &mut Vec<u8>) {
 }
 
 fn reader<'a>(input: &'a mut dyn Input, options: &Options) -> Reader<Lines<'a>> {
-    ReaderBuilder::new()
-        .has_headers(false)
-        .flexible(true)
-        .delimiter(options.delimiter)
-        .from_reader(Lines { input, run: 0 })
+    ReaderBuilder::new().has_headers(false).flexible(true).delimiter(options.delimiter).from_reader(Lines {
+        input,
+        run: 0,
+        quotes: Quotes::new(options.delimiter),
+    })
 }
 
 fn next(reader: &mut Reader<Lines<'_>>, record: &mut ByteRecord) -> Result<bool> {
-    reader.read_byte_record(record).map_err(|e| match e.into_kind() {
+    let found = reader.read_byte_record(record).map_err(|e| match e.into_kind() {
         ::csv::ErrorKind::Io(e) if e.kind() == std::io::ErrorKind::FileTooLarge => {
             error::too_large("a line of more than 4 MiB")
         }
         ::csv::ErrorKind::Io(e) => error::reading(e),
         other => error::malformed("csv", format!("{other:?}")),
-    })
+    })?;
+    match reader.get_ref().quotes.open {
+        // The field that it begins took the rest of the file.
+        Some(line) if reader.get_ref().quotes.ended => {
+            Err(error::table(line, "a quote that begins here has no end"))
+        }
+        _ => Ok(found),
+    }
+}
+
+/// Where the reader is among quotes: it takes one that never ends for a field that does.
+struct Quotes {
+    delimiter: u8,
+    place: Place,
+    line: u64,
+    /// How much of a byte order mark has passed.
+    mark: usize,
+    /// The line of the quote that is open.
+    open: Option<u64>,
+    ended: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    /// Before a field.
+    Before,
+    /// In a field without quotes, or behind its quotes.
+    Plain,
+    Quoted,
+    /// Behind a quote within quotes: their end, or half of one that is meant.
+    Quote,
+}
+
+impl Quotes {
+    fn new(delimiter: u8) -> Quotes {
+        Quotes { delimiter, place: Place::Before, line: 1, mark: 0, open: None, ended: false }
+    }
+
+    fn pass(&mut self, bytes: &[u8]) {
+        self.ended |= bytes.is_empty();
+        for &byte in bytes {
+            if self.mark < 3 {
+                self.mark = if byte == b"\xef\xbb\xbf"[self.mark] { self.mark + 1 } else { 4 };
+                if self.mark < 4 {
+                    continue;
+                }
+            }
+            self.place = match (self.place, byte) {
+                (Place::Before, b'"') => {
+                    self.open = Some(self.line);
+                    Place::Quoted
+                }
+                (Place::Quoted, b'"') => Place::Quote,
+                (Place::Quoted, _) | (Place::Quote, b'"') => Place::Quoted,
+                (_, b'\n' | b'\r') => Place::Before,
+                (_, byte) if byte == self.delimiter => Place::Before,
+                _ => Place::Plain,
+            };
+            if self.place != Place::Quoted && self.place != Place::Quote {
+                self.open = None;
+            }
+            self.line += u64::from(byte == b'\n');
+        }
+        if self.ended && self.place == Place::Quote {
+            self.open = None;
+        }
+    }
 }
 
 /// The input, as long as its lines are not too long to be held.
 struct Lines<'a> {
     input: &'a mut dyn Input,
     run: usize,
+    quotes: Quotes,
 }
 
 impl Read for Lines<'_> {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         let count = self.input.read(into)?;
+        self.quotes.pass(&into[..count]);
         self.run = match into[..count].iter().rposition(|&byte| byte == b'\n') {
             Some(last) => count - last - 1,
             None => self.run + count,

@@ -1,7 +1,7 @@
 //! What image formats share: pixels stand as `[height, width, channels]` in files, and are the array
 //! `[channels, height, width]`, as torchvision has them.
 
-use super::{Contents, Elements, Head, Sink, error, only_array};
+use super::{Contents, Elements, Head, error, only_array};
 use crate::array::Dtype;
 use crate::base::Result;
 use half::{bf16, f16};
@@ -10,11 +10,6 @@ use half::{bf16, f16};
 pub(super) fn head(dtype: Dtype, height: usize, width: usize, channels: usize) -> Result<Head> {
     let head = Head::new(dtype, vec![height, width, channels])?;
     Ok(Head { axes: vec![2, 0, 1], ..head })
-}
-
-/// Announces an image whose pixels were unpacked.
-pub(super) fn announce(sink: &mut dyn Sink, head: &Head, pixels: &[u8]) -> Result<()> {
-    sink.array(None, head, &mut Unpacked(pixels) as &mut dyn Elements)
 }
 
 /// Elements that lie in memory.

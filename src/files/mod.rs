@@ -222,6 +222,47 @@ impl Elements for Plain<'_> {
     }
 }
 
+/// Elements that are made piece by piece, as they are asked for: of a row, of a number.
+pub(crate) struct Pieces<F> {
+    /// Adds the bytes of the next piece.
+    next: F,
+    piece: Vec<u8>,
+    taken: usize,
+    begun: bool,
+}
+
+impl<F: FnMut(&mut Vec<u8>) -> Result<()>> Pieces<F> {
+    pub(crate) fn new(next: F) -> Pieces<F> {
+        Pieces { next, piece: Vec::new(), taken: 0, begun: false }
+    }
+
+    /// Whether anybody asked for elements: a sink takes all, or none.
+    pub(crate) fn begun(&self) -> bool {
+        self.begun
+    }
+}
+
+impl<F: FnMut(&mut Vec<u8>) -> Result<()>> Elements for Pieces<F> {
+    fn fill(&mut self, mut into: &mut [u8]) -> Result<()> {
+        self.begun = true;
+        while !into.is_empty() {
+            if self.taken == self.piece.len() {
+                self.piece.clear();
+                self.taken = 0;
+                (self.next)(&mut self.piece)?;
+                if self.piece.is_empty() {
+                    return Err(error::cut("its data"));
+                }
+            }
+            let count = into.len().min(self.piece.len() - self.taken);
+            let (now, later) = into.split_at_mut(count);
+            now.copy_from_slice(&self.piece[self.taken..self.taken + count]);
+            (into, self.taken) = (later, self.taken + count);
+        }
+        Ok(())
+    }
+}
+
 /// How long an input is; afterwards it stands at its beginning.
 pub(crate) fn length(input: &mut dyn Input) -> Result<u64> {
     let length = input.seek(SeekFrom::End(0)).map_err(error::reading)?;

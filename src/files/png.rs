@@ -1,7 +1,7 @@
 //! `.png`: an image. Palettes and fewer than eight bits are unpacked to u8, sixteen bits become i32.
 
-use super::image::{announce, head, pixels};
-use super::{Contents, Format, Input, Options, Output, Sink, budget, error, length};
+use super::image::{head, pixels};
+use super::{Contents, Format, Input, Options, Output, Pieces, Sink, budget, error, length};
 use crate::array::Dtype;
 use crate::base::{Error, Result};
 use png::{BitDepth, ColorType, Decoder, DecodingError, Encoder, EncodingError, Limits, Transformations};
@@ -30,18 +30,44 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     if size > limit {
         return Err(error::expands(size as u64, length));
     }
-    let mut bytes = vec![0; size];
-    let info = reader.next_frame(&mut bytes).map_err(|e| failed(e, length))?;
-    bytes.truncate(info.buffer_size());
-    let channels = info.color_type.samples();
+    let info = reader.info();
     let (height, width) = (info.height as usize, info.width as usize);
-    match info.bit_depth {
-        BitDepth::Sixteen => {
-            let wide =
-                bytes.chunks_exact(2).flat_map(|b| i32::from(u16::from_be_bytes([b[0], b[1]])).to_ne_bytes());
-            announce(sink, &head(Dtype::I32, height, width, channels)?, &wide.collect::<Vec<u8>>())
+    let whole = info.interlaced || info.is_animated();
+    let (color, depth) = reader.output_color_type();
+    let dtype = if depth == BitDepth::Sixteen { Dtype::I32 } else { Dtype::U8 };
+    let mut head = head(dtype, height, width, color.samples())?;
+    if whole {
+        let mut bytes = vec![0; size];
+        let info = reader.next_frame(&mut bytes).map_err(|e| failed(e, length))?;
+        bytes.truncate(info.buffer_size());
+        head.stored[..2].copy_from_slice(&[info.height as usize, info.width as usize]);
+        let mut all = Pieces::new(|row: &mut Vec<u8>| {
+            levels(&std::mem::take(&mut bytes), dtype, row);
+            Ok(())
+        });
+        return sink.array(None, &head, &mut all);
+    }
+    let mut rows = Pieces::new(|row: &mut Vec<u8>| {
+        match reader.next_row().map_err(|e| failed(e, length))? {
+            Some(next) => levels(next.data(), dtype, row),
+            None => return Err(error::cut("the image")),
         }
-        _ => announce(sink, &head(Dtype::U8, height, width, channels)?, &bytes),
+        Ok(())
+    });
+    sink.array(None, &head, &mut rows)?;
+    match rows.begun() {
+        true => reader.finish().map_err(|e| failed(e, length)),
+        false => Ok(()),
+    }
+}
+
+/// Adds levels as elements.
+fn levels(bytes: &[u8], dtype: Dtype, into: &mut Vec<u8>) {
+    match dtype {
+        Dtype::I32 => into.extend(
+            bytes.chunks_exact(2).flat_map(|b| i32::from(u16::from_be_bytes([b[0], b[1]])).to_ne_bytes()),
+        ),
+        _ => into.extend_from_slice(bytes),
     }
 }
 

@@ -2,8 +2,10 @@
 //!
 //! Source: netpbm's descriptions of ppm and pgm. A file holds one image.
 
-use super::image::{announce, head, pixels};
-use super::{Contents, Elements, Format, Input, Options, Output, Plain, Sink, error, exactly, length};
+use super::image::{head, pixels};
+use super::{
+    Contents, Elements, Format, Input, Options, Output, Pieces, Plain, Sink, error, exactly, length,
+};
 use crate::array::Dtype;
 use crate::base::Result;
 use std::io::{BufReader, Read};
@@ -94,8 +96,7 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
         if left.saturating_add(1) < count.saturating_mul(2) {
             return Err(error::short(words.at.saturating_add(count.saturating_mul(2)), length));
         }
-        let mut bytes = Vec::with_capacity(head.bytes() as usize);
-        for _ in 0..count {
+        let mut levels = Pieces::new(|bytes: &mut Vec<u8>| {
             let level = words.number(u64::MAX)?;
             if level > most as u64 {
                 return Err(error::malformed("ppm", format!("a level is {level}, over {most}")));
@@ -104,13 +105,18 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
                 Dtype::U8 => bytes.push(level as u8),
                 _ => bytes.extend((level as i32).to_ne_bytes()),
             }
+            Ok(())
+        });
+        sink.array(None, &head, &mut levels)?;
+        if !levels.begun() && count > 0 {
+            return Ok(());
         }
         while let Some(byte) = words.byte()? {
             if !byte.is_ascii_whitespace() {
                 return Err(error::trailing(length - words.at + 1));
             }
         }
-        return announce(sink, &head, &bytes);
+        return Ok(());
     }
     exactly(count.saturating_mul(wide), left)?;
     match wide {

@@ -372,6 +372,50 @@ fn tables_are_numbers_or_columns() {
 }
 
 #[test]
+fn quotes_that_never_end_are_refused_with_their_line() {
+    let refused = |text: &str| {
+        let e = read("csv", text.as_bytes()).expect_err(text);
+        (e.code().id, e.message().to_string())
+    };
+    for (text, line) in [
+        ("\"", 1),
+        ("a,b\n1,\"x\n2,3\n", 2),
+        ("a,b\n\"1\n\n\",\"x\"\"\n2,3\n", 4),
+        ("a\r\n\"\"\"", 2),
+        ("\u{feff}\"a", 1),
+        ("\u{feff}a,b\n1,\"", 2),
+    ] {
+        let (code, message) = refused(text);
+        assert!(code == "E0923" && message.contains(&format!("line {line}")), "{text:?}: {message}");
+    }
+    for fine in
+        ["\"a\"", "\"\"", "a\n\"b\"\"\"", "a\nb\"c\n", "a\n\"b\" \"c\n", "\u{feff}\"a\"\n1", "a\n\"\n\"\n"]
+    {
+        read("csv", fine.as_bytes()).unwrap_or_else(|e| panic!("{fine:?}: {e:?}"));
+    }
+}
+
+#[test]
+fn wide_and_interlaced_images_are_read() {
+    use ::png::{BitDepth, ColorType, Encoder};
+    let mut file = Vec::new();
+    let mut encoder = Encoder::new(&mut file, 2, 2);
+    encoder.set_color(ColorType::Grayscale);
+    encoder.set_depth(BitDepth::Sixteen);
+    encoder.write_header().unwrap().write_image_data(&[0, 1, 1, 0, 0, 3, 255, 255]).unwrap();
+    let (_, head, bytes) = &read("png", &file).unwrap().arrays[0];
+    assert_eq!((head.dtype, head.shape()), (Dtype::I32, vec![1, 2, 2]));
+    let levels: Vec<u8> = [1i32, 256, 3, 65535].iter().flat_map(|v| v.to_ne_bytes()).collect();
+    assert_eq!(bytes, &levels);
+    // One pixel, marked as interlaced: one pass has it.
+    let mut file = write("png", &[("", Dtype::U8, &[1, 1], vec![9])]).unwrap();
+    file[28] = 1;
+    let crc = checksum(&file[12..29]);
+    file[29..33].copy_from_slice(&crc.to_be_bytes());
+    assert_eq!(read("png", &file).unwrap().arrays[0].2, [9]);
+}
+
+#[test]
 fn numbers_of_tables_return_as_they_were() {
     let values = [0.1f32, 1.0, -3.5e-12, f32::MAX, f32::MIN_POSITIVE, f32::INFINITY];
     let file = write("csv", &[("", Dtype::F32, &[2, 3], floats(&values))]).unwrap();

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::core::owned;
+use super::files::open::{open_to_write, read_text};
 use super::{input, optional, takes, text_param};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
-use crate::vm::{NativeDef, Value, Vm, charge, error};
+use crate::vm::{NativeDef, Value, Vm, error};
 
 /// The natives of this file.
 pub static TABLE: &[NativeDef] = &[
@@ -132,23 +133,15 @@ pub(super) fn allowed(vm: &Vm, path: &Value) -> Result<String> {
 }
 
 fn read(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let path = allowed(vm, &args[0])?;
-    let size = std::fs::metadata(&path).map_err(|e| error::file(&path, &reason(&e)))?;
-    if !size.is_file() {
-        return Err(error::file(&path, "it is no ordinary file"));
-    }
-    charge(usize::try_from(size.len()).unwrap_or(usize::MAX))?;
-    let bytes = std::fs::read(&path).map_err(|e| error::file(&path, &reason(&e)))?;
-    String::from_utf8(bytes).map(Value::str).map_err(|_| error::file(&path, "it is not UTF-8 text"))
+    read_text(&allowed(vm, &args[0])?).map(Value::str)
 }
 
 fn write(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     use std::io::Write;
     let path = allowed(vm, &args[0])?;
     let append = matches!(args[2], Value::Bool(true));
-    let file =
-        std::fs::OpenOptions::new().create(true).write(true).append(append).truncate(!append).open(&path);
+    let mut file = open_to_write(&path, append)?;
     let text = args[1].as_str().unwrap_or("");
-    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    let written = file.write_all(text.as_bytes());
     written.map(|()| Value::None).map_err(|e| error::file(&path, &reason(&e)))
 }

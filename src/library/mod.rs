@@ -74,8 +74,12 @@ pub struct Library {
 
 impl Loader for Library {
     fn file(&self, path: &str) -> Result<String, String> {
-        let bytes = std::fs::read(path).map_err(|e| io::reason(&e))?;
-        String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".into())
+        files::open::read_text(path).map_err(|e| {
+            // The importer names the path itself.
+            let named = [format!("`{path}` cannot be used: "), format!("`{path}`: ")];
+            let reason = named.iter().find_map(|start| e.message().strip_prefix(start));
+            reason.unwrap_or(e.message()).to_string()
+        })
     }
 
     fn library(&self, name: &str) -> Option<&str> {

@@ -1,6 +1,9 @@
 //! `profile`: what a block does, as a file that Perfetto opens.
 
+use std::io::Write;
+
 use crate::base::Result;
+use crate::library::files::open::open_to_write;
 use crate::library::io::{allowed, reason};
 use crate::ops::signature::{Kind, Param, Signature};
 use crate::plan::trace::{Recording, chrome};
@@ -9,7 +12,7 @@ use crate::vm::{Context, NativeDef, Vm, error};
 /// Writes a recording to a file.
 pub fn write(vm: &Vm, recording: &Recording, path: &str) -> Result<()> {
     let text = chrome::json(recording, |span| vm.sources.place(span));
-    std::fs::write(path, text).map_err(|e| error::file(path, &reason(&e)))
+    open_to_write(path, false)?.write_all(text.as_bytes()).map_err(|e| error::file(path, &reason(&e)))
 }
 
 /// The natives of this file.

@@ -1,12 +1,16 @@
 //! Paths and files of the system: what may be opened, and files that appear whole or not at all.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::base::{Error, Result};
 use crate::files::error;
 use crate::library::io::reason;
+use crate::vm::charge;
+
+/// So many bytes of a text are read between two looks at the limits.
+const PIECE: u64 = 1 << 20;
 
 /// Opens an ordinary file for reading.
 ///
@@ -30,6 +34,39 @@ pub(super) fn open(path: &str, links: bool) -> Result<File> {
         true => Ok(file),
         false => Err(named(path, error::special(kind_name(kind)))),
     }
+}
+
+/// The text of an ordinary file, or one that a link leads to. It is charged as it is read: a file may grow, and some
+/// of the system's have no length.
+pub(in crate::library) fn read_text(path: &str) -> Result<String> {
+    let mut file = open(path, true)?;
+    let length = file.metadata().map_err(|e| refused(path, &e))?.len();
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    charge(length)?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| crate::files::error::too_large("a text"))?;
+    loop {
+        crate::device::error::stopped()?;
+        let more = (&mut file).take(PIECE).read_to_end(&mut bytes).map_err(|e| refused(path, &e))?;
+        charge(bytes.len())?;
+        if more == 0 {
+            return String::from_utf8(bytes)
+                .map_err(|_| crate::vm::error::file(path, "it is not UTF-8 text"));
+        }
+    }
+}
+
+/// Opens what is at a path for writing in place, or makes a file there. A pipe that nobody reads is not waited for.
+pub(in crate::library) fn open_to_write(path: &str, append: bool) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).write(true).append(append).truncate(!append);
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(OFlags::NONBLOCK.bits() as i32);
+    }
+    options.open(path).map_err(|e| refused(path, &e))
 }
 
 /// Refuses what is neither an ordinary file nor, where `links`, a link to one.
