@@ -1,5 +1,7 @@
 //! Chains of groups as single kernels: the bits of what they replace.
 
+#![cfg(test)]
+
 use super::device;
 use crate::device::{Backend, Config, DeviceId, Machine};
 use crate::plan::chain_tests;
