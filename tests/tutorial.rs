@@ -1,4 +1,4 @@
-//! Runs what `docs/language.md` and `README.md` show, and compares what comes out with what they say.
+//! Runs what `docs/language.md`, `docs/distributed.md` and `README.md` show, and compares what comes out with what they say.
 //!
 //! Chapters begin with `## `. The ```` ```rnl ```` blocks of a chapter run one after another in one session
 //! on four emulated devices; a ```` ```text ```` block after one is what it prints. A block whose first line is a
@@ -22,6 +22,11 @@ fn the_tutorial_shows_what_happens() {
 #[test]
 fn the_readme_shows_what_happens() {
     executed("README.md", 2);
+}
+
+#[test]
+fn the_page_on_processes_shows_what_happens() {
+    executed("docs/distributed.md", 2);
 }
 
 /// Runs a document; it has at least so many blocks that run.

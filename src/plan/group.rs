@@ -312,6 +312,8 @@ impl Runtime {
         more: &str,
     ) -> Result<(Route, Tensor, String)> {
         let route = self.route(x)?;
+        let stream = self.current_stream(x.device())?;
+        self.refuse_captured(&stream, "an operation of several processes")?;
         let mut call = format!("`dist.{name}({}", described(x));
         if let Some(folding) = folding {
             check_folding(folding, x.dtype())?;

@@ -442,8 +442,12 @@ impl Communicator for Nccl {
         };
         let mut state = shared.state.lock();
         state.queued.push_back(queued);
+        let first = state.queued.len() == 1;
         drop(state);
-        shared.changed.notify_all();
+        if first {
+            // Otherwise the thread is awake.
+            shared.changed.notify_all();
+        }
         let (result, call) = shared.call(comm as Comm, work, stream);
         // SAFETY: both are this device's, and its context is current.
         let recorded = unsafe { sys::cuEventRecord(event as CUevent, stream as CUstream) };

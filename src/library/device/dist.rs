@@ -43,11 +43,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 return Err(error::argument(format!("timeout={seconds} is not a number of seconds"))
                     .label(Place::Arguments(0, 1), "this must be more than 0"));
             }
-            let world = World::from_variables(&|name| std::env::var(name).ok())?;
-            if world.is_some() && !vm.limits.groups {
-                return Err(error::forbidden());
-            }
-            vm.rt.join_group(world.unwrap_or(World::ALONE), Duration::from_secs_f64(seconds))?;
+            init(vm, Duration::from_secs_f64(seconds), &|name| std::env::var(name).ok())?;
             Ok(Value::None)
         },
     },
@@ -218,6 +214,15 @@ pub(super) static NATIVES: &[NativeDef] = &[
     },
 ];
 
+/// Joins the group that the variables of a launcher name.
+fn init(vm: &mut Vm, timeout: Duration, get: &dyn Fn(&str) -> Option<String>) -> Result<()> {
+    let world = World::from_variables(get)?;
+    if world.is_some() && !vm.limits.groups {
+        return Err(error::forbidden());
+    }
+    vm.rt.join_group(world.unwrap_or(World::ALONE), timeout)
+}
+
 fn world(vm: &Vm, of: impl Fn(&World) -> usize) -> Result<Value> {
     let world = vm.rt.world().ok_or_else(error::not_initialized)?;
     Ok(Value::Int(of(world) as i64))
@@ -274,4 +279,31 @@ fn extents(vm: &mut Vm, value: &Value) -> Result<Vec<usize>> {
     };
     let extents: Option<Vec<usize>> = extents.iter().map(extent).collect();
     extents.ok_or_else(|| crate::ops::error::wrong_argument(0, "a tensor or a shape"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Backend, Config, Machine};
+    use crate::plan::{Runtime, Settings};
+
+    #[test]
+    fn who_runs_a_script_says_whether_it_may_join_others() {
+        let config = Config { backend: Backend::Emu, devices: Some(2), ..Config::default() };
+        let machine = Machine::open(&config).unwrap();
+        let mut vm = crate::library::machine(Runtime::new(machine, Settings::default()));
+        let launched = |name: &str| match name {
+            "RANK" | "LOCAL_RANK" => Some("0".to_string()),
+            "WORLD_SIZE" => Some("1".to_string()),
+            _ => None,
+        };
+        let time = Duration::from_secs(1);
+        assert_eq!(init(&mut vm, time, &launched).unwrap_err().code().id, "E0539");
+        init(&mut vm, time, &|_| None).unwrap();
+        assert_eq!(init(&mut vm, time, &|_| None).unwrap_err().code().id, "E0532");
+        vm.rt.leave_group().unwrap();
+        vm.limits.groups = true;
+        init(&mut vm, time, &launched).unwrap();
+        assert_eq!(vm.rt.world().map(|world| (world.rank, world.size)), Some((0, 1)));
+    }
 }
