@@ -450,3 +450,64 @@ fn progress_is_silent_where_nobody_watches() {
     let ended = program.run(&["-e", "for x in progress(0..3, \"loop\") { print(x) }"]);
     assert_eq!((ended.status, ended.out.as_str(), ended.err.as_str()), (0, "0\n1\n2\n", ""));
 }
+
+#[test]
+fn exit_ends_a_script_in_good_order_with_its_status() {
+    let program = Program::new();
+    program.file(
+        "exit.rnl",
+        "fn work() {\n    defer print(\"closed\")\n    with device(1) { exit(3) }\n}\ntry { work() } catch e { print(e.kind) }\nprint(\"never\")\n",
+    );
+    let ended = program.run(&["exit.rnl"]);
+    assert_eq!((ended.status, ended.out.as_str(), ended.err.as_str()), (3, "closed\n", ""));
+    let ended = program.run(&["-e", "print(map(|x| if x > 1 { exit() } else { x }, [1, 2]))"]);
+    assert_eq!((ended.status, ended.out.as_str(), ended.err.as_str()), (0, "", ""));
+    let ended = program.run(&["-e", "exit(256)"]);
+    assert_eq!(ended.status, 1);
+    assert!(ended.err.contains("an exit status goes from 0 to 255, not 256"), "{}", ended.err);
+    // A module ends the whole program, and a failing `defer` is told.
+    program.file("stops.rnl", "exit(4)");
+    assert_eq!(program.run(&["-e", "try { import \"stops.rnl\" as s } catch e { }"]).status, 4);
+    // Tests: a file that ends itself in good order keeps its tests; a test that does has failed.
+    program.file("t.rnl", "test \"ends\" { exit(0) }\ntest \"holds\" { assert(true) }\nexit()\n");
+    let ended = program.run(&["test", "t.rnl"]);
+    assert_eq!(ended.status, 1, "{}", ended.out);
+    assert!(
+        ended.out.contains("FAILED  ends") && ended.out.contains("2 tests: 1 passed, 1 failed"),
+        "{}",
+        ended.out
+    );
+    assert!(ended.err.contains("the script ended with status 0"), "{}", ended.err);
+}
+
+/// Sends Ctrl-C to a program once it has written the file `going`, and gives how it ended.
+#[cfg(unix)]
+fn interrupted(program: &Program, args: &[&str]) -> Ended {
+    let mut command = program.command(args);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let going = program.folder.path().join("going");
+    let process = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    let patience = std::time::Instant::now();
+    while !going.exists() && patience.elapsed().as_secs() < 60 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    std::fs::remove_file(going).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+    ended(child.wait_with_output().unwrap())
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_runs_what_was_deferred_in_tests_too() {
+    let program = Program::new();
+    let endless = "defer print(\"closed\")\n    write(\"going\", \"\")\n    let end = clock() + 60\n    while clock() < end { }";
+    let tests = format!("test \"first\" {{\n    {endless}\n}}\ntest \"second\" {{ print(\"never\") }}\n");
+    program.file("t.rnl", tests);
+    program.file("run.rnl", format!("fn f() {{\n    {endless}\n}}\nf()\n"));
+    for args in [&["test", "t.rnl"][..], &["run.rnl"]] {
+        let ended = interrupted(&program, args);
+        assert_eq!(ended.status, 130, "{args:?}: {}", ended.err);
+        assert!(ended.out.contains("closed\n") && !ended.out.contains("never"), "{args:?}: {}", ended.out);
+        assert!(ended.err.contains("E1004"), "{args:?}: {}", ended.err);
+    }
+}

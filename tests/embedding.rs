@@ -332,3 +332,45 @@ fn help_knows_functions_of_the_program_of_the_language_and_of_modules() {
     }
     assert_eq!(e.help("nowhere").unwrap_err().code().id, "E0328");
 }
+
+#[test]
+fn vectors_of_complex_numbers_cross_both_ways() {
+    use runnel::Complex;
+    let mut engine = Engine::builder().backend(Backend::Emu).build().unwrap();
+    let n = |re: f32, im: f32| Complex::new(re, im);
+    engine.register_fn("spectrum", move |count: usize| -> Vec<Complex<f32>> {
+        (0..count).map(|i| n(i as f32, 1.0)).collect()
+    });
+    engine.register_fn("norm", |x: Complex<f64>| x.norm());
+    engine.register_fn("flip", |x: Vec<Complex<f64>>| -> Vec<Complex<f64>> {
+        x.iter().map(Complex::conj).collect()
+    });
+    assert_eq!(engine.eval::<Vec<Complex<f32>>>("spectrum(2) * 2").unwrap(), [n(0.0, 2.0), n(2.0, 2.0)]);
+    assert!(engine.eval::<bool>("let s = spectrum(3)\ns.dtype == c64 and s.shape == (3,)").unwrap());
+    assert_eq!(engine.eval::<f64>("norm(complex([3.0], [4.0])) + norm(2)").unwrap(), 7.0);
+    assert_eq!(engine.eval::<Complex<f64>>("flip(spectrum(3))[2]").unwrap(), Complex::new(2.0, -1.0));
+    assert_eq!(engine.eval::<Vec<Complex<f32>>>("arange(2)").unwrap(), [n(0.0, 0.0), n(1.0, 0.0)]);
+    engine.set("z", n(1.0, -1.0)).unwrap();
+    assert!(engine.eval::<bool>("z.shape == () and z.dtype == c64").unwrap());
+    let error = engine.eval::<Vec<f64>>("spectrum(2)").unwrap_err();
+    assert_eq!(error.code().id, "E0961");
+    assert_eq!(engine.eval::<Complex<f64>>("\"text\"").unwrap_err().code().id, "E0961");
+}
+
+#[test]
+fn a_script_that_ends_itself_is_an_error_with_its_status_and_the_engine_goes_on() {
+    let mut engine = Engine::builder().backend(Backend::Emu).build().unwrap();
+    let error = engine.eval::<()>("let n = 1\ntry { exit(7) } catch e { n = 2 }").unwrap_err();
+    assert_eq!((error.kind(), error.exit_status()), (ErrorKind::Exit, Some(7)));
+    assert_eq!(engine.eval::<i64>("n").unwrap(), 1);
+    assert_eq!(engine.eval::<i64>("1 / 0 // 1").unwrap_err().exit_status(), None);
+}
+
+#[test]
+fn input_is_the_embedders() {
+    let mut engine = Engine::builder().backend(Backend::Emu).build().unwrap();
+    assert_eq!(engine.eval::<()>("input()").unwrap_err().code().id, "E0927");
+    let mut lines = vec!["two".to_string(), "one".to_string()];
+    let mut engine = Engine::builder().backend(Backend::Emu).input(move || lines.pop()).build().unwrap();
+    assert_eq!(engine.eval::<Vec<Option<String>>>("[input(), input(), input()]").unwrap().len(), 3);
+}

@@ -32,6 +32,15 @@ pub enum ErrorKind {
     Thrown,
     Limit,
     Interrupted,
+    /// `exit(status)`: no script sees it, only the program around.
+    Exit,
+}
+
+impl ErrorKind {
+    /// Whether `try` takes it. What ends a script from outside or for good goes through.
+    pub fn can_be_caught(self) -> bool {
+        !matches!(self, ErrorKind::Interrupted | ErrorKind::Exit)
+    }
 }
 
 impl std::fmt::Display for ErrorKind {
@@ -149,6 +158,7 @@ struct Content {
     help: Option<String>,
     calls: Vec<Span>,
     more: Vec<Error>,
+    status: Option<u8>,
 }
 
 impl Error {
@@ -162,6 +172,7 @@ impl Error {
             help: None,
             calls: Vec::new(),
             more: Vec::new(),
+            status: None,
         }))
     }
 
@@ -252,6 +263,17 @@ impl Error {
     pub fn help(mut self, help: impl Into<String>) -> Error {
         self.0.help = Some(help.into());
         self
+    }
+
+    /// Makes it the end of a script by `exit`.
+    pub fn with_exit_status(mut self, status: u8) -> Error {
+        self.0.status = Some(status);
+        self
+    }
+
+    /// The status that the script ended itself with: `exit(status)`. `None` for every other error.
+    pub fn exit_status(&self) -> Option<u8> {
+        self.0.status
     }
 
     /// Adds another error of the same report (several syntax errors, the members of a chain).

@@ -102,7 +102,7 @@ pub(super) fn unreadable(path: &Path, reason: &std::io::Error) -> Error {
     Error::new(&UNREADABLE, format!("cannot read `{}`: {}", path.display(), said(reason)))
 }
 
-pub(super) fn unwritable(path: &Path, reason: &std::io::Error) -> Error {
+pub fn unwritable(path: &Path, reason: &std::io::Error) -> Error {
     Error::new(&UNWRITABLE, format!("cannot write `{}`: {}", path.display(), said(reason)))
 }
 
@@ -129,7 +129,7 @@ pub(super) fn unknown_name<'a>(name: &str, known: impl Iterator<Item = &'a str>)
     }
 }
 
-pub(super) fn unknown_command<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Error {
+pub fn unknown_command<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Error {
     let error = Error::new(&UNKNOWN_COMMAND, format!("there is no command `:{name}`"));
     match suggest(name, known) {
         Some(near) => error.help(format!("did you mean `:{near}`? `:help` lists the commands")),

@@ -2,7 +2,7 @@
 //!
 //! Each command is one file. It talks to scripts through the [`Engine`](crate::engine::Engine) alone.
 //! Exit status: 0, 1 after an uncaught error of a script, 2 when the command line was wrong or the
-//! program could not be read, 130 after Ctrl-C.
+//! program could not be read, 130 after Ctrl-C, and what the script gave to `exit`.
 
 mod args;
 mod check;
@@ -40,6 +40,8 @@ enum Outcome {
     Done,
     /// The script raised an error that it did not catch.
     Failed,
+    /// The script ended itself with this status.
+    Exited(u8),
     /// Ctrl-C stopped the script.
     Interrupted,
     /// There was nothing that could be run.
@@ -63,6 +65,7 @@ pub fn main() -> ExitCode {
     ExitCode::from(match outcome {
         Outcome::Done => 0,
         Outcome::Failed => 1,
+        Outcome::Exited(status) => status,
         Outcome::Refused => 2,
         Outcome::Interrupted => 130,
     })

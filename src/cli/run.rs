@@ -94,13 +94,25 @@ pub struct Session {
     pub engine: Engine,
     terminal: Terminal,
     notice: Notice,
+    signals: Vec<signal_hook::SigId>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        for id in self.signals.drain(..) {
+            signal_hook::low_level::unregister(id);
+        }
+    }
 }
 
 impl Session {
     /// A session with the settings of the command line and the environment. Opens no device.
     pub fn new(cli: &Options, terminal: &Terminal, args: Vec<String>) -> Result<Session> {
-        let builder =
-            builder(cli)?.args(args).groups(true).line_width(terminal.width().unwrap_or(80).max(40));
+        let builder = builder(cli)?
+            .args(args)
+            .groups(true)
+            .process_input()
+            .line_width(terminal.width().unwrap_or(80).max(40));
         let builder = builder.colors(terminal.colors_out());
         let machine = Machine::open(builder.config())?;
         let notice = Notice { machine: machine.clone(), given: Arc::new(AtomicBool::new(cli.quiet)) };
@@ -121,17 +133,22 @@ impl Session {
                 builder.progress(move |now| out.progress(now))
             }
         };
-        Ok(Session { engine: builder.build_on(machine), terminal: terminal.clone(), notice })
+        Ok(Session {
+            engine: builder.build_on(machine),
+            terminal: terminal.clone(),
+            notice,
+            signals: Vec::new(),
+        })
     }
 
     /// Ctrl-C stops what runs from here on: what it deferred still runs, and its contexts are left. A second
-    /// one, before the script has seen the first, ends the process at once.
+    /// one, before the script has seen the first, ends the process at once. Ends with the session.
     pub fn listen(&mut self) {
         let flag = self.engine.interrupt_handle().flag();
         let signal = signal_hook::consts::SIGINT;
         // Where the system has no such signal, scripts are not interrupted.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone()).ok();
-        signal_hook::flag::register(signal, flag).ok();
+        let end = signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone());
+        self.signals.extend(end.into_iter().chain(signal_hook::flag::register(signal, flag)));
     }
 
     /// Leaves the group of processes, if there is one; the others are told of an error.
@@ -139,6 +156,7 @@ impl Session {
         let rt = &mut self.engine.vm().rt;
         match result {
             Ok(()) => rt.leave_group(),
+            Err(error) if error.exit_status() == Some(0) => rt.leave_group(),
             Err(error) => {
                 rt.fail_group(error.message());
                 Ok(())
@@ -157,6 +175,11 @@ impl Session {
         match result {
             Ok(()) => Outcome::Done,
             Err(error) => {
+                if let Some(status) = error.exit_status() {
+                    // What failed on the way out is told all the same.
+                    error.others().iter().for_each(|other| self.report(other));
+                    return Outcome::Exited(status);
+                }
                 self.report(&error);
                 match error.kind() {
                     ErrorKind::Interrupted => Outcome::Interrupted,

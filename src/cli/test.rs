@@ -33,15 +33,27 @@ pub fn test(cli: &Options, terminal: &Terminal, files: &[OsString], filter: Opti
             Ok(session) => session,
             Err(error) => return refuse(terminal, &error, &SourceMap::default()),
         };
+        session.listen();
         let ran = session.engine.evaluate(&program.name, &program.text, Mode::Script, |_, _| Ok(()));
+        // A file that ends itself in good order has its tests behind it.
+        let ran = ran.or_else(|e| if e.exit_status() == Some(0) { Ok(()) } else { Err(e) });
         let tests = session.engine.take_tests();
         if ran.is_ok() && tests.is_empty() {
             continue;
         }
         terminal.print(&format!("{}\n", program.name));
-        if session.finish(ran) != Outcome::Done {
-            tally.broken += 1;
-            continue;
+        if let Err(error) = &ran
+            && error.exit_status().is_some()
+        {
+            session.report(error);
+        }
+        match session.finish(ran) {
+            Outcome::Done => {}
+            Outcome::Interrupted => return Outcome::Interrupted,
+            _ => {
+                tally.broken += 1;
+                continue;
+            }
         }
         for test in tests {
             if filter.is_some_and(|text| !test.name().contains(text)) {
@@ -51,8 +63,14 @@ pub fn test(cli: &Options, terminal: &Terminal, files: &[OsString], filter: Opti
             let result = session.engine.run_test(&test);
             let word = if result.is_ok() { "ok" } else { "FAILED" };
             terminal.print(&format!("  {word:<7} {}\n", test.name()));
+            if let Err(error) = &result
+                && error.exit_status().is_some()
+            {
+                session.report(error);
+            }
             match session.finish(result) {
                 Outcome::Done => tally.passed += 1,
+                Outcome::Interrupted => return Outcome::Interrupted,
                 _ => tally.failed += 1,
             }
         }

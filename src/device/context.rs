@@ -1,7 +1,7 @@
 //! One device in use: its driver, its memory, its streams, its faults.
 
 use super::alloc::{AllocConf, Allocator, BlockId, DeviceMemory, NO_BLOCK, SegmentInfo, Stats};
-use super::faults::Faults;
+use super::faults::{Faults, Indices};
 use super::flight::{Flight, Ticket};
 use super::stream::StreamPool;
 use super::{DeviceId, Driver, PlanCache, Properties, Stream, StreamHandle, error};
@@ -276,10 +276,10 @@ impl Device {
     }
 
     /// A number for a launch that can report a fault: `name` and `span` of the operation, `extent` the
-    /// size of the dimension that its indices select from. Never 0. The last few thousand are
+    /// size of the dimension that its `indices` select from. Never 0. The last few thousand are
     /// remembered.
-    pub fn tag_for(&self, name: &'static str, span: Span, extent: usize) -> u32 {
-        self.faults.tag(name, span, extent)
+    pub fn tag_for(&self, name: &'static str, span: Span, extent: usize, indices: Indices) -> u32 {
+        self.faults.tag(name, span, extent, indices)
     }
 
     /// [`Device::tag_for`] of a launch that asserts: a fault of it says `text`.
@@ -337,8 +337,15 @@ impl Device {
 
     /// The same for a launch that a graph repeats: its number is remembered for good.
     /// With a text, a fault of it says that.
-    pub fn kept_tag_for(&self, name: &'static str, span: Span, extent: usize, text: Option<Arc<str>>) -> u32 {
-        self.faults.keep(name, span, extent, text)
+    pub fn kept_tag_for(
+        &self,
+        name: &'static str,
+        span: Span,
+        extent: usize,
+        indices: Indices,
+        text: Option<Arc<str>>,
+    ) -> u32 {
+        self.faults.keep(name, span, extent, indices, text)
     }
 
     /// After a wait: the fault that kernels have reported since the last call, as an error at the

@@ -458,13 +458,16 @@ pub fn wait_interrupted() -> Error {
     Error::new(&WAIT_INTERRUPTED, "interrupted while waiting for a device")
 }
 
-/// A kernel reported an index outside `extent`; `name` and `span` are the launching operation's.
+/// A kernel reported an index outside `extent`: the one at row-major `position` of its indices. `name` and
+/// `span` are the launching operation's.
 pub fn bad_index_on_device(value: i64, extent: usize, name: &str, position: u64, span: Span) -> Error {
     let message = format!("index {value} is out of range for a dimension of size {extent} in `{name}`");
     let error = Error::new(&BAD_INDEX_ON_DEVICE, message);
     let error = match span.is_none() {
         true => error,
-        false => error.at(span, format!("this was given the index {value}, at position {position}")),
+        false => {
+            error.at(span, format!("this was given the index {value}, at position {position} of the indices"))
+        }
     };
     match extent {
         0 => error.help("a dimension of size 0 has no valid index"),

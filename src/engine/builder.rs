@@ -5,7 +5,7 @@ use crate::base::{Error, Result, SourceMap};
 use crate::device::{Backend, Config, Machine, Schedule};
 use crate::library::Library;
 use crate::plan::{Limits, RaceMode, Runtime, Settings};
-use crate::vm::{Colors, FileAccess, Progress};
+use crate::vm::{Colors, FileAccess, Input, Progress};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +42,7 @@ pub struct Builder {
     config: Config,
     settings: Settings,
     output: Option<Sink>,
+    input: Option<Input>,
     warnings: Option<Warn>,
     progress: Option<Watch>,
     args: Vec<String>,
@@ -124,6 +125,30 @@ impl Builder {
     /// Where the text goes that scripts print; by default nowhere.
     pub fn output(mut self, sink: impl FnMut(&str) + Send + 'static) -> Builder {
         self.output = Some(Box::new(sink));
+        self
+    }
+
+    /// Lines for `input()`, until there is none; without this, `input()` is an error (E0927). Scripts never
+    /// read the process's standard input by themselves.
+    ///
+    /// ```
+    /// # fn main() -> runnel::Result<()> {
+    /// let mut lines = ["Ada", "Grace"].into_iter().map(String::from);
+    /// let builder = runnel::Engine::builder().backend(runnel::Backend::Emu);
+    /// let mut engine = builder.input(move || lines.next()).build()?;
+    /// assert_eq!(engine.eval::<String>("input() ++ \" and \" ++ input(\"who else? \")")?, "Ada and Grace");
+    /// assert!(engine.eval::<Option<String>>("input()")?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn input(mut self, lines: impl FnMut() -> Option<String> + Send + 'static) -> Builder {
+        self.input = Some(Input::Lines(Box::new(lines)));
+        self
+    }
+
+    /// Lets scripts read the process's standard input, with waits that end early.
+    pub(crate) fn process_input(mut self) -> Builder {
+        self.input = Some(Input::Process);
         self
     }
 
@@ -295,6 +320,7 @@ impl Builder {
             Library { texts: self.modules },
         );
         vm.script_args = self.args;
+        vm.input = self.input.unwrap_or(Input::None);
         vm.limits.fuel = self.fuel;
         vm.limits.time = self.time;
         vm.limits.output_bytes = self.output_bytes;

@@ -4,29 +4,58 @@
 
 use super::element::{Element, bytes_of, elements_of};
 use super::error;
-use crate::array::Dtype;
+use crate::array::{Dtype, Scalar};
 use crate::base::{Error, Result};
 use crate::device::{DeviceId, Stream};
 use crate::library::device::StreamObject;
+use crate::plan::scalar_of;
 use crate::tensor::Tensor;
 use crate::vm::{Value, Vm};
+use num_complex::Complex;
 use std::sync::Arc;
 
 /// What becomes a script value. Sealed: implemented for numbers, texts, options, vectors, tuples,
-/// tensors, [`Array`]s, and results of these.
-pub trait IntoValue: sealed::Into {
+/// tensors, [`Array`]s, [`Shared`](crate::Shared) values, and results of these. A [`Complex`] number becomes
+/// a tensor without dimensions, and a vector of them a tensor with one, on the current device: scripts
+/// have complex tensors, and no complex numbers.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not cross into scripts",
+    label = "no value of a script",
+    note = "numbers, `bool`, `String`, `&str`, `Option`, `Vec`, tuples of up to eight, `Tensor`, `Array`, `DeviceId`, `Dtype`, `Shared` and `Result`s of these do"
+)]
+pub trait IntoValue: Sized + sealed::Into {
     #[doc(hidden)]
     fn into_value(self, vm: &mut Vm) -> Result<Value>;
+    #[doc(hidden)]
+    fn all_into_value(all: Vec<Self>, vm: &mut Vm) -> Result<Value> {
+        let items: Result<Vec<Value>> = all.into_iter().map(|item| item.into_value(vm)).collect();
+        items.map(Value::list)
+    }
 }
 
 /// What a script value becomes. Sealed: implemented for numbers, texts, options, vectors, tuples,
-/// tensors, [`Array`]s, devices and dtypes. `()` takes any value and drops it.
+/// tensors, [`Array`]s, [`Shared`](crate::Shared) values, devices and dtypes. `()` takes any value and drops
+/// it. A [`Complex`] number is a tensor with one element, or a number.
+#[diagnostic::on_unimplemented(
+    message = "a script's value does not become a `{Self}`",
+    label = "no type that scripts give",
+    note = "numbers, `bool`, `String` (not `&str`), `Option`, `Vec`, tuples of up to eight, `Tensor`, `Array`, `DeviceId`, `Dtype`, `Shared` and `()` do"
+)]
 pub trait FromValue: Sized + sealed::From {
     #[doc(hidden)]
     fn from_value(vm: &mut Vm, value: Value) -> Result<Self>;
+    #[doc(hidden)]
+    fn of_scalar(vm: &mut Vm, scalar: Scalar) -> Result<Self> {
+        Self::from_value(vm, Value::scalar(scalar))
+    }
 }
 
 /// The arguments of a call: a tuple of up to eight. Sealed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no list of arguments",
+    label = "no tuple of arguments",
+    note = "arguments are a tuple of up to eight values that cross into scripts; one alone is `(x,)`"
+)]
 pub trait Arguments: sealed::Many {
     #[doc(hidden)]
     fn into_values(self, vm: &mut Vm) -> Result<Vec<Value>>;
@@ -112,7 +141,7 @@ fn describe(value: &Value) -> String {
 }
 
 /// The number that a value is; a tensor of one element is read.
-fn number(vm: &mut Vm, value: &Value, wanted: &str) -> Result<crate::array::Scalar> {
+fn number(vm: &mut Vm, value: &Value, wanted: &str) -> Result<Scalar> {
     match value {
         Value::Tensor(tensor) if tensor.is_real_number() => vm.rt.item(tensor),
         other => other.as_scalar().ok_or_else(|| error::wrong_type(wanted, &describe(other))),
@@ -144,7 +173,7 @@ impl sealed::From for bool {}
 impl FromValue for bool {
     fn from_value(vm: &mut Vm, value: Value) -> Result<bool> {
         match number(vm, &value, "a bool")? {
-            crate::array::Scalar::Bool(b) => Ok(b),
+            Scalar::Bool(b) => Ok(b),
             _ => Err(error::wrong_type("a bool", &describe(&value))),
         }
     }
@@ -163,7 +192,7 @@ macro_rules! ints {
         impl FromValue for $type {
             fn from_value(vm: &mut Vm, value: Value) -> Result<$type> {
                 match number(vm, &value, "an int")? {
-                    crate::array::Scalar::Int(i) => {
+                    Scalar::Int(i) => {
                         <$type>::try_from(i).map_err(|_| error::out_of_range(stringify!($type), i))
                     }
                     _ => Err(error::wrong_type("an int", &describe(&value))),
@@ -187,7 +216,7 @@ macro_rules! floats {
         impl FromValue for $type {
             fn from_value(vm: &mut Vm, value: Value) -> Result<$type> {
                 match number(vm, &value, "a number")? {
-                    crate::array::Scalar::Bool(_) => Err(error::wrong_type("a number", "bool")),
+                    Scalar::Bool(_) => Err(error::wrong_type("a number", "bool")),
                     scalar => Ok(scalar.as_f64() as $type),
                 }
             }
@@ -329,8 +358,7 @@ impl<T: FromValue> FromValue for Option<T> {
 impl<T> sealed::Into for Vec<T> {}
 impl<T: IntoValue> IntoValue for Vec<T> {
     fn into_value(self, vm: &mut Vm) -> Result<Value> {
-        let items: Result<Vec<Value>> = self.into_iter().map(|item| item.into_value(vm)).collect();
-        items.map(Value::list)
+        T::all_into_value(self, vm)
     }
 }
 
@@ -343,7 +371,8 @@ impl<T: FromValue> FromValue for Vec<T> {
             Value::Tensor(tensor) if tensor.rank() == 1 => {
                 let bytes = vm.rt.read(tensor)?;
                 let dtype = tensor.dtype();
-                bytes.chunks_exact(dtype.size()).map(|b| Value::scalar(scalar_of(b, dtype))).collect()
+                let elements = bytes.chunks_exact(dtype.size());
+                return elements.map(|b| T::of_scalar(vm, scalar_of(b, dtype))).collect();
             }
             other => return Err(error::wrong_type("a list", &describe(other))),
         };
@@ -351,9 +380,43 @@ impl<T: FromValue> FromValue for Vec<T> {
     }
 }
 
-fn scalar_of(bytes: &[u8], dtype: Dtype) -> crate::array::Scalar {
-    crate::plan::scalar_of(bytes, dtype)
+macro_rules! complex {
+    ($($part:ty),*) => {$(
+        impl sealed::Into for Complex<$part> {}
+        impl IntoValue for Complex<$part> {
+            fn into_value(self, vm: &mut Vm) -> Result<Value> {
+                let device = vm.rt.current_device();
+                upload(vm, &[self], &[], device).map(Value::Tensor)
+            }
+            fn all_into_value(all: Vec<Self>, vm: &mut Vm) -> Result<Value> {
+                let device = vm.rt.current_device();
+                upload(vm, &all, &[all.len()], device).map(Value::Tensor)
+            }
+        }
+        impl sealed::From for Complex<$part> {}
+        impl FromValue for Complex<$part> {
+            fn from_value(vm: &mut Vm, value: Value) -> Result<Complex<$part>> {
+                let scalar = match &value {
+                    Value::Tensor(tensor) if tensor.count() == 1 => Some(vm.rt.item(tensor)?),
+                    other => other.as_scalar(),
+                };
+                match scalar {
+                    Some(scalar) => Self::of_scalar(vm, scalar),
+                    None => Err(error::wrong_type("a complex number", &describe(&value))),
+                }
+            }
+            fn of_scalar(_: &mut Vm, scalar: Scalar) -> Result<Complex<$part>> {
+                match scalar {
+                    Scalar::Complex(re, im) => Ok(Complex::new(re as $part, im as $part)),
+                    Scalar::Bool(_) => Err(error::wrong_type("a complex number", "bool")),
+                    real => Ok(Complex::new(real.as_f64() as $part, 0.0)),
+                }
+            }
+        }
+    )*};
 }
+
+complex!(f32, f64);
 
 /// What a function of the host program may return for an error.
 impl<T, E> sealed::Into for std::result::Result<T, E> {}

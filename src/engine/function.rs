@@ -10,6 +10,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A closure of up to eight typed arguments. Sealed by its hidden method; `A` is the tuple of their
 /// types.
+#[diagnostic::on_unimplemented(
+    message = "scripts cannot call this as a function",
+    label = "no closure that scripts can call",
+    note = "it is a closure of up to eight arguments whose types are written out: numbers, `bool`, `String` (not `&str`), `Option`, `Vec`, tuples, `Tensor`, `Array`, `DeviceId`, `Dtype`, `Shared`; it returns one of these, `()`, or a `Result`; it is `Send` and owns what it uses (`move`)"
+)]
 pub trait HostFunction<A>: Send + 'static {
     #[doc(hidden)]
     fn native(self, name: &str) -> Native;

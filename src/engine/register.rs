@@ -71,6 +71,41 @@ fn interned(names: &[&'static str], like: &[Param]) -> &'static [Param] {
     list
 }
 
+/// The last native that was registered, while more is said of it. It is there for scripts when the next one
+/// comes, or this is dropped.
+struct Last<'e> {
+    vm: &'e mut Vm,
+    pending: Option<Pending>,
+}
+
+impl Last<'_> {
+    fn next(&mut self, next: Pending) {
+        if let Some(before) = self.pending.replace(next) {
+            before.commit(self.vm);
+        }
+    }
+
+    fn params(&mut self, names: &[&'static str]) {
+        if let Some(pending) = &mut self.pending {
+            pending.name_params(names);
+        }
+    }
+
+    fn doc(&mut self, text: &'static str) {
+        if let Some(pending) = &mut self.pending {
+            pending.native.doc = Some(text);
+        }
+    }
+}
+
+impl Drop for Last<'_> {
+    fn drop(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            pending.commit(self.vm);
+        }
+    }
+}
+
 /// A function that was just registered: the place to say what it is for. It is there for scripts when
 /// this is dropped, at the end of the statement.
 ///
@@ -86,35 +121,20 @@ fn interned(names: &[&'static str], like: &[Param]) -> &'static [Param] {
 /// # Ok(())
 /// # }
 /// ```
-pub struct Described<'e> {
-    vm: &'e mut Vm,
-    pending: Option<Pending>,
-}
+pub struct Described<'e>(Last<'e>);
 
 impl Described<'_> {
     /// Names its parameters, in order: scripts may pass them by name, and help shows them. Names beyond
     /// the last parameter are not used; parameters without one stay `a`, `b`, ...
     pub fn params<const N: usize>(mut self, names: [&'static str; N]) -> Self {
-        if let Some(pending) = &mut self.pending {
-            pending.name_params(&names);
-        }
+        self.0.params(&names);
         self
     }
 
     /// What it does, for `help(f)` in scripts and [`Engine::help`]: one line, then what else there is to say.
     pub fn doc(mut self, text: &'static str) -> Self {
-        if let Some(pending) = &mut self.pending {
-            pending.native.doc = Some(text);
-        }
+        self.0.doc(text);
         self
-    }
-}
-
-impl Drop for Described<'_> {
-    fn drop(&mut self) {
-        if let Some(pending) = self.pending.take() {
-            pending.commit(self.vm);
-        }
     }
 }
 
@@ -130,7 +150,7 @@ impl HostModule<'_> {
     pub fn function<A>(&mut self, name: &str, code: impl HostFunction<A>) -> Described<'_> {
         let full = format!("{}.{name}", self.name);
         let pending = Pending { place: Place::Function(full), native: code.native(name) };
-        Described { vm: self.vm, pending: Some(pending) }
+        Described(Last { vm: self.vm, pending: Some(pending) })
     }
 
     /// Adds a value that never changes.
@@ -144,9 +164,8 @@ impl HostModule<'_> {
 
 /// A type of the program around while its methods are listed; see [`Engine::register_type`].
 pub struct HostType<'e, T> {
-    vm: &'e mut Vm,
+    last: Last<'e>,
     name: &'static str,
-    pending: Option<Pending>,
     of: PhantomData<fn(T)>,
 }
 
@@ -154,7 +173,7 @@ impl<T: Send + 'static> HostType<'_, T> {
     /// Adds a method: a closure of `&T` or `&mut T` and up to seven arguments.
     pub fn method<A>(mut self, name: &str, code: impl HostMethod<T, A>) -> Self {
         let native = code.method(name);
-        self.next(Pending { place: Place::Method(self.name), native });
+        self.last.next(Pending { place: Place::Method(self.name), native });
         self
     }
 
@@ -165,38 +184,20 @@ impl<T: Send + 'static> HostType<'_, T> {
         read: impl Fn(&T) -> Out + Send + 'static,
     ) -> Self {
         let native = (move |value: Shared<T>| value.read(|inner| read(inner))).native(name);
-        self.next(Pending { place: Place::Field(self.name), native });
+        self.last.next(Pending { place: Place::Field(self.name), native });
         self
     }
 
     /// Names the parameters of the method that was added last, the receiver left out.
     pub fn params<const N: usize>(mut self, names: [&'static str; N]) -> Self {
-        if let Some(pending) = &mut self.pending {
-            pending.name_params(&names);
-        }
+        self.last.params(&names);
         self
     }
 
     /// What the method that was added last does.
     pub fn doc(mut self, text: &'static str) -> Self {
-        if let Some(pending) = &mut self.pending {
-            pending.native.doc = Some(text);
-        }
+        self.last.doc(text);
         self
-    }
-
-    fn next(&mut self, next: Pending) {
-        if let Some(before) = self.pending.replace(next) {
-            before.commit(self.vm);
-        }
-    }
-}
-
-impl<T> Drop for HostType<'_, T> {
-    fn drop(&mut self) {
-        if let Some(pending) = self.pending.take() {
-            pending.commit(self.vm);
-        }
     }
 }
 
@@ -217,7 +218,7 @@ impl Engine {
     /// ```
     pub fn register_fn<A>(&mut self, name: &str, code: impl HostFunction<A>) -> Described<'_> {
         let pending = Pending { place: Place::Function(name.into()), native: code.native(name) };
-        Described { vm: &mut self.vm, pending: Some(pending) }
+        Described(Last { vm: &mut self.vm, pending: Some(pending) })
     }
 
     /// Defines a module of functions and constants, which scripts see under its name.
@@ -269,7 +270,7 @@ impl Engine {
     /// ```
     pub fn register_type<T: Send + 'static>(&mut self, name: &'static str) -> HostType<'_, T> {
         self.vm.natives_mut().add_type(std::any::TypeId::of::<T>(), name);
-        HostType { vm: &mut self.vm, name, pending: None, of: PhantomData }
+        HostType { last: Last { vm: &mut self.vm, pending: None }, name, of: PhantomData }
     }
 
     /// The signature of a function that scripts can call, and what it does: `mean`, `stats.mean`, or

@@ -3,7 +3,7 @@
 //! Invariant: what was read beyond a line is kept for the next one, for the whole process.
 
 use crate::base::Result;
-use crate::vm::{Vm, charge, error};
+use crate::vm::{Input, Vm, charge, error};
 use parking_lot::Mutex;
 #[cfg(not(unix))]
 use std::io::Read;
@@ -11,11 +11,16 @@ use std::io::Read;
 /// What was read and not yet given out.
 static READ: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-/// The next line with its end; `None` at the end of the input.
+/// The next line; `None` at the end of the input. Lines of the process carry their ends.
 ///
 /// # Errors
-/// E1004, E1002; E0907 when it cannot be read or is no text; the limit on host memory.
+/// E0927 where there is none; E1004, E1002; E0907 when it cannot be read or is no text; the limit on host memory.
 pub(super) fn line(vm: &mut Vm) -> Result<Option<String>> {
+    match &mut vm.input {
+        Input::None => return Err(error::input_off()),
+        Input::Lines(next) => return Ok(next()),
+        Input::Process => {}
+    }
     let text = |bytes: Vec<u8>| {
         String::from_utf8(bytes).map(Some).map_err(|_| error::file("standard input", "it is not UTF-8 text"))
     };

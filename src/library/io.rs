@@ -65,7 +65,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "input",
         receiver: "",
         signature: takes(&[Param::or("prompt", Kind::Str, Default::Str(""))]),
-        doc: "Prints the prompt and reads a line of the standard input; `none` at its end. An interrupt ends the wait.",
+        doc: "Prints the prompt and reads a line of the standard input; `none` at its end. An interrupt ends the wait. In a program that embeds Runnel it reads what `Builder::input` gives, and is an error without that.",
         example: "",
         run: |vm, args| {
             let prompt = owned(&args[0]);
@@ -73,6 +73,22 @@ pub static TABLE: &[NativeDef] = &[
             match input::line(vm)? {
                 None => Ok(Value::None),
                 Some(line) => Ok(Value::str(line.trim_end_matches(['\n', '\r']))),
+            }
+        },
+    },
+    NativeDef {
+        name: "exit",
+        receiver: "",
+        signature: takes(&[Param::or("status", Kind::Int, Default::Int(0))]),
+        doc: "Ends the script: what it deferred runs, contexts are left, and `try` does not catch it. `status`, 0 to 255, is the program's exit status; 0 says that all went well. A program that embeds Runnel gets an error with this status, and goes on.",
+        example: "if len(args()) > 9 {\n    print(\"too many arguments\")\n    exit(2)\n}",
+        run: |_, args| {
+            let status = args[0].as_int().unwrap_or(0);
+            match u8::try_from(status) {
+                Ok(status) => Err(error::exit(status)),
+                Err(_) => {
+                    Err(error::bad_value(0, format!("an exit status goes from 0 to 255, not {status}")))
+                }
             }
         },
     },

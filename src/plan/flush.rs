@@ -67,15 +67,12 @@ impl Runtime {
         if live.is_empty() && reduce.is_none() {
             return Ok(());
         }
-        let mut first = Span::NONE;
         for node in &live {
-            first = if first.is_none() { node.span } else { first };
             if let Some(storage) = &node.storage {
                 bind(storage, device, stream, node.span)?;
             }
         }
         if let Some(r) = reduce {
-            first = if first.is_none() { r.span } else { first };
             for storage in r.out.iter().chain(&r.out_index) {
                 bind(storage, device, stream, r.span)?;
             }
@@ -132,11 +129,13 @@ impl Runtime {
             }
         };
         launch.program = self.programs.get(body);
-        let name = match reduce {
-            Some(r) => r.f.name,
-            None => live.last().map_or("", |node| node.name),
+        // A launch is called by its last operation, and shown where that stands.
+        let (name, span) = match (reduce, live.last()) {
+            (Some(r), _) => (r.f.name, r.span),
+            (None, Some(node)) => (node.name, node.span),
+            (None, None) => ("", Span::NONE),
         };
-        let ticket = self.note_launch(device, stream, name, first);
+        let ticket = self.note_launch(device, stream, name, span);
         let results = reduce.iter().flat_map(|r| r.out.iter().chain(&r.out_index));
         for storage in live.iter().filter_map(|node| node.storage.as_ref()).chain(results) {
             storage.set_ticket(ticket);
@@ -151,7 +150,7 @@ impl Runtime {
             Traced { spans, shape: group.shape.clone() }
         });
         let work = Noted { name, ticket, traced };
-        self.launch(device, stream, &launch, work).map_err(|e| e.locate(&crate::base::Site::of(first)))
+        self.launch(device, stream, &launch, work).map_err(|e| e.locate(&crate::base::Site::of(span)))
     }
 
     /// Launches a program; while a fused one still compiles, its instructions run one by one. What it

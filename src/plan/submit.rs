@@ -5,8 +5,8 @@ use super::trace::Traced;
 use super::{RaceMode, Runtime};
 use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides, element_count};
 use crate::base::Result;
-use crate::device::DeviceId;
 use crate::device::races::{Access, Site};
+use crate::device::{DeviceId, Indices};
 use crate::kernel::{Body, Launch, Program, View};
 use crate::tensor::{Memory, Tensor};
 use smallvec::SmallVec;
@@ -102,6 +102,15 @@ impl Runtime {
             views.push(View { ptr, dtype, strides: view.strides.clone() });
         }
         let faults = matches!(work.body, Body::Gather(_) | Body::Scatter(_));
+        let indices = || Indices::of(&work.shape, work.views.get(1).map_or(&[], |view| &view.strides));
+        let tag = match text {
+            None if !faults => 0,
+            text if self.capture_at(at).is_some() => {
+                device.kept_tag_for(work.name, self.span, work.limit, indices(), text)
+            }
+            Some(text) => device.tag_for_assertion(work.name, self.span, text),
+            None => device.tag_for(work.name, self.span, work.limit, indices()),
+        };
         let launch = Launch {
             program: match work.body {
                 // Kept programs would keep plans that the device has dropped.
@@ -114,14 +123,7 @@ impl Runtime {
             reduced: 0,
             axis: work.axis,
             limit: work.limit,
-            tag: match text {
-                None if !faults => 0,
-                text if self.capture_at(at).is_some() => {
-                    device.kept_tag_for(work.name, self.span, work.limit, text)
-                }
-                Some(text) => device.tag_for_assertion(work.name, self.span, text),
-                None => device.tag_for(work.name, self.span, work.limit),
-            },
+            tag,
         };
         let ticket = self.note_launch(&device, &stream, work.name, self.span);
         work.views.iter().filter(|v| v.write).for_each(|v| v.tensor.storage().set_ticket(ticket));

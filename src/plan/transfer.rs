@@ -6,11 +6,15 @@ use crate::array::{Dtype, Scalar};
 use crate::base::{Result, stop};
 use crate::device::error::host_out_of_memory;
 use crate::device::races::Access;
-use crate::device::{CopyKind, DeviceId, Stream};
+use crate::device::{CopyKind, DeviceId, PinnedBlock, Stream};
 use crate::kernel::CAST;
 use crate::tensor::{Memory, Storage, Tensor};
 use half::{bf16, f16};
 use std::sync::Arc;
+
+/// Reads of so many bytes go through page-locked memory; of more, one more copy would cost more than the
+/// second wait.
+const STAGED: usize = 64 << 10;
 
 impl Runtime {
     /// Submits `target[...] = source`, converted to the target's dtype; both on one device, and the
@@ -90,6 +94,12 @@ impl Runtime {
         if bytes.is_empty() {
             return Ok(());
         }
+        if bytes.len() <= STAGED
+            && let DeviceId::Cuda(_) = tensor.device()
+            && let Ok(block) = self.machine().pinned(bytes.len() as u64, tensor.device())
+        {
+            return self.read_staged(&tensor, &stream, &block, bytes);
+        }
         if stop::is_set() {
             // Copies to the host's own memory cannot be left before they end; this wait can.
             self.synchronize_stream(&stream)?;
@@ -98,6 +108,30 @@ impl Runtime {
         let ends = (bytes.as_mut_ptr() as u64, ptr);
         self.queue_copy("read", &stream, ends, bytes.len() as u64, CopyKind::DeviceToHost, None)?;
         self.synchronize_stream(&stream)
+    }
+
+    /// [`Runtime::read_into`] through page-locked memory of our own, whose copy may be left before it ends:
+    /// one wait, and an interrupt ends it.
+    fn read_staged(
+        &mut self,
+        tensor: &Tensor,
+        stream: &Arc<Stream>,
+        block: &PinnedBlock,
+        bytes: &mut [u8],
+    ) -> Result<()> {
+        let ptr = address_to_read(tensor.storage(), tensor.layout(), tensor.dtype().size(), stream)?;
+        let ends = (block.ptr(), ptr);
+        let done = self
+            .queue_copy("read", stream, ends, bytes.len() as u64, CopyKind::DeviceToHost, None)
+            .and_then(|()| self.synchronize_stream(stream));
+        if done.is_err() {
+            // The copy may still be under way: the memory is kept until the stream is past it.
+            block.used_on(stream);
+            return done;
+        }
+        // SAFETY: the block has that many bytes, which the copy has written, and nobody else writes it.
+        unsafe { std::ptr::copy_nonoverlapping(block.ptr() as *const u8, bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
     }
 
     /// The value of a tensor with one element. Waits for it.

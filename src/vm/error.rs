@@ -134,6 +134,12 @@ codes! {
     FILE_FORBIDDEN "E0908" Io "a script may not use this file"
         "The program that runs the script has switched file access off, or limited it to some folders. Paths are compared after `..` and links are resolved, so neither leads out of a folder."
         "";
+    EXIT "E0909" Exit "the script ended itself"
+        "`exit(status)` ends a script: what it deferred runs, contexts are left, and the status is the program's; nothing catches it. The command line reports nothing. A program around gets this error, whose `exit_status()` is the number, and goes on."
+        "exit(3)";
+    INPUT_OFF "E0927" Io "there is no input to read"
+        "`input()` reads what the program that runs the script gives it: the command line gives its standard input, and embedding programs give nothing unless they say so, with `Builder::input`."
+        "";
     CALL_DEPTH "E1001" Limit "calls are nested too deeply"
         "A function calls itself without an end, or deeper than the limit (10,000 script calls)."
         "fn f(n) { 1 + f(n + 1) }\nf(0)";
@@ -421,7 +427,10 @@ pub fn unpack(mismatch: &Mismatch) -> Error {
             let help = match (suggest(name, names), fields.as_slice()) {
                 (Some(near), _) => format!("did you mean `{near}`?"),
                 (None, []) => "the record has no fields".to_string(),
-                (None, _) => format!("it has `{}`", fields.join("`, `")),
+                (None, _) => {
+                    let all = fields.join("`, `");
+                    format!("it has `{all}`; write `field = name` to bind one under another name")
+                }
             };
             (
                 format!("the record has no field `{name}`"),
@@ -621,15 +630,30 @@ pub fn option(message: String) -> Error {
 #[cold]
 pub fn file(path: &str, reason: &str) -> Error {
     Error::new(&FILE, format!("`{path}` cannot be used: {reason}"))
-        .operand(0, "this file")
+        .operand(0, format!("this is `{path}`"))
         .help("paths count from the folder that the program was started in")
+}
+
+/// `exit(status)`.
+#[cold]
+pub fn exit(status: u8) -> Error {
+    Error::new(&EXIT, format!("the script ended with status {status}"))
+        .label(Place::Here, "this ends it")
+        .with_exit_status(status)
+}
+
+/// `input()` where nobody gives any.
+#[cold]
+pub fn input_off() -> Error {
+    Error::new(&INPUT_OFF, "there is no input to read: whoever runs the script gives none")
+        .help("pass values to the script, or give it lines with `Builder::input`")
 }
 
 /// A file that scripts may not use.
 #[cold]
 pub fn file_forbidden(path: &str, reason: &str) -> Error {
     Error::new(&FILE_FORBIDDEN, format!("`{path}` may not be used: {reason}"))
-        .operand(0, "this file")
+        .operand(0, format!("this is `{path}`"))
         .help("whoever starts the script says which folders it may use")
 }
 

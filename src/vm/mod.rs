@@ -62,6 +62,16 @@ use crate::tensor::PrintOptions;
 use run::{Frame, Handler, Left};
 
 /// Told of each warning, with the sources that its places point into.
+/// What `input()` reads.
+pub enum Input {
+    /// Nothing: it is an error.
+    None,
+    /// The process's standard input.
+    Process,
+    /// Lines of the program around, until there is none.
+    Lines(Box<dyn FnMut() -> Option<String> + Send>),
+}
+
 type Warn = Box<dyn FnMut(&Error, &SourceMap) + Send>;
 
 /// A virtual machine.
@@ -78,6 +88,8 @@ pub struct Vm {
     pub tests: Vec<(String, Value)>,
     /// What a script may use.
     pub limits: Limits,
+    /// What `input()` reads.
+    pub input: Input,
     /// How tensors print.
     pub print_options: PrintOptions,
     /// What colours the output may carry.
@@ -140,6 +152,7 @@ impl Vm {
             script_args: Vec::new(),
             tests: Vec::new(),
             limits: Limits::default(),
+            input: Input::None,
             print_options: PrintOptions::default(),
             colors: Colors::None,
             natives,

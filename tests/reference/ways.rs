@@ -2,7 +2,7 @@
 
 use runnel::base::{Code, SourceMap};
 use runnel::engine::report::{Look, Severity, render};
-use runnel::{Backend, Builder, DeviceId, Engine, Error, FileAccess};
+use runnel::{Backend, Builder, DeviceId, Dtype, Engine, Error, FileAccess, Shared};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -17,35 +17,62 @@ pub struct Shown {
 
 /// Codes that have no report here, and why.
 pub const WITHOUT: &[(&str, &str)] = &[
-    ("E0503", "Only a machine without a GPU says it."),
     ("E0534", "It needs a port at which another program listens."),
     ("E0535", "It needs several processes, one of which fails."),
     ("E0536", "It needs several processes, one of which does not come."),
     ("E0537", "It needs several processes."),
     ("E0539", "It needs a launcher, and an engine that does not allow groups."),
-    ("E0706", "It follows the failure of another operation, which has a report of its own."),
-    ("E0803", "It needs Ctrl-C while the host waits for a device."),
-    ("E0805", "It needs a GPU whose context fails."),
-    ("E0810", "Only a machine without a driver says it."),
-    ("E0811", "It needs a driver that shows no device."),
-    ("E0812", "It needs an old driver."),
-    ("E0813", "It needs a GPU without CUDA's libraries."),
-    ("E0814", "It needs a GPU, whose compiler writes the message."),
-    ("E0815", "It needs a GPU."),
-    ("E0919", "It needs a compressed file that unpacks to more than 64 MiB."),
-    ("E0925", "It needs a disk that fails."),
-    ("E0955", "A session says it, at a terminal."),
-    ("E0956", "It needs a folder that refuses to be written to."),
-    ("E0966", "It needs a method of Rust that is given its own receiver."),
-    ("E0967", "It needs memory of another library."),
-    ("E1003", "The numbers are those of the machine."),
-    ("E1006", "The number is that of the machine's stack."),
-    ("E1007", "It needs a function of megabytes."),
 ];
 
 /// The report of a code, where it takes more than a script.
 pub fn shown(code: &Code) -> Option<Shown> {
-    on_the_command_line(code.id).or_else(|| in_a_program(code.id))
+    on_the_command_line(code.id).or_else(|| in_a_program(code.id)).or_else(|| elsewhere(code.id))
+}
+
+/// What it takes another machine, a terminal or a failing disk for: the error as it is made there.
+fn elsewhere(id: &str) -> Option<Shown> {
+    use runnel::device::cuda::error as cuda;
+    use runnel::device::error as device;
+    let (when, error) = match id {
+        "E0503" => (
+            "`runnel --backend cuda FILE` on a machine without a driver",
+            device::no_backend("cuda", "no usable NVIDIA driver: `libcuda.so.1` was not found"),
+        ),
+        "E0805" => (
+            "A GPU that fails for good",
+            device::device_failed("CUDA", "cuStreamSynchronize", "an illegal memory access was encountered"),
+        ),
+        "E0810" => ("A machine without a driver", cuda::no_driver("`libcuda.so.1` was not found")),
+        "E0811" => ("A driver that shows no device, such as with `CUDA_VISIBLE_DEVICES=`", cuda::no_device()),
+        "E0812" => ("A driver of 2023", cuda::old_driver(12_000)),
+        "E0813" => ("A GPU without CUDA's libraries", cuda::no_library("NVRTC", "libnvrtc.so.13")),
+        "E0814" => (
+            "A kernel that this version of NVRTC does not take",
+            cuda::kernel_rejected("map", "runnel.cu(12): error: identifier \"f\" is undefined"),
+        ),
+        "E0815" => ("A GPU, and tensors of very many dimensions", cuda::program_too_large(1_100)),
+        "E0925" => (
+            "A disk that is full",
+            runnel::files::error::reading(std::io::Error::from(std::io::ErrorKind::StorageFull)),
+        ),
+        "E0955" => {
+            let known = ["help", "type", "mem", "streams", "plan", "time", "load", "save", "reset", "quit"];
+            ("`:stream` in a session", runnel::cli::error::unknown_command("stream", known.into_iter()))
+        }
+        "E0956" => {
+            let refused = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+            let path = Path::new("/usr/share/session.rnl");
+            ("`:save /usr/share/session.rnl` in a session", runnel::cli::error::unwritable(path, &refused))
+        }
+        "E1006" => (
+            "```rnl\nfn f(x) { map(f, [x]) }\nf(1)\n```\n\nOn a machine with the usual stack",
+            runnel::vm::error::callback_depth(100),
+        ),
+        "E1007" => ("A function with 60,001 variables", runnel::vm::error::function_size()),
+        _ => return None,
+    };
+    let text = render(&error, &SourceMap::default(), Severity::Error, Look::PLAIN);
+    Some(Shown { how: format!("{when}:\n"), text })
 }
 
 type Files = &'static [(&'static str, &'static [u8])];
@@ -72,6 +99,12 @@ const COMMANDS: &[(&str, Files, Environment, &[&str])] = &[
     ("E0703", &[], &[("RUNNEL_ALLOC_CONF", "max_split_size_mb:1")], &["-e", "zeros(2)"]),
     ("E0705", &[], &[], &["-e", "cuda.memory_cached()"]),
     ("E0707", &[], &[], &["-e", "complex([1.0], [2.0]).to(f32)"]),
+    (
+        "E0706",
+        &[],
+        &[("RUNNEL_FAULT", "launch:1")],
+        &["-e", "let y = ones(2) + 1\ntry { print(y) } catch e { print(e.kind) }\nprint(y)"],
+    ),
     ("E0801", &[], &[("RUNNEL_FAULT", "launch:1")], &["-e", "print(ones(2) + 1)"]),
     ("E0824", &[], &[], &["-e", "with graph(Graph()) { }"]),
     (
@@ -119,6 +152,9 @@ fn on_the_command_line(id: &str) -> Option<Shown> {
         args.extend(given.iter().map(ToString::to_string));
     } else if id == "E0110" {
         args.extend(["-e".to_string(), format!("{}1{}", "[".repeat(201), "]".repeat(201))]);
+    } else if id == "E0919" {
+        bomb(&folder.path().join("large.npz"));
+        args.extend(["-e", "load(\"large.npz\")"].map(str::to_string));
     } else if id == "E0921" {
         link(folder.path())?;
         args.extend(["-e", "load(\"link.npy\")"].map(str::to_string));
@@ -148,6 +184,20 @@ fn on_the_command_line(id: &str) -> Option<Shown> {
         how += "201 brackets within one another:\n";
     }
     text.contains(id).then_some(Shown { how, text })
+}
+
+/// A compressed file of 100 MB of zeros.
+fn bomb(path: &Path) {
+    use std::io::Write;
+    let mut zip = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
+    zip.start_file("x.npy", zip::write::SimpleFileOptions::default()).unwrap();
+    let header = format!("{:117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (100000000,), }");
+    zip.write_all(b"\x93NUMPY\x01\x00\x76\x00").unwrap();
+    zip.write_all(header.as_bytes()).unwrap();
+    for _ in 0..100 {
+        zip.write_all(&vec![0; 1_000_000]).unwrap();
+    }
+    zip.finish().unwrap();
 }
 
 #[cfg(unix)]
@@ -184,6 +234,14 @@ fn in_a_program(id: &str) -> Option<Shown> {
     match id {
         "E0328" => plain("engine.call::<i64>(\"step\", ())", &e.call::<i64>("step", ()).unwrap_err()),
         "E0511" => plain("Engine::builder().devices(1000)", &engine().devices(1000).build().err().unwrap()),
+        "E0803" => {
+            let handle = e.interrupt_handle();
+            e.register_fn("ctrl_c", move || handle.interrupt());
+            let waiting = "let x = ones(600, 600)\nlet y = x @ x\nctrl_c()\ncuda.synchronize()";
+            let error = e.eval::<()>(waiting).unwrap_err();
+            let how = "Ctrl-C while the host waits:\n".to_string();
+            Some(Shown { how, text: render(&error, e.sources(), Severity::Error, Look::PLAIN) })
+        }
         "E0704" => limited("device_limit(1 << 20)", engine().device_limit(1 << 20), "zeros(1 << 20)"),
         "E0908" => {
             limited("files(FileAccess::None)", engine().files(FileAccess::None), "read(\"secret.txt\")")
@@ -202,6 +260,36 @@ fn in_a_program(id: &str) -> Option<Shown> {
             let x = engine().build().unwrap().tensor(&[1i64], &[1], DeviceId::Cpu).unwrap();
             plain("one.set(\"x\", &tensor_of_another)", &e.set("x", &x).unwrap_err())
         }
+        "E0927" => {
+            let error = e.eval::<()>("input(\"your name: \")").unwrap_err();
+            let how =
+                "In an engine without `.input(...)`:\n\n```rnl\ninput(\"your name: \")\n```\n".to_string();
+            Some(Shown { how, text: e.report(&error) })
+        }
+        "E0966" => {
+            struct Box(i64);
+            e.register_type::<Box>("box").method("take", |this: &mut Box, other: Shared<Box>| {
+                other.with(|other| this.0 += std::mem::take(&mut other.0))
+            });
+            e.set("b", Shared::new(Box(1))).unwrap();
+            let error = e.eval::<()>("b.take(b)").unwrap_err();
+            let how =
+                "A method of Rust that is given its own receiver:\n\n```rnl\nb.take(b)\n```\n".to_string();
+            Some(Shown { how, text: e.report(&error) })
+        }
+        "E0967" => {
+            // SAFETY: it is refused before anybody reads it.
+            let taken = unsafe { e.tensor_from_raw(0, &[2], None, Dtype::F32, DeviceId::Cpu, || {}) };
+            plain(
+                "engine.tensor_from_raw(0, &[2], None, Dtype::F32, DeviceId::Cpu, release)",
+                &taken.unwrap_err(),
+            )
+        }
+        "E1003" => limited(
+            "host_memory(1 << 20)",
+            engine().host_memory(1 << 20),
+            "let s = \"0123456789abcdef\"\nwhile true { s = s ++ s }",
+        ),
         "E1002" => limited("fuel(1000)", engine().fuel(1000), "while true { }"),
         "E1004" => {
             e.interrupt_handle().interrupt();

@@ -39,6 +39,8 @@ pub enum Next {
     Prompt,
     /// The end of the session.
     Leave,
+    /// The same, with the status that the input gave to `exit`.
+    Exit(u8),
 }
 
 /// An interactive session, without the line editor.
@@ -93,8 +95,13 @@ fn edit(repl: Repl) -> Outcome {
             Ok(input) => {
                 remember(&mut editor, &input, history.as_deref());
                 let next = repl.borrow_mut().input(&input);
-                if next == Next::Leave {
-                    break;
+                match next {
+                    Next::Prompt => {}
+                    Next::Leave => break,
+                    Next::Exit(status) => {
+                        terminal.flush();
+                        return Outcome::Exited(status);
+                    }
                 }
             }
             Err(ReadlineError::Interrupted) => {}
@@ -151,10 +158,10 @@ impl Repl {
                 self.session.finish(Ok(()));
                 next
             }
-            Err(error) => {
-                self.session.finish(Err(error));
-                Next::Prompt
-            }
+            Err(error) => match self.session.finish(Err(error)) {
+                Outcome::Exited(status) => Next::Exit(status),
+                _ => Next::Prompt,
+            },
         }
     }
 

@@ -73,26 +73,26 @@ pub static PROGRAM_TOO_LARGE: Code = Code {
 };
 
 /// No driver library; `why` in the words of the loader or the driver.
-pub(super) fn no_driver(why: &str) -> Error {
+pub fn no_driver(why: &str) -> Error {
     Error::new(&NO_DRIVER, format!("no usable NVIDIA driver: {why}"))
         .help("install NVIDIA's driver, or run with `--backend emu`")
 }
 
 /// A driver without visible devices.
-pub(super) fn no_device() -> Error {
+pub fn no_device() -> Error {
     Error::new(&NO_DEVICE, "NVIDIA's driver shows no device to this process")
         .help("check `CUDA_VISIBLE_DEVICES`, or run with `--backend emu`")
 }
 
 /// A driver version (as `cuDriverGetVersion` gives it) below what is needed.
-pub(super) fn old_driver(version: i32) -> Error {
+pub fn old_driver(version: i32) -> Error {
     let (major, minor) = (version / 1000, version % 1000 / 10);
     Error::new(&OLD_DRIVER, format!("the NVIDIA driver supports CUDA {major}.{minor}, and 12.8 is needed"))
         .help("update NVIDIA's driver")
 }
 
 /// `name`: `NVRTC`, `cuBLAS`; `file`: what was looked for.
-pub(super) fn no_library(name: &str, file: &str) -> Error {
+pub fn no_library(name: &str, file: &str) -> Error {
     Error::new(&NO_LIBRARY, format!("{name} was not found (looked for `{file}`)"))
         .help("install the CUDA toolkit, or add the library's folder to `LD_LIBRARY_PATH`")
 }
@@ -104,12 +104,12 @@ pub(super) fn no_nccl(why: &str) -> Error {
 }
 
 /// NVRTC's log for the program `label`.
-pub(super) fn kernel_rejected(label: &str, log: &str) -> Error {
+pub fn kernel_rejected(label: &str, log: &str) -> Error {
     Error::new(&KERNEL_REJECTED, format!("the kernel `{label}` does not compile: {}", log.trim()))
 }
 
 /// `words` parameter words are more than fit.
-pub(super) fn program_too_large(words: usize) -> Error {
+pub fn program_too_large(words: usize) -> Error {
     Error::new(
         &PROGRAM_TOO_LARGE,
         format!("a fused program needs {words} parameter words, more than a kernel takes"),

@@ -2,7 +2,7 @@
 
 use super::device_of;
 use super::streams::stream_of;
-use crate::base::Result;
+use crate::base::{Error, ErrorKind, Result};
 use crate::device::{DeviceId, Stream};
 use crate::ops::arith::ADD;
 use crate::ops::dims;
@@ -31,17 +31,22 @@ pub(super) static NATIVES: &[NativeDef] = &[
             let tensor = tensor_of(&args[0], 0)?;
             if args[1].is_none() == args[2].is_none() {
                 let (devices, out) = (shown(vm, &args[1])?, shown(vm, &args[2])?);
-                return Err(error::collective_argument(format!(
+                let error = error::collective_argument(format!(
                     "exactly one of 'devices' and 'out' must be specified, but got devices={devices} and out={out}"
-                )));
+                ));
+                return Err(if args[1].is_none() {
+                    error
+                } else {
+                    error.operand(1, "these devices").operand(2, "and these tensors")
+                });
             }
             if args[1].is_none() {
                 let targets = tensors(vm, &args[2], 2)?;
-                vm.rt.broadcast_into(&tensor, &targets)?;
+                vm.rt.broadcast_into(&tensor, &targets).map_err(at(2, "these tensors"))?;
                 return Ok(tuple(targets));
             }
-            let devices = devices(vm, &args[1])?;
-            vm.rt.broadcast(&tensor, &devices).map(tuple)
+            let devices = devices(vm, &args[1], 1)?;
+            vm.rt.broadcast(&tensor, &devices).map(tuple).map_err(at(1, "these devices"))
         },
     },
     NativeDef {
@@ -53,9 +58,10 @@ pub(super) static NATIVES: &[NativeDef] = &[
         doc: "Copies tensors on the first device to all others, small ones together: `buffer_size` bounds the bytes that are put together. Gives a tuple with one tuple of copies per device; on the first device they are the tensors themselves. Copies that were put together share memory.\n\nSource: `torch.cuda.comm.broadcast_coalesced`.",
         example: "let copies = comm.broadcast_coalesced([ones(2), zeros(3)], [0, 1])\nassert(copies[1][1].device == cuda:1 and copies[1][1].shape == (3,))",
         run: |vm, args| {
-            let (list, buffer) = (tensors(vm, &args[0], 0)?, buffer(&args[2])?);
-            let devices = devices(vm, &args[1])?;
-            let copies = vm.rt.broadcast_coalesced(&list, &devices, buffer)?;
+            let (list, buffer) = (tensors(vm, &args[0], 0)?, buffer(&args[2], 2)?);
+            let devices = devices(vm, &args[1], 1)?;
+            let copies =
+                vm.rt.broadcast_coalesced(&list, &devices, buffer).map_err(at(0, "these tensors"))?;
             Ok(Value::tuple(copies.into_iter().map(tuple).collect()))
         },
     },
@@ -67,8 +73,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
         example: "let sum = comm.reduce_add([ones(2) on cuda:0, ones(2) on cuda:1], 1)\nassert(sum.device == cuda:1 and equal(sum.cpu(), tensor([2.0, 2.0]) on cpu))",
         run: |vm, args| {
             let inputs = tensors(vm, &args[0], 0)?;
-            let destination = device_of(&args[1], vm.rt.current_cuda())?;
-            vm.rt.reduce_add(&ADD, &inputs, destination).map(Value::Tensor)
+            let destination = device_of(&args[1], vm.rt.current_cuda()).map_err(at(1, "this destination"))?;
+            vm.rt.reduce_add(&ADD, &inputs, destination).map(Value::Tensor).map_err(at(0, "these tensors"))
         },
     },
     NativeDef {
@@ -80,8 +86,12 @@ pub(super) static NATIVES: &[NativeDef] = &[
         run: |vm, args| {
             let lists = vm.collect(&args[0])?;
             let lists = lists.iter().map(|list| tensors(vm, list, 0)).collect::<Result<Vec<_>>>()?;
-            let (destination, buffer) = (device_of(&args[1], vm.rt.current_cuda())?, buffer(&args[2])?);
-            vm.rt.reduce_add_coalesced(&ADD, &lists, destination, buffer).map(tuple)
+            let destination = device_of(&args[1], vm.rt.current_cuda()).map_err(at(1, "this destination"))?;
+            let buffer = buffer(&args[2], 2)?;
+            vm.rt
+                .reduce_add_coalesced(&ADD, &lists, destination, buffer)
+                .map(tuple)
+                .map_err(at(0, "these tensors"))
         },
     },
     NativeDef {
@@ -111,25 +121,26 @@ pub(super) static NATIVES: &[NativeDef] = &[
             let list = tensors(vm, &args[0], 0)?;
             if !args[2].is_none() && !args[3].is_none() {
                 let destination = shown(vm, &args[2])?;
-                return Err(error::collective_argument(format!(
+                let error = error::collective_argument(format!(
                     "'destination' must not be specified when 'out' is specified, but got destination={destination}"
-                )));
+                ));
+                return Err(error.operand(2, "this destination").operand(3, "and this tensor"));
             }
             let rank = list.first().map_or(1, Tensor::rank);
-            let dim = dim_of(&args[1], rank)?;
+            let dim = dim_of(&args[1], 1, rank)?;
             if let Value::Tensor(out) = &args[3] {
-                vm.rt.gather_into(&list, out, dim)?;
+                vm.rt.gather_into(&list, out, dim).map_err(at(0, "these tensors"))?;
                 return Ok(args[3].clone());
             }
-            let destination = device_of(&args[2], vm.rt.current_cuda())?;
-            vm.rt.gather(&list, dim, destination).map(Value::Tensor)
+            let destination = device_of(&args[2], vm.rt.current_cuda()).map_err(at(2, "this destination"))?;
+            vm.rt.gather(&list, dim, destination).map(Value::Tensor).map_err(at(0, "these tensors"))
         },
     },
 ];
 
 fn scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let tensor = tensor_of(&args[0], 0)?;
-    let dim = dim_of(&args[3], tensor.rank())?;
+    let dim = dim_of(&args[3], 3, tensor.rank())?;
     let streams = match args[4].is_none() {
         true => Vec::new(),
         false => {
@@ -139,22 +150,26 @@ fn scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         }
     };
     if !args[5].is_none() {
-        for (name, value) in [("devices", &args[1]), ("chunk_sizes", &args[2])] {
-            if !value.is_none() {
-                let given = shown(vm, value)?;
-                return Err(error::collective_argument(format!(
+        for (index, name) in [(1, "devices"), (2, "chunk_sizes")] {
+            if !args[index].is_none() {
+                let given = shown(vm, &args[index])?;
+                let error = error::collective_argument(format!(
                     "'{name}' must not be specified when 'out' is specified, but got {name}={given}"
-                )));
+                ));
+                return Err(error.operand(index, "this argument").operand(5, "and these tensors"));
             }
         }
         let targets = tensors(vm, &args[5], 5)?;
         let places: Vec<DeviceId> = targets.iter().map(Tensor::device).collect();
-        on_streams(vm, &streams, &places, |vm| vm.rt.scatter_into(&tensor, &targets, dim))?;
+        on_streams(vm, &streams, &places, |vm| {
+            vm.rt.scatter_into(&tensor, &targets, dim).map_err(at(5, "these tensors"))
+        })?;
         return Ok(tuple(targets));
     }
-    let devices = devices(vm, &args[1])?;
+    let devices = devices(vm, &args[1], 1)?;
     if devices.is_empty() {
-        return Err(error::collective_argument("expected at least one device to scatter to"));
+        let error = error::collective_argument("expected at least one device to scatter to");
+        return Err(error.operand(1, "these devices"));
     }
     let extent = tensor.shape()[dim];
     let extents: Vec<usize> = match args[2].is_none() {
@@ -165,11 +180,11 @@ fn scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         false => {
             let sizes = vm.collect(&args[2])?;
             if sizes.len() != devices.len() {
-                return Err(error::collective_argument(format!(
-                    "expected devices and chunk_sizes to be of same length, but got {} devices and {} chunk sizes",
-                    devices.len(),
-                    sizes.len()
-                )));
+                let (wanted, found) = (devices.len(), sizes.len());
+                let error = error::collective_argument(format!(
+                    "expected devices and chunk_sizes to be of same length, but got {wanted} devices and {found} chunk sizes"
+                ));
+                return Err(error.operand(2, "these sizes").operand(1, "these devices"));
             }
             let size = |value: &Value| value.as_int().and_then(|i| usize::try_from(i).ok());
             let sizes: Option<Vec<usize>> = sizes.iter().map(size).collect();
@@ -178,14 +193,20 @@ fn scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
                 Some(sizes) => sizes,
                 None => {
                     let given = shown(vm, &args[2])?;
-                    return Err(error::collective_shape(format!(
+                    let error = error::collective_shape(format!(
                         "chunk_sizes={given} must be sizes that add up to {extent}, the extent of dimension {dim}"
-                    )));
+                    ));
+                    return Err(error
+                        .operand(2, "these sizes")
+                        .operand(0, format!("this is {}", tensor.describe())));
                 }
             }
         }
     };
-    on_streams(vm, &streams, &devices, |vm| vm.rt.scatter(&tensor, &devices, &extents, dim)).map(tuple)
+    let scattered = on_streams(vm, &streams, &devices, |vm| {
+        vm.rt.scatter(&tensor, &devices, &extents, dim).map_err(at(1, "these devices"))
+    });
+    scattered.map(tuple)
 }
 
 /// Runs with each stream as the current one of its device, which must be the device at its place.
@@ -199,10 +220,11 @@ fn on_streams<T>(
     for (i, stream) in streams.iter().enumerate() {
         let Some(stream) = stream else { continue };
         if let Some(device) = devices.get(i).filter(|&&d| d != stream.device()) {
-            return Err(error::collective_device(format!(
+            let error = error::collective_device(format!(
                 "expected the device of the stream at index {i} (`{}`) to be the device at that index (`{device}`)",
                 stream.device()
-            )));
+            ));
+            return Err(error.operand(4, "these streams"));
         }
     }
     for stream in streams.iter().flatten() {
@@ -235,8 +257,8 @@ fn tensors(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<Tensor>> {
     vm.collect(value)?.iter().map(tensor).collect()
 }
 
-/// The CUDA devices of a list or tuple of devices and indices; nothing for `none`.
-fn devices(vm: &mut Vm, value: &Value) -> Result<Vec<DeviceId>> {
+/// The CUDA devices of a list or tuple of devices and indices, the parameter `index`; nothing for `none`.
+fn devices(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<DeviceId>> {
     if value.is_none() {
         return Ok(Vec::new());
     }
@@ -248,20 +270,31 @@ fn devices(vm: &mut Vm, value: &Value) -> Result<Vec<DeviceId>> {
         }
         device => Ok(device),
     };
-    vm.collect(value)?.iter().map(device).collect()
+    let listed: Result<Vec<DeviceId>> = vm.collect(value)?.iter().map(device).collect();
+    listed.map_err(at(index, "these devices"))
 }
 
-fn dim_of(value: &Value, rank: usize) -> Result<usize> {
-    if rank == 0 {
-        return Err(error::collective_shape("a tensor without dimensions cannot be cut or joined"));
+/// Points an error about arguments that says no place of its own at one of them.
+fn at(index: usize, text: &'static str) -> impl Fn(Error) -> Error {
+    use ErrorKind::{Device, Shape, Type, Value};
+    move |error| match error.labels().is_empty() && matches!(error.kind(), Device | Shape | Type | Value) {
+        true => error.operand(index, text),
+        false => error,
     }
-    dims::one(1, value.as_int().unwrap_or(0), rank)
 }
 
-fn buffer(value: &Value) -> Result<u64> {
+fn dim_of(value: &Value, index: usize, rank: usize) -> Result<usize> {
+    if rank == 0 {
+        return Err(error::collective_shape("a tensor without dimensions cannot be cut or joined")
+            .operand(0, "this has none"));
+    }
+    dims::one(index, value.as_int().unwrap_or(0), rank)
+}
+
+fn buffer(value: &Value, index: usize) -> Result<u64> {
     let bytes = value.as_int().unwrap_or(0);
-    u64::try_from(bytes)
-        .map_err(|_| error::collective_argument(format!("buffer_size={bytes} is not a number of bytes")))
+    let refused = || error::collective_argument(format!("buffer_size={bytes} is not a number of bytes"));
+    u64::try_from(bytes).map_err(|_| refused().operand(index, "this number"))
 }
 
 fn tuple(tensors: Vec<Tensor>) -> Value {

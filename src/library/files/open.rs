@@ -150,5 +150,5 @@ pub(in crate::library) fn named(path: &str, e: Error) -> Error {
     }
     let message = format!("`{path}`: {}", e.message());
     let e = e.with_message(message);
-    if e.labels().is_empty() { e.operand(0, "this file") } else { e }
+    if e.labels().is_empty() { e.operand(0, format!("this is `{path}`")) } else { e }
 }

@@ -292,7 +292,7 @@ impl Vm {
             self.stack[at..at + tuple.items().len()].clone_from_slice(tuple.items());
             return Ok(());
         }
-        let parts = match self.take_apart(&value, shape)? {
+        let parts = match self.take_apart(&value, shape, true)? {
             Ok(parts) => parts,
             Err(mismatch) => return Err(error::unpack(&mismatch)),
         };
@@ -318,7 +318,7 @@ impl Vm {
             Value::Record(_) => !shape.list,
             _ => false,
         };
-        let parts = if right_type { self.take_apart(&value, shape)?.ok() } else { None };
+        let parts = if right_type { self.take_apart(&value, shape, false)?.ok() } else { None };
         self.stack[at] = Value::Bool(parts.is_some());
         for (i, part) in parts.into_iter().flatten().enumerate() {
             self.stack[at + 1 + i] = part;
@@ -326,9 +326,20 @@ impl Vm {
         Ok(())
     }
 
-    /// The parts that a pattern binds, or what does not fit.
-    fn take_apart(&mut self, value: &Value, shape: &PatternShape) -> Result<Result<Vec<Value>, Mismatch>> {
-        if let (Value::Record(record), Some(names)) = (value, &shape.names) {
+    /// The parts that a pattern binds, or what does not fit. Where the pattern `must_fit`, names of which none
+    /// is a field take a record by position, as a tuple; in `match` names stand for fields.
+    fn take_apart(
+        &mut self,
+        value: &Value,
+        shape: &PatternShape,
+        must_fit: bool,
+    ) -> Result<Result<Vec<Value>, Mismatch>> {
+        let by_name = |record: &Record, names: &[Rc<str>]| {
+            !must_fit || shape.record_only || names.iter().any(|name| record.get(name).is_some())
+        };
+        if let (Value::Record(record), Some(names)) = (value, &shape.names)
+            && by_name(record, names)
+        {
             let mut parts = Vec::with_capacity(names.len() + 1);
             for name in names.iter() {
                 match record.get(name) {

@@ -29,7 +29,7 @@ impl Vm {
         loop {
             let here = |h: &super::Handler| h.depth == self.frames.len();
             while let Some(handler) = self.handlers.pop_if(|h| here(h)) {
-                if handler.catch && error.kind() == ErrorKind::Interrupted {
+                if handler.catch && !error.kind().can_be_caught() {
                     continue;
                 }
                 error = self.leave_failed(handler.contexts, error);
