@@ -461,7 +461,8 @@ fn wide(dtype: Dtype) -> Dtype {
 }
 
 /// The common part of softmax and its logarithm; `last` takes the element, the row's greatest and
-/// the row's sum of exponentials. Three passes over `x`, so that nothing of its size is kept.
+/// the row's sum of exponentials. Where rows are too long for one kernel these are three passes over `x`, and nothing of
+/// its size is kept.
 fn softmax(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Args<'_>) -> Result<Out> {
     let given = args.tensor(0)?;
     let x = match args.dtype(2) {

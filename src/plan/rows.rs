@@ -54,6 +54,7 @@ struct Read<'a> {
 struct Combined {
     value: u16,
     f: &'static ReduceFn,
+    dtype: Dtype,
 }
 
 /// A chain taken apart. `None` from any of its functions: the groups are launched one by one.
@@ -174,6 +175,11 @@ impl<'a> Chain<'a> {
         (self.registers.len() - 1) as u16
     }
 
+    /// The register that was made in such a way.
+    fn position(&self, is_it: impl Fn(&Made) -> bool) -> Option<u16> {
+        self.registers.iter().position(|register| is_it(&register.made)).map(|reg| reg as u16)
+    }
+
     /// Strides over a group's shape as strides over the chain's.
     fn strides(&self, group: &Group, strides: &Strides) -> Strides {
         if group.shape == *self.shape { strides.clone() } else { self.of_rows(strides) }
@@ -200,8 +206,17 @@ impl<'a> Chain<'a> {
         for instr in &group.map.instrs {
             let args = instr.args.iter().map(|&arg| renumber(arg, &sources, &instrs));
             let args: SmallVec<[u16; 4]> = args.collect::<Option<_>>()?;
-            let per_row = args.iter().all(|&arg| self.registers[usize::from(arg)].per_row);
-            instrs.push(self.push(Made::Instr(Instr { args, ..instr.clone() }), instr.dtype, per_row));
+            let instr = Instr { args, ..instr.clone() };
+            instrs.push(
+                match self.position(|made| matches!(made, Made::Instr(old) if is_same(old, &instr))) {
+                    Some(reg) => reg,
+                    None => {
+                        let per_row = instr.args.iter().all(|&arg| self.registers[usize::from(arg)].per_row);
+                        let dtype = instr.dtype;
+                        self.push(Made::Instr(instr), dtype, per_row)
+                    }
+                },
+            );
         }
         for node in &group.nodes {
             let Some(storage) = &node.storage else { continue };
@@ -213,8 +228,16 @@ impl<'a> Chain<'a> {
         if let Some(reduce) = &group.reduce {
             let storage = reduce.out.as_ref()?;
             let value = renumber(reduce.reg, &sources, &instrs)?;
-            self.folds.push(Combined { value, f: reduce.f });
-            let reg = self.push(Made::Fold(self.folds.len() - 1), reduce.dtype, true);
+            let same = |fold: &Combined| {
+                fold.value == value && std::ptr::eq(fold.f, reduce.f) && fold.dtype == reduce.dtype
+            };
+            let reg = match self.folds.iter().position(same) {
+                Some(old) => self.position(|made| matches!(made, Made::Fold(fold) if *fold == old))?,
+                None => {
+                    self.folds.push(Combined { value, f: reduce.f, dtype: reduce.dtype });
+                    self.push(Made::Fold(self.folds.len() - 1), reduce.dtype, true)
+                }
+            };
             let strides = self.of_rows(&crate::array::contiguous_strides(&self.shape[..self.kept]));
             let (name, span) = (reduce.f.name, reduce.span);
             self.write(Written { storage, layout: Layout::contiguous(&[]), strides, reg, name, span })?;
@@ -251,8 +274,7 @@ impl<'a> Chain<'a> {
                 && self.same_elements(&read.strides, read.layout.offset, &strides, layout.offset).is_some()
         };
         if let Some(number) = self.reads.iter().position(same) {
-            let made = |r: &Register| matches!(r.made, Made::Load(view) if usize::from(view) == number);
-            return self.registers.iter().position(made).map(|reg| reg as u16);
+            return self.position(|made| matches!(made, Made::Load(view) if usize::from(*view) == number));
         }
         let per_row = self.shape.iter().zip(&strides).skip(self.kept).all(|(&n, &step)| n == 1 || step == 0);
         let number = self.reads.len() as u16;
@@ -413,7 +435,7 @@ impl<'a> Chain<'a> {
             None => None,
             Some(result) => {
                 let Made::Fold(fold) = self.registers[usize::from(result)].made else { return None };
-                let Combined { value, f } = self.folds[fold];
+                let Combined { value, f, .. } = self.folds[fold];
                 Some(Fold { value: number[usize::from(value)]?, f, out: temporary[usize::from(result)]? })
             }
         };
@@ -437,6 +459,11 @@ impl Pass {
     fn of(per_row: bool, roots: SmallVec<[u16; 4]>, result: Option<u16>) -> Pass {
         Pass { per_row, roots, result, instrs: Vec::new(), stores: Vec::new() }
     }
+}
+
+/// True when two instructions compute the same.
+fn is_same(a: &Instr, b: &Instr) -> bool {
+    std::ptr::eq(a.f, b.f) && a.args == b.args && a.class == b.class && a.dtype == b.dtype
 }
 
 /// A group's register as one of the chain's.
