@@ -264,6 +264,10 @@ pub enum Op {
     SequenceLoop {
         base: u16,
     },
+    /// The same for a sequence whose elements are numbered: what changes it in the loop changes no element.
+    ElementsLoop {
+        base: u16,
+    },
     SequenceNext {
         base: u16,
         dst: u16,

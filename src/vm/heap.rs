@@ -431,8 +431,16 @@ impl Dict {
         Ok(self.table.borrow().position(key).is_some())
     }
 
-    /// Where the value of a key stands, as long as the dict is alive and does not change; what is written
-    /// there is [given](Dict::given) to it. `None`: without it, or what is no key.
+    /// Where the value of a key stands, to be read, as long as the dict is alive and does not change. `None`:
+    /// without it, or what is no key.
+    #[inline]
+    pub(super) fn at(&self, key: &Value) -> Option<*const Value> {
+        // SAFETY: nothing changes the dict here.
+        let table = unsafe { self.table.try_borrow_unguarded() }.ok()?;
+        table.get(key).map(std::ptr::from_ref)
+    }
+
+    /// As [`Dict::at`], to be written: what is, is [given](Dict::given) to it.
     #[inline]
     pub(super) fn slot(&self, key: &Value) -> Option<*mut Value> {
         self.table.try_borrow_mut().ok()?.get_mut(key).map(|value| value as *mut Value)

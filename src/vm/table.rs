@@ -5,9 +5,11 @@
 //! compares no keys. All others are hashed. Invariant: the index leads from the key of each entry to its position,
 //! and to no other; no two keys are the same.
 
+use std::cell::Cell;
 use std::mem::size_of;
+use std::rc::Rc;
 
-use super::key::{Key, hash_int, hash_key, same_key, seed, whole};
+use super::key::{Key, hash_key, same_key, seed, whole};
 use super::value::Value;
 
 /// Up to so many entries are looked at one by one.
@@ -20,6 +22,8 @@ const FEW: usize = 8;
 pub struct Table {
     entries: Vec<(Key, Value)>,
     index: Index,
+    /// Where a key was found last: what is read is often written next.
+    last: Cell<usize>,
 }
 
 #[derive(Default)]
@@ -82,13 +86,6 @@ impl Table {
     pub fn position(&self, key: &Value) -> Option<usize> {
         match (&self.index, key) {
             (Index::Direct(places), Value::Int(i)) => direct(places, *i),
-            (Index::Hashed(index), Value::Int(i)) => {
-                let hash = hash_int(*i as u64, index.seed);
-                index.find(hash, |at| self.is_at(at, key)).map(|(_, at)| at)
-            }
-            (Index::Hashed(index), Value::Str(text)) => {
-                index.find(text.hash_code(), |at| self.is_at(at, key)).map(|(_, at)| at)
-            }
             _ => self.position_of(key),
         }
     }
@@ -99,8 +96,19 @@ impl Table {
             Index::Few => self.entries.iter().position(|(own, _)| same_key(own.value(), key)),
             Index::Direct(places) => direct(places, whole(key)?),
             Index::Hashed(index) => {
+                let last = self.last.get();
+                let again = match (self.entries.get(last).map(|(own, _)| own.value()), key) {
+                    (Some(Value::Int(own)), Value::Int(i)) => own == i,
+                    (Some(Value::Str(own)), Value::Str(text)) => Rc::ptr_eq(own, text),
+                    _ => false,
+                };
+                if again {
+                    return Some(last);
+                }
                 let hash = hash_key(key, index.seed);
-                index.find(hash, |at| self.is_at(at, key)).map(|(_, at)| at)
+                let (_, at) = index.find(hash, |at| self.is_at(at, key))?;
+                self.last.set(at);
+                Some(at)
             }
         }
     }

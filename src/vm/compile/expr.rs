@@ -399,6 +399,17 @@ impl<'a> Compiler<'_, '_, 'a> {
     }
 
     fn range(&mut self, parts: [Option<&'a Expr>; 3], span: Span, dst: Reg) -> Result<()> {
+        let literal = |part: Option<&Expr>| match part.map(|e| &e.kind) {
+            None => Some(None),
+            Some(&ExprKind::Int(i)) => Some(Some(i)),
+            _ => None,
+        };
+        if let [Some(start), Some(end), Some(step)] = parts.map(literal)
+            && step != Some(0)
+        {
+            self.load(dst, Value::range(start, end, step.unwrap_or(1)));
+            return Ok(());
+        }
         self.temporary(|c| {
             let base = c.range_parts(parts)?;
             let spans = parts.iter().map(|p| p.map_or(span, |e| e.span)).collect();

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::super::bytecode::Op;
 use super::super::error;
+use super::super::function::Run;
 use super::super::value::Value;
 use super::expr::not_compiled;
 use super::{Compiler, Exit, Loop, Reg};
@@ -193,7 +194,14 @@ impl<'a> Compiler<'_, '_, 'a> {
 
     fn for_loop(&mut self, pattern: &'a Pattern, sequence: &'a Expr, block: &'a Block) -> Result<()> {
         self.open_scope();
+        let numbered = self.numbered(pattern, sequence)?;
         let (base, ranged) = match &sequence.kind {
+            _ if let Some((.., items)) = numbered => {
+                let base = self.reserve(2)?;
+                self.expr(items, base)?;
+                self.emit_at(Op::ElementsLoop { base }, sequence.span, vec![items.span], u16::MAX);
+                (base, false)
+            }
             ExprKind::Range(start, Some(end), step) => {
                 let base = self.range_parts([start.as_deref(), Some(end), step.as_deref()])?;
                 self.emit_at(Op::RangeLoop { base }, sequence.span, vec![sequence.span], u16::MAX);
@@ -208,10 +216,19 @@ impl<'a> Compiler<'_, '_, 'a> {
         };
         let start = self.emit(Op::Jump { offset: 0 });
         let top = self.position();
+        let number = if numbered.is_some() { self.temp()? } else { base };
         let dst = self.temp()?;
         self.open_scope();
         self.begin_loop(dst + 1);
-        self.pattern(pattern, dst)?;
+        match numbered {
+            Some((first, second, _)) => {
+                // The position after the element.
+                self.emit(Op::SubInt { dst: number, a: base + 1, value: 1 });
+                self.pattern(first, number)?;
+                self.pattern(second, dst)?;
+            }
+            None => self.pattern(pattern, dst)?,
+        }
         self.predeclare(&block.body)?;
         self.statements(&block.body, None)?;
         self.close_scope();
@@ -235,6 +252,25 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.patch_all(done.breaks);
         self.close_scope();
         Ok(())
+    }
+
+    /// The parts of `for (i, x) in enumerate(items)`, which needs no pairs.
+    fn numbered(
+        &mut self,
+        pattern: &'a Pattern,
+        sequence: &'a Expr,
+    ) -> Result<Option<(&'a Pattern, &'a Pattern, &'a Expr)>> {
+        if let (PatternKind::Tuple(parts, None), ExprKind::Call(callee, args)) =
+            (&pattern.kind, &sequence.kind)
+            && let ([number, element], [Arg::One(items)]) = (&parts[..], &args[..])
+            && let ExprKind::Name(name) = &callee.kind
+            && &**name == "enumerate"
+            && let Some(super::scope::Place::Builtin(Value::Native(native))) = self.resolve(name)?
+            && matches!(native.run, Run::Static(_))
+        {
+            return Ok(Some((number, element, items)));
+        }
+        Ok(None)
     }
 
     fn while_loop(&mut self, condition: &'a Expr, block: &'a Block) -> Result<()> {

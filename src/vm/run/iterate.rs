@@ -1,5 +1,7 @@
 //! `for`, and whatever else goes through a sequence.
 
+use std::rc::Rc;
+
 use super::super::account::charge_values;
 use super::super::value::Value;
 use super::super::{Vm, error};
@@ -39,6 +41,23 @@ impl Vm {
         } else {
             self.stack[at] = self.begin_sequence(&value)?;
         }
+        self.stack[at + 1] = Value::Int(0);
+        Ok(())
+    }
+
+    /// As [`Vm::sequence_loop`], for what `enumerate` is given: it has all elements at once, but for an iterable.
+    pub(super) fn elements_loop(&mut self, base: usize, first: u16) -> Result<()> {
+        let at = base + first as usize;
+        let value = std::mem::take(&mut self.stack[at]);
+        self.stack[at] = match &value {
+            Value::Object(_) => self.begin_sequence(&value)?,
+            Value::List(list) if Rc::strong_count(list) == 1 => value,
+            Value::List(list) => {
+                charge_values(list.len())?;
+                Value::list(list.to_vec())
+            }
+            _ => Value::list(self.collect(&value)?),
+        };
         self.stack[at + 1] = Value::Int(0);
         Ok(())
     }

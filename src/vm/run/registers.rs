@@ -142,12 +142,26 @@ pub(super) unsafe fn release_function(slot: *mut Value) {
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn copy(slot: *mut Value, value: *const Value) {
-    // SAFETY: the caller's promise: what is copied counts once more.
+    // SAFETY: the caller's promise: what is copied counts once more, and what stood there is read once.
     unsafe {
-        (*value).retain();
-        let old = std::ptr::read(slot);
-        copy_halves(slot, value);
-        drop(old);
+        match &*value {
+            Value::Str(text) => std::mem::forget(Rc::clone(text)),
+            value if value.is_plain() => {}
+            value => value.retain(),
+        }
+        match &*slot {
+            old if old.is_plain() => copy_halves(slot, value),
+            Value::Str(text) => {
+                let text = std::ptr::read(text);
+                copy_halves(slot, value);
+                drop(text);
+            }
+            _ => {
+                let old = std::ptr::read(slot);
+                copy_halves(slot, value);
+                drop(old);
+            }
+        }
     }
 }
 
@@ -173,6 +187,20 @@ pub(super) unsafe fn put_copy(slot: *mut Value, value: *const Value) {
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn release(slot: *mut Value) {
-    // SAFETY: the caller's promise.
-    unsafe { *slot = Value::None }
+    // SAFETY: the caller's promise; what stands there is read once.
+    unsafe {
+        match &*slot {
+            Value::Str(text) => {
+                let text = std::ptr::read(text);
+                slot.cast::<u64>().write(TAG_NONE);
+                drop(text);
+            }
+            Value::List(list) => {
+                let list = std::ptr::read(list);
+                slot.cast::<u64>().write(TAG_NONE);
+                drop(list);
+            }
+            _ => *slot = Value::None,
+        }
+    }
 }

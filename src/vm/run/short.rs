@@ -40,7 +40,7 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
         Op::Index { dst, a, b } => {
             // SAFETY: as said.
             if let (Value::Dict(dict), key) = unsafe { (&*slot(a), &*slot(b)) }
-                && let Some(value) = dict.slot(key)
+                && let Some(value) = dict.at(key)
             {
                 // SAFETY: as said; the value is copied where it stands.
                 return unsafe {
@@ -67,7 +67,7 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
             // SAFETY: as said.
             let operands = unsafe { (&*slot(a), &*slot(b)) };
             if let (key @ (Value::Int(_) | Value::Str(_)), Value::Dict(dict)) = operands {
-                let found = Value::Bool(dict.slot(key).is_some() == (op == arith::IN));
+                let found = Value::Bool(dict.at(key).is_some() == (op == arith::IN));
                 // SAFETY: as said.
                 set(unsafe { &mut *slot(dst) }, found);
                 return Done::Plain;

@@ -190,6 +190,7 @@ impl Vm {
                 return self.jump(more, true, offset.into());
             }
             Op::SequenceLoop { base: first } => self.sequence_loop(base, first)?,
+            Op::ElementsLoop { base: first } => self.elements_loop(base, first)?,
             Op::SequenceNext { base: first, dst, offset } => {
                 let found = self.sequence_next(base, first)?;
                 let more = found.is_some();
