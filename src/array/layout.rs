@@ -13,7 +13,7 @@ pub type Strides = SmallVec<[isize; 6]>;
 ///
 /// Invariant: `shape.len() == strides.len()`, the product of all extents that are not 0 fits `isize`, and every
 /// element lies at a position >= 0.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Eq, Debug)]
 pub struct Layout {
     /// Extents.
     pub shape: Dims,
@@ -64,10 +64,57 @@ pub fn shape_text(shape: &[usize]) -> String {
     format!("{shape:?}")
 }
 
+/// A copy of few dimensions, without a loop over them.
+#[inline]
+pub fn copied<T: Copy>(dims: &SmallVec<[T; 6]>) -> SmallVec<[T; 6]> {
+    match dims.spilled() {
+        true => dims.clone(),
+        // SAFETY: what has not spilled stands in itself and owns nothing, so its bits are another one; every
+        // operation does this several times, and a copy by length is a call each.
+        false => unsafe { std::ptr::read(dims) },
+    }
+}
+
+/// Whether few dimensions are the same, without a call.
+#[inline]
+pub fn same<T: Copy + PartialEq>(a: &[T], b: &[T]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b)
+}
+
+impl Clone for Layout {
+    #[inline]
+    fn clone(&self) -> Layout {
+        Layout { shape: copied(&self.shape), strides: copied(&self.strides), offset: self.offset }
+    }
+}
+
+impl PartialEq for Layout {
+    #[inline]
+    fn eq(&self, other: &Layout) -> bool {
+        self.offset == other.offset && same(&self.shape, &other.shape) && same(&self.strides, &other.strides)
+    }
+}
+
+impl std::hash::Hash for Layout {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (&self.shape, &self.strides, self.offset).hash(state);
+    }
+}
+
 impl Layout {
     /// Row-major over a whole storage.
     pub fn contiguous(shape: &[usize]) -> Layout {
         Layout { shape: shape.into(), strides: contiguous_strides(shape), offset: 0 }
+    }
+
+    /// The same for a shape that is given away.
+    #[inline]
+    pub fn contiguous_over(shape: Dims) -> Layout {
+        let strides = match shape.len() {
+            1 => Strides::from_buf_and_len([1, 0, 0, 0, 0, 0], 1),
+            _ => contiguous_strides(&shape),
+        };
+        Layout { shape, strides, offset: 0 }
     }
 
     /// The number of elements; the greatest number when that does not fit, which no tensor's is.

@@ -7,5 +7,7 @@ mod layout;
 mod promote;
 
 pub use dtype::{Class, Dtype, Scalar};
-pub use layout::{Dims, Layout, Strides, broadcast, contiguous_strides, element_count, shape_text};
+pub use layout::{
+    Dims, Layout, Strides, broadcast, contiguous_strides, copied, element_count, same, shape_text,
+};
 pub use promote::{Operand, promote, result_type};

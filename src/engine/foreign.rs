@@ -210,7 +210,7 @@ impl Engine {
         let (layout, bytes) = layout_of(ptr, shape, strides, dtype)?;
         let owner = self.vm.rt.device(device)?;
         let memory = Memory::Foreign(Foreign::new(ptr, on_drop));
-        Ok(Tensor::new(Arc::new(Storage::bound(owner, bytes, memory)), layout, dtype))
+        Ok(Tensor::new(Storage::bound(owner, bytes, memory), layout, dtype))
     }
 
     /// A tensor's memory for another library, by DLPack 1.0, without a copy: the tensor stays alive until

@@ -337,7 +337,7 @@ pub(super) fn as_real(x: &Tensor, name: &str) -> Result<Tensor> {
     let shape: Dims = layout.shape.iter().copied().chain([2]).collect();
     let strides: Strides = layout.strides.iter().map(|s| s.saturating_mul(2)).chain([1]).collect();
     let layout = Layout { shape, strides, offset: layout.offset * 2 };
-    Ok(Tensor::new(x.storage().clone(), layout, x.dtype().real()))
+    Ok(x.view(layout, x.dtype().real()))
 }
 
 /// Pairs along the last dimension as complex numbers; a view.
@@ -364,7 +364,7 @@ fn as_complex(x: &Tensor) -> Result<Tensor> {
     }
     let strides = strides.iter().map(|s| s / 2).collect();
     let layout = Layout { shape: shape.into(), strides, offset: layout.offset / 2 };
-    Ok(Tensor::new(x.storage().clone(), layout, x.dtype().complex()))
+    Ok(x.view(layout, x.dtype().complex()))
 }
 
 /// True when a sum of `x`, converted to `dtype` first where one is given, is one of complex numbers.

@@ -16,7 +16,6 @@ use crate::kernel::{Body, Gather, ReduceFn, Scatter};
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
-use std::sync::Arc;
 
 const DIM: Param = Param::new("dim", Kind::Int);
 const INDEX: Param = Param::new("index", Kind::Tensor);
@@ -426,7 +425,7 @@ pub(super) fn value_for(rt: &mut Runtime, target: &Tensor, value: MapArg<'_>) ->
             make::filled(rt, &[], target.dtype(), target.device(), number)
         }
         MapArg::Tensor(value) if value.dtype() != target.dtype() => rt.convert(value, target.dtype()),
-        MapArg::Tensor(value) if Arc::ptr_eq(value.storage(), target.storage()) => rt.contiguous_copy(value),
+        MapArg::Tensor(value) if std::ptr::eq(value.storage(), target.storage()) => rt.contiguous_copy(value),
         MapArg::Tensor(value) => Ok(value.clone()),
         MapArg::Number(number) => make::filled(rt, &[], target.dtype(), target.device(), number),
         MapArg::Raw(..) | MapArg::Position => Ok(target.clone()),
@@ -454,7 +453,7 @@ pub(super) fn scatter_into(
     if target.count() == 0 {
         return Err(error::indexes_nothing(name, target));
     }
-    let ids = match Arc::ptr_eq(ids.storage(), target.storage()) {
+    let ids = match std::ptr::eq(ids.storage(), target.storage()) {
         true => rt.contiguous_copy(ids)?,
         false => ids.clone(),
     };

@@ -330,7 +330,7 @@ fn viewed_as(x: &Tensor, dtype: Dtype) -> Result<Tensor> {
         }
         layout.strides[inner] = 1;
     }
-    Ok(Tensor::new(x.storage().clone(), layout, dtype))
+    Ok(x.view(layout, dtype))
 }
 
 /// The tensor with dimensions in another order.

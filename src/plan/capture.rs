@@ -13,10 +13,10 @@ use super::graph::{Draws, Graph, GraphPool, Recorded, State, Use};
 use super::{Runtime, error};
 use crate::base::{Result, Span};
 use crate::device::graph::{Step, Task};
-use crate::device::races::{Access, Checker, History, Region, Site, Touch};
+use crate::device::races::{Access, Checker, Region, Site, Touch, Watched};
 use crate::device::{CapturedRecord, CopyKind, Device, DeviceId, Event, PoolScope, Stream, Ticket};
 use crate::kernel::{Launch, Ptr};
-use crate::tensor::{Generator, Storage, Tensor};
+use crate::tensor::{Generator, StorageRef, Tensor, WeakStorage};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -51,10 +51,10 @@ pub(super) struct Capture {
 
 /// A storage that captured work uses.
 struct Touched {
-    storage: Weak<Storage>,
+    storage: WeakStorage,
     /// Set for storages that were there before: the graph keeps them.
-    kept: Option<Arc<Storage>>,
-    history: Arc<Mutex<History>>,
+    kept: Option<StorageRef>,
+    history: Arc<Watched>,
     accesses: SmallVec<[(Region, Access); 2]>,
 }
 
@@ -76,11 +76,13 @@ impl Capture {
     }
 
     /// What is known of a storage; `fresh` ones were made in this capture.
-    fn touched(&mut self, storage: &Arc<Storage>, fresh: bool) -> &mut Touched {
-        let at = *self.places.entry(Arc::as_ptr(storage) as usize).or_insert_with(|| {
+    fn touched(&mut self, tensor: &Tensor, fresh: bool) -> &mut Touched {
+        let address = std::ptr::from_ref(tensor.storage()).addr();
+        let at = *self.places.entry(address).or_insert_with(|| {
+            let storage = tensor.storage_ref();
             self.touched.push(Touched {
-                storage: Arc::downgrade(storage),
-                kept: (!fresh).then(|| storage.clone()),
+                storage: storage.downgrade(),
+                kept: (!fresh).then_some(storage),
                 history: Arc::default(),
                 accesses: SmallVec::new(),
             });
@@ -249,7 +251,7 @@ impl Runtime {
             }
         };
         let uses = touched.into_iter().filter_map(|t| {
-            let alive = t.storage.strong_count() > 0;
+            let alive = t.storage.is_alive();
             alive.then_some(Use { kept: t.kept, storage: t.storage, accesses: t.accesses })
         });
         Ok(Recorded::new(driver, handle, device, steps, uses.collect(), draws, pool))
@@ -319,13 +321,13 @@ impl Runtime {
         site: Site,
         tensors: impl IntoIterator<Item = (&'t Tensor, Access)>,
     ) -> Result<()> {
-        type Part<'t> = (&'t Tensor, Arc<Mutex<History>>, Access);
+        type Part<'t> = (&'t Tensor, Arc<Watched>, Access);
         let mut parts: SmallVec<[Part<'_>; 4]> = SmallVec::new();
         for (tensor, access) in tensors {
             let storage = tensor.storage();
             // What nothing has written and nothing is about to write is made by this very operation.
             let fresh = storage.memory().is_none() && storage.pending().is_none();
-            let history = self.captures[capture].touched(storage, fresh).history.clone();
+            let history = self.captures[capture].touched(tensor, fresh).history.clone();
             parts.push((tensor, history, access));
         }
         let touches: SmallVec<[Touch<'_>; 4]> = parts
@@ -334,7 +336,7 @@ impl Runtime {
             .collect();
         self.note_touches(at, &touches, site)?;
         for (tensor, _, access) in &parts {
-            let noted = &mut self.captures[capture].touched(tensor.storage(), false).accesses;
+            let noted = &mut self.captures[capture].touched(tensor, false).accesses;
             let now = (tensor.region(), *access);
             if !noted.contains(&now) {
                 noted.push(now);
@@ -344,9 +346,9 @@ impl Runtime {
     }
 
     /// Notes that a storage was made on a queue; false when the queue is not captured.
-    pub(super) fn note_fresh(&mut self, storage: &Arc<Storage>, at: usize) -> bool {
+    pub(super) fn note_fresh(&mut self, tensor: &Tensor, at: usize) -> bool {
         let Some(capture) = self.capture_at(at) else { return false };
-        self.captures[capture].touched(storage, true);
+        self.captures[capture].touched(tensor, true);
         true
     }
 

@@ -241,7 +241,7 @@ impl Runtime {
                 let dtype = first[group.start].dtype();
                 let count = flat.count() / dtype.size();
                 let typed = Layout::contiguous(&[count]);
-                flats.push(Tensor::new(flat.storage().clone(), typed, dtype));
+                flats.push(flat.view(typed, dtype));
                 places = at;
             }
             let flat = self.reduce_add(add, &flats, destination)?;
@@ -505,7 +505,7 @@ fn unpacked<'a>(
         let offset = (start + place as usize) / dtype.size();
         let layout = Layout { shape: shape.clone(), strides: contiguous_strides(shape), offset };
         let layout = if layout.count() == 0 { Layout { offset: 0, ..layout } } else { layout };
-        Tensor::new(flat.storage().clone(), layout, dtype)
+        flat.view(layout, dtype)
     })
 }
 

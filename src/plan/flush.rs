@@ -7,7 +7,7 @@ use crate::array::{Dims, Layout, Strides};
 use crate::base::{Result, Span};
 use crate::device::{Device, Stream, Ticket};
 use crate::kernel::{Body, Fold, Instr, Launch, Map, Program, Reduce, Source, Step, Store, View};
-use crate::tensor::{Memory, Storage};
+use crate::tensor::{Memory, Storage, StorageRef};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
@@ -63,7 +63,7 @@ impl Runtime {
         let reduce = group
             .reduce
             .as_ref()
-            .filter(|r| r.out.iter().chain(&r.out_index).any(|storage| Arc::strong_count(storage) > 1));
+            .filter(|r| r.out.iter().chain(&r.out_index).any(|storage| storage.holders() > 1));
         if live.is_empty() && reduce.is_none() {
             return Ok(());
         }
@@ -108,7 +108,7 @@ impl Runtime {
                 reorder(&mut launch, &r.dims);
                 let kept = launch.shape.len() - launch.reduced;
                 let out_strides = crate::array::contiguous_strides(&launch.shape[..kept]);
-                let mut result = |storage: &Option<Arc<Storage>>, dtype| -> Result<Option<u16>> {
+                let mut result = |storage: &Option<StorageRef>, dtype| -> Result<Option<u16>> {
                     let Some(storage) = storage else { return Ok(None) };
                     let ptr = address(storage, &Layout::contiguous(&[]), 1, stream)?;
                     launch.views.push(View { ptr, dtype, strides: out_strides.clone() });
@@ -284,10 +284,10 @@ fn is_wanted(group: &Group, node: &Node) -> bool {
     let loads = match storage.memory() {
         // Others see what is written there.
         Some(Memory::Foreign(_)) => return true,
-        Some(_) => group.loads.iter().filter(|l| Arc::ptr_eq(&l.storage, storage)).count(),
+        Some(_) => group.loads.iter().filter(|l| l.storage.is(storage)).count(),
         None => 0,
     };
-    Arc::strong_count(storage) > 1 + loads
+    storage.holders() > 1 + loads
 }
 
 /// Gives a storage its memory.

@@ -13,12 +13,12 @@ use super::{MapArg, Runtime, error};
 use crate::array::{Dtype, Layout};
 use crate::base::Result;
 use crate::device::graph::{GraphHandle, Step};
-use crate::device::races::{Access, History, Region, Site, Touch};
+use crate::device::races::{Access, Region, Site, Touch, Watched};
 use crate::device::{CopyKind, Device, Driver, MemoryPool, Stream, Work};
-use crate::tensor::{Generator, Memory, Storage, Tensor};
+use crate::tensor::{Generator, Memory, StorageRef, Tensor, WeakStorage};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 /// A graph: empty, being captured, or ready to be replayed. Clones are the same graph.
 /// Source: `torch.cuda.CUDAGraph`.
@@ -43,7 +43,7 @@ pub struct GraphPool(Arc<OnceLock<OpenPool>>);
 struct OpenPool {
     memory: MemoryPool,
     /// Of all memory in it: replays of its graphs must not overlap.
-    history: Mutex<History>,
+    history: Watched,
 }
 
 /// A captured graph.
@@ -62,8 +62,8 @@ pub(super) struct Recorded {
 /// How a graph uses a storage.
 pub(super) struct Use {
     /// Set for storages from outside the capture.
-    pub kept: Option<Arc<Storage>>,
-    pub storage: Weak<Storage>,
+    pub kept: Option<StorageRef>,
+    pub storage: WeakStorage,
     pub accesses: SmallVec<[(Region, Access); 2]>,
 }
 
@@ -117,10 +117,8 @@ impl Graph {
 impl GraphPool {
     /// The pool's memory on a device.
     pub(super) fn open(&self, device: &Arc<Device>) -> Result<&MemoryPool> {
-        let open = self.0.get_or_init(|| OpenPool {
-            memory: MemoryPool::new(device),
-            history: Mutex::new(History::new()),
-        });
+        let open =
+            self.0.get_or_init(|| OpenPool { memory: MemoryPool::new(device), history: Watched::default() });
         match open.memory.device().id() == device.id() {
             true => Ok(&open.memory),
             false => Err(error::pool_of_another_device(open.memory.device().id(), device.id())),
@@ -165,7 +163,7 @@ impl Drop for Recorded {
 }
 
 impl Use {
-    fn storage(&self) -> Option<Arc<Storage>> {
+    fn storage(&self) -> Option<StorageRef> {
         self.kept.clone().or_else(|| self.storage.upgrade())
     }
 }
@@ -259,7 +257,7 @@ impl Runtime {
         let stream = self.queues[at].stream.clone();
         self.refuse_captured(&stream, "the replay of another graph")?;
         let Some(handle) = recorded.handle else { return Ok(()) };
-        let used: Vec<(Arc<Storage>, &Use)> =
+        let used: Vec<(StorageRef, &Use)> =
             recorded.uses.iter().filter_map(|u| Some((u.storage()?, u))).collect();
         let mut touches: Vec<Touch<'_>> = Vec::new();
         for (storage, of) in &used {

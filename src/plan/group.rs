@@ -407,7 +407,7 @@ impl Runtime {
             let count = MapArg::Number(Scalar::Int(all.len() as i64));
             sum = self.map(name, divide, &[MapArg::Tensor(&sum), count], dtype, dtype)?;
         }
-        Ok(Tensor::new(sum.storage().clone(), like(&sum, first), first.dtype()))
+        Ok(sum.view(like(&sum, first), first.dtype()))
     }
 
     /// Queues work of the links on the current stream. Tensors are contiguous, on the device of the group.
@@ -524,7 +524,7 @@ fn parts_of(x: &Tensor) -> Tensor {
     let mut shape = x.shape().clone();
     shape.push(2);
     let layout = Layout { offset: x.layout().offset * 2, ..Layout::contiguous(&shape) };
-    Tensor::new(x.storage().clone(), layout, x.dtype().real())
+    x.view(layout, x.dtype().real())
 }
 
 /// The layout of a fresh result as that of what it was folded from.

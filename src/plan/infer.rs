@@ -1,7 +1,7 @@
 //! What an elementwise operation will be, before anything runs: device and shape.
 
 use super::{Runtime, error};
-use crate::array::{Dims, Dtype, Scalar, broadcast};
+use crate::array::{Dims, Dtype, Scalar, broadcast, copied, same};
 use crate::base::Result;
 use crate::device::DeviceId;
 use crate::tensor::Tensor;
@@ -53,8 +53,8 @@ impl Runtime {
             }
             if shape.is_empty() {
                 // Whatever came before has no dimensions.
-                shape.clone_from(tensor.shape());
-            } else if tensor.shape() != &shape {
+                shape = copied(tensor.shape());
+            } else if !same(tensor.shape(), &shape) {
                 shape = match broadcast(&shape, tensor.shape()) {
                     Some(shape) => shape,
                     None => return Err(error::shapes_do_not_broadcast(name, args, i)),

@@ -11,12 +11,12 @@
 use super::chain::{part_and_node, place_of};
 use super::infer::is_host_scalar;
 use super::{MAX_INSTRS, MAX_VIEWS, MAX_WAIT, MapArg, Runtime};
-use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides};
+use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, same};
 use crate::base::{Result, Span};
 use crate::device::races::Access;
 use crate::device::{DeviceId, Stream};
 use crate::kernel::{CAST, COMPLEX, Instr, Map, MapFn, ReduceFn, Source};
-use crate::tensor::{Pending, Storage, Tensor};
+use crate::tensor::{Pending, StorageRef, Tensor};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,7 +47,7 @@ pub(super) struct Group {
 
 /// A tensor that the group reads from memory.
 pub(super) struct Load {
-    pub storage: Arc<Storage>,
+    pub storage: StorageRef,
     /// The layout as given, for hazards.
     pub layout: Layout,
     /// Its strides over the group's shape.
@@ -60,7 +60,7 @@ pub(super) struct Load {
 pub(super) struct Node {
     pub reg: u16,
     /// `None` once a later node of the group writes the same elements.
-    pub storage: Option<Arc<Storage>>,
+    pub storage: Option<StorageRef>,
     pub layout: Layout,
     pub dtype: Dtype,
     /// The operation.
@@ -75,9 +75,9 @@ pub(super) struct PendingReduce {
     pub f: &'static ReduceFn,
     pub dtype: Dtype,
     /// The value; `None` for `argmax`.
-    pub out: Option<Arc<Storage>>,
+    pub out: Option<StorageRef>,
     /// The position, for indexed reductions that want it.
-    pub out_index: Option<Arc<Storage>>,
+    pub out_index: Option<StorageRef>,
     pub span: Span,
 }
 
@@ -209,9 +209,9 @@ impl Runtime {
         device: DeviceId,
     ) -> Result<Tensor> {
         let owner = self.device(device)?;
-        let layout = Layout::contiguous(&shape);
+        let layout = Layout::contiguous_over(shape);
         let bytes = layout.bytes(dtype);
-        let tensor = Tensor::new(Arc::new(self.storage(owner, bytes)?), layout, dtype);
+        let tensor = Tensor::new(self.storage(owner, bytes)?, layout, dtype);
         self.write(name, f, args, compute, dtype, &tensor)?;
         Ok(tensor)
     }
@@ -347,7 +347,7 @@ impl Runtime {
         let number = group.nodes.len();
         group.nodes.push(Node {
             reg,
-            storage: Some(storage.clone()),
+            storage: Some(target.storage_ref()),
             layout: target.layout().clone(),
             dtype: target.dtype(),
             name,
@@ -363,7 +363,7 @@ impl Runtime {
         let views = operands.len() + 1;
         let queue = &self.queues[at];
         let mut close = match &queue.group {
-            Some(group) => group.shape != *target.shape() || !queue.has_room(views),
+            Some(group) => !same(&group.shape, target.shape()) || !queue.has_room(views),
             None => false,
         };
         for operand in operands {
@@ -396,21 +396,19 @@ impl Runtime {
     /// value goes first.
     pub(super) fn settle_write(&mut self, at: usize, target: &Tensor) -> Result<bool> {
         let storage = target.storage();
-        if Arc::strong_count(storage) == 1 && storage.memory().is_none() {
+        if target.storage_holders() == 1 && storage.memory().is_none() {
             return Ok(false);
         }
         let flush = self.settle_read(at, target)?;
         for other in (0..self.queues.len()).filter(|&other| other != at) {
-            let reads =
-                |q: &Queue| q.groups().any(|g| g.loads.iter().any(|l| Arc::ptr_eq(&l.storage, storage)));
+            let reads = |q: &Queue| q.groups().any(|g| g.loads.iter().any(|l| l.storage.is(storage)));
             if reads(&self.queues[other]) {
                 self.flush_queue(other)?;
             }
         }
         let Some(group) = &self.queues[at].group else { return Ok(flush) };
-        let clash = |l: &Load| {
-            Arc::ptr_eq(&l.storage, storage) && (l.layout != *target.layout() || l.dtype != target.dtype())
-        };
+        let clash =
+            |l: &Load| l.storage.is(storage) && (l.layout != *target.layout() || l.dtype != target.dtype());
         Ok(flush || group.loads.iter().any(clash))
     }
 
@@ -459,7 +457,7 @@ fn check_complex(name: &str, f: &MapFn, args: &[MapArg<'_>], compute: Dtype) -> 
 /// reading it while that is written would see some new values.
 pub(super) fn clashes(tensor: &Tensor, target: &Tensor) -> bool {
     let same = tensor.layout() == target.layout() && tensor.dtype() == target.dtype();
-    if same || !Arc::ptr_eq(tensor.storage(), target.storage()) {
+    if same || !std::ptr::eq(tensor.storage(), target.storage()) {
         return false;
     }
     let (a, b) = (tensor.byte_range(), target.byte_range());
@@ -475,7 +473,7 @@ pub(super) fn register(group: &mut Group, part: usize, tensor: &Tensor) -> u16 {
         return group.nodes[node].reg;
     }
     let same = |l: &&Load| {
-        Arc::ptr_eq(&l.storage, tensor.storage()) && l.layout == *tensor.layout() && l.dtype == tensor.dtype()
+        l.storage.is(tensor.storage()) && l.layout == *tensor.layout() && l.dtype == tensor.dtype()
     };
     if let Some(load) = group.loads.iter().find(same) {
         return load.reg;
@@ -487,7 +485,7 @@ pub(super) fn register(group: &mut Group, part: usize, tensor: &Tensor) -> u16 {
     let view = group.loads.len() as u16;
     let reg = push_source(group, Source::Load { view, dtype: tensor.dtype() });
     group.loads.push(Load {
-        storage: tensor.storage().clone(),
+        storage: tensor.storage_ref(),
         layout: tensor.layout().clone(),
         strides,
         dtype: tensor.dtype(),

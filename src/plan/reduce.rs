@@ -8,7 +8,6 @@ use crate::device::races::Access;
 use crate::kernel::ReduceFn;
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
-use std::sync::Arc;
 
 /// The node number that a pending reduction's results carry.
 pub(super) const REDUCED: usize = 0xff;
@@ -77,7 +76,7 @@ impl Runtime {
         let layout = Layout::contiguous(&shape);
         let mut fresh = |dtype: Dtype| -> Result<Tensor> {
             let storage = self.storage(owner.clone(), layout.bytes(dtype))?;
-            Ok(Tensor::new(Arc::new(storage), layout.clone(), dtype))
+            Ok(Tensor::new(storage, layout.clone(), dtype))
         };
         let value = want_value.then(|| fresh(dtype)).transpose()?;
         let index = want_index.then(|| fresh(Dtype::I64)).transpose()?;
@@ -114,8 +113,8 @@ impl Runtime {
             dims: SmallVec::from_slice(dims),
             f,
             dtype,
-            out: value.as_ref().map(|t| t.storage().clone()),
-            out_index: index.as_ref().map(|t| t.storage().clone()),
+            out: value.as_ref().map(Tensor::storage_ref),
+            out_index: index.as_ref().map(Tensor::storage_ref),
             span: self.span,
         });
         self.after_submit(at)?;

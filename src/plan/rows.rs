@@ -12,7 +12,7 @@ use crate::array::{Dims, Dtype, Layout, Strides};
 use crate::base::{Result, Site, Span};
 use crate::device::{Device, Stream};
 use crate::kernel::{Body, Fold, Instr, Launch, Map, ReduceFn, Rows, Source, Step, Store, Temporary, View};
-use crate::tensor::{Memory, Storage};
+use crate::tensor::{Memory, StorageRef};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ enum Made {
 
 /// What a storage holds after the groups so far.
 struct Written<'a> {
-    storage: &'a Arc<Storage>,
+    storage: &'a StorageRef,
     layout: Layout,
     strides: Strides,
     reg: u16,
@@ -45,7 +45,7 @@ struct Written<'a> {
 
 /// What is read from memory.
 struct Read<'a> {
-    storage: &'a Arc<Storage>,
+    storage: &'a StorageRef,
     layout: Layout,
     strides: Strides,
     dtype: Dtype,
@@ -138,7 +138,7 @@ impl Runtime {
 }
 
 /// True when somebody besides the chain still holds the storage.
-fn is_wanted(groups: &[Group], storage: &Arc<Storage>) -> bool {
+fn is_wanted(groups: &[Group], storage: &StorageRef) -> bool {
     if let Some(Memory::Foreign(_)) = storage.memory() {
         return true;
     }
@@ -147,7 +147,7 @@ fn is_wanted(groups: &[Group], storage: &Arc<Storage>) -> bool {
         let results = group.reduce.iter().flat_map(|reduce| reduce.out.iter().chain(&reduce.out_index));
         nodes.chain(group.loads.iter().map(|load| &load.storage)).chain(results)
     });
-    Arc::strong_count(storage) > held.filter(|held| Arc::ptr_eq(held, storage)).count()
+    storage.holders() > held.filter(|held| held.is(storage)).count()
 }
 
 impl<'a> Chain<'a> {
@@ -247,7 +247,7 @@ impl<'a> Chain<'a> {
 
     /// A storage that is written again must be so under the same layout; then the last value counts.
     fn write(&mut self, new: Written<'a>) -> Option<()> {
-        if let Some(old) = self.written.iter().position(|old| Arc::ptr_eq(old.storage, new.storage)) {
+        if let Some(old) = self.written.iter().position(|old| old.storage.is(new.storage)) {
             self.same_elements(
                 &self.written[old].strides,
                 self.written[old].layout.offset,
@@ -264,12 +264,12 @@ impl<'a> Chain<'a> {
         let load = &group.loads[view];
         let strides = self.strides(group, &load.strides);
         let layout = &load.layout;
-        if let Some(written) = self.written.iter().find(|w| Arc::ptr_eq(w.storage, &load.storage)) {
+        if let Some(written) = self.written.iter().find(|w| w.storage.is(&load.storage)) {
             self.same_elements(&written.strides, written.layout.offset, &strides, layout.offset)?;
             return (self.dtype(written.reg) == load.dtype).then_some(written.reg);
         }
         let same = |read: &Read<'_>| {
-            Arc::ptr_eq(read.storage, &load.storage)
+            read.storage.is(&load.storage)
                 && read.dtype == load.dtype
                 && self.same_elements(&read.strides, read.layout.offset, &strides, layout.offset).is_some()
         };
@@ -291,7 +291,7 @@ impl<'a> Chain<'a> {
     /// False when one row's result may lie where another row still reads.
     fn is_safe(&self, wanted: &[&Written<'_>]) -> bool {
         wanted.iter().all(|written| {
-            self.reads.iter().filter(|read| Arc::ptr_eq(read.storage, written.storage)).all(|read| {
+            self.reads.iter().filter(|read| read.storage.is(written.storage)).all(|read| {
                 let (a, b) = (read.layout.offset, written.layout.offset);
                 read.dtype == self.dtype(written.reg)
                     && self.same_elements(&read.strides, a, &written.strides, b).is_some()

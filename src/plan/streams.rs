@@ -176,7 +176,7 @@ impl Runtime {
                 return Ok(());
             }
             // On memory that only the host uses nothing is noted, and nothing races.
-            let unknown = |(tensor, _): (&Tensor, Access)| tensor.storage().history.lock().is_untouched();
+            let unknown = |(tensor, _): (&Tensor, Access)| tensor.storage().history.is_untouched();
             if self.queues[at].stream.device() == DeviceId::Cpu && tensors.clone().into_iter().all(unknown) {
                 return Ok(());
             }

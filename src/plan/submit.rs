@@ -154,7 +154,7 @@ impl Runtime {
         }
         let layout = Layout { shape: shape.into(), strides: contiguous_strides(shape), offset: 0 };
         let bytes = layout.bytes(dtype);
-        Ok(Tensor::new(Arc::new(self.storage(owner, bytes)?), layout, dtype))
+        Ok(Tensor::new(self.storage(owner, bytes)?, layout, dtype))
     }
 
     /// Takes memory that the script gives back itself. Source: `torch.cuda.caching_allocator_alloc`.
@@ -180,7 +180,7 @@ impl Runtime {
             return Ok(());
         }
         bind(storage, storage.owner(), &self.queues[at].stream, self.span)?;
-        if self.note_fresh(storage, at) {
+        if self.note_fresh(tensor, at) {
             return Ok(());
         }
         if let Some(Memory::Block(block)) = storage.memory()

@@ -200,7 +200,7 @@ impl Runtime {
         let host = self.device(DeviceId::Cpu)?;
         let storage = self.storage(host, bytes)?;
         storage.bind(block);
-        Ok(Tensor::new(Arc::new(storage), layout, dtype))
+        Ok(Tensor::new(storage, layout, dtype))
     }
 
     /// Sends off what still has to compute a tensor, and everything on queue `at`.
@@ -222,7 +222,7 @@ impl Runtime {
         (dst, src): (u64, u64),
         bytes: u64,
         kind: CopyKind,
-        target: Option<&Arc<Storage>>,
+        target: Option<&Storage>,
     ) -> Result<()> {
         if self.capture_copy(stream, (dst, src), bytes, kind) {
             return Ok(());

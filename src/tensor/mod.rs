@@ -15,7 +15,7 @@ pub use storage::{Memory, Pending, Storage};
 use crate::array::{Dims, Dtype, Layout};
 use crate::device::DeviceId;
 use crate::device::races::Region;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A tensor.
 ///
@@ -26,16 +26,39 @@ use std::sync::Arc;
 pub struct Tensor(Arc<Content>);
 
 struct Content {
-    storage: Arc<Storage>,
+    base: Base,
     layout: Layout,
     dtype: Dtype,
 }
 
+/// Where a tensor's storage is: a tensor that is made with its storage takes one allocation for both.
+enum Base {
+    Own(Storage),
+    Of(StorageRef),
+}
+
+/// A counted reference to a storage.
+#[derive(Clone)]
+pub struct StorageRef(Arc<Content>);
+
+/// A reference to a storage that does not keep it.
+#[derive(Clone)]
+pub struct WeakStorage(Weak<Content>);
+
 impl Tensor {
-    /// A tensor over a storage. The layout must lie within it.
-    pub fn new(storage: Arc<Storage>, layout: Layout, dtype: Dtype) -> Tensor {
+    /// A tensor over a storage of its own. The layout must lie within it.
+    #[inline]
+    pub fn new(storage: Storage, layout: Layout, dtype: Dtype) -> Tensor {
         debug_assert!((layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= storage.bytes());
-        Tensor(Arc::new(Content { storage, layout, dtype }))
+        Tensor(Arc::new(Content { base: Base::Own(storage), layout, dtype }))
+    }
+
+    /// A tensor over the same storage. The layout must lie within it.
+    pub fn view(&self, layout: Layout, dtype: Dtype) -> Tensor {
+        debug_assert!(
+            (layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= self.storage().bytes()
+        );
+        Tensor(Arc::new(Content { base: Base::Of(self.storage_ref()), layout, dtype }))
     }
 
     /// Another layout over the same storage. One without elements starts where this one does.
@@ -43,7 +66,7 @@ impl Tensor {
         if layout.shape.contains(&0) {
             layout.offset = self.0.layout.offset;
         }
-        Tensor::new(self.0.storage.clone(), layout, self.0.dtype)
+        self.view(layout, self.0.dtype)
     }
 
     /// The element type.
@@ -78,12 +101,29 @@ impl Tensor {
 
     /// Where it lives.
     pub fn device(&self) -> DeviceId {
-        self.0.storage.device()
+        self.storage().device()
     }
 
     /// The shared storage.
-    pub fn storage(&self) -> &Arc<Storage> {
-        &self.0.storage
+    #[inline]
+    pub fn storage(&self) -> &Storage {
+        self.0.storage()
+    }
+
+    /// The same, counted.
+    pub fn storage_ref(&self) -> StorageRef {
+        match &self.0.base {
+            Base::Own(_) => StorageRef(self.0.clone()),
+            Base::Of(storage) => storage.clone(),
+        }
+    }
+
+    /// How many hold the storage: handles of the tensor it was made with, views, and [`StorageRef`]s.
+    pub fn storage_holders(&self) -> usize {
+        match &self.0.base {
+            Base::Own(_) => Arc::strong_count(&self.0),
+            Base::Of(storage) => storage.holders(),
+        }
     }
 
     /// True when both handles are the same object (`x.to(x.device)` gives `x` itself).
@@ -112,6 +152,56 @@ impl Tensor {
             return format!("{} with {} dimensions on {}", self.dtype(), self.rank(), self.device());
         }
         format!("{}{:?} on {}", self.dtype(), self.shape().as_slice(), self.device())
+    }
+}
+
+impl Content {
+    #[inline]
+    fn storage(&self) -> &Storage {
+        match &self.base {
+            Base::Own(storage) => storage,
+            Base::Of(storage) => storage,
+        }
+    }
+}
+
+impl StorageRef {
+    /// As [`Tensor::storage_holders`].
+    #[inline]
+    pub fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
+    /// True for the very storage.
+    #[inline]
+    pub fn is(&self, storage: &Storage) -> bool {
+        std::ptr::eq::<Storage>(&**self, storage)
+    }
+
+    /// A reference that does not keep it.
+    pub fn downgrade(&self) -> WeakStorage {
+        WeakStorage(Arc::downgrade(&self.0))
+    }
+}
+
+impl std::ops::Deref for StorageRef {
+    type Target = Storage;
+
+    #[inline]
+    fn deref(&self) -> &Storage {
+        self.0.storage()
+    }
+}
+
+impl WeakStorage {
+    /// The storage, if it is alive.
+    pub fn upgrade(&self) -> Option<StorageRef> {
+        self.0.upgrade().map(StorageRef)
+    }
+
+    /// True while somebody holds the storage.
+    pub fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
 

@@ -1,9 +1,8 @@
 //! The memory behind tensors.
 
-use crate::device::races::History;
+use crate::device::races::Watched;
 use crate::device::{Block, Device, DeviceId, Foreign, PinnedBlock, Stream, Ticket};
 use crate::kernel::Ptr;
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -21,7 +20,7 @@ pub struct Storage {
     ticket: AtomicU64,
     _counted: Option<Arc<()>>,
     /// What the race checker knows of it.
-    pub history: Mutex<History>,
+    pub history: Watched,
 }
 
 /// What a storage is bound to.
@@ -69,6 +68,7 @@ pub struct Pending {
 
 impl Storage {
     /// A storage whose memory comes later.
+    #[inline]
     pub fn unbound(device: Arc<Device>, bytes: u64) -> Storage {
         Storage {
             device,
@@ -77,7 +77,7 @@ impl Storage {
             pending: AtomicU64::new(0),
             ticket: AtomicU64::new(0),
             _counted: None,
-            history: Mutex::new(History::default()),
+            history: Watched::default(),
         }
     }
 

@@ -12,18 +12,47 @@ use super::object::Exit;
 use super::run::arith::symbol;
 use super::run::calls::{Named, Positional};
 use super::value::Value;
-use super::{Vm, bind};
+use super::{Natives, Vm, bind};
 use crate::array::{Dtype, Scalar};
 use crate::base::{Error, ErrorKind, Place, Result};
 use crate::device::DeviceId;
 use crate::ops::signature::{Kind, Param};
 use crate::ops::{Arg, Args, Data, Op, Out};
-use crate::plan::MapArg;
+use crate::plan::{MapArg, Runtime};
 use crate::syntax::ast::{Binary, Unary};
 use crate::tensor::Tensor;
 
 /// The most nested lists of a tensor literal.
 const RANKS: usize = 32;
+
+/// An elementwise operator on tensors, or a tensor and a number, where they stand; its place is that of the
+/// runtime. `None`: it is something else, and nothing is done.
+#[inline]
+pub(super) fn operator(
+    rt: &mut Runtime,
+    natives: &Natives,
+    op: Binary,
+    left: &Value,
+    right: &Value,
+) -> Result<Option<Value>> {
+    let ((Value::Tensor(_), _) | (_, Value::Tensor(_))) = (left, right) else { return Ok(None) };
+    let (Some(a), Some(b)) = (map_operand(left), map_operand(right)) else { return Ok(None) };
+    let Some(operation) = natives.operators.get(op) else { return Ok(None) };
+    let Some(map) = operation.elementwise() else { return Ok(None) };
+    match crate::ops::map(rt, operation.name, map, &[a, b]) {
+        Ok(tensor) => Ok(Some(Value::Tensor(tensor))),
+        Err(error) => {
+            let operands = [a, b].map(|operand| match operand {
+                MapArg::Tensor(tensor) => Arg::Tensor(tensor.clone()),
+                MapArg::Number(Scalar::Bool(b)) => Arg::Bool(b),
+                MapArg::Number(Scalar::Int(i)) => Arg::Int(i),
+                MapArg::Number(number) => Arg::Float(number.as_f64()),
+                MapArg::Raw(..) | MapArg::Position => Arg::None,
+            });
+            Err(label_tensors(written(error, operation.name, symbol(op)), &operands))
+        }
+    }
+}
 
 impl Vm {
     /// What bare `cuda` means.
@@ -53,13 +82,8 @@ impl Vm {
         let Some(operation) = self.natives().operators.get(op) else {
             return Err(error::operator_types(symbol(op), left.type_name(), right.type_name()));
         };
-        if let (Some(a), Some(b)) = (map_operand(&left), map_operand(&right))
-            && let Some(map) = operation.elementwise()
-        {
-            let out = crate::ops::map(&mut self.rt, operation.name, map, &[a, b]);
-            let Err(error) = out else { return out.map(Value::Tensor) };
-            let operands = [self.operand_arg(left, 0, None)?, self.operand_arg(right, 1, None)?];
-            return Err(label_tensors(written(error, operation.name, symbol(op)), &operands));
+        if let Some(value) = operator(&mut self.rt, &self.natives, op, &left, &right)? {
+            return Ok(value);
         }
         let near = match (&left, &right) {
             (Value::Tensor(t), _) | (_, Value::Tensor(t)) => Some(t.device()),

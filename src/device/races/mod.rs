@@ -42,6 +42,7 @@ use clock::{Agent, Agents, HOST, View};
 use history::Mark;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What an access does to its bytes. An operation that changes memory in place writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,10 +71,39 @@ pub enum Where {
     Stream(DeviceId, u32),
 }
 
+/// A history that several look at.
+#[derive(Default)]
+pub struct Watched {
+    /// Somebody may have noted something.
+    noted: AtomicBool,
+    history: Mutex<History>,
+}
+
+#[cfg(test)]
+impl From<History> for Watched {
+    fn from(history: History) -> Watched {
+        Watched { noted: AtomicBool::new(true), history: Mutex::new(history) }
+    }
+}
+
+impl Watched {
+    /// The history, to note something.
+    pub fn lock(&self) -> MutexGuard<'_, History> {
+        self.noted.store(true, Ordering::Relaxed);
+        self.history.lock()
+    }
+
+    /// True when no stream's access is remembered; without the lock when nobody ever had it.
+    #[inline]
+    pub fn is_untouched(&self) -> bool {
+        !self.noted.load(Ordering::Relaxed) || self.history.lock().is_untouched()
+    }
+}
+
 /// One access of an operation.
 pub struct Touch<'a> {
     /// What happened to the storage.
-    pub history: &'a Mutex<History>,
+    pub history: &'a Watched,
     /// Which of its bytes.
     pub region: Region,
     /// What the operation does to them.

@@ -1,11 +1,10 @@
 //! Rows SAN of the conformance cases, and an independent model.
 
-use super::{Access, Checker, EventClock, History, Site};
+use super::{Access, Checker, EventClock, Site, Watched};
 use crate::base::Span;
 use crate::device::alloc::AllocConf;
 use crate::device::mock::MockDriver;
 use crate::device::{Device, DeviceId, Stream};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ struct World {
     streams: Vec<Arc<Stream>>,
     checker: Checker,
     events: HashMap<u32, EventClock>,
-    histories: HashMap<u32, Mutex<History>>,
+    histories: HashMap<u32, Watched>,
 }
 
 impl World {
@@ -37,7 +36,7 @@ impl World {
         let history = self.histories.entry(tensor).or_default();
         let site = Site { name: "op", span: Span::NONE };
         let stream = &self.streams[stream as usize];
-        let history = history.get_mut();
+        let history = &mut history.lock();
         usize::from(self.checker.access(Some(stream), history, 0..64, access, site).is_some())
     }
 

@@ -5,11 +5,10 @@
 //! tell the order of any two accesses that are not two reads.
 
 use super::super::emu::tests::step as update;
-use super::super::races::{Access, Checker, History, Region, Site, Touch};
+use super::super::races::{Access, Checker, Region, Site, Touch, Watched};
 use super::super::*;
 use crate::base::Span;
 use crate::kernel::Ptr;
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -105,7 +104,7 @@ struct Player {
     /// How many reads and writes were queued.
     reads: u64,
     writes: i64,
-    histories: Vec<Mutex<History>>,
+    histories: Vec<Watched>,
     checker: Checker,
     model: Model,
     refuse: bool,
@@ -141,7 +140,7 @@ impl Player {
             seen,
             reads: 0,
             writes: 0,
-            histories: (0..BUFFERS).map(|_| Mutex::new(History::new())).collect(),
+            histories: (0..BUFFERS).map(|_| Watched::default()).collect(),
             checker: Checker::new(),
             model: Model::default(),
             refuse,

@@ -1,10 +1,9 @@
 //! If the race checker admits a program, every schedule gives the same bytes: random programs of
 //! fills, copies, events, waits and frees on emulated devices, whose queues run in seeded orders.
 
-use super::super::races::{Access, Checker, History, Region, Site, Touch};
+use super::super::races::{Access, Checker, History, Region, Site, Touch, Watched};
 use super::super::*;
 use crate::base::Span;
-use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -69,7 +68,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// A buffer on device 0 or 1, and what happened to it.
 struct Buffer {
     block: Block,
-    history: Mutex<History>,
+    history: Watched,
 }
 
 /// Two devices with two streams each, and buffers that all of them use.
@@ -119,7 +118,7 @@ impl Player {
             self.checker.reuse(stream, &mut history, SIZE, epoch, site);
         }
         let by = if by.device() == stream.device() { by } else { stream };
-        let history = Mutex::new(history);
+        let history = Watched::from(history);
         let all = |history| [Touch { history, region: Region::from(0..SIZE), access: Access::Write }];
         let races = self.checker.admit(Some(by), &all(&history), site);
         let by = if races.is_empty() || !self.refuse { by } else { stream };

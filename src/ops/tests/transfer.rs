@@ -17,7 +17,7 @@ fn what_is_there_already_is_returned_itself() {
         given.extend(args);
         assert!(lab.call("to", &given).same(&x));
         let copy = lab.call_with("to", &given, &[("copy", true.into())]);
-        assert!(!std::sync::Arc::ptr_eq(copy.storage(), x.storage()));
+        assert!(!std::ptr::eq(copy.storage(), x.storage()));
         lab.same(&copy, &[3], &[0.0, 1.0, 2.0]);
     }
     let far = lab.call("cuda", &[(&x).into(), Arg::Device(Cuda(1))]);

@@ -11,7 +11,7 @@ use super::super::error::Mismatch;
 use super::super::function::PatternShape;
 use super::super::heap::{Range, Record};
 use super::super::value::Value;
-use super::super::{Vm, charge, error};
+use super::super::{Vm, charge, error, tensors};
 use super::arith;
 use super::registers::{copy, set};
 use crate::base::Result;
@@ -43,6 +43,14 @@ impl Vm {
         b: u16,
     ) -> Result<()> {
         let dead = self.dead_from(base, at);
+        let (left, right) = (&self.stack[base + a as usize], &self.stack[base + b as usize]);
+        if let Some(value) = tensors::operator(&mut self.rt, &self.natives, op, left, right)? {
+            for operand in [a, b].into_iter().filter(|operand| *operand >= dead) {
+                self.stack[base + operand as usize] = Value::None;
+            }
+            self.stack[base + dst as usize] = value;
+            return Ok(());
+        }
         let (left, right) = if a == b {
             let left = self.operand(base, a, dead);
             (left.clone(), left)
@@ -66,6 +74,14 @@ impl Vm {
         right: Value,
     ) -> Result<()> {
         let dead = self.dead_from(base, at);
+        let left = &self.stack[base + a as usize];
+        if let Some(value) = tensors::operator(&mut self.rt, &self.natives, op, left, &right)? {
+            if a >= dead {
+                self.stack[base + a as usize] = Value::None;
+            }
+            self.stack[base + dst as usize] = value;
+            return Ok(());
+        }
         let left = self.operand(base, a, dead);
         self.note_span(base, at, &left, &right);
         let value = arith::binary(self, op, left, right)?;

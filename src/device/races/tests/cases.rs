@@ -2,9 +2,8 @@
 
 use super::World;
 use crate::base::{ErrorKind, Place, Span};
-use crate::device::races::{Access, Checker, EventClock, History, Region, Site, Touch, Where};
+use crate::device::races::{Access, Checker, EventClock, History, Region, Site, Touch, Watched, Where};
 use crate::device::{DeviceId, error};
-use parking_lot::Mutex;
 
 /// Name, sequence, races per launch.
 const CASES: &[(&str, &str, &[usize])] = &[
@@ -202,7 +201,7 @@ fn a_million_reads_take_no_more_memory_than_one() {
 fn an_operation_that_is_refused_leaves_no_trace() {
     let World { mut checker, streams, .. } = World::new(1, 3);
     let (s1, s2, s0) = (&*streams[1], &*streams[2], &*streams[0]);
-    let (a, b) = (Mutex::new(History::new()), Mutex::new(History::new()));
+    let (a, b) = (Watched::default(), Watched::default());
     let touch = |history, access| Touch { history, region: Region::from(0..8), access };
     assert!(checker.admit(Some(s1), &[touch(&b, Access::Write)], site("fill_", 1)).is_empty());
     // `a + b` on s2 races over `b`; so `a` was not read, and may be written elsewhere.
@@ -214,8 +213,8 @@ fn an_operation_that_is_refused_leaves_no_trace() {
 #[test]
 fn a_race_names_every_wait_that_is_missing_and_no_other() {
     let World { mut checker, streams, .. } = World::new(2, 6);
-    let shared = Mutex::new(History::new());
-    let other = Mutex::new(History::new());
+    let shared = Watched::default();
+    let other = Watched::default();
     let touch = |history, access| Touch { history, region: Region::from(0..8), access };
     for (at, reader) in (1..).zip(&streams[1..4]) {
         let read = [touch(&shared, Access::Read)];

@@ -152,7 +152,9 @@ fn run(steps: &[Step], refuse: bool) -> Result<(), TestCaseError> {
                         let touch = Touch { history, region, access };
                         !world.checker.admit(stream, &[touch], site).is_empty()
                     }
-                    false => world.checker.access(stream, history.get_mut(), region, access, site).is_some(),
+                    false => {
+                        world.checker.access(stream, &mut history.lock(), region, access, site).is_some()
+                    }
                 };
                 let agree = found == expected || (refuse && found);
                 prop_assert!(agree, "{found}, expected {expected}");
