@@ -56,11 +56,15 @@ impl Queue {
     pub(super) fn open(&mut self, device: DeviceId, shape: &Dims) -> &mut Group {
         // What waits longest decides when all of it leaves.
         let since = self.chain.first().map(|group| group.since);
-        self.group.get_or_insert_with(|| {
-            let mut group = Group::new(device, shape.clone());
-            group.since = since.unwrap_or(group.since);
-            Box::new(group)
-        })
+        let group = match self.group.take() {
+            Some(group) => group,
+            None => {
+                let mut group = self.fresh(device, shape.clone());
+                group.since = since.unwrap_or(group.since);
+                Box::new(group)
+            }
+        };
+        self.group.insert(group)
     }
 
     /// True when work over a shape may follow the groups that there are, closed all of them.
@@ -156,6 +160,10 @@ impl Runtime {
             return Ok(());
         }
         // A group that has left reads nothing any more: the next ones see what is still wanted.
-        chain.into_iter().try_for_each(|group| self.run_group(&group, &device, &stream))
+        chain.into_iter().try_for_each(|group| {
+            let done = self.run_group(&group, &device, &stream);
+            self.queues[at].reuse(group);
+            done
+        })
     }
 }

@@ -86,8 +86,9 @@ impl Runtime {
         }
         for node in &live {
             let Some(storage) = &node.storage else { continue };
-            let ptr = address(storage, &node.layout, node.dtype.size(), stream)?;
-            views.push(View { ptr, dtype: node.dtype, strides: node.layout.strides.clone() });
+            let layout = node.layout(storage);
+            let ptr = address(storage, layout, node.dtype.size(), stream)?;
+            views.push(View { ptr, dtype: node.dtype, strides: layout.strides.clone() });
         }
         let mut launch = Launch {
             program: self.programs.placeholder(),
@@ -343,6 +344,8 @@ fn assemble(
         }
     }
     let mut map = Map::default();
+    map.sources.reserve(group.map.sources.len());
+    map.instrs.reserve(group.map.instrs.len());
     let mut loads = SmallVec::new();
     for (i, source) in group.map.sources.iter().enumerate() {
         if number[i] == u16::MAX {
@@ -364,7 +367,7 @@ fn assemble(
         }
         let args = instr.args.iter().map(|&arg| number[index(arg)]).collect();
         number[sources + i] = (kept + map.instrs.len()) as u16;
-        map.instrs.push(Instr { args, ..instr.clone() });
+        map.instrs.push(Instr { f: instr.f, args, class: instr.class, dtype: instr.dtype });
     }
     for (i, node) in live.iter().enumerate() {
         map.stores.push(Store { reg: number[index(node.reg)], view: (loads.len() + i) as u16 });

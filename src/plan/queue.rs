@@ -31,6 +31,14 @@ pub(super) struct Queue {
     pub group: Option<Box<Group>>,
     /// The capture that work of this stream goes to.
     pub capture: Option<u64>,
+    spare: Spare,
+}
+
+/// What a group that has left leaves to the next one: room.
+#[derive(Default)]
+struct Spare {
+    nodes: Vec<Node>,
+    instrs: Vec<Instr>,
 }
 
 /// A program being written.
@@ -61,7 +69,8 @@ pub(super) struct Node {
     pub reg: u16,
     /// `None` once a later node of the group writes the same elements.
     pub storage: Option<StorageRef>,
-    pub layout: Layout,
+    /// Where it is not the layout that the storage was made with.
+    view: Option<Box<Layout>>,
     pub dtype: Dtype,
     /// The operation.
     pub name: &'static str,
@@ -81,9 +90,17 @@ pub(super) struct PendingReduce {
     pub span: Span,
 }
 
+impl Node {
+    /// The layout under which it writes its storage.
+    pub(super) fn layout<'a>(&'a self, storage: &'a StorageRef) -> &'a Layout {
+        self.view.as_deref().unwrap_or_else(|| storage.first_layout())
+    }
+}
+
 impl Queue {
     pub(super) fn new(stream: Arc<Stream>) -> Queue {
-        Queue { stream, generation: 1, chain: Vec::new(), group: None, capture: None }
+        let (chain, spare) = (Vec::new(), Spare::default());
+        Queue { stream, generation: 1, chain, group: None, capture: None, spare }
     }
 
     /// All groups, in order.
@@ -102,6 +119,22 @@ impl Queue {
         let instrs: usize = self.groups().map(|group| group.map.instrs.len()).sum();
         let nodes = self.group.as_ref().map_or(0, |group| group.nodes.len());
         instrs + 8 <= MAX_INSTRS && views + extra < MAX_VIEWS && nodes < MAX_INSTRS
+    }
+
+    /// Takes what a group that has left can leave to the next one.
+    pub(super) fn reuse(&mut self, group: Group) {
+        let Group { mut nodes, map: Map { mut instrs, .. }, .. } = group;
+        nodes.clear();
+        instrs.clear();
+        self.spare = Spare { nodes, instrs };
+    }
+
+    /// A new group.
+    pub(super) fn fresh(&mut self, device: DeviceId, shape: Dims) -> Group {
+        let mut group = Group::new(device, shape);
+        let Spare { nodes, instrs } = std::mem::take(&mut self.spare);
+        (group.nodes, group.map.instrs) = (nodes, instrs);
+        group
     }
 
     /// What a storage carries that the open group's node of that number writes.
@@ -348,7 +381,7 @@ impl Runtime {
         group.nodes.push(Node {
             reg,
             storage: Some(target.storage_ref()),
-            layout: target.layout().clone(),
+            view: (!target.is_first()).then(|| Box::new(target.layout().clone())),
             dtype: target.dtype(),
             name,
             span: self.span,
@@ -389,7 +422,11 @@ impl Runtime {
         let queue = &self.queues[at];
         let Some(node) = queue.open_node(pending) else { return Ok(false) };
         let node = queue.group.as_ref().and_then(|group| group.nodes.get(node));
-        Ok(node.is_none_or(|n| n.layout != *tensor.layout() || n.dtype != tensor.dtype()))
+        let is_same = |n: &Node| {
+            let layout = n.storage.as_ref().map(|storage| n.layout(storage));
+            layout == Some(tensor.layout()) && n.dtype == tensor.dtype()
+        };
+        Ok(!node.is_some_and(is_same))
     }
 
     /// The same for a tensor that is written in place: work that still has to read or write its old

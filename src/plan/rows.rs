@@ -221,9 +221,10 @@ impl<'a> Chain<'a> {
         for node in &group.nodes {
             let Some(storage) = &node.storage else { continue };
             let reg = renumber(node.reg, &sources, &instrs)?;
-            let strides = self.strides(group, &node.layout.strides);
+            let layout = node.layout(storage);
+            let strides = self.strides(group, &layout.strides);
             let (name, span) = (node.name, node.span);
-            self.write(Written { storage, layout: node.layout.clone(), strides, reg, name, span })?;
+            self.write(Written { storage, layout: layout.clone(), strides, reg, name, span })?;
         }
         if let Some(reduce) = &group.reduce {
             let storage = reduce.out.as_ref()?;

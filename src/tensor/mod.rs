@@ -118,6 +118,12 @@ impl Tensor {
         }
     }
 
+    /// True when this is the tensor that its storage was made with.
+    #[inline]
+    pub fn is_first(&self) -> bool {
+        matches!(self.0.base, Base::Own(_))
+    }
+
     /// How many hold the storage: handles of the tensor it was made with, views, and [`StorageRef`]s.
     pub fn storage_holders(&self) -> usize {
         match &self.0.base {
@@ -170,6 +176,12 @@ impl StorageRef {
     #[inline]
     pub fn holders(&self) -> usize {
         Arc::strong_count(&self.0)
+    }
+
+    /// The layout of the tensor that the storage was made with.
+    #[inline]
+    pub fn first_layout(&self) -> &Layout {
+        &self.0.layout
     }
 
     /// True for the very storage.
