@@ -29,6 +29,15 @@
 //! The public face is what this page lists. The language itself is described in the repository's
 //! `README.md` and `docs/`.
 
+/// The Rust code of the documents is run by the tests.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/language.md")]
+    struct Tutorial;
+}
+
 #[doc(hidden)]
 pub mod array;
 #[doc(hidden)]

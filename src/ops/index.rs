@@ -9,7 +9,7 @@ use super::reduce::{MIN, PROD};
 use super::shape::{needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
 use super::subscript::{Index, get, set_with};
-use super::{Args, Form, MapOp, Op, Out, Rule, Run, error, make};
+use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, error, make};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
 use crate::kernel::{Body, Gather, ReduceFn, Scatter};
@@ -100,6 +100,26 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(zeros(2, 3).scatter(1, [[2], [0]], 1), [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]))",
         run: Run::Call(scatter),
+    },
+    Op {
+        name: "scatter_reduce",
+        doc: "Combines values into a copy of `x` at positions along a dimension: `reduce` is `sum`, `prod`, `mean`, \
+              `amax` or `amin`. With `include_self=false` what was there gives way. Sums of floats may differ in \
+              their last bits from run to run. Source: `torch.scatter_reduce`.",
+        search: &["segment", "group by", "accumulate", "scatter_max"],
+        params: &[
+            X,
+            Param::new("dim", Kind::Int),
+            Param::new("index", Kind::Tensor),
+            Param::new("src", Kind::Tensor),
+            Param::new("reduce", Kind::Str),
+            Param::named("include_self", Kind::Bool, Default::Bool(true)),
+        ],
+        form: Form::ALL,
+        example: "let x = tensor([1.0, 2.0, 3.0])\n\
+                  assert(equal(x.scatter_reduce(0, [0, 0, 2], [4.0, 6.0, 1.0], \"amax\"), [6.0, 2.0, 3.0]))\n\
+                  assert(equal(x.scatter_reduce(0, [0, 0, 2], [4.0, 6.0, 1.0], \"mean\", include_self=false), [5.0, 2.0, 1.0]))",
+        run: Run::Call(scatter_reduce),
     },
     Op {
         name: "scatter_add",
@@ -480,6 +500,69 @@ fn scatter(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         }
     };
     scattered(rt, "scatter", args, args.operand(3)?, f)
+}
+
+/// `scatter_reduce`: what is there takes part, or gives way to what is scattered first.
+fn scatter_reduce(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    const NAME: &str = "scatter_reduce";
+    let (x, dtype) = (args.tensor(0)?, args.tensor(0)?.dtype());
+    let src = MapArg::Tensor(args.tensor(3)?);
+    let (f, neutral) = match args.text(4).unwrap_or("") {
+        "sum" | "mean" => (&SUM, Scalar::Int(0)),
+        "prod" => (&PROD, Scalar::Int(1)),
+        "amax" => (&MAX, lowest(dtype)),
+        "amin" => (&MIN, highest(dtype)),
+        other => {
+            return Err(error::not_one_of(4, "reduce", other, &["sum", "prod", "mean", "amax", "amin"]));
+        }
+    };
+    let at = |x: Tensor| [Arg::Tensor(x), args.get(1).clone(), args.get(2).clone()];
+    let write = |rt: &mut Runtime, x: Tensor, src: MapArg<'_>, f| -> Result<Tensor> {
+        match scattered(rt, NAME, &Args(&at(x.clone())), src, f)? {
+            Out::Tensor(out) => Ok(out),
+            _ => Ok(x),
+        }
+    };
+    let own = args.flag(5);
+    let base = if own { x.clone() } else { write(rt, x.clone(), MapArg::Number(neutral), None)? };
+    let found = write(rt, base, src, Some(f))?;
+    if args.text(4) != Some("mean") {
+        return Ok(Out::Tensor(found));
+    }
+    let mut counts = super::make::filled(rt, x.shape(), dtype, x.device(), Scalar::Int(1))?;
+    if !own {
+        counts = write(rt, counts, MapArg::Number(Scalar::Int(0)), None)?;
+    }
+    let each = super::make::filled(rt, args.tensor(3)?.shape(), dtype, x.device(), Scalar::Int(1))?;
+    let counts = write(rt, counts, MapArg::Tensor(&each), Some(&SUM))?;
+    let untouched = super::composed::call(rt, "clamp_min", &[Arg::Tensor(counts), Arg::Int(1)])?;
+    let divide = if dtype.is_float() || dtype.is_complex() { "div" } else { "floor_divide" };
+    super::composed::call(rt, divide, &[Arg::Tensor(found), Arg::Tensor(untouched)]).map(Out::Tensor)
+}
+
+/// What every number of a dtype is at least.
+fn lowest(dtype: Dtype) -> Scalar {
+    match dtype {
+        Dtype::Bool | Dtype::U8 => Scalar::Int(0),
+        Dtype::I8 => Scalar::Int(i8::MIN.into()),
+        Dtype::I16 => Scalar::Int(i16::MIN.into()),
+        Dtype::I32 => Scalar::Int(i32::MIN.into()),
+        Dtype::I64 => Scalar::Int(i64::MIN),
+        _ => Scalar::Float(f64::NEG_INFINITY),
+    }
+}
+
+/// What every number of a dtype is at most.
+fn highest(dtype: Dtype) -> Scalar {
+    match dtype {
+        Dtype::Bool => Scalar::Int(1),
+        Dtype::U8 => Scalar::Int(u8::MAX.into()),
+        Dtype::I8 => Scalar::Int(i8::MAX.into()),
+        Dtype::I16 => Scalar::Int(i16::MAX.into()),
+        Dtype::I32 => Scalar::Int(i32::MAX.into()),
+        Dtype::I64 => Scalar::Int(i64::MAX),
+        _ => Scalar::Float(f64::INFINITY),
+    }
 }
 
 fn scattered(

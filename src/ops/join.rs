@@ -1,5 +1,6 @@
 //! Taking apart and putting together: `cat`, `split`, `repeat`, `flip`, `roll`.
 
+use super::composed::{call, t};
 use super::index::pick;
 use super::params::X;
 use super::shape::{MAX_RANK, expanded, narrowed, needs_dim, reshaped, selected, unsqueezed};
@@ -153,6 +154,38 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(tensor([1, 2, 3]).flip(0), [3, 2, 1]))",
         run: Run::Call(flip),
+    },
+    Op {
+        name: "rot90",
+        doc: "Turns a plane of two dimensions by 90 degrees, `k` times, from the first towards the second of `dims` \
+              (0 and 1). Source: `torch.rot90`.",
+        search: &["rotate", "turn", "image"],
+        params: &[
+            X,
+            Param::or("k", Kind::Int, Default::Int(1)),
+            Param::or("dims", Kind::Dims, Default::None),
+        ],
+        form: Form::BOTH,
+        example: "assert(equal(rot90(tensor([[1, 2], [3, 4]])), [[2, 4], [1, 3]]))",
+        run: Run::Call(rot90),
+    },
+    Op {
+        name: "fliplr",
+        doc: "Reverses the order of columns, the second dimension. Source: `torch.fliplr`.",
+        search: &["mirror", "reverse", "flip"],
+        params: &[X],
+        form: Form::BOTH,
+        example: "assert(equal(fliplr(tensor([[1, 2], [3, 4]])), [[2, 1], [4, 3]]))",
+        run: Run::Call(|rt, args| mirrored(rt, "fliplr", args.tensor(0)?, 1)),
+    },
+    Op {
+        name: "flipud",
+        doc: "Reverses the order of rows, the first dimension. Source: `torch.flipud`.",
+        search: &["mirror", "reverse", "flip"],
+        params: &[X],
+        form: Form::BOTH,
+        example: "assert(equal(flipud(tensor([[1, 2], [3, 4]])), [[3, 4], [1, 2]]))",
+        run: Run::Call(|rt, args| mirrored(rt, "flipud", args.tensor(0)?, 0)),
     },
     Op {
         name: "roll",
@@ -466,6 +499,41 @@ fn diff(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         x = super::map(rt, "diff", &op, &[MapArg::Tensor(&after), MapArg::Tensor(&before)])?;
     }
     Ok(Out::Tensor(x))
+}
+
+fn mirrored(rt: &mut Runtime, name: &str, x: &Tensor, dim: usize) -> Result<Out> {
+    if x.rank() <= dim {
+        let wanted = if dim == 0 { "at least one dimension" } else { "at least two dimensions" };
+        return Err(error::wrong_rank(name, 0, x, wanted, "give it one: `x.unsqueeze(0)`"));
+    }
+    call(rt, "flip", &[t(x), Arg::Ints(vec![dim as i64])]).map(Out::Tensor)
+}
+
+fn rot90(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let given = args.ints(2).unwrap_or(&[0, 1]);
+    let &[from, to] = given else {
+        return Err(error::bad_value(
+            2,
+            format!("{} dimensions", given.len()),
+            "a plane has two: `dims=[0, 1]`",
+        ));
+    };
+    let (from, to) = (needs_dim("rot90", x, 2, from)?, needs_dim("rot90", x, 2, to)?);
+    if from == to {
+        return Err(error::dim_twice(2, from));
+    }
+    let turned = super::shape::swapped(x, from, to);
+    let flip = |rt: &mut Runtime, x: &Tensor, dims: &[usize]| {
+        call(rt, "flip", &[t(x), Arg::Ints(dims.iter().map(|&dim| dim as i64).collect())])
+    };
+    let found = match args.int(1)?.rem_euclid(4) {
+        0 => rt.contiguous_copy(x)?,
+        1 => flip(rt, &turned, &[from])?,
+        2 => flip(rt, x, &[from, to])?,
+        _ => flip(rt, &turned, &[to])?,
+    };
+    Ok(Out::Tensor(found))
 }
 
 fn meshgrid(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

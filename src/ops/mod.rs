@@ -13,6 +13,8 @@ pub mod arith;
 pub mod assertion;
 pub mod compare;
 pub mod complex;
+mod composed;
+pub mod contract;
 pub mod data;
 pub mod diagonal;
 pub mod dims;
@@ -43,6 +45,7 @@ pub mod shape;
 pub mod show;
 pub mod signature;
 pub mod sort;
+pub mod statistics;
 pub mod subscript;
 pub mod table;
 #[cfg(test)]

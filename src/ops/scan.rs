@@ -6,10 +6,11 @@ use super::reduce::{MIN, PROD};
 use super::select::WHERE;
 use super::shape::reshaped;
 use super::signature::{Kind, Param};
-use super::{Arg, Args, Form, Op, Out, Run, complex, dims, make};
-use crate::array::{Dims, Dtype, Scalar, Strides};
+use super::{Arg, Args, Form, Op, Out, Run, complex, dims, error, make};
+use crate::array::{Class, Dims, Dtype, Scalar, Strides};
 use crate::base::Result;
-use crate::kernel::host::define::host_compare;
+use crate::kernel::host::define::{host_combine, host_compare};
+use crate::kernel::host::math;
 use crate::kernel::{Body, CudaText, MapFn, ReduceFn, Scan};
 use crate::plan::error::not_over_complex;
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
@@ -62,7 +63,49 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(tensor([3, 1, 2]).cummin(0).values, [3, 1, 1]))",
         run: Run::Call(|rt, args| extreme(rt, "cummin", &MIN, args)),
     },
+    Op {
+        name: "logcumsumexp",
+        doc: "Gives the logarithms of running sums of exponentials along a dimension, without overflow. Needs \
+              floats. Source: `torch.logcumsumexp`.",
+        search: &["log sum exp", "cumulative", "stable"],
+        params: EXTREME,
+        form: Form::BOTH,
+        example: "assert(allclose(tensor([1000.0, 1000.0]).logcumsumexp(0), [1000.0, 1000.6931472]))",
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            if !x.dtype().is_float() {
+                return Err(error::floats_alone("logcumsumexp", 0, x));
+            }
+            running(rt, "logcumsumexp", &LOG_SUM, args)
+        }),
+    },
 ];
+
+/// The logarithm of a sum of exponentials; nan if any is.
+pub static LOG_SUM: ReduceFn = ReduceFn {
+    name: "log_sum",
+    indexed: false,
+    init: |class| match class {
+        Class::F32 => u64::from(f32::NEG_INFINITY.to_bits()),
+        _ => f64::NEG_INFINITY.to_bits(),
+    },
+    cuda: CudaText {
+        f32: "(a == b ? a + 0.69314718055994531f : a + b != a + b ? a + b : fmaxf(a, b) + log1pf(expf(-fabsf(a - b))))",
+        f64: "(a == b ? a + 0.69314718055994531 : a + b != a + b ? a + b : fmax(a, b) + log1p(exp(-fabs(a - b))))",
+        i64: "",
+    },
+    host: host_combine!(
+        f32: |a, b| {
+            let far = a.max(b) + math::log1p(math::exp(-(a - b).abs()));
+            if a == b { a + std::f32::consts::LN_2 } else if (a + b).is_nan() { a + b } else { far }
+        },
+        f64: |a, b| {
+            let far = a.max(b) + math::log1p(math::exp(-(a - b).abs()));
+            if a == b { a + std::f64::consts::LN_2 } else if (a + b).is_nan() { a + b } else { far }
+        },
+    ),
+    mean: false,
+};
 
 /// True where the element is the extreme so far, or a nan.
 static MET: MapFn = MapFn {

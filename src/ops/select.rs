@@ -1,9 +1,10 @@
 //! Choosing between elements: by a condition, by bounds, by what is no number.
 
 use super::arith::{MAXIMUM, MINIMUM};
+use super::composed::{call, t};
 use super::params::X;
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, MapOp, Op, Out, Rule, Run, error, map};
+use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, error, map};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_quaternary, host_select, host_ternary};
@@ -12,6 +13,21 @@ use crate::plan::{MapArg, Runtime};
 
 /// The operations of this file.
 pub static OPS: &[Op] = &[
+    Op {
+        name: "heaviside",
+        doc: "Gives 0 where `x` is below 0 (or nan), `values` where it is 0, and 1 above. Source: `torch.heaviside`.",
+        search: &["step function", "threshold", "unit step"],
+        params: &[X, Param::new("values", Kind::TensorOrNumber)],
+        form: Form::BOTH,
+        example: "assert(equal(heaviside(tensor([-1.5, 0.0, 2.0]), 0.5), [0.0, 0.5, 1.0]))",
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            let at = call(rt, "eq", &[t(x), Arg::Int(0)])?;
+            let above = call(rt, "gt", &[t(x), Arg::Int(0)])?;
+            let above = rt.convert(&above, x.dtype())?;
+            call(rt, "where", &[t(&at), args.get(1).clone(), t(&above)]).map(Out::Tensor)
+        }),
+    },
     Op {
         name: "where",
         doc: "Takes `x` where `condition` is true (not 0) and `other` elsewhere; the three broadcast. For the \

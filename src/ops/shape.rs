@@ -203,6 +203,43 @@ pub static OPS: &[Op] = &[
         run: Run::Call(flatten),
     },
     Op {
+        name: "unfold",
+        doc: "Gives all windows of `size` elements along a dimension, `step` apart: the dimension counts them, and a \
+              new last one goes through each. A view. Source: `torch.Tensor.unfold`.",
+        search: &["sliding window", "patches", "strided", "convolution"],
+        params: &[
+            X,
+            Param::new("dimension", Kind::Int),
+            Param::new("size", Kind::Int),
+            Param::new("step", Kind::Int),
+        ],
+        form: Form::METHOD,
+        example: "assert(equal(arange(5).unfold(0, 3, 1), [[0, 1, 2], [1, 2, 3], [2, 3, 4]]))",
+        run: Run::Call(|_, args| {
+            let x = args.tensor(0)?;
+            let lone = if x.rank() == 0 { unsqueezed(x, 0)? } else { x.clone() };
+            let dim = needs_dim("unfold", &lone, 1, args.int(1)?)?;
+            let (size, step, extent) = (args.int(2)?, args.int(3)?, lone.shape()[dim]);
+            let Some(size) = usize::try_from(size).ok().filter(|&size| size <= extent) else {
+                let message = format!("windows of {size} in a dimension of size {extent}");
+                return Err(error::bad_value(2, message, format!("write 0 to {extent}")));
+            };
+            let Some(step) = usize::try_from(step).ok().filter(|&step| step > 0) else {
+                return Err(error::bad_value(3, format!("steps of {step}"), "write 1 or more"));
+            };
+            if lone.rank() == MAX_RANK {
+                return Err(error::too_many_dims(MAX_RANK + 1));
+            }
+            let mut layout = lone.layout().clone();
+            let stride = layout.strides[dim];
+            layout.shape[dim] = (extent - size) / step + 1;
+            layout.strides[dim] = stride.saturating_mul(isize::try_from(step).unwrap_or(isize::MAX));
+            layout.shape.push(size);
+            layout.strides.push(stride);
+            Ok(Out::Tensor(lone.with_layout(layout)))
+        }),
+    },
+    Op {
         name: "unflatten",
         doc: "Splits a dimension into several; one extent may be `-1`. A view. Source: `torch.unflatten`.",
         search: &["split dimension", "reshape", "heads"],

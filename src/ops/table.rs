@@ -17,9 +17,11 @@ static TABLES: &[(&str, &[Op])] = &[
     ("choosing", super::select::OPS),
     ("activations", super::activation::OPS),
     ("reductions", super::reduce::OPS),
+    ("reductions", super::statistics::OPS),
     ("scans", super::scan::OPS),
     ("products", super::matmul::OPS),
     ("products", super::einsum::OPS),
+    ("products", super::contract::OPS),
     ("shapes", super::shape::OPS),
     ("joining", super::join::OPS),
     ("diagonals", super::diagonal::OPS),
@@ -92,6 +94,7 @@ pub static ALIASES: &[(&str, &str)] = &[
     ("subtract", "sub"),
     ("swapaxes", "transpose"),
     ("swapdims", "transpose"),
+    ("trapz", "trapezoid"),
     ("true_divide", "div"),
 ];
 

@@ -1,6 +1,7 @@
 //! Operations against naive references, over dtypes, layouts, edge shapes and errors.
 
 mod compose;
+mod contract;
 mod einsum;
 mod elementwise;
 mod factory;
@@ -11,5 +12,6 @@ mod random_laws;
 mod reduce;
 mod shape;
 mod sort;
+mod statistics;
 mod table;
 mod transfer;

@@ -452,6 +452,20 @@ mod operations {
         }
     }
 
+    #[test]
+    fn scans_of_logarithms_compile() {
+        if !nvrtc_is_here() {
+            return;
+        }
+        for dtype in [Dtype::F16, Dtype::BF16, Dtype::F32, Dtype::F64] {
+            for length in [64, 4096] {
+                let (shape, f) = ([3, length], &crate::ops::scan::LOG_SUM);
+                let dense = || view(dtype, &contiguous_strides(&shape), 0);
+                check(&launch(Body::Scan(Scan { f, dtype }), &shape, &[dense(), dense()], 0), &["sm_90"]);
+            }
+        }
+    }
+
     /// The same of complex numbers, whose functions are listed by themselves.
     #[test]
     fn texts_of_all_complex_functions_compile() {

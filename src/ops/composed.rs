@@ -1,0 +1,41 @@
+//! Calls of one operation by another, under its name.
+//!
+//! Knows no kernels. Invariant: an error of what is called points at the whole call of the operation that
+//! calls, whose own checks point at its arguments.
+
+use super::signature::Default;
+use super::{Arg, Args, Out, error, table};
+use crate::base::Result;
+use crate::plan::Runtime;
+use crate::tensor::Tensor;
+
+/// What an operation gives; arguments that are not given have their defaults.
+pub(super) fn out_of(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Out> {
+    let op = table::find(name).ok_or_else(|| error::wrong_argument(0, "an operation"))?;
+    let bound: Vec<Arg> = (op.params.iter().enumerate())
+        .map(|(i, param)| match (given.get(i), param.default) {
+            (Some(arg), _) => arg.clone(),
+            (None, Default::Required | Default::None) => Arg::None,
+            (None, Default::Bool(b)) => Arg::Bool(b),
+            (None, Default::Int(i)) => Arg::Int(i),
+            (None, Default::Float(f)) => Arg::Float(f),
+            (None, Default::Str(s)) => Arg::Str(s.into()),
+        })
+        .collect();
+    op.call(rt, &Args(&bound)).map_err(|e| e.passed(|_| (0, 0)))
+}
+
+/// The tensor that an operation gives, or the first of several.
+pub(super) fn call(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Tensor> {
+    let found = match out_of(rt, name, given)? {
+        Out::Tensor(tensor) => Some(tensor),
+        Out::Tuple(all) | Out::Record(_, all) => all.into_iter().next(),
+        _ => None,
+    };
+    found.ok_or_else(|| error::wrong_argument(0, "an operation that gives tensors"))
+}
+
+/// A tensor as an argument.
+pub(super) fn t(x: &Tensor) -> Arg {
+    Arg::Tensor(x.clone())
+}

@@ -1,0 +1,269 @@
+//! Products of tensors with one another: Kronecker's, contractions, cross products, combinations.
+//!
+//! Made of other operations; nothing here waits for a device.
+
+use super::composed::{call, t};
+use super::make::filled;
+use super::params::X;
+use super::shape::{expanded, permuted, reshaped, unsqueezed};
+use super::signature::{Default, Kind, Param};
+use super::{Arg, Args, Data, Form, Op, Out, Run, dims, error};
+use crate::array::{Dims, Dtype, Scalar};
+use crate::base::Result;
+use crate::plan::Runtime;
+use crate::tensor::Tensor;
+
+const OTHER: Param = Param::new("other", Kind::Tensor);
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "kron",
+        doc: "Gives Kronecker's product: each element of `x` times the whole of `other`, put together. \
+              Source: `torch.kron`.",
+        search: &["kronecker", "tensor product", "block"],
+        params: &[X, OTHER],
+        form: Form::BOTH,
+        example: "assert(equal(kron(tensor([1, 2]), tensor([1, 10])), [1, 10, 2, 20]))\n\
+                  assert(kron(ones(2, 3), ones(4, 5)).shape == (8, 15))",
+        run: Run::Call(kron),
+    },
+    Op {
+        name: "cross",
+        doc: "Gives cross products of vectors of three elements along `dim`, by default the first dimension of \
+              extent 3; the others broadcast. Source: `torch.cross`.",
+        search: &["vector product", "perpendicular", "normal"],
+        params: &[X, OTHER, Param::or("dim", Kind::Int, Default::None)],
+        form: Form::BOTH,
+        example: "assert(equal(cross(tensor([1, 0, 0]), tensor([0, 1, 0])), [0, 0, 1]))",
+        run: Run::Call(cross),
+    },
+    Op {
+        name: "tensordot",
+        doc: "Multiplies tensors and sums over dimensions of both: the last `dims` of `x` with the first of \
+              `other`, or those of two lists, one per tensor. Source: `torch.tensordot`.",
+        search: &["contraction", "einsum", "inner product"],
+        params: &[X, OTHER, Param::or("dims", Kind::Data, Default::Int(2))],
+        form: Form::FUNCTION,
+        example: "let (a, b) = (arange(6.0).reshape(2, 3), arange(6.0).reshape(3, 2))\n\
+                  assert(equal(tensordot(a, b, 1), a @ b))\n\
+                  assert(equal(tensordot(a, b, [[1], [0]]), a @ b))",
+        run: Run::Call(tensordot),
+    },
+    Op {
+        name: "inner",
+        doc: "Multiplies tensors and sums over the last dimension of both; with a number, multiplies. \
+              Source: `torch.inner`.",
+        search: &["dot product", "contraction", "scalar product"],
+        params: &[X, OTHER],
+        form: Form::BOTH,
+        example: "assert(inner(tensor([1, 2, 3]), tensor([0, 2, 1])).item() == 7)",
+        run: Run::Call(inner),
+    },
+    Op {
+        name: "vander",
+        doc: "Gives the matrix of powers of a vector, a row for each element: `N` of them (as many as elements), \
+              the highest first unless `increasing`. Source: `torch.vander`.",
+        search: &["vandermonde", "polynomial", "powers"],
+        params: &[
+            X,
+            Param::or("N", Kind::Int, Default::None),
+            Param::or("increasing", Kind::Bool, Default::Bool(false)),
+        ],
+        form: Form::FUNCTION,
+        example: "assert(equal(vander(tensor([1, 2, 3])), [[1, 1, 1], [4, 2, 1], [9, 3, 1]]))",
+        run: Run::Call(vander),
+    },
+    Op {
+        name: "cartesian_prod",
+        doc: "Gives all combinations of the elements of vectors, a row each; of one vector, itself. \
+              Source: `torch.cartesian_prod`.",
+        search: &["cartesian product", "combinations", "pairs", "grid"],
+        params: &[Param::rest("tensors", Kind::Tensors)],
+        form: Form::FUNCTION,
+        example: "assert(equal(cartesian_prod(tensor([1, 2]), tensor([3, 4])), [[1, 3], [1, 4], [2, 3], [2, 4]]))",
+        run: Run::Call(cartesian_prod),
+    },
+];
+
+fn kron(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (x, other) = (args.tensor(0)?, args.tensor(1)?);
+    let rank = x.rank().max(other.rank());
+    let whole = |x: &Tensor| -> Vec<usize> {
+        std::iter::repeat_n(1, rank - x.rank()).chain(x.shape().iter().copied()).collect()
+    };
+    let (a, b) = (whole(x), whole(other));
+    let outer: Vec<usize> = a.iter().flat_map(|&n| [n, 1]).collect();
+    let within: Vec<usize> = b.iter().flat_map(|&n| [1, n]).collect();
+    let (outer, within) = (reshaped(rt, x, &outer)?, reshaped(rt, other, &within)?);
+    let product = call(rt, "mul", &[t(&outer), t(&within)])?;
+    let shape: Dims = a.iter().zip(&b).map(|(&n, &m)| n.saturating_mul(m)).collect();
+    reshaped(rt, &product, &shape).map(Out::Tensor)
+}
+
+fn cross(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (x, other) = (args.tensor(0)?, args.tensor(1)?);
+    rt.common_device("cross", [x, other])?;
+    let wrong = |why: String| {
+        error::matmul_shapes("cross", (0, x), (1, other), why, "give vectors of three elements: `dim=-1`")
+    };
+    let whole = crate::array::broadcast(x.shape(), other.shape());
+    let whole = whole.ok_or_else(|| wrong("their shapes do not broadcast".into()))?;
+    let dim = match args.opt_int(2) {
+        Some(dim) => dims::one(2, dim, whole.len())?,
+        None => {
+            let three = whole.iter().position(|&extent| extent == 3);
+            three.ok_or_else(|| wrong("no dimension has extent 3".into()))?
+        }
+    };
+    if whole.get(dim) != Some(&3) {
+        return Err(wrong(format!("dimension {dim} does not have extent 3")));
+    }
+    let shape: Vec<i64> = whole.iter().map(|&extent| extent as i64).collect();
+    let (a, b) = (expanded("cross", x, &shape)?, expanded("cross", other, &shape)?);
+    let turned = |rt: &mut Runtime, x: &Tensor, by: i64| {
+        call(rt, "roll", &[t(x), Arg::Ints(vec![by]), Arg::Ints(vec![dim as i64])])
+    };
+    let (a1, b2) = (turned(rt, &a, -1)?, turned(rt, &b, -2)?);
+    let (a2, b1) = (turned(rt, &a, -2)?, turned(rt, &b, -1)?);
+    let (left, right) = (call(rt, "mul", &[t(&a1), t(&b2)])?, call(rt, "mul", &[t(&a2), t(&b1)])?);
+    call(rt, "sub", &[t(&left), t(&right)]).map(Out::Tensor)
+}
+
+fn tensordot(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (x, other) = (args.tensor(0)?, args.tensor(1)?);
+    let wrong = |why: &str| {
+        error::bad_value(2, why, "write a number of dimensions, or two lists of them, `[[1], [0]]`")
+    };
+    let ints = |data: &Data| -> Option<Vec<i64>> {
+        let Data::List(items) = data else { return None };
+        let int = |item: &Data| match item {
+            Data::Number(Scalar::Int(i)) => Some(*i),
+            _ => None,
+        };
+        items.iter().map(int).collect()
+    };
+    let count = match args.get(2) {
+        Arg::Int(count) | Arg::Data(Data::Number(Scalar::Int(count))) => Some(*count),
+        _ => None,
+    };
+    let (mine, theirs) = match (count, args.get(2)) {
+        (Some(count), _) => {
+            let fits = usize::try_from(count).ok().filter(|&n| n <= x.rank() && n <= other.rank());
+            let n = fits.ok_or_else(|| wrong(&format!("{count} dimensions of both tensors")))?;
+            ((x.rank() - n..x.rank()).collect(), (0..n).collect())
+        }
+        (None, Arg::Data(Data::List(lists))) => match lists.as_slice() {
+            [mine, theirs] => match (ints(mine), ints(theirs)) {
+                (Some(mine), Some(theirs)) => {
+                    let of = |list: Vec<i64>, rank| -> Result<Vec<usize>> {
+                        list.into_iter().map(|dim| dims::one(2, dim, rank)).collect()
+                    };
+                    (of(mine, x.rank())?, of(theirs, other.rank())?)
+                }
+                _ => return Err(wrong("the dimensions are no ints")),
+            },
+            _ => return Err(wrong("there are two tensors")),
+        },
+        _ => return Err(wrong("the dimensions are no ints")),
+    };
+    contracted(rt, "tensordot", x, other, mine, theirs).map(Out::Tensor)
+}
+
+/// Sums products over pairs of dimensions.
+fn contracted(
+    rt: &mut Runtime,
+    name: &'static str,
+    x: &Tensor,
+    other: &Tensor,
+    mine: Vec<usize>,
+    theirs: Vec<usize>,
+) -> Result<Tensor> {
+    let help = "the dimensions that are summed over have equal extents";
+    let wrong = |why: String| error::matmul_shapes(name, (0, x), (1, other), why, help);
+    if mine.len() != theirs.len() {
+        return Err(wrong(format!("{} dimensions meet {}", mine.len(), theirs.len())));
+    }
+    for (&a, &b) in mine.iter().zip(&theirs) {
+        let (n, m) = (x.shape()[a], other.shape()[b]);
+        if n != m {
+            return Err(wrong(format!("dimension {a} of size {n} meets dimension {b} of size {m}")));
+        }
+    }
+    for dims in [&mine, &theirs] {
+        if let Some((_, &twice)) = dims.iter().enumerate().find(|(i, dim)| dims[..*i].contains(dim)) {
+            return Err(error::dim_twice(2, twice));
+        }
+    }
+    let free = |x: &Tensor, taken: &[usize]| -> Vec<usize> {
+        (0..x.rank()).filter(|dim| !taken.contains(dim)).collect()
+    };
+    let (rows, columns) = (free(x, &mine), free(other, &theirs));
+    let count = |x: &Tensor, dims: &[usize]| dims.iter().map(|&dim| x.shape()[dim]).product::<usize>();
+    let inside = count(x, &mine);
+    let left = permuted(x, &[rows.as_slice(), &mine].concat());
+    let right = permuted(other, &[theirs.as_slice(), &columns].concat());
+    let left = reshaped(rt, &left, &[count(x, &rows), inside])?;
+    let right = reshaped(rt, &right, &[inside, count(other, &columns)])?;
+    let product = call(rt, "matmul", &[t(&left), t(&right)])?;
+    let rows = rows.iter().map(|&dim| x.shape()[dim]);
+    let shape: Dims = rows.chain(columns.iter().map(|&dim| other.shape()[dim])).collect();
+    reshaped(rt, &product, &shape)
+}
+
+fn inner(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (x, other) = (args.tensor(0)?, args.tensor(1)?);
+    let last = |x: &Tensor| x.rank().checked_sub(1);
+    match (last(x), last(other)) {
+        (Some(a), Some(b)) => contracted(rt, "inner", x, other, vec![a], vec![b]).map(Out::Tensor),
+        _ => call(rt, "mul", &[t(x), t(other)]).map(Out::Tensor),
+    }
+}
+
+fn vander(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    if x.rank() != 1 {
+        return Err(error::wrong_rank("vander", 0, x, "a vector", "flatten it first: `x.flatten()`"));
+    }
+    let columns = args.opt_int(1).unwrap_or(x.count() as i64);
+    let Ok(count) = usize::try_from(columns) else {
+        return Err(error::bad_value(1, format!("{columns} columns"), "write 0 or more"));
+    };
+    let wide = x.dtype().is_float() || x.dtype().is_complex();
+    let x = if wide { x.clone() } else { rt.convert(x, Dtype::I64)? };
+    let rows = x.count();
+    let ones = filled(rt, &[rows, count.min(1)], x.dtype(), x.device(), Scalar::Int(1))?;
+    let same = expanded("vander", &unsqueezed(&x, 1)?, &[rows as i64, count.saturating_sub(1) as i64])?;
+    let factors = call(rt, "cat", &[Arg::Tensors(vec![ones, same]), Arg::Int(1)])?;
+    let powers = call(rt, "cumprod", &[t(&factors), Arg::Int(1)])?;
+    match args.flag(2) {
+        true => Ok(Out::Tensor(powers)),
+        false => call(rt, "flip", &[t(&powers), Arg::Ints(vec![1])]).map(Out::Tensor),
+    }
+}
+
+fn cartesian_prod(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let tensors = args.tensors(0)?;
+    rt.common_device("cartesian_prod", tensors)?;
+    if let Some(x) = tensors.iter().find(|x| x.rank() != 1) {
+        return Err(error::wrong_rank("cartesian_prod", 0, x, "vectors", "flatten it first: `x.flatten()`"));
+    }
+    match tensors {
+        [] => return Err(error::nothing_to_join("cartesian_prod")),
+        [one] => return Ok(Out::Tensor(one.clone())),
+        _ => {}
+    }
+    let count = tensors.len();
+    let mut shape: Vec<i64> = tensors.iter().map(|x| x.count() as i64).collect();
+    let mut columns = Vec::new();
+    for (at, x) in tensors.iter().enumerate() {
+        let mut own: Dims = Dims::from_elem(1, count);
+        own[at] = x.count();
+        let grid = reshaped(rt, x, &own)?;
+        columns.push(expanded("cartesian_prod", &grid, &shape)?);
+    }
+    let stacked = call(rt, "stack", &[Arg::Tensors(columns), Arg::Int(-1)])?;
+    shape.push(count as i64);
+    let rows = shape[..count].iter().product::<i64>() as usize;
+    reshaped(rt, &stacked, &[rows, count]).map(Out::Tensor)
+}

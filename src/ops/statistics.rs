@@ -1,0 +1,472 @@
+//! Order and spread of samples: quantiles, means without nan, histograms, covariance, areas under points.
+//!
+//! Made of other operations; nothing here waits for a device.
+
+use super::composed::{call, out_of, t};
+use super::make::filled;
+use super::params::{DTYPE, X};
+use super::shape::{expanded, narrowed, needs_dim, permuted, reshaped, selected, unsqueezed};
+use super::signature::{Default, Kind, Param};
+use super::sort::sorted;
+use super::{Arg, Args, Form, Op, Out, Run, error};
+use crate::array::{Dims, Dtype, Scalar};
+use crate::base::Result;
+use crate::plan::Runtime;
+use crate::tensor::Tensor;
+
+const KEEPDIM: Param = Param::or("keepdim", Kind::Bool, Default::Bool(false));
+const VALUES_INDICES: &[&str] = &["values", "indices"];
+const QUANTILE: &[Param] = &[
+    X,
+    Param::new("q", Kind::TensorOrNumber),
+    Param::or("dim", Kind::Int, Default::None),
+    KEEPDIM,
+    Param::named("interpolation", Kind::Str, Default::Str("linear")),
+];
+const AREA: &[Param] = &[
+    Param::new("y", Kind::Tensor),
+    Param::or("x", Kind::Tensor, Default::None),
+    Param::named("dx", Kind::Number, Default::Float(1.0)),
+    Param::named("dim", Kind::Int, Default::Int(-1)),
+];
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "quantile",
+        doc: "Gives the value below which the fraction `q` of the elements lies, over all or along `dim`; several \
+              fractions, a vector, make a first dimension of their own. `interpolation` says what lies between two \
+              elements: `linear`, `lower`, `higher`, `midpoint` or `nearest`. nan if any is; needs f32 or f64. \
+              Source: `torch.quantile`.",
+        search: &["percentile", "quartile", "median", "order statistic"],
+        params: QUANTILE,
+        form: Form::BOTH,
+        example: "let x = tensor([4.0, 1.0, 3.0, 2.0])\nassert(x.quantile(0.5).item() == 2.5)\n\
+                  assert(equal(x.quantile([0.0, 1.0]), [1.0, 4.0]))\n\
+                  assert(x.quantile(0.5, interpolation=\"lower\").item() == 2)",
+        run: Run::Call(|rt, args| quantiles(rt, "quantile", args, false)),
+    },
+    Op {
+        name: "nanquantile",
+        doc: "Gives quantiles of the elements that are numbers, as `quantile` does; nan where there is none. \
+              Source: `torch.nanquantile`.",
+        search: &["percentile", "missing", "ignore nan"],
+        params: QUANTILE,
+        form: Form::BOTH,
+        example: "assert(tensor([1.0, nan, 3.0]).nanquantile(0.5).item() == 2.0)",
+        run: Run::Call(|rt, args| quantiles(rt, "nanquantile", args, true)),
+    },
+    Op {
+        name: "nanmean",
+        doc: "Gives the mean of the elements that are numbers, over all or along `dim`; nan where there is none. \
+              Needs floats. Source: `torch.nanmean`.",
+        search: &["average", "missing", "ignore nan"],
+        params: &[X, Param::or("dim", Kind::Dims, Default::None), KEEPDIM, DTYPE],
+        form: Form::BOTH,
+        example: "assert(tensor([1.0, nan, 2.0]).nanmean().item() == 1.5)",
+        run: Run::Call(nanmean),
+    },
+    Op {
+        name: "nanmedian",
+        doc: "Gives the middle of the elements that are numbers (of an even count the lower one); with `dim` a \
+              record of `values` and `indices`. nan where there is none. Source: `torch.nanmedian`.",
+        search: &["middle", "missing", "ignore nan", "robust"],
+        params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
+        form: Form::BOTH,
+        example: "assert(tensor([3.0, nan, 1.0, 2.0]).nanmedian().item() == 2.0)",
+        run: Run::Call(nanmedian),
+    },
+    Op {
+        name: "histc",
+        doc: "Counts the elements in `bins` equal parts of the range from `min` to `max`, which belongs to the last \
+              part; without a range, of that from the least to the greatest element. What lies outside is not \
+              counted. Needs floats, and gives their dtype. Source: `torch.histc`.",
+        search: &["histogram", "count", "distribution", "bins"],
+        params: &[
+            X,
+            Param::or("bins", Kind::Int, Default::Int(100)),
+            Param::or("min", Kind::Number, Default::Int(0)),
+            Param::or("max", Kind::Number, Default::Int(0)),
+        ],
+        form: Form::BOTH,
+        example: "assert(equal(histc(tensor([1.0, 2.0, 1.0]), bins=4, min=0, max=3), [0.0, 2.0, 1.0, 0.0]))",
+        run: Run::Call(histc),
+    },
+    Op {
+        name: "cov",
+        doc: "Gives the covariances of variables, the rows of a matrix, whose columns are observations; of a vector, \
+              its variance. `correction` is what is taken off the number of observations; `fweights` says how often \
+              each was made, `aweights` how much it counts. Source: `torch.cov`.",
+        search: &["covariance", "variance", "correlation"],
+        params: &[
+            X,
+            Param::named("correction", Kind::Int, Default::Int(1)),
+            Param::named("fweights", Kind::Tensor, Default::None),
+            Param::named("aweights", Kind::Tensor, Default::None),
+        ],
+        form: Form::BOTH,
+        example: "assert(equal(cov(tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]])), [[1.0, -1.0], [-1.0, 1.0]]))",
+        run: Run::Call(|rt, args| covariance(rt, "cov", args).map(Out::Tensor)),
+    },
+    Op {
+        name: "corrcoef",
+        doc: "Gives the correlations of variables, the rows of a matrix, whose columns are observations. \
+              Source: `torch.corrcoef`.",
+        search: &["correlation", "pearson", "covariance"],
+        params: &[X],
+        form: Form::BOTH,
+        example: "assert(allclose(corrcoef(tensor([[0.0, 1.0, 2.0], [4.0, 2.0, 0.0]])), [[1.0, -1.0], [-1.0, 1.0]]))",
+        run: Run::Call(correlation),
+    },
+    Op {
+        name: "trapezoid",
+        doc: "Gives the area under points along `dim`, by trapezoids: at the places `x`, or `dx` apart. \
+              Source: `torch.trapezoid`.",
+        search: &["integral", "trapz", "area", "quadrature"],
+        params: AREA,
+        form: Form::FUNCTION,
+        example: "assert(trapezoid([1.0, 5.0, 10.0]).item() == 10.5)\n\
+                  assert(trapezoid([1.0, 5.0, 10.0], [1.0, 3.0, 6.0]).item() == 28.5)",
+        run: Run::Call(|rt, args| {
+            let (parts, dim) = trapezoids(rt, "trapezoid", args)?;
+            call(rt, "sum", &[t(&parts), Arg::Ints(vec![dim])]).map(Out::Tensor)
+        }),
+    },
+    Op {
+        name: "cumulative_trapezoid",
+        doc: "Gives the area under points along `dim` up to each of them, the first left out. \
+              Source: `torch.cumulative_trapezoid`.",
+        search: &["integral", "area", "running"],
+        params: AREA,
+        form: Form::FUNCTION,
+        example: "assert(equal(cumulative_trapezoid([1.0, 5.0, 10.0]), [3.0, 10.5]))",
+        run: Run::Call(|rt, args| {
+            let (parts, dim) = trapezoids(rt, "cumulative_trapezoid", args)?;
+            call(rt, "cumsum", &[t(&parts), Arg::Int(dim)]).map(Out::Tensor)
+        }),
+    },
+];
+
+/// Moves a dimension to the end.
+fn rows(x: &Tensor, dim: usize) -> Tensor {
+    let order: Dims = (0..x.rank()).filter(|&d| d != dim).chain([dim]).collect();
+    permuted(x, &order)
+}
+
+/// The tensor and the dimension to work along: all elements as one row where no dimension is given.
+fn one_row(
+    rt: &mut Runtime,
+    name: &str,
+    x: &Tensor,
+    index: usize,
+    dim: Option<i64>,
+) -> Result<(Tensor, usize)> {
+    match dim {
+        None => Ok((reshaped(rt, x, &[x.count()])?, 0)),
+        Some(dim) => {
+            let x = if x.rank() == 0 { unsqueezed(x, 0)? } else { x.clone() };
+            let dim = needs_dim(name, &x, index, dim)?;
+            Ok((x, dim))
+        }
+    }
+}
+
+/// How many numbers each row has, in `dtype`; the dimension stays, with extent 1.
+fn numbers(rt: &mut Runtime, x: &Tensor, dim: usize, dtype: Dtype) -> Result<Tensor> {
+    let is = call(rt, "eq", &[t(x), t(x)])?;
+    let count = call(rt, "sum", &[t(&is), Arg::Ints(vec![dim as i64]), Arg::Bool(true)])?;
+    rt.convert(&count, dtype)
+}
+
+fn quantiles(rt: &mut Runtime, name: &'static str, args: &Args<'_>, skip: bool) -> Result<Out> {
+    let given = args.tensor(0)?;
+    let dtype = given.dtype();
+    if !matches!(dtype, Dtype::F32 | Dtype::F64) {
+        return Err(error::floats_alone(name, 0, given));
+    }
+    if given.count() == 0 {
+        return Err(error::nothing_to_reduce(name, given, None));
+    }
+    let (x, dim) = one_row(rt, name, given, 2, args.opt_int(2))?;
+    let (q, several) = match args.get(1) {
+        Arg::Tensor(q) if q.rank() > 1 => {
+            return Err(error::wrong_rank(name, 1, q, "a number or a vector", "flatten it: `q.flatten()`"));
+        }
+        Arg::Tensor(q) => {
+            let several = q.rank() == 1;
+            let q = rt.convert(q, dtype)?;
+            // A fraction below 0 must not count from the end.
+            let below = call(rt, "lt", &[t(&q), Arg::Float(0.0)])?;
+            let q = call(rt, "where", &[t(&below), Arg::Float(2.0), t(&q)])?;
+            (reshaped(rt, &q, &[q.count()])?, several)
+        }
+        _ => {
+            let q = args.float(1)?;
+            if !(0.0..=1.0).contains(&q) {
+                return Err(error::bad_value(1, format!("the fraction {q}"), "fractions go from 0 to 1"));
+            }
+            (filled(rt, &[1], dtype, x.device(), Scalar::Float(q))?, false)
+        }
+    };
+    rt.common_device(name, [&x, &q])?;
+    let values = rows(&sorted(rt, name, &x, dim, false)?.0, dim);
+    let last = values.rank() - 1;
+    let count = values.shape()[last];
+    let shape: Vec<i64> =
+        values.shape()[..last].iter().chain([&q.count()]).map(|&extent| extent as i64).collect();
+    let ranks = match skip {
+        true => {
+            let count = numbers(rt, &values, last, dtype)?;
+            let top = call(rt, "sub", &[t(&count), Arg::Int(1)])?;
+            let top = call(rt, "clamp_min", &[t(&top), Arg::Int(0)])?;
+            call(rt, "mul", &[t(&q), t(&top)])?
+        }
+        false => call(rt, "mul", &[t(&q), Arg::Float((count - 1) as f64)])?,
+    };
+    let ranks = expanded(name, &ranks, &shape)?;
+    let at = |rt: &mut Runtime, rounded: &str| -> Result<Tensor> {
+        let ids = call(rt, rounded, &[t(&ranks)])?;
+        let ids = rt.convert(&ids, Dtype::I64)?;
+        call(rt, "gather", &[t(&values), Arg::Int(last as i64), t(&ids)])
+    };
+    let found = match args.text(4) {
+        Some("lower") => at(rt, "floor")?,
+        Some("higher") => at(rt, "ceil")?,
+        Some("nearest") => at(rt, "round")?,
+        None | Some("linear" | "midpoint") => {
+            let (low, high) = (at(rt, "floor")?, at(rt, "ceil")?);
+            let weight = match args.text(4) {
+                Some("midpoint") => Arg::Float(0.5),
+                _ => Arg::Tensor(call(rt, "frac", &[t(&ranks)])?),
+            };
+            call(rt, "lerp", &[t(&low), t(&high), weight])?
+        }
+        Some(other) => {
+            let known = ["linear", "lower", "higher", "midpoint", "nearest"];
+            return Err(error::not_one_of(4, "interpolation", other, &known));
+        }
+    };
+    let found = match skip {
+        true => found,
+        false => {
+            // A nan sorts last; where there is one it is the result.
+            let top = narrowed(&values, last, count - 1, 1);
+            let spoilt = call(rt, "isnan", &[t(&top)])?;
+            call(rt, "where", &[t(&spoilt), Arg::Float(f64::NAN), t(&found)])?
+        }
+    };
+    let mut found = match several {
+        true => permuted(&found, &[&[last], (0..last).collect::<Vec<_>>().as_slice()].concat()),
+        false => selected(&found, last, 0),
+    };
+    if args.flag(3) {
+        let first = usize::from(several);
+        let ones = if args.is_given(2) { 1.min(given.rank()) } else { given.rank() };
+        for _ in 0..ones {
+            found = unsqueezed(&found, first + if args.is_given(2) { dim } else { 0 })?;
+        }
+    }
+    Ok(Out::Tensor(found))
+}
+
+fn nanmean(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    if !x.dtype().is_float() {
+        return Err(error::floats_alone("nanmean", 0, x));
+    }
+    let (dim, keep) = (args.get(1).clone(), args.get(2).clone());
+    let sum = call(rt, "nansum", &[t(x), dim.clone(), keep.clone(), args.get(3).clone()])?;
+    let is = call(rt, "eq", &[t(x), t(x)])?;
+    let count = call(rt, "sum", &[t(&is), dim, keep])?;
+    call(rt, "div", &[t(&sum), t(&count)]).map(Out::Tensor)
+}
+
+fn nanmedian(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let given = args.tensor(0)?;
+    if !given.dtype().is_float() {
+        return out_of(rt, "median", args.0);
+    }
+    let (x, dim) = one_row(rt, "nanmedian", given, 1, args.opt_int(1))?;
+    if x.shape()[dim] == 0 {
+        return Err(error::nothing_to_reduce("nanmedian", given, args.is_given(1).then_some(dim)));
+    }
+    let (values, indices) = sorted(rt, "nanmedian", &x, dim, false)?;
+    let count = numbers(rt, &x, dim, Dtype::I64)?;
+    let top = call(rt, "sub", &[t(&count), Arg::Int(1)])?;
+    let middle = call(rt, "floor_divide", &[t(&top), Arg::Int(2)])?;
+    let middle = call(rt, "clamp_min", &[t(&middle), Arg::Int(0)])?;
+    let keep = args.is_given(1) && args.flag(2) && given.rank() > 0;
+    let mut pair = Vec::new();
+    for sorted in [&values, &indices] {
+        let found = call(rt, "gather", &[t(sorted), Arg::Int(dim as i64), t(&middle)])?;
+        pair.push(if keep { found } else { selected(&found, dim, 0) });
+    }
+    Ok(match args.is_given(1) {
+        true => Out::Record(VALUES_INDICES, pair),
+        false => Out::Tensor(pair.swap_remove(0)),
+    })
+}
+
+fn histc(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dtype = x.dtype();
+    if !dtype.is_float() {
+        return Err(error::floats_alone("histc", 0, x));
+    }
+    let bins = args.int(1)?;
+    if !(1..=i64::from(u32::MAX)).contains(&bins) {
+        return Err(error::bad_value(1, format!("{bins} bins"), "write 1 or more"));
+    }
+    let (low, high) = (args.float(2)?, args.float(3)?);
+    if !(low.is_finite() && high.is_finite() && low <= high) {
+        let help = "write numbers, the lower one first";
+        return Err(error::bad_value(3, format!("no range goes from {low} to {high}"), help));
+    }
+    let counts = filled(rt, &[bins as usize + 1], dtype, x.device(), Scalar::Int(0))?;
+    let bounded = |counts: &Tensor| Ok(Out::Tensor(narrowed(counts, 0, 0, bins as usize)));
+    if x.count() == 0 {
+        return bounded(&counts);
+    }
+    let x = reshaped(rt, x, &[x.count()])?;
+    let (low, high) = match low < high {
+        true => (Arg::Float(low), Arg::Float(high)),
+        false => {
+            let (least, most) = (call(rt, "amin", &[t(&x)])?, call(rt, "amax", &[t(&x)])?);
+            let same = call(rt, "eq", &[t(&least), t(&most)])?;
+            let same = rt.convert(&same, dtype)?;
+            let (least, most) = match low == 0.0 {
+                true => (least, most),
+                false => {
+                    let low = filled(rt, &[], dtype, x.device(), Scalar::Float(low))?;
+                    (low.clone(), low)
+                }
+            };
+            let low = call(rt, "sub", &[t(&least), t(&same)])?;
+            (Arg::Tensor(low), Arg::Tensor(call(rt, "add", &[t(&most), t(&same)])?))
+        }
+    };
+    let width = match (&low, &high) {
+        (Arg::Float(low), Arg::Float(high)) => Arg::Float(high - low),
+        _ => Arg::Tensor(call(rt, "sub", &[high.clone(), low.clone()])?),
+    };
+    let inside = [call(rt, "ge", &[t(&x), low.clone()])?, call(rt, "le", &[t(&x), high])?];
+    let inside = call(rt, "logical_and", &[t(&inside[0]), t(&inside[1])])?;
+    let from = call(rt, "sub", &[t(&x), low])?;
+    let scaled = call(rt, "mul", &[t(&from), Arg::Int(bins)])?;
+    let scaled = call(rt, "div", &[t(&scaled), width])?;
+    let zero = call(rt, "where", &[t(&inside), t(&scaled), Arg::Float(0.0)])?;
+    let bin = rt.convert(&zero, Dtype::I64)?;
+    let bin = call(rt, "clamp_max", &[t(&bin), Arg::Int(bins - 1)])?;
+    let bin = call(rt, "where", &[t(&inside), t(&bin), Arg::Int(bins)])?;
+    let one = filled(rt, x.shape(), dtype, x.device(), Scalar::Int(1))?;
+    let counts = call(rt, "scatter_add", &[t(&counts), Arg::Int(0), t(&bin), t(&one)])?;
+    bounded(&counts)
+}
+
+fn covariance(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<Tensor> {
+    let given = args.tensor(0)?;
+    if given.rank() > 2 {
+        return Err(error::wrong_rank(name, 0, given, "a vector or a matrix", "one variable per row"));
+    }
+    if given.dtype().is_complex() {
+        return Err(crate::plan::error::not_over_complex(name, given.dtype()));
+    }
+    let x = match given.dtype().is_float() {
+        true => given.clone(),
+        false => rt.convert(given, Dtype::F32)?,
+    };
+    let variables = if given.rank() == 2 { x.shape()[0] } else { 1 };
+    let count = if variables == 0 { x.shape()[1] } else { x.count() / variables };
+    let x = reshaped(rt, &x, &[variables, count])?;
+    let correction = args.opt_int(1).unwrap_or(1) as f64;
+    let mut weights: [Option<Tensor>; 2] = [None, None];
+    for (at, index) in [(0, 2), (1, 3)] {
+        let Some(weight) = args.opt_tensor(index) else { continue };
+        if weight.shape().as_slice() != [count] {
+            let wanted = format!("a vector of {count} weights");
+            return Err(error::wrong_rank(name, index, weight, &wanted, "one weight per observation"));
+        }
+        if at == 0 && !weight.dtype().is_int() {
+            return Err(error::wrong_tensor(index, "ints", weight, "frequencies are whole: `w.to(i64)`"));
+        }
+        weights[at] = Some(rt.convert(weight, x.dtype())?);
+    }
+    let weight = match &weights {
+        [Some(f), Some(a)] => Some(call(rt, "mul", &[t(f), t(a)])?),
+        [one, other] => one.clone().or_else(|| other.clone()),
+    };
+    let along = |keep| [Arg::Ints(vec![1]), Arg::Bool(keep)];
+    let total = |rt: &mut Runtime, x: &Tensor, keep: bool| -> Result<Tensor> {
+        let [dim, keep] = along(keep);
+        call(rt, "sum", &[t(x), dim, keep])
+    };
+    let (far, heavy, norm) = match weight {
+        None => {
+            let mean = total(rt, &x, true)?;
+            let mean = call(rt, "div", &[t(&mean), Arg::Float(count as f64)])?;
+            let far = call(rt, "sub", &[t(&x), t(&mean)])?;
+            (far.clone(), far, Arg::Float((count as f64 - correction).max(0.0)))
+        }
+        Some(weight) => {
+            let sum = call(rt, "sum", &[t(&weight)])?;
+            let heavy = call(rt, "mul", &[t(&x), t(&weight)])?;
+            let mean = total(rt, &heavy, true)?;
+            let mean = call(rt, "div", &[t(&mean), t(&sum)])?;
+            let taken = match &weights[1] {
+                None => Arg::Float(correction),
+                Some(a) => {
+                    let both = call(rt, "mul", &[t(&weight), t(a)])?;
+                    let both = call(rt, "sum", &[t(&both)])?;
+                    let share = call(rt, "div", &[t(&both), t(&sum)])?;
+                    Arg::Tensor(call(rt, "mul", &[t(&share), Arg::Float(correction)])?)
+                }
+            };
+            let norm = call(rt, "sub", &[t(&sum), taken])?;
+            let norm = call(rt, "clamp_min", &[t(&norm), Arg::Int(0)])?;
+            let far = call(rt, "sub", &[t(&x), t(&mean)])?;
+            let heavy = call(rt, "mul", &[t(&far), t(&weight)])?;
+            (far, heavy, Arg::Tensor(norm))
+        }
+    };
+    let products = call(rt, "matmul", &[t(&far), Arg::Tensor(permuted(&heavy, &[1, 0]))])?;
+    let found = call(rt, "div", &[t(&products), norm])?;
+    if given.rank() == 2 { Ok(found) } else { reshaped(rt, &found, &[]) }
+}
+
+fn correlation(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let found = covariance(rt, "corrcoef", &Args(&[args.get(0).clone(), Arg::Int(1)]))?;
+    if found.rank() == 0 {
+        return call(rt, "div", &[t(&found), t(&found)]).map(Out::Tensor);
+    }
+    let spread = call(rt, "diagonal", &[t(&found)])?;
+    let spread = call(rt, "sqrt", &[t(&spread)])?;
+    let found = call(rt, "div", &[t(&found), Arg::Tensor(unsqueezed(&spread, 1)?)])?;
+    let found = call(rt, "div", &[t(&found), t(&spread)])?;
+    call(rt, "clamp", &[t(&found), Arg::Float(-1.0), Arg::Float(1.0)]).map(Out::Tensor)
+}
+
+/// The areas between neighbours, and their dimension.
+fn trapezoids(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<(Tensor, i64)> {
+    let y = args.tensor(0)?;
+    let dim = needs_dim(name, y, 3, args.int(3)?)?;
+    let between = y.shape()[dim].saturating_sub(1);
+    let start = y.shape()[dim].min(1);
+    let (before, after) = (narrowed(y, dim, 0, between), narrowed(y, dim, start, between));
+    let both = call(rt, "add", &[t(&before), t(&after)])?;
+    let steps = match args.opt_tensor(1) {
+        None => args.get(2).clone(),
+        Some(x) => {
+            let along = if x.rank() == 1 { 0 } else { dim };
+            if !(x.rank() == 1 && x.count() == y.shape()[dim] || x.shape() == y.shape()) {
+                let why = format!("there are {} points along dimension {dim}", y.shape()[dim]);
+                return Err(error::matmul_shapes(name, (0, y), (1, x), why, "give one place per point"));
+            }
+            let steps = call(rt, "diff", &[t(x), Arg::Int(1), Arg::Int(along as i64)])?;
+            let mut shape: Dims = Dims::from_elem(1, y.rank());
+            shape[dim] = between;
+            Arg::Tensor(if x.rank() == 1 { reshaped(rt, &steps, &shape)? } else { steps })
+        }
+    };
+    let areas = call(rt, "mul", &[t(&both), steps])?;
+    Ok((call(rt, "div", &[t(&areas), Arg::Float(2.0)])?, dim as i64))
+}
