@@ -376,7 +376,7 @@ fn covariance(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<T
         false => rt.convert(given, Dtype::F32)?,
     };
     let variables = if given.rank() == 2 { x.shape()[0] } else { 1 };
-    let count = if variables == 0 { x.shape()[1] } else { x.count() / variables };
+    let count = x.shape().last().copied().unwrap_or(1);
     let x = reshaped(rt, &x, &[variables, count])?;
     let correction = args.opt_int(1).unwrap_or(1) as f64;
     let mut weights: [Option<Tensor>; 2] = [None, None];
