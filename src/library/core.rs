@@ -8,14 +8,20 @@ use std::rc::Rc;
 
 /// The plain cases of natives of this file.
 pub static QUICK: &[(&str, &str, Quick)] = &[
-    ("", "int", |value, args| match (value, args) {
-        (Value::Int(i), []) => Some(Value::Int(*i)),
-        _ => None,
+    ("", "int", |value, args, out| match (value, args) {
+        (Value::Int(i), []) => {
+            *out = Value::Int(*i);
+            true
+        }
+        _ => false,
     }),
-    ("", "float", |value, args| match (value, args) {
-        (Value::Float(f), []) => Some(Value::Float(*f)),
-        (Value::Int(i), []) => Some(Value::Float(*i as f64)),
-        _ => None,
+    ("", "float", |value, args, out| {
+        *out = match (value, args) {
+            (Value::Float(f), []) => Value::Float(*f),
+            (Value::Int(i), []) => Value::Float(*i as f64),
+            _ => return false,
+        };
+        true
     }),
 ];
 

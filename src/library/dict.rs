@@ -8,14 +8,14 @@ use crate::ops::signature::Kind;
 use crate::vm::{Dict, Key, NativeDef, Quick, Record, Value, Vm, charge_values, error};
 
 /// The plain cases of natives of this file.
-pub static QUICK: &[(&str, &str, Quick)] = &[("dict", "get", |dict, args| match (dict, args) {
+pub static QUICK: &[(&str, &str, Quick)] = &[("dict", "get", |dict, args, out| match (dict, args) {
     (Value::Dict(dict), [key @ (Value::Int(_) | Value::Str(_)), default @ ..]) if default.len() < 2 => {
-        match dict.borrow().get(key) {
-            Some(value) => Some(value.clone()),
-            None => Some(default.first_mut().map(std::mem::take).unwrap_or_default()),
+        if let Some(value) = dict.borrow().get(key).or(default.first().copied()) {
+            *out = value.clone();
         }
+        true
     }
-    _ => None,
+    _ => false,
 })];
 
 /// The natives of this file.

@@ -9,13 +9,13 @@ use crate::vm::{List, NativeDef, Quick, Value, Vm, charge_values, compare, error
 
 /// The plain cases of natives of this file.
 pub static QUICK: &[(&str, &str, Quick)] = &[
-    ("list", "append", |list, args| match (list, args) {
-        (Value::List(list), [value]) => list.push_in_room(value).then_some(Value::None),
-        _ => None,
+    ("list", "append", |list, args, _| match (list, args) {
+        (Value::List(list), [value]) => list.push_in_room(value),
+        _ => false,
     }),
-    ("list", "pop", |list, args| match (list, args) {
-        (Value::List(list), []) => list.pop(),
-        _ => None,
+    ("list", "pop", |list, args, out| match (list, args) {
+        (Value::List(list), []) => list.pop().map(|last| *out = last).is_some(),
+        _ => false,
     }),
 ];
 

@@ -26,10 +26,13 @@ macro_rules! float_function {
 }
 
 /// The plain cases of natives of this file.
-pub static QUICK: &[(&str, &str, Quick)] = &[("", "abs", |value, args| match (value, args) {
-    (Value::Int(i), []) => i.checked_abs().map(Value::Int),
-    (Value::Float(f), []) => Some(Value::Float(f.abs())),
-    _ => None,
+pub static QUICK: &[(&str, &str, Quick)] = &[("", "abs", |value, args, out| {
+    *out = match (value, args) {
+        (Value::Int(i), []) if *i != i64::MIN => Value::Int(i.abs()),
+        (Value::Float(f), []) => Value::Float(f.abs()),
+        _ => return false,
+    };
+    true
 })];
 
 /// The natives of this file.

@@ -10,26 +10,36 @@ use crate::vm::{NativeDef, Quick, Value, Vm, arith, charge_values, compare, erro
 
 /// The plain cases of natives of this file.
 pub static QUICK: &[(&str, &str, Quick)] = &[
-    ("", "len", |value, args| match (value, args) {
-        (Value::List(list), []) => Some(Value::Int(list.len() as i64)),
-        (Value::Dict(dict), []) => Some(Value::Int(dict.borrow().len() as i64)),
-        (Value::Str(text), []) => Some(Value::Int(text.chars() as i64)),
-        (Value::Tuple(tuple), []) => Some(Value::Int(tuple.items().len() as i64)),
-        _ => None,
+    ("", "len", |value, args, out| {
+        let length = match (value, args) {
+            (Value::List(list), []) => list.len(),
+            (Value::Dict(dict), []) => dict.borrow().len(),
+            (Value::Str(text), []) => text.chars(),
+            (Value::Tuple(tuple), []) => tuple.items().len(),
+            _ => return false,
+        };
+        *out = Value::Int(length as i64);
+        true
     }),
-    ("", "min", |a, args| match (a, args) {
-        (&Value::Int(a), &mut [Value::Int(b)]) => Some(Value::Int(a.min(b))),
-        (&Value::Float(a), &mut [Value::Float(b)]) if a <= b || b < a => {
-            Some(Value::Float(if b < a { b } else { a }))
-        }
-        _ => None,
+    ("", "min", |a, args, out| {
+        *out = match (a, args) {
+            (&Value::Int(a), &[&Value::Int(b)]) => Value::Int(a.min(b)),
+            (&Value::Float(a), &[&Value::Float(b)]) if a <= b || b < a => {
+                Value::Float(if b < a { b } else { a })
+            }
+            _ => return false,
+        };
+        true
     }),
-    ("", "max", |a, args| match (a, args) {
-        (&Value::Int(a), &mut [Value::Int(b)]) => Some(Value::Int(a.max(b))),
-        (&Value::Float(a), &mut [Value::Float(b)]) if b <= a || a < b => {
-            Some(Value::Float(if a < b { b } else { a }))
-        }
-        _ => None,
+    ("", "max", |a, args, out| {
+        *out = match (a, args) {
+            (&Value::Int(a), &[&Value::Int(b)]) => Value::Int(a.max(b)),
+            (&Value::Float(a), &[&Value::Float(b)]) if b <= a || a < b => {
+                Value::Float(if a < b { b } else { a })
+            }
+            _ => return false,
+        };
+        true
     }),
 ];
 

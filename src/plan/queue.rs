@@ -493,8 +493,10 @@ fn check_complex(name: &str, f: &MapFn, args: &[MapArg<'_>], compute: Dtype) -> 
 /// True when a tensor shares elements with another layout or dtype of the same storage, so that
 /// reading it while that is written would see some new values.
 pub(super) fn clashes(tensor: &Tensor, target: &Tensor) -> bool {
-    let same = tensor.layout() == target.layout() && tensor.dtype() == target.dtype();
-    if same || !std::ptr::eq(tensor.storage(), target.storage()) {
+    if !std::ptr::eq(tensor.storage(), target.storage()) {
+        return false;
+    }
+    if tensor.layout() == target.layout() && tensor.dtype() == target.dtype() {
         return false;
     }
     let (a, b) = (tensor.byte_range(), target.byte_range());

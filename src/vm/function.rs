@@ -121,6 +121,8 @@ pub struct MethodSite {
     pub name: Rc<str>,
     /// The register of the variable that is the receiver; without one it stands before the arguments.
     pub receiver: Option<u16>,
+    /// Then, where each argument is: in a variable's register, or behind the receiver's place.
+    pub args: Box<[u16]>,
     /// The type of the first receiver here, and its method of that name.
     pub found: OnceCell<(&'static str, Rc<Native>)>,
     /// Its plain case, and the tag of the receivers that have it.
@@ -221,9 +223,12 @@ pub struct Closure {
 pub type Dynamic = RefCell<Box<dyn FnMut(&mut Vm, &mut [Value]) -> Result<Value> + Send>>;
 
 /// The plain case of a native, done where its arguments stand: the first, or the receiver, then the others, as
-/// many as the call has. It raises nothing and runs no script code. `None`: this is not the plain case, and nothing is
-/// done.
-pub type Quick = fn(&Value, &mut [Value]) -> Option<Value>;
+/// many as the call has, and where its result goes, which is none before. It raises nothing and runs no script
+/// code. False: this is not the plain case, and nothing is done.
+pub type Quick = fn(&Value, &[&Value], &mut Value) -> bool;
+
+/// So many arguments behind the first has a call of a plain case at most.
+pub const QUICK_ARGS: usize = 3;
 
 /// The code of a native.
 pub enum Run {

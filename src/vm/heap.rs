@@ -213,14 +213,14 @@ impl List {
         Ok(self.change(|all| all.splice(range, items).collect()))
     }
 
-    /// Appends what stands in `value`, if there is room for it: false when there is none.
+    /// Appends a copy of a value, if there is room for it: false when there is none.
     #[inline]
-    pub fn push_in_room(self: &Rc<Self>, value: &mut Value) -> bool {
+    pub fn push_in_room(self: &Rc<Self>, value: &Value) -> bool {
         self.given(value);
         let Ok(mut items) = self.items.try_borrow_mut() else { return false };
         let room = items.len() < items.capacity();
         if room {
-            items.push(std::mem::take(value));
+            items.push(value.clone());
         }
         room
     }

@@ -57,13 +57,27 @@ impl<'a> Compiler<'_, '_, 'a> {
                 spans.push(receiver.span);
                 method = Some(name.span);
             }
+            let mut places = Vec::new();
             if let Some(e) = first {
                 let reg = c.temp()?;
+                places.push(reg);
                 c.expr(e, reg)?;
                 spans.push(e.span);
             }
             for (i, arg) in args.iter().enumerate() {
                 let reg = c.temp()?;
+                if let (Callee::Method(_, Some(_)), Arg::One(e)) = (&target, arg)
+                    && let ExprKind::Name(name) = &e.kind
+                    && args.iter().all(|arg| matches!(arg, Arg::One(_)))
+                    && u8::try_from(args.len() + 1).is_ok()
+                    && let Some(Place::Register(variable)) = c.resolve(name)?
+                {
+                    // Nothing assigns it before the call either.
+                    places.push(variable);
+                    spans.push(e.span);
+                    continue;
+                }
+                places.push(reg);
                 if let Arg::Named(name, _) = arg {
                     names.push((i + usize::from(first.is_some()), name.span));
                 }
@@ -85,8 +99,9 @@ impl<'a> Compiler<'_, '_, 'a> {
                 (Ok(argc), Callee::Native(k)) if plain => Op::CallNative { argc, base, dst, k: *k },
                 (Ok(argc), &Callee::Method(name, receiver)) if plain => {
                     let (name, found, quick) = (c.intern(name), OnceCell::new(), Cell::new(None));
+                    let args = places.into();
                     let methods = &mut c.last().shapes.methods;
-                    methods.push(MethodSite { name, receiver, found, quick });
+                    methods.push(MethodSite { name, receiver, args, found, quick });
                     let site = u16::try_from(methods.len() - 1).map_err(|_| error::function_size())?;
                     match receiver {
                         Some(_) => Op::CallMethodOf { argc, base, dst, site },

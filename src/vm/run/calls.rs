@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::super::function::{CallShape, MethodSite, Native, Passed, Run};
+use super::super::function::{CallShape, MethodSite, Native, Passed, QUICK_ARGS, Run};
 use super::super::value::Value;
 use super::super::{Vm, bind, error};
 use super::Frame;
@@ -131,7 +131,8 @@ impl Vm {
                 other = self.natives.method(receiver, &site.name);
                 if let (None, Some(method)) = (found, &other) {
                     let _ = site.found.set((type_name, Rc::clone(method)));
-                    site.quick.set(method.quick.get().map(|quick| (receiver.tag(), quick)));
+                    let quick = method.quick.get().filter(|_| argc <= QUICK_ARGS);
+                    site.quick.set(quick.map(|quick| (receiver.tag(), quick)));
                 }
                 other.as_ref()
             }

@@ -4,7 +4,7 @@
 //! an instruction may need is left to [`Vm::step`](super::Vm::step), and then nothing is done here.
 
 use super::super::bytecode::Op;
-use super::super::function::{Proto, Quick};
+use super::super::function::{Proto, QUICK_ARGS, Quick};
 use super::super::value::Value;
 use super::arith;
 use super::registers::{put_copy, release, set};
@@ -77,35 +77,37 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
             // SAFETY: as said.
             if let Value::Native(native) = unsafe { &*(*proto).consts.as_ptr().add(k as usize) }
                 && let Some(run) = native.quick.get()
-                && let Some(count) = argc.checked_sub(1)
+                && let Some(count @ ..=QUICK_ARGS) = usize::from(argc).checked_sub(1)
             {
-                let from = slot(first + 1);
+                let from = first + 1;
+                let args = [0, 1, 2].map(|i| from + 1 + i);
                 // SAFETY: as said: the arguments stand side by side.
-                return unsafe { quick(run, from, from.add(1), count, from, slot(dst)) };
+                return unsafe { quick(run, base, from, &args[..count], from, dst) };
             }
         }
         Op::CallMethod { argc, base: first, dst, site } => {
             // SAFETY: as said; sites are operands as constants are.
             let site = unsafe { &*(*proto).shapes.methods.as_ptr().add(site as usize) };
-            let from = slot(first);
             if let Some((tag, run)) = site.quick.get()
                 // SAFETY: as said.
-                && tag == unsafe { (*from).tag() }
+                && tag == unsafe { (*slot(first)).tag() }
+                && usize::from(argc) <= QUICK_ARGS
             {
+                let args = [0, 1, 2].map(|i| first + 1 + i);
                 // SAFETY: as said: the arguments stand behind the receiver.
-                return unsafe { quick(run, from, from.add(1), argc, from, slot(dst)) };
+                return unsafe { quick(run, base, first, &args[..argc.into()], first, dst) };
             }
         }
-        Op::CallMethodOf { argc, base: first, dst, site } => {
+        Op::CallMethodOf { argc: _, base: first, dst, site } => {
             // SAFETY: as for `CallMethod`.
             let site = unsafe { &*(*proto).shapes.methods.as_ptr().add(site as usize) };
             if let (Some((tag, run)), Some(receiver)) = (site.quick.get(), site.receiver)
                 // SAFETY: as said.
                 && tag == unsafe { (*slot(receiver)).tag() }
+                && site.args.len() <= QUICK_ARGS
             {
-                let from = slot(first + 1);
-                // SAFETY: as said: the receiver is a variable, which stands before all temporaries.
-                return unsafe { quick(run, slot(receiver), from, argc, from, slot(dst)) };
+                // SAFETY: as said: variables stand before all temporaries.
+                return unsafe { quick(run, base, receiver, &site.args, first, dst) };
             }
         }
         _ => {}
@@ -113,36 +115,35 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
     Done::No
 }
 
-/// Does the plain case of a native: `first` is its first argument or the receiver, `args` are `count` others. The
-/// temporaries among them are those from `from` on; they are released.
+/// Does the plain case of a native: the register `first` holds its first argument or the receiver, `args` are at most
+/// [`QUICK_ARGS`] others. The temporaries among them are those from `from` on; they are released.
 ///
 /// # Safety
-/// All are registers; `first` is none of `args`.
+/// All are registers of the window `base`.
 #[inline(always)]
-unsafe fn quick(
-    run: Quick,
-    first: *const Value,
-    args: *mut Value,
-    count: u8,
-    from: *mut Value,
-    dst: *mut Value,
-) -> Done {
+unsafe fn quick(run: Quick, base: *mut Value, first: u16, args: &[u16], from: u16, dst: u16) -> Done {
+    let slot = |i: u16| base.wrapping_add(i as usize);
     // SAFETY: the caller's promise.
-    let value = unsafe { run(&*first, std::slice::from_raw_parts_mut(args, count.into())) };
-    let Some(value) = value else { return Done::No };
-    let end = args.wrapping_add(count.into());
-    let mut register = from;
-    while register < end {
+    let receiver = unsafe { &*slot(first) };
+    let mut given = [receiver; QUICK_ARGS];
+    for (given, &arg) in given.iter_mut().zip(args) {
         // SAFETY: the caller's promise.
+        *given = unsafe { &*slot(arg) };
+    }
+    let mut out = Value::None;
+    if !run(receiver, &given[..args.len()], &mut out) {
+        return Done::No;
+    }
+    for &arg in [first].iter().chain(args) {
+        // SAFETY: the caller's promise; nothing refers to the arguments any more.
         unsafe {
-            if !(*register).is_plain() {
-                release(register);
+            if arg >= from && !(*slot(arg)).is_plain() {
+                release(slot(arg));
             }
-            register = register.add(1);
         }
     }
-    let done = Done::with(&value);
+    let done = Done::with(&out);
     // SAFETY: the caller's promise.
-    set(unsafe { &mut *dst }, value);
+    set(unsafe { &mut *slot(dst) }, out);
     done
 }

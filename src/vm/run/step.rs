@@ -223,6 +223,11 @@ impl Vm {
                 let site = &proto.shapes.methods[site as usize];
                 if let Some(receiver) = site.receiver {
                     self.stack[register(first)] = self.stack[register(receiver)].clone();
+                    for (place, &arg) in (first + 1..).zip(&site.args) {
+                        if arg != place {
+                            self.stack[register(place)] = self.stack[register(arg)].clone();
+                        }
+                    }
                 }
                 match self.call_method_at(register(first), argc as usize, site)? {
                     Some(value) => set(&mut self.stack[register(dst)], value),
