@@ -41,12 +41,12 @@ def row(name, value, unit):
 
 
 x = torch.zeros(size // 4, device=device)
-row("P20 all_reduce 1 GiB", host(lambda: dist.all_reduce(x)) * 1e3, "ms")
-row("P20 broadcast 1 GiB", host(lambda: dist.broadcast(x, 0)) * 1e3, "ms")
+row("group all_reduce 1 GiB", host(lambda: dist.all_reduce(x)) * 1e3, "ms")
+row("group broadcast 1 GiB", host(lambda: dist.broadcast(x, 0)) * 1e3, "ms")
 share = torch.zeros(size // 4 // n, device=device)
-row("P20 all_gather 1 GiB", host(lambda: dist.all_gather_into_tensor(torch.empty(size // 4 // n * n, device=device), share)) * 1e3, "ms")
+row("group all_gather 1 GiB", host(lambda: dist.all_gather_into_tensor(torch.empty(size // 4 // n * n, device=device), share)) * 1e3, "ms")
 part = x[: size // 4 // n * n]
-row("P20 reduce_scatter 1 GiB", host(lambda: dist.reduce_scatter_tensor(torch.empty_like(share), part)) * 1e3, "ms")
+row("group reduce_scatter 1 GiB", host(lambda: dist.reduce_scatter_tensor(torch.empty_like(share), part)) * 1e3, "ms")
 small = torch.zeros(1024, device=device)
 
 
@@ -55,5 +55,5 @@ def many():
         dist.all_reduce(small)
 
 
-row("P20 all_reduce 4 KiB", host(many) * 1e4, "us")
+row("group all_reduce 4 KiB", host(many) * 1e4, "us")
 dist.destroy_process_group()

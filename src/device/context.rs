@@ -310,6 +310,11 @@ impl Device {
         self.flight.lose_all();
     }
 
+    /// True until a wait has passed that launch, or it was lost.
+    pub fn is_in_flight(&self, ticket: Ticket) -> bool {
+        self.flight.is_in_flight(ticket)
+    }
+
     /// True when the device failed while that launch was in flight: what it wrote is not there.
     #[inline]
     pub fn is_lost(&self, ticket: Ticket) -> bool {

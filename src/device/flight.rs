@@ -124,6 +124,13 @@ impl Flight {
         self.failed.store(true, Ordering::Release);
     }
 
+    /// True until a wait has passed this launch, or it was lost.
+    pub(super) fn is_in_flight(&self, ticket: Ticket) -> bool {
+        let mut board = self.board.lock();
+        let landed = (*board.landed_on(ticket.stream())).max(board.all_landed);
+        ticket.number() > landed && !board.is_lost(ticket)
+    }
+
     /// True when the device failed before this launch was waited for.
     #[inline]
     pub(super) fn is_lost(&self, ticket: Ticket) -> bool {

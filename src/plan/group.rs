@@ -346,6 +346,7 @@ impl Runtime {
         let group = self.group()?;
         if group.is_new(call) || always {
             group.round(call, Wants::Nothing, &[])?;
+            group.note_compared(call);
         }
         Ok(())
     }
@@ -459,6 +460,7 @@ impl Runtime {
             span: self.span,
         };
         let ticket = device.note_launch(&stream, name, self.span);
+        self.group()?.note_queued(ticket);
         if let Some(target) = target {
             target.storage().set_ticket(ticket);
         }

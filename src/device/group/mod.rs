@@ -18,7 +18,7 @@ pub use fate::Fate;
 pub use wire::Wants;
 pub use world::{Meeting, World};
 
-use super::{Device, DeviceId, StreamHandle};
+use super::{Device, DeviceId, StreamHandle, Ticket};
 use crate::array::Dtype;
 use crate::base::{Error, Result, Span};
 use crate::kernel::Ptr;
@@ -127,6 +127,8 @@ pub struct Group {
     hub: Option<Hub>,
     /// Calls of the communicator that were compared with the others'.
     compared: FxHashSet<String>,
+    /// The newest work of the communicator on each stream.
+    queued: Vec<Ticket>,
     open: bool,
     /// The script was told that the group has failed.
     noticed: bool,
@@ -149,6 +151,7 @@ impl Group {
             link: None,
             hub: None,
             compared: FxHashSet::default(),
+            queued: Vec::new(),
             open: true,
             noticed: false,
         };
@@ -214,14 +217,27 @@ impl Group {
         self.fate.check().inspect_err(|_| self.noticed = true)
     }
 
-    /// After a wait for a device: the failure that work of the group may have been lost by, once.
-    pub fn lost_work(&mut self) -> Option<Error> {
-        if self.communicator.is_some() && self.fate.is_news() { self.check().err() } else { None }
+    /// Notes work of the communicator that was queued.
+    pub fn note_queued(&mut self, ticket: Ticket) {
+        self.queued.retain(|older| older.stream() != ticket.stream());
+        self.queued.push(ticket);
     }
 
-    /// True the first time that a call is seen, which all processes then compare.
-    pub fn is_new(&mut self, call: &str) -> bool {
-        !self.compared.contains(call) && self.compared.insert(call.to_string())
+    /// After a wait for the device, and before it is noted: the failure that work of the group was lost by, once.
+    pub fn lost_work(&mut self) -> Option<Error> {
+        let device = self.device.as_ref()?;
+        let is_lost = self.fate.is_failed() && self.queued.iter().any(|&ticket| device.is_in_flight(ticket));
+        if is_lost && self.fate.is_news() { self.check().err() } else { None }
+    }
+
+    /// True until all processes have made a call together.
+    pub fn is_new(&self, call: &str) -> bool {
+        !self.compared.contains(call)
+    }
+
+    /// Notes a call that all processes have made together.
+    pub fn note_compared(&mut self, call: &str) {
+        self.compared.insert(call.to_string());
     }
 
     /// Takes part in a round: gives bytes, and gets those that it wants, once all processes called the same.
