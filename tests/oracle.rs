@@ -1,0 +1,226 @@
+//! PyTorch on the CPU as an oracle: calls of operations with its results (`tests/oracle/make.py` writes them) are
+//! replayed, and NumPy's correctly rounded values of elementary functions.
+//!
+//! `RUNNEL_ORACLE=cuda` runs the same on a GPU.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
+
+use half::{bf16, f16};
+use runnel::{Backend, Engine};
+use std::collections::HashMap;
+use std::fmt::Write;
+
+fn engine() -> Engine {
+    let cuda = std::env::var("RUNNEL_ORACLE").is_ok_and(|backend| backend == "cuda");
+    let backend = if cuda { Backend::Cuda } else { Backend::Emu };
+    Engine::builder().backend(backend).devices(1).build().unwrap()
+}
+
+/// Elements of one dtype, as bytes, the least one first.
+struct Elements {
+    dtype: String,
+    shape: String,
+    bytes: Vec<u8>,
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap()).collect()
+}
+
+impl Elements {
+    /// `f32 (2,3) 0000803f...`
+    fn parse(text: &str) -> Elements {
+        let mut words = text.split(' ');
+        let (dtype, shape) = (words.next().unwrap().to_string(), words.next().unwrap().to_string());
+        Elements { dtype, shape, bytes: unhex(words.next().unwrap_or("")) }
+    }
+
+    fn is_float(&self) -> bool {
+        matches!(&*self.dtype, "f16" | "bf16" | "f32" | "f64" | "c64" | "c128")
+    }
+
+    /// Each element, or part of a complex one, widened.
+    fn floats(&self) -> Vec<f64> {
+        let two = |b: &[u8]| [b[0], b[1]];
+        match &*self.dtype {
+            "f16" => self.bytes.chunks_exact(2).map(|b| f16::from_le_bytes(two(b)).to_f64()).collect(),
+            "bf16" => self.bytes.chunks_exact(2).map(|b| bf16::from_le_bytes(two(b)).to_f64()).collect(),
+            "f32" | "c64" => self
+                .bytes
+                .chunks_exact(4)
+                .map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap())))
+                .collect(),
+            "f64" | "c128" => {
+                self.bytes.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect()
+            }
+            other => panic!("{other} are no floats"),
+        }
+    }
+
+    /// The distance from 1 to the next number, and the least positive one.
+    fn ulp_of(&self, value: f64) -> f64 {
+        let (digits, least) = match &*self.dtype {
+            "f16" => (10, -24),
+            "bf16" => (7, -133),
+            "f32" | "c64" => (23, -149),
+            _ => (52, -1074),
+        };
+        let exponent = if value == 0.0 { least } else { value.abs().log2().floor() as i32 - digits };
+        2f64.powi(exponent.max(least))
+    }
+}
+
+/// What is wrong with a result.
+fn difference(found: &Elements, wanted: &Elements, ulps: f64, scale: f64) -> Option<String> {
+    if (&found.dtype, &found.shape) != (&wanted.dtype, &wanted.shape) {
+        return Some(format!("{} {} for {} {}", found.dtype, found.shape, wanted.dtype, wanted.shape));
+    }
+    if !wanted.is_float() {
+        return (found.bytes != wanted.bytes).then(|| format!("{:?} for {:?}", found.bytes, wanted.bytes));
+    }
+    let size = found.bytes.len() / found.floats().len().max(1);
+    for (i, (f, w)) in found.floats().into_iter().zip(wanted.floats()).enumerate() {
+        let same = found.bytes[i * size..(i + 1) * size] == wanted.bytes[i * size..(i + 1) * size];
+        if same || f.is_nan() && w.is_nan() {
+            continue;
+        }
+        let most = ulps * wanted.ulp_of(w.abs().max(scale));
+        if ulps == 0.0 || !((f - w).abs() <= most) {
+            let off = (f - w).abs() / wanted.ulp_of(w.abs().max(scale));
+            return Some(format!("element {i} is {f:?} for {w:?}, {off:.1} units off"));
+        }
+    }
+    None
+}
+
+/// Makes a tensor of these elements a name of the session.
+fn define(engine: &mut Engine, name: &str, elements: &Elements) {
+    let shape = elements.shape.replace(['(', ')'], "");
+    let shape = format!("[{}]", shape.trim_matches(','));
+    let script = match elements.bytes.len() {
+        0 => format!("let {name} = zeros({shape}, dtype={})", elements.dtype),
+        count => {
+            let device = engine.eval::<runnel::Tensor>("zeros(1)").unwrap().device();
+            let bytes = engine.tensor(&elements.bytes, &[count], device).unwrap();
+            engine.set("bytes", &bytes).unwrap();
+            match &*elements.dtype {
+                "bool" => format!("let {name} = (bytes != 0).reshape({shape})"),
+                "c64" => {
+                    format!("let {name} = view_as_complex(bytes.view(f32).reshape([-1, 2])).reshape({shape})")
+                }
+                "c128" => {
+                    format!("let {name} = view_as_complex(bytes.view(f64).reshape([-1, 2])).reshape({shape})")
+                }
+                dtype => format!("let {name} = bytes.view({dtype}).reshape({shape})"),
+            }
+        }
+    };
+    engine.eval::<()>(&script).unwrap_or_else(|e| panic!("{script}: {e}"));
+}
+
+/// The tensor of a name.
+fn elements(engine: &mut Engine, name: &str) -> Result<Elements, runnel::base::Error> {
+    let dtype: String = engine.eval(&format!("str({name}.dtype)"))?;
+    let shape: Vec<i64> = engine.eval(&format!("list({name}.shape)"))?;
+    let shape = format!("({})", shape.iter().map(i64::to_string).collect::<Vec<_>>().join(","));
+    let count: i64 = engine.eval(&format!("{name}.numel()"))?;
+    let plain = match &*dtype {
+        "bool" => format!("{name}.to(u8)"),
+        "c64" | "c128" => format!("view_as_real({name})"),
+        _ => name.to_string(),
+    };
+    let mut bytes = Vec::new();
+    if count > 0 {
+        let flat = engine.eval::<runnel::Tensor>(&format!("{plain}.contiguous().reshape([-1]).view(u8)"))?;
+        bytes = engine.read::<u8>(&flat)?;
+    }
+    Ok(Elements { dtype, shape, bytes })
+}
+
+/// Where Runnel gives something else on purpose, and why.
+const ON_PURPOSE: &[Purpose] = &[
+    // A truth is a bool; PyTorch gives u8 for u8, as it did before it had bools.
+    Purpose { calls: &["all(", "any("], dtype: "u8" },
+    // The root of -inf is nan, as in PyTorch on CUDA and for other dtypes.
+    Purpose { calls: &["x ** 0.5", "x ** -0.5"], dtype: "f16" },
+    // Not defined for complex numbers; each is refused (E0354).
+    Purpose {
+        calls: &[
+            "tril(",
+            "triu(",
+            "trace(",
+            "scatter_add(",
+            "index_add(",
+            "tanh(",
+            "sigmoid(",
+            "einsum(\"ij,jk->\"",
+        ],
+        dtype: "c",
+    },
+];
+
+struct Purpose {
+    calls: &'static [&'static str],
+    /// How the dtype of `x` begins.
+    dtype: &'static str,
+}
+
+#[test]
+fn operations_give_what_pytorch_gives() {
+    let text = include_str!("oracle/torch.txt");
+    let mut engine = engine();
+    let (mut cases, mut purposes, mut wrong, mut inputs) =
+        (0, 0, String::new(), HashMap::<_, Elements>::new());
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        if let Some(input) = line.strip_prefix("in ") {
+            let (name, rest) = input.split_once(' ').unwrap();
+            inputs.insert(name.to_string(), Elements::parse(rest));
+            define(&mut engine, name, &inputs[name]);
+            continue;
+        }
+        let mut parts = line.strip_prefix("case ").unwrap().split('\t');
+        let (call, arguments) = (parts.next().unwrap(), parts.next().unwrap());
+        let wanted = Elements::parse(parts.next().unwrap());
+        let (ulps, scale) = parts.next().unwrap().split_once(' ').unwrap();
+        cases += 1;
+        let x = arguments.split(' ').find_map(|one| one.strip_prefix("x=")).map(|name| &inputs[name]);
+        let dtype = x.map_or("", |x: &Elements| &*x.dtype);
+        let of = |p: &&Purpose| dtype.starts_with(p.dtype) && p.calls.iter().any(|c| call.starts_with(c));
+        if ON_PURPOSE.iter().any(|p| of(&p)) {
+            purposes += 1;
+            continue;
+        }
+        let mut greatest = 0.0;
+        for (name, input) in arguments.split(' ').filter_map(|one| one.split_once('=')) {
+            engine.eval::<()>(&format!("let {name} = {input}")).unwrap();
+            if scale == "max" && inputs[input].is_float() {
+                greatest = inputs[input]
+                    .floats()
+                    .into_iter()
+                    .filter(|v| v.is_finite())
+                    .map(f64::abs)
+                    .fold(greatest, f64::max);
+            }
+        }
+        if scale == "max" && wanted.is_float() {
+            greatest =
+                wanted.floats().into_iter().filter(|v| v.is_finite()).map(f64::abs).fold(greatest, f64::max);
+        }
+        let found =
+            engine.eval::<()>(&format!("let result = {call}")).and_then(|()| elements(&mut engine, "result"));
+        let what = match found {
+            Err(error) => Some(format!("{}: {}", error.code().id, error.message())),
+            Ok(found) => difference(&found, &wanted, ulps.parse().unwrap(), greatest),
+        };
+        if let Some(what) = what {
+            let of: Vec<String> = arguments
+                .split(' ')
+                .filter_map(|one| one.split_once('='))
+                .map(|(name, input)| format!("{name}: {} {}", inputs[input].dtype, inputs[input].shape))
+                .collect();
+            writeln!(wrong, "{call} ({}): {what}", of.join(", ")).unwrap();
+        }
+    }
+    assert!(cases > 2000 && purposes < 60, "{cases}, {purposes} not looked at");
+    assert!(wrong.is_empty(), "{} of {cases} differ:\n{wrong}", wrong.lines().count());
+}
