@@ -10,10 +10,15 @@ use runnel::{Backend, Engine};
 use std::collections::HashMap;
 use std::fmt::Write;
 
+fn on_cuda() -> bool {
+    std::env::var("RUNNEL_ORACLE").is_ok_and(|backend| backend == "cuda")
+}
+
 fn engine() -> Engine {
-    let cuda = std::env::var("RUNNEL_ORACLE").is_ok_and(|backend| backend == "cuda");
-    let backend = if cuda { Backend::Cuda } else { Backend::Emu };
-    Engine::builder().backend(backend).devices(1).build().unwrap()
+    match on_cuda() {
+        true => Engine::builder().backend(Backend::Cuda).build().unwrap(),
+        false => Engine::builder().backend(Backend::Emu).devices(1).build().unwrap(),
+    }
 }
 
 /// Elements of one dtype, as bytes, the least one first.
@@ -85,7 +90,8 @@ fn difference(found: &Elements, wanted: &Elements, ulps: f64, scale: f64) -> Opt
             continue;
         }
         let most = ulps * wanted.ulp_of(w.abs().max(scale));
-        if ulps == 0.0 || !((f - w).abs() <= most) {
+        let near = (f - w).abs() <= most;
+        if ulps == 0.0 || !near {
             let off = (f - w).abs() / wanted.ulp_of(w.abs().max(scale));
             return Some(format!("element {i} is {f:?} for {w:?}, {off:.1} units off"));
         }
@@ -223,4 +229,86 @@ fn operations_give_what_pytorch_gives() {
     }
     assert!(cases > 2000 && purposes < 60, "{cases}, {purposes} not looked at");
     assert!(wrong.is_empty(), "{} of {cases} differ:\n{wrong}", wrong.lines().count());
+}
+
+/// How far a function may be off, in units of the last place of the result: on emulated devices and the host, and on a
+/// GPU (CUDA's mathematical functions, CUDA C Programming Guide, appendix of maximum errors), in f32 and f64.
+const MOST_ULPS: &[(&str, [u64; 2], [u64; 2])] = &[
+    ("acos", [1, 1], [2, 2]),
+    ("acosh", [1, 1], [4, 3]),
+    ("asin", [1, 1], [2, 2]),
+    ("asinh", [1, 1], [3, 3]),
+    ("atan", [1, 1], [2, 2]),
+    ("atanh", [1, 1], [3, 2]),
+    ("cos", [1, 1], [2, 2]),
+    ("cosh", [1, 1], [2, 1]),
+    ("exp", [1, 1], [2, 1]),
+    ("exp2", [1, 1], [2, 1]),
+    ("expm1", [1, 1], [1, 1]),
+    ("log", [1, 1], [1, 1]),
+    ("log10", [1, 1], [2, 1]),
+    ("log1p", [1, 1], [1, 1]),
+    ("log2", [1, 1], [1, 1]),
+    ("sin", [1, 1], [2, 2]),
+    ("sinh", [1, 1], [3, 2]),
+    ("tan", [1, 1], [4, 2]),
+    ("tanh", [1, 1], [2, 1]),
+];
+
+/// The bits of elements, each of so many hexadecimal digits.
+fn bits(text: &str, digits: usize) -> Vec<u64> {
+    (0..text.len() / digits)
+        .map(|i| u64::from_str_radix(&text[digits * i..][..digits], 16).unwrap())
+        .collect()
+}
+
+/// How many numbers of the format lie between two; of the same sign, or zeros.
+fn between(a: u64, b: u64, digits: usize) -> u64 {
+    let sign = 1 << (4 * digits - 1);
+    let order = |bits: u64| if bits & sign != 0 { -((bits & !sign) as i64) } else { bits as i64 };
+    order(a).abs_diff(order(b))
+}
+
+#[test]
+fn elementary_functions_are_within_their_ulps_of_the_right_value() {
+    let mut engine = engine();
+    let cuda = on_cuda();
+    let (mut wrong, mut looked) = (String::new(), 0);
+    for line in include_str!("oracle/umath.txt").lines().filter(|line| !line.starts_with('#')) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, dtype, given, wanted] = words[..] else { panic!("{line}") };
+        let (digits, column) = if dtype == "f32" { (8, 0) } else { (16, 1) };
+        let (given, wanted) = (bits(given, digits), bits(wanted, digits));
+        let bytes = given.iter().flat_map(|bits| bits.to_le_bytes()[..digits / 2].to_vec()).collect();
+        let input = Elements { dtype: dtype.into(), shape: format!("({},)", given.len()), bytes };
+        define(&mut engine, "x", &input);
+        let limits = MOST_ULPS.iter().find(|(of, ..)| *of == name).unwrap();
+        let most = if cuda { limits.2[column] } else { limits.1[column] };
+        engine.eval::<()>(&format!("let result = {name}(x)")).unwrap();
+        let found = elements(&mut engine, "result").unwrap();
+        let mut worst = (0, String::new());
+        for (i, value) in found.bytes.chunks_exact(digits / 2).enumerate() {
+            let mut wide = [0; 8];
+            wide[..digits / 2].copy_from_slice(value);
+            let (value, wanted) = (u64::from_le_bytes(wide), wanted[i]);
+            let is_nan = |bits: u64| match digits {
+                8 => f32::from_bits(bits as u32).is_nan(),
+                _ => f64::from_bits(bits).is_nan(),
+            };
+            let off = match (is_nan(value), is_nan(wanted)) {
+                (true, true) => 0,
+                (false, false) => between(value, wanted, digits),
+                _ => u64::MAX,
+            };
+            if off > worst.0 {
+                worst = (off, format!("{:#x} gives {value:#x}, not {wanted:#x}", given[i]));
+            }
+            looked += 1;
+        }
+        if worst.0 > most {
+            writeln!(wrong, "{name} of {dtype} is {} units off: {}", worst.0, worst.1).unwrap();
+        }
+    }
+    assert!(looked > 5000, "{looked}");
+    assert!(wrong.is_empty(), "{wrong}");
 }
