@@ -318,3 +318,57 @@ fn tab_shows_what_is_possible_at_this_place() {
     typist.wait_for(">> ");
     assert!(typist.leave().0.success());
 }
+
+#[test]
+fn tab_completes_devices_dtypes_paths_and_what_commands_take() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("numbers.csv"), "1,2,3").unwrap();
+    let mut typist = Typist::with(folder, false);
+    typist.line("let remarkable = ones(2, 3)", "");
+    typist.press("remarkable on cuda:\t");
+    typist.wait_for("cuda:0");
+    typist.wait_for("cuda:3");
+    typist.press("\x15Generator(device=\"cp\t\").device\r");
+    typist.wait_for("cpu\r\n");
+    typist.wait_for(">> ");
+    typist.press("with device(\"cuda:\t");
+    typist.wait_for("cuda:2");
+    typist.press("\x15ones(2, dtype=f1\t).dtype\r");
+    typist.wait_for("f16\r\n");
+    typist.wait_for(">> ");
+    typist.press("len(read(\"numb\t\"))\r");
+    typist.wait_for("5\r\n");
+    typist.wait_for(">> ");
+    typist.press(":type remark\t\r");
+    typist.wait_for("tensor f32[2, 3] on cuda:0");
+    typist.wait_for(">> ");
+    typist.press(":help data.loa\t\r");
+    typist.wait_for("Example:");
+    typist.wait_for(">> ");
+    assert!(typist.leave().0.success());
+}
+
+#[test]
+fn exit_leaves_with_its_status() {
+    let mut typist = Typist::new();
+    typist.line("let x = 3", "");
+    typist.press("defer print(\"closed\"); exit(x)\r");
+    typist.wait_for("closed");
+    assert_eq!(typist.child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn a_reset_session_outlives_every_control_c() {
+    let mut typist = Typist::new();
+    typist.line("1 + 1", "2");
+    typist.line(":reset", "");
+    for _ in 0..2 {
+        typist.press("print(\"run\" ++ \"ning\"); while true { }\r");
+        typist.wait_for("running\r\n");
+        typist.interrupt();
+        typist.wait_for("E1004");
+        typist.wait_for(">> ");
+    }
+    typist.line("2 + 3", "5");
+    assert!(typist.leave().0.success());
+}

@@ -16,7 +16,7 @@ pub static TABLE: &[NativeDef] = &[
         receiver: "",
         signature: takes(&[text_param("path")]),
         doc: "The text of a file.",
-        example: "",
+        example: "let path = files.temp_folder() ++ \"/note.txt\"\nwrite(path, \"hello\")\nassert(read(path) == \"hello\")",
         run: read,
     },
     NativeDef {
@@ -28,7 +28,7 @@ pub static TABLE: &[NativeDef] = &[
             Param::or("append", Kind::Bool, Default::Bool(false)),
         ]),
         doc: "Writes a text to a file, replacing it, or adding at its end with `append`.",
-        example: "",
+        example: "let path = files.temp_folder() ++ \"/log.txt\"\nwrite(path, \"one\\n\")\nwrite(path, \"two\\n\", append = true)\nassert(read(path).splitlines() == [\"one\", \"two\"])",
         run: write,
     },
     NativeDef {

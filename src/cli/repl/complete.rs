@@ -153,7 +153,7 @@ fn names(vm: &mut Vm, word: &str) -> (usize, Vec<String>) {
     (0, matching(globals.chain(near), word))
 }
 
-/// Inside of a string: a path where a path is taken.
+/// Inside of a string: a path where a path is taken, a device where that is.
 fn text(
     vm: &mut Vm,
     line: &str,
@@ -166,12 +166,16 @@ fn text(
         return paths(&line[start..], start, is_script);
     }
     let Some(call) = call else { return (line.len(), Vec::new()) };
-    let takes_path = called(vm, call)
-        .and_then(|function| Some(function.current(&call.given, call.name)?.name.clone()))
-        .is_some_and(|name| ["path", "file", "folder"].contains(&name.as_str()));
-    match takes_path {
-        true => paths(&line[start..], start, |_| true),
-        false => (line.len(), Vec::new()),
+    let function = called(vm, call);
+    let Some(parameter) = function.as_ref().and_then(|f| f.current(&call.given, call.name)) else {
+        return (line.len(), Vec::new());
+    };
+    let is_device = parameter.kind == Some(Kind::Device);
+    match parameter.name.as_str() {
+        "path" | "file" | "folder" => paths(&line[start..], start, |_| true),
+        "device" | "destination" => (start, matching(devices(vm), &line[start..])),
+        _ if is_device => (start, matching(devices(vm), &line[start..])),
+        _ => (line.len(), Vec::new()),
     }
 }
 

@@ -75,6 +75,10 @@ fn completion_knows_the_place() {
     assert_eq!(words("x.sum(keepdim="), ["false", "true"]);
     assert!(words("zeros(3, device=").contains(&"cuda:1".to_string()));
     assert_eq!(words("x on cuda:"), ["cuda:0", "cuda:1"]);
+    assert_eq!(words("with device(\"cuda:"), ["cuda:0", "cuda:1"]);
+    assert_eq!(words("Stream(device=\"cp"), ["cpu"]);
+    assert_eq!(words("x.to(\"cp"), Vec::<String>::new());
+    assert!(words("zeros(2, dtype=").contains(&"bf16".to_string()));
     assert_eq!(words("x on cp"), ["cpu"]);
     assert_eq!(words("f(cuda:"), ["cuda:0", "cuda:1"]);
     assert!(words("s.wait_st").contains(&"wait_stream".to_string()));
@@ -323,5 +327,17 @@ proptest::proptest! {
     fn random_lines_can_be_typed(line in "[a-z:(){}\\[\\]\"., =#|é\n\\\\0-9]{0,24}") {
         let mut engine = crate::engine::Engine::builder().backend(Backend::Emu).build().unwrap();
         typed(&mut engine, &line);
+    }
+}
+
+#[test]
+fn help_shows_an_example_for_whatever_is_documented() {
+    let (mut repl, _) = session();
+    let examples = crate::library::docs::entries().into_iter().filter(|e| !e.example.is_empty());
+    let with_example: std::collections::BTreeSet<String> = examples.map(|e| e.name.to_string()).collect();
+    for name in crate::cli::doc::names() {
+        let page = help::page(&mut repl, &name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let shown = page.contains("Example:") || !with_example.contains(&name);
+        assert!(page.contains(name.rsplit('.').next().unwrap_or(&name)) && shown, "{name}:\n{page}");
     }
 }
