@@ -25,13 +25,21 @@ pub struct Text {
     text: CompactString,
     chars: cell::Cell<u32>,
     hash: cell::Cell<u32>,
+    /// Where it was found last as a key of a dict.
+    place: cell::Cell<u32>,
 }
 
 impl Text {
     /// A text; its characters are counted when first asked for, and so is its hash.
     pub fn new(text: CompactString) -> Text {
         note(text.len() as isize);
-        Text { text, chars: cell::Cell::new(u32::MAX), hash: cell::Cell::new(0) }
+        Text { text, chars: cell::Cell::new(u32::MAX), hash: cell::Cell::new(0), place: cell::Cell::new(0) }
+    }
+
+    /// Where it was found last as a key: a hint for tables.
+    #[inline(always)]
+    pub(super) fn place(&self) -> &cell::Cell<u32> {
+        &self.place
     }
 
     /// Equal texts have equal hashes; never 0.

@@ -86,31 +86,38 @@ impl Table {
     pub fn position(&self, key: &Value) -> Option<usize> {
         match (&self.index, key) {
             (Index::Direct(places), Value::Int(i)) => direct(places, *i),
+            (_, Value::Str(text)) => {
+                let hint = text.place().get() as usize;
+                match self.entries.get(hint).map(|(own, _)| own.value()) {
+                    Some(Value::Str(own)) if Rc::ptr_eq(own, text) => Some(hint),
+                    _ => self.position_of(key),
+                }
+            }
             _ => self.position_of(key),
         }
     }
 
     #[inline(never)]
     fn position_of(&self, key: &Value) -> Option<usize> {
-        match &self.index {
-            Index::Few => self.entries.iter().position(|(own, _)| same_key(own.value(), key)),
-            Index::Direct(places) => direct(places, whole(key)?),
+        let at = match &self.index {
+            Index::Few => self.entries.iter().position(|(own, _)| same_key(own.value(), key))?,
+            Index::Direct(places) => direct(places, whole(key)?)?,
             Index::Hashed(index) => {
                 let last = self.last.get();
-                let again = match (self.entries.get(last).map(|(own, _)| own.value()), key) {
-                    (Some(Value::Int(own)), Value::Int(i)) => own == i,
-                    (Some(Value::Str(own)), Value::Str(text)) => Rc::ptr_eq(own, text),
-                    _ => false,
-                };
-                if again {
+                if let (Some((own, _)), Value::Int(i)) = (self.entries.get(last), key)
+                    && matches!(own.value(), Value::Int(own) if own == i)
+                {
                     return Some(last);
                 }
-                let hash = hash_key(key, index.seed);
-                let (_, at) = index.find(hash, |at| self.is_at(at, key))?;
+                let (_, at) = index.find(hash_key(key, index.seed), |at| self.is_at(at, key))?;
                 self.last.set(at);
-                Some(at)
+                at
             }
+        };
+        if let Value::Str(text) = key {
+            text.place().set(at as u32);
         }
+        Some(at)
     }
 
     #[inline(always)]
@@ -207,6 +214,9 @@ impl Table {
     fn enter(&mut self) -> bool {
         let Some((key, _)) = self.entries.last() else { return true };
         let count = self.entries.len();
+        if let Value::Str(text) = key.value() {
+            text.place().set(count as u32 - 1);
+        }
         match &mut self.index {
             Index::Few => count <= FEW,
             Index::Direct(places) => {
