@@ -465,6 +465,7 @@ fn other_launchers_start_groups_too() {
     }
 }
 
+#[cfg(unix)]
 #[test]
 fn an_interrupt_ends_a_wait_and_the_others() {
     let port = free_port();

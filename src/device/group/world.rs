@@ -123,28 +123,27 @@ impl World {
 
 impl Meeting {
     fn read(get: &dyn Fn(&str) -> Option<String>, names: &Names, size: usize) -> Result<Meeting> {
-        let is_slurm = names.rank == "SLURM_PROCID";
         let is_plain = names.rank == TORCHRUN.rank;
         let here = get(names.here).and_then(|text| text.trim().parse::<usize>().ok());
-        let on_one_machine =
-            here == Some(size) || is_slurm && get("SLURM_STEP_NUM_NODES").is_some_and(|n| n == "1");
+        // In a job of SLURM, whatever has started the processes.
+        let job = get("SLURM_JOB_ID");
+        let one_node = get("SLURM_STEP_NUM_NODES").is_some_and(|count| count.trim() == "1");
+        let on_one_machine = here == Some(size) || one_node;
         let host = match get("MASTER_ADDR") {
-            Some(host) => host.trim().to_string(),
-            None if on_one_machine && !is_plain => "127.0.0.1".into(),
-            None if is_slurm => {
-                slurm_host(get).ok_or_else(|| error::setting_missing("MASTER_ADDR", names.rank))?
-            }
-            None => return Err(error::setting_missing("MASTER_ADDR", names.rank)),
+            Some(host) => Some(host.trim().to_string()),
+            None if is_plain => None,
+            None if on_one_machine => Some("127.0.0.1".into()),
+            None => slurm_host(get),
         };
-        let job: Vec<String> = names.job.iter().filter_map(|name| get(name)).collect();
-        let port = match get("MASTER_PORT") {
-            Some(text) => match text.trim().parse::<u16>() {
+        let host = host.ok_or_else(|| error::setting_missing("MASTER_ADDR", names.rank))?;
+        let port = match (get("MASTER_PORT"), job) {
+            (Some(text), _) => match text.trim().parse::<u16>() {
                 Ok(port) if port > 0 => port,
                 _ => return Err(error::setting_not_number("MASTER_PORT", &text, "a port, from 1 to 65535")),
             },
-            None if is_slurm => slurm_port(job.first().map_or("", String::as_str)),
-            None if is_plain => return Err(error::setting_missing("MASTER_PORT", names.rank)),
-            None => PORT,
+            (None, _) if is_plain => return Err(error::setting_missing("MASTER_PORT", names.rank)),
+            (None, Some(job)) => slurm_port(&job),
+            (None, None) => PORT,
         };
         // The agent of `torchrun` listens at the port itself; the ones behind it are free.
         let is_taken =
@@ -155,7 +154,8 @@ impl Meeting {
             }
             false => (port, 1),
         };
-        let id = format!("{}/{}", names.rank, job.join("."));
+        let start: Vec<String> = names.job.iter().filter_map(|name| get(name)).collect();
+        let id = format!("{}/{}", names.rank, start.join("."));
         Ok(Meeting { host, port, ports, id })
     }
 }
@@ -244,6 +244,13 @@ mod tests {
         assert_eq!((meeting.host.as_str(), meeting.port), ("gpu07", 12_000 + 3_456));
         let meeting = read("SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_LAUNCH_NODE_IPADDR=10.0.0.1");
         assert_eq!(meeting.unwrap().unwrap().meeting.unwrap().host, "10.0.0.1");
+        // Hydra in a job of SLURM: its ranks, and the job's machines.
+        let world = read(
+            "PMI_RANK=3 PMI_SIZE=4 SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_JOB_ID=7 SLURM_JOB_NODELIST=a[1-2]",
+        );
+        let world = world.unwrap().unwrap();
+        let meeting = world.meeting.unwrap();
+        assert_eq!((world.rank, world.size, meeting.host.as_str(), meeting.port), (3, 4, "a1", 12_007));
         // A step of two in a job of eight.
         let world = read("SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=1");
         assert_eq!(world.unwrap().unwrap().size, 2);

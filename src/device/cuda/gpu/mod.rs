@@ -9,6 +9,7 @@ mod complex;
 mod driver;
 mod folds;
 mod graphs;
+mod links;
 mod mapping;
 mod maps;
 mod moves;
