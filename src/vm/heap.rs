@@ -448,6 +448,22 @@ impl Dict {
         table.get(key).map(std::ptr::from_ref)
     }
 
+    /// Whether it has an int as a key; `None` where that is not seen at once.
+    #[inline(always)]
+    pub(super) fn has_int(&self, int: i64) -> Option<bool> {
+        // SAFETY: nothing changes the dict here.
+        let table = unsafe { self.table.try_borrow_unguarded() }.ok()?;
+        table.direct(int).map(|at| at.is_some())
+    }
+
+    /// As [`Dict::slot`], for an int whose place is seen at once.
+    #[inline(always)]
+    pub(super) fn slot_int(&self, int: i64) -> Option<*mut Value> {
+        let mut table = self.table.try_borrow_mut().ok()?;
+        let at = table.direct(int)??;
+        table.value_mut(at).map(|value| value as *mut Value)
+    }
+
     /// As [`Dict::at`], to be written: what is, is [given](Dict::given) to it.
     #[inline]
     pub(super) fn slot(&self, key: &Value) -> Option<*mut Value> {

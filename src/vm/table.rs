@@ -97,6 +97,21 @@ impl Table {
         }
     }
 
+    /// Where the entry of an int is, if that is its own place: no call is made.
+    #[inline(always)]
+    pub(super) fn direct(&self, int: i64) -> Option<Option<usize>> {
+        match &self.index {
+            Index::Direct(places) => Some(direct(places, int)),
+            _ => None,
+        }
+    }
+
+    /// The value of the n-th entry.
+    #[inline(always)]
+    pub(super) fn value_mut(&mut self, at: usize) -> Option<&mut Value> {
+        self.entries.get_mut(at).map(|(_, value)| value)
+    }
+
     #[inline(never)]
     fn position_of(&self, key: &Value) -> Option<usize> {
         let at = match &self.index {

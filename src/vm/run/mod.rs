@@ -575,6 +575,11 @@ impl Vm {
                         {
                             copy!(dst, value);
                         }
+                        if let (Value::Dict(dict), &Value::Int(at)) = (reg!(a), reg!(b))
+                            && let Some(value) = dict.slot_int(at)
+                        {
+                            copy!(dst, value);
+                        }
                         break 'plain Rest::Short;
                     }
                     Op::SetIndex { a, b, src } => {
@@ -583,9 +588,24 @@ impl Vm {
                         {
                             store!(slot, src);
                         }
+                        if let (Value::Dict(dict), &Value::Int(at)) = (reg!(a), reg!(b))
+                            && let Some(slot) = dict.slot_int(at)
+                        {
+                            store!(slot, src);
+                        }
                         break 'plain Rest::Short;
                     }
-                    Op::Binary { op: arith::IN | arith::NOT_IN, .. } => break 'plain Rest::Short,
+                    Op::Binary { op: op @ (arith::IN | arith::NOT_IN), dst, a, b } => {
+                        if let (&Value::Int(at), Value::Dict(dict)) = (reg!(a), reg!(b))
+                            && let Some(found) = dict.has_int(at)
+                        {
+                            free!(dst);
+                            // SAFETY: see above; what stands there owns nothing.
+                            unsafe { slot!(dst).write(Value::Bool(found == (op == arith::IN))) };
+                            next!();
+                        }
+                        break 'plain Rest::Short;
+                    }
                     Op::Field { dst, a, k } => {
                         if let (Value::Record(record), Value::Str(name)) = (reg!(a), konst!(k))
                             && let Some(value) = record.get(name.as_str())
