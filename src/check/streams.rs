@@ -12,6 +12,7 @@ use crate::base::{Error, Span};
 use crate::ops::known::{self, Known};
 use crate::ops::table;
 use crate::syntax::ast::*;
+use crate::syntax::{Part, parts};
 use rustc_hash::FxHashSet;
 use std::rc::Rc;
 
@@ -241,19 +242,6 @@ impl Reader<'_> {
                 }
             }
             ExprKind::Str(pieces) => self.pieces(pieces),
-            ExprKind::List(items) | ExprKind::Typed(_, items) | ExprKind::Tuple(items) => {
-                for item in items {
-                    let (Item::One(e) | Item::Spread(e)) = item;
-                    self.expr(e);
-                }
-            }
-            ExprKind::Record(fields) => {
-                for field in fields {
-                    let (Field::Named(_, e) | Field::Spread(e)) = field;
-                    self.expr(e);
-                }
-            }
-            ExprKind::Paren(a) => self.expr(a),
             ExprKind::Unary(_, a) => {
                 self.read(a);
                 self.expr(a);
@@ -265,13 +253,6 @@ impl Reader<'_> {
                 }
                 self.expr(a);
                 self.expr(b);
-            }
-            ExprKind::And(a, b) | ExprKind::Or(a, b) | ExprKind::On(a, b) => {
-                self.expr(a);
-                self.expr(b);
-            }
-            ExprKind::Range(a, b, step) => {
-                [a, b, step].into_iter().flatten().for_each(|e| self.expr(e));
             }
             ExprKind::Call(f, args) => self.call(f, args, None),
             ExprKind::Pipe(a, f) => {
@@ -287,39 +268,13 @@ impl Reader<'_> {
                     self.expr(base);
                 }
             }
-            ExprKind::Index(base, indices) => {
-                self.expr(base);
-                indices.iter().for_each(|i| self.expr(i));
-            }
-            ExprKind::Lambda(function) => self.function(function),
-            ExprKind::Block(block) => self.statements(&block.body),
-            ExprKind::If(arms, last) => {
-                for (condition, block) in arms {
-                    self.expr(condition);
-                    self.statements(&block.body);
-                }
-                last.iter().for_each(|b| self.statements(&b.body));
-            }
             ExprKind::With(contexts, block) => self.with(contexts, block),
-            ExprKind::Try(body, _, catch) => {
-                self.statements(&body.body);
-                self.statements(&catch.body);
-            }
-            ExprKind::Match(value, arms) => {
-                self.expr(value);
-                for arm in arms {
-                    arm.guard.iter().for_each(|e| self.expr(e));
-                    self.expr(&arm.body);
-                }
-            }
-            ExprKind::None
-            | ExprKind::Bool(_)
-            | ExprKind::Int(_)
-            | ExprKind::Float(_)
-            | ExprKind::Device(_)
-            | ExprKind::Dtype(_)
-            | ExprKind::Ellipsis
-            | ExprKind::Error => {}
+            _ => parts(e, &mut |part| match part {
+                Part::Expr(e) => self.expr(e),
+                Part::Block(block) | Part::Catch(_, block) => self.statements(&block.body),
+                Part::Function(function) => self.function(function),
+                Part::Arm(arm) => arm.guard.iter().chain([&arm.body]).for_each(|e| self.expr(e)),
+            }),
         }
     }
 

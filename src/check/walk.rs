@@ -8,6 +8,7 @@ use super::scope::{Found, Id, Names, Origin, Resolved, bound_names};
 use super::{Catalog, Entry, Findings, error};
 use crate::base::{self, Error, Span};
 use crate::syntax::ast::*;
+use crate::syntax::{Part, parts};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::rc::Rc;
 
@@ -439,74 +440,22 @@ impl<'c> Walk<'c> {
 
     fn expr(&mut self, e: &Expr) {
         match &e.kind {
-            ExprKind::None
-            | ExprKind::Bool(_)
-            | ExprKind::Int(_)
-            | ExprKind::Float(_)
-            | ExprKind::Device(_)
-            | ExprKind::Dtype(_)
-            | ExprKind::Ellipsis
-            | ExprKind::Error => {}
-            ExprKind::Str(pieces) => self.pieces(pieces),
             ExprKind::Name(name) => {
                 self.name(name, e.span);
             }
-            ExprKind::List(items) | ExprKind::Typed(_, items) | ExprKind::Tuple(items) => self.items(items),
             ExprKind::Record(fields) => self.record(fields),
-            ExprKind::Paren(e) | ExprKind::Unary(_, e) => self.expr(e),
-            ExprKind::Binary(_, a, b) | ExprKind::And(a, b) | ExprKind::Or(a, b) | ExprKind::On(a, b) => {
-                self.expr(a);
-                self.expr(b);
-            }
-            ExprKind::Range(a, b, step) => {
-                for part in [a, b, step] {
-                    self.optional(part.as_deref());
-                }
-            }
             ExprKind::Call(f, args) => self.call(f, args, None, e.span),
             ExprKind::Pipe(a, f) => self.pipe(a, f, e.span),
             ExprKind::Member(base, name) => {
                 self.member(base, name);
             }
-            ExprKind::Index(base, indices) => {
-                self.expr(base);
-                indices.iter().for_each(|i| self.expr(i));
-            }
-            ExprKind::Lambda(function) => self.function(function),
-            ExprKind::Block(block) => self.block(block),
-            ExprKind::If(arms, last) => {
-                for (condition, block) in arms {
-                    self.expr(condition);
-                    self.block(block);
-                }
-                last.iter().for_each(|b| self.block(b));
-            }
-            ExprKind::With(contexts, block) => {
-                contexts.iter().for_each(|c| self.expr(c));
-                self.block(block);
-            }
-            ExprKind::Try(body, name, catch) => self.try_catch(body, name.as_ref(), catch),
-            ExprKind::Match(value, arms) => {
-                self.expr(value);
-                arms.iter().for_each(|arm| self.arm(arm));
-            }
-        }
-    }
-
-    fn pieces(&mut self, pieces: &[StrPiece]) {
-        for piece in pieces {
-            if let StrPiece::Expr(e, format) = piece {
-                self.expr(e);
-                self.pieces(format);
-            }
-        }
-    }
-
-    fn items(&mut self, items: &[Item]) {
-        for item in items {
-            match item {
-                Item::One(e) | Item::Spread(e) => self.expr(e),
-            }
+            _ => parts(e, &mut |part| match part {
+                Part::Expr(e) => self.expr(e),
+                Part::Block(block) => self.block(block),
+                Part::Catch(name, block) => self.catch(name, block),
+                Part::Function(function) => self.function(function),
+                Part::Arm(arm) => self.arm(arm),
+            }),
         }
     }
 
@@ -526,8 +475,7 @@ impl<'c> Walk<'c> {
         }
     }
 
-    fn try_catch(&mut self, body: &Block, name: Option<&Name>, catch: &Block) {
-        self.block(body);
+    fn catch(&mut self, name: Option<&Name>, catch: &Block) {
         self.names.open(&[]);
         if let Some(name) = name {
             self.names.bind_local(&name.text, name.span, Origin::Local);

@@ -14,6 +14,7 @@ mod format;
 mod habits;
 mod literal;
 mod parse;
+mod parts;
 mod scan;
 #[cfg(test)]
 mod sexpr;
@@ -31,6 +32,7 @@ lalrpop_util::lalrpop_mod!(
 pub use classify::{Class, classify};
 pub use format::format;
 pub use parse::{Parsed, parse};
+pub use parts::{Part, parts};
 pub use scan::MAX_OPEN;
 pub use tree::MAX_DEPTH;
 

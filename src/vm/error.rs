@@ -308,6 +308,7 @@ pub fn no_attribute<'a>(found: &str, name: &str, known: impl IntoIterator<Item =
         .label(Place::Receiver, format!("this is {}", a(found)));
     match (suggest(name, known.iter().copied()), known.as_slice()) {
         (Some(near), _) => error.help(format!("did you mean `{near}`?")),
+        (None, _) if found == "dict" => error.help(format!("a key is read with brackets: `d[\"{name}\"]`")),
         (None, []) => error.help(format!("{} has no attributes", a(found))),
         (None, few) if few.len() <= 12 => error.help(format!("it has `{}`", few.join("`, `"))),
         (None, _) => error.help(format!("`runnel doc {found}` lists its attributes and methods")),
