@@ -40,7 +40,7 @@ use super::{DeviceId, Stream};
 use crate::base::Span;
 use clock::{Agent, Agents, HOST, View};
 use history::Mark;
-use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -76,29 +76,27 @@ pub enum Where {
 pub struct Watched {
     /// Somebody may have noted something.
     noted: AtomicBool,
-    /// None until somebody looks: most host memory is never noted.
-    history: Mutex<Option<Box<History>>>,
+    history: Mutex<History>,
 }
 
 #[cfg(test)]
 impl From<History> for Watched {
     fn from(history: History) -> Watched {
-        Watched { noted: AtomicBool::new(true), history: Mutex::new(Some(Box::new(history))) }
+        Watched { noted: AtomicBool::new(true), history: Mutex::new(history) }
     }
 }
 
 impl Watched {
     /// The history, to note something.
-    pub fn lock(&self) -> MappedMutexGuard<'_, History> {
+    pub fn lock(&self) -> MutexGuard<'_, History> {
         self.noted.store(true, Ordering::Relaxed);
-        MutexGuard::map(self.history.lock(), |history| &mut **history.get_or_insert_default())
+        self.history.lock()
     }
 
     /// True when no stream's access is remembered; without the lock when nobody ever had it.
     #[inline]
     pub fn is_untouched(&self) -> bool {
-        !self.noted.load(Ordering::Relaxed)
-            || self.history.lock().as_ref().is_none_or(|history| history.is_untouched())
+        !self.noted.load(Ordering::Relaxed) || self.history.lock().is_untouched()
     }
 }
 
@@ -164,7 +162,7 @@ impl Checker {
     pub fn admit(&mut self, stream: Option<&Stream>, touches: &[Touch<'_>], site: Site) -> Vec<Conflict> {
         let (view, now) = self.now(stream, site);
         // Each history is locked once; an operation may touch one several times.
-        let mut held: SmallVec<[MappedMutexGuard<'_, History>; 4]> = SmallVec::new();
+        let mut held: SmallVec<[MutexGuard<'_, History>; 4]> = SmallVec::new();
         let mut at: SmallVec<[usize; 4]> = SmallVec::new();
         for (i, touch) in touches.iter().enumerate() {
             let same = |earlier: &Touch<'_>| std::ptr::eq(earlier.history, touch.history);
