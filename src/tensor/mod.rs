@@ -32,6 +32,7 @@ struct Content {
 }
 
 /// Where a tensor's storage is: a tensor that is made with its storage takes one allocation for both.
+#[allow(clippy::large_enum_variant)] // A box would be the second allocation, which this spares.
 enum Base {
     Own(Storage),
     Of(StorageRef),
