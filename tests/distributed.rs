@@ -523,7 +523,7 @@ fn scripts_for_any_number_of_processes_pass() {
 
 #[test]
 fn an_example_runs_in_two_processes_as_in_one() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/18_distributed.rnl");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/20_distributed.rnl");
     let alone = ended(program(&[file], &[]).spawn().unwrap());
     assert_eq!(alone.status, Some(0), "{}", alone.err);
     let port = free_port();

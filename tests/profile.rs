@@ -183,7 +183,7 @@ fn a_timeline_draws_the_streams_and_leaves_the_output_alone() {
     insta::assert_snapshot!(text(&done.stderr), @r"
     timeline: 16.9 us, modelled
                           0                                     8.45 us                         16.9 us
-    host             58% |                           ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~    |
+    host             58% |                               ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~|
     cuda:0 default   49% |ffffffbbbbbbbbbbbbbbbbbbbb         dddddddddd                           ggggg|
     cuda:0 stream 1  34% |         cccccccccccccccccccceeeeeee                                         |
     cuda:1 default   36% |                                            aaaaaaaaaaaaaaaaaaaaaaaaaaaaa    |
