@@ -117,6 +117,26 @@ impl History {
         found.newest()
     }
 
+    /// Notes an access that races with nothing ([`History::is_free`]).
+    pub(super) fn note_free(&mut self, region: Region, access: Access, now: Mark, view: &View) {
+        let bytes = region.bytes();
+        if region.stripes().is_some() || bytes.is_empty() || !self.many.is_empty() {
+            self.note(region, access, now, view);
+            return;
+        }
+        // Nearly always the whole storage, again or for the first time.
+        let (range, record) = self.only.get_or_insert_with(|| (bytes.clone(), Record::default()));
+        match record {
+            Record::Plain(marks) if *range == bytes => match access {
+                Access::Read => marks.read(now, view),
+                Access::Write => marks.write(now),
+            },
+            _ => {
+                self.note(region, access, now, view);
+            }
+        }
+    }
+
     /// True when an access would race with nothing.
     pub(super) fn is_free(&self, region: Region, access: Access, view: &View) -> bool {
         // Nearly always one range is asked about again.

@@ -185,7 +185,7 @@ impl Checker {
         for (touch, &at) in touches.iter().zip(&at) {
             let history = &mut held[at];
             if !skips(history) {
-                history.note(touch.region, touch.access, now, &view);
+                history.note_free(touch.region, touch.access, now, &view);
             }
         }
         Vec::new()
