@@ -88,14 +88,14 @@ fn program(rt: &mut Runtime, seed: u64, device: DeviceId) -> Vec<Vec<u8>> {
     let weight = tensor(rt, &mut dice, &shape[kept..], Dtype::F32, device);
     let mut rows = vec![tensor(rt, &mut dice, &shape[..kept], Dtype::F32, device)];
     rt.flush().unwrap();
-    let beside = |rt: &mut Runtime, dice: &mut Dice, row: &Tensor| -> Tensor {
+    // A value per row, as it stands beside the rows.
+    let beside = |row: &Tensor| -> Tensor {
         let mut layout = row.layout().clone();
-        for _ in 0..reduced {
+        for _ in row.rank()..shape.len() {
             layout.shape.push(1);
             layout.strides.push(1);
         }
-        let _ = (rt, dice);
-        if row.rank() == shape.len() { row.clone() } else { row.with_layout(layout) }
+        row.with_layout(layout)
     };
     for _ in 0..14 {
         let x = dice.pick(&whole);
@@ -112,7 +112,7 @@ fn program(rt: &mut Runtime, seed: u64, device: DeviceId) -> Vec<Vec<u8>> {
             3 => whole.push(two(rt, "mul", &x, &weight)),
             4 | 5 => {
                 let row = dice.pick(&rows);
-                let row = beside(rt, &mut dice, &row);
+                let row = beside(&row);
                 let name = dice.pick(&["sub", "mul", "add"]);
                 whole.push(two(rt, name, &x, &row));
             }
@@ -132,7 +132,7 @@ fn program(rt: &mut Runtime, seed: u64, device: DeviceId) -> Vec<Vec<u8>> {
                     1 => [Arg::Tensor(x.clone()), Arg::Tensor(dice.pick(&whole)), Arg::Int(1)],
                     _ => {
                         let row = dice.pick(&rows);
-                        [Arg::Tensor(x.clone()), Arg::Tensor(beside(rt, &mut dice, &row)), Arg::Int(1)]
+                        [Arg::Tensor(x.clone()), Arg::Tensor(beside(&row)), Arg::Int(1)]
                     }
                 };
                 table::find("mul").unwrap().call_in_place(rt, &Args(&args)).unwrap();

@@ -142,13 +142,8 @@ impl Runtime {
             storage.set_ticket(ticket);
         }
         let traced = self.is_traced().then(|| {
-            let mut spans: SmallVec<[Span; 1]> = SmallVec::new();
-            for span in live.iter().map(|node| node.span).chain(reduce.map(|r| r.span)) {
-                if !span.is_none() && !spans.contains(&span) {
-                    spans.push(span);
-                }
-            }
-            Traced { spans, shape: group.shape.clone() }
+            let places = live.iter().map(|node| node.span).chain(reduce.map(|r| r.span));
+            Traced::of(places, &group.shape)
         });
         let work = Noted { name, ticket, traced };
         self.launch(device, stream, &launch, work).map_err(|e| e.locate(&crate::base::Site::of(span)))

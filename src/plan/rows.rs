@@ -121,15 +121,9 @@ impl Runtime {
         let Some(last) = wanted.last() else { return Ok(true) };
         let ticket = self.note_launch(device, stream, last.name, last.span);
         wanted.iter().for_each(|written| written.storage.set_ticket(ticket));
-        let traced = self.is_traced().then(|| {
-            let mut spans: SmallVec<[Span; 1]> = SmallVec::new();
-            for span in chain.written.iter().map(|written| written.span) {
-                if !span.is_none() && !spans.contains(&span) {
-                    spans.push(span);
-                }
-            }
-            Traced { spans, shape: chain.shape.clone() }
-        });
+        let traced = self
+            .is_traced()
+            .then(|| Traced::of(chain.written.iter().map(|written| written.span), chain.shape));
         let span = last.span;
         let work = Noted { name: last.name, ticket, traced };
         self.launch(device, stream, &launch, work).map_err(|e| e.locate(&Site::of(span)))?;

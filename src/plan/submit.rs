@@ -127,10 +127,7 @@ impl Runtime {
         };
         let ticket = self.note_launch(&device, &stream, work.name, self.span);
         work.views.iter().filter(|v| v.write).for_each(|v| v.tensor.storage().set_ticket(ticket));
-        let traced = self.is_traced().then(|| Traced {
-            spans: SmallVec::from_iter((!self.span.is_none()).then_some(self.span)),
-            shape: launch.shape.clone(),
-        });
+        let traced = self.is_traced().then(|| Traced::of(std::iter::once(self.span), &launch.shape));
         self.launch(&device, &stream, &launch, Noted { name: work.name, ticket, traced })?;
         if self.settings.launch_blocking {
             self.wait_queue(at)?;

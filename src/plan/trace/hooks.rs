@@ -19,6 +19,19 @@ pub(in crate::plan) struct Traced {
     pub shape: Dims,
 }
 
+impl Traced {
+    /// What is noted of operations at these places, each place once.
+    pub(in crate::plan) fn of(places: impl Iterator<Item = Span>, shape: &Dims) -> Traced {
+        let mut spans: SmallVec<[Span; 1]> = SmallVec::new();
+        for span in places {
+            if !span.is_none() && !spans.contains(&span) {
+                spans.push(span);
+            }
+        }
+        Traced { spans, shape: shape.clone() }
+    }
+}
+
 /// Work that is about to be queued.
 pub(in crate::plan) enum Started {
     /// A model will say when it runs.

@@ -316,10 +316,12 @@ impl<'a> Text<'a> {
         let (mut loads, mut results, mut stores) = (String::new(), String::new(), String::new());
         for view in 0..self.rows.views {
             let reads = |source: &Register| matches!(source, Register::Load { view: v, .. } if *v == view);
-            let there = std::mem::replace(&mut self.there[usize::from(view)], true);
-            let first = !there && step.map.sources.iter().any(reads) && !self.rows.is_per_row(view);
-            self.there[usize::from(view)] = there || first;
-            let Some(dtype) = self.rows.view_dtype(view).filter(|_| first) else { continue };
+            let there = &mut self.there[usize::from(view)];
+            if *there || self.rows.is_per_row(view) || !step.map.sources.iter().any(reads) {
+                continue;
+            }
+            *there = true;
+            let Some(dtype) = self.rows.view_dtype(view) else { continue };
             let (bits, address) = (bits_type(dtype), self.address(view));
             if vector {
                 let _ = writeln!(out, "u32 x{view}[UNITS][{}];", width * dtype.size() / 4);
