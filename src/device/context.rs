@@ -1,7 +1,7 @@
 //! One device in use: its driver, its memory, its streams, its faults.
 
 use super::alloc::{AllocConf, Allocator, BlockId, DeviceMemory, NO_BLOCK, SegmentInfo, Stats};
-use super::faults::{Faults, Indices};
+use super::faults::{Faults, Suspect};
 use super::flight::{Flight, Ticket};
 use super::stream::StreamPool;
 use super::{DeviceId, Driver, PlanCache, Properties, Stream, StreamHandle, error};
@@ -275,16 +275,14 @@ impl Device {
         self.driver.synchronize()
     }
 
-    /// A number for a launch that can report a fault: `name` and `span` of the operation, `extent` the
-    /// size of the dimension that its `indices` select from. Never 0. The last few thousand are
-    /// remembered.
-    pub fn tag_for(&self, name: &'static str, span: Span, extent: usize, indices: Indices) -> u32 {
-        self.faults.tag(name, span, extent, indices)
+    /// A number for a launch that can report a fault. Never 0. The last few thousand are remembered.
+    pub fn tag_for(&self, suspect: Suspect) -> u32 {
+        self.faults.tag(suspect)
     }
 
-    /// [`Device::tag_for`] of a launch that asserts: a fault of it says `text`.
-    pub fn tag_for_assertion(&self, name: &'static str, span: Span, text: Arc<str>) -> u32 {
-        self.faults.tag_assertion(name, span, text)
+    /// The same for a launch that a graph repeats: its number is remembered for good.
+    pub fn kept_tag_for(&self, suspect: Suspect) -> u32 {
+        self.faults.keep(suspect)
     }
 
     /// Notes a launch or a copy, so that a failure of the device before the next wait is blamed on it.
@@ -338,19 +336,6 @@ impl Device {
     /// what was in flight before.
     pub fn blame_if_sticky(&self, e: Error) -> Error {
         if error::is_sticky(&e) { self.blame(e) } else { e }
-    }
-
-    /// The same for a launch that a graph repeats: its number is remembered for good.
-    /// With a text, a fault of it says that.
-    pub fn kept_tag_for(
-        &self,
-        name: &'static str,
-        span: Span,
-        extent: usize,
-        indices: Indices,
-        text: Option<Arc<str>>,
-    ) -> u32 {
-        self.faults.keep(name, span, extent, indices, text)
     }
 
     /// After a wait: the fault that kernels have reported since the last call, as an error at the

@@ -25,8 +25,8 @@ pub(super) struct Faults {
 struct Recent {
     /// Of the last tag; tags count up, skipping 0.
     last: u32,
-    /// By tag modulo the size.
-    ring: Vec<Suspect>,
+    /// By tag modulo the size, with their tags.
+    ring: Vec<(u32, Suspect)>,
 }
 
 /// Where the indices of a launch stand among the elements of its shape: the extents, last first, and
@@ -55,74 +55,55 @@ impl Indices {
     }
 }
 
-#[derive(Clone)]
-struct Suspect {
-    tag: u32,
-    name: &'static str,
-    span: Span,
-    extent: usize,
-    indices: Indices,
+/// What is known of a launch that may report a fault.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Suspect {
+    /// The operation.
+    pub name: &'static str,
+    /// The source that launched it.
+    pub span: Span,
+    /// The size of the dimension that its indices select from.
+    pub extent: usize,
+    /// Its indices among the elements of its shape.
+    pub indices: Indices,
     /// What an assertion says; its faults are no indices.
-    text: Option<Arc<str>>,
+    pub text: Option<Arc<str>>,
 }
 
 impl Faults {
-    pub(super) fn tag(&self, name: &'static str, span: Span, extent: usize, indices: Indices) -> u32 {
-        self.remember(Suspect { tag: 0, name, span, extent, indices, text: None })
-    }
-
-    pub(super) fn tag_assertion(&self, name: &'static str, span: Span, text: Arc<str>) -> u32 {
-        self.remember(Suspect {
-            tag: 0,
-            name,
-            span,
-            extent: 1,
-            indices: Indices::default(),
-            text: Some(text),
-        })
-    }
-
-    fn remember(&self, suspect: Suspect) -> u32 {
+    pub(super) fn tag(&self, suspect: Suspect) -> u32 {
         let mut recent = self.recent.lock();
         recent.last = if recent.last + 1 < KEPT { recent.last + 1 } else { 1 };
-        let suspect = Suspect { tag: recent.last, ..suspect };
-        let index = (recent.last % REMEMBERED) as usize;
+        let tag = recent.last;
+        let index = (tag % REMEMBERED) as usize;
         if recent.ring.len() <= index {
-            let indices = Indices::default();
-            let nobody = Suspect { tag: 0, name: "", span: Span::NONE, extent: 0, indices, text: None };
-            recent.ring.resize(index + 1, nobody);
+            recent.ring.resize(index + 1, (0, Suspect::default()));
         }
-        recent.ring[index] = suspect;
-        recent.last
+        recent.ring[index] = (tag, suspect);
+        tag
     }
 
     /// A tag for a launch that a graph repeats.
-    pub(super) fn keep(
-        &self,
-        name: &'static str,
-        span: Span,
-        extent: usize,
-        indices: Indices,
-        text: Option<Arc<str>>,
-    ) -> u32 {
+    pub(super) fn keep(&self, suspect: Suspect) -> u32 {
         let mut kept = self.kept.lock();
-        let same = |s: &Suspect| {
-            (s.name, s.span, s.extent, &s.indices, &s.text) == (name, span, extent, &indices, &text)
-        };
-        let tag = kept.iter().find(|s| same(s)).map(|s| s.tag);
-        tag.unwrap_or_else(|| {
-            let tag = KEPT | kept.len() as u32;
-            kept.push(Suspect { tag, name, span, extent, indices, text });
-            tag
-        })
+        let known = kept.iter().position(|s| *s == suspect);
+        let number = known.unwrap_or_else(|| {
+            kept.push(suspect);
+            kept.len() - 1
+        });
+        KEPT | number as u32
     }
 
     pub(super) fn error(&self, fault: Fault) -> Error {
         let suspect = match fault.tag & KEPT {
-            0 => self.recent.lock().ring.get((fault.tag % REMEMBERED) as usize).cloned(),
+            0 => {
+                let recent = self.recent.lock();
+                let remembered = recent.ring.get((fault.tag % REMEMBERED) as usize);
+                remembered.filter(|(tag, _)| *tag == fault.tag).map(|(_, suspect)| suspect.clone())
+            }
             _ => self.kept.lock().get((fault.tag & !KEPT) as usize).cloned(),
         };
-        match suspect.filter(|s| s.tag == fault.tag) {
+        match suspect {
             Some(Suspect { text: Some(text), span, .. }) => error::assertion_failed(&text, span),
             Some(s) => {
                 let number = s.indices.number(fault.position);
@@ -139,18 +120,26 @@ mod tests {
 
     #[test]
     fn a_fault_is_raised_at_the_line_that_launched_it() {
+        let suspect = |name, span, extent, indices: &Indices| Suspect {
+            name,
+            span,
+            extent,
+            indices: indices.clone(),
+            text: None,
+        };
         let faults = Faults::default();
         let rows = Indices::of(&[4, 3], &[1, 0]);
-        let tag = faults.tag("gather", Span::new(4, 9), 5, rows.clone());
-        faults.tag("gather", Span::new(20, 29), 6, Indices::default());
+        let tag = faults.tag(suspect("gather", Span::new(4, 9), 5, &rows));
+        faults.tag(suspect("gather", Span::new(20, 29), 6, &Indices::default()));
         let error = faults.error(Fault { tag, position: 3, value: 7 });
         assert_eq!(error.message(), "index 7 is out of range for a dimension of size 5 in `gather`");
         assert_eq!(error.span(), Span::new(4, 9));
         assert_eq!(error.labels()[0].text, "this was given the index 7, at position 1 of the indices");
-        let kept = faults.keep("scatter", Span::new(30, 39), 7, rows.clone(), None);
-        assert_eq!(kept, faults.keep("scatter", Span::new(30, 39), 7, rows.clone(), None));
+        let scatter = suspect("scatter", Span::new(30, 39), 7, &rows);
+        let kept = faults.keep(scatter.clone());
+        assert_eq!(kept, faults.keep(scatter));
         for _ in 0..REMEMBERED {
-            faults.tag("gather", Span::NONE, 1, Indices::default());
+            faults.tag(suspect("gather", Span::NONE, 1, &Indices::default()));
         }
         assert_eq!(faults.error(Fault { tag: kept, position: 0, value: 9 }).span(), Span::new(30, 39));
         assert!(faults.error(Fault { tag, position: 3, value: 7 }).labels().is_empty());

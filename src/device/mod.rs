@@ -46,7 +46,7 @@ pub use driver::{CopyKind, Driver, EventHandle, Properties, StreamHandle, Work};
 pub use emu::{Orders, Schedule};
 pub use event::{CapturedRecord, Event, EventFlags};
 pub use failure::Failure;
-pub use faults::Indices;
+pub use faults::{Indices, Suspect};
 pub use flight::Ticket;
 pub use foreign::Foreign;
 pub use machine::{Backend, Config, Machine};

@@ -210,7 +210,12 @@ fn the_host_has_plain_memory() {
 fn faults_are_raised_once_and_the_device_lives_on() {
     let (machine, drivers, _) = machine(1);
     let device = cuda(&machine, 0);
-    let tag = device.tag_for("index_select", Span::new(3, 8), 4, Indices::default());
+    let tag = device.tag_for(Suspect {
+        name: "index_select",
+        span: Span::new(3, 8),
+        extent: 4,
+        ..Suspect::default()
+    });
     drivers[0].set_fault(Fault { tag, position: 0, value: 9 });
     let error = device.check_faults().unwrap_err();
     assert_eq!((error.kind(), error.span()), (ErrorKind::Index, Span::new(3, 8)));

@@ -59,11 +59,10 @@ impl Runtime {
         device: &Arc<Device>,
         stream: &Arc<Stream>,
     ) -> Result<()> {
-        let live: SmallVec<[&Node; 8]> = group.nodes.iter().filter(|n| is_wanted(group, n)).collect();
-        let reduce = group
-            .reduce
-            .as_ref()
-            .filter(|r| r.out.iter().chain(&r.out_index).any(|storage| storage.holders() > 1));
+        let wanted = |storage: &StorageRef| is_wanted(std::slice::from_ref(group), storage);
+        let live: SmallVec<[&Node; 8]> =
+            group.nodes.iter().filter(|node| node.storage.as_ref().is_some_and(wanted)).collect();
+        let reduce = group.reduce.as_ref().filter(|r| r.out.iter().chain(&r.out_index).any(wanted));
         if live.is_empty() && reduce.is_none() {
             return Ok(());
         }
@@ -293,16 +292,21 @@ fn same_body(a: &Body, b: &Body) -> bool {
     }
 }
 
-/// True when somebody besides the group still holds the node's storage.
-fn is_wanted(group: &Group, node: &Node) -> bool {
-    let Some(storage) = &node.storage else { return false };
-    let loads = match storage.memory() {
+/// True when somebody besides these groups still holds the storage of a result of theirs.
+pub(super) fn is_wanted(groups: &[Group], storage: &StorageRef) -> bool {
+    match storage.memory() {
         // Others see what is written there.
         Some(Memory::Foreign(_)) => return true,
-        Some(_) => group.loads.iter().filter(|l| l.storage.is(storage)).count(),
-        None => 0,
-    };
-    storage.holders() > 1 + loads
+        // A group has such a result once, and reads nothing from memory that is not there yet.
+        None if groups.len() == 1 => return storage.holders() > 1,
+        _ => {}
+    }
+    let held = groups.iter().flat_map(|group| {
+        let nodes = group.nodes.iter().filter_map(|node| node.storage.as_ref());
+        let results = group.reduce.iter().flat_map(|reduce| reduce.out.iter().chain(&reduce.out_index));
+        nodes.chain(group.loads.iter().map(|load| &load.storage)).chain(results)
+    });
+    storage.holders() > held.filter(|held| held.is(storage)).count()
 }
 
 /// Gives a storage its memory.

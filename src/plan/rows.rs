@@ -5,14 +5,14 @@
 //! register belongs to the first step that needs it, and is left in a temporary when others do.
 
 use super::Runtime;
-use super::flush::{Noted, address, address_to_read, bind, merge_dims};
+use super::flush::{Noted, address, address_to_read, bind, is_wanted, merge_dims};
 use super::queue::{Group, RAW_INSTR};
 use super::trace::Traced;
 use crate::array::{Dims, Dtype, Layout, Strides};
 use crate::base::{Result, Site, Span};
 use crate::device::{Device, Stream};
 use crate::kernel::{Body, Fold, Instr, Launch, Map, ReduceFn, Rows, Source, Step, Store, Temporary, View};
-use crate::tensor::{Memory, StorageRef};
+use crate::tensor::StorageRef;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
@@ -129,19 +129,6 @@ impl Runtime {
         self.launch(device, stream, &launch, work).map_err(|e| e.locate(&Site::of(span)))?;
         Ok(true)
     }
-}
-
-/// True when somebody besides the chain still holds the storage.
-fn is_wanted(groups: &[Group], storage: &StorageRef) -> bool {
-    if let Some(Memory::Foreign(_)) = storage.memory() {
-        return true;
-    }
-    let held = groups.iter().flat_map(|group| {
-        let nodes = group.nodes.iter().filter_map(|node| node.storage.as_ref());
-        let results = group.reduce.iter().flat_map(|reduce| reduce.out.iter().chain(&reduce.out_index));
-        nodes.chain(group.loads.iter().map(|load| &load.storage)).chain(results)
-    });
-    storage.holders() > held.filter(|held| held.is(storage)).count()
 }
 
 impl<'a> Chain<'a> {

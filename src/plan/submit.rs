@@ -6,7 +6,7 @@ use super::{RaceMode, Runtime};
 use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides, element_count};
 use crate::base::Result;
 use crate::device::races::{Access, Site};
-use crate::device::{DeviceId, Indices};
+use crate::device::{DeviceId, Indices, Suspect};
 use crate::kernel::{Body, Launch, Program, View};
 use crate::tensor::{Memory, Tensor};
 use smallvec::SmallVec;
@@ -102,14 +102,15 @@ impl Runtime {
             views.push(View { ptr, dtype, strides: view.strides.clone() });
         }
         let faults = matches!(work.body, Body::Gather(_) | Body::Scatter(_));
-        let indices = || Indices::of(&work.shape, work.views.get(1).map_or(&[], |view| &view.strides));
-        let tag = match text {
-            None if !faults => 0,
-            text if self.capture_at(at).is_some() => {
-                device.kept_tag_for(work.name, self.span, work.limit, indices(), text)
+        let tag = if faults || text.is_some() {
+            let indices = Indices::of(&work.shape, work.views.get(1).map_or(&[], |view| &view.strides));
+            let suspect = Suspect { name: work.name, span: self.span, extent: work.limit, indices, text };
+            match self.capture_at(at) {
+                Some(_) => device.kept_tag_for(suspect),
+                None => device.tag_for(suspect),
             }
-            Some(text) => device.tag_for_assertion(work.name, self.span, text),
-            None => device.tag_for(work.name, self.span, work.limit, indices()),
+        } else {
+            0
         };
         let launch = Launch {
             program: match work.body {
