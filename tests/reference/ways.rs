@@ -3,8 +3,10 @@
 use runnel::base::{Code, SourceMap};
 use runnel::engine::report::{Look, Severity, render};
 use runnel::{Backend, Builder, DeviceId, Dtype, Engine, Error, FileAccess, Shared};
+use std::io::Write;
+use std::net::TcpListener;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// How a report comes about, and the report.
@@ -15,29 +17,80 @@ pub struct Shown {
     pub text: String,
 }
 
-/// Codes that have no report here, and why.
-pub const WITHOUT: &[(&str, &str)] = &[
-    ("E0534", "It needs a port at which another program listens."),
-    ("E0535", "It needs several processes, one of which fails."),
-    ("E0536", "It needs several processes, one of which does not come."),
-    ("E0537", "It needs several processes."),
-    ("E0539", "It needs a launcher, and an engine that does not allow groups."),
-];
-
 /// The report of a code, where it takes more than a script.
 pub fn shown(code: &Code) -> Option<Shown> {
-    on_the_command_line(code.id).or_else(|| in_a_program(code.id)).or_else(|| elsewhere(code.id))
+    on_the_command_line(code.id)
+        .or_else(|| in_a_program(code.id))
+        .or_else(|| in_a_group(code.id))
+        .or_else(|| elsewhere(code.id))
+}
+
+/// Scripts that two processes run, what rank 0 of them reports: the code, and how it is told.
+const GROUPS: &[(&str, &str)] = &[
+    (
+        "E0535",
+        "dist.init()\nlet data = ones(2 + dist.rank())\nif dist.rank() == 1 { data += ones(2) }\ndist.all_reduce(data)",
+    ),
+    ("E0536", "dist.init(timeout=1)\nif dist.rank() == 0 { dist.all_reduce(ones(2)) } else { sleep(60) }"),
+    ("E0537", "dist.init()\nlet part = ones(4 + dist.rank())\ndist.all_reduce(part)"),
+];
+
+/// What rank 0 of two processes says, and what is said where rank 0 should be and is not.
+fn in_a_group(id: &str) -> Option<Shown> {
+    // A listener keeps the port from others, until the processes want it.
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let start = |script: &str, rank: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_runnel"));
+        command
+            .args(["-e", script])
+            .env("RUNNEL_BACKEND", "emu")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        for (name, value) in [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", "2")] {
+            command.env(name, value);
+        }
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+        command.env_remove("TORCHELASTIC_USE_AGENT_STORE").env_remove("TORCHELASTIC_RUN_ID");
+        command.spawn().unwrap()
+    };
+    let report = |child: Child| {
+        let text = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
+        text.replace(&format!(":{port}"), ":29500")
+    };
+    if id == "E0534" {
+        let how = "```console\n$ RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 runnel -e 'dist.init()'\n```\n\n\
+                   A web server listens at port 29500:\n";
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").ok();
+            }
+        });
+        return Some(Shown { how: how.to_string(), text: report(start("dist.init()", "1")) });
+    }
+    let (_, script) = GROUPS.iter().find(|(of, _)| *of == id)?;
+    drop(listener);
+    let (first, mut second) = (start(script, "0"), start(script, "1"));
+    let text = report(first);
+    second.kill().ok();
+    second.wait().unwrap();
+    let how = format!("Rank 0 of two processes says, where both run:\n\n```rnl\n{script}\n```\n");
+    text.contains(id).then_some(Shown { how, text })
 }
 
 /// What it takes another machine, a terminal or a failing disk for: the error as it is made there.
 fn elsewhere(id: &str) -> Option<Shown> {
     use runnel::device::cuda::error as cuda;
     use runnel::device::error as device;
+    use runnel::device::group::error as group;
     let (when, error) = match id {
         "E0503" => (
             "`runnel --backend cuda FILE` on a machine without a driver",
             device::no_backend("cuda", "no usable NVIDIA driver: `libcuda.so.1` was not found"),
         ),
+        "E0539" => {
+            ("`dist.init()` under `torchrun`, in an engine without `.groups(true)`", group::forbidden())
+        }
         "E0805" => (
             "A GPU that fails for good",
             device::device_failed("CUDA", "cuStreamSynchronize", "an illegal memory access was encountered"),
@@ -188,7 +241,6 @@ fn on_the_command_line(id: &str) -> Option<Shown> {
 
 /// A compressed file of 100 MB of zeros.
 fn bomb(path: &Path) {
-    use std::io::Write;
     let mut zip = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
     zip.start_file("x.npy", zip::write::SimpleFileOptions::default()).unwrap();
     let header = format!("{:117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (100000000,), }");
