@@ -83,6 +83,10 @@ pub enum Place {
     Span(Span),
     /// The n-th parameter of the operation, from 0; a method's receiver is 0.
     Operand(usize),
+    /// The second number's element of the list that is the first number's parameter.
+    Element(usize, usize),
+    /// The same of an argument, as the call writes them.
+    ElementOf(usize, usize),
     /// What stands before the dot of a method's call.
     Receiver,
     /// Arguments as the call writes them, from the first to before the second number.
@@ -131,6 +135,8 @@ impl Site<'_> {
                 let name = self.names.iter().find(|(of, _)| *of == index);
                 name.map(|(_, span)| *span).or_else(|| argument(index))
             }
+            Place::Element(index, _) => operand(index),
+            Place::ElementOf(index, _) => argument(index),
             Place::Attribute => self.attribute,
             Place::Arguments(..) | Place::Here => None,
         }
@@ -209,6 +215,20 @@ impl Error {
         self.label(Place::Operand(index), text)
     }
 
+    /// Adds a label on an element of the list that the n-th operand is. Where the list is not written out in
+    /// the call, the label stands at the whole of it and says the element's number.
+    pub fn element(self, index: usize, at: usize, text: impl Into<String>) -> Error {
+        self.label(Place::Element(index, at), text)
+    }
+
+    /// Takes labels on operands as labels on the elements of the list that the n-th operand is.
+    pub fn in_list(self, index: usize) -> Error {
+        self.places(|place| match place {
+            Place::Operand(at) => Place::Element(index, at),
+            place => place,
+        })
+    }
+
     /// Renumbers operands: operand `i` becomes `order[i]`. For work that takes them in another order
     /// than its user wrote them.
     pub fn reorder(mut self, order: &[usize]) -> Error {
@@ -229,6 +249,12 @@ impl Error {
                 let (from, to) = passed(index);
                 Place::Arguments(from, to)
             }
+            Place::Element(index, at) => match passed(index) {
+                (from, to) if to == from + 1 => Place::ElementOf(from, at),
+                // Elements that are passed one by one.
+                (from, to) if from + at < to => Place::Arguments(from + at, from + at + 1),
+                (from, to) => Place::Arguments(from, to),
+            },
             place => place,
         })
     }
@@ -239,6 +265,8 @@ impl Error {
             Place::Arguments(0, 1) => Place::Receiver,
             Place::Arguments(from, to) => Place::Arguments(from.saturating_sub(1), to.saturating_sub(1)),
             Place::Name(index) => Place::Name(index.saturating_sub(1)),
+            Place::ElementOf(0, _) => Place::Receiver,
+            Place::ElementOf(index, at) => Place::ElementOf(index - 1, at),
             place => place,
         })
     }
@@ -248,6 +276,7 @@ impl Error {
         self.places(|place| match place {
             Place::Arguments(from, to) if from < to => Place::Arguments(written(from), written(to - 1) + 1),
             Place::Name(index) => Place::Name(written(index)),
+            Place::ElementOf(index, at) => Place::ElementOf(written(index), at),
             place => place,
         })
     }
@@ -285,6 +314,45 @@ impl Error {
     /// Notes a call that was active, innermost first.
     pub fn call(mut self, span: Span) -> Error {
         self.0.calls.push(span);
+        self
+    }
+
+    /// Points labels on elements of lists at the elements, where `find` knows the place of an element of the
+    /// list that a span holds. Those of a list of which it does not know one become one label that says
+    /// their numbers.
+    pub fn elements(mut self, site: &Site<'_>, find: impl Fn(Span, usize) -> Option<Span>) -> Error {
+        let element = |place: Place| match place {
+            Place::Element(_, at) | Place::ElementOf(_, at) => Some((site.find(place), at)),
+            _ => None,
+        };
+        let found = |list: Option<Span>, at: usize| list.and_then(|list| find(list, at));
+        let labels = std::mem::take(&mut self.0.labels);
+        let unknown: Vec<Option<Span>> = labels
+            .iter()
+            .filter_map(|label| element(label.place))
+            .filter(|(list, at)| found(*list, *at).is_none())
+            .map(|(list, _)| list)
+            .collect();
+        for Label { place, text } in labels {
+            let Some((list, at)) = element(place) else {
+                self.0.labels.push(Label { place, text });
+                continue;
+            };
+            if !unknown.contains(&list) {
+                let place = found(list, at).map_or(place, Place::Span);
+                self.0.labels.push(Label { place, text });
+                continue;
+            }
+            let text = match text.strip_prefix("this is ") {
+                Some(what) => format!("element {at} is {what}"),
+                None => format!("element {at}: {text}"),
+            };
+            let place = list.map_or(Place::Here, Place::Span);
+            match self.0.labels.iter_mut().find(|label| label.place == place) {
+                Some(label) => label.text = format!("{}, {text}", label.text),
+                None => self.0.labels.push(Label { place, text }),
+            }
+        }
         self
     }
 
@@ -406,6 +474,44 @@ mod tests {
         let places: Vec<Place> = error.labels().iter().map(|l| l.place).collect();
         let expected = [Span::new(10, 13), Span::new(0, 1), Span::new(4, 8), Span::new(14, 15), here];
         assert_eq!(places, expected.map(Place::Span));
+    }
+
+    #[test]
+    fn elements_are_labelled_where_the_call_writes_them() {
+        // x.f([a, b], y) of f(x, list, other): what `f` says of the elements of `list` and of `other`.
+        let said = || {
+            let error = Error::new(&CODE, "no").element(1, 0, "this is a").element(1, 1, "this is b");
+            let error = error.element(2, 1, "of the other").operand(0, "this is x");
+            error.passed(|i| (i, i + 1)).received()
+        };
+        let operands = [Span::new(0, 1), Span::new(4, 10), Span::new(12, 13)];
+        let site = Site { here: Span::new(0, 14), operands: &operands, receiver: true, ..Site::default() };
+        let seen = |error: Error| -> Vec<(Place, String)> {
+            error.locate(&site).labels().iter().map(|l| (l.place, l.text.clone())).collect()
+        };
+        let at = |lo, hi, text: &str| (Place::Span(Span::new(lo, hi)), text.to_string());
+        let find =
+            |list: Span, i: usize| (list.lo == 4).then(|| Span::new(5 + 3 * i as u32, 6 + 3 * i as u32));
+        assert_eq!(
+            seen(said().elements(&site, find)),
+            [
+                at(5, 6, "this is a"),
+                at(8, 9, "this is b"),
+                at(12, 13, "element 1: of the other"),
+                at(0, 1, "this is x")
+            ]
+        );
+        assert_eq!(
+            seen(said().elements(&site, |_, i| find(operands[1], i).filter(|_| i == 0))),
+            [
+                at(4, 10, "element 0 is a, element 1 is b"),
+                at(12, 13, "element 1: of the other"),
+                at(0, 1, "this is x")
+            ]
+        );
+        // Elements that are passed one by one are arguments.
+        let error = Error::new(&CODE, "no").element(0, 1, "this").passed(|_| (0, 3));
+        assert_eq!(error.labels()[0].place, Place::Arguments(1, 2));
     }
 
     #[test]

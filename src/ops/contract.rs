@@ -244,9 +244,10 @@ fn vander(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 
 fn cartesian_prod(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let tensors = args.tensors(0)?;
-    rt.common_device("cartesian_prod", tensors)?;
-    if let Some(x) = tensors.iter().find(|x| x.rank() != 1) {
-        return Err(error::wrong_rank("cartesian_prod", 0, x, "vectors", "flatten it first: `x.flatten()`"));
+    rt.common_device("cartesian_prod", tensors).map_err(|e| e.in_list(0))?;
+    if let Some((i, x)) = tensors.iter().enumerate().find(|(_, x)| x.rank() != 1) {
+        let help = "flatten it first: `x.flatten()`";
+        return Err(error::wrong_rank("cartesian_prod", i, x, "vectors", help).in_list(0));
     }
     match tensors {
         [] => return Err(error::nothing_to_join("cartesian_prod")),

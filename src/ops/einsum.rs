@@ -53,7 +53,7 @@ fn einsum(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if tensors.is_empty() {
         return Err(wrong("`einsum` needs at least one tensor".into()));
     }
-    rt.common_device("einsum", tensors)?;
+    rt.common_device("einsum", tensors).map_err(|e| e.in_list(1))?;
     let (inputs, output) = match equation.split_once("->") {
         Some((inputs, output)) => (inputs.to_string(), Some(output.to_string())),
         None => (equation.clone(), None),
@@ -63,9 +63,9 @@ fn einsum(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         return Err(wrong(format!("{} groups of letters for {} tensors", groups.len(), tensors.len())));
     }
     let mut terms = Vec::new();
-    for (group, tensor) in groups.iter().zip(tensors) {
-        let labels = labels_of(group, Some(tensor.rank()))
-            .map_err(|why| wrong(why).operand(1, format!("this is {}", tensor.describe())))?;
+    for (i, (group, tensor)) in groups.iter().zip(tensors).enumerate() {
+        let wrong = |why| wrong(why).element(1, i, format!("this is {}", tensor.describe()));
+        let labels = labels_of(group, Some(tensor.rank())).map_err(wrong)?;
         terms.push(diagonal(tensor, labels).map_err(wrong)?);
     }
     let output = match output {
@@ -179,24 +179,26 @@ fn diagonal(tensor: &Tensor, labels: Vec<Label>) -> Result<Term, String> {
 
 /// Checks that a letter means one extent, and stretches extents of 1 to it.
 fn agree(terms: &mut [Term], equation: &str) -> Result<()> {
-    let mut extents: Vec<(Label, usize)> = Vec::new();
-    for term in terms.iter() {
+    let mut extents: Vec<(Label, usize, usize)> = Vec::new();
+    for (i, term) in terms.iter().enumerate() {
         for (&label, &extent) in term.labels.iter().zip(term.tensor.shape()) {
-            match extents.iter_mut().find(|(l, _)| *l == label) {
-                Some((_, known)) if *known == extent || extent == 1 => {}
-                Some((_, known)) if *known == 1 => *known = extent,
-                Some((_, known)) => {
+            match extents.iter_mut().find(|(l, ..)| *l == label) {
+                Some((_, known, _)) if *known == extent || extent == 1 => {}
+                Some((_, known, of)) if *known == 1 => (*known, *of) = (extent, i),
+                Some((_, known, of)) => {
                     let message = format!("one letter for extents of {known} and {extent} in `{equation}`");
+                    let this = |at: usize| format!("this is {}", terms[at].tensor.describe());
                     return Err(error::bad_value(0, message, "give different extents different letters")
-                        .operand(1, format!("this is {}", term.tensor.describe())));
+                        .element(1, *of, this(*of))
+                        .element(1, i, this(i)));
                 }
-                None => extents.push((label, extent)),
+                None => extents.push((label, extent, i)),
             }
         }
     }
     for term in terms {
-        let wanted = term.labels.iter().filter_map(|l| extents.iter().find(|(k, _)| k == l));
-        let shape: Dims = wanted.map(|&(_, extent)| extent).collect();
+        let wanted = term.labels.iter().filter_map(|l| extents.iter().find(|(k, ..)| k == l));
+        let shape: Dims = wanted.map(|&(_, extent, _)| extent).collect();
         if let Some(layout) = term.tensor.layout().broadcast_to(&shape) {
             term.tensor = term.tensor.with_layout(layout);
         }

@@ -102,6 +102,15 @@ pub fn wrong_argument(index: usize, wanted: &str) -> Error {
         .operand(index, format!("not {wanted}"))
 }
 
+/// The same of an element of the list that the argument is: not `element`, as in `list`.
+pub fn wrong_element(index: usize, at: usize, list: &str, element: &str) -> Error {
+    Error::new(&WRONG_ARGUMENT, format!("this operation needs {list} here")).element(
+        index,
+        at,
+        format!("not {element}"),
+    )
+}
+
 /// A tensor of another kind than the parameter's; `help` says how it is made.
 pub fn wrong_tensor(index: usize, wanted: &str, found: &Tensor, help: &str) -> Error {
     Error::new(&WRONG_ARGUMENT, format!("this operation needs {wanted} here"))

@@ -230,17 +230,18 @@ pub static OPS: &[Op] = &[
 fn cat(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let tensors = args.tensors(0)?;
     let Some(first) = tensors.first() else { return Err(error::nothing_to_join("cat")) };
-    let device = rt.common_device("cat", tensors)?;
+    let device = rt.common_device("cat", tensors).map_err(|e| e.in_list(0))?;
     // Empty vectors join anything, as PyTorch has it.
-    let joined: Vec<&Tensor> = tensors.iter().filter(|t| t.shape().as_slice() != [0]).collect();
-    let Some(&model) = joined.first() else { return joined_nothing(rt, first, tensors) };
+    let joined: Vec<(usize, &Tensor)> =
+        tensors.iter().enumerate().filter(|(_, t)| t.shape().as_slice() != [0]).collect();
+    let Some(&(first_at, model)) = joined.first() else { return joined_nothing(rt, first, tensors) };
     let dim = needs_dim("cat", model, 1, args.int(1)?)?;
     let mut extent = 0usize;
-    for (i, tensor) in joined.iter().enumerate() {
+    for &(i, tensor) in &joined {
         let fits = tensor.rank() == model.rank()
             && (0..model.rank()).all(|d| d == dim || tensor.shape()[d] == model.shape()[d]);
         if !fits {
-            return Err(error::cannot_join("cat", model, i, tensor, dim));
+            return Err(error::cannot_join("cat", (first_at, model), (i, tensor), dim));
         }
         extent = extent.saturating_add(tensor.shape()[dim]);
     }
@@ -252,7 +253,7 @@ fn cat(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     let out = rt.empty(&shape, dtype, device)?;
     let mut at = 0;
-    for tensor in joined {
+    for (_, tensor) in joined {
         let length = tensor.shape()[dim];
         rt.assign("cat", &narrowed(&out, dim, at, length), tensor)?;
         at += length;
@@ -281,10 +282,10 @@ fn joined_nothing(rt: &mut Runtime, first: &Tensor, tensors: &[Tensor]) -> Resul
 fn stack(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let tensors = args.tensors(0)?;
     let Some(first) = tensors.first() else { return Err(error::nothing_to_join("stack")) };
-    let device = rt.common_device("stack", tensors)?;
+    let device = rt.common_device("stack", tensors).map_err(|e| e.in_list(0))?;
     let dim = dims::one(1, args.int(1)?, first.rank() + 1)?;
     if let Some(i) = tensors.iter().position(|t| t.shape() != first.shape()) {
-        return Err(error::cannot_join("stack", first, i, &tensors[i], dim));
+        return Err(error::cannot_join("stack", (0, first), (i, &tensors[i]), dim));
     }
     let dtype = result_type(tensors.iter().map(|t| Operand::Tensor(t.dtype())));
     let mut shape = unsqueezed(first, dim)?.shape().clone();
@@ -538,14 +539,15 @@ fn rot90(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 
 fn meshgrid(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let tensors = args.tensors(0)?;
-    rt.common_device("meshgrid", tensors)?;
+    rt.common_device("meshgrid", tensors).map_err(|e| e.in_list(0))?;
     let swap = match args.text(1) {
         Some("xy") => tensors.len() > 1,
         None | Some("ij") => false,
         Some(other) => return Err(error::not_one_of(1, "indexing", other, &["ij", "xy"])),
     };
-    if let Some((_, x)) = tensors.iter().enumerate().find(|(_, t)| t.rank() > 1) {
-        return Err(error::wrong_rank("meshgrid", 0, x, "vectors", "flatten it first: `x.flatten()`"));
+    if let Some((i, x)) = tensors.iter().enumerate().find(|(_, t)| t.rank() > 1) {
+        let help = "flatten it first: `x.flatten()`";
+        return Err(error::wrong_rank("meshgrid", i, x, "vectors", help).in_list(0));
     }
     let mut shape: Vec<i64> = tensors.iter().map(|t| t.count() as i64).collect();
     if swap {

@@ -65,14 +65,17 @@ impl Runtime {
             if target.device() == DeviceId::Cpu {
                 return Err(error::collective_device(format!(
                     "expected all output tensors to be CUDA tensors, but output tensor at index {i} has device `cpu`"
-                )));
+                ))
+                .element(2, i, this(target)));
             }
             if target.shape() != tensor.shape() {
                 return Err(error::collective_shape(format!(
                     "expected all output tensors to have the shape {:?} of the source, but output tensor at index {i} has shape {:?}",
                     tensor.shape().as_slice(),
                     target.shape().as_slice()
-                )));
+                ))
+                .operand(0, this(tensor))
+                .element(2, i, this(target)));
             }
         }
         let plain = |t: &&Tensor| {
@@ -104,7 +107,8 @@ impl Runtime {
             return Err(error::collective_device(format!(
                 "all tensors must be on `{first}`, the first device, but tensor {i} is on `{}`",
                 tensor.device()
-            )));
+            ))
+            .element(0, i, this(tensor)));
         }
         let mut copies = vec![Vec::with_capacity(tensors.len()); devices.len()];
         copies[0] = tensors.to_vec();
@@ -141,27 +145,35 @@ impl Runtime {
             if input.device() == DeviceId::Cpu {
                 return Err(error::collective_device(format!(
                     "reduce_add expects all inputs to be on GPUs, but input {i} is on the host"
-                )));
+                ))
+                .element(0, i, this(input)));
             }
             if input.shape() != first.shape() {
                 return Err(error::collective_shape(format!(
                     "input {i} has invalid size: got {}, but expected {}",
                     size(input.shape()),
                     size(first.shape())
-                )));
+                ))
+                .element(0, 0, this(first))
+                .element(0, i, this(input)));
             }
             if input.dtype() != first.dtype() {
                 let (got, wanted) = (input.dtype(), first.dtype());
                 return Err(error::collective_shape(format!(
                     "input {i} has invalid dtype: got {got}, but expected {wanted}"
-                )));
+                ))
+                .element(0, 0, this(first))
+                .element(0, i, this(input)));
             }
         }
         if !inputs.iter().any(|input| input.device() == destination) {
-            return Err(error::collective_device(
+            let error = error::collective_device(
                 "reduce_add expects destination to be on the same GPU with one of the tensors",
-            )
-            .help(format!("no tensor is on `{destination}`: name a device that one of them is on")));
+            );
+            let error = inputs.iter().enumerate().fold(error, |e, (i, input)| e.element(0, i, this(input)));
+            return Err(
+                error.help(format!("no tensor is on `{destination}`: name a device that one of them is on"))
+            );
         }
         if let [single] = inputs {
             return Ok(single.clone());
@@ -215,7 +227,9 @@ impl Runtime {
                 "list {d} has {} tensors, but the first has {}",
                 list.len(),
                 first.len()
-            )));
+            ))
+            .element(0, 0, format!("{} here", first.len()))
+            .element(0, d, format!("{} here", list.len())));
         }
         let column = |i: usize| -> Vec<Tensor> { inputs.iter().map(|list| list[i].clone()).collect() };
         let mut sums = Vec::with_capacity(first.len());
@@ -230,7 +244,9 @@ impl Runtime {
             };
             if group.len() == 1 || !group.clone().all(fits) {
                 for i in group {
-                    sums.push(self.reduce_add(add, &column(i), destination)?);
+                    let sum = self.reduce_add(add, &column(i), destination);
+                    let of_list = |text: &str| text.replace("this is", &format!("tensor {i} of it is"));
+                    sums.push(sum.map_err(|error| error.rewrite(of_list))?);
                 }
                 continue;
             }
@@ -290,14 +306,17 @@ impl Runtime {
             if target.device() == DeviceId::Cpu {
                 return Err(error::collective_device(format!(
                     "expected all output tensors to be CUDA tensors, but output tensor at index {i} has device `cpu`"
-                )));
+                ))
+                .element(5, i, this(target)));
             }
             if !equal_but_for(dim, target.shape(), tensor.shape()) {
                 return Err(error::collective_shape(format!(
                     "output tensor at index {i} has incorrect shape {:?}: expected {:?}, but for dimension {dim}",
                     target.shape().as_slice(),
                     tensor.shape().as_slice()
-                )));
+                ))
+                .operand(0, this(tensor))
+                .element(5, i, this(target)));
             }
             extents.push(target.shape()[dim]);
         }
@@ -532,21 +551,26 @@ fn gathered(tensors: &[Tensor], dim: usize) -> Result<Dims> {
         if tensor.device() == DeviceId::Cpu {
             return Err(error::collective_device(format!(
                 "expected all input tensors to be CUDA tensors, but tensor at index {i} has device cpu"
-            )));
+            ))
+            .element(0, i, this(tensor)));
         }
         if tensor.rank() != first.rank() {
             return Err(error::collective_shape(format!(
                 "expected all input tensors to have the same number of dimensions, but tensor at index {i} has {} and the first {}",
                 tensor.rank(),
                 first.rank()
-            )));
+            ))
+            .element(0, 0, this(first))
+            .element(0, i, this(tensor)));
         }
         if !equal_but_for(dim, tensor.shape(), first.shape()) {
             return Err(error::collective_shape(format!(
                 "input tensor at index {i} has invalid shape {:?}, but expected {:?}, but for dimension {dim}",
                 tensor.shape().as_slice(),
                 first.shape().as_slice()
-            )));
+            ))
+            .element(0, 0, this(first))
+            .element(0, i, this(tensor)));
         }
         total = total.saturating_add(tensor.shape()[dim]);
     }
@@ -560,6 +584,11 @@ fn gathered(tensors: &[Tensor], dim: usize) -> Result<Dims> {
 
 fn equal_but_for(dim: usize, a: &[usize], b: &[usize]) -> bool {
     a.len() == b.len() && (0..a.len()).all(|d| d == dim || a[d] == b[d])
+}
+
+/// `this is f32[2, 3] on cuda:1`
+fn this(tensor: &Tensor) -> String {
+    format!("this is {}", tensor.describe())
 }
 
 /// `2x3`

@@ -208,7 +208,14 @@ pub fn no_order(left: &str, right: &str) -> Error {
 /// The `index`-th parameter, `name`, got the wrong type.
 #[cold]
 pub fn argument_type(function: &str, index: usize, name: &str, expected: &str, found: &str) -> Error {
-    let help = match (expected, found) {
+    Error::new(&ARGUMENT_TYPE, format!("`{name}` of `{function}` is {expected}, not {}", a(found)))
+        .operand(index, format!("this is {}", a(found)))
+        .help(how_to_pass(function, expected, found))
+}
+
+/// What to write for an argument of another type.
+fn how_to_pass(function: &str, expected: &str, found: &str) -> String {
+    match (expected, found) {
         ("a str", _) => "convert it: `str(x)`".to_string(),
         ("an int", "str") => "read the number in the text: `int(x)`".to_string(),
         ("an int", "float") => "convert it: `int(x)`, or divide with `//` for an int".to_string(),
@@ -235,10 +242,22 @@ pub fn argument_type(function: &str, index: usize, name: &str, expected: &str, f
             "write an int or a list of ints: `dim=0`, `dim=[0, 1]`".to_string()
         }
         _ => format!("`runnel doc {function}` shows what it takes"),
-    };
-    Error::new(&ARGUMENT_TYPE, format!("`{name}` of `{function}` is {expected}, not {}", a(found)))
-        .operand(index, format!("this is {}", a(found)))
-        .help(help)
+    }
+}
+
+/// An element of the list that the `index`-th parameter, `name`, got has the wrong type.
+#[cold]
+pub fn element_type(
+    function: &str,
+    index: usize,
+    name: &str,
+    expected: &str,
+    (at, found): (usize, &str),
+) -> Error {
+    let message = format!("`{name}` of `{function}` is {expected}, but its element {at} is {}", a(found));
+    Error::new(&ARGUMENT_TYPE, message)
+        .element(index, at, format!("this is {}", a(found)))
+        .help(how_to_pass(function, expected, found))
 }
 
 /// A required parameter was left out.

@@ -357,7 +357,11 @@ impl Vm {
             _ => None,
         };
         let wrong = || {
-            error::argument_type(function, index, param.name, bind::expected(param.kind), value.type_name())
+            let expected = bind::expected(param.kind);
+            match misfit(param.kind, &value) {
+                Some(found) => error::element_type(function, index, param.name, expected, found),
+                None => error::argument_type(function, index, param.name, expected, value.type_name()),
+            }
         };
         found.ok_or_else(wrong)
     }
@@ -389,9 +393,17 @@ impl Vm {
             (_, None) => self.each_tensor(items, near)?.map(Arg::Tensors),
         };
         found.ok_or_else(|| {
-            let culprit = items.iter().find(|v| !matches!(v, Value::Int(_) | Value::Tensor(_)));
-            let name = culprit.map_or("list", Value::type_name);
-            error::argument_type(function, index, param.name, bind::expected(param.kind), name)
+            let expected = bind::expected(param.kind);
+            match (single, misfit_of(param.kind, items)) {
+                (Some(list), _) => match misfit(param.kind, list) {
+                    Some(found) => error::element_type(function, index, param.name, expected, found),
+                    None => error::argument_type(function, index, param.name, expected, list.type_name()),
+                },
+                (None, Some((at, name))) => {
+                    error::argument_type(function, at, param.name, expected, name).in_list(index)
+                }
+                (None, None) => error::argument_type(function, index, param.name, expected, "list"),
+            }
         })
     }
 
@@ -675,4 +687,29 @@ fn from_data(data: Data) -> Value {
         Data::Number(scalar) => Value::scalar(scalar),
         Data::List(items) => Value::list(items.into_iter().map(from_data).collect()),
     }
+}
+
+/// The first element of a list or tuple that a parameter of this kind cannot take: its number and type.
+#[cold]
+fn misfit(kind: Kind, value: &Value) -> Option<(usize, &'static str)> {
+    match value {
+        Value::List(list) => misfit_of(kind, &list.borrow()),
+        Value::Tuple(tuple) => misfit_of(kind, tuple.items()),
+        _ => None,
+    }
+}
+
+fn misfit_of(kind: Kind, items: &[Value]) -> Option<(usize, &'static str)> {
+    let fits = |value: &Value| match kind {
+        Kind::Shape | Kind::ShapeOrDtype | Kind::Dims | Kind::Int => value.as_int().is_some(),
+        Kind::Tensors => {
+            matches!(
+                value,
+                Value::Tensor(_) | Value::Int(_) | Value::Float(_) | Value::Bool(_) | Value::List(_)
+            )
+        }
+        _ => true,
+    };
+    let found = items.iter().enumerate().find(|(_, value)| !fits(value));
+    found.map(|(at, value)| (at, value.type_name()))
 }

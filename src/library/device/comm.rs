@@ -85,7 +85,12 @@ pub(super) static NATIVES: &[NativeDef] = &[
         example: "let lists = [[ones(2), zeros(3)], [ones(2) on cuda:1, ones(3) on cuda:1]]\nlet sums = comm.reduce_add_coalesced(lists, 0)\nassert(equal(sums[0], [2.0, 2.0]) and equal(sums[1], [1.0, 1.0, 1.0]))",
         run: |vm, args| {
             let lists = vm.collect(&args[0])?;
-            let lists = lists.iter().map(|list| tensors(vm, list, 0)).collect::<Result<Vec<_>>>()?;
+            let list = |(d, list): (usize, &Value)| {
+                tensors(vm, list, 0).map_err(|_| {
+                    crate::ops::error::wrong_element(0, d, "lists of tensors", "a list of tensors")
+                })
+            };
+            let lists = lists.iter().enumerate().map(list).collect::<Result<Vec<_>>>()?;
             let destination = device_of(&args[1], vm.rt.current_cuda()).map_err(at(1, "this destination"))?;
             let buffer = buffer(&args[2], 2)?;
             vm.rt
@@ -224,7 +229,7 @@ fn on_streams<T>(
                 "expected the device of the stream at index {i} (`{}`) to be the device at that index (`{device}`)",
                 stream.device()
             ));
-            return Err(error.operand(4, "these streams"));
+            return Err(error.element(1, i, "this device").element(4, i, "and this stream"));
         }
     }
     for stream in streams.iter().flatten() {
@@ -250,11 +255,11 @@ fn tensors(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<Tensor>> {
     if matches!(value, Value::Tensor(_)) {
         return Err(crate::ops::error::wrong_argument(index, "a list of tensors"));
     }
-    let tensor = |value: &Value| match value {
+    let tensor = |(at, value): (usize, &Value)| match value {
         Value::Tensor(tensor) => Ok(tensor.clone()),
-        _ => Err(crate::ops::error::wrong_argument(index, "a list of tensors")),
+        _ => Err(crate::ops::error::wrong_element(index, at, "a list of tensors", "a tensor")),
     };
-    vm.collect(value)?.iter().map(tensor).collect()
+    vm.collect(value)?.iter().enumerate().map(tensor).collect()
 }
 
 /// The CUDA devices of a list or tuple of devices and indices, the parameter `index`; nothing for `none`.
@@ -270,8 +275,14 @@ fn devices(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<DeviceId>> {
         }
         device => Ok(device),
     };
-    let listed: Result<Vec<DeviceId>> = vm.collect(value)?.iter().map(device).collect();
-    listed.map_err(at(index, "these devices"))
+    let values = vm.collect(value)?;
+    let named = |(i, value)| {
+        device(value).map_err(|error| match error.labels().is_empty() {
+            true => error.element(index, i, "this device"),
+            false => error,
+        })
+    };
+    values.iter().enumerate().map(named).collect()
 }
 
 /// Points an error about arguments that says no place of its own at one of them.

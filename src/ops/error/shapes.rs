@@ -295,14 +295,15 @@ pub fn nothing_to_join(name: &str) -> Error {
 }
 
 /// Shapes that differ beside the joined dimension.
-pub fn cannot_join(name: &str, first: &Tensor, at: usize, other: &Tensor, dim: usize) -> Error {
-    let (a, b) = (first.shape().as_slice(), other.shape().as_slice());
+pub fn cannot_join(name: &str, first: (usize, &Tensor), other: (usize, &Tensor), dim: usize) -> Error {
+    let (a, b) = (first.1.shape().as_slice(), other.1.shape().as_slice());
     let help = match name {
         "cat" => format!("shapes may differ in dimension {dim} alone"),
         _ => "all shapes must be equal".to_string(),
     };
     Error::new(&CANNOT_JOIN, format!("`{name}` cannot join shapes {a:?} and {b:?}"))
-        .operand(0, format!("the first tensor is {}, tensor {at} is {}", first.describe(), other.describe()))
+        .element(0, first.0, format!("this is {}", first.1.describe()))
+        .element(0, other.0, format!("this is {}", other.1.describe()))
         .help(help)
 }
 

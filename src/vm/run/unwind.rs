@@ -10,6 +10,7 @@ use crate::device::error::stream_token;
 use crate::device::races::Where;
 use crate::ops::Arg;
 use crate::ops::signature::Kind;
+use crate::syntax::ast::{ExprKind, Item, Stmt, StmtKind};
 
 impl Vm {
     /// Takes an error to the innermost handler above `floor` frames. Gives where to go on, or the
@@ -75,7 +76,24 @@ impl Vm {
             let inside = error.span().lo >= here.lo && error.span().hi <= here.hi;
             return if inside { error } else { error.call(here) };
         }
+        let error = error.elements(&site, |list, at| self.element_written(list, at));
         self.name_streams(error.locate(&site), base)
+    }
+
+    /// Where the text writes an element of the list that it writes at `list`.
+    fn element_written(&self, list: Span, at: usize) -> Option<Span> {
+        let parsed = crate::syntax::parse(list.lo, self.sources.snippet(list));
+        let [Stmt { kind: StmtKind::Expr(whole), .. }] = parsed.block.body.as_slice() else { return None };
+        let mut whole = whole;
+        while let ExprKind::Paren(inner) = &whole.kind {
+            whole = inner;
+        }
+        let (ExprKind::List(items) | ExprKind::Tuple(items)) = &whole.kind else { return None };
+        let is_one = |item: &Item| matches!(item, Item::One(_));
+        match items.get(at) {
+            Some(Item::One(e)) if items[..at].iter().all(is_one) => Some(e.span),
+            _ => None,
+        }
     }
 
     /// Puts script expressions for the streams that a race report names by tokens: a variable that
