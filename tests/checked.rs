@@ -127,6 +127,11 @@ fn shapes_that_clash_are_found_where_they_are_constant() {
             "fn f(x) { x.relu() + (zeros(2, 3) - zeros(2)) }\nprint(f(1))",
             "W0204@1 `-` cannot broadcast the shapes [2, 3] and [2]",
         ),
+        ("fn f() { zeros(2) + zeros(3) }\nprint(f())", "W0204@1 `+` cannot broadcast the shapes [2] and [3]"),
+        (
+            "fn f() { if cpu == cuda { for i in 0..3 { print(zeros(2) + zeros(3), i) } } }\nf()",
+            "W0204@1 `+` cannot broadcast the shapes [2] and [3]",
+        ),
         (
             "print(zeros(2, 3) |> matmul(zeros(2)))",
             "W0204@1 `matmul` cannot multiply [2, 3] and [2]: 3 on the left meets 2 on the right",
@@ -150,6 +155,8 @@ fn shapes_that_clash_are_found_where_they_are_constant() {
         "let zeros = |_| ones(3)\nprint(zeros(2) + ones(3))",
         "let e = try { zeros(2) + zeros(3) } catch e { e }\nprint(e)",
         "fn fails(f) { try { f(); none } catch e { e.kind } }\nprint(fails(|| zeros(2) + zeros(3)))",
+        "fn f() { zeros(2) + zeros(3) }\nlet e = try { f() } catch e { e }\nprint(e)",
+        "fn f() { zeros(2) + zeros(3) }\nfn fails(f) { try { f(); none } catch e { e.kind } }\nprint(fails(f), fails(|| f()))",
         "let x = if random() < 0.5 { zeros(2) } else { zeros(3) }\nprint(x + zeros(3))",
         "print(zeros(2, 1) * zeros(3))",
         "print(zeros(0).sum())",
@@ -218,6 +225,88 @@ fn side_streams_are_waited_for() {
     ];
     for (text, wanted) in table {
         assert_eq!(warnings(&format!("{before}{text}")), wanted, "{text}");
+    }
+}
+
+#[test]
+fn side_streams_are_waited_for_in_functions_too() {
+    let used = "W0205@5 `y` is used before anything waits for the stream `s`";
+    let never = "W0205@3 nothing waits for this work on the stream `s`";
+    let side = |work: &str, then: &str| {
+        format!(
+            "fn f(x) {{\nlet s = Stream()\nlet y = with stream(s) {{ s.wait_stream(cuda.default_stream()); {work} }}\n\n{then}\n}}\nprint(f(ones(2)))"
+        )
+    };
+    let table = [
+        (side("x.sum()", "y + 1"), used),
+        (side("relu(x)", "print(y)"), used),
+        (side("x @ x", "for _ in 0..2 { print(y) }"), used),
+        (side("x |> relu()", "print(y)"), used),
+        (side("let z = x.exp(); z * 2", "y.mean()"), used),
+        (side("ones(4) + 1", "y.mean() + x"), used),
+        (side("x + 1", "y.item()"), used),
+        (side("x.sum()", "y"), never),
+        (side("x.sum()", "let all = []; all.append(y); all"), never),
+        (side("x.add_(1); 1", "x"), never),
+        // Somebody waits, or may.
+        (side("x.sum()", "cuda.current_stream().wait_stream(s); y + 1"), ""),
+        (side("x.sum()", "s.synchronize(); y + 1"), ""),
+        (side("x.sum()", "cuda.synchronize(); y + 1"), ""),
+        (side("x.sum()", "(y, s)"), ""),
+        (side("x.sum()", "let done = s.record_event(); (y, done)"), ""),
+        (side("x.sum()", "fn late() { s.synchronize() }; late(); y + 1"), ""),
+        (side("x.sum()", "defer s.synchronize(); y"), ""),
+        (side("x.sum()", "x(); y + 1"), ""),
+        (side("x.sum().item()", "y + 1"), ""),
+        (side("none; 1", "y + x"), ""),
+        (side("len(x)", "y"), ""),
+        (side("x.sum()", "y.shape"), ""),
+        (side("x.sum()", "|| y"), ""),
+        (side("x.sum()", "y") + "\nfn sync() { cuda.synchronize() }", ""),
+        (side("x.sum()", "y + 1") + "\nfn sync() { cuda.synchronize() }", ""),
+        (side("x.sum()", "y") + "\ncuda.synchronize()", ""),
+        (side("x.sum()", "y + 1") + "\ncuda.synchronize()", used),
+        // Streams of others.
+        ("fn f(x, s) {\nlet y = with stream(s) { x.sum() }\ny + 1\n}\nf(ones(2), Stream())".into(), ""),
+        (
+            "let s = Stream()\nfn f(x) {\nwith stream(s) { x.add_(1) }\n}\nf(ones(2))\ns.synchronize()".into(),
+            "",
+        ),
+        (
+            "let s = Stream()\nlet x = ones(2)\nlet y = with stream(s) { x + 1 }\nfn wait() { s.synchronize() }\nwait()\nprint(y)".into(),
+            "",
+        ),
+        (
+            "let x = ones(2)\nfn mark(e) { e.record() }\nlet s = Stream()\nlet e = Event()\n\
+             let y = with stream(s) { let y = x + 1; mark(e); y }\ne.wait()\nprint(y)"
+                .into(),
+            "",
+        ),
+        // A value that is nobody's name.
+        (
+            "fn f(x) {\nlet s = Stream()\nwith stream(s) { x.sum() }\n}\nprint(f(ones(2)))".into(),
+            never,
+        ),
+        (
+            "fn f(x) {\nlet s = Stream()\nreturn with stream(s) { x.sum() }\n}\nprint(f(ones(2)))".into(),
+            never,
+        ),
+        (
+            "let f = |x| {\nlet s = Stream()\nwith stream(s) { x.sum() }\n}\nprint(f(ones(2)))".into(),
+            never,
+        ),
+        // Functions that wait are no reason to be silent about other streams.
+        (
+            "let x = ones(2)\nlet s = Stream()\nwith stream(s) { x.add_(1) }\nfn g(x) { let t = Stream()\n\
+             let y = with stream(t) { x.sum() }\nt.synchronize()\ny }\nprint(g(x))"
+                .into(),
+            never,
+        ),
+    ];
+    for (text, wanted) in table {
+        let found = warnings(&text);
+        let found: Vec<&str> = found.lines().filter(|line| line.starts_with("W0205")).collect();
+        assert_eq!(found.join("\n"), wanted, "{text}");
     }
 }
 

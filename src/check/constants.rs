@@ -3,15 +3,16 @@
 //! Reads the tree in the order of the text, once; a name has a value when its `let` is the only thing that
 //! ever binds it. What operations do with shapes is `ops::known`'s business. Invariant: a value stands for
 //! all runs, so that a clash is certain wherever the line runs; what is expected to fail, inside of `try`
-//! and of functions without parameters, is not looked at.
+//! and of functions without parameters that nothing calls plainly, is not looked at.
 
-use super::error;
-use super::scope::Resolved;
+use super::scope::{Id, Resolved};
+use super::{called, error};
 use crate::base::{Error, Span};
 use crate::ops::known::{self, Clash, Facts, Index, Known};
 use crate::ops::signature::Param;
 use crate::ops::{Op, table};
 use crate::syntax::ast::*;
+use rustc_hash::FxHashSet;
 
 /// What was found.
 pub struct Constants {
@@ -24,13 +25,16 @@ pub struct Constants {
 /// Goes through a program.
 pub fn constants(block: &Block, names: &Resolved) -> Constants {
     let values = vec![Known::Unknown; names.bindings.len()];
-    let mut reader = Reader { names, values, warnings: Vec::new(), quiet: 0, elsewhere: 0 };
+    let called = called::called(block, names);
+    let mut reader = Reader { names, called, values, warnings: Vec::new(), quiet: 0, elsewhere: 0 };
     reader.statements(&block.body);
     Constants { values: reader.values, warnings: reader.warnings }
 }
 
 struct Reader<'n> {
     names: &'n Resolved,
+    /// The functions that are called where nothing takes their errors.
+    called: FxHashSet<Id>,
     values: Vec<Known>,
     warnings: Vec<Error>,
     /// How many parts are open in which failures are expected.
@@ -81,7 +85,10 @@ impl Reader<'_> {
                 let (a, b) = (self.expr(target), self.expr(e));
                 self.binary(*op, (a, target.span), (b, e.span), stmt.span);
             }
-            StmtKind::Fn(_, function) => self.function(function),
+            StmtKind::Fn(name, function) => {
+                let id = self.names.defined.get(&name.span.lo);
+                self.function(function, id.is_some_and(|id| self.called.contains(id)));
+            }
             StmtKind::For(_, e, body) | StmtKind::While(e, body) => {
                 self.expr(e);
                 self.block(body);
@@ -113,12 +120,12 @@ impl Reader<'_> {
         }
     }
 
-    fn function(&mut self, function: &Function) {
+    fn function(&mut self, function: &Function, called: bool) {
         for param in &function.params {
             param.default.iter().for_each(|e| drop(self.expr(e)));
         }
         // A function without parameters puts its body off: often to be tried.
-        let quiet = usize::from(function.params.is_empty());
+        let quiet = usize::from(function.params.is_empty() && !called);
         self.quiet += quiet;
         let elsewhere = std::mem::replace(&mut self.elsewhere, 1);
         self.block(&function.body);
@@ -178,7 +185,7 @@ impl Reader<'_> {
             ExprKind::Index(inner, indices) => self.index(inner, indices, e.span),
             ExprKind::On(inner, device) => self.on(inner, device),
             ExprKind::Lambda(function) => {
-                self.function(function);
+                self.function(function, false);
                 Known::Unknown
             }
             ExprKind::Block(block) => self.block(block),

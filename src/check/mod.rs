@@ -11,6 +11,7 @@
 //! those further down.
 
 mod bind;
+mod called;
 mod constants;
 pub mod error;
 mod flow;

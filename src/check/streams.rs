@@ -1,19 +1,21 @@
 //! Side streams whose results nothing waits for, or that are used before anything does.
 //!
-//! Looks at the top level of a program, in the order of the text, and says nothing of streams that are put
-//! to other uses than being worked on and being waited for. Invariant: whatever may be a wait counts as one
-//! (a condition around it, an event that is recorded, a call into another file), and only what is a tensor
-//! on a device for sure counts as a result.
+//! Looks at the top level of a program and at each function by itself, in the order of the text, and says nothing
+//! of streams that are put to other uses than being worked on and being waited for, or that a function shares
+//! with what is around it. Invariant: whatever may be a wait counts as one (a condition around it, an event that
+//! is recorded, a call into another file, a function that waits for the device), and only what is a tensor for
+//! sure counts as a result: at the top level one on a device; in a function also what an operation makes of the
+//! arguments, since who works on a side stream means those on a device.
 
 use super::constants::is_on_cuda;
 use super::error;
 use super::scope::{Id, Origin, Resolved, bound_names};
 use crate::base::{Error, Span};
 use crate::ops::known::{self, Known};
-use crate::ops::table;
+use crate::ops::{Op, table};
 use crate::syntax::ast::*;
 use crate::syntax::{Part, parts};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::rc::Rc;
 
 /// What is wrong with the streams of a program; `values` is what is known of each binding.
@@ -21,12 +23,11 @@ pub fn streams(block: &Block, names: &Resolved, values: &[Known]) -> Vec<Error> 
     let mut reader = Reader {
         names,
         values,
-        sides: FxHashSet::default(),
-        events: Vec::new(),
-        works: Vec::new(),
-        open: Vec::new(),
-        loops: Vec::new(),
-        functions: 0,
+        sides: FxHashMap::default(),
+        shared: FxHashSet::default(),
+        made: FxHashSet::default(),
+        frames: vec![Frame::new(Kind::Top)],
+        here: vec![0],
         off: false,
     };
     reader.statements(&block.body);
@@ -54,8 +55,8 @@ struct Work {
     span: Span,
     /// What holds its results, or is changed by it.
     results: Vec<Id>,
-    /// True when it changes tensors that were there before.
-    changes: bool,
+    /// True when it changes tensors that were there before, or gives a function's result.
+    leaves: bool,
     /// Its events begin here, those after it there.
     from: usize,
     to: usize,
@@ -63,18 +64,50 @@ struct Work {
     looped: Option<usize>,
 }
 
-struct Reader<'n> {
-    names: &'n Resolved,
-    values: &'n [Known],
-    /// The names that hold streams, and nothing else ever.
-    sides: FxHashSet<Id>,
+/// What runs when.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// The program itself.
+    Top,
+    /// A function, which may run at any time.
+    Function,
+    /// A `test`, which nothing calls.
+    Test,
+}
+
+/// A program or a function, without the functions in it.
+struct Frame {
+    kind: Kind,
     events: Vec<Event>,
     works: Vec<Work>,
     /// The work that is open, as numbers of `works`, outermost first.
     open: Vec<usize>,
     loops: Vec<usize>,
-    functions: usize,
-    /// True when something makes the order unknown: captures, other race modes, waits inside of functions.
+}
+
+impl Frame {
+    fn new(kind: Kind) -> Frame {
+        Frame { kind, events: Vec::new(), works: Vec::new(), open: Vec::new(), loops: Vec::new() }
+    }
+
+    fn waits_for_all(&self) -> bool {
+        self.events.iter().any(|event| matches!(event, Event::WaitAll))
+    }
+}
+
+struct Reader<'n> {
+    names: &'n Resolved,
+    values: &'n [Known],
+    /// The names that hold streams, and nothing else ever; with the number of their frame.
+    sides: FxHashMap<Id, usize>,
+    /// Those that other functions know too, or that are waited for at another time.
+    shared: FxHashSet<Id>,
+    /// Names in functions whose values operations have made.
+    made: FxHashSet<Id>,
+    frames: Vec<Frame>,
+    /// The frames that are open, as numbers of `frames`, outermost first.
+    here: Vec<usize>,
+    /// True when something makes the order unknown: captures, other race modes.
     off: bool,
 }
 
@@ -83,26 +116,35 @@ impl Reader<'_> {
         if self.off {
             return Vec::new();
         }
-        self.works
-            .iter()
-            .filter(|work| !work.results.is_empty())
-            .filter_map(|work| self.verdict(work))
-            .collect()
+        let mut found = Vec::new();
+        for (at, frame) in self.frames.iter().enumerate() {
+            let others = || self.frames.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, f)| f);
+            // It may be called anywhere.
+            if others().any(|other| other.kind == Kind::Function && other.waits_for_all()) {
+                continue;
+            }
+            // Who calls a function may wait for what it leaves behind.
+            let closed = frame.kind != Kind::Function || !others().any(Frame::waits_for_all);
+            let works = frame.works.iter().filter(|work| !self.shared.contains(&work.stream));
+            let works = works.filter(|work| work.leaves || !work.results.is_empty());
+            found.extend(works.filter_map(|work| self.verdict(frame, closed, work)));
+        }
+        found
     }
 
-    fn verdict(&self, work: &Work) -> Option<Error> {
+    fn verdict(&self, frame: &Frame, closed: bool, work: &Work) -> Option<Error> {
         let waits = |event: &Event| match event {
             Event::Wait(stream) => *stream == work.stream,
             Event::WaitAll => true,
             _ => false,
         };
-        if self.events[work.from..work.to].iter().any(waits) {
+        if frame.events[work.from..work.to].iter().any(waits) {
             return None;
         }
         let stream = &self.names.bindings[work.stream].name;
         let mut results: Vec<Id> = work.results.clone();
-        let mut matters = work.changes;
-        for event in &self.events[work.to..] {
+        let mut matters = work.leaves;
+        for event in &frame.events[work.to..] {
             match event {
                 event if waits(event) => return None,
                 Event::Use(id, span, on) if results.contains(id) && !on.contains(&work.stream) => {
@@ -115,13 +157,26 @@ impl Reader<'_> {
             }
         }
         // What nobody looks at again need not be waited for.
-        if !matters {
+        if !matters || !closed {
             return None;
         }
-        if work.looped.is_some_and(|from| self.events[from..work.from].iter().any(waits)) {
+        if work.looped.is_some_and(|from| frame.events[from..work.from].iter().any(waits)) {
             return None;
         }
         Some(error::never_waited_for(work.span, stream))
+    }
+
+    fn frame(&mut self) -> &mut Frame {
+        let at = self.here.last().copied().unwrap_or(0);
+        &mut self.frames[at]
+    }
+
+    fn note(&mut self, event: Event) {
+        self.frame().events.push(event);
+    }
+
+    fn in_function(&self) -> bool {
+        self.here.len() > 1
     }
 
     // --- Statements ---
@@ -136,20 +191,22 @@ impl Reader<'_> {
                 if let (PatternKind::Bind(name), true) = (&pattern.kind, self.makes_stream(e))
                     && let Some(&id) = self.names.defined.get(&name.span.lo)
                     && self.names.is_constant(id)
-                    && self.functions == 0
                 {
-                    self.sides.insert(id);
+                    let frame = self.here.last().copied().unwrap_or(0);
+                    self.sides.insert(id, frame);
                 }
                 self.expr(e);
                 let mut ids = Vec::new();
                 bound_names(pattern, &mut |_, span| ids.extend(self.names.defined.get(&span.lo)));
+                self.made_by(e, &ids);
                 self.result_of(e, &ids);
             }
             StmtKind::Assign(target, e) => {
                 self.expr(e);
                 match self.bound(target) {
                     Some(id) => {
-                        self.events.push(Event::Rebound(id));
+                        self.note(Event::Rebound(id));
+                        self.made_by(e, &[id]);
                         self.changed(id);
                         self.result_of(e, &[id]);
                     }
@@ -169,19 +226,19 @@ impl Reader<'_> {
             StmtKind::For(_, e, body) | StmtKind::While(e, body) => {
                 self.read(e);
                 self.expr(e);
-                self.loops.push(self.events.len());
+                let from = self.frame().events.len();
+                self.frame().loops.push(from);
                 self.statements(&body.body);
-                self.loops.pop();
+                self.frame().loops.pop();
             }
-            StmtKind::Return(e) => e.iter().for_each(|e| self.expr(e)),
-            StmtKind::Throw(e) | StmtKind::Defer(e) | StmtKind::Expr(e) | StmtKind::Discard(e) => {
-                self.expr(e)
+            StmtKind::Return(e) => {
+                e.iter().for_each(|e| self.expr(e));
+                e.iter().for_each(|e| self.given_back(e));
             }
-            StmtKind::Test(_, body) => {
-                self.functions += 1;
-                self.statements(&body.body);
-                self.functions -= 1;
-            }
+            // It runs when the block is left.
+            StmtKind::Defer(e) => self.inside(Kind::Function, |reader| reader.expr(e)),
+            StmtKind::Throw(e) | StmtKind::Expr(e) | StmtKind::Discard(e) => self.expr(e),
+            StmtKind::Test(_, body) => self.inside(Kind::Test, |reader| reader.statements(&body.body)),
             StmtKind::Break | StmtKind::Continue | StmtKind::Import(_) | StmtKind::Error => {}
         }
     }
@@ -201,32 +258,127 @@ impl Reader<'_> {
 
     /// A name from outside of the open work gets its result.
     fn changed(&mut self, id: Id) {
-        let on_device = is_on_cuda(&self.values[id]);
-        if let Some(work) = self.open.last().map(|&at| &mut self.works[at])
-            && on_device
-            && self.names.bindings[id].span.lo < work.span.lo
+        let known = is_on_cuda(&self.values[id]) || self.made.contains(&id);
+        if known {
+            self.written(id);
+        }
+    }
+
+    /// The open work writes a tensor.
+    fn written(&mut self, id: Id) {
+        let before = self.names.bindings[id].span.lo;
+        let frame = self.frame();
+        if let Some(work) = frame.open.last().map(|&at| &mut frame.works[at])
+            && before < work.span.lo
             && !work.results.contains(&id)
         {
             work.results.push(id);
-            work.changes = true;
+            work.leaves = true;
         }
     }
 
     /// `let ids = with stream(s) { ... }`
     fn result_of(&mut self, e: &Expr, ids: &[Id]) {
-        let span = unparen(e).span;
-        let found = self.works.iter_mut().rev().find(|w| span.lo <= w.span.lo && w.span.hi <= span.hi);
-        if let (ExprKind::With(..), Some(work)) = (&unparen(e).kind, found) {
-            let on_device = ids.iter().filter(|id| is_on_cuda(&self.values[**id]));
-            work.results.extend(on_device);
+        let known = |id: &&Id| is_on_cuda(&self.values[**id]) || self.made.contains(*id);
+        let results: Vec<Id> = ids.iter().filter(known).copied().collect();
+        if let Some(work) = self.work_of(e) {
+            work.results.extend(results);
         }
     }
 
+    /// The work that gives the value of an expression.
+    fn work_of(&mut self, e: &Expr) -> Option<&mut Work> {
+        let e = unparen(e);
+        let inside = |w: &&mut Work| e.span.lo <= w.span.lo && w.span.hi <= e.span.hi;
+        match &e.kind {
+            ExprKind::With(..) => self.frame().works.iter_mut().rev().find(inside),
+            _ => None,
+        }
+    }
+
+    /// The value of a function.
+    fn given_back(&mut self, e: &Expr) {
+        if self.is_made(e)
+            && let Some(work) = self.work_of(e)
+        {
+            work.leaves = true;
+        }
+    }
+
+    /// Names in functions that get what an operation has made.
+    fn made_by(&mut self, e: &Expr, ids: &[Id]) {
+        if !self.in_function() {
+            return;
+        }
+        match (last(e).map(|e| &e.kind), ids) {
+            (Some(ExprKind::Tuple(items)), ids) if items.len() == ids.len() => {
+                for (item, id) in items.iter().zip(ids) {
+                    if matches!(item, Item::One(e) if self.is_made(e)) {
+                        self.made.insert(*id);
+                    }
+                }
+            }
+            _ if self.is_made(e) => self.made.extend(ids),
+            _ => {}
+        }
+    }
+
+    /// Whether an operation on tensors makes the value of an expression in a function.
+    fn is_made(&self, e: &Expr) -> bool {
+        let Some(e) = last(e) else { return false };
+        let computes = |op: &Op| known::reads(op) && !known::is_on_host(op);
+        let function =
+            |f: &Expr| self.builtin(f).and_then(|name| table::find_function(name)).filter(|op| computes(op));
+        match &e.kind {
+            ExprKind::Name(_) => {
+                self.bound(e).is_some_and(|id| self.made.contains(&id) || is_on_cuda(&self.values[id]))
+            }
+            ExprKind::Binary(op, a, b) => *op == Binary::MatMul || self.is_tensor(a) || self.is_tensor(b),
+            ExprKind::Unary(op, a) => *op != Unary::Not && self.is_tensor(a),
+            ExprKind::Pipe(a, f) => {
+                let f = if let ExprKind::Call(f, _) = &f.kind { f } else { f };
+                function(f).is_some() && self.is_tensor(a)
+            }
+            ExprKind::Call(f, args) => match &f.kind {
+                ExprKind::Member(base, name) => {
+                    let module = self.bound(base).map(|id| &self.names.bindings[id].origin);
+                    let method = table::find_method(&name.text).filter(|(op, _)| computes(op));
+                    method.is_some()
+                        && !matches!(module, Some(Origin::Import(_)))
+                        && self.builtin(base).is_none()
+                }
+                _ => {
+                    let is_tensor = |arg: &Arg| matches!(arg, Arg::One(e) if self.is_tensor(e));
+                    let factory = self.builtin(f).and_then(|name| table::find_function(name));
+                    function(f).is_some() && args.iter().any(is_tensor) || factory.is_some_and(known::makes)
+                }
+            },
+            _ => false,
+        }
+    }
+
+    /// Whether an operand is a tensor, or an argument of the function, which is one most likely.
+    fn is_tensor(&self, e: &Expr) -> bool {
+        let given = |id: Id| matches!(self.names.bindings[id].origin, Origin::Param);
+        self.is_made(e) || self.bound(unparen(e)).is_some_and(given)
+    }
+
+    /// A function that is read by itself.
     fn function(&mut self, function: &Function) {
-        self.functions += 1;
-        function.params.iter().filter_map(|p| p.default.as_ref()).for_each(|e| self.expr(e));
-        self.statements(&function.body.body);
-        self.functions -= 1;
+        self.inside(Kind::Function, |reader| {
+            function.params.iter().filter_map(|p| p.default.as_ref()).for_each(|e| reader.expr(e));
+            reader.statements(&function.body.body);
+            if let Some(Stmt { kind: StmtKind::Expr(e), .. }) = function.body.body.last() {
+                reader.given_back(e);
+            }
+        });
+    }
+
+    fn inside(&mut self, kind: Kind, read: impl FnOnce(&mut Self)) {
+        self.here.push(self.frames.len());
+        self.frames.push(Frame::new(kind));
+        read(self);
+        self.here.pop();
     }
 
     // --- Expressions ---
@@ -237,8 +389,9 @@ impl Reader<'_> {
                 // A stream that is not used as below may be waited for by whoever gets it.
                 if let Some(id) = self.side(e) {
                     self.wait(id);
-                } else if let (Some(id), 0) = (self.bound(e), self.functions) {
-                    self.events.push(Event::Mention(id, self.on()));
+                } else if let Some(id) = self.bound(e) {
+                    let on = self.on();
+                    self.note(Event::Mention(id, on));
                 }
             }
             ExprKind::Str(pieces) => self.pieces(pieces),
@@ -297,23 +450,18 @@ impl Reader<'_> {
             };
             match builtin {
                 Some((name, [Arg::One(e)])) if &**name == "stream" && self.side(e).is_some() => {
-                    if let (Some(stream), 0) = (self.side(e), self.functions) {
-                        self.open.push(self.works.len());
-                        opened += 1;
-                        let (span, from) = (context.span, self.events.len());
-                        let looped = self.loops.first().copied();
-                        self.works.push(Work {
-                            stream,
-                            span,
-                            results: Vec::new(),
-                            changes: false,
-                            from,
-                            to: from,
-                            looped,
-                        });
-                    } else if let Some(stream) = self.side(e) {
-                        self.wait(stream);
+                    let Some(stream) = self.side(e) else { continue };
+                    if self.sides.get(&stream) != self.here.last() {
+                        self.shared.insert(stream);
+                        continue;
                     }
+                    opened += 1;
+                    let span = context.span;
+                    let frame = self.frame();
+                    frame.open.push(frame.works.len());
+                    let (from, looped) = (frame.events.len(), frame.loops.first().copied());
+                    let (results, leaves) = (Vec::new(), false);
+                    frame.works.push(Work { stream, span, results, leaves, from, to: from, looped });
                 }
                 Some((name, _)) if matches!(&**name, "races" | "graph") => {
                     self.off = true;
@@ -324,8 +472,9 @@ impl Reader<'_> {
         }
         self.statements(&block.body);
         for _ in 0..opened {
-            if let Some(at) = self.open.pop() {
-                self.works[at].to = self.events.len();
+            let frame = self.frame();
+            if let Some(at) = frame.open.pop() {
+                frame.works[at].to = frame.events.len();
             }
         }
     }
@@ -340,12 +489,18 @@ impl Reader<'_> {
                 values.clone().chain(first).for_each(|e| self.read(e));
             }
             if &**name == "synchronize" {
-                self.wait_all();
+                self.note(Event::WaitAll);
             }
         } else if let ExprKind::Member(base, name) = &f.kind {
             self.method(base, &name.text);
         } else {
             self.expr(f);
+            // What is given as a function may do anything.
+            if let Some(Origin::Param | Origin::Local) =
+                self.bound(f).map(|id| &self.names.bindings[id].origin)
+            {
+                self.note(Event::WaitAll);
+            }
         }
         values.for_each(|e| self.expr(e));
     }
@@ -355,10 +510,13 @@ impl Reader<'_> {
             // It waits for others.
             (Some(_), "wait_stream" | "wait_event") => {}
             (Some(id), _) => self.wait(id),
-            (None, "synchronize") => self.wait_all(),
+            (None, "synchronize" | "wait") => self.note(Event::WaitAll),
             // An event stands for the work before it: whoever has it may wait.
             (None, "record") => {
-                self.on().into_iter().for_each(|id| self.wait(id));
+                match self.on() {
+                    on if on.is_empty() => self.note(Event::WaitAll),
+                    on => on.into_iter().for_each(|id| self.wait(id)),
+                }
                 self.expr(base);
             }
             (None, _) => {
@@ -369,12 +527,15 @@ impl Reader<'_> {
                 }
                 if let Some(id) = self.bound(base) {
                     if matches!(self.names.bindings[id].origin, Origin::Import(_)) {
-                        self.wait_all();
+                        self.note(Event::WaitAll);
                     }
                     match table::find_method(name) {
                         Some((_, true)) => {
                             self.read(base);
-                            self.changed(id);
+                            match self.names.bindings[id].origin {
+                                Origin::Param => self.written(id),
+                                _ => self.changed(id),
+                            }
                         }
                         Some((op, false)) if known::reads(op) => self.read(base),
                         _ => {}
@@ -386,26 +547,26 @@ impl Reader<'_> {
     }
 
     fn wait(&mut self, stream: Id) {
-        // What a function does happens whenever it is called.
-        self.off |= self.functions > 0;
-        self.events.push(Event::Wait(stream));
-    }
-
-    fn wait_all(&mut self) {
-        self.off |= self.functions > 0;
-        self.events.push(Event::WaitAll);
+        if self.sides.get(&stream) == self.here.last() {
+            self.note(Event::Wait(stream));
+        } else {
+            // What a function does happens whenever it is called.
+            self.shared.insert(stream);
+        }
     }
 
     /// The value of an expression is read, where that is a name.
     fn read(&mut self, e: &Expr) {
-        if let (Some(id), 0) = (self.bound(unparen(e)), self.functions) {
-            self.events.push(Event::Use(id, e.span, self.on()));
+        if let Some(id) = self.bound(unparen(e)) {
+            let on = self.on();
+            self.note(Event::Use(id, e.span, on));
         }
     }
 
     /// The streams that are current here.
     fn on(&self) -> Vec<Id> {
-        self.open.iter().map(|&at| self.works[at].stream).collect()
+        let frame = self.here.last().map(|&at| &self.frames[at]);
+        frame.into_iter().flat_map(|frame| frame.open.iter().map(|&at| frame.works[at].stream)).collect()
     }
 
     fn makes_stream(&self, e: &Expr) -> bool {
@@ -425,7 +586,7 @@ impl Reader<'_> {
 
     /// The side stream that an expression names.
     fn side(&self, e: &Expr) -> Option<Id> {
-        self.bound(e).filter(|id| self.sides.contains(id))
+        self.bound(e).filter(|id| self.sides.contains_key(id))
     }
 
     /// The name of Runnel that an expression is.
@@ -434,6 +595,17 @@ impl Reader<'_> {
             ExprKind::Name(name) if self.bound(e).is_none() => Some(name),
             _ => None,
         }
+    }
+}
+
+/// The expression that gives the value of another: the last of a block.
+fn last(e: &Expr) -> Option<&Expr> {
+    match &unparen(e).kind {
+        ExprKind::With(_, block) | ExprKind::Block(block) => match block.body.last() {
+            Some(Stmt { kind: StmtKind::Expr(e), .. }) => last(e),
+            _ => None,
+        },
+        _ => Some(unparen(e)),
     }
 }
 

@@ -96,7 +96,17 @@ pub fn reads(op: &Op) -> bool {
     let reading: [Rule; 3] = [matmul, whole, reduce];
     op.elementwise().is_some()
         || rule.is_some_and(|rule| reading.iter().any(|r| std::ptr::fn_addr_eq(*r, rule)))
-        || ["item", "tolist", "cpu"].contains(&op.name)
+        || is_on_host(op)
+}
+
+/// True when the operation makes a tensor of a shape.
+pub fn makes(op: &Op) -> bool {
+    RULES.iter().any(|(names, rule)| names.contains(&op.name) && std::ptr::fn_addr_eq(*rule, sized as Rule))
+}
+
+/// True when the host has what the operation gives.
+pub fn is_on_host(op: &Op) -> bool {
+    ["item", "tolist", "cpu"].contains(&op.name)
 }
 
 /// What the in-place form of `op` gives: the shape of its target stays.
