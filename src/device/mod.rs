@@ -36,6 +36,7 @@ mod plans;
 mod pool;
 pub mod races;
 mod stream;
+mod threads;
 
 pub use alloc::{
     AllocConf, BlockInfo, BlockState, DeviceMemory, Frame, Pool, PoolId, PoolStat, SegmentInfo, Stat, Stats,

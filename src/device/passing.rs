@@ -4,7 +4,7 @@
 //! Each stream with something to wait for has one thread, which waits for its points in order and ends
 //! with the last. Nothing polls. Knows nothing of tensors.
 
-use super::{EventHandle, Stream};
+use super::{EventHandle, Stream, threads};
 use crate::base::{ErrorKind, Result};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -49,8 +49,7 @@ pub fn when_passed(stream: &Arc<Stream>, then: impl FnOnce(Result<()>) + Send + 
     points.served = true;
     drop(points);
     let own = Arc::clone(stream);
-    let thread = std::thread::Builder::new().name("runnel-wait".into());
-    if thread.spawn(move || serve(&own)).is_err() {
+    if !threads::start("runnel-wait", move || serve(&own)) {
         // Without a thread, the caller waits.
         serve(stream);
     }

@@ -1,34 +1,48 @@
-//! What Runnel's queues use of `parking_lot`, over shuttle's locks, so that shuttle decides which thread goes on.
+//! What Runnel's device rooms use of `parking_lot`, over the locks of shuttle or loom, which decide which
+//! thread goes on.
 //!
-//! A wait with a time limit is one that may end at once: shuttle has no time.
+//! A wait with a time limit is one that may end at once: neither has time.
+
+#[cfg(feature = "loom")]
+use loom as checker;
+#[cfg(not(feature = "loom"))]
+use shuttle as checker;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 /// A lock.
-#[derive(Default)]
-pub struct Mutex<T>(shuttle::sync::Mutex<T>);
+pub struct Mutex<T>(checker::sync::Mutex<T>);
 
 /// A lock that is held.
 pub struct MutexGuard<'a, T> {
     of: &'a Mutex<T>,
-    held: Option<shuttle::sync::MutexGuard<'a, T>>,
+    held: Option<checker::sync::MutexGuard<'a, T>>,
 }
 
 /// Where threads wait.
-#[derive(Default)]
-pub struct Condvar(shuttle::sync::Condvar);
+pub struct Condvar(checker::sync::Condvar);
 
 const NOT_POISONED: &str = "no thread panics while it holds the lock";
 
 impl<T> Mutex<T> {
     pub fn new(value: T) -> Mutex<T> {
-        Mutex(shuttle::sync::Mutex::new(value))
+        Mutex(checker::sync::Mutex::new(value))
     }
 
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard { of: self, held: Some(self.0.lock().expect(NOT_POISONED)) }
+    }
+
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().expect(NOT_POISONED)
+    }
+}
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Mutex<T> {
+        Mutex::new(T::default())
     }
 }
 
@@ -63,7 +77,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 
 impl Condvar {
     pub fn new() -> Condvar {
-        Condvar::default()
+        Condvar(checker::sync::Condvar::new())
     }
 
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
@@ -72,7 +86,7 @@ impl Condvar {
     }
 
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _time: Duration) {
-        MutexGuard::unlocked(guard, shuttle::thread::yield_now);
+        MutexGuard::unlocked(guard, checker::thread::yield_now);
     }
 
     pub fn notify_one(&self) {

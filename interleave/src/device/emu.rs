@@ -1,16 +1,15 @@
 //! The queues under test, and calls of them as a driver makes them.
 
-#[allow(dead_code)] // Only the parts that concern threads are called here.
 #[path = "../../../src/device/emu/order.rs"]
 mod order;
-#[allow(dead_code)]
 #[path = "../../../src/device/emu/queue.rs"]
 mod queue;
 
 use crate::base::Result;
+use crate::checker::thread::{self, JoinHandle};
 use crate::kernel::host::bytes::Word;
+
 use queue::{Command, Goal, Queues};
-use shuttle::thread::JoinHandle;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -25,7 +24,11 @@ pub struct Event(Arc<queue::Event>);
 
 impl Machine {
     /// A machine and `streams` streams.
-    pub fn new(streams: usize, schedule: Option<Schedule>, interrupt: Option<Arc<AtomicBool>>) -> Arc<Machine> {
+    pub fn new(
+        streams: usize,
+        schedule: Option<Schedule>,
+        interrupt: Option<Arc<AtomicBool>>,
+    ) -> Arc<Machine> {
         let queues = Queues::new(schedule, interrupt);
         (0..streams).for_each(|_| {
             queues.add_stream(0, 0);
@@ -36,7 +39,7 @@ impl Machine {
     /// Starts the machine's thread.
     pub fn serve(&self) -> JoinHandle<()> {
         let queues = self.0.clone();
-        shuttle::thread::spawn(move || queues.serve())
+        thread::spawn(move || queues.serve())
     }
 
     pub fn stop(&self) {

@@ -1,0 +1,101 @@
+//! Programs, of which there are none here: copies and fills are all the work there is.
+
+use std::fmt;
+
+pub type Ptr = u64;
+
+#[derive(Clone)]
+pub enum Body {
+    Matmul(()),
+    Other,
+}
+
+#[derive(Clone)]
+pub struct Program {
+    pub body: Body,
+    pub label: String,
+}
+
+#[derive(Clone)]
+pub struct Launch {
+    pub program: Program,
+    pub shape: Vec<usize>,
+    pub views: Vec<()>,
+}
+
+/// What a kernel reports.
+pub struct Fault {
+    pub tag: u32,
+    pub position: u64,
+    pub value: i64,
+}
+
+pub mod fft {
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    pub struct FftSpec;
+
+    pub trait FftPlan: Send + Sync {}
+}
+
+impl fmt::Debug for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.program.label)
+    }
+}
+
+pub mod host {
+    pub struct FaultSlot;
+
+    /// # Safety
+    /// None is needed.
+    pub unsafe fn run(_: &super::Launch, _: &FaultSlot) {}
+
+    pub mod fft {
+        use crate::kernel::fft::{FftPlan, FftSpec};
+        use std::sync::Arc;
+
+        struct NoPlan;
+
+        impl FftPlan for NoPlan {}
+
+        pub fn plan(_: &FftSpec) -> Arc<dyn FftPlan> {
+            Arc::new(NoPlan)
+        }
+    }
+
+    pub mod bytes {
+        #[cfg(feature = "loom")]
+        use crate::checker::cell::Cell;
+        use crate::checker::sync::atomic::{AtomicBool, Ordering};
+        use crate::checker::thread;
+        #[cfg(not(feature = "loom"))]
+        use std::cell::Cell;
+
+        /// The flag orders nothing, where that makes a difference: loom has to see what the locks alone order.
+        const FLAG: Ordering = if cfg!(feature = "loom") { Ordering::Relaxed } else { Ordering::SeqCst };
+
+        /// A word of memory, and whether a command is at work on the machine.
+        pub struct Word<'a> {
+            pub value: Cell<u64>,
+            pub busy: &'a AtomicBool,
+        }
+
+        /// # Safety
+        /// None is needed.
+        pub unsafe fn copy(_: *mut u8, _: *const u8, _: usize) {}
+
+        /// `x = 3 x + pattern`, with other threads let on in the middle of it.
+        ///
+        /// # Safety
+        /// `to` is the address of a [`Word`].
+        pub unsafe fn fill(to: *mut u8, pattern: u64, _: usize, _: usize) {
+            // SAFETY: the caller's promise.
+            let word = unsafe { &*to.cast::<Word<'_>>() };
+            assert!(!word.busy.swap(true, FLAG), "two commands run at a time");
+            let value = word.value.get();
+            thread::yield_now();
+            word.value.set(value.wrapping_mul(3).wrapping_add(pattern));
+            assert!(word.busy.swap(false, FLAG));
+        }
+    }
+}
