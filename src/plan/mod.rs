@@ -47,7 +47,7 @@ pub use submit::{Submission, SubmittedView};
 pub use transfer::scalar_of;
 
 use crate::base::{Result, Span, reclaim};
-use crate::device::races::Checker;
+use crate::device::races::{Checker, Watched};
 use crate::device::{Device, DeviceId, Event, EventFlags, Machine, Stream};
 use crate::tensor::{Generator, Storage};
 use queue::Queue;
@@ -208,17 +208,18 @@ impl Runtime {
     }
 
     /// A storage that counts among the session's. Errors: E1009.
-    #[inline]
     fn storage(&mut self, owner: Arc<Device>, bytes: u64) -> Result<Storage> {
-        let storage = Storage::unbound(owner, bytes);
-        match self.limits.tensors {
-            None => Ok(storage),
-            Some(limit) => self.counted(storage, limit),
-        }
+        Ok(Storage::made(owner, bytes, self.ticket()?, Watched::default()))
+    }
+
+    /// What a storage holds that counts among the session's. Errors: E1009.
+    #[inline]
+    fn ticket(&mut self) -> Result<Option<Arc<()>>> {
+        self.limits.tensors.map(|limit| self.limited(limit)).transpose()
     }
 
     #[cold]
-    fn counted(&mut self, storage: Storage, limit: usize) -> Result<Storage> {
+    fn limited(&mut self, limit: usize) -> Result<Arc<()>> {
         if Arc::strong_count(&self.tickets.0) > limit {
             // What nobody wants any more may still wait in a queue.
             self.flush()?;
@@ -228,7 +229,7 @@ impl Runtime {
         {
             return Err(error::too_many("tensors", limit));
         }
-        Ok(storage.counted(self.tickets.0.clone()))
+        Ok(self.tickets.0.clone())
     }
 
     /// Refuses to take so much of the host's memory at once. Errors: E0704, out of memory.

@@ -241,11 +241,11 @@ impl Runtime {
         shape: Dims,
         device: DeviceId,
     ) -> Result<Tensor> {
-        let owner = self.device(device)?;
+        check_complex(name, f, args, compute)?;
+        let at = self.place(device)?.queue;
         let layout = Layout::contiguous_over(shape);
-        let bytes = layout.bytes(dtype);
-        let tensor = Tensor::new(self.storage(owner, bytes)?, layout, dtype);
-        self.write(name, f, args, compute, dtype, &tensor)?;
+        let tensor = self.note_result(name, at, read_near(args, device), layout, dtype)?;
+        self.write(name, f, args, compute, dtype, &tensor, at)?;
         Ok(tensor)
     }
 
@@ -271,10 +271,16 @@ impl Runtime {
         if super::submit::overlaps_itself(target.layout()) {
             return Err(super::error::writes_overlap(name));
         }
-        self.write(name, f, args, compute, dtype, target)
+        check_complex(name, f, args, compute)?;
+        let at = self.place(target.device())?.queue;
+        let read = read_near(args, target.device()).map(|tensor| (tensor, Access::Read));
+        self.note(name, at, read.chain([(target, Access::Write)]))?;
+        self.write(name, f, args, compute, dtype, target, at)
     }
 
-    /// Queues a node that writes `target`: a fresh, unbound tensor, or an existing one in place.
+    /// Queues a node that writes `target`: a fresh, unbound tensor, or an existing one in place. Its accesses
+    /// have been noted.
+    #[allow(clippy::too_many_arguments)]
     fn write(
         &mut self,
         name: &'static str,
@@ -283,19 +289,10 @@ impl Runtime {
         compute: Dtype,
         dtype: Dtype,
         target: &Tensor,
+        at: usize,
     ) -> Result<()> {
-        check_complex(name, f, args, compute)?;
-        let device = target.device();
-        let at = self.place(device)?.queue;
-        // A host scalar among operands of another device is read by itself.
-        let near = |arg: &MapArg<'_>| matches!(arg, MapArg::Tensor(t) if t.device() == device);
-        let read = args.iter().filter_map(|arg| match arg {
-            MapArg::Tensor(tensor) if near(arg) => Some((*tensor, Access::Read)),
-            _ => None,
-        });
-        self.note(name, at, read.chain([(target, Access::Write)]))?;
-        let is_apart =
-            |arg: &MapArg<'_>| matches!(arg, MapArg::Tensor(t) if !near(arg) || clashes(t, target));
+        let near = |tensor: &Tensor| tensor.device() == target.device();
+        let is_apart = |arg: &MapArg<'_>| matches!(arg, MapArg::Tensor(t) if !near(t) || clashes(t, target));
         if !args.iter().any(is_apart) {
             return self.write_near(name, f, args, compute, dtype, target, at);
         }
@@ -304,7 +301,7 @@ impl Runtime {
         for arg in args {
             let (mut copy, mut number) = (None, None);
             if let MapArg::Tensor(tensor) = arg {
-                if !near(arg) {
+                if !near(tensor) {
                     number = Some(self.item(tensor)?);
                 } else if clashes(tensor, target) {
                     copy = Some(self.contiguous_copy(tensor)?);
@@ -468,6 +465,15 @@ impl Runtime {
         }
         Ok(())
     }
+}
+
+/// The operands that an operation on a device reads there. A host scalar among operands of another device is
+/// read by itself.
+fn read_near<'a>(args: &'a [MapArg<'a>], device: DeviceId) -> impl Iterator<Item = &'a Tensor> + Clone {
+    args.iter().filter_map(move |arg| match arg {
+        MapArg::Tensor(tensor) if tensor.device() == device => Some(*tensor),
+        _ => None,
+    })
 }
 
 /// Refuses to read complex numbers as anything else, and functions that are not defined for them.

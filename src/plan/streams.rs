@@ -3,10 +3,11 @@
 use super::queue::Queue;
 use super::trace::{ActionKind, WaitFor};
 use super::{RaceMode, Runtime};
+use crate::array::{Dtype, Layout};
 use crate::base::{Error, Result};
-use crate::device::races::{Access, Conflict, Site, Touch, Where};
+use crate::device::races::{Access, Conflict, Site, Touch, Watched, Where};
 use crate::device::{Device, DeviceId, Event, Stream, Work, error};
-use crate::tensor::Tensor;
+use crate::tensor::{Storage, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -180,7 +181,11 @@ impl Runtime {
             if self.queues[at].stream.device() == DeviceId::Cpu && tensors.clone().into_iter().all(unknown) {
                 return Ok(());
             }
-            let touches: SmallVec<[Touch<'t>; 4]> = tensors.into_iter().map(touch).collect();
+            // One by one: collecting asks for room that is there.
+            let mut touches: SmallVec<[Touch<'t>; 4]> = SmallVec::new();
+            for part in tensors {
+                touches.push(touch(part));
+            }
             return self.note_touches(at, &touches, site);
         }
         let tensors: SmallVec<[(&'t Tensor, Access); 4]> = tensors.into_iter().collect();
@@ -192,6 +197,41 @@ impl Runtime {
         }
         let touches: SmallVec<[Touch<'t>; 4]> = tensors.into_iter().map(touch).collect();
         self.note_touches(at, &touches, site)
+    }
+
+    /// As [`Runtime::note`], for an operation that reads these tensors and makes its result, a tensor of that
+    /// layout. Errors: also E1009.
+    pub(super) fn note_result<'t>(
+        &mut self,
+        name: &'static str,
+        at: usize,
+        read: impl Iterator<Item = &'t Tensor> + Clone,
+        layout: Layout,
+        dtype: Dtype,
+    ) -> Result<Tensor> {
+        let ticket = self.ticket()?;
+        let device = self.queues[at].stream.device();
+        let bytes = layout.bytes(dtype);
+        let read = read.map(|tensor| (tensor, Access::Read));
+        if self.capture_at(at).is_some() {
+            // What a capture has made it tells by its tensors.
+            let storage = Storage::made(self.device(device)?, bytes, ticket, Watched::default());
+            let result = Tensor::new(storage, layout, dtype);
+            self.note(name, at, read.chain([(&result, Access::Write)]))?;
+            return Ok(result);
+        }
+        if self.fuel.is_some() {
+            self.spend(layout.count())?;
+        }
+        self.note(name, at, read)?;
+        let owner = self.device(device)?;
+        let history = if self.settings.races == RaceMode::Allow || device == DeviceId::Cpu {
+            Watched::default()
+        } else {
+            let site = Site { name: self.written.unwrap_or(name), span: self.span };
+            self.checker.begin(&self.queues[at].stream, bytes, site)
+        };
+        Ok(Tensor::new(Storage::made(owner, bytes, ticket, history), layout, dtype))
     }
 
     /// The same, by the histories of the storages.

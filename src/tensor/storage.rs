@@ -68,23 +68,23 @@ pub struct Pending {
 
 impl Storage {
     /// A storage whose memory comes later.
-    #[inline]
     pub fn unbound(device: Arc<Device>, bytes: u64) -> Storage {
+        Storage::made(device, bytes, None, Watched::default())
+    }
+
+    /// The same with what is known of it already: the history, and a ticket that it holds as long as it
+    /// lives, by which its owner counts.
+    #[inline]
+    pub fn made(device: Arc<Device>, bytes: u64, ticket: Option<Arc<()>>, history: Watched) -> Storage {
         Storage {
             device,
             bytes,
             memory: OnceLock::new(),
             pending: AtomicU64::new(0),
             ticket: AtomicU64::new(0),
-            _counted: None,
-            history: Watched::default(),
+            _counted: ticket,
+            history,
         }
-    }
-
-    /// The same storage with a ticket that it holds as long as it lives: its owner counts by them.
-    pub fn counted(mut self, ticket: Arc<()>) -> Storage {
-        self._counted = Some(ticket);
-        self
     }
 
     /// A storage over memory that is there.

@@ -74,6 +74,14 @@ impl History {
         History::default()
     }
 
+    /// A storage all of whose bytes have been written, and nothing else.
+    #[inline]
+    pub(super) fn begun(bytes: u64, write: Mark) -> History {
+        let marks = Marks { write: Some(write), ..Marks::default() };
+        let only = (bytes > 0).then_some((0..bytes, Record::Plain(marks)));
+        History { only, ..History::default() }
+    }
+
     /// True when no stream's access is remembered.
     pub fn is_untouched(&self) -> bool {
         self.only.is_none() && self.many.is_empty()

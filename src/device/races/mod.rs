@@ -79,8 +79,8 @@ pub struct Watched {
     history: Mutex<History>,
 }
 
-#[cfg(test)]
 impl From<History> for Watched {
+    #[inline]
     fn from(history: History) -> Watched {
         Watched { noted: AtomicBool::new(true), history: Mutex::new(history) }
     }
@@ -123,6 +123,13 @@ pub struct Conflict {
     pub place: Where,
 }
 
+/// A history that an operation being admitted has locked, or a reference to that of an earlier touch.
+struct Held<'a> {
+    guard: Option<MutexGuard<'a, History>>,
+    /// Which touch holds the guard.
+    of: usize,
+}
+
 /// The clocks of one session, which is one thread at a time: so they need no lock.
 #[derive(Default)]
 pub struct Checker {
@@ -161,34 +168,39 @@ impl Checker {
     /// stream, and no more than it takes: waiting for those streams orders all the others too.
     pub fn admit(&mut self, stream: Option<&Stream>, touches: &[Touch<'_>], site: Site) -> Vec<Conflict> {
         let (view, now) = self.now(stream, site);
-        // Each history is locked once; an operation may touch one several times.
-        let mut held: SmallVec<[MutexGuard<'_, History>; 4]> = SmallVec::new();
-        let mut at: SmallVec<[usize; 4]> = SmallVec::new();
-        for (i, touch) in touches.iter().enumerate() {
-            let same = |earlier: &Touch<'_>| std::ptr::eq(earlier.history, touch.history);
-            match touches[..i].iter().position(same) {
-                Some(earlier) => at.push(at[earlier]),
-                None => {
-                    at.push(held.len());
-                    held.push(touch.history.lock());
-                }
+        let by_host = stream.is_none();
+        let mut held: SmallVec<[Held<'_>; 4]> = SmallVec::new();
+        for touch in touches {
+            // Each history is locked once; an operation may touch one several times.
+            let same = |&at: &usize| std::ptr::eq(touches[at].history, touch.history);
+            let of = match (0..held.len()).find(same) {
+                None => held.len(),
+                Some(first) => first,
+            };
+            let guard = (of == held.len()).then(|| touch.history.lock());
+            held.push(Held { guard, of });
+            let Some(history) = &held[of].guard else { continue };
+            if by_host && history.is_untouched() || history.is_free(touch.region, touch.access, &view) {
+                continue;
             }
-        }
-        let skips = |history: &History| stream.is_none() && history.is_untouched();
-        let free = |(touch, &at): (&Touch<'_>, &usize)| {
-            skips(&held[at]) || held[at].is_free(touch.region, touch.access, &view)
-        };
-        if !touches.iter().zip(&at).all(free) {
             drop(held);
             return self.least(stream, touches);
         }
-        for (touch, &at) in touches.iter().zip(&at) {
-            let history = &mut held[at];
-            if !skips(history) {
+        for (i, touch) in touches.iter().enumerate() {
+            let of = held[i].of;
+            let Some(history) = &mut held[of].guard else { continue };
+            if !(by_host && history.is_untouched()) {
                 history.note_free(touch.region, touch.access, now, &view);
             }
         }
         Vec::new()
+    }
+
+    /// The history of a new storage, all of whose `bytes` a stream writes: that races with nothing.
+    #[inline]
+    pub fn begin(&mut self, stream: &Stream, bytes: u64, site: Site) -> Watched {
+        let (_, now) = self.now(Some(stream), site);
+        Watched::from(History::begun(bytes, now))
     }
 
     /// Of the races that an operation would have, those whose streams it has to wait for.
