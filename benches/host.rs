@@ -78,7 +78,7 @@ fn loads(count: u16) -> Map {
 }
 
 fn instr(f: &'static MapFn, args: &[u16]) -> Instr {
-    Instr { f, args: args.into(), class: Class::F32, dtype: D }
+    Instr { f, args: args.iter().copied().collect(), class: Class::F32, dtype: D }
 }
 
 fn main() {

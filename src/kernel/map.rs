@@ -85,13 +85,16 @@ pub enum RegMut<'a> {
     C128(&'a mut [Complex<f64>]),
 }
 
+/// Registers of one instruction's arguments: sources come first, in order, then instructions, in order.
+pub type Regs = tinyvec::ArrayVec<[u16; 4]>;
+
 /// One instruction: `out = f(args)`, rounded to `dtype`.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub struct Instr {
     /// What it computes.
     pub f: &'static MapFn,
-    /// Registers: sources come first, in order, then instructions, in order.
-    pub args: smallvec::SmallVec<[u16; 4]>,
+    /// The registers it reads.
+    pub args: Regs,
     /// The class in which the arguments are read (arguments of another class do not occur, but for
     /// [`CAST`] and a select's condition).
     pub class: Class,

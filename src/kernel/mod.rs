@@ -24,6 +24,6 @@ mod program;
 mod rows;
 
 pub use launch::{Fault, Launch, Ptr, View};
-pub use map::{CAST, COMPLEX, CudaText, HostMap, Instr, Map, MapFn, Reg, RegMut, Source, Store};
+pub use map::{CAST, COMPLEX, CudaText, HostMap, Instr, Map, MapFn, Reg, RegMut, Regs, Source, Store};
 pub use program::{Body, Gather, Matmul, PART_ALIGN, Program, Reduce, ReduceFn, Scan, Scatter, Search, Sort};
 pub use rows::{Fold, Rows, Step, Temporary};

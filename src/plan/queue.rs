@@ -15,9 +15,9 @@ use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, same};
 use crate::base::{Result, Span};
 use crate::device::races::Access;
 use crate::device::{DeviceId, Stream};
-use crate::kernel::{CAST, COMPLEX, Instr, Map, MapFn, ReduceFn, Source};
+use crate::kernel::{CAST, COMPLEX, Instr, Map, MapFn, ReduceFn, Regs, Source};
 use crate::tensor::{Pending, StorageRef, Tensor};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -169,7 +169,7 @@ impl Group {
         self.map.sources.contains(&Source::Position)
     }
 
-    fn push(&mut self, f: &'static MapFn, args: SmallVec<[u16; 4]>, class: Class, dtype: Dtype) -> u16 {
+    fn push(&mut self, f: &'static MapFn, args: Regs, class: Class, dtype: Dtype) -> u16 {
         self.map.instrs.push(Instr { f, args, class, dtype });
         RAW_INSTR + (self.map.instrs.len() - 1) as u16
     }
@@ -186,7 +186,7 @@ impl Group {
     fn cast(&mut self, reg: u16, dtype: Dtype) -> u16 {
         match self.dtype(reg) {
             from if from == dtype => reg,
-            from => self.push(&CAST, smallvec![reg], from.class(), dtype),
+            from => self.push(&CAST, [reg].into_iter().collect(), from.class(), dtype),
         }
     }
 
@@ -340,7 +340,7 @@ impl Runtime {
         let queue = &mut self.queues[at];
         let part = queue.chain.len();
         let group = queue.open(device, target.shape());
-        let mut regs: SmallVec<[u16; 4]> = SmallVec::new();
+        let mut regs = Regs::new();
         for (i, operand) in operands.iter().enumerate() {
             let wanted = if f.select && i == 0 { Dtype::Bool } else { compute };
             regs.push(match *operand {
@@ -352,7 +352,7 @@ impl Runtime {
                     let parts = [re, im].map(|part| {
                         push_number(group, Scalar::Float(part).bits_as(wanted.real()), wanted.real())
                     });
-                    group.push(&COMPLEX, SmallVec::from_slice(&parts), wanted.real().class(), wanted)
+                    group.push(&COMPLEX, parts.into_iter().collect(), wanted.real().class(), wanted)
                 }
                 MapArg::Number(number) => {
                     let dtype = if wanted.class() == Class::F32 { Dtype::F32 } else { wanted };

@@ -11,7 +11,9 @@ use super::trace::Traced;
 use crate::array::{Dims, Dtype, Layout, Strides};
 use crate::base::{Result, Site, Span};
 use crate::device::{Device, Stream};
-use crate::kernel::{Body, Fold, Instr, Launch, Map, ReduceFn, Rows, Source, Step, Store, Temporary, View};
+use crate::kernel::{
+    Body, Fold, Instr, Launch, Map, ReduceFn, Regs, Rows, Source, Step, Store, Temporary, View,
+};
 use crate::tensor::StorageRef;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
@@ -186,7 +188,7 @@ impl<'a> Chain<'a> {
         let mut instrs: SmallVec<[u16; 32]> = SmallVec::new();
         for instr in &group.map.instrs {
             let args = instr.args.iter().map(|&arg| renumber(arg, &sources, &instrs));
-            let args: SmallVec<[u16; 4]> = args.collect::<Option<_>>()?;
+            let args: Regs = args.collect::<Option<_>>()?;
             let instr = Instr { args, ..instr.clone() };
             instrs.push(
                 match self.position(|made| matches!(made, Made::Instr(old) if is_same(old, &instr))) {
@@ -404,8 +406,7 @@ impl<'a> Chain<'a> {
         }
         for (at, &reg) in pass.instrs.iter().enumerate() {
             let Made::Instr(instr) = &self.registers[usize::from(reg)].made else { return None };
-            let args: Option<SmallVec<[u16; 4]>> =
-                instr.args.iter().map(|&arg| number[usize::from(arg)]).collect();
+            let args: Option<Regs> = instr.args.iter().map(|&arg| number[usize::from(arg)]).collect();
             number[usize::from(reg)] = Some((map.sources.len() + at) as u16);
             map.instrs.push(Instr { args: args?, ..instr.clone() });
         }

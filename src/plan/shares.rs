@@ -60,7 +60,7 @@ pub(super) fn sum(add: &'static MapFn, tensor: &Tensor, inputs: usize) -> Map {
     let (dtype, inputs) = (tensor.dtype(), inputs as u16);
     let add = |i: u16| Instr {
         f: add,
-        args: smallvec![if i == 1 { 0 } else { inputs + i - 2 }, i],
+        args: [if i == 1 { 0 } else { inputs + i - 2 }, i].into_iter().collect(),
         class: dtype.class(),
         dtype,
     };

@@ -5,7 +5,7 @@ use super::flush::{Programs, merge_dims};
 use crate::array::{Dtype, contiguous_strides};
 use crate::base::{Result, Span};
 use crate::device::{Block, Device, Stream};
-use crate::kernel::{Body, Launch, Map, Reduce, Source, Store, View};
+use crate::kernel::{Body, Launch, Map, Reduce, Regs, Source, Store, View};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -55,8 +55,8 @@ pub(super) fn run(
         let block = device.alloc((count * instr.dtype.size()) as u64, stream, Span::NONE)?;
         let mut views = SmallVec::new();
         let mut small = Map::default();
-        let mut args = SmallVec::new();
-        for &arg in &instr.args {
+        let mut args = Regs::new();
+        for &arg in instr.args.iter() {
             args.push(small.sources.len() as u16);
             small.sources.push(source(arg, &temporaries, &mut views));
         }

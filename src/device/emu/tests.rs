@@ -25,7 +25,12 @@ pub(in crate::device) fn step(x: Ptr, n: usize, number: i64) -> Launch {
     let dtype = Dtype::I64;
     let map = Map {
         sources: vec![From::Load { view: 0, dtype }, From::Number { slot: 0, dtype }],
-        instrs: vec![Instr { f: &MULTIPLY_ADD, args: smallvec![0, 1], class: Class::I64, dtype }],
+        instrs: vec![Instr {
+            f: &MULTIPLY_ADD,
+            args: [0, 1].into_iter().collect(),
+            class: Class::I64,
+            dtype,
+        }],
         stores: vec![Store { reg: 2, view: 0 }],
     };
     Launch {

@@ -6,11 +6,15 @@ use super::fold::{BLOCK, LANES};
 use super::*;
 use crate::array::{Class, Dims, Dtype, Scalar, Strides, contiguous_strides};
 use crate::kernel::{
-    Body, CAST, CudaText, HostMap, Instr, Map, MapFn, Program, Reduce, ReduceFn, Source, Store, View,
+    Body, CAST, CudaText, HostMap, Instr, Map, MapFn, Program, Reduce, ReduceFn, Regs, Source, Store, View,
 };
 use proptest::prelude::*;
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 use std::sync::Arc;
+
+fn regs(numbers: &[u16]) -> Regs {
+    numbers.iter().copied().collect()
+}
 
 const NONE: CudaText = CudaText { f32: "", f64: "", i64: "" };
 
@@ -300,13 +304,13 @@ fn build(dtypes: &[Dtype], steps: &[(u8, u8, u8, u8)]) -> Map {
         let dtype = map.dtype(a);
         let class = dtype.class();
         let like = |r: u16| map.dtype(r).class() == class;
-        let (f, args, out): (&'static MapFn, SmallVec<[u16; 4]>, Dtype) = match op % 8 {
-            0 if like(b) => (&ADD, smallvec![a, b], dtype),
-            1 if like(b) => (&MUL, smallvec![a, b], dtype),
-            2 => (&NEG, smallvec![a], dtype),
-            3 if like(b) => (&LESS, smallvec![a, b], Dtype::Bool),
-            4 if like(b) && map.dtype(c).class() == Class::I64 => (&WHERE, smallvec![c, a, b], dtype),
-            _ => (&CAST, smallvec![a], Dtype::REAL[usize::from(op) % 10]),
+        let (f, args, out): (&'static MapFn, Regs, Dtype) = match op % 8 {
+            0 if like(b) => (&ADD, regs(&[a, b]), dtype),
+            1 if like(b) => (&MUL, regs(&[a, b]), dtype),
+            2 => (&NEG, regs(&[a]), dtype),
+            3 if like(b) => (&LESS, regs(&[a, b]), Dtype::Bool),
+            4 if like(b) && map.dtype(c).class() == Class::I64 => (&WHERE, regs(&[c, a, b]), dtype),
+            _ => (&CAST, regs(&[a]), Dtype::REAL[usize::from(op) % 10]),
         };
         map.instrs.push(Instr { f, args, class, dtype: out });
     }
@@ -399,7 +403,7 @@ proptest! {
             _ => (&ARGMAX, dtype),
         };
         let mut map = Map { sources: vec![Source::Load { view: 0, dtype }], ..Map::default() };
-        map.instrs.push(Instr { f: &ADD, args: smallvec![0, 0], class: dtype.class(), dtype });
+        map.instrs.push(Instr { f: &ADD, args: regs(&[0, 0]), class: dtype.class(), dtype });
         memory.push(Memory::new(out, &kept, &strides(&kept, kind + 1)));
         memory.push(Memory::contiguous(Dtype::I64, &kept));
         if stored {
@@ -524,8 +528,8 @@ fn long_reductions_split_over_threads_give_the_same_bits() {
 fn fused_programs_give_the_bits_of_single_launches() {
     let shape = [33, 65];
     for dtype in Dtype::REAL {
-        let steps: [(&'static MapFn, SmallVec<[u16; 4]>); 4] =
-            [(&MUL, smallvec![0, 1]), (&ADD, smallvec![2, 0]), (&NEG, smallvec![3]), (&MUL, smallvec![4, 3])];
+        let steps: [(&'static MapFn, Regs); 4] =
+            [(&MUL, regs(&[0, 1])), (&ADD, regs(&[2, 0])), (&NEG, regs(&[3])), (&MUL, regs(&[4, 3]))];
         let mut memory: Vec<Memory> = (0..6).map(|_| Memory::contiguous(dtype, &shape)).collect();
         memory[0].fill(1);
         memory[1].fill(2);
@@ -533,7 +537,7 @@ fn fused_programs_give_the_bits_of_single_launches() {
         let sources = (0..2).map(|view| Source::Load { view, dtype }).collect();
         let mut fused = Map { sources, ..Map::default() };
         for (i, (f, args)) in steps.iter().enumerate() {
-            fused.instrs.push(Instr { f, args: args.clone(), class: dtype.class(), dtype });
+            fused.instrs.push(Instr { f, args: *args, class: dtype.class(), dtype });
             let sources = args.iter().map(|&view| Source::Load { view, dtype }).collect();
             let mut single = Map { sources, ..Map::default() };
             let args = (0..args.len() as u16).collect();
@@ -560,7 +564,7 @@ fn large_transpositions_reach_every_element() {
         let mut memory = vec![Memory::new(dtype, &shape, &across), Memory::contiguous(dtype, &shape)];
         memory[0].fill(5);
         let mut map = Map { sources: vec![Source::Load { view: 0, dtype }], ..Map::default() };
-        map.instrs.push(Instr { f: &NEG, args: smallvec![0], class: dtype.class(), dtype });
+        map.instrs.push(Instr { f: &NEG, args: regs(&[0]), class: dtype.class(), dtype });
         map.stores.push(Store { reg: 1, view: 1 });
         go(&launch(Body::Map(map), &shape, &mut memory, &[]));
         for at in coordinates(&shape) {

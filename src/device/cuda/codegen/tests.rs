@@ -8,7 +8,8 @@ use crate::array::{Dims, Strides, contiguous_strides};
 use crate::device::cuda::nvrtc;
 use crate::kernel::host::define::{host_better, host_combine};
 use crate::kernel::{
-    CAST, CudaText, Gather, Instr, MapFn, Matmul, Reduce, ReduceFn, Scan, Scatter, Search, Sort, Store, View,
+    CAST, CudaText, Gather, Instr, MapFn, Matmul, Reduce, ReduceFn, Regs, Scan, Scatter, Search, Sort, Store,
+    View,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -108,7 +109,7 @@ fn check(launch: &Launch, archs: &[&str]) {
 
 /// `out = cast(a + b, to)`, and `position < number` beside it.
 fn sample_map(dtype: Dtype, to: Dtype) -> Map {
-    let args = |args: &[u16]| SmallVec::from(args);
+    let args = |args: &[u16]| args.iter().copied().collect::<Regs>();
     Map {
         sources: vec![
             Register::Load { view: 0, dtype },
@@ -330,7 +331,12 @@ fn elements_of_eight_and_sixteen_bytes_compile() {
         for to in Dtype::ALL {
             let cast = |from: Dtype, to: Dtype| Map {
                 sources: vec![Register::Load { view: 0, dtype: from }],
-                instrs: vec![Instr { f: &CAST, args: smallvec![0], class: from.class(), dtype: to }],
+                instrs: vec![Instr {
+                    f: &CAST,
+                    args: [0].into_iter().collect(),
+                    class: from.class(),
+                    dtype: to,
+                }],
                 stores: vec![Store { reg: 1, view: 1 }],
             };
             check(
@@ -375,7 +381,7 @@ fn complex_numbers_are_stored_from_reductions() {
             sources: vec![Register::Number { slot: 0, dtype }, Register::Load { view: 0, dtype }],
             instrs: vec![Instr {
                 f: &EQUAL,
-                args: smallvec![1, 0],
+                args: [1, 0].into_iter().collect(),
                 class: dtype.class(),
                 dtype: Dtype::Bool,
             }],
@@ -480,7 +486,7 @@ mod operations {
                     ..Map::default()
                 };
                 map.sources.push(Register::Number { slot: 0, dtype: Dtype::I64 });
-                let mut args: SmallVec<[u16; 4]> = (0..u16::from(f.arity)).collect();
+                let mut args: Regs = (0..u16::from(f.arity)).collect();
                 if f.select {
                     args[0] = 4;
                 }
@@ -526,7 +532,7 @@ mod operations {
             };
             let mut views = vec![view(dtype, &[1], 0); 4];
             for f in functions.iter().filter(|f| !f.cuda.of(class).is_empty()) {
-                let mut args: SmallVec<[u16; 4]> = (0..u16::from(f.arity)).collect();
+                let mut args: Regs = (0..u16::from(f.arity)).collect();
                 if f.select {
                     args[0] = 4;
                 }
