@@ -210,3 +210,11 @@ def three_streams():
 
 row("P12 one stream", host(one_stream, 1) * 1e3, "ms")
 row("P12 three streams", host(three_streams, 1) * 1e3, "ms")
+
+# P26, last: the sanitizer stays on once it is.
+many = min(many, 1000)
+unchecked = host(chain, many)
+import torch.cuda._sanitizer
+
+torch.cuda._sanitizer.enable_cuda_sanitizer()
+row("P26 race checking", (host(chain, many) - unchecked) * 1e6, "us")

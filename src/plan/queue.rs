@@ -242,9 +242,10 @@ impl Runtime {
         device: DeviceId,
     ) -> Result<Tensor> {
         check_complex(name, f, args, compute)?;
-        let at = self.place(device)?.queue;
+        let place = self.place(device)?;
+        let (at, owner) = (place.queue, place.device.clone());
         let layout = Layout::contiguous_over(shape);
-        let tensor = self.note_result(name, at, read_near(args, device), layout, dtype)?;
+        let tensor = self.note_result(name, at, read_near(args, device), owner, layout, dtype)?;
         self.write(name, f, args, compute, dtype, &tensor, at)?;
         Ok(tensor)
     }

@@ -200,22 +200,22 @@ impl Runtime {
     }
 
     /// As [`Runtime::note`], for an operation that reads these tensors and makes its result, a tensor of that
-    /// layout. Errors: also E1009.
+    /// layout on the device of the queue. Errors: also E1009.
     pub(super) fn note_result<'t>(
         &mut self,
         name: &'static str,
         at: usize,
         read: impl Iterator<Item = &'t Tensor> + Clone,
+        device: Arc<Device>,
         layout: Layout,
         dtype: Dtype,
     ) -> Result<Tensor> {
         let ticket = self.ticket()?;
-        let device = self.queues[at].stream.device();
         let bytes = layout.bytes(dtype);
         let read = read.map(|tensor| (tensor, Access::Read));
         if self.capture_at(at).is_some() {
             // What a capture has made it tells by its tensors.
-            let storage = Storage::made(self.device(device)?, bytes, ticket, Watched::default());
+            let storage = Storage::made(device, bytes, ticket, Watched::default());
             let result = Tensor::new(storage, layout, dtype);
             self.note(name, at, read.chain([(&result, Access::Write)]))?;
             return Ok(result);
@@ -224,14 +224,13 @@ impl Runtime {
             self.spend(layout.count())?;
         }
         self.note(name, at, read)?;
-        let owner = self.device(device)?;
-        let history = if self.settings.races == RaceMode::Allow || device == DeviceId::Cpu {
+        let history = if self.settings.races == RaceMode::Allow || device.id() == DeviceId::Cpu {
             Watched::default()
         } else {
             let site = Site { name: self.written.unwrap_or(name), span: self.span };
             self.checker.begin(&self.queues[at].stream, bytes, site)
         };
-        Ok(Tensor::new(Storage::made(owner, bytes, ticket, history), layout, dtype))
+        Ok(Tensor::new(Storage::made(device, bytes, ticket, history), layout, dtype))
     }
 
     /// The same, by the histories of the storages.

@@ -11,7 +11,7 @@ use crate::kernel::{
     CAST, CudaText, Gather, Instr, MapFn, Matmul, Reduce, ReduceFn, Regs, Scan, Scatter, Search, Sort, Store,
     View,
 };
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 const ARCHS: [&str; 5] = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"];
 
