@@ -82,3 +82,86 @@ fn elements_of_a_list_are_labelled_by_themselves() {
         assert_eq!(labels(&format!("{before}{script}")), wanted, "{script}");
     }
 }
+
+#[test]
+fn a_failure_in_a_module_shows_its_line_and_the_script_s() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("util.rnl", "fn inner(x) {\n    x + ones(3)\n}\nfn step(x) {\n    inner(x)\n}\n");
+    write("main.rnl", "import \"util.rnl\" as u\nfn train() {\n    u.step(ones(2))\n}\ntrain()\n");
+    write(
+        "late.rnl",
+        "import data\nlet loader = data.loader([1, 2, 3], batch_size=0)\nfor batch in loader { print(batch) }\n",
+    );
+    write("par.rnl", "import parallel\nlet all = parallel.replicate([ones(2)], [0, 9])\nprint(all)\n");
+    let report = |name: &str| {
+        let run = std::process::Command::new(env!("CARGO_BIN_EXE_runnel"))
+            .args(["--backend", "emu", name])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert_eq!(run.status.code(), Some(1), "{name}");
+        String::from_utf8(run.stderr).unwrap()
+    };
+    insta::assert_snapshot!(report("main.rnl"), @r#"
+     × E0402: `+` cannot broadcast the shapes [2] and [3]
+      ╭─[util.rnl:2:5]
+    1 │ fn inner(x) {
+    2 │     x + ones(3)
+      ·     ┬   ───┬───
+      ·     │      ╰── this is f32[3] on cuda:0
+      ·     ╰── this is f32[2] on cuda:0
+    3 │ }
+      ╰────
+      ╭─[main.rnl:3:5]
+    2 │ fn train() {
+    3 │     u.step(ones(2))
+      ·     ───────┬───────
+      ·            ╰── called from here
+    4 │ }
+      ╰────
+     help: extents must be equal or 1, counted from the last dimension
+     called from util.rnl:5:5: inner(x)
+            from main.rnl:3:5: u.step(ones(2))
+            from main.rnl:5:1: train()
+     more: runnel explain E0402
+    "#);
+    insta::assert_snapshot!(report("late.rnl"), @r#"
+     × E0902: a batch has at least 1 sample, not 0
+       ╭─[<data>:19:54]
+    18 │ fn loader(dataset, batch_size = 1, shuffle = false, drop_last = false, pin_memory = false, prefetch = none, device = none, generator = none) {
+    19 │     if type(batch_size) != "int" or batch_size < 1 { throw "a batch has at least 1 sample, not {batch_size}" }
+       ·                                                      ───────────────────────────────────────────────────────
+    20 │     if prefetch != none and (type(prefetch) != "int" or prefetch < 0) {
+       ╰────
+      ╭─[late.rnl:2:14]
+    1 │ import data
+    2 │ let loader = data.loader([1, 2, 3], batch_size=0)
+      ·              ──────────────────┬─────────────────
+      ·                                ╰── called from here
+    3 │ for batch in loader { print(batch) }
+      ╰────
+     called from late.rnl:2:14: data.loader([1, 2, 3], batch_size=0)
+     more: runnel explain E0902
+    "#);
+    insta::assert_snapshot!(report("par.rnl"), @r#"
+     × E0501: device index 9 is out of range: there are 4 devices, `cuda:0` to `cuda:3`
+       ╭─[<parallel>:51:89]
+    50 │ fn replicate(params, devices) {
+    51 │     map(|copy| with_tensors(params, copy), comm.broadcast_coalesced(tensors_of(params), devices))
+       ·                                                                                         ───┬───
+       ·                                                                                            ╰── element 1: this device
+    52 │ }
+       ╰────
+      ╭─[par.rnl:2:11]
+    1 │ import parallel
+    2 │ let all = parallel.replicate([ones(2)], [0, 9])
+      ·           ──────────────────┬──────────────────
+      ·                             ╰── called from here
+    3 │ print(all)
+      ╰────
+     help: write an index from 0 to 3
+     called from par.rnl:2:11: parallel.replicate([ones(2)], [0, 9])
+     more: runnel explain E0501
+    "#);
+}

@@ -76,7 +76,7 @@ pub(super) fn flatten(error: &Error) -> Vec<&Error> {
 }
 
 fn one(out: &mut String, error: &Error, sources: &SourceMap, severity: Severity, look: Look) {
-    let spans: Vec<(Span, &str)> = error
+    let mut spans: Vec<(Span, &str)> = error
         .labels()
         .iter()
         .filter_map(|label| match label.place {
@@ -84,6 +84,7 @@ fn one(out: &mut String, error: &Error, sources: &SourceMap, severity: Severity,
             _ => None,
         })
         .collect();
+    spans.extend(caller(error, sources, &spans));
     let excerpts = Excerpts::new(sources, spans.iter().map(|(span, _)| *span));
     let labels = spans
         .iter()
@@ -108,6 +109,20 @@ fn one(out: &mut String, error: &Error, sources: &SourceMap, severity: Severity,
         out.push_str(&format!("  {error}\n"));
     }
     calls(out, error, sources);
+}
+
+/// Where the script has called what failed in another file: its own innermost call, when nothing in the script
+/// is labelled.
+fn caller(error: &Error, sources: &SourceMap, spans: &[(Span, &str)]) -> Option<(Span, &'static str)> {
+    let file = |span: Span| sources.find(span);
+    let script = file(*error.calls().last()?)?;
+    if spans.is_empty() || spans.iter().any(|(span, _)| file(*span) == Some(script)) {
+        return None;
+    }
+    let call = error.calls().iter().copied().find(|call| file(*call) == Some(script))?;
+    let before = sources.text(script).get(..(call.lo - sources.base(script)) as usize).unwrap_or("");
+    let line = before.rsplit('\n').next().unwrap_or("").trim_start();
+    Some((call, if line.starts_with("import ") { "imported here" } else { "called from here" }))
 }
 
 /// The calls that were active, innermost first; a long chain is cut in its middle.

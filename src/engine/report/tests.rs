@@ -39,6 +39,21 @@ fn labels_of_two_files_and_a_call_chain() {
 }
 
 #[test]
+fn a_failure_in_another_file_shows_the_script_s_own_call() {
+    let (mut sources, a, b) = sample();
+    let error = Error::new(&SHAPE, "a tensor has no method `frob`")
+        .at(Span::new(b + 17, b + 25), "called here")
+        .call(Span::new(b, b + 2))
+        .call(Span::new(a + 43, a + 48))
+        .call(Span::new(a + 49, a + 57));
+    insta::assert_snapshot!(plain(&error, &sources));
+    let (_, base) = sources.add("main.rnl", "import \"util.rnl\" as u\n").unwrap();
+    let error =
+        Error::new(&SHAPE, "no").at(Span::new(b + 17, b + 25), "").call(Span::new(base + 7, base + 17));
+    assert!(plain(&error, &sources).contains("imported here"), "{}", plain(&error, &sources));
+}
+
+#[test]
 fn several_errors_are_one_report_and_a_placeless_one_has_no_excerpt() {
     let (sources, a, _) = sample();
     let error =

@@ -46,7 +46,8 @@ pub fn first_line(text: &str) -> String {
     }
 }
 
-/// The sources that one error's labels lie in, in the map's address space of positions.
+/// The sources that one error's labels lie in, one behind the other in the order of the labels: the main
+/// label's source is shown first.
 pub struct Excerpts<'a> {
     files: Vec<File<'a>>,
 }
@@ -55,7 +56,10 @@ struct File<'a> {
     id: SourceId,
     name: Cow<'a, str>,
     text: Cow<'a, str>,
+    /// Where it begins in the map.
     base: usize,
+    /// Where it begins here.
+    start: usize,
 }
 
 impl<'a> Excerpts<'a> {
@@ -69,6 +73,7 @@ impl<'a> Excerpts<'a> {
                     name: visible(sources.name(id)),
                     text: line_ends(visible_source(sources.text(id))),
                     base: sources.base(id) as usize,
+                    start: files.last().map_or(0, |file| file.start + file.text.len() + 1),
                 });
             }
         }
@@ -78,7 +83,8 @@ impl<'a> Excerpts<'a> {
     /// Where a span is shown: inside its file, on characters, on at most [`MAX_LINES`] lines, and not
     /// beyond the last line. `None` for a span in no file.
     pub fn place(&self, span: Span) -> Option<SourceSpan> {
-        let file = self.file(span.lo as usize)?;
+        let inside = |f: &&File<'_>| (f.base..=f.base + f.text.len()).contains(&(span.lo as usize));
+        let file = self.files.iter().find(inside)?;
         let text = &file.text;
         let inside = |position: u32| (position as usize).saturating_sub(file.base).min(text.len());
         let (mut lo, mut hi) = (inside(span.lo), inside(span.hi));
@@ -104,11 +110,12 @@ impl<'a> Excerpts<'a> {
             hi = (lo + AROUND..=hi).find(|&at| text.is_char_boundary(at)).unwrap_or(hi);
         }
         let trimmed = text[lo..hi].trim_end_matches(['\n', ' ', '\t']).len();
-        Some((file.base + lo, if trimmed == 0 { hi.min(lo + 1) - lo } else { trimmed }).into())
+        Some((file.start + lo, if trimmed == 0 { hi.min(lo + 1) - lo } else { trimmed }).into())
     }
 
+    /// The source that is shown at a position.
     fn file(&self, position: usize) -> Option<&File<'a>> {
-        self.files.iter().find(|f| (f.base..=f.base + f.text.len()).contains(&position))
+        self.files.iter().find(|f| (f.start..=f.start + f.text.len()).contains(&position))
     }
 }
 
@@ -135,7 +142,7 @@ impl SourceCode for Excerpts<'_> {
     ) -> Result<Box<dyn SpanContents<'s> + 's>, MietteError> {
         let file = self.file(span.offset()).ok_or(MietteError::OutOfBounds)?;
         let text: &str = &file.text;
-        let (lo, hi) = (span.offset() - file.base, span.offset() + span.len() - file.base);
+        let (lo, hi) = (span.offset() - file.start, span.offset() + span.len() - file.start);
         // Labels of two files are never one excerpt.
         let marked = text.get(lo..hi).ok_or(MietteError::OutOfBounds)?;
         let line_start = text[..lo].rfind('\n').map_or(0, |at| at + 1);
@@ -178,7 +185,7 @@ impl SourceCode for Excerpts<'_> {
         Ok(Box::new(MietteSpanContents::new_named(
             file.name.clone().into_owned(),
             &text.as_bytes()[start..end],
-            (file.base + start, end - start).into(),
+            (file.start + start, end - start).into(),
             line,
             column,
             lines,
