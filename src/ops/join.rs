@@ -200,15 +200,19 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "diff",
-        doc: "Gives the differences of neighbours along a dimension, `n` times over. Source: `torch.diff`.",
+        doc: "Gives the differences of neighbours along a dimension, `n` times over; first `prepend` is joined before \
+              `x`, and `append` behind it. Source: `torch.diff`.",
         search: &["difference", "derivative", "delta", "neighbours"],
         params: &[
             X,
             Param::or("n", Kind::Int, Default::Int(1)),
             Param::or("dim", Kind::Int, Default::Int(-1)),
+            Param::or("prepend", Kind::Tensor, Default::None),
+            Param::or("append", Kind::Tensor, Default::None),
         ],
         form: Form::BOTH,
-        example: "assert(equal(diff(tensor([1, 4, 9])), [3, 5]))",
+        example: "assert(equal(diff(tensor([1, 4, 9])), [3, 5]))\n\
+                  assert(equal(diff(tensor([1, 4, 9]), prepend=[0], append=[9, 9]), [1, 3, 5, 0, 0]))",
         run: Run::Call(diff),
     },
     Op {
@@ -241,7 +245,7 @@ fn cat(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let fits = tensor.rank() == model.rank()
             && (0..model.rank()).all(|d| d == dim || tensor.shape()[d] == model.shape()[d]);
         if !fits {
-            return Err(error::cannot_join("cat", (first_at, model), (i, tensor), dim));
+            return Err(error::cannot_join("cat", (first_at, model), (i, tensor), dim).in_list(0));
         }
         extent = extent.saturating_add(tensor.shape()[dim]);
     }
@@ -285,7 +289,7 @@ fn stack(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let device = rt.common_device("stack", tensors).map_err(|e| e.in_list(0))?;
     let dim = dims::one(1, args.int(1)?, first.rank() + 1)?;
     if let Some(i) = tensors.iter().position(|t| t.shape() != first.shape()) {
-        return Err(error::cannot_join("stack", (0, first), (i, &tensors[i]), dim));
+        return Err(error::cannot_join("stack", (0, first), (i, &tensors[i]), dim).in_list(0));
     }
     let dtype = result_type(tensors.iter().map(|t| Operand::Tensor(t.dtype())));
     let mut shape = unsqueezed(first, dim)?.shape().clone();
@@ -489,6 +493,20 @@ fn diff(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let times = args.int(1)?;
     if times < 0 {
         return Err(error::bad_value(1, format!("{times} times"), "write 0 or more"));
+    }
+    for (at, other) in [3, 4].into_iter().filter_map(|at| Some((at, args.opt_tensor(at)?))) {
+        let fits = |d: usize| d == dim || other.shape()[d] == x.shape()[d];
+        if other.rank() != x.rank() || !(0..x.rank()).all(fits) {
+            return Err(error::cannot_join("diff", (0, args.tensor(0)?), (at, other), dim));
+        }
+    }
+    if times > 0 && (args.is_given(3) || args.is_given(4)) {
+        let joined = [args.opt_tensor(3), Some(&x), args.opt_tensor(4)];
+        let joined: Vec<Tensor> = joined.into_iter().flatten().cloned().collect();
+        rt.common_device("diff", &joined)
+            .map_err(|e| e.reorder(if args.is_given(3) { &[3, 0, 4] } else { &[0, 4] }))?;
+
+        x = call(rt, "cat", &[Arg::Tensors(joined), Arg::Int(dim as i64)])?;
     }
     let op = match x.dtype() {
         Dtype::Bool => MapOp { f: &super::logic::XOR, rule: Rule::Logic },

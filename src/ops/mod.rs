@@ -25,6 +25,7 @@ pub mod error;
 pub mod factory;
 pub mod fft;
 pub mod folds;
+pub mod histogram;
 pub mod index;
 pub mod inspect;
 pub mod join;

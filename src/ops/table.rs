@@ -18,6 +18,7 @@ static TABLES: &[(&str, &[Op])] = &[
     ("activations", super::activation::OPS),
     ("reductions", super::reduce::OPS),
     ("reductions", super::statistics::OPS),
+    ("reductions", super::histogram::OPS),
     ("scans", super::scan::OPS),
     ("products", super::matmul::OPS),
     ("products", super::einsum::OPS),

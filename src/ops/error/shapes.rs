@@ -294,16 +294,16 @@ pub fn nothing_to_join(name: &str) -> Error {
         .help("test `len(list) > 0` first")
 }
 
-/// Shapes that differ beside the joined dimension.
+/// Shapes that differ beside the joined dimension; `first` and `other` are operands.
 pub fn cannot_join(name: &str, first: (usize, &Tensor), other: (usize, &Tensor), dim: usize) -> Error {
     let (a, b) = (first.1.shape().as_slice(), other.1.shape().as_slice());
     let help = match name {
-        "cat" => format!("shapes may differ in dimension {dim} alone"),
+        "cat" | "diff" => format!("shapes may differ in dimension {dim} alone"),
         _ => "all shapes must be equal".to_string(),
     };
     Error::new(&CANNOT_JOIN, format!("`{name}` cannot join shapes {a:?} and {b:?}"))
-        .element(0, first.0, format!("this is {}", first.1.describe()))
-        .element(0, other.0, format!("this is {}", other.1.describe()))
+        .operand(first.0, format!("this is {}", first.1.describe()))
+        .operand(other.0, format!("this is {}", other.1.describe()))
         .help(help)
 }
 

@@ -1,13 +1,18 @@
 //! Quantiles, means without nan, histograms, covariance and areas against naive references, in every layout.
 
 use crate::array::Dtype::*;
-use crate::ops::Arg;
+use crate::array::Scalar;
 use crate::ops::testing::Lab;
+use crate::ops::{Arg, Data};
 
 const NAN: f64 = f64::NAN;
 
 fn values() -> Vec<f64> {
     (0..24).map(|i| f64::from(i * 7 % 11) / 2.0 - 1.0).collect()
+}
+
+fn range_of(low: f64, high: f64) -> Arg {
+    Arg::Data(Data::List([low, high].map(|end| Data::Number(Scalar::Float(end))).to_vec()))
 }
 
 fn quantile_of(row: &[f64], q: f64, how: &str) -> f64 {
@@ -123,6 +128,102 @@ fn histograms_count_what_lies_in_the_range() {
     lab.same(&y, &[2], &[0.0, 3.0]);
     assert_eq!(lab.fails("histc", &[(&same).into(), 0.into()], &[]).code().id, "E0353");
     assert_eq!(lab.fails("histc", &[(&same).into(), 2.into(), 3.into(), 1.into()], &[]).code().id, "E0353");
+}
+
+#[test]
+fn histograms_with_edges_are_those_of_a_search() {
+    let mut lab = Lab::new();
+    let mut values = values();
+    values.extend([NAN, f64::INFINITY, -7.0, 0.75]);
+    let edges_of = |bins: usize, low: f64, high: f64| -> Vec<f64> {
+        (0..=bins).map(|i| low + (high - low) * i as f64 / bins as f64).collect()
+    };
+    let count = |values: &[f64], edges: &[f64], weight: &dyn Fn(usize) -> f64| -> Vec<f64> {
+        let (last, parts) = (edges[edges.len() - 1], edges.len() - 1);
+        let mut counts = vec![0.0; parts];
+        for (i, &x) in values.iter().enumerate().filter(|(_, x)| (edges[0]..=last).contains(*x)) {
+            let at = edges.iter().filter(|edge| **edge <= x).count() - 1;
+            counts[at.min(parts - 1)] += weight(i);
+        }
+        counts
+    };
+    for dtype in [F32, F64] {
+        let weights: Vec<f64> = (0..28).map(|i| f64::from(i % 5)).collect();
+        let weight = lab.tensor(&[4, 7], &weights, dtype);
+        for x in lab.layouts(&[4, 7], &values, dtype) {
+            for (bins, low, high) in [(4i64, -1.0, 3.0), (3, 0.0, 2.0), (1, 0.5, 1.0)] {
+                let range = || ("range", range_of(low, high));
+                let want = edges_of(bins as usize, low, high);
+                let found = lab.parts("histogram", &[(&x).into(), bins.into()], &[range()]);
+                lab.near(&found[1], &[bins as usize + 1], &want, 1e-6);
+                let edges: Vec<f64> = lab.values(&found[1]);
+                lab.same(&found[0], &[bins as usize], &count(&values, &edges, &|_| 1.0));
+                let given = ("weight", Arg::Tensor(weight.clone()));
+                let found = lab.parts("histogram", &[(&x).into(), bins.into()], &[range(), given]);
+                lab.same(&found[0], &[bins as usize], &count(&values, &edges, &|i| weights[i]));
+            }
+            let edges = [-1.0, 0.0, 0.75, 3.0];
+            let listed = lab.tensor(&[4], &edges, dtype);
+            let found = lab.parts("histogram", &[(&x).into(), (&listed).into()], &[]);
+            lab.same(&found[0], &[3], &count(&values, &edges, &|_| 1.0));
+            lab.same(&found[1], &[4], &edges);
+        }
+    }
+    // Without a range, that of the elements; one element makes a range around itself; no element 0 to 1.
+    let few = lab.tensor(&[5], &[1.0, 2.0, 4.0, 9.0, 4.0], F32);
+    let found = lab.parts("histogram", &[(&few).into(), 4.into()], &[]);
+    lab.same(&found[0], &[4], &[2.0, 2.0, 0.0, 1.0]);
+    lab.same(&found[1], &[5], &[1.0, 3.0, 5.0, 7.0, 9.0]);
+    let one = lab.tensor(&[2], &[3.0, 3.0], F64);
+    let found = lab.parts("histogram", &[(&one).into(), 2.into()], &[]);
+    lab.same(&found[0], &[2], &[0.0, 2.0]);
+    lab.same(&found[1], &[3], &[2.5, 3.0, 3.5]);
+    let none = lab.tensor(&[0], &[], F32);
+    let found = lab.parts("histogram", &[(&none).into(), 2.into()], &[]);
+    lab.same(&found[0], &[2], &[0.0, 0.0]);
+    lab.same(&found[1], &[3], &[0.0, 0.5, 1.0]);
+    // The examples of PyTorch's own page.
+    let x = lab.tensor(&[3], &[1.0, 2.0, 1.0], F32);
+    let weight = lab.tensor(&[3], &[1.0, 2.0, 4.0], F32);
+    let range = || ("range", range_of(0.0, 3.0));
+    let found =
+        lab.parts("histogram", &[(&x).into(), 4.into()], &[range(), ("weight", Arg::Tensor(weight.clone()))]);
+    lab.same(&found[0], &[4], &[0.0, 5.0, 2.0, 0.0]);
+    let named = [range(), ("weight", Arg::Tensor(weight)), ("density", Arg::Bool(true))];
+    let found = lab.parts("histogram", &[(&x).into(), 4.into()], &named);
+    lab.near(&found[0], &[4], &[0.0, 0.952_381, 0.380_952, 0.0], 1e-5);
+    for wrong in [0.into(), 2.5.into(), Arg::Tensor(lab.tensor(&[1, 2], &[0.0, 1.0], F32))] {
+        lab.fails("histogram", &[(&x).into(), wrong], &[]);
+    }
+    let wrong = lab.fails("histogram", &[(&x).into()], &[("range", range_of(3.0, 1.0))]);
+    assert_eq!(wrong.code().id, "E0353");
+}
+
+#[test]
+fn differences_begin_and_end_with_what_is_joined() {
+    let mut lab = Lab::new();
+    // The examples of PyTorch's own page.
+    let (a, b) = (lab.tensor(&[3], &[1.0, 3.0, 2.0], I64), lab.tensor(&[2], &[4.0, 5.0], I64));
+    let y = lab.call_with("diff", &[(&a).into()], &[("append", Arg::Tensor(b.clone()))]);
+    lab.same(&y, &[4], &[2.0, -1.0, 2.0, 1.0]);
+    let y = lab.call_with("diff", &[(&a).into()], &[("prepend", Arg::Tensor(b.clone()))]);
+    lab.same(&y, &[4], &[1.0, -4.0, 2.0, -1.0]);
+    let y = lab.call("diff", &[(&a).into(), 2.into(), 0.into(), (&b).into(), (&b).into()]);
+    lab.same(&y, &[5], &[-5.0, 6.0, -3.0, 3.0, -1.0]);
+    // Nothing is taken, nothing is joined.
+    let y = lab.call("diff", &[(&a).into(), 0.into(), 0.into(), (&b).into()]);
+    lab.same(&y, &[3], &[1.0, 3.0, 2.0]);
+    for x in lab.layouts(&[2, 3], &[1.0, 2.0, 4.0, 3.0, 5.0, 9.0], F32) {
+        let row = lab.tensor(&[1, 3], &[1.0; 3], F32);
+        let y = lab.call("diff", &[(&x).into(), 1.into(), 0.into(), (&row).into()]);
+        lab.same(&y, &[2, 3], &[0.0, 1.0, 3.0, 2.0, 3.0, 5.0]);
+        let column = lab.tensor(&[2, 1], &[0.0; 2], F64);
+        let y = lab.call_with("diff", &[(&x).into()], &[("append", Arg::Tensor(column))]);
+        assert_eq!(y.dtype(), F64);
+        lab.same(&y, &[2, 3], &[1.0, 2.0, -4.0, 2.0, 4.0, -9.0]);
+        let wrong = lab.fails("diff", &[(&x).into()], &[("prepend", Arg::Tensor(row))]);
+        assert_eq!(wrong.code().id, "E0415");
+    }
 }
 
 #[test]
