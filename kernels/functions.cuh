@@ -53,8 +53,24 @@ INLINE i64 shift_right(i64 a, i64 by) { return a >> (by < 0 || by > 63 ? 63 : by
 INLINE float sigmoid_of(float a) { return 1.0f / (1.0f + expf(-a)); }
 INLINE double sigmoid_of(double a) { return 1.0 / (1.0 + exp(-a)); }
 
-INLINE float gelu_of(float a) { return 0.5f * a * (1.0f + erff(a * 0.70710678118654752f)); }
-INLINE double gelu_of(double a) { return 0.5 * a * (1.0 + erf(a * 0.70710678118654752440)); }
+// What rounding takes from `a / sqrt(2)` would cost the tail its last digits: it is found in halves, whose products are
+// exact (sqrt(1/2) is given by its first bits, and the next), and put back to first order.
+INLINE float gelu_of(float a) {
+    float y = -a * 0.70710678118654752f;
+    float high = __uint_as_float(__float_as_uint(a) & 0xfffff000u);
+    float lost = (high * 0.70703125f + y) + (high * 7.553118484793231e-05f + (a - high) * 0.70710678118654752f);
+    float correction = y > 1.0f && y < 11.0f ? 2.0f * y * lost : 0.0f;
+    float tail = erfcf(y);
+    return 0.5f * a * (tail + tail * correction);
+}
+INLINE double gelu_of(double a) {
+    double y = -a * 0.70710678118654752440;
+    double high = __longlong_as_double(__double_as_longlong(a) & ~0x3ffffffll);
+    double lost = (high * 0.7071067690849304 + y) + (high * 1.210161710447897e-08 + (a - high) * 0.70710678118654752440);
+    double correction = y > 1.0 && y < 28.0 ? 2.0 * y * lost : 0.0;
+    double tail = erfc(y);
+    return 0.5 * a * (tail + tail * correction);
+}
 
 INLINE float gelu_tanh_of(float a) {
     return 0.5f * a * (1.0f + tanhf(0.79788456080286535588f * (a + 0.044715f * (a * a * a))));

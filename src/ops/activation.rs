@@ -364,10 +364,7 @@ static GELU: MapFn = MapFn {
     arity: 1,
     select: false,
     cuda: CudaText { f32: "gelu_of(a)", f64: "gelu_of(a)", i64: "" },
-    host: host_unary!(
-        f32: |a| 0.5 * a * (1.0 + math::erf(a * std::f32::consts::FRAC_1_SQRT_2)),
-        f64: |a| 0.5 * a * (1.0 + math::erf(a * std::f64::consts::FRAC_1_SQRT_2)),
-    ),
+    host: host_unary!(float: |a| math::gelu(a)),
 };
 
 static GELU_TANH: MapFn = MapFn {

@@ -133,6 +133,29 @@ pub fn erf(x: f32) -> f32 {
     (result as f32).copysign(x)
 }
 
+/// 1 - erf(x), exact where that is small.
+#[inline(always)]
+pub fn erfc(x: f32) -> f32 {
+    erfc_wide(f64::from(x)) as f32
+}
+
+/// x times the share of the normal distribution below x.
+#[inline(always)]
+pub fn gelu(x: f32) -> f32 {
+    let x = f64::from(x);
+    (0.5 * x * erfc_wide(-std::f64::consts::FRAC_1_SQRT_2 * x)) as f32
+}
+
+/// 1 - erf(x), to 2^-33 of itself; 0 where no float is as small.
+#[inline(always)]
+fn erfc_wide(x: f64) -> f64 {
+    let y = limited(x.abs(), 0.0, 11.0);
+    let t = 1.0 / (1.0 + 0.5 * y);
+    let tail = t * exp_wide(polynomial(ERFC, t) - y * y);
+    let tail = if x.abs() > 11.0 { 0.0 } else { tail };
+    if x < 0.0 { 2.0 - tail } else { tail }
+}
+
 /// x to the power of y, as C's `pow`.
 #[inline(always)]
 pub fn pow(x: f32, y: f32) -> f32 {
@@ -306,6 +329,26 @@ const LN_ERFC: [f64; 10] = [
     -8.438_130_830_240_851e-7,
 ];
 
+/// ln(erfc(y)) + y^2 - ln(t) in t = 1 / (1 + y / 2), over y from 0 to 11.2, to 2^-37.
+const ERFC: [f64; 16] = [
+    -1.265_513_603_162_661_5,
+    1.000_061_987_227_935_3,
+    0.373_822_230_593_251_23,
+    0.096_795_298_010_556_48,
+    -0.189_435_154_471_576_91,
+    0.422_880_212_092_627,
+    -2.371_201_763_878_016_7,
+    6.873_617_622_918_714,
+    -15.261_124_323_763_133,
+    25.848_397_883_625_58,
+    -31.266_784_509_657_502,
+    26.259_645_026_226_145,
+    -14.997_457_041_247_902,
+    5.580_092_193_187_97,
+    -1.224_283_064_531_473_5,
+    0.120_487_006_825_448_06,
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -365,6 +408,8 @@ mod tests {
             ("tanh", tanh, libm::tanh, all),
             ("sigmoid", sigmoid, |x| 1.0 / (1.0 + libm::exp(-x)), all),
             ("erf", erf, libm::erf, all),
+            ("erfc", erfc, libm::erfc, all),
+            ("gelu", gelu, |x| 0.5 * x * libm::erfc(-std::f64::consts::FRAC_1_SQRT_2 * x), all),
         ];
         for &(name, f, exact, within) in rows {
             let (off, x) = worst(f, exact, within);
