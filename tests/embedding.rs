@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 mod embed_async;
 #[path = "../examples/embed_dlpack.rs"]
 mod embed_dlpack;
+#[path = "../examples/embed_filters.rs"]
+mod embed_filters;
 #[path = "../examples/embed_functions.rs"]
 mod embed_functions;
 #[path = "../examples/embed_hello.rs"]
@@ -29,6 +31,11 @@ mod embed_types;
 #[test]
 fn the_example_hello_runs() {
     embed_hello::main().unwrap();
+}
+
+#[test]
+fn the_example_filters_runs() {
+    embed_filters::main().unwrap();
 }
 
 #[test]

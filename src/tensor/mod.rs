@@ -48,6 +48,7 @@ pub struct WeakStorage(Weak<Content>);
 
 impl Tensor {
     /// A tensor over a storage of its own. The layout must lie within it.
+    #[doc(hidden)]
     #[inline]
     pub fn new(storage: Storage, layout: Layout, dtype: Dtype) -> Tensor {
         debug_assert!((layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= storage.bytes());
@@ -55,6 +56,7 @@ impl Tensor {
     }
 
     /// A tensor over the same storage. The layout must lie within it.
+    #[doc(hidden)]
     pub fn view(&self, layout: Layout, dtype: Dtype) -> Tensor {
         debug_assert!(
             (layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= self.storage().bytes()
@@ -63,6 +65,7 @@ impl Tensor {
     }
 
     /// Another layout over the same storage. One without elements starts where this one does.
+    #[doc(hidden)]
     pub fn with_layout(&self, mut layout: Layout) -> Tensor {
         if layout.shape.contains(&0) {
             layout.offset = self.0.layout.offset;
@@ -76,11 +79,12 @@ impl Tensor {
     }
 
     /// Shape, strides, offset.
+    #[doc(hidden)]
     pub fn layout(&self) -> &Layout {
         &self.0.layout
     }
 
-    /// Extents of the dimensions.
+    /// Extents of the dimensions: `x.shape()[0]`, `x.shape().as_slice()`.
     pub fn shape(&self) -> &Dims {
         &self.0.layout.shape
     }
@@ -96,6 +100,7 @@ impl Tensor {
     }
 
     /// True for one element that is a real number, as a script number is.
+    #[doc(hidden)]
     pub fn is_real_number(&self) -> bool {
         self.count() == 1 && !self.dtype().is_complex()
     }
@@ -106,12 +111,14 @@ impl Tensor {
     }
 
     /// The shared storage.
+    #[doc(hidden)]
     #[inline]
     pub fn storage(&self) -> &Storage {
         self.0.storage()
     }
 
     /// The same, counted.
+    #[doc(hidden)]
     pub fn storage_ref(&self) -> StorageRef {
         match &self.0.base {
             Base::Own(_) => StorageRef(self.0.clone()),
@@ -120,12 +127,14 @@ impl Tensor {
     }
 
     /// True when this is the tensor that its storage was made with.
+    #[doc(hidden)]
     #[inline]
     pub fn is_first(&self) -> bool {
         matches!(self.0.base, Base::Own(_))
     }
 
     /// How many hold the storage: handles of the tensor it was made with, views, and [`StorageRef`]s.
+    #[doc(hidden)]
     pub fn storage_holders(&self) -> usize {
         match &self.0.base {
             Base::Own(_) => Arc::strong_count(&self.0),
@@ -134,11 +143,13 @@ impl Tensor {
     }
 
     /// True when both handles are the same object (`x.to(x.device)` gives `x` itself).
+    #[doc(hidden)]
     pub fn same(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// The bytes of the storage that it touches.
+    #[doc(hidden)]
     pub fn byte_range(&self) -> std::ops::Range<u64> {
         let extent = self.0.layout.extent();
         let size = self.0.dtype.size() as u64;
@@ -146,6 +157,7 @@ impl Tensor {
     }
 
     /// The same for the race checker, which tells the columns of a matrix apart.
+    #[doc(hidden)]
     pub fn region(&self) -> Region {
         match self.0.layout.is_contiguous() {
             true => Region::from(self.byte_range()),
