@@ -10,8 +10,10 @@ use crate::vm::{Dict, Key, NativeDef, Quick, Record, Value, Vm, charge_values, e
 /// The plain cases of natives of this file.
 pub static QUICK: &[(&str, &str, Quick)] = &[("dict", "get", |dict, args, out| match (dict, args) {
     (Value::Dict(dict), [key @ (Value::Int(_) | Value::Str(_)), default @ ..]) if default.len() < 2 => {
-        if let Some(value) = dict.borrow().get(key).or(default.first().copied()) {
-            *out = value.clone();
+        match (dict.borrow().get(key), default) {
+            (Some(value), _) => *out = value.clone(),
+            (None, [default]) => *out = (*default).clone(),
+            (None, _) => {}
         }
         true
     }

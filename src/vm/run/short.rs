@@ -122,28 +122,44 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
 /// All are registers of the window `base`.
 #[inline(always)]
 unsafe fn quick(run: Quick, base: *mut Value, first: u16, args: &[u16], from: u16, dst: u16) -> Done {
-    let slot = |i: u16| base.wrapping_add(i as usize);
-    // SAFETY: the caller's promise.
-    let receiver = unsafe { &*slot(first) };
-    let mut given = [receiver; QUICK_ARGS];
-    for (given, &arg) in given.iter_mut().zip(args) {
-        // SAFETY: the caller's promise.
-        *given = unsafe { &*slot(arg) };
-    }
+    // Written out for up to three, since a loop costs more than what it does.
+    const { assert!(QUICK_ARGS == 3) };
+    let slot = |i: usize| base.wrapping_add(args[i] as usize);
+    let receiver = base.wrapping_add(first as usize);
+    let count = args.len();
     let mut out = Value::None;
-    if !run(receiver, &given[..args.len()], &mut out) {
+    // SAFETY: the caller's promise.
+    let is_done = unsafe {
+        match count {
+            0 => run(&*receiver, &[], &mut out),
+            1 => run(&*receiver, &[&*slot(0)], &mut out),
+            2 => run(&*receiver, &[&*slot(0), &*slot(1)], &mut out),
+            _ => run(&*receiver, &[&*slot(0), &*slot(1), &*slot(2)], &mut out),
+        }
+    };
+    if !is_done {
         return Done::No;
     }
-    for &arg in [first].iter().chain(args) {
+    let give_up = |register: u16, slot: *mut Value| {
         // SAFETY: the caller's promise; nothing refers to the arguments any more.
         unsafe {
-            if arg >= from && !(*slot(arg)).is_plain() {
-                release(slot(arg));
+            if register >= from && !(*slot).is_plain() {
+                release(slot);
             }
         }
+    };
+    give_up(first, receiver);
+    if count > 0 {
+        give_up(args[0], slot(0));
+    }
+    if count > 1 {
+        give_up(args[1], slot(1));
+    }
+    if count > 2 {
+        give_up(args[2], slot(2));
     }
     let done = Done::with(&out);
     // SAFETY: the caller's promise.
-    set(unsafe { &mut *slot(dst) }, out);
+    set(unsafe { &mut *base.wrapping_add(dst as usize) }, out);
     done
 }
