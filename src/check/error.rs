@@ -246,6 +246,15 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["println", "printf", "echo"], "write `print(...)`"),
     (&["range", "xrange"], "write `0..n`, or `0..n by 2`"),
     (&["length", "size"], "write `len(x)`"),
+    (&["CUDAGraph"], "write `Graph()`"),
+    (&["make_graphed_callables"], "write `cuda.graphed(function, args)`"),
+    (&["use_mem_pool"], "write `with mem_pool(pool) { }`"),
+    (&["DataParallel"], "write `import parallel` and `parallel.data_parallel(f, params, batch)`"),
+    (&["DataLoader"], "write `import data` and `data.loader(dataset)`"),
+    (
+        &["ExternalStream"],
+        "streams of other libraries come from the program that embeds Runnel: `Engine::external_stream`",
+    ),
 ];
 
 fn foreign_name(name: &str) -> Option<&'static str> {
@@ -293,8 +302,23 @@ pub(super) fn used_early(span: Span, name: &str, defined: Span) -> Error {
         .help("move the definition up")
 }
 
-pub(super) fn unknown_member(span: Span, module: &str, name: &str, suggestion: Option<&str>) -> Error {
+/// The name that was meant, where it is called in another way or stands somewhere else (`elsewhere`).
+fn meant(name: &str, elsewhere: Option<&str>) -> Option<String> {
+    let renamed = foreign_name(name).map(str::to_string);
+    renamed.or_else(|| elsewhere.map(|place| format!("write `{place}(...)`")))
+}
+
+pub(super) fn unknown_member(
+    span: Span,
+    module: &str,
+    name: &str,
+    suggestion: Option<&str>,
+    elsewhere: Option<&str>,
+) -> Error {
     let error = Error::new(&UNKNOWN_MEMBER, format!("{module} has no `{name}`")).at(span, "");
+    if let Some(help) = meant(name, elsewhere) {
+        return error.help(help);
+    }
     let of = module.trim_start_matches("an ").trim_start_matches("a ").trim_matches('`');
     match suggestion {
         Some(_) => did_you_mean(error, suggestion),
@@ -386,8 +410,16 @@ pub(super) fn unknown_library(span: Span, name: &str, suggestion: Option<&str>) 
     }
 }
 
-pub(super) fn unknown_method(span: Span, name: &str, suggestion: Option<&str>) -> Error {
+pub(super) fn unknown_method(
+    span: Span,
+    name: &str,
+    suggestion: Option<&str>,
+    elsewhere: Option<&str>,
+) -> Error {
     let error = Error::new(&UNKNOWN_METHOD, format!("no value has a method `{name}`")).at(span, "");
+    if let Some(help) = meant(name, elsewhere) {
+        return error.help(help);
+    }
     match suggestion {
         Some(_) => did_you_mean(error, suggestion),
         None => {

@@ -242,6 +242,9 @@ fn calls_fit_the_parameters() {
             "E0207@17..18 `synchronize` takes 0 arguments by place, 1 is given | the parameters are `synchronize()`",
         ),
         ("cuda.synchronise()", "E0205@5..16 a device has no `synchronise` | did you mean `synchronize`?"),
+        ("cuda.relu(1)", "E0205@5..9 a device has no `relu` | write `relu(...)`"),
+        ("cuda.CUDAGraph()", "E0205@5..14 a device has no `CUDAGraph` | write `Graph()`"),
+        ("cuda.fft.fft(1)", "E0214@9..12 no value has a method `fft` | write `fft.fft(...)`"),
         ("let f = fft.ftt", "E0205@12..15 `fft` has no `ftt` | did you mean `fft`?"),
         (
             "fn f(a, b, *r, k, l = 1) { (a, b, r, k, l) }\nf(1)",

@@ -169,12 +169,25 @@ impl<'c> Walk<'c> {
         if !is_known {
             let fields = self.fields.iter().filter(|_| receiver.is_none());
             let suggestion = self.suggest(&name.text, known.iter().chain(fields).map(|n| &**n));
+            let place = self.elsewhere(&name.text);
+            let (span, place) = (name.span, place.as_deref());
             let error = match receiver {
-                Some(of) => error::unknown_member(name.span, &format!("a {of}"), &name.text, suggestion),
-                None => error::unknown_method(name.span, &name.text, suggestion),
+                Some(of) => error::unknown_member(span, &format!("a {of}"), &name.text, suggestion, place),
+                None => error::unknown_method(span, &name.text, suggestion, place),
             };
             self.errors.push(error);
         }
+    }
+
+    /// How a function is written that is no method, but stands by itself or in a module.
+    fn elsewhere(&self, name: &str) -> Option<String> {
+        if self.catalog.find(name).is_some_and(|entry| entry != Entry::Module) {
+            return Some(name.to_string());
+        }
+        let is_there = |module: &Rc<str>| {
+            self.catalog.find(module) == Some(Entry::Module) && self.catalog.member(module, name).is_some()
+        };
+        self.catalog.names().iter().find(|module| is_there(module)).map(|module| format!("{module}.{name}"))
     }
 
     // --- Statements ---
@@ -613,7 +626,9 @@ impl<'c> Walk<'c> {
         }
         if let Some(members) = self.catalog.members(&module) {
             let suggestion = self.suggest(&name.text, members.iter().map(|m| &**m));
-            let error = error::unknown_member(name.span, &format!("`{module}`"), &name.text, suggestion);
+            let place = self.catalog.find(&name.text).map(|_| &*name.text);
+            let of = format!("`{module}`");
+            let error = error::unknown_member(name.span, &of, &name.text, suggestion, place);
             self.errors.push(error);
         }
         Member::Unknown

@@ -54,22 +54,26 @@ pub fn page(name: &str) -> Result<String> {
         };
         return Ok(format!("{}{members}{others}", exact.join("\n")));
     }
+    let last = |e: &&Entry| e.name.rsplit('.').next() == Some(&own);
+    let methods: Vec<String> = entries.iter().filter(last).map(text).collect();
     if !inside.is_empty() {
-        return Ok(list(&inside));
+        let members = list(&inside);
+        return Ok(methods.into_iter().chain([members]).collect::<Vec<String>>().join("\n"));
     }
     if let Some(other) = entries.iter().find(|e| e.also.contains(&own)) {
         return Ok(text(other));
     }
-    let last = |e: &&Entry| e.name.rsplit('.').next() == Some(&own);
-    let methods: Vec<String> = entries.iter().filter(last).map(text).collect();
     if !methods.is_empty() {
         return Ok(methods.join("\n"));
     }
-    let source =
-        format!("Source: `{}`", if own == name { format!("torch.{name}") } else { name.to_string() });
+    // `make_graphed_callables` as well as `torch.cuda.make_graphed_callables`.
+    let is_source = |e: &Entry| {
+        let mut named = e.doc.split("ource: `").skip(1).filter_map(|rest| rest.split('`').next());
+        named.any(|path| path == name || path.strip_suffix(name).is_some_and(|rest| rest.ends_with('.')))
+    };
     let found: Vec<&Entry> = entries
         .iter()
-        .filter(|e| e.doc.contains(&source) || e.search.iter().any(|word| word.eq_ignore_ascii_case(&own)))
+        .filter(|e| is_source(e) || e.search.iter().any(|word| word.eq_ignore_ascii_case(&own)))
         .collect();
     match found.as_slice() {
         [] => {

@@ -281,10 +281,16 @@ pub fn bad_device(index: i64, count: usize) -> Error {
         1 => "there is 1 device, `cuda:0`".to_string(),
         n => format!("there are {n} devices, `cuda:0` to `cuda:{}`", n - 1),
     };
-    let error = Error::new(&BAD_DEVICE, format!("device index {index} is out of range: {have}"));
+    Error::new(&BAD_DEVICE, format!("device index {index} is out of range: {have}"))
+        .help(indices_below(count))
+}
+
+/// Which indices there are.
+fn indices_below(count: usize) -> String {
     match count {
-        0 => error.help("write `cpu`, or run with `--backend emu`"),
-        _ => error.help(format!("write an index from 0 to {}", count - 1)),
+        0 => "write `cpu`, or run with `--backend emu`".to_string(),
+        1 => "write 0, or leave the device out".to_string(),
+        _ => format!("write an index from 0 to {}", count - 1),
     }
 }
 
@@ -292,6 +298,7 @@ pub fn bad_device(index: i64, count: usize) -> Error {
 /// Source: `Invalid device id` of `torch.cuda`.
 pub fn invalid_device_id(index: i64, count: usize) -> Error {
     Error::new(&BAD_DEVICE, format!("invalid device id {index}: the number of visible devices is {count}"))
+        .help(indices_below(count))
 }
 
 /// `cuda.cufft_plan_cache` with a bad index.
@@ -307,6 +314,7 @@ pub fn invalid_peer_id(index: i64, count: usize) -> Error {
         &BAD_DEVICE,
         format!("invalid peer device id {index}: the number of visible devices is {count}"),
     )
+    .help(indices_below(count))
 }
 
 /// The host where a CUDA device is needed.

@@ -277,13 +277,10 @@ fn check_kind(vm: &mut Vm, function: &str, index: usize, param: &Param, value: &
         Kind::Dtype => matches!(value, Value::Dtype(_)),
         Kind::Device => match value {
             Value::Device(_) => true,
-            Value::Int(i) => match u32::try_from(*i) {
-                Ok(i) => {
-                    *value = Value::Device(crate::device::DeviceId::Cuda(i));
-                    true
-                }
-                Err(_) => false,
-            },
+            Value::Int(i) => {
+                *value = Value::Device(vm.device_numbered(*i)?);
+                true
+            }
             _ => false,
         },
         Kind::Tensor => {

@@ -1,6 +1,7 @@
 //! What can be called: closures over bytecode, natives, bound methods; and modules.
 
 use std::cell::{self, OnceCell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
 use indexmap::IndexMap;
@@ -72,14 +73,29 @@ pub struct Places {
     pub given: Vec<(u32, GivenNames)>,
     /// The names of the methods that calls name; sorted by instruction.
     pub methods: Vec<(u32, Span)>,
-    /// The variables that registers have held, in the order of their declarations.
-    pub names: Vec<(u16, Rc<str>)>,
+    /// The variables that registers hold, in the order of their declarations.
+    pub names: Vec<Named>,
     /// Registers from this one on are dead after the instruction: its operands among them are
     /// released by it, so that intermediate tensors die as soon as they are used.
     pub dead_from: Vec<u16>,
 }
 
+/// A variable that a register, or the cell in it, holds for some instructions.
+pub struct Named {
+    /// The variable.
+    pub name: Rc<str>,
+    /// Its register.
+    pub register: u16,
+    /// The first instruction that it is there for, and the one behind the last.
+    pub during: Range<u32>,
+}
+
 impl Places {
+    /// The variables that registers hold when the instruction at `pc` runs.
+    pub fn names_at(&self, pc: usize) -> impl Iterator<Item = &Named> {
+        self.names.iter().filter(move |named| named.during.contains(&(pc as u32)))
+    }
+
     /// The span of the instruction at `pc`.
     #[inline]
     pub fn span(&self, pc: usize) -> Span {

@@ -103,7 +103,7 @@ impl Vm {
             self.note_stop(error);
         }
         self.leave();
-        result.map_err(|error| self.name_streams(error, usize::MAX))
+        result.map_err(|error| self.name_streams(error, None))
     }
 
     /// Looks at the limits, and sets how long until the next look.

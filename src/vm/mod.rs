@@ -204,19 +204,19 @@ impl Vm {
         self.warn = Some(Box::new(warn));
     }
 
-    /// Tells what an instruction of the function at `base` gave rise to.
+    /// Tells what the instruction at `pc` of the function at `base` gave rise to.
     #[inline]
-    fn tell(&mut self, base: usize) {
+    fn tell(&mut self, base: usize, pc: usize) {
         if self.rt.has_warnings() {
-            self.tell_warnings(base);
+            self.tell_warnings(base, pc);
         }
     }
 
     #[cold]
-    fn tell_warnings(&mut self, base: usize) {
+    fn tell_warnings(&mut self, base: usize, pc: usize) {
         let Some(mut warn) = self.warn.take() else { return };
         for warning in self.rt.take_warnings() {
-            warn(&self.name_streams(warning, base), &self.sources);
+            warn(&self.name_streams(warning, Some((base, pc))), &self.sources);
         }
         self.warn = Some(warn);
     }
@@ -407,7 +407,7 @@ impl Vm {
     /// Warnings since the last call, in the script's words.
     pub fn take_warnings(&mut self) -> Vec<Error> {
         let warnings = self.rt.take_warnings();
-        warnings.into_iter().map(|warning| self.name_streams(warning, usize::MAX)).collect()
+        warnings.into_iter().map(|warning| self.name_streams(warning, None)).collect()
     }
 
     /// Submits pending tensor work, so that its errors surface now.

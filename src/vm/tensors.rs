@@ -311,6 +311,12 @@ impl Vm {
         out.map(from_out).map_err(|e| label_tensors(e, &values))
     }
 
+    /// The CUDA device with a number. Errors: E0501, below 0; who uses it looks whether it is there.
+    pub(super) fn device_numbered(&self, index: i64) -> Result<DeviceId> {
+        let numbered = u32::try_from(index).map(DeviceId::Cuda);
+        numbered.map_err(|_| crate::device::error::bad_device(index, self.rt.machine().device_count()))
+    }
+
     /// A script value as an operation's argument.
     fn op_arg(
         &mut self,
@@ -348,7 +354,7 @@ impl Vm {
             (Kind::Tensors, _) => self.tensors(&value, near)?.map(Arg::Tensors),
             (Kind::Dtype | Kind::Any, Value::Dtype(dtype)) => Some(Arg::Dtype(*dtype)),
             (Kind::Device | Kind::Any, Value::Device(device)) => Some(Arg::Device(*device)),
-            (Kind::Device, Value::Int(i)) => u32::try_from(*i).ok().map(|i| Arg::Device(DeviceId::Cuda(i))),
+            (Kind::Device, Value::Int(i)) => Some(Arg::Device(self.device_numbered(*i)?)),
             (Kind::Any | Kind::Data, Value::Tensor(tensor)) => Some(Arg::Tensor(tensor.clone())),
             (Kind::Data, _) => data(&value, 0)?.map(Arg::Data),
             (Kind::Stream | Kind::Event | Kind::Generator, Value::Object(handle)) => {

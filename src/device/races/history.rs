@@ -332,7 +332,7 @@ impl Record {
     fn look(&self, range: &Range<u64>, region: Region, f: &mut dyn FnMut(&Marks)) {
         let bytes = region.bytes();
         let common = range.start.max(bytes.start)..range.end.min(bytes.end);
-        if common.is_empty() {
+        if common.is_empty() || !region.meets(&common) {
             return;
         }
         match self {

@@ -82,6 +82,14 @@ impl Region {
         self.lo..self.hi
     }
 
+    /// True when any of the runs lies in `bytes`, which lie in its bounds.
+    pub(super) fn meets(&self, bytes: &Range<u64>) -> bool {
+        self.stripes().is_none_or(|(step, residues)| {
+            let there = Residues::of(bytes.start, bytes.end - bytes.start, step);
+            there.and(residues).next().is_some()
+        })
+    }
+
     /// The distance of the runs, and where they lie modulo the distance; `None` for one run.
     pub(super) fn stripes(&self) -> Option<(u64, Residues)> {
         (self.step != 0).then(|| (self.step, Residues::of(self.phase, self.width, self.step)))

@@ -73,7 +73,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
         example: "let sum = comm.reduce_add([ones(2) on cuda:0, ones(2) on cuda:1], 1)\nassert(sum.device == cuda:1 and equal(sum.cpu(), tensor([2.0, 2.0]) on cpu))",
         run: |vm, args| {
             let inputs = tensors(vm, &args[0], 0)?;
-            let destination = device_of(&args[1], vm.rt.current_cuda()).map_err(at(1, "this destination"))?;
+            let destination =
+                device_of(vm, &args[1], vm.rt.current_cuda()).map_err(at(1, "this destination"))?;
             vm.rt.reduce_add(&ADD, &inputs, destination).map(Value::Tensor).map_err(at(0, "these tensors"))
         },
     },
@@ -91,7 +92,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 })
             };
             let lists = lists.iter().enumerate().map(list).collect::<Result<Vec<_>>>()?;
-            let destination = device_of(&args[1], vm.rt.current_cuda()).map_err(at(1, "this destination"))?;
+            let destination =
+                device_of(vm, &args[1], vm.rt.current_cuda()).map_err(at(1, "this destination"))?;
             let buffer = buffer(&args[2], 2)?;
             vm.rt
                 .reduce_add_coalesced(&ADD, &lists, destination, buffer)
@@ -137,7 +139,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 vm.rt.gather_into(&list, out, dim).map_err(at(0, "these tensors"))?;
                 return Ok(args[3].clone());
             }
-            let destination = device_of(&args[2], vm.rt.current_cuda()).map_err(at(2, "this destination"))?;
+            let destination =
+                device_of(vm, &args[2], vm.rt.current_cuda()).map_err(at(2, "this destination"))?;
             vm.rt.gather(&list, dim, destination).map(Value::Tensor).map_err(at(0, "these tensors"))
         },
     },
@@ -267,15 +270,16 @@ fn devices(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<DeviceId>> {
     if value.is_none() {
         return Ok(Vec::new());
     }
+    let values = vm.collect(value)?;
     let (current, count) = (vm.rt.current_cuda(), vm.rt.machine().device_count());
-    let device = |value: &Value| match device_of(value, current)? {
+    let vm = &*vm;
+    let device = |value: &Value| match device_of(vm, value, current)? {
         DeviceId::Cpu => Err(crate::device::error::expected_cuda("cpu")),
         DeviceId::Cuda(index) if index as usize >= count => {
             Err(error::no_such_device(DeviceId::Cuda(index), count))
         }
         device => Ok(device),
     };
-    let values = vm.collect(value)?;
     let named = |(i, value)| {
         device(value).map_err(|error| match error.labels().is_empty() {
             true => error.element(index, i, "this device"),

@@ -108,7 +108,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
             let index = |value: &Value| -> Result<i64> {
                 match value {
                     Value::Int(i) => Ok(*i),
-                    other => match device_of(other, vm.rt.current_cuda())? {
+                    other => match device_of(vm, other, vm.rt.current_cuda())? {
                         DeviceId::Cuda(i) => Ok(i64::from(i)),
                         DeviceId::Cpu => Err(error::expected_cuda("cpu")),
                     },

@@ -192,7 +192,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 shape => (extents(vm, shape)?, Dtype::F32, vm.rt.current_device()),
             };
             let dtype = if let Value::Dtype(dtype) = args[2] { dtype } else { like };
-            let device = device_of(&args[3], device)?;
+            let device = device_of(vm, &args[3], device)?;
             vm.rt.receive_from(&shape, dtype, device, src).map(Value::Tensor)
         },
     },

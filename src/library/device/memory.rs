@@ -343,8 +343,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
             };
             let stream = match &args[3] {
                 Value::None => {
-                    let own = device_of(&args[0], vm.rt.current_cuda())?;
-                    let id = device_of(&args[2], own)?;
+                    let own = device_of(vm, &args[0], vm.rt.current_cuda())?;
+                    let id = device_of(vm, &args[2], own)?;
                     if id == DeviceId::Cpu {
                         return Err(error::expected_cuda("cpu"));
                     }

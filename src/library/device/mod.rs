@@ -74,13 +74,13 @@ const SELF: Param = Param::new("self", Kind::Device);
 const DEVICE: Param = Param::or("device", Kind::Any, Default::None);
 
 /// The device an argument names: a device, an index, the text of one, or `fallback` for `none`.
-pub(crate) fn device_of(value: &Value, fallback: DeviceId) -> Result<DeviceId> {
+pub(crate) fn device_of(vm: &Vm, value: &Value, fallback: DeviceId) -> Result<DeviceId> {
     match value {
         Value::None => Ok(fallback),
         Value::Device(device) => Ok(*device),
         Value::Int(index) => match u32::try_from(*index) {
             Ok(index) => Ok(DeviceId::Cuda(index)),
-            Err(_) => Err(error::invalid_device_id(*index, 0)),
+            Err(_) => Err(error::invalid_device_id(*index, vm.rt.machine().device_count())),
         },
         Value::Str(text) => parse_device(text.as_str(), fallback),
         other => Err(error::expected_cuda(other.type_name())),
@@ -105,8 +105,8 @@ fn parse_device(text: &str, current: DeviceId) -> Result<DeviceId> {
 
 /// A CUDA device from a method's receiver and its optional argument.
 fn cuda_id(vm: &Vm, receiver: &Value, argument: &Value) -> Result<DeviceId> {
-    let own = device_of(receiver, vm.rt.current_cuda())?;
-    let id = device_of(argument, own)?;
+    let own = device_of(vm, receiver, vm.rt.current_cuda())?;
+    let id = device_of(vm, argument, own)?;
     let count = vm.rt.machine().device_count();
     match id {
         DeviceId::Cpu => Err(error::expected_cuda("cpu")),

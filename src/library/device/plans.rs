@@ -101,10 +101,10 @@ pub(super) static NATIVES: &[NativeDef] = &[
                   assert(plans.size == 1 and plans.max_size == 4096)",
         run: |vm, args| {
             let count = vm.rt.machine().device_count();
-            let index = match (&args[1], device_of(&args[0], vm.rt.current_cuda())?) {
+            let index = match (&args[1], device_of(vm, &args[0], vm.rt.current_cuda())?) {
                 (Value::Int(index), _) => Some(*index),
                 (Value::None, DeviceId::Cuda(index)) => Some(i64::from(index)),
-                (other, own) => match device_of(other, own)? {
+                (other, own) => match device_of(vm, other, own)? {
                     DeviceId::Cuda(index) => Some(i64::from(index)),
                     DeviceId::Cpu => None,
                 },

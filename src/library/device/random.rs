@@ -118,7 +118,7 @@ fn forked(vm: &Vm, devices: &Value) -> Result<Vec<Generator>> {
         one => vec![one.clone()],
     };
     for device in &listed {
-        generators.push(vm.rt.generator(device_of(device, vm.rt.current_cuda())?)?);
+        generators.push(vm.rt.generator(device_of(vm, device, vm.rt.current_cuda())?)?);
     }
     Ok(generators)
 }
@@ -373,7 +373,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         run: |vm, args| {
             let id = match &args[0] {
                 Value::None => vm.rt.current_device(),
-                value => device_of(value, vm.rt.current_cuda())?,
+                value => device_of(vm, value, vm.rt.current_cuda())?,
             };
             vm.rt.generator(id)?;
             Ok(Value::object(GeneratorObject(Generator::new(id))))

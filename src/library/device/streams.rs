@@ -64,6 +64,10 @@ impl Object for EventObject {
         }
     }
 
+    fn equals(&self, other: &dyn Object) -> Option<bool> {
+        other.as_any().downcast_ref::<EventObject>().map(|other| Arc::ptr_eq(&self.0, &other.0))
+    }
+
     fn as_arg(&self, kind: Kind) -> Option<Arg> {
         (kind == Kind::Event).then(|| Arg::Event(self.0.clone()))
     }

@@ -18,7 +18,7 @@ pub(super) fn load(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let options = options(source.format, &source.path, &args[5], &args[6], &args[2])?;
     let device = match &args[1] {
         Value::None => vm.rt.current_device(),
-        other => crate::library::device::device_of(other, vm.rt.current_cuda())?,
+        other => crate::library::device::device_of(vm, other, vm.rt.current_cuda())?,
     };
     let only = match &args[3] {
         Value::None => None,

@@ -548,7 +548,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.emit(Op::PopHandler { flush: true });
         let end = self.emit(Op::Jump { offset: 0 });
         self.patch(handler);
-        self.last().scopes.push(super::scope::Scope::at(error));
+        self.open_scope_at(error);
         if let Some(name) = name {
             self.declare(&name.text, error);
         }

@@ -114,8 +114,8 @@ impl<'a> Compiler<'_, '_, 'a> {
             }
             self.expr(&arm.body, dst)?;
             most = most.max(self.last().next);
-            if let Some(scope) = self.last().scopes.pop() {
-                self.last().next = scope.start();
+            if let Some(from) = self.leave_scope() {
+                self.last().next = from;
             }
             ends.push(self.emit(Op::Jump { offset: 0 }));
             self.patch_all(fails);
@@ -142,7 +142,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         for (name, dst) in shared {
             self.read(name, pattern.span, *dst)?;
         }
-        self.last().scopes.pop();
+        self.leave_scope();
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::super::bytecode::Op;
-use super::super::function::Capture;
+use super::super::function::{Capture, Named};
 use super::super::value::Value;
 use super::{Compiler, Mode, Reg};
 use crate::base::{Result, Span};
@@ -13,19 +13,11 @@ use crate::syntax::ast::{Block, Pattern, PatternKind, StmtKind};
 pub(super) struct Scope {
     locals: Vec<(Rc<str>, Reg, bool)>,
     from: Reg,
+    /// How many names the function's registers had been given before it.
+    named: usize,
 }
 
 impl Scope {
-    /// A scope without names yet, whose registers begin at `from`.
-    pub(super) fn at(from: Reg) -> Scope {
-        Scope { locals: Vec::new(), from }
-    }
-
-    /// Its first register.
-    pub(super) fn start(&self) -> Reg {
-        self.from
-    }
-
     pub(super) fn names(&self) -> impl Iterator<Item = Rc<str>> {
         self.locals.iter().map(|(name, ..)| Rc::clone(name))
     }
@@ -43,15 +35,33 @@ pub(super) enum Place {
 impl<'a> Compiler<'_, '_, 'a> {
     pub(super) fn open_scope(&mut self) {
         let from = self.last().next;
-        self.last().scopes.push(Scope::at(from));
+        self.open_scope_at(from);
+    }
+
+    /// As [`Self::open_scope`], for a scope whose registers begin at `from`.
+    pub(super) fn open_scope_at(&mut self, from: Reg) {
+        let function = self.last();
+        let named = function.places.names.len();
+        function.scopes.push(Scope { locals: Vec::new(), from, named });
     }
 
     /// Ends a block: its variables are released and their registers free.
     pub(super) fn close_scope(&mut self) {
-        if let Some(scope) = self.last().scopes.pop() {
-            self.clear_from(scope.from);
-            self.last().next = scope.from;
+        if let Some(from) = self.leave_scope() {
+            self.clear_from(from);
+            self.last().next = from;
         }
+    }
+
+    /// Ends the names of a block; gives its first register.
+    pub(super) fn leave_scope(&mut self) -> Option<Reg> {
+        let function = self.last();
+        let scope = function.scopes.pop()?;
+        let end = function.code.len() as u32;
+        for named in &mut function.places.names[scope.named..] {
+            named.during.end = named.during.end.min(end);
+        }
+        Some(scope.from)
     }
 
     /// Runs `body` with the names alone that were there when there were `scopes` scopes, and
@@ -115,7 +125,8 @@ impl<'a> Compiler<'_, '_, 'a> {
     fn push_local(&mut self, name: &Rc<str>, reg: Reg, cell: bool) {
         let name = self.intern(name);
         let function = self.last();
-        function.places.names.push((reg, Rc::clone(&name)));
+        let during = function.code.len() as u32..u32::MAX;
+        function.places.names.push(Named { name: Rc::clone(&name), register: reg, during });
         if let Some(scope) = function.scopes.last_mut() {
             scope.locals.push((name, reg, cell));
         }

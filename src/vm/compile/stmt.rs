@@ -420,8 +420,8 @@ impl<'a> Compiler<'_, '_, 'a> {
                 }
             }
             // Nothing runs here: the registers were released by the return.
-            if let Some(scope) = c.last().scopes.pop() {
-                c.last().next = scope.start();
+            if let Some(from) = c.leave_scope() {
+                c.last().next = from;
             }
             Ok(())
         })

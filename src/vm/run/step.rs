@@ -24,7 +24,7 @@ impl Vm {
         self.top = base + proto.registers as usize;
         self.rt.span = proto.places.span(at);
         let flow = self.instruction(proto.code[at], base, at, proto);
-        self.tell(base);
+        self.tell(base, at);
         match flow {
             Ok(flow) => flow,
             Err(error) => {

@@ -77,7 +77,7 @@ impl Vm {
             return if inside { error } else { error.call(here) };
         }
         let error = error.elements(&site, |list, at| self.element_written(list, at));
-        self.name_streams(error.locate(&site), base)
+        self.name_streams(error.locate(&site), Some((base, pc)))
     }
 
     /// Where the text writes an element of the list that it writes at `list`.
@@ -97,18 +97,29 @@ impl Vm {
     }
 
     /// Puts script expressions for the streams that a race report names by tokens: a variable that
-    /// holds the stream, else `cuda.default_stream()`, else the stream's number.
-    pub(in crate::vm) fn name_streams(&self, error: Error, base: usize) -> Error {
+    /// holds the stream, else `cuda.default_stream()`, else the stream's number. `at` is the instruction
+    /// that runs, and where its registers begin.
+    pub(in crate::vm) fn name_streams(&self, error: Error, at: Option<(usize, usize)>) -> Error {
         if error.kind() != ErrorKind::Race {
             return error;
         }
         // Globals, then the variables of the running calls, outermost first.
         let mut held = self.globals();
-        let bases = self.frames.iter().skip(1).map(|f| f.base as usize).chain([base]);
-        for base in bases {
+        let callers = self.frames.iter().filter(|frame| !frame.entry).map(|frame| {
+            // SAFETY: a frame's `proto` lives as long as the frame, and `pc` points into its code, behind
+            // the call.
+            let next = unsafe { frame.pc.offset_from((*frame.proto).code.as_ptr()) };
+            (frame.base as usize, next as usize - 1)
+        });
+        for (base, pc) in callers.chain(at) {
             let Some(Value::Fn(closure)) = self.stack.get(base) else { continue };
-            for (register, name) in &closure.proto.places.names {
-                held.extend(self.stack.get(base + *register as usize).map(|v| (Rc::clone(name), v.clone())));
+            for named in closure.proto.places.names_at(pc) {
+                let value = match self.stack.get(base + named.register as usize) {
+                    Some(Value::Cell(cell)) => cell.get(),
+                    Some(value) => value.clone(),
+                    None => continue,
+                };
+                held.push((Rc::clone(&named.name), value));
             }
         }
         let mut names: Vec<(String, String)> = Vec::new();
