@@ -61,6 +61,24 @@ fn ended(output: Output) -> Ended {
 }
 
 #[test]
+fn a_plan_lists_the_kernels_of_a_script() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.rnl");
+    let text =
+        "let rows = option(\"--rows\", 2, \"how many\")\nlet x = randn(rows, 4)\nprint((x * 2 + 1).sum(1))\n";
+    std::fs::write(&path, text).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_runnel"));
+        command.args(["--backend", "emu", "plan", path.to_str().unwrap()]).args(args).output().unwrap()
+    };
+    let done = run(&["--rows", "3"]);
+    let shown = String::from_utf8(done.stdout).unwrap();
+    assert!(done.status.success() && shown.contains("over [3, 4] on cuda:0"), "{shown}");
+    assert!(shown.ends_with("1 kernel\n") && !shown.contains("tensor("), "{shown}");
+    assert_eq!(run(&["--row", "3"]).status.code(), Some(2));
+}
+
+#[test]
 fn a_file_runs_and_prints() {
     let program = Program::new();
     program.file("hello.rnl", "#!/usr/bin/env runnel\nprint(\"hello\", 1 + 1)\n");

@@ -54,6 +54,13 @@ pub enum Command {
         #[arg(value_hint = ValueHint::FilePath)]
         program: Vec<OsString>,
     },
+    /// Run a script without its output, and list the kernels that it launches
+    Plan {
+        /// The file and its own arguments
+        #[arg(value_name = "FILE", required = true, num_args = 1.., trailing_var_arg = true)]
+        #[arg(value_hint = ValueHint::FilePath)]
+        program: Vec<OsString>,
+    },
     /// Report what is wrong with scripts, without running them
     Check {
         /// The files; `-` is the standard input
@@ -81,6 +88,8 @@ pub enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Speak with an editor over the standard streams: the language server protocol
+    Lsp,
     /// List the devices that scripts can use
     Devices,
     /// Explain error codes; without one, list them all
@@ -233,7 +242,7 @@ pub fn normalized(given: &[OsString]) -> Vec<OsString> {
                 out.push("--".into());
             } else if !is_option && known(&token) {
                 out.push(given[at].clone());
-                if token != "run" {
+                if !matches!(&*token, "run" | "plan") {
                     out.extend_from_slice(&given[at + 1..]);
                     return out;
                 }
@@ -295,6 +304,7 @@ mod tests {
             ("runnel --backend=emu -q - a", "runnel --backend=emu -q run -- - a"),
             ("runnel run --no-fuse check --races", "runnel run --no-fuse -- check --races"),
             ("runnel run -- check", "runnel run -- check"),
+            ("runnel plan a.rnl --rows 3", "runnel plan -- a.rnl --rows 3"),
             ("runnel check a.rnl --json", "runnel check a.rnl --json"),
             ("runnel --devices 2 check a.rnl", "runnel --devices 2 check a.rnl"),
             ("runnel -e 1+1", "runnel -e 1+1"),

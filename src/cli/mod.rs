@@ -12,7 +12,9 @@ mod doc;
 pub mod error;
 mod explain;
 mod fmt;
+mod lsp;
 mod options;
+mod plan;
 mod program;
 mod progress;
 mod repl;
@@ -75,11 +77,13 @@ fn dispatch(cli: Cli) -> Outcome {
     let terminal = Terminal::new(cli.options.color);
     match cli.command {
         Some(Command::Run { program }) => run::run(&cli.options, &terminal, program),
+        Some(Command::Plan { program }) => plan::plan(&cli.options, &terminal, program),
         Some(Command::Check { files, json }) => check::check(&terminal, &files, json),
         Some(Command::Test { files, filter }) => {
             test::test(&cli.options, &terminal, &files, filter.as_deref())
         }
         Some(Command::Fmt { files, check }) => fmt::fmt(&terminal, &files, check),
+        Some(Command::Lsp) => lsp::lsp(&terminal),
         Some(Command::Devices) => devices::devices(&cli.options, &terminal),
         Some(Command::Explain { codes }) => explain::explain(&terminal, &codes),
         Some(Command::Doc { names }) => doc::doc(&terminal, &names),

@@ -66,7 +66,7 @@ pub fn render(error: &Error, sources: &SourceMap, severity: Severity, look: Look
 }
 
 /// An error and those it came with, in order, however they are nested.
-pub(super) fn flatten(error: &Error) -> Vec<&Error> {
+pub(crate) fn flatten(error: &Error) -> Vec<&Error> {
     let (mut flat, mut left) = (Vec::new(), vec![error]);
     while let Some(error) = left.pop() {
         flat.push(error);

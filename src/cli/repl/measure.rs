@@ -2,7 +2,8 @@
 
 use super::{Repl, show};
 use crate::base::{Error, Result};
-use crate::plan::{Listed, Listing, Runtime};
+use crate::cli::plan::kernels;
+use crate::plan::{Listing, Runtime};
 use crate::vm::{Mode, Value, Vm};
 use std::time::{Duration, Instant};
 
@@ -116,34 +117,15 @@ fn restore(vm: &mut Vm, before: Vec<(std::rc::Rc<str>, Value)>) {
 
 fn shown(listing: &Listing, needs: Option<&Error>, result: Result<()>) -> Result<String> {
     result?;
-    let mut text = String::new();
-    for (number, listed) in listing.launches.iter().enumerate() {
-        text += &head(number + 1, listed);
-        for line in listed.launch.listing().lines() {
-            text += &format!("     {line}\n");
-        }
-    }
     let count = listing.launches.len() + listing.dropped;
     let some_ran = listing.launches.iter().any(|listed| listed.has_run);
-    let kernels = if count == 1 { "1 kernel".to_string() } else { format!("{count} kernels") };
-    text += &match (count, needs, some_ran) {
-        (0, _, _) => "no kernel is launched\n".to_string(),
-        (_, Some(_), _) => format!("{kernels}; the code reads results, so it was run\n"),
-        (_, None, true) => format!("{kernels}; those on the host and on other streams were run\n"),
-        (_, None, false) => format!("{kernels}; none was run\n"),
-    };
-    if listing.dropped > 0 {
-        text += &format!("the last {} are not shown\n", listing.dropped);
-    }
-    Ok(text)
-}
-
-/// `1  mul+sum over [64, 128] on cuda:0`
-fn head(number: usize, listed: &Listed) -> String {
-    let label = match listed.launch.program.label.as_str() {
-        "" => listed.name,
-        label => label,
-    };
-    let shape: Vec<String> = listed.launch.shape.iter().map(usize::to_string).collect();
-    format!("{number:>3}  {label} over [{}] on {}\n", shape.join(", "), listed.device)
+    Ok(kernels(
+        listing,
+        match (count, needs, some_ran) {
+            (0, ..) => "",
+            (_, Some(_), _) => "; the code reads results, so it was run",
+            (_, None, true) => "; those on the host and on other streams were run",
+            (_, None, false) => "; none was run",
+        },
+    ))
 }

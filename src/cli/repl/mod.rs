@@ -25,6 +25,9 @@ use super::{Outcome, program, refuse};
 use crate::base::{Result, SourceMap};
 use crate::engine::Engine;
 use crate::vm::{Mode, Value, Vm};
+pub(super) use complete::complete;
+pub(super) use hint::hint;
+
 use editor::Assistant;
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;

@@ -1,0 +1,245 @@
+//! `runnel lsp`: a language server on the standard streams. Editors get what `check`, `doc`, `fmt` and the
+//! session know: errors and warnings while one writes, pages of names, completion, the parameters of calls.
+//!
+//! Runs nothing of what it is shown. Invariant: every request is answered once, whatever it holds.
+
+mod document;
+mod wire;
+
+use super::repl::{complete, hint};
+use super::terminal::Terminal;
+use super::{Outcome, doc, refuse};
+use crate::base::{Error, Place, SourceMap, Span};
+use crate::device::Backend;
+use crate::engine::Engine;
+use crate::engine::report::{Severity, flatten};
+use document::Document;
+use rustc_hash::FxHashMap;
+use serde_json::{Value, json};
+use std::io::{BufReader, Write};
+use wire::Message;
+
+/// Speaks until the editor says `exit`, or is gone.
+pub fn lsp(terminal: &Terminal) -> Outcome {
+    let engine = match Engine::builder().backend(Backend::Emu).build() {
+        Ok(engine) => engine,
+        Err(error) => return refuse(terminal, &error, &SourceMap::default()),
+    };
+    let mut server = Server { engine, documents: FxHashMap::default(), has_shut_down: false };
+    let (mut input, mut output) = (BufReader::new(std::io::stdin()), std::io::stdout());
+    loop {
+        let message = match wire::read(&mut input) {
+            Ok(Message::Json(message)) => message,
+            Ok(Message::Broken) => {
+                let error = json!({ "code": -32700, "message": "this is no JSON" });
+                let answer = json!({ "jsonrpc": "2.0", "id": null, "error": error });
+                if wire::write(&mut output, &answer).is_err() {
+                    return Outcome::Failed;
+                }
+                continue;
+            }
+            Ok(Message::End) | Err(_) => return Outcome::Done,
+        };
+        let method = message["method"].as_str().unwrap_or("");
+        if method == "exit" {
+            return if server.has_shut_down { Outcome::Done } else { Outcome::Failed };
+        }
+        let id = message.get("id");
+        if server.take(&mut output, method, id, &message["params"]).is_err() {
+            return Outcome::Failed;
+        }
+    }
+}
+
+struct Server {
+    /// Knows the names; runs nothing.
+    engine: Engine,
+    documents: FxHashMap<String, Document>,
+    has_shut_down: bool,
+}
+
+impl Server {
+    /// A request is answered, a notification is not.
+    fn take(
+        &mut self,
+        to: &mut impl Write,
+        method: &str,
+        id: Option<&Value>,
+        params: &Value,
+    ) -> std::io::Result<()> {
+        let uri = params["textDocument"]["uri"].as_str().unwrap_or("");
+        let Some(id) = id else {
+            let text = match method {
+                "textDocument/didOpen" => params["textDocument"]["text"].as_str(),
+                // The editor sends the whole text.
+                "textDocument/didChange" => params["contentChanges"]
+                    .as_array()
+                    .and_then(|changes| changes.last())
+                    .and_then(|change| change["text"].as_str()),
+                "textDocument/didClose" => {
+                    self.documents.remove(uri);
+                    return wire::write(to, &published(uri, Vec::new()));
+                }
+                _ => None,
+            };
+            let Some(text) = text else { return Ok(()) };
+            let document = Document::new(text.to_string());
+            let found = diagnostics(uri, &document);
+            self.documents.insert(uri.to_string(), document);
+            return wire::write(to, &published(uri, found));
+        };
+        let answer = match method {
+            "initialize" => Ok(initialized()),
+            "shutdown" => {
+                self.has_shut_down = true;
+                Ok(Value::Null)
+            }
+            "textDocument/hover" => Ok(self.hover(uri, params)),
+            "textDocument/completion" => Ok(self.completion(uri, params)),
+            "textDocument/signatureHelp" => Ok(self.signature(uri, params)),
+            "textDocument/formatting" => Ok(self.formatting(uri)),
+            other => Err(json!({ "code": -32601, "message": format!("there is no method `{other}`") })),
+        };
+        let message = match answer {
+            Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+            Err(error) => json!({ "jsonrpc": "2.0", "id": id, "error": error }),
+        };
+        wire::write(to, &message)
+    }
+
+    /// The line of a request up to its place, and the rest of the line.
+    fn around(&self, uri: &str, params: &Value) -> Option<(&Document, &str, &str)> {
+        let document = self.documents.get(uri)?;
+        let number = |name: &str| params["position"][name].as_u64().and_then(|n| usize::try_from(n).ok());
+        let (before, after) = document.around(number("line")?, number("character")?);
+        Some((document, before, after))
+    }
+
+    fn hover(&self, uri: &str, params: &Value) -> Value {
+        let Some((_, before, after)) = self.around(uri, params) else { return Value::Null };
+        let is_part = |c: char| c.is_alphanumeric() || c == '_';
+        let left = before.rfind(|c: char| !is_part(c) && c != '.').map_or(before, |at| {
+            let width = before[at..].chars().next().map_or(1, char::len_utf8);
+            &before[at + width..]
+        });
+        let right = after.find(|c: char| !is_part(c)).map_or(after, |at| &after[..at]);
+        let whole = format!("{left}{right}");
+        // `cuda.synchronize`, else the method of whatever stands before the dot.
+        let names = [whole.as_str(), whole.rsplit('.').next().unwrap_or("")];
+        // A page that another name leads to is not meant: here names are the script's, too.
+        let is_of = |page: &str, name: &str| {
+            let shown = page.split(|c: char| !is_part(c) && c != '.').next().unwrap_or("");
+            shown == name || shown.rsplit('.').next() == name.rsplit('.').next()
+        };
+        let pages = names.iter().filter(|name| !name.is_empty());
+        let page = pages.filter_map(|name| doc::page(name).ok().filter(|page| is_of(page, name))).next();
+        match page {
+            Some(page) => json!({ "contents": { "kind": "plaintext", "value": page.trim_end() } }),
+            None => Value::Null,
+        }
+    }
+
+    fn completion(&mut self, uri: &str, params: &Value) -> Value {
+        let Some((document, before, _)) = self.around(uri, params) else { return json!([]) };
+        let before = before.to_string();
+        let word = before.rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or("");
+        let is_member = before[..before.len() - word.len()].ends_with('.');
+        let own = document.words(word).into_iter().filter(|own| !word.is_empty() && own.starts_with(word));
+        let mut own: Vec<String> = own.filter(|_| !is_member).map(str::to_string).collect();
+        // What begins with a colon is a command in a session, and no code here.
+        let (start, known) = match before.trim_start().starts_with(':') {
+            true => (before.len(), Vec::new()),
+            false => complete(self.engine.vm(), &before),
+        };
+        let of_place = |text: String| if start + word.len() == before.len() { Some(text) } else { None };
+        let known: Vec<String> = known.into_iter().filter_map(of_place).collect();
+        own.retain(|word| !known.contains(word));
+        // 3: a function, 6: a variable.
+        let item = |label: &String, kind: u8| json!({ "label": label, "kind": kind });
+        let items: Vec<Value> =
+            own.iter().map(|label| item(label, 6)).chain(known.iter().map(|label| item(label, 3))).collect();
+        Value::Array(items)
+    }
+
+    fn signature(&mut self, uri: &str, params: &Value) -> Value {
+        let Some((_, before, _)) = self.around(uri, params) else { return Value::Null };
+        let before = before.to_string();
+        match hint(self.engine.vm(), &before) {
+            Some(left) => json!({ "signatures": [{ "label": left.trim_start_matches(", ") }] }),
+            None => Value::Null,
+        }
+    }
+
+    fn formatting(&self, uri: &str) -> Value {
+        let Some(document) = self.documents.get(uri) else { return Value::Null };
+        match crate::syntax::format(0, document.text()) {
+            Ok(formatted) if formatted == document.text() => json!([]),
+            Ok(formatted) => {
+                let (line, character) = document.position(document.text().len());
+                let end = json!({ "line": line, "character": character });
+                let start = json!({ "line": 0, "character": 0 });
+                json!([{ "range": { "start": start, "end": end }, "newText": formatted }])
+            }
+            // What is no program has no layout; the errors are shown already.
+            Err(_) => Value::Null,
+        }
+    }
+}
+
+/// What this server can do.
+fn initialized() -> Value {
+    json!({
+        "capabilities": {
+            "positionEncoding": "utf-16",
+            "textDocumentSync": 1,
+            "hoverProvider": true,
+            "completionProvider": { "triggerCharacters": ["."] },
+            "signatureHelpProvider": { "triggerCharacters": ["(", ","] },
+            "documentFormattingProvider": true,
+        },
+        "serverInfo": { "name": "runnel", "version": env!("CARGO_PKG_VERSION") },
+    })
+}
+
+fn published(uri: &str, diagnostics: Vec<Value>) -> Value {
+    let params = json!({ "uri": uri, "diagnostics": diagnostics });
+    json!({ "jsonrpc": "2.0", "method": "textDocument/publishDiagnostics", "params": params })
+}
+
+/// What is wrong with a document, and what is likely not meant.
+fn diagnostics(uri: &str, document: &Document) -> Vec<Value> {
+    let mut sources = SourceMap::default();
+    let found = crate::engine::diagnose(&mut sources, uri, document.text());
+    let base = |span: Span| sources.find(span).map(|id| sources.base(id));
+    let range = |span: Span| {
+        let base = base(span)?;
+        let place = |at: u32| {
+            let (line, character) = document.position(at.saturating_sub(base) as usize);
+            json!({ "line": line, "character": character })
+        };
+        Some(json!({ "start": place(span.lo), "end": place(span.hi) }))
+    };
+    let one = |error: &Error, severity: Severity| {
+        let help = error.help_text().map_or(String::new(), |help| format!("\nhelp: {help}"));
+        let label = |label: &crate::base::Label| match label.place {
+            Place::Span(span) if !label.text.is_empty() => {
+                let location = json!({ "uri": uri, "range": range(span)? });
+                Some(json!({ "location": location, "message": label.text }))
+            }
+            _ => None,
+        };
+        let related: Vec<Value> = error.labels().iter().filter_map(label).collect();
+        let none = json!({ "line": 0, "character": 0 });
+        json!({
+            "range": range(error.span()).unwrap_or(json!({ "start": none, "end": none })),
+            "severity": if severity == Severity::Error { 1 } else { 2 },
+            "code": error.code().id,
+            "source": "runnel",
+            "message": format!("{}{help}", error.message()),
+            "relatedInformation": related,
+        })
+    };
+    let errors = found.errors.iter().flat_map(flatten).map(|error| one(error, Severity::Error));
+    let warnings = found.warnings.iter().flat_map(flatten).map(|error| one(error, Severity::Warning));
+    errors.chain(warnings).collect()
+}

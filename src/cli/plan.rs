@@ -1,0 +1,67 @@
+//! `runnel plan FILE`: the kernels that a script launches.
+
+use super::args::Options;
+use super::run::Session;
+use super::terminal::Terminal;
+use super::{Outcome, options, program, refuse};
+use crate::base::SourceMap;
+use crate::plan::{Listed, Listing};
+use crate::vm::Mode;
+use std::ffi::OsString;
+
+/// Runs a file without what it prints, and lists what it launches; the first of `given` is the file, the others are
+/// its arguments.
+pub fn plan(cli: &Options, terminal: &Terminal, given: Vec<OsString>) -> Outcome {
+    let mut given = given.into_iter();
+    let program = match program::read(&given.next().unwrap_or_default()) {
+        Ok(program) => program,
+        Err(error) => return refuse(terminal, &error, &SourceMap::default()),
+    };
+    let args: Vec<String> = given.map(|arg| arg.to_string_lossy().into_owned()).collect();
+    if let Err((error, sources)) = options::Declared::of(&program.text).check(&args) {
+        return refuse(terminal, &error, &sources);
+    }
+    let mut session = match Session::new(cli, terminal, args) {
+        Ok(session) => session,
+        Err(error) => return refuse(terminal, &error, &SourceMap::default()),
+    };
+    session.engine.vm().set_output(|_| {});
+    if let Err(error) = session.engine.vm().rt.start_listing(false) {
+        return session.finish(Err(error));
+    }
+    session.listen();
+    let result = session.engine.evaluate(&program.name, &program.text, Mode::Script, |_, _| Ok(()));
+    let listing = session.engine.vm().rt.stop_listing();
+    terminal.print(&kernels(&listing, ""));
+    session.finish(result)
+}
+
+/// The launches of a listing, and how many there are; `end` follows their number.
+pub fn kernels(listing: &Listing, end: &str) -> String {
+    let mut text = String::new();
+    for (number, listed) in listing.launches.iter().enumerate() {
+        text += &head(number + 1, listed);
+        for line in listed.launch.listing().lines() {
+            text += &format!("     {line}\n");
+        }
+    }
+    text += &match listing.launches.len() + listing.dropped {
+        0 => "no kernel is launched\n".to_string(),
+        1 => format!("1 kernel{end}\n"),
+        count => format!("{count} kernels{end}\n"),
+    };
+    if listing.dropped > 0 {
+        text += &format!("the last {} are not shown\n", listing.dropped);
+    }
+    text
+}
+
+/// `1  mul+sum over [64, 128] on cuda:0`
+fn head(number: usize, listed: &Listed) -> String {
+    let label = match listed.launch.program.label.as_str() {
+        "" => listed.name,
+        label => label,
+    };
+    let shape: Vec<String> = listed.launch.shape.iter().map(usize::to_string).collect();
+    format!("{number:>3}  {label} over [{}] on {}\n", shape.join(", "), listed.device)
+}
