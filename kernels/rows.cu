@@ -15,6 +15,42 @@ typedef @INDEX@ Index;
 #define GROUPS @GROUPS@
 #define FULL @FULL@
 
+// N values of each of T neighbouring threads as one, for all of them: thread by thread by halves, then value by
+// value by halves. As long as a thread has several values it keeps half of them and gives the others to its
+// partner, so that no two combine the same; the last shuffles bring the values together.
+template <int N, int T, class Acc, class Combine> INLINE Acc together(Acc (&lane)[N], int t, Combine combine) {
+    const auto with = [&](Acc mine, Acc theirs, int delta) {
+        const bool upper = t & delta;
+        return combine(upper ? theirs : mine, upper ? mine : theirs);
+    };
+#pragma unroll
+    for (int delta = T / 2, held = N; delta > 0; delta /= 2, held = held > 1 ? held / 2 : 1) {
+        const bool upper = t & delta;
+        if (held == 1) {
+            lane[0] = with(lane[0], __shfl_xor_sync(FULL_WARP, lane[0], delta), delta);
+        }
+#pragma unroll
+        for (int j = 0; j < held / 2; j++) {
+            const Acc theirs = __shfl_xor_sync(FULL_WARP, upper ? lane[j] : lane[j + held / 2], delta);
+            lane[j] = with(upper ? lane[j + held / 2] : lane[j], theirs, delta);
+        }
+    }
+    constexpr int LEFT = N > T ? N / T : 1;
+#pragma unroll
+    for (int delta = T / 2; delta >= (N > T ? 1 : T / N); delta /= 2) {
+#pragma unroll
+        for (int j = 0; j < LEFT; j++) {
+            lane[j] = with(lane[j], __shfl_xor_sync(FULL_WARP, lane[j], delta), delta);
+        }
+    }
+#pragma unroll
+    for (int half = LEFT / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int j = 0; j < half; j++) lane[j] = combine(lane[j], lane[j + half]);
+    }
+    return lane[0];
+}
+
 // One result of a row's lanes, for all its threads. The lower lane stands first everywhere.
 template <class Acc, class Combine> INLINE Acc across(Acc (&lane)[GROUPS * WIDTH], Acc* shared, int t, Combine combine) {
 #pragma unroll
@@ -23,38 +59,49 @@ template <class Acc, class Combine> INLINE Acc across(Acc (&lane)[GROUPS * WIDTH
         for (int i = 0; i < half * WIDTH; i++) lane[i] = combine(lane[i], lane[i + half * WIDTH]);
     }
 #if THREADS > 32
+    // Warp by warp first: what stands side by side in a thread is shared out among the warps.
     constexpr int WARPS = THREADS / 32;
+    constexpr int EACH = WIDTH > WARPS ? WIDTH / WARPS : 1;
 #pragma unroll
     for (int j = 0; j < WIDTH; j++) shared[j * 256 + threadIdx.x] = lane[j];
     __syncthreads();
+    const int first = t / 32 * EACH % WIDTH;
+    Acc column[EACH];
 #pragma unroll
-    for (int j = 0; j < WIDTH; j++) {
+    for (int j = 0; j < EACH; j++) {
         Acc all[WARPS];
 #pragma unroll
-        for (int i = 0; i < WARPS; i++) all[i] = shared[j * 256 + (threadIdx.x - t) + i * 32 + t % 32];
+        for (int i = 0; i < WARPS; i++) all[i] = shared[(first + j) * 256 + (threadIdx.x - t) + i * 32 + t % 32];
 #pragma unroll
         for (int half = WARPS / 2; half > 0; half /= 2) {
 #pragma unroll
             for (int i = 0; i < half; i++) all[i] = combine(all[i], all[i + half]);
         }
-        lane[j] = all[0];
+        column[j] = all[0];
     }
-#endif
+    Acc* const totals = shared + 256 * WIDTH + threadIdx.x / THREADS * WIDTH;
 #pragma unroll
-    for (int delta = (THREADS > 32 ? 32 : THREADS) / 2; delta > 0; delta /= 2) {
-#pragma unroll
-        for (int j = 0; j < WIDTH; j++) {
-            const Acc other = __shfl_xor_sync(FULL_WARP, lane[j], delta);
-            const bool upper = t & delta;
-            lane[j] = combine(upper ? other : lane[j], upper ? lane[j] : other);
-        }
+    for (int j = 0; j < EACH; j++) {
+        Acc one[1] = {column[j]};
+        const Acc total = together<1, 32>(one, t, combine);
+        if (t % 32 == 0) totals[first + j] = total;
     }
+    __syncthreads();
+    Acc all[WIDTH];
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) all[j] = totals[j];
 #pragma unroll
     for (int half = WIDTH / 2; half > 0; half /= 2) {
 #pragma unroll
-        for (int j = 0; j < half; j++) lane[j] = combine(lane[j], lane[j + half]);
+        for (int j = 0; j < half; j++) all[j] = combine(all[j], all[j + half]);
     }
-    return lane[0];
+    return all[0];
+#else
+    Acc own[WIDTH];
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) own[j] = lane[j];
+    return together<WIDTH, THREADS>(own, t, combine);
+#endif
 }
 
 @COMBINES@
@@ -66,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(256) rows(const __grid_constant__ P
     const Index k = live ? (Index)row : 0;
 #if THREADS > 32
     // Folds take turns, so that nobody writes what somebody else still reads.
-    __shared__ u64 shared[2][256 * WIDTH];
+    __shared__ u64 shared[2][256 * WIDTH + 256 / THREADS * WIDTH];
 #else
     u64 (*const shared)[1] = nullptr;
 #endif
