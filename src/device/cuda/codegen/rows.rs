@@ -150,9 +150,10 @@ impl Kind for Rows {
         let lanes = length.clamp(1, reduce::LANES as usize).next_power_of_two();
         let rounds = length.div_ceil(lanes);
         // Rows of a few hundred elements are a warp's, so that its loads are whole cache lines; shorter ones are
-        // a part of one's.
+        // a part of one's. Eight elements of a thread are enough work between its shuffles, and more loads in
+        // flight are slower in short rows (measured on an H200).
         let held = (WORDS / self.words()).clamp(8, 32);
-        let each = held.min(length / 32).max(4);
+        let each = held.min(length / 32).max(8);
         let threads = (rounds * lanes / each).max(1).next_power_of_two().min(lanes);
         let width = width(self, launch, lanes / threads);
         let mut wide = launch.shape.iter().map(|&n| n as u64).product::<u64>() >= 1 << 31;
