@@ -34,7 +34,7 @@ pub static OPS: &[Op] = &[Op {
         Param::named("density", Kind::Bool, Default::Bool(false)),
     ],
     form: Form::BOTH,
-    example: "let (hist, edges) = histogram(tensor([1.0, 2.0, 1.0]), bins=4, range=(0, 3))\n\
+    example: "let (hist, bin_edges = edges) = histogram(tensor([1.0, 2.0, 1.0]), bins=4, range=(0, 3))\n\
               assert(equal(hist, [0.0, 2.0, 1.0, 0.0]))\nassert(equal(edges, [0.0, 0.75, 1.5, 2.25, 3.0]))\n\
               assert(equal(histogram(tensor([1.0, 2.0, 1.0]), [0.0, 2.0, 4.0]).hist, [2.0, 1.0]))",
     run: Run::Call(histogram),

@@ -228,6 +228,7 @@ impl Runtime {
                 list.len(),
                 first.len()
             ))
+            .help("give every device as many tensors")
             .element(0, 0, format!("{} here", first.len()))
             .element(0, d, format!("{} here", list.len())));
         }

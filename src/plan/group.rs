@@ -283,19 +283,17 @@ impl Runtime {
         self.group()?.round("`dist.barrier()`", Wants::Nothing, &[]).map(drop)
     }
 
-    /// After a wait for a device: raises a failure of the group, whose operations there have then ended
-    /// without results.
-    pub(super) fn raise_lost_work(&mut self, device: &Device) -> Result<()> {
-        let Some(group) = self.group.as_mut().filter(|group| group.device() == Some(device.id())) else {
-            return Ok(());
-        };
-        match group.lost_work() {
-            None => Ok(()),
-            Some(error) => {
-                device.lose_in_flight();
-                Err(error)
-            }
+    /// After a wait for a device: raises a failure of the group that the script has not been told, or whose
+    /// operations there have ended without results.
+    pub(super) fn raise_group_failure(&mut self, device: &Device) -> Result<()> {
+        let Some(group) = self.group.as_mut() else { return Ok(()) };
+        if group.device() == Some(device.id())
+            && let Some(error) = group.lost_work()
+        {
+            device.lose_in_flight();
+            return Err(error);
         }
+        group.tell_failure()
     }
 
     fn group(&mut self) -> Result<&mut Group> {

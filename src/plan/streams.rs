@@ -57,7 +57,7 @@ impl Runtime {
         let device = self.device(stream.device())?;
         let since = self.trace_now();
         stream.synchronize().map_err(|e| device.blame(e))?;
-        self.raise_lost_work(&device)?;
+        self.raise_group_failure(&device)?;
         self.trace_wait(since, WaitFor::Stream(stream));
         device.note_waited(Some(stream));
         self.checker.host_wait_stream(stream);
@@ -72,7 +72,7 @@ impl Runtime {
         let device = event.device().map(|id| self.device(id)).transpose()?;
         let since = self.trace_now();
         event.synchronize().map_err(|e| blamed(device.as_deref(), e))?;
-        device.as_ref().map_or(Ok(()), |device| self.raise_lost_work(device))?;
+        device.as_ref().map_or(Ok(()), |device| self.raise_group_failure(device))?;
         self.trace_wait(since, WaitFor::Event(event));
         self.checker.host_wait_event(&event.clock());
         device.map_or(Ok(()), |device| device.check_faults())
@@ -85,7 +85,7 @@ impl Runtime {
         let device = self.device(id)?;
         let since = self.trace_now();
         device.synchronize().map_err(|e| device.blame(e))?;
-        self.raise_lost_work(&device)?;
+        self.raise_group_failure(&device)?;
         self.trace_wait(since, WaitFor::Device(id));
         device.note_waited(None);
         self.checker.host_wait_device(id);

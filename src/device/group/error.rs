@@ -75,8 +75,8 @@ static PEER_FAILED: Code = Code {
     kind: ErrorKind::Io,
     title: "a process of the group failed",
     page: "One process of the group ended, or its script ended with an error. The others end their \
-           collective operations with this error, which names it; its own report says more.\n\nThe group \
-           cannot go on. `dist.destroy()` leaves it.",
+           collective operations, or their next wait for a device, with this error, which names it; its own report \
+           says more.\n\nThe group cannot go on. `dist.destroy()` leaves it.",
     example: "",
 };
 

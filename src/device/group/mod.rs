@@ -217,6 +217,11 @@ impl Group {
         self.fate.check().inspect_err(|_| self.noticed = true)
     }
 
+    /// The same, once.
+    pub fn tell_failure(&mut self) -> Result<()> {
+        if self.noticed { Ok(()) } else { self.check() }
+    }
+
     /// Notes work of the communicator that was queued.
     pub fn note_queued(&mut self, ticket: Ticket) {
         self.queued.retain(|older| older.stream() != ticket.stream());

@@ -131,6 +131,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 let error = error::collective_argument(format!(
                     "'destination' must not be specified when 'out' is specified, but got destination={destination}"
                 ));
+                let error = error.help("leave one of the two out");
                 return Err(error.operand(2, "this destination").operand(3, "and this tensor"));
             }
             let rank = list.first().map_or(1, Tensor::rank);
@@ -164,6 +165,7 @@ fn scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
                 let error = error::collective_argument(format!(
                     "'{name}' must not be specified when 'out' is specified, but got {name}={given}"
                 ));
+                let error = error.help("leave one of the two out");
                 return Err(error.operand(index, "this argument").operand(5, "and these tensors"));
             }
         }
@@ -177,7 +179,7 @@ fn scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let devices = devices(vm, &args[1], 1)?;
     if devices.is_empty() {
         let error = error::collective_argument("expected at least one device to scatter to");
-        return Err(error.operand(1, "these devices"));
+        return Err(error.help("write them, such as `[0, 1]`").operand(1, "these devices"));
     }
     let extent = tensor.shape()[dim];
     let extents: Vec<usize> = match args[2].is_none() {
@@ -192,6 +194,7 @@ fn scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
                 let error = error::collective_argument(format!(
                     "expected devices and chunk_sizes to be of same length, but got {wanted} devices and {found} chunk sizes"
                 ));
+                let error = error.help("write one size per device");
                 return Err(error.operand(2, "these sizes").operand(1, "these devices"));
             }
             let size = |value: &Value| value.as_int().and_then(|i| usize::try_from(i).ok());
@@ -205,6 +208,7 @@ fn scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
                         "chunk_sizes={given} must be sizes that add up to {extent}, the extent of dimension {dim}"
                     ));
                     return Err(error
+                        .help(format!("write sizes that add up to {extent}"))
                         .operand(2, "these sizes")
                         .operand(0, format!("this is {}", tensor.describe())));
                 }
@@ -232,6 +236,7 @@ fn on_streams<T>(
                 "expected the device of the stream at index {i} (`{}`) to be the device at that index (`{device}`)",
                 stream.device()
             ));
+            let error = error.help(format!("make it there: `Stream(device={device})`"));
             return Err(error.element(1, i, "this device").element(4, i, "and this stream"));
         }
     }
@@ -309,7 +314,7 @@ fn dim_of(value: &Value, index: usize, rank: usize) -> Result<usize> {
 fn buffer(value: &Value, index: usize) -> Result<u64> {
     let bytes = value.as_int().unwrap_or(0);
     let refused = || error::collective_argument(format!("buffer_size={bytes} is not a number of bytes"));
-    u64::try_from(bytes).map_err(|_| refused().operand(index, "this number"))
+    u64::try_from(bytes).map_err(|_| refused().help("write 0 or more").operand(index, "this number"))
 }
 
 fn tuple(tensors: Vec<Tensor>) -> Value {

@@ -205,7 +205,10 @@ fn call_graphed(vm: &mut Vm, args: &[Value]) -> Result<Value> {
 /// Copies tensors into those that a graph reads, through tuples, lists and records; other values must be
 /// what they were.
 fn copy_in(vm: &mut Vm, fixed: &Value, given: &Value, index: usize) -> Result<()> {
-    let differs = |what: &str| Err(crate::ops::error::wrong_argument(index, what));
+    let differs = |what: &str| {
+        let error = crate::ops::error::wrong_argument(index, what);
+        Err(error.help("pass what the captured arguments were like, or capture again with `cuda.graphed`"))
+    };
     match (fixed, given) {
         (Value::Tensor(fixed), Value::Tensor(given)) => {
             if fixed.shape() != given.shape() || fixed.dtype() != given.dtype() {
