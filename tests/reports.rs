@@ -165,3 +165,54 @@ fn a_failure_in_a_module_shows_its_line_and_the_script_s() {
      more: runnel explain E0501
     "#);
 }
+
+/// The message and the help.
+fn brief(script: &str) -> String {
+    let said = said(script);
+    let kept = said.lines().filter(|line| !line.starts_with('`'));
+    kept.collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn what_other_languages_do_is_answered_with_what_to_write() {
+    let table = [
+        ("let x = [1, 2]\nx.push(4)", "E0214 no value has a method `push`; help: write `list.append(x)`"),
+        ("let x = [1, 2]\nprint(x.length)", "E0308 a list has no attribute `length`; help: write `len(x)`"),
+        (
+            "zeros(2).numpy()",
+            "E0214 no value has a method `numpy`; help: write `x.tolist()` for the elements as a list",
+        ),
+        (
+            "zeros(2).sum().backward()",
+            "E0214 no value has a method `backward`; help: there are no gradients yet: write the gradient out as an expression",
+        ),
+        (
+            "zeros(3).sum(axis=0)",
+            "E0206 `sum` has no parameter `axis`; help: did you mean `dim`? the parameters are `sum(dim=none, keepdim=false, *, dtype=none)`",
+        ),
+        (
+            "nn.Linear(3, 4)",
+            "E0201 unknown name `nn`; help: layers are functions, and training loops are written out: `relu(x @ w + b)`, `w -= lr * gradient`",
+        ),
+        (
+            "open(\"a.txt\")",
+            "E0201 unknown name `open`; help: write `read(path)` for a text, `load(path)` for tensors",
+        ),
+        ("let x =\nlet y = 2", "E0109 a value is missing after `=`; help: write the value on this line"),
+        (
+            "let x == 6",
+            "E0107 expected `=`, found `==`; help: `==` compares; write `=` to give the name a value",
+        ),
+        (
+            "for (i = 0; i < 3; i++) { print(i) }",
+            "E0109 `for` goes through the elements of something; help: write `for i in 0..n { ... }`",
+        ),
+        ("let a = [1, 2, 3\nprint(a)", "E0106 `[` is never closed; help: write `]` where its contents end"),
+    ];
+    for (script, wanted) in table {
+        assert_eq!(brief(script), wanted, "{script}");
+        let mut engine = Engine::builder().backend(Backend::Emu).build().unwrap();
+        let error = engine.eval::<()>(script).unwrap_err();
+        assert!(error.others().is_empty(), "{script}: {:?}", error.others());
+    }
+}

@@ -246,6 +246,14 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["println", "printf", "echo"], "write `print(...)`"),
     (&["range", "xrange"], "write `0..n`, or `0..n by 2`"),
     (&["length", "size"], "write `len(x)`"),
+    (
+        &["nn", "F", "optim", "functional"],
+        "layers are functions, and training loops are written out: `relu(x @ w + b)`, `w -= lr * gradient`",
+    ),
+    (&["open", "fopen"], "write `read(path)` for a text, `load(path)` for tensors"),
+    (&["plt", "pyplot", "matplotlib"], "write `plot.line(y)`, `plot.scatter(x, y)`, `plot.hist(x)`"),
+    (&["os", "sys"], "write `args()` for the arguments, `env(name)` for a variable of the environment"),
+    (&["Tensor", "FloatTensor", "LongTensor"], "write `tensor([...])`"),
     (&["CUDAGraph"], "write `Graph()`"),
     (&["make_graphed_callables"], "write `cuda.graphed(function, args)`"),
     (&["use_mem_pool"], "write `with mem_pool(pool) { }`"),
@@ -256,6 +264,32 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "streams of other libraries come from the program that embeds Runnel: `Engine::external_stream`",
     ),
 ];
+
+/// What people call methods and attributes that Runnel has in another way, or not.
+const FOREIGN_METHODS: &[(&[&str], &str)] = &[
+    (&["length", "size", "len", "__len__"], "write `len(x)`"),
+    (&["push", "push_back", "add", "append_"], "write `list.append(x)`"),
+    (&["numpy", "to_list", "toList"], "write `x.tolist()` for the elements as a list"),
+    (&["astype", "type_as", "cast"], "write `x.to(f32)`"),
+    (
+        &["backward", "requires_grad", "requires_grad_", "grad", "zero_grad", "grad_fn"],
+        "there are no gradients yet: write the gradient out as an expression",
+    ),
+    (&["has", "contains", "includes", "containsKey", "has_key"], "write `x in container`"),
+    (&["toUpperCase", "uppercase"], "write `text.upper()`"),
+    (&["toLowerCase", "lowercase"], "write `text.lower()`"),
+    (&["toString", "to_string"], "write `str(x)`"),
+    (&["forEach", "each"], "write `for x in xs { ... }`"),
+];
+
+/// What to write for a method or attribute of another language.
+pub fn foreign_method(name: &str) -> Option<&'static str> {
+    FOREIGN_METHODS.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help)
+}
+
+/// What other libraries call a parameter.
+const FOREIGN_ARGUMENTS: &[(&str, &str)] =
+    &[("axis", "dim"), ("axes", "dims"), ("keepdims", "keepdim"), ("size", "shape"), ("mean", "loc")];
 
 fn foreign_name(name: &str) -> Option<&'static str> {
     FOREIGN.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help)
@@ -333,7 +367,10 @@ pub(super) fn unknown_argument(
     suggestion: Option<&str>,
     signature: &str,
 ) -> Error {
-    let help = match suggestion {
+    let has =
+        |param: &str| signature.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|word| word == param);
+    let own = FOREIGN_ARGUMENTS.iter().find(|(foreign, own)| *foreign == name && has(own));
+    let help = match own.map(|(_, own)| *own).or(suggestion) {
         Some(other) => format!("did you mean `{other}`? the parameters are `{function}{signature}`"),
         None => format!("the parameters are `{function}{signature}`"),
     };
@@ -417,6 +454,9 @@ pub(super) fn unknown_method(
     elsewhere: Option<&str>,
 ) -> Error {
     let error = Error::new(&UNKNOWN_METHOD, format!("no value has a method `{name}`")).at(span, "");
+    if let Some(help) = foreign_method(name) {
+        return error.help(help);
+    }
     if let Some(help) = meant(name, elsewhere) {
         return error.help(help);
     }

@@ -96,6 +96,8 @@ pub fn advise(place: &Place<'_>) -> Option<Advice> {
 type Rule = fn(&Place<'_>) -> Option<Advice>;
 
 const RULES: &[Rule] = &[
+    counting_loop,
+    nothing_after_equals,
     lambda,
     arrow,
     missing_condition,
@@ -537,6 +539,27 @@ fn context_name(p: &Place<'_>) -> Option<Advice> {
     p.advice(0, "a context has no name here", "write `let x = ...` before, then `with x { ... }`")
 }
 
+/// `for (i = 0; i < 3; i++) { }`
+fn counting_loop(p: &Place<'_>) -> Option<Advice> {
+    let at = |offset: usize, kind: T| p.tokens.get(p.head + offset).is_some_and(|t| t.kind == kind);
+    let name = if at(2, T::Let) { 3 } else { 2 };
+    let counts = at(0, T::For) && at(1, T::LParen) && at(name, T::Name) && at(name + 1, T::Eq);
+    counts.then_some(())?;
+    let message = Some(COUNTING_LOOP.to_string());
+    Some(Advice { message, help: "write `for i in 0..n { ... }`".into(), at: p.head })
+}
+
+/// What is said of a loop that counts by itself.
+pub const COUNTING_LOOP: &str = "`for` goes through the elements of something";
+
+/// `let x =` and the next statement
+fn nothing_after_equals(p: &Place<'_>) -> Option<Advice> {
+    let word = p.kind(0).filter(|_| p.kind(-1) == Some(T::Eq) && p.starts_line());
+    matches!(word?, T::Let | T::For | T::While | T::Import | T::Return | T::Throw | T::Defer).then_some(())?;
+    let advice = p.advice(-1, "a value is missing after `=`", "write the value on this line")?;
+    Some(advice)
+}
+
 /// `return` where a value belongs
 fn statement_in_expression(p: &Place<'_>) -> Option<Advice> {
     let word = p.kind(0)?;
@@ -563,8 +586,11 @@ fn missing_block(p: &Place<'_>) -> Option<Advice> {
     p.help("a block stands in braces: `{ ... }`")
 }
 
-/// `let x`
+/// `let x`, `let x == 1`
 fn missing_value(p: &Place<'_>) -> Option<Advice> {
+    if p.kind(0) == Some(T::EqEq) && p.head_kind() == Some(T::Let) && p.expected.has("=") {
+        return p.help("`==` compares; write `=` to give the name a value");
+    }
     let ends = matches!(p.kind(0), None | Some(T::Newline | T::Semi | T::RBrace));
     (ends && p.head_kind() == Some(T::Let) && p.expected.has("=")).then_some(())?;
     p.help("give it a value: `let x = none`")

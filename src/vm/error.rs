@@ -325,6 +325,11 @@ pub fn no_attribute<'a>(found: &str, name: &str, known: impl IntoIterator<Item =
     let error = Error::new(&NO_ATTRIBUTE, format!("{} has no attribute `{name}`", a(found)))
         .label(Place::Attribute, "no attribute of this name")
         .label(Place::Receiver, format!("this is {}", a(found)));
+    if let (Some(help), true) =
+        (crate::check::error::foreign_method(name), found != "record" && found != "module")
+    {
+        return error.help(help);
+    }
     match (suggest(name, known.iter().copied()), known.as_slice()) {
         (Some(near), _) => error.help(format!("did you mean `{near}`?")),
         (None, _) if found == "dict" => error.help(format!("a key is read with brackets: `d[\"{name}\"]`")),
