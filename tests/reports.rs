@@ -216,3 +216,30 @@ fn what_other_languages_do_is_answered_with_what_to_write() {
         assert!(error.others().is_empty(), "{script}: {:?}", error.others());
     }
 }
+
+#[test]
+fn what_a_library_lacks_is_told_before_anything_runs() {
+    let table = [
+        ("data.laoder([1])", "E0205 `data` has no `laoder`; help: did you mean `loader`?"),
+        (
+            "data.loader()",
+            "E0208 `data.loader` lacks a value for `dataset`; help: the parameters are `data.loader(dataset, batch_size=..., shuffle=..., drop_last=..., pin_memory=..., prefetch=..., device=..., generator=...)`",
+        ),
+        (
+            "data.collate([1], 2)",
+            "E0207 `data.collate` takes 1 argument by place, 2 are given; help: the parameters are `data.collate(samples)`",
+        ),
+        ("data.loader([1, 2], batch_size=2)", "nothing"),
+        ("let f = data.collate\nf([1, 2])", "nothing"),
+    ];
+    for (script, wanted) in table {
+        let script = format!("let ran = [1]\nimport data\n{script}");
+        assert_eq!(brief(&script), wanted, "{script}");
+    }
+    // A module from memory has names too.
+    let builder = Engine::builder().backend(Backend::Emu).module("shapes", "fn area(w, h) { w * h }");
+    let mut engine = builder.build().unwrap();
+    let error = engine.eval::<()>("import shapes as s\ns.aera(1, 2)").unwrap_err();
+    assert_eq!((error.code().id, error.help_text()), ("E0205", Some("did you mean `area`?")));
+    assert_eq!(engine.eval::<i64>("import shapes as s\ns.area(2, 3)").unwrap(), 6);
+}

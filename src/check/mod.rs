@@ -25,7 +25,7 @@ pub(crate) use scope::bound_names;
 
 use crate::base::Error;
 use crate::ops::signature::Signature;
-use crate::syntax::ast::Block;
+use crate::syntax::ast::{Block, Expr, ExprKind, Function, StmtKind};
 use std::rc::Rc;
 
 /// What a name that every script sees stands for.
@@ -61,6 +61,9 @@ pub trait Catalog {
     /// The libraries that `import name` finds.
     fn libraries(&self) -> Vec<Rc<str>>;
 
+    /// What a library that is written in Runnel defines; `None` for any other, whose names are not checked.
+    fn exports(&self, library: &str) -> Option<Exports>;
+
     /// The methods of a name: the type, and the signature with the receiver first.
     fn methods(&self, name: &str) -> Vec<(&'static str, Signature)>;
 
@@ -69,6 +72,31 @@ pub trait Catalog {
 
     /// The methods and attributes of a type, or of all types, for suggestions.
     fn method_names(&self, of: Option<&str>) -> Vec<Rc<str>>;
+}
+
+/// The names of a module's top level; with the function, where a `fn` alone binds a name.
+pub type Exports = Vec<(Rc<str>, Option<Rc<Function>>)>;
+
+/// What a module of this text defines.
+pub fn exports(block: &Block) -> Exports {
+    let mut found: Exports = Vec::new();
+    let mut add = |name: &Rc<str>, function: Option<&Rc<Function>>| match found
+        .iter_mut()
+        .find(|(known, _)| known == name)
+    {
+        Some((_, known)) => *known = None,
+        None => found.push((name.clone(), function.cloned())),
+    };
+    for stmt in &block.body {
+        match &stmt.kind {
+            StmtKind::Let(pattern, _) => bound_names(pattern, &mut |name, _| add(name, None)),
+            StmtKind::Fn(name, function) => add(&name.text, Some(function)),
+            StmtKind::Import(import) => add(&import.name.text, None),
+            StmtKind::Assign(Expr { kind: ExprKind::Name(name), .. }, _) => add(name, None),
+            _ => {}
+        }
+    }
+    found
 }
 
 /// What a check found.

@@ -50,6 +50,10 @@ impl Catalog for Small {
         }
     }
 
+    fn exports(&self, _: &str) -> Option<super::Exports> {
+        None
+    }
+
     fn libraries(&self) -> Vec<Rc<str>> {
         vec!["nn".into(), "optim".into()]
     }

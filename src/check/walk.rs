@@ -5,7 +5,7 @@
 use super::bind::{self, Given};
 use super::flow;
 use super::scope::{Found, Id, Names, Origin, Resolved, bound_names};
-use super::{Catalog, Entry, Findings, error};
+use super::{Catalog, Entry, Exports, Findings, error};
 use crate::base::{self, Error, Span};
 use crate::syntax::ast::*;
 use crate::syntax::{Part, parts};
@@ -36,12 +36,16 @@ pub struct Walk<'c> {
     functions: usize,
     /// What names stand for, by their places, where that is asked for.
     uses: Option<FxHashMap<u32, Id>>,
+    /// What libraries define, once it was asked for.
+    exports: FxHashMap<Rc<str>, Option<Rc<Exports>>>,
 }
 
 /// What a member is of.
 enum Member {
     /// Of a module.
     Of(Rc<str>, Entry),
+    /// Of a library written in Runnel: the name, and the function that it is.
+    OfLibrary(String, Option<Rc<Function>>),
     /// Of a value, known when the program runs.
     OfValue,
     /// Of nothing known; reported where that is an error.
@@ -82,6 +86,7 @@ impl<'c> Walk<'c> {
             loops: 0,
             functions: 0,
             uses: None,
+            exports: FxHashMap::default(),
         }
     }
 
@@ -530,6 +535,11 @@ impl<'c> Walk<'c> {
             ExprKind::Member(base, name) => match self.member(base, name) {
                 Member::Of(module, entry) => (format!("{module}.{}", name.text), Meaning::Builtin(entry)),
                 Member::Unknown => return,
+                Member::OfLibrary(shown, function) => {
+                    let given = Given::new(first, args, span);
+                    self.errors.extend(function.into_iter().flat_map(|f| bind::script(&shown, &f, &given)));
+                    return;
+                }
                 Member::OfValue => {
                     let (given, receiver) = (Given::new(first, args, span), literal_type(base));
                     self.methods.push(MethodCall { name: name.clone(), given, receiver });
@@ -624,6 +634,16 @@ impl<'c> Walk<'c> {
         if let Some(entry) = self.catalog.member(&module, &name.text) {
             return Member::Of(module, entry);
         }
+        if let Some(exports) = self.exports(&module) {
+            let of = format!("`{module}`");
+            if let Some((_, function)) = exports.iter().find(|(known, _)| *known == name.text) {
+                return Member::OfLibrary(format!("{module}.{}", name.text), function.clone());
+            }
+            let suggestion = self.suggest(&name.text, exports.iter().map(|(known, _)| &**known));
+            let error = error::unknown_member(name.span, &of, &name.text, suggestion, None);
+            self.errors.push(error);
+            return Member::Unknown;
+        }
         if let Some(members) = self.catalog.members(&module) {
             let suggestion = self.suggest(&name.text, members.iter().map(|m| &**m));
             let place = self.catalog.find(&name.text).map(|_| &*name.text);
@@ -632,6 +652,13 @@ impl<'c> Walk<'c> {
             self.errors.push(error);
         }
         Member::Unknown
+    }
+
+    /// What a library written in Runnel defines.
+    fn exports(&mut self, library: &Rc<str>) -> Option<Rc<Exports>> {
+        let catalog = self.catalog;
+        let known = self.exports.entry(library.clone());
+        known.or_insert_with(|| catalog.exports(library).map(Rc::new)).clone()
     }
 
     /// The nearest name, while there are few errors: nobody reads the hundredth suggestion.

@@ -342,7 +342,7 @@ pub fn diagnose(sources: &mut SourceMap, name: &str, text: &str) -> Findings {
     if !parsed.errors.is_empty() {
         return Findings { errors: parsed.errors, warnings: Vec::new() };
     }
-    let libraries = crate::library::MODULES.iter().map(|module| module.name).collect();
+    let libraries = crate::library::MODULES.iter().map(|module| (module.name, module.text)).collect();
     let known = crate::vm::Known { natives: &crate::library::natives(), libraries };
     crate::check::lint(&parsed.block, &known)
 }

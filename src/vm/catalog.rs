@@ -3,7 +3,7 @@
 use super::function::Native;
 use super::natives::Natives;
 use super::value::Value;
-use crate::check::{Catalog, Entry};
+use crate::check::{Catalog, Entry, Exports};
 use crate::ops::signature::Signature;
 use std::rc::Rc;
 
@@ -11,8 +11,8 @@ use std::rc::Rc;
 pub struct Known<'a> {
     /// What scripts may call.
     pub natives: &'a Natives,
-    /// The libraries that are written in Runnel.
-    pub libraries: Vec<&'a str>,
+    /// The libraries that are written in Runnel: their names and texts.
+    pub libraries: Vec<(&'a str, &'a str)>,
 }
 
 impl Known<'_> {
@@ -48,7 +48,14 @@ impl Catalog for Known<'_> {
         let natives = self.natives.functions().iter();
         let modules =
             natives.filter(|(_, value)| matches!(value, Value::Module(_))).map(|(name, _)| name.clone());
-        modules.chain(self.libraries.iter().map(|name| Rc::from(*name))).collect()
+        modules.chain(self.libraries.iter().map(|(name, _)| Rc::from(*name))).collect()
+    }
+
+    fn exports(&self, library: &str) -> Option<Exports> {
+        let (_, text) = self.libraries.iter().find(|(name, _)| *name == library)?;
+        let parsed = crate::syntax::parse(1, text);
+        // What is wrong with it is told where it is imported.
+        parsed.errors.is_empty().then(|| crate::check::exports(&parsed.block))
     }
 
     fn methods(&self, name: &str) -> Vec<(&'static str, Signature)> {

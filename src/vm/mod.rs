@@ -281,7 +281,11 @@ impl Vm {
     }
 
     fn known(&self) -> Known<'_> {
-        Known { natives: &self.natives, libraries: self.loader.names() }
+        let text = |name| Some((name, self.loader.library(name)?));
+        Known {
+            natives: &self.natives,
+            libraries: self.loader.names().into_iter().filter_map(text).collect(),
+        }
     }
 
     /// Compiles and runs a parsed source in the main module; gives the value of its last expression.
