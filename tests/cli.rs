@@ -61,6 +61,33 @@ fn ended(output: Output) -> Ended {
 }
 
 #[test]
+fn a_check_knows_the_names_of_imported_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("util.rnl", "fn step(x, by = 1) { x + by }\nlet rate = 0.5\n");
+    write("right.rnl", "import \"util.rnl\" as u\nprint(u.step(1, by=2), u.rate)\n");
+    write("wrong.rnl", "import \"util.rnl\" as u\nprint(u.stpe(1), u.step(), u.missing)\n");
+    write("alone.rnl", "import \"nowhere.rnl\" as n\nprint(n.anything)\n");
+    let check = |name: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_runnel"));
+        let done = command.args(["check", &folder.path().join(name).to_string_lossy()]).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    assert_eq!(check("right.rnl"), (Some(0), String::new()));
+    assert_eq!(check("alone.rnl"), (Some(0), String::new()));
+    let (status, said) = check("wrong.rnl");
+    assert_eq!(status, Some(1));
+    for part in [
+        "`util.rnl` has no `stpe`",
+        "did you mean `step`?",
+        "`step` lacks a value for `x`",
+        "it has `step`, `rate`",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
 fn a_plan_lists_the_kernels_of_a_script() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.rnl");

@@ -61,8 +61,9 @@ pub trait Catalog {
     /// The libraries that `import name` finds.
     fn libraries(&self) -> Vec<Rc<str>>;
 
-    /// What a library that is written in Runnel defines; `None` for any other, whose names are not checked.
-    fn exports(&self, library: &str) -> Option<Exports>;
+    /// What a module that is written in Runnel defines: a library, or with `file` the file at a path as the program
+    /// writes it. `None` for any other, whose names are not checked.
+    fn exports(&self, module: &str, file: bool) -> Option<Exports>;
 
     /// The methods of a name: the type, and the signature with the receiver first.
     fn methods(&self, name: &str) -> Vec<(&'static str, Signature)>;

@@ -15,8 +15,8 @@ pub enum Origin {
     Let,
     /// `fn`
     Fn(Rc<Function>),
-    /// `import name`: the library; none for a file.
-    Import(Option<Rc<str>>),
+    /// `import name`, `import "path"`: the name or the path, and whether it is a path.
+    Import(Rc<str>, bool),
     /// A parameter of a function.
     Param,
     /// The variable of a `for`, an arm, a `catch`.
@@ -111,8 +111,8 @@ impl Names {
                 }
                 StmtKind::Fn(name, function) => add(&name.text, name.span, Origin::Fn(function.clone())),
                 StmtKind::Import(import) => {
-                    let library = (!import.file).then(|| import.path.clone());
-                    add(&import.name.text, import.name.span, Origin::Import(library));
+                    let origin = Origin::Import(import.path.clone(), import.file);
+                    add(&import.name.text, import.name.span, origin);
                 }
                 _ => {}
             }

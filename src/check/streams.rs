@@ -344,7 +344,7 @@ impl Reader<'_> {
                     let module = self.bound(base).map(|id| &self.names.bindings[id].origin);
                     let method = table::find_method(&name.text).filter(|(op, _)| computes(op));
                     method.is_some()
-                        && !matches!(module, Some(Origin::Import(_)))
+                        && !matches!(module, Some(Origin::Import(..)))
                         && self.builtin(base).is_none()
                 }
                 _ => {
@@ -526,7 +526,7 @@ impl Reader<'_> {
                     return;
                 }
                 if let Some(id) = self.bound(base) {
-                    if matches!(self.names.bindings[id].origin, Origin::Import(_)) {
+                    if matches!(self.names.bindings[id].origin, Origin::Import(..)) {
                         self.note(Event::WaitAll);
                     }
                     match table::find_method(name) {

@@ -36,15 +36,15 @@ pub struct Walk<'c> {
     functions: usize,
     /// What names stand for, by their places, where that is asked for.
     uses: Option<FxHashMap<u32, Id>>,
-    /// What libraries define, once it was asked for.
-    exports: FxHashMap<Rc<str>, Option<Rc<Exports>>>,
+    /// What modules define, by their names or paths, once it was asked for.
+    exports: FxHashMap<(Rc<str>, bool), Option<Rc<Exports>>>,
 }
 
 /// What a member is of.
 enum Member {
     /// Of a module.
     Of(Rc<str>, Entry),
-    /// Of a library written in Runnel: the name, and the function that it is.
+    /// Of a module written in Runnel: the name, and the function that it is.
     OfLibrary(String, Option<Rc<Function>>),
     /// Of a value, known when the program runs.
     OfValue,
@@ -124,7 +124,7 @@ impl<'c> Walk<'c> {
         for binding in self.names.bindings.iter().filter(|b| !b.used && !b.name.starts_with('_')) {
             let (what, is_meant) = match binding.origin {
                 Origin::Let | Origin::Fn(_) => ("", !binding.top || self.is_program),
-                Origin::Import(_) => ("the module ", true),
+                Origin::Import(..) => ("the module ", true),
                 Origin::Param => ("the parameter ", true),
                 Origin::Local => ("", false),
             };
@@ -614,7 +614,11 @@ impl<'c> Walk<'c> {
                 Meaning::Unknown => return Member::Unknown,
                 Meaning::Bound(id) if !self.names.bindings[id].rebound => {
                     match &self.names.bindings[id].origin {
-                        Origin::Import(Some(library)) => library.clone(),
+                        Origin::Import(path, true) => {
+                            let path = path.clone();
+                            return self.export(&path, true, name).unwrap_or(Member::OfValue);
+                        }
+                        Origin::Import(library, false) => library.clone(),
                         _ => return Member::OfValue,
                     }
                 }
@@ -634,15 +638,8 @@ impl<'c> Walk<'c> {
         if let Some(entry) = self.catalog.member(&module, &name.text) {
             return Member::Of(module, entry);
         }
-        if let Some(exports) = self.exports(&module) {
-            let of = format!("`{module}`");
-            if let Some((_, function)) = exports.iter().find(|(known, _)| *known == name.text) {
-                return Member::OfLibrary(format!("{module}.{}", name.text), function.clone());
-            }
-            let suggestion = self.suggest(&name.text, exports.iter().map(|(known, _)| &**known));
-            let error = error::unknown_member(name.span, &of, &name.text, suggestion, None);
-            self.errors.push(error);
-            return Member::Unknown;
+        if let Some(found) = self.export(&module, false, name) {
+            return found;
         }
         if let Some(members) = self.catalog.members(&module) {
             let suggestion = self.suggest(&name.text, members.iter().map(|m| &**m));
@@ -654,11 +651,24 @@ impl<'c> Walk<'c> {
         Member::Unknown
     }
 
-    /// What a library written in Runnel defines.
-    fn exports(&mut self, library: &Rc<str>) -> Option<Rc<Exports>> {
+    /// A name of a module written in Runnel, where its names are known.
+    fn export(&mut self, module: &Rc<str>, file: bool, name: &Name) -> Option<Member> {
         let catalog = self.catalog;
-        let known = self.exports.entry(library.clone());
-        known.or_insert_with(|| catalog.exports(library).map(Rc::new)).clone()
+        let known = self.exports.entry((module.clone(), file));
+        let exports = known.or_insert_with(|| catalog.exports(module, file).map(Rc::new)).clone()?;
+        if let Some((_, function)) = exports.iter().find(|(known, _)| *known == name.text) {
+            let shown = if file { name.text.to_string() } else { format!("{module}.{}", name.text) };
+            return Some(Member::OfLibrary(shown, function.clone()));
+        }
+        let suggestion = self.suggest(&name.text, exports.iter().map(|(known, _)| &**known));
+        let of = format!("`{module}`");
+        let error = error::unknown_member(name.span, &of, &name.text, suggestion, None);
+        let names: Vec<&str> = exports.iter().map(|(known, _)| &**known).collect();
+        self.errors.push(match (suggestion, names.len()) {
+            (None, 1..=12) => error.help(format!("it has `{}`", names.join("`, `"))),
+            _ => error,
+        });
+        Some(Member::Unknown)
     }
 
     /// The nearest name, while there are few errors: nobody reads the hundredth suggestion.

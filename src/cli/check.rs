@@ -6,6 +6,13 @@ use crate::base::SourceMap;
 use crate::engine::joined;
 use crate::engine::report::{self, Severity};
 use std::ffi::OsString;
+use std::path::Path;
+
+/// The text of a file that a program imports; what is wrong with the file itself is told where it is checked.
+pub fn beside(program: &str, path: &str) -> Option<String> {
+    let folder = Path::new(program).parent().unwrap_or(Path::new(""));
+    program::read(folder.join(path).as_os_str()).ok().map(|file| file.text)
+}
 
 pub fn check(terminal: &Terminal, files: &[OsString], json: bool) -> Outcome {
     let mut sources = SourceMap::default();
@@ -15,7 +22,8 @@ pub fn check(terminal: &Terminal, files: &[OsString], json: bool) -> Outcome {
             Ok(program) => program,
             Err(error) => return refuse(terminal, &error, &sources),
         };
-        let found = crate::engine::diagnose(&mut sources, &program.name, &program.text);
+        let files = |path: &str| beside(&program.name, path);
+        let found = crate::engine::diagnose_beside(&mut sources, &program.name, &program.text, Some(&files));
         errors.extend(found.errors);
         warnings.extend(found.warnings);
     }

@@ -337,13 +337,24 @@ pub fn codes() -> Vec<&'static Code> {
 /// What is wrong with a source, found without running it: errors, and warnings about what is likely
 /// not meant. The source is added to `sources`.
 pub fn diagnose(sources: &mut SourceMap, name: &str, text: &str) -> Findings {
+    diagnose_beside(sources, name, text, None)
+}
+
+/// The same; `files` gives the texts of the files that the source imports, by the paths that it writes, whose names
+/// are checked then, too.
+pub(crate) fn diagnose_beside(
+    sources: &mut SourceMap,
+    name: &str,
+    text: &str,
+    files: Option<&dyn Fn(&str) -> Option<String>>,
+) -> Findings {
     let Some((_, base)) = sources.add(name, text) else { return Findings::default() };
     let parsed = crate::syntax::parse(base, text);
     if !parsed.errors.is_empty() {
         return Findings { errors: parsed.errors, warnings: Vec::new() };
     }
     let libraries = crate::library::MODULES.iter().map(|module| (module.name, module.text)).collect();
-    let known = crate::vm::Known { natives: &crate::library::natives(), libraries };
+    let known = crate::vm::Known { natives: &crate::library::natives(), libraries, files };
     crate::check::lint(&parsed.block, &known)
 }
 

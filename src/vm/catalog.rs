@@ -13,6 +13,8 @@ pub struct Known<'a> {
     pub natives: &'a Natives,
     /// The libraries that are written in Runnel: their names and texts.
     pub libraries: Vec<(&'a str, &'a str)>,
+    /// The text of the file at a path, as the program writes it, where files may be looked at before it runs.
+    pub files: Option<&'a dyn Fn(&str) -> Option<String>>,
 }
 
 impl Known<'_> {
@@ -51,9 +53,12 @@ impl Catalog for Known<'_> {
         modules.chain(self.libraries.iter().map(|(name, _)| Rc::from(*name))).collect()
     }
 
-    fn exports(&self, library: &str) -> Option<Exports> {
-        let (_, text) = self.libraries.iter().find(|(name, _)| *name == library)?;
-        let parsed = crate::syntax::parse(1, text);
+    fn exports(&self, module: &str, file: bool) -> Option<Exports> {
+        let text = match file {
+            true => self.files?(module)?,
+            false => self.libraries.iter().find(|(name, _)| *name == module)?.1.to_string(),
+        };
+        let parsed = crate::syntax::parse(1, &text);
         // What is wrong with it is told where it is imported.
         parsed.errors.is_empty().then(|| crate::check::exports(&parsed.block))
     }

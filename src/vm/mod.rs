@@ -285,6 +285,8 @@ impl Vm {
         Known {
             natives: &self.natives,
             libraries: self.loader.names().into_iter().filter_map(text).collect(),
+            // A program may write the files that it imports.
+            files: None,
         }
     }
 

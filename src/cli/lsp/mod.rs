@@ -6,6 +6,7 @@
 mod document;
 mod wire;
 
+use super::check::beside;
 use super::repl::{complete, hint};
 use super::terminal::Terminal;
 use super::{Outcome, doc, refuse};
@@ -209,7 +210,9 @@ fn published(uri: &str, diagnostics: Vec<Value>) -> Value {
 /// What is wrong with a document, and what is likely not meant.
 fn diagnostics(uri: &str, document: &Document) -> Vec<Value> {
     let mut sources = SourceMap::default();
-    let found = crate::engine::diagnose(&mut sources, uri, document.text());
+    // Other addresses than those of files have nothing beside them; names are as they are on the disk.
+    let files = |path: &str| beside(uri.strip_prefix("file://")?, path);
+    let found = crate::engine::diagnose_beside(&mut sources, uri, document.text(), Some(&files));
     let base = |span: Span| sources.find(span).map(|id| sources.base(id));
     let range = |span: Span| {
         let base = base(span)?;
