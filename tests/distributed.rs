@@ -249,7 +249,7 @@ fn an_error_of_one_process_ends_the_others_with_its_name() {
 #[test]
 fn whoever_only_computes_hears_of_a_failure_at_the_next_wait_and_once() {
     let script = "dist.init(timeout=50)\nif dist.rank() == 1 { zeros(2) + zeros(3) }\n\
-                  let x = ones(2)\nif dist.rank() == 2 { x = x on cpu }\n\
+                  let x = ones(2, device=if dist.rank() == 2 { cpu } else { cuda })\n\n\
                   try { for _ in 0..1_000_000 { x = (x + 1) / 2\nx.sum().item() } } catch e { print(e.code, e.line) }\n\
                   print(x.sum())\ncuda.synchronize()";
     let all = group(3, script);

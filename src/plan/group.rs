@@ -12,7 +12,7 @@
 use super::flush::{address, address_to_read};
 use super::trace::ActionKind;
 use super::{MapArg, Runtime};
-use crate::array::{Dtype, Layout, Scalar, element_count};
+use crate::array::{Dims, Dtype, Layout, Scalar, element_count};
 use crate::base::Result;
 use crate::device::group::{Communicator, Exchange, Fold, Group, Pattern, Wants, World, error};
 use crate::device::races::Access;
@@ -199,15 +199,7 @@ impl Runtime {
         self.named("reduce_scatter", |rt| {
             let (route, x, call) = rt.begin("reduce_scatter", x, Some(folding), "")?;
             let (rank, size) = rt.world().map_or((0, 1), |world| (world.rank, world.size));
-            let Some(extent) = x.shape().first().copied().filter(|extent| extent.is_multiple_of(size)) else {
-                return Err(error::argument(format!(
-                    "`dist.reduce_scatter` cannot give {size} processes an equal part of {}",
-                    described(&x)
-                ))
-                .help("the first dimension must be a multiple of `dist.world_size()`"));
-            };
-            let mut shape = x.shape().clone();
-            shape[0] = extent / size;
+            let shape = equal_part("reduce_scatter", &x, size)?;
             let links = match route {
                 Route::Alone => return rt.contiguous_copy(&x),
                 Route::Links(links) if folds(&links, folding, &x) => links,
@@ -229,6 +221,30 @@ impl Runtime {
             let pattern = Pattern::ReduceScatter(folding.fold);
             rt.exchange("reduce_scatter", &links, pattern, Some(&x), Some(&out))?;
             Ok(out)
+        })
+    }
+
+    /// The parts for this process of the tensors of all, in the order of their ranks: the first dimension has
+    /// one equal part per process.
+    pub fn all_to_all(&mut self, x: &Tensor) -> Result<Tensor> {
+        const NAME: &str = "all_to_all_single";
+        self.named(NAME, |rt| {
+            let (route, x, call) = rt.begin(NAME, x, None, "")?;
+            equal_part(NAME, &x, rt.world().map_or(1, |world| world.size))?;
+            match route {
+                Route::Alone => rt.contiguous_copy(&x),
+                Route::Links(links) => {
+                    let out = rt.empty(x.shape(), x.dtype(), x.device())?;
+                    rt.compare(&call)?;
+                    rt.exchange(NAME, &links, Pattern::AllToAll, Some(&x), Some(&out))?;
+                    Ok(out)
+                }
+                Route::Hosts => {
+                    let bytes = rt.read(&x)?;
+                    let parts = rt.group()?.round(&call, Wants::Part, &bytes)?;
+                    rt.received(&parts, x.shape(), &x)
+                }
+            }
         })
     }
 
@@ -531,6 +547,22 @@ fn parts_of(x: &Tensor) -> Tensor {
 fn like(sum: &Tensor, first: &Tensor) -> Layout {
     let offset = if first.dtype().is_complex() { sum.layout().offset / 2 } else { sum.layout().offset };
     Layout { offset, ..Layout::contiguous(first.shape()) }
+}
+
+/// The shape of one process's part of a tensor that is cut along its first dimension.
+fn equal_part(name: &str, x: &Tensor, size: usize) -> Result<Dims> {
+    let mut shape = x.shape().clone();
+    match shape.first_mut().filter(|extent| extent.is_multiple_of(size)) {
+        Some(extent) => *extent /= size,
+        None => {
+            return Err(error::argument(format!(
+                "`dist.{name}` cannot give {size} processes an equal part of {}",
+                described(x)
+            ))
+            .help("the first dimension must be a multiple of `dist.world_size()`"));
+        }
+    }
+    Ok(shape)
 }
 
 /// The shape of so many tensors, one after the other.

@@ -61,6 +61,8 @@ struct Api {
     broadcast: unsafe extern "C" fn(Data, Data, usize, c_int, c_int, Comm, Stream) -> Outcome,
     all_gather: unsafe extern "C" fn(Data, Data, usize, c_int, Comm, Stream) -> Outcome,
     reduce_scatter: unsafe extern "C" fn(Data, Data, usize, c_int, c_int, Comm, Stream) -> Outcome,
+    group_start: unsafe extern "C" fn() -> Outcome,
+    group_end: unsafe extern "C" fn() -> Outcome,
     send: unsafe extern "C" fn(Data, usize, c_int, c_int, Comm, Stream) -> Outcome,
     recv: unsafe extern "C" fn(Data, usize, c_int, c_int, Comm, Stream) -> Outcome,
 }
@@ -104,6 +106,8 @@ impl Api {
             broadcast: symbol!(b"ncclBroadcast\0"),
             all_gather: symbol!(b"ncclAllGather\0"),
             reduce_scatter: symbol!(b"ncclReduceScatter\0"),
+            group_start: symbol!(b"ncclGroupStart\0"),
+            group_end: symbol!(b"ncclGroupEnd\0"),
             send: symbol!(b"ncclSend\0"),
             recv: symbol!(b"ncclRecv\0"),
         };
@@ -177,6 +181,8 @@ struct Nccl {
 struct Shared {
     api: &'static Api,
     context: Context,
+    /// How many devices are linked.
+    size: usize,
     /// The communicator; 0 once it was given back. Held while it is asked about its errors.
     comm: Mutex<usize>,
     timeout: Duration,
@@ -258,6 +264,7 @@ impl CudaDriver {
         let shared = Arc::new(Shared {
             api,
             context,
+            size: seat.size,
             comm: Mutex::new(comm),
             timeout: seat.timeout,
             fate: seat.fate,
@@ -408,6 +415,21 @@ impl Shared {
                     (api.reduce_scatter)(from, to, work.count, kind, operation(fold), comm, stream),
                     "ncclReduceScatter",
                 ),
+                Pattern::AllToAll => {
+                    let part = bytes / self.size;
+                    let mut result = (api.group_start)();
+                    for peer in 0..self.size {
+                        let (from, to) = (from.byte_add(peer * part), to.byte_add(peer * part));
+                        if result == SUCCESS {
+                            result = (api.send)(from, part, BYTES, peer as c_int, comm, stream);
+                        }
+                        if result == SUCCESS {
+                            result = (api.recv)(to, part, BYTES, peer as c_int, comm, stream);
+                        }
+                    }
+                    let ended = (api.group_end)();
+                    (if result == SUCCESS { ended } else { result }, "ncclGroupEnd")
+                }
                 Pattern::Send(peer) => {
                     ((api.send)(from, bytes, BYTES, peer as c_int, comm, stream), "ncclSend")
                 }

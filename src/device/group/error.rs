@@ -211,7 +211,7 @@ pub(super) fn stranger(message: impl Into<String>) -> Error {
 /// A process of the group is gone.
 pub(super) fn peer_failed(rank: usize, reason: &str) -> Error {
     Error::new(&PEER_FAILED, format!("rank {rank} failed: {reason}"))
-        .label(Place::Here, "this needs all processes of the group")
+        .label(Place::Here, "this process heard of it here")
 }
 
 /// The library that carries collectives says that something is wrong.

@@ -60,6 +60,8 @@ pub enum Pattern {
     AllGather,
     /// Every process gets its part of all elements folded.
     ReduceScatter(Fold),
+    /// Every process gets its part of those of each, one after the other.
+    AllToAll,
     /// They go to one process, which receives them.
     Send(usize),
     /// They come from one process, which sends them.

@@ -161,6 +161,14 @@ pub(super) static NATIVES: &[NativeDef] = &[
         },
     },
     NativeDef {
+        name: "dist.all_to_all_single",
+        receiver: "",
+        signature: Signature { params: &[X] },
+        doc: "Gives each process its part of every process's tensor, in the order of the ranks: the first dimension is cut into equal parts, one per rank. All give one shape and dtype, which the result has too.\n\nSource: `torch.distributed.all_to_all_single`, which writes into its argument.",
+        example: "dist.init()\nlet (r, n) = (dist.rank(), dist.world_size())\nlet x = dist.all_to_all_single(full((n,), r))\nassert(equal(x, arange(n)))",
+        run: |vm, args| vm.rt.all_to_all(&tensor(&args[0])?).map(Value::Tensor),
+    },
+    NativeDef {
         name: "dist.send",
         receiver: "",
         signature: Signature { params: &[X, Param::new("dst", Kind::Int)] },

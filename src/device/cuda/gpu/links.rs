@@ -101,6 +101,16 @@ fn two_devices_exchange_what_they_have() {
         end.fill(end.rank as f32);
         end.queue(if end.rank == 1 { Pattern::Send(0) } else { Pattern::Receive(1) }).unwrap();
         assert_eq!(end.values(), vec![1.0; COUNT]);
+        end.fill(end.rank as f32);
+        let bytes = 4 * COUNT as u64;
+        let target = end.gpu.alloc(bytes).unwrap();
+        let (source, span) = (end.data, Span::new(1, 2));
+        let pattern = Pattern::AllToAll;
+        let work = Exchange { pattern, source, target, count: COUNT, dtype: Dtype::F32, name: "test", span };
+        end.links.queue(&work, 0).unwrap();
+        end.gpu.copy(end.data, target, bytes, CopyKind::DeviceToDevice, 0).unwrap();
+        assert_eq!(end.values(), [vec![0.0; COUNT / 2], vec![1.0; COUNT / 2]].concat());
+        end.gpu.free(target, bytes);
         end.links.finish();
         end.links.close();
     });
