@@ -346,7 +346,7 @@ pub(crate) fn diagnose_beside(
     sources: &mut SourceMap,
     name: &str,
     text: &str,
-    files: Option<&dyn Fn(&str) -> Option<String>>,
+    files: Option<&crate::vm::Files<'_>>,
 ) -> Findings {
     let Some((_, base)) = sources.add(name, text) else { return Findings::default() };
     let parsed = crate::syntax::parse(base, text);

@@ -14,8 +14,11 @@ pub struct Known<'a> {
     /// The libraries that are written in Runnel: their names and texts.
     pub libraries: Vec<(&'a str, &'a str)>,
     /// The text of the file at a path, as the program writes it, where files may be looked at before it runs.
-    pub files: Option<&'a dyn Fn(&str) -> Option<String>>,
+    pub files: Option<&'a Files<'a>>,
 }
+
+/// Gives the text of a file that a program imports, by the path that it writes.
+pub type Files<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
 impl Known<'_> {
     fn in_module<T>(&self, module: &str, read: impl FnOnce(&super::Module) -> T) -> Option<T> {

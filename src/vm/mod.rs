@@ -40,7 +40,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use access::FileAccess;
 pub use account::{charge, charge_values};
-pub use catalog::Known;
+pub use catalog::{Files, Known};
 pub use colors::Colors;
 pub use compile::Mode;
 pub use function::{Bound, Closure, Module, Native, NativeDef, ParamInfo, Passed, Proto, Quick, Run};
