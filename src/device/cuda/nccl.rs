@@ -172,6 +172,9 @@ fn operation(fold: Fold) -> c_int {
 /// How often the thread looks at what is queued.
 const GLANCE: Duration = Duration::from_millis(20);
 
+/// How long an abort is waited for.
+const LONGEST_ABORT: Duration = Duration::from_secs(10);
+
 /// A communicator of NCCL.
 struct Nccl {
     shared: Arc<Shared>,
@@ -183,7 +186,7 @@ struct Shared {
     context: Context,
     /// How many devices are linked.
     size: usize,
-    /// The communicator; 0 once it was given back. Held while it is asked about its errors.
+    /// The communicator; 0 once it was given back. Held while it is asked about its errors, and aborted.
     comm: Mutex<usize>,
     timeout: Duration,
     fate: Arc<Fate>,
@@ -362,16 +365,19 @@ impl Shared {
         (comm != 0).then_some(comm as Comm)
     }
 
+    /// Gives the communicator back at once. Whoever comes second waits for the first, since a process that ends
+    /// meanwhile takes away what NCCL still works on; but not for ever.
     fn abort(&self) {
-        if let Some(comm) = self.take() {
-            self.context.enter().ok();
-            // SAFETY: taken, so nobody gives it back twice. A call that still lasts on another thread is
-            // ended by this: NCCL documents it for that.
-            let _ = unsafe { (self.api.comm_abort)(comm) };
+        if let Some(mut comm) = self.comm.try_lock_for(LONGEST_ABORT) {
+            let taken = std::mem::take(&mut *comm);
+            if taken != 0 {
+                self.context.enter().ok();
+                // SAFETY: taken, so nobody gives it back twice. A call that still lasts on another thread is
+                // ended by this: NCCL documents it for that.
+                let _ = unsafe { (self.api.comm_abort)(taken as Comm) };
+            }
         }
-        let mut state = self.state.lock();
-        state.ended = true;
-        drop(state);
+        self.state.lock().ended = true;
         self.changed.notify_all();
     }
 

@@ -7,6 +7,11 @@ use parking_lot::Mutex;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// What a device leaves when it is stopped may look whole to those that wait for it. So the others get this long
+/// to hear of a failure before anything is aborted, and to take what they get for nothing.
+const TELLING: Duration = Duration::from_millis(100);
 
 /// The first failure of a group, which is also its last.
 #[derive(Default)]
@@ -46,6 +51,7 @@ impl Fate {
         }
         let communicator = self.communicator.lock().take();
         if let Some(communicator) = communicator {
+            std::thread::sleep(TELLING);
             communicator.abort();
         }
     }
