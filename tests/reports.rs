@@ -198,6 +198,10 @@ fn what_other_languages_do_is_answered_with_what_to_write() {
             "open(\"a.txt\")",
             "E0201 unknown name `open`; help: write `read(path)` for a text, `load(path)` for tensors",
         ),
+        (
+            "zeros(2, dtype=f33)",
+            "E0201 unknown name `f33`; help: dtypes are `bool`, `u8`, `i8`, `i16`, `i32`, `i64`, `f16`, `bf16`, `f32`, `f64`, `c64`, `c128`",
+        ),
         ("let x =\nlet y = 2", "E0109 a value is missing after `=`; help: write the value on this line"),
         (
             "let x == 6",

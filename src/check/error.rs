@@ -304,7 +304,14 @@ pub(super) fn unknown_name(span: Span, name: &str, suggestion: Option<&str>) -> 
         let known = FOREIGN.iter().flat_map(|(names, _)| names.iter().copied());
         suggest(name, known.filter(|known| known.len() > 4)).and_then(foreign_name)
     };
+    // `f33`
+    let width = name.trim_start_matches("bf").trim_start_matches(['f', 'i', 'u', 'c']);
+    let is_dtype =
+        width.len() + 2 >= name.len() && width.len() == 2 && width.bytes().all(|b| b.is_ascii_digit());
     match suggestion {
+        _ if is_dtype && width.len() < name.len() => error.help(
+            "dtypes are `bool`, `u8`, `i8`, `i16`, `i32`, `i64`, `f16`, `bf16`, `f32`, `f64`, `c64`, `c128`",
+        ),
         Some(_) => did_you_mean(error, suggestion),
         None => match misspelt() {
             Some(help) => error.help(help),
