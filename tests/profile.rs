@@ -194,5 +194,6 @@ fn a_timeline_draws_the_streams_and_leaves_the_output_alone() {
       e   1.52 us     1x  mul+add           a.rnl:7
       f   1.26 us     1x  ones              a.rnl:1
       g   1.00 us     1x  copy to host      a.rnl:12
+      ~   9.91 us     1x  the host waits
     ");
 }

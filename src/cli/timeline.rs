@@ -1,7 +1,7 @@
 //! `--timeline`: the streams of a run, drawn with letters.
 //!
 //! One row per stream, time to the right. The operations that take longest have letters of their own,
-//! which the legend explains with their lines; all others share `+`. `~` is the host waiting.
+//! which the legend explains with their lines; all others share `+`. In `~` the host waits.
 
 use crate::base::Span;
 use crate::plan::trace::{Action, ActionKind, Recording, Row};
@@ -57,6 +57,12 @@ pub fn draw(recording: &Recording, width: usize, color: bool, place: impl Fn(Spa
         let total = operations[LETTERS..].iter().map(|o| o.total).sum();
         let more = operations.len() - LETTERS;
         text.push_str(&format!("  + {:>9}         {more} more operations\n", duration(total)));
+    }
+    let waits: Vec<u64> =
+        work.iter().filter(|a| a.kind == ActionKind::Wait).map(|a| a.end - a.start).collect();
+    if !waits.is_empty() {
+        let (mark, total) = (painted(&[Some(WAITS)], color), duration(waits.iter().sum()));
+        text.push_str(&format!("  {mark} {total:>9} {:>5}x  the host waits\n", waits.len()));
     }
     if recording.dropped > 0 {
         text.push_str(&format!("{} later actions were not kept\n", recording.dropped));
@@ -243,6 +249,7 @@ mod tests {
           a   4.00 us     1x  matmul    a.rnl:4
           b   2.00 us     1x  add+relu  a.rnl:4
           c   2.00 us     1x  sum       a.rnl:8
+          ~   5.00 us     1x  the host waits
         ");
         let colored = draw(&all, 48, true, |_| String::new());
         assert!(colored.contains("\x1b[31ma") && !drawn.contains('\x1b'));
