@@ -189,7 +189,7 @@ impl<'a> Chain<'a> {
         for instr in &group.map.instrs {
             let args = instr.args.iter().map(|&arg| renumber(arg, &sources, &instrs));
             let args: Regs = args.collect::<Option<_>>()?;
-            let instr = Instr { args, ..instr.clone() };
+            let instr = Instr { args, ..*instr };
             instrs.push(
                 match self.position(|made| matches!(made, Made::Instr(old) if is_same(old, &instr))) {
                     Some(reg) => reg,
@@ -408,7 +408,7 @@ impl<'a> Chain<'a> {
             let Made::Instr(instr) = &self.registers[usize::from(reg)].made else { return None };
             let args: Option<Regs> = instr.args.iter().map(|&arg| number[usize::from(arg)]).collect();
             number[usize::from(reg)] = Some((map.sources.len() + at) as u16);
-            map.instrs.push(Instr { args: args?, ..instr.clone() });
+            map.instrs.push(Instr { args: args?, ..*instr });
         }
         let left = pass.instrs.iter().filter_map(|&reg| Some((reg, temporary[usize::from(reg)]?)));
         for (reg, view) in left.chain(pass.stores.iter().copied()) {

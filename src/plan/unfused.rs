@@ -5,7 +5,7 @@ use super::flush::{Programs, merge_dims};
 use crate::array::{Dtype, contiguous_strides};
 use crate::base::{Result, Span};
 use crate::device::{Block, Device, Stream};
-use crate::kernel::{Body, Launch, Map, Reduce, Regs, Source, Store, View};
+use crate::kernel::{Body, Instr, Launch, Map, Reduce, Regs, Source, Store, View};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub(super) fn run(
             small.sources.push(source(arg, &temporaries, &mut views));
         }
         small.stores.push(Store { reg: small.sources.len() as u16, view: views.len() as u16 });
-        small.instrs.push(crate::kernel::Instr { args, ..instr.clone() });
+        small.instrs.push(Instr { args, ..*instr });
         views.push(View { ptr: block.ptr(), dtype: instr.dtype, strides: strides.clone() });
         temporaries.push(Some((block, instr.dtype)));
         let small = part(programs, launch, Body::Map(small), views);
