@@ -59,7 +59,11 @@ impl Place<'_> {
     fn starts_line(&self) -> bool {
         let before = self.index.checked_sub(1).and_then(|i| self.tokens.get(i));
         match before.zip(self.tokens.get(self.index)) {
-            Some((a, b)) => self.text[a.hi as usize..b.lo as usize].contains('\n') || a.kind == T::Newline,
+            Some((a, b)) => {
+                // A token that stands for what is missing may begin before the end of the one in front.
+                let between = self.text.get(a.hi as usize..b.lo as usize).unwrap_or("");
+                between.contains('\n') || a.kind == T::Newline
+            }
             None => self.index == 0 || self.kind(0).is_none(),
         }
     }
