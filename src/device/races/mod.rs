@@ -173,10 +173,7 @@ impl Checker {
         for touch in touches {
             // Each history is locked once; an operation may touch one several times.
             let same = |&at: &usize| std::ptr::eq(touches[at].history, touch.history);
-            let of = match (0..held.len()).find(same) {
-                None => held.len(),
-                Some(first) => first,
-            };
+            let of = (0..held.len()).find(same).unwrap_or(held.len());
             let guard = (of == held.len()).then(|| touch.history.lock());
             held.push(Held { guard, of });
             let Some(history) = &held[of].guard else { continue };
