@@ -12,12 +12,10 @@ use std::ffi::OsString;
 /// Runs a file without what it prints, and lists what it launches; the first of `given` is the file, the others are
 /// its arguments.
 pub fn plan(cli: &Options, terminal: &Terminal, given: Vec<OsString>) -> Outcome {
-    let mut given = given.into_iter();
-    let program = match program::read(&given.next().unwrap_or_default()) {
-        Ok(program) => program,
+    let (program, args) = match program::with_arguments(given) {
+        Ok(given) => given,
         Err(error) => return refuse(terminal, &error, &SourceMap::default()),
     };
-    let args: Vec<String> = given.map(|arg| arg.to_string_lossy().into_owned()).collect();
     if let Err((error, sources)) = options::Declared::of(&program.text).check(&args) {
         return refuse(terminal, &error, &sources);
     }

@@ -2,7 +2,7 @@
 
 use super::error;
 use crate::base::Result;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::path::Path;
 
@@ -31,6 +31,21 @@ pub fn read(path: &OsStr) -> Result<Program> {
     })?;
     let name = path.to_string_lossy().into_owned();
     Ok(Program { text: crate::syntax::decode(&bytes).map_err(|e| in_file(e, &name))?.to_string(), name })
+}
+
+/// Reads the file that is given first; the others are its arguments.
+///
+/// # Errors
+/// As [`read`].
+pub fn with_arguments(given: Vec<OsString>) -> Result<(Program, Vec<String>)> {
+    let mut given = given.into_iter();
+    let program = read(&given.next().unwrap_or_default())?;
+    Ok((program, texts(given)))
+}
+
+/// Arguments as scripts have them.
+pub fn texts(given: impl IntoIterator<Item = OsString>) -> Vec<String> {
+    given.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect()
 }
 
 /// Reads the standard input to its end.

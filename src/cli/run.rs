@@ -15,19 +15,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs a file with its own arguments; the first of `given` is the file.
 pub fn run(cli: &Options, terminal: &Terminal, given: Vec<OsString>) -> Outcome {
-    let mut given = given.into_iter();
-    let program = match program::read(&given.next().unwrap_or_default()) {
-        Ok(program) => program,
+    let (program, args) = match program::with_arguments(given) {
+        Ok(given) => given,
         Err(error) => return refuse(terminal, &error, &SourceMap::default()),
     };
-    let args: Vec<String> = given.map(|arg| arg.to_string_lossy().into_owned()).collect();
     start(cli, terminal, &program.name, &program.text, args)
 }
 
 /// Runs a piece of code.
 pub fn code(cli: &Options, terminal: &Terminal, code: &str, given: Vec<OsString>) -> Outcome {
-    let args = given.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    start(cli, terminal, "<-e>", code, args)
+    start(cli, terminal, "<-e>", code, program::texts(given))
 }
 
 /// Runs a program's text.
