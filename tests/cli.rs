@@ -88,6 +88,90 @@ fn a_check_knows_the_names_of_imported_files() {
 }
 
 #[test]
+fn a_run_knows_what_is_wrong_with_imported_files_before_anything_runs() {
+    let program = Program::new();
+    program.file("deep/most.rnl", "fn outer() { fn inner() { undefined_here + 1 }\n inner() }\n");
+    program.file("deep/half.rnl", "fn go(x) { import \"most.rnl\" as m\n m.outer() + x }\n");
+    program.file("syntax.rnl", "let x = = 1\n");
+    program.file("util.rnl", "fn step(x, by = 1) { x + by }\nlet rate = 0.5\n");
+    program.file("writes.rnl", "fn all() { write(\"log.txt\", \"\") }\n");
+    // What is found before the first line runs; `check` says the same.
+    let refused = [
+        ("print(1)\nimport \"deep/most.rnl\" as m\n", "`undefined_here`", "deep/most.rnl:1:"),
+        ("import \"deep/half.rnl\" as h\nprint(1)\nh.go(1)", "`undefined_here`", "deep/most.rnl:1:"),
+        (
+            "fn f() { import \"./deep/half.rnl\" as h\n h.go(2) }\nprint(1)\nf()",
+            "`undefined_here`",
+            "deep/most.rnl:1:",
+        ),
+        ("print(1)\nimport \"syntax.rnl\" as s", "E01", "syntax.rnl:1:"),
+        (
+            "print(1)\nimport \"util.rnl\" as u\nfn late() { u.stpe(1) }",
+            "did you mean `step`?",
+            "main.rnl:3:",
+        ),
+        ("print(1)\nimport \"util.rnl\" as u\nu.step()", "`step` lacks a value for `x`", "main.rnl:3:"),
+        ("print(1)\nif false { import \"deep/most.rnl\" as m }", "`undefined_here`", "deep/most.rnl:1:"),
+        (
+            "print(1)\nimport \"writes.rnl\" as w\nimport \"deep/most.rnl\" as m",
+            "`undefined_here`",
+            "most.rnl:1:",
+        ),
+    ];
+    for (text, said, place) in refused {
+        program.file("main.rnl", text);
+        let run = program.run(&["main.rnl"]);
+        assert_eq!((run.status, run.out.as_str()), (1, ""), "{text}\n{}", run.err);
+        assert!(run.err.contains(said) && run.err.contains(place), "{text}\n{}", run.err);
+        let check = program.run(&["check", "main.rnl"]);
+        assert_eq!(check.status, 1, "{text}");
+        assert!(check.err.contains(said) && check.err.contains(place), "{text}\n{}", check.err);
+    }
+    program.file("main.rnl", refused[0].0);
+    let both = program.run(&["check", "main.rnl", "deep/most.rnl"]);
+    assert_eq!(both.err.matches("`undefined_here`").count(), 1, "{}", both.err);
+    // What runs as it did: nothing is refused that a program may take or never meets.
+    let run = [
+        ("if false { import \"nowhere.rnl\" as n }\nprint(1)", "1\n"),
+        ("try { import \"deep/most.rnl\" as m\n m.outer() } catch e { print(e.kind) }", "Name\n"),
+        ("try { import \"nowhere.rnl\" as n } catch e { print(e.kind) }", "Io\n"),
+        (
+            "fn load() { import \"syntax.rnl\" as s\n s }\ntry { load() } catch e { print(e.kind) }",
+            "Syntax\n",
+        ),
+        (
+            "fn a() { load() }\nfn load() { import \"syntax.rnl\" as s\n s }\ntry { a() } catch e { print(e.kind) }",
+            "Syntax\n",
+        ),
+        ("let load = || { import \"syntax.rnl\" as s\n s }\nprint(2)", "2\n"),
+        ("fn unused() { import \"syntax.rnl\" as s\n s }\nprint(3)", "3\n"),
+        (
+            "try { write(\"syntax.rnl\", \"let x = 5\") } catch e { throw e }\nimport \"syntax.rnl\" as s\nprint(s.x)",
+            "5\n",
+        ),
+        (
+            "let name = \"deep/most\"\nwrite(\"{name}.rnl\", \"fn new() {{ 6 }}\")\nimport \"deep/most.rnl\" as m\nprint(m.new())",
+            "6\n",
+        ),
+        (
+            "import \"util.rnl\" as u\nlet p = \"util.rnl\"\nu.rate = u.rate * 2\nprint(u.step(1), u.rate)\nwrite(p, \"\")",
+            "2 1.0\n",
+        ),
+    ];
+    for (text, printed) in run {
+        program.file("main.rnl", text);
+        let run = program.run(&["main.rnl"]);
+        assert_eq!((run.status, run.out.as_str()), (0, printed), "{text}\n{}", run.err);
+    }
+    // Files that import each other are told of where that happens, and each is read once.
+    program.file("a.rnl", "import \"b.rnl\" as b\nfn f() { b.g() }");
+    program.file("b.rnl", "fn g() { import \"a.rnl\" as a\n 7 }");
+    program.file("main.rnl", "import \"a.rnl\" as a\nprint(a.f())");
+    let run = program.run(&["main.rnl"]);
+    assert_eq!((run.status, run.out.as_str()), (0, "7\n"), "{}", run.err);
+}
+
+#[test]
 fn a_plan_lists_the_kernels_of_a_script() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.rnl");

@@ -15,6 +15,7 @@ mod called;
 mod constants;
 pub mod error;
 mod flow;
+pub mod imports;
 mod scope;
 mod streams;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub(crate) use scope::bound_names;
 use crate::base::Error;
 use crate::ops::signature::Signature;
 use crate::syntax::ast::{Block, Expr, ExprKind, Function, StmtKind};
+use imports::Imports;
 use std::rc::Rc;
 
 /// What a name that every script sees stands for.
@@ -61,9 +63,8 @@ pub trait Catalog {
     /// The libraries that `import name` finds.
     fn libraries(&self) -> Vec<Rc<str>>;
 
-    /// What a module that is written in Runnel defines: a library, or with `file` the file at a path as the program
-    /// writes it. `None` for any other, whose names are not checked.
-    fn exports(&self, module: &str, file: bool) -> Option<Exports>;
+    /// What a library that is written in Runnel defines. `None` for any other, whose names are not checked.
+    fn exports(&self, library: &str) -> Option<Exports>;
 
     /// The methods of a name: the type, and the signature with the receiver first.
     fn methods(&self, name: &str) -> Vec<(&'static str, Signature)>;
@@ -111,14 +112,32 @@ pub struct Findings {
 
 /// Checks a program. `globals` are the names that earlier inputs of the same session have bound.
 pub fn check(block: &Block, catalog: &dyn Catalog, globals: &[&str]) -> Findings {
-    let mut walk = walk::Walk::new(catalog, globals);
+    let mut walk = walk::Walk::new(catalog, globals, None);
     walk.program(block);
     walk.finish().0
 }
 
-/// Checks a program as [`check`] does, and looks for what is wrong with constant shapes and side streams.
-pub fn lint(block: &Block, catalog: &dyn Catalog) -> Findings {
-    let mut walk = walk::Walk::new(catalog, &[]);
+/// Checks the program of the source `name` and the modules that it imports: `globals` as for [`check`]. Warnings are
+/// those of the program itself. What may be written while it runs is left to the import.
+pub fn check_all(
+    name: &str,
+    block: &Block,
+    catalog: &dyn Catalog,
+    globals: &[&str],
+    imports: &mut Imports,
+) -> Findings {
+    if imports.written {
+        return check(block, catalog, globals);
+    }
+    let mut walk = walk::Walk::new(catalog, globals, Some((imports, name.into())));
+    walk.program(block);
+    with_modules(walk.finish().0, catalog, imports)
+}
+
+/// Checks a program and what it imports as [`check_all`] does, and looks for what is wrong with constant shapes and
+/// side streams of the program itself.
+pub fn lint(name: &str, block: &Block, catalog: &dyn Catalog, imports: &mut Imports) -> Findings {
+    let mut walk = walk::Walk::new(catalog, &[], Some((imports, name.into())));
     walk.keep_uses();
     walk.program(block);
     let (mut findings, names) = walk.finish();
@@ -126,5 +145,15 @@ pub fn lint(block: &Block, catalog: &dyn Catalog) -> Findings {
     findings.warnings.extend(constants.warnings);
     findings.warnings.extend(streams::streams(block, &names, &constants.values));
     findings.warnings.sort_by_key(|e| e.span().lo);
+    with_modules(findings, catalog, imports)
+}
+
+fn with_modules(mut findings: Findings, catalog: &dyn Catalog, imports: &mut Imports) -> Findings {
+    findings.errors.append(&mut imports.errors);
+    for (key, block) in imports.modules() {
+        let mut walk = walk::Walk::new(catalog, &[], Some((imports, Rc::clone(key))));
+        walk.program(block);
+        findings.errors.extend(walk.finish().0.errors);
+    }
     findings
 }

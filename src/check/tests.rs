@@ -50,7 +50,7 @@ impl Catalog for Small {
         }
     }
 
-    fn exports(&self, _: &str, _: bool) -> Option<super::Exports> {
+    fn exports(&self, _: &str) -> Option<super::Exports> {
         None
     }
 

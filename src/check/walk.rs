@@ -4,6 +4,7 @@
 
 use super::bind::{self, Given};
 use super::flow;
+use super::imports::Imports;
 use super::scope::{Found, Id, Names, Origin, Resolved, bound_names};
 use super::{Catalog, Entry, Exports, Findings, error};
 use crate::base::{self, Error, Span};
@@ -36,6 +37,8 @@ pub struct Walk<'c> {
     functions: usize,
     /// What names stand for, by their places, where that is asked for.
     uses: Option<FxHashMap<u32, Id>>,
+    /// The modules that are known, and which of them this is.
+    modules: Option<(&'c Imports, Rc<str>)>,
     /// What modules define, by their names or paths, once it was asked for.
     exports: FxHashMap<(Rc<str>, bool), Option<Rc<Exports>>>,
 }
@@ -69,10 +72,15 @@ enum Meaning {
 }
 
 impl<'c> Walk<'c> {
-    /// A walk of a program of a session that has bound `globals`.
-    pub fn new(catalog: &'c dyn Catalog, globals: &[&'c str]) -> Walk<'c> {
+    /// A walk of a program of a session that has bound `globals`, beside the modules that are known.
+    pub fn new(
+        catalog: &'c dyn Catalog,
+        globals: &[&'c str],
+        modules: Option<(&'c Imports, Rc<str>)>,
+    ) -> Walk<'c> {
         Walk {
             catalog,
+            modules,
             globals: globals.iter().copied().collect(),
             names: Names::default(),
             errors: Vec::new(),
@@ -653,9 +661,13 @@ impl<'c> Walk<'c> {
 
     /// A name of a module written in Runnel, where its names are known.
     fn export(&mut self, module: &Rc<str>, file: bool, name: &Name) -> Option<Member> {
-        let catalog = self.catalog;
+        let (catalog, modules) = (self.catalog, &self.modules);
         let known = self.exports.entry((module.clone(), file));
-        let exports = known.or_insert_with(|| catalog.exports(module, file).map(Rc::new)).clone()?;
+        let find = || {
+            let loaded = modules.as_ref().and_then(|(modules, here)| modules.exports(here, module, file));
+            loaded.or_else(|| if file { None } else { catalog.exports(module) }).map(Rc::new)
+        };
+        let exports = known.or_insert_with(find).clone()?;
         if let Some((_, function)) = exports.iter().find(|(known, _)| *known == name.text) {
             let shown = if file { name.text.to_string() } else { format!("{module}.{}", name.text) };
             return Some(Member::OfLibrary(shown, function.clone()));

@@ -5,26 +5,29 @@ use super::{Outcome, program, refuse};
 use crate::base::SourceMap;
 use crate::engine::joined;
 use crate::engine::report::{self, Severity};
+use std::collections::HashSet;
 use std::ffi::OsString;
-use std::path::Path;
 
-/// The text of a file that a program imports; what is wrong with the file itself is told where it is checked.
-pub fn beside(program: &str, path: &str) -> Option<String> {
-    let folder = Path::new(program).parent().unwrap_or(Path::new(""));
-    program::read(folder.join(path).as_os_str()).ok().map(|file| file.text)
+/// The text of a file that a program imports; that there is none is told where it is imported.
+pub fn imported(path: &str) -> Option<String> {
+    if !std::fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    program::read(path.as_ref()).ok().map(|file| file.text)
 }
 
 pub fn check(terminal: &Terminal, files: &[OsString], json: bool) -> Outcome {
     let mut sources = SourceMap::default();
-    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+    let (mut errors, mut warnings, mut told) = (Vec::new(), Vec::new(), HashSet::new());
     for file in files {
         let program = match program::read(file) {
             Ok(program) => program,
             Err(error) => return refuse(terminal, &error, &sources),
         };
-        let files = |path: &str| beside(&program.name, path);
-        let found = crate::engine::diagnose_beside(&mut sources, &program.name, &program.text, Some(&files));
-        errors.extend(found.errors);
+        let found = crate::engine::diagnose_beside(&mut sources, &program.name, &program.text, &imported);
+        // Files that are given may import each other.
+        errors
+            .extend(found.errors.into_iter().filter(|e| told.insert((sources.place(e.span()), e.code().id))));
         warnings.extend(found.warnings);
     }
     let outcome = if errors.is_empty() { Outcome::Done } else { Outcome::Failed };

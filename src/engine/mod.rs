@@ -260,7 +260,7 @@ impl Engine {
     /// Parses and checks a source.
     pub(crate) fn checked(&mut self, name: &str, text: &str) -> Result<Block> {
         let block = self.vm.parse(name, text)?;
-        match joined(self.vm.check(&block).errors) {
+        match joined(self.vm.check(name, &block, false).errors) {
             Some(error) => Err(error),
             None => Ok(block),
         }
@@ -337,16 +337,16 @@ pub fn codes() -> Vec<&'static Code> {
 /// What is wrong with a source, found without running it: errors, and warnings about what is likely
 /// not meant. The source is added to `sources`.
 pub fn diagnose(sources: &mut SourceMap, name: &str, text: &str) -> Findings {
-    diagnose_beside(sources, name, text, None)
+    diagnose_beside(sources, name, text, &|_| None)
 }
 
-/// The same; `files` gives the texts of the files that the source imports, by the paths that it writes, whose names
-/// are checked then, too.
+/// The same; `files` gives the texts of files by their paths. Those that the source imports where nothing tries them
+/// are checked, too, as are its uses of their names; warnings are those of the source itself.
 pub(crate) fn diagnose_beside(
     sources: &mut SourceMap,
     name: &str,
     text: &str,
-    files: Option<&crate::vm::Files<'_>>,
+    files: &dyn Fn(&str) -> Option<String>,
 ) -> Findings {
     let Some((_, base)) = sources.add(name, text) else { return Findings::default() };
     let parsed = crate::syntax::parse(base, text);
@@ -354,8 +354,14 @@ pub(crate) fn diagnose_beside(
         return Findings { errors: parsed.errors, warnings: Vec::new() };
     }
     let libraries = crate::library::MODULES.iter().map(|module| (module.name, module.text)).collect();
-    let known = crate::vm::Known { natives: &crate::library::natives(), libraries, files };
-    crate::check::lint(&parsed.block, &known)
+    let known = crate::vm::Known { natives: &crate::library::natives(), libraries };
+    let mut imports = crate::check::imports::Imports::of(name, &parsed.block, &mut |key, import| {
+        let text = if import.file { files(key)? } else { return None };
+        let (_, base) = sources.add(key, &text)?;
+        let parsed = crate::syntax::parse(base, &text);
+        Some(joined(parsed.errors).map_or_else(|| Ok(parsed.block.into()), Err))
+    });
+    crate::check::lint(name, &parsed.block, &known, &mut imports)
 }
 
 /// Several errors as one report.

@@ -160,7 +160,7 @@ impl Engine {
     /// What is wrong with its syntax, its names and its calls, all of it in one report.
     pub fn compile(&mut self, name: &str, text: &str) -> Result<Program> {
         let block = self.vm.parse(name, text)?;
-        if let Some(error) = joined(self.vm.check_alone(&block).errors) {
+        if let Some(error) = joined(self.vm.check(name, &block, true).errors) {
             return Err(error);
         }
         let module = Rc::new(Module::new(name));

@@ -13,12 +13,7 @@ pub struct Known<'a> {
     pub natives: &'a Natives,
     /// The libraries that are written in Runnel: their names and texts.
     pub libraries: Vec<(&'a str, &'a str)>,
-    /// The text of the file at a path, as the program writes it, where files may be looked at before it runs.
-    pub files: Option<&'a Files<'a>>,
 }
-
-/// Gives the text of a file that a program imports, by the path that it writes.
-pub type Files<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
 impl Known<'_> {
     fn in_module<T>(&self, module: &str, read: impl FnOnce(&super::Module) -> T) -> Option<T> {
@@ -56,12 +51,9 @@ impl Catalog for Known<'_> {
         modules.chain(self.libraries.iter().map(|(name, _)| Rc::from(*name))).collect()
     }
 
-    fn exports(&self, module: &str, file: bool) -> Option<Exports> {
-        let text = match file {
-            true => self.files?(module)?,
-            false => self.libraries.iter().find(|(name, _)| *name == module)?.1.to_string(),
-        };
-        let parsed = crate::syntax::parse(1, &text);
+    fn exports(&self, library: &str) -> Option<Exports> {
+        let (_, text) = self.libraries.iter().find(|(name, _)| *name == library)?;
+        let parsed = crate::syntax::parse(1, text);
         // What is wrong with it is told where it is imported.
         parsed.errors.is_empty().then(|| crate::check::exports(&parsed.block))
     }

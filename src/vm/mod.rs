@@ -40,7 +40,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use access::FileAccess;
 pub use account::{charge, charge_values};
-pub use catalog::{Files, Known};
+pub use catalog::Known;
 pub use colors::Colors;
 pub use compile::Mode;
 pub use function::{Bound, Closure, Module, Native, NativeDef, ParamInfo, Passed, Proto, Quick, Run};
@@ -103,6 +103,8 @@ pub struct Vm {
     globals: Vec<Value>,
     main: Rc<Module>,
     modules: FxHashMap<Rc<str>, modules::State>,
+    /// Modules that were parsed before the program that imports them ran.
+    ahead: FxHashMap<Rc<str>, modules::Ahead>,
     importing: Vec<Rc<str>>,
     options: Vec<modules::Declared>,
     stack: Vec<Value>,
@@ -164,6 +166,7 @@ impl Vm {
             globals: Vec::new(),
             main: Rc::new(Module::new("main")),
             modules: FxHashMap::default(),
+            ahead: FxHashMap::default(),
             importing: Vec::new(),
             options: Vec::new(),
             stack: Vec::new(),
@@ -268,16 +271,14 @@ impl Vm {
         }
     }
 
-    /// What is wrong with the names and calls of a program, beside the names of the main module.
-    pub fn check(&self, block: &Block) -> crate::check::Findings {
-        let globals = self.globals();
+    /// What is wrong with the names and calls of a program, and of the modules that it imports where nothing tries
+    /// them: those are loaded, and kept for their imports. The program is that of the source `name`; it stands
+    /// beside the names of the main module, or alone.
+    pub fn check(&mut self, name: &str, block: &Block, alone: bool) -> crate::check::Findings {
+        let mut imports = self.look_ahead(name, block);
+        let globals = if alone { Vec::new() } else { self.globals() };
         let globals: Vec<&str> = globals.iter().map(|(name, _)| &**name).collect();
-        crate::check::check(block, &self.known(), &globals)
-    }
-
-    /// The same for a program that has names of its own alone.
-    pub fn check_alone(&self, block: &Block) -> crate::check::Findings {
-        crate::check::check(block, &self.known(), &[])
+        crate::check::check_all(name, block, &self.known(), &globals, &mut imports)
     }
 
     fn known(&self) -> Known<'_> {
@@ -285,8 +286,6 @@ impl Vm {
         Known {
             natives: &self.natives,
             libraries: self.loader.names().into_iter().filter_map(text).collect(),
-            // A program may write the files that it imports.
-            files: None,
         }
     }
 

@@ -11,6 +11,8 @@ use super::function::Module;
 use super::value::Value;
 use super::{Mode, Vm};
 use crate::base::{Error, Result, Span};
+use crate::check::imports::{Imports, key_of};
+use crate::syntax::ast::Block;
 
 /// Where the text of modules comes from.
 pub trait Loader {
@@ -28,6 +30,12 @@ pub(super) enum State {
     Done(Rc<Module>),
 }
 
+/// A module that was parsed, and checked, before the program that imports it ran.
+pub(super) struct Ahead {
+    text: String,
+    block: Rc<Block>,
+}
+
 /// An option that the script has read.
 pub(super) struct Declared {
     pub(super) name: String,
@@ -36,7 +44,8 @@ pub(super) struct Declared {
 impl Vm {
     /// `import path`: from the source at `span`.
     pub(super) fn import(&mut self, path: &str, file: bool, span: Span) -> Result<Value> {
-        let key: Rc<str> = if file { self.beside(path, span).into() } else { format!("<{path}>").into() };
+        let from = self.sources.find(span).map_or("", |id| self.sources.name(id));
+        let key = key_of(from, path, file);
         match self.modules.entry(Rc::clone(&key)) {
             Entry::Occupied(entry) => match entry.get() {
                 State::Done(module) => return Ok(Value::Module(Rc::clone(module))),
@@ -65,11 +74,17 @@ impl Vm {
                 }
             }
         };
-        let block = self.parse(&key, &text)?;
-        let mut errors = crate::check::check(&block, &self.known(), &[]).errors.into_iter();
-        if let Some(first) = errors.next() {
-            return Err(errors.fold(first, Error::and));
-        }
+        let block = match self.ahead.remove(&key) {
+            Some(ahead) if ahead.text == text => ahead.block,
+            _ => {
+                let block = self.parse(&key, &text)?;
+                let mut errors = crate::check::check(&block, &self.known(), &[]).errors.into_iter();
+                if let Some(first) = errors.next() {
+                    return Err(errors.fold(first, Error::and));
+                }
+                Rc::new(block)
+            }
+        };
         let module = Rc::new(Module::new(path));
         self.modules.insert(Rc::clone(&key), State::Running);
         self.importing.push(Rc::clone(&key));
@@ -90,24 +105,31 @@ impl Vm {
         }
     }
 
-    /// The path of `path` as the source at `span` means it.
-    fn beside(&self, path: &str, span: Span) -> String {
-        let source = self.sources.find(span).map(|id| self.sources.name(id));
-        let folder = source.and_then(|name| std::path::Path::new(name).parent());
-        let full = match folder {
-            Some(folder) => folder.join(path),
-            None => path.into(),
-        };
-        // Lexical: `a/../b.rnl` and `b.rnl` are one module.
-        let mut parts: Vec<std::path::Component> = Vec::new();
-        for part in full.components() {
-            match (part, parts.last()) {
-                (std::path::Component::CurDir, _) => {}
-                (std::path::Component::ParentDir, Some(std::path::Component::Normal(_))) => drop(parts.pop()),
-                _ => parts.push(part),
+    /// The modules that the program of the source `name` imports where nothing tries them. Modules that cannot be
+    /// read are told of where they are imported.
+    pub(super) fn look_ahead(&mut self, name: &str, block: &Block) -> Imports {
+        self.ahead.clear();
+        let imports = Imports::of(name, block, &mut |key, import| {
+            if self.modules.contains_key(key) {
+                return None;
             }
+            let text = match import.file {
+                true => self.loader.file(&self.limits.files.resolve(key).ok()?).ok()?,
+                false if matches!(self.natives.functions().get(&import.path), Some(Value::Module(_))) => {
+                    return None;
+                }
+                false => self.loader.library(&import.path)?.to_string(),
+            };
+            let parsed = self.parse(key, &text).map(Rc::new);
+            if let Ok(block) = &parsed {
+                self.ahead.insert(Rc::clone(key), Ahead { text, block: Rc::clone(block) });
+            }
+            Some(parsed)
+        });
+        if imports.written {
+            self.ahead.clear();
         }
-        parts.iter().collect::<std::path::PathBuf>().to_string_lossy().into_owned()
+        imports
     }
 
     pub(super) fn loaded_modules(&self) -> Vec<Rc<Module>> {

@@ -6,7 +6,7 @@
 mod document;
 mod wire;
 
-use super::check::beside;
+use super::check::imported;
 use super::repl::{complete, hint};
 use super::terminal::Terminal;
 use super::{Outcome, doc, refuse};
@@ -211,8 +211,13 @@ fn published(uri: &str, diagnostics: Vec<Value>) -> Value {
 fn diagnostics(uri: &str, document: &Document) -> Vec<Value> {
     let mut sources = SourceMap::default();
     // Other addresses than those of files have nothing beside them; names are as they are on the disk.
-    let files = |path: &str| beside(uri.strip_prefix("file://")?, path);
-    let found = crate::engine::diagnose_beside(&mut sources, uri, document.text(), Some(&files));
+    let name = uri.strip_prefix("file://");
+    let files = |path: &str| imported(name.map(|_| path)?);
+    let mut found =
+        crate::engine::diagnose_beside(&mut sources, name.unwrap_or(uri), document.text(), &files);
+    // What is wrong with other files is told where they are open.
+    let own = sources.find(Span::new(1, 1));
+    found.errors.retain(|e| sources.find(e.span()) == own);
     let base = |span: Span| sources.find(span).map(|id| sources.base(id));
     let range = |span: Span| {
         let base = base(span)?;

@@ -1,0 +1,258 @@
+//! The modules that a program imports where nothing takes the errors of an import, before it runs.
+//!
+//! It reads trees alone; who asks gives the trees of modules. Invariant: an import that may be tried is not looked
+//! at: one inside of `try`, of a lambda, or of a function that is called from such places only. So whatever is
+//! found wrong with these modules would end the program where it comes to their import.
+
+use super::{Exports, exports};
+use crate::base::{Error, Result};
+use crate::syntax::ast::*;
+use crate::syntax::{Part, parts};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
+
+/// The modules of a program.
+#[derive(Default)]
+pub struct Imports {
+    /// In the order in which they were found.
+    modules: Vec<(Rc<str>, Rc<Block>)>,
+    /// What the imports of a program and of its modules lead to.
+    leads: FxHashMap<(Rc<str>, Rc<str>, bool), usize>,
+    /// What is wrong with the syntax of modules.
+    pub errors: Vec<Error>,
+    /// Something of the program may write a file that it imports, which says something else then.
+    pub written: bool,
+}
+
+impl Imports {
+    /// The modules of the program of a source. `load` gives a module by its key (see [`key_of`]) and an import of
+    /// it; nothing where there is none, or where it need not be looked at. It is asked once for each.
+    pub fn of(
+        name: &str,
+        block: &Block,
+        load: &mut dyn FnMut(&Rc<str>, &Import) -> Option<Result<Rc<Block>>>,
+    ) -> Imports {
+        let mut reader = Reader { here: name.into(), ..Reader::default() };
+        reader.block(block);
+        let mut found = Imports::default();
+        let mut known: FxHashMap<Rc<str>, Option<usize>> = FxHashMap::default();
+        loop {
+            for (from, import) in std::mem::take(&mut reader.imports) {
+                if import.file {
+                    reader.files.push(Rc::clone(&import.path));
+                }
+                let key = key_of(&from, &import.path, import.file);
+                let place = *known.entry(key).or_insert_with_key(|key| match load(key, &import)? {
+                    Ok(block) => {
+                        reader.waiting.push_back((Rc::clone(key), Code::Module(Rc::clone(&block))));
+                        found.modules.push((Rc::clone(key), block));
+                        Some(found.modules.len() - 1)
+                    }
+                    Err(error) => {
+                        found.errors.push(error);
+                        None
+                    }
+                });
+                if let Some(place) = place {
+                    found.leads.insert((from, import.path, import.file), place);
+                }
+            }
+            let Some((here, code)) = reader.waiting.pop_front() else {
+                found.written = reader.files.iter().any(|file| reader.written.iter().any(|w| w.may_be(file)));
+                return found;
+            };
+            reader.here = here;
+            match code {
+                Code::Module(block) => reader.block(&block),
+                Code::Function(function) => reader.function(&function),
+            }
+        }
+    }
+
+    /// Their keys and trees, in the order in which they were found.
+    pub fn modules(&self) -> &[(Rc<str>, Rc<Block>)] {
+        &self.modules
+    }
+
+    /// What a module defines that the program or module `from` imports.
+    pub fn exports(&self, from: &Rc<str>, path: &Rc<str>, file: bool) -> Option<Exports> {
+        let place = self.leads.get(&(Rc::clone(from), Rc::clone(path), file))?;
+        Some(exports(&self.modules[*place].1))
+    }
+}
+
+/// What tells a module from the others: the path of its file, which an import writes as it stands beside the source
+/// `from`, or its name in `< >`.
+pub fn key_of(from: &str, path: &str, file: bool) -> Rc<str> {
+    if !file {
+        return format!("<{path}>").into();
+    }
+    let full = match Path::new(from).parent() {
+        Some(folder) => folder.join(path),
+        None => path.into(),
+    };
+    // Lexical: `a/../b.rnl` and `b.rnl` are one module.
+    let mut parts: Vec<Component> = Vec::new();
+    for part in full.components() {
+        match (part, parts.last()) {
+            (Component::CurDir, _) => {}
+            (Component::ParentDir, Some(Component::Normal(_))) => drop(parts.pop()),
+            _ => parts.push(part),
+        }
+    }
+    parts.iter().collect::<PathBuf>().to_string_lossy().into()
+}
+
+/// Code that runs where nothing takes its errors.
+enum Code {
+    Module(Rc<Block>),
+    Function(Rc<Function>),
+}
+
+/// How the path of a file that a program writes ends, where the text says it.
+enum Written {
+    As(Rc<str>),
+    Somewhere,
+}
+
+impl Written {
+    fn may_be(&self, path: &str) -> bool {
+        match self {
+            Written::As(end) => path.ends_with(&**end) || end.ends_with(path),
+            Written::Somewhere => true,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Reader {
+    /// The module that is read.
+    here: Rc<str>,
+    /// What is read may be tried, or never run: only what it may write counts.
+    aside: bool,
+    imports: Vec<(Rc<str>, Import)>,
+    /// What is called, by its last name.
+    called: FxHashSet<Rc<str>>,
+    /// Functions that nothing has called yet.
+    idle: FxHashMap<Rc<str>, Vec<(Rc<str>, Rc<Function>)>>,
+    waiting: VecDeque<(Rc<str>, Code)>,
+    /// The paths of files that are imported, as they are written.
+    files: Vec<Rc<str>>,
+    /// What is written.
+    written: Vec<Written>,
+}
+
+impl Reader {
+    fn block(&mut self, block: &Block) {
+        block.body.iter().for_each(|stmt| self.stmt(stmt));
+    }
+
+    fn function(&mut self, function: &Function) {
+        function.params.iter().filter_map(|param| param.default.as_ref()).for_each(|e| self.expr(e));
+        self.block(&function.body);
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        match &stmt.kind {
+            StmtKind::Import(import) => {
+                if !self.aside {
+                    self.imports.push((Rc::clone(&self.here), import.clone()));
+                }
+            }
+            StmtKind::Fn(name, function) => {
+                self.aside(|reader| reader.function(function));
+                if self.aside {
+                    return;
+                }
+                let function = (Rc::clone(&self.here), Rc::clone(function));
+                if self.called.contains(&name.text) {
+                    self.waiting.push_back((function.0, Code::Function(function.1)));
+                } else {
+                    self.idle.entry(Rc::clone(&name.text)).or_default().push(function);
+                }
+            }
+            StmtKind::Assign(a, b) | StmtKind::Update(a, _, b) => {
+                self.expr(a);
+                self.expr(b);
+            }
+            StmtKind::For(_, e, body) | StmtKind::While(e, body) => {
+                self.expr(e);
+                self.block(body);
+            }
+            StmtKind::Let(_, e)
+            | StmtKind::Return(Some(e))
+            | StmtKind::Throw(e)
+            | StmtKind::Defer(e)
+            | StmtKind::Expr(e)
+            | StmtKind::Discard(e) => self.expr(e),
+            // It takes the errors of its body.
+            StmtKind::Test(_, body) => self.aside(|reader| reader.block(body)),
+            StmtKind::Return(None) | StmtKind::Break | StmtKind::Continue | StmtKind::Error => {}
+        }
+    }
+
+    fn expr(&mut self, e: &Expr) {
+        match &e.kind {
+            ExprKind::Call(f, args) if is_write(f) => {
+                self.written.push(match args.first() {
+                    Some(Arg::One(path)) => end_of(path),
+                    _ => Written::Somewhere,
+                });
+                for Arg::One(e) | Arg::Named(_, e) | Arg::Spread(e) in args {
+                    self.expr(e);
+                }
+                return;
+            }
+            ExprKind::Name(_) if is_write(e) => self.written.push(Written::Somewhere),
+            ExprKind::Call(f, _) | ExprKind::Pipe(_, f) => self.call(f),
+            ExprKind::Try(body, _, catch) => {
+                self.aside(|reader| reader.block(body));
+                return self.block(catch);
+            }
+            _ => {}
+        }
+        parts(e, &mut |part| match part {
+            Part::Expr(e) => self.expr(e),
+            Part::Block(block) | Part::Catch(_, block) => self.block(block),
+            Part::Arm(arm) => arm.guard.iter().chain([&arm.body]).for_each(|e| self.expr(e)),
+            // Nobody knows where it is called.
+            Part::Function(function) => self.aside(|reader| reader.function(function)),
+        });
+    }
+
+    fn aside(&mut self, read: impl FnOnce(&mut Reader)) {
+        let was = std::mem::replace(&mut self.aside, true);
+        read(self);
+        self.aside = was;
+    }
+
+    fn call(&mut self, f: &Expr) {
+        if self.aside {
+            return;
+        }
+        let (ExprKind::Name(name) | ExprKind::Member(_, Name { text: name, .. })) = &f.kind else { return };
+        if self.called.insert(Rc::clone(name)) {
+            let functions = self.idle.remove(name).into_iter().flatten();
+            self.waiting.extend(functions.map(|(here, function)| (here, Code::Function(function))));
+        }
+    }
+}
+
+fn is_write(f: &Expr) -> bool {
+    matches!(&f.kind, ExprKind::Name(name) if &**name == "write")
+}
+
+/// How a path ends: what follows the last slash of a text, or the last text of one that is put together.
+fn end_of(path: &Expr) -> Written {
+    match &path.kind {
+        ExprKind::Str(pieces) => match pieces.last() {
+            Some(StrPiece::Text(text)) => Written::As(text.rsplit('/').next().unwrap_or(text).into()),
+            _ => Written::Somewhere,
+        },
+        ExprKind::Paren(inner) => end_of(inner),
+        ExprKind::Binary(_, _, last) => end_of(last),
+        _ => Written::Somewhere,
+    }
+}
