@@ -83,6 +83,31 @@ pub static ATTRIBUTES: &[AttributeDef] = &[
             })
         },
     },
+    AttributeDef {
+        name: "mT",
+        receiver: "tensor",
+        doc: "The tensor with its last two dimensions swapped, each matrix of a batch transposed; a view.",
+        example: "assert(zeros(5, 2, 3).mT.shape == (5, 3, 2))",
+        read: |vm, v| {
+            let seen = with(vm, v, |t| {
+                let mut order: Vec<usize> = (0..t.rank()).collect();
+                match t.rank().checked_sub(2) {
+                    Some(last) => {
+                        order.swap(last, last + 1);
+                        Value::Tensor(t.with_layout(t.layout().permute(&order)))
+                    }
+                    None => Value::Int(t.rank() as i64),
+                }
+            })?;
+            match seen {
+                Value::Int(rank) => {
+                    let message = format!("`mT` swaps the last two dimensions, and this tensor has {rank}");
+                    Err(crate::ops::error::bad_value(0, message, "`unsqueeze` adds a dimension"))
+                }
+                seen => Ok(seen),
+            }
+        },
+    },
 ];
 
 /// Adds operations, operators and attributes.

@@ -1,7 +1,7 @@
 //! Taking apart and putting together: `cat`, `split`, `repeat`, `flip`, `roll`.
 
 use super::composed::{call, t};
-use super::index::pick;
+use super::index::{as_positions, pick};
 use super::params::X;
 use super::shape::{MAX_RANK, expanded, narrowed, needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
@@ -138,12 +138,21 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "repeat_interleave",
-        doc: "Repeats each element (or each slice along `dim`) `repeats` times, one after the other. \
+        doc: "Repeats each element (or each slice along `dim`) `repeats` times, one after the other: a number, or a \
+              vector with a number for each of them. Their sum is read, which waits for the device, unless \
+              `output_size` says it. Without `repeats` the tensor is a vector of them, and positions are repeated. \
               Source: `torch.repeat_interleave`.",
-        search: &["repeat", "duplicate", "upsample"],
-        params: &[X, Param::new("repeats", Kind::Int), Param::or("dim", Kind::Int, Default::None)],
+        search: &["repeat", "duplicate", "upsample", "expand counts"],
+        params: &[
+            X,
+            Param::or("repeats", Kind::TensorOrNumber, Default::None),
+            Param::or("dim", Kind::Int, Default::None),
+            Param::named("output_size", Kind::Int, Default::None),
+        ],
         form: Form::BOTH,
-        example: "assert(equal(tensor([1, 2]).repeat_interleave(2), [1, 1, 2, 2]))",
+        example: "assert(equal(tensor([1, 2]).repeat_interleave(2), [1, 1, 2, 2]))\n\
+                  assert(equal(repeat_interleave([[1, 2], [3, 4]], [1, 2], dim=0), [[1, 2], [3, 4], [3, 4]]))\n\
+                  assert(equal(repeat_interleave([2, 0, 1]), [0, 0, 2]))",
         run: Run::Call(repeat_interleave),
     },
     Op {
@@ -412,22 +421,84 @@ fn repeated(rt: &mut Runtime, x: &Tensor, repeats: &[i64]) -> Result<Tensor> {
 }
 
 fn repeat_interleave(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    const NAME: &str = "repeat_interleave";
     let given = args.tensor(0)?;
+    if !args.is_given(1) {
+        if let Some(dim) = args.opt_int(2) {
+            return Err(error::bad_value(
+                2,
+                format!("`dim={dim}` without `repeats`"),
+                "write how often to repeat",
+            ));
+        }
+        let each = repeats_of(rt, NAME, 0, given)?;
+        let ids = each_at(rt, &each, 0, args.opt_int(3))?;
+        return Ok(Out::Tensor(ids));
+    }
     let (x, dim) = match args.opt_int(2) {
-        Some(dim) => (given.clone(), needs_dim("repeat_interleave", given, 2, dim)?),
+        Some(dim) => (given.clone(), needs_dim(NAME, given, 2, dim)?),
         None => (reshaped(rt, given, &[given.count()])?, 0),
     };
-    let times = args.int(1)?;
+    let times = match args.opt_tensor(1) {
+        Some(repeats) if repeats.count() != 1 || args.is_given(3) => {
+            rt.common_device(NAME, [given, repeats])?;
+            let each = repeats_of(rt, NAME, 1, repeats)?;
+            let extent = x.shape()[dim];
+            if each.count() != extent && each.count() != 1 {
+                let message = format!("{} repeats for {extent} elements of dimension {dim}", each.count());
+                return Err(error::bad_value(1, message, "write one number, or one for each"));
+            }
+            let each = expanded(NAME, &each, &[extent as i64])?;
+            let ids = each_at(rt, &each, 1, args.opt_int(3))?;
+            return pick(rt, NAME, &x, dim, &ids).map(Out::Tensor);
+        }
+        Some(repeats) => {
+            let repeats = repeats_of(rt, NAME, 1, repeats)?;
+            rt.item(&repeats)?.as_i64()
+        }
+        None => args.int(1)?,
+    };
     let count = usize::try_from(times)
         .map_err(|_| error::bad_value(1, format!("{times} repeats"), "write 0 or more"))?;
     let inner = unsqueezed(&x, dim + 1)?;
     let mut wide: Vec<i64> = inner.shape().iter().map(|&n| n as i64).collect();
     wide[dim + 1] = times;
-    let wide = expanded("repeat_interleave", &inner, &wide)?;
+    let wide = expanded(NAME, &inner, &wide)?;
     let copy = rt.contiguous_copy(&wide)?;
     let mut shape = x.shape().clone();
     shape[dim] = shape[dim].saturating_mul(count);
     Ok(Out::Tensor(copy.with_layout(Layout::contiguous(&shape))))
+}
+
+/// The tensor of an argument as a vector of numbers of times, `i64`.
+fn repeats_of(rt: &mut Runtime, name: &'static str, argument: usize, repeats: &Tensor) -> Result<Tensor> {
+    if repeats.rank() > 1 {
+        return Err(error::wrong_rank(name, argument, repeats, "a vector of numbers of times", "flatten it"));
+    }
+    let repeats = as_positions(rt, argument, repeats)?;
+    reshaped(rt, &repeats, &[repeats.count()])
+}
+
+/// Each position of a vector of numbers of times, so often: `[2, 0, 1]` gives `[0, 0, 2]`. Their sum is read, which
+/// waits, where it is not told.
+fn each_at(rt: &mut Runtime, each: &Tensor, argument: usize, total: Option<i64>) -> Result<Tensor> {
+    let ends = call(rt, "cumsum", &[t(each), Arg::Int(0)])?;
+    let total = match total {
+        Some(total) => total,
+        None if each.count() == 0 => 0,
+        None => {
+            let least = call(rt, "amin", &[t(each)])?;
+            let least = rt.item(&least)?.as_i64();
+            if least < 0 {
+                return Err(error::bad_value(argument, format!("{least} repeats"), "write 0 or more"));
+            }
+            rt.item(&selected(&ends, 0, each.count() - 1))?.as_i64()
+        }
+    };
+    let count = usize::try_from(total)
+        .map_err(|_| error::bad_value(3, format!("an `output_size` of {total}"), "write 0 or more"))?;
+    let positions = make::positions(rt, each.device(), count, 0, 1)?;
+    call(rt, "searchsorted", &[t(&ends), t(&positions), Arg::Bool(false), Arg::Bool(true)])
 }
 
 fn flip(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

@@ -90,18 +90,18 @@ pub static LOG_SUM: ReduceFn = ReduceFn {
         _ => f64::NEG_INFINITY.to_bits(),
     },
     cuda: CudaText {
-        f32: "(a == b ? a + 0.69314718055994531f : a + b != a + b ? a + b : fmaxf(a, b) + log1pf(expf(-fabsf(a - b))))",
-        f64: "(a == b ? a + 0.69314718055994531 : a + b != a + b ? a + b : fmax(a, b) + log1p(exp(-fabs(a - b))))",
+        f32: "(a == b ? a + 0.69314718055994531f : a != a || b != b ? a + b : fmaxf(a, b) + log1pf(expf(-fabsf(a - b))))",
+        f64: "(a == b ? a + 0.69314718055994531 : a != a || b != b ? a + b : fmax(a, b) + log1p(exp(-fabs(a - b))))",
         i64: "",
     },
     host: host_combine!(
         f32: |a, b| {
             let far = a.max(b) + math::log1p(math::exp(-(a - b).abs()));
-            if a == b { a + std::f32::consts::LN_2 } else if (a + b).is_nan() { a + b } else { far }
+            if a == b { a + std::f32::consts::LN_2 } else if a.is_nan() || b.is_nan() { a + b } else { far }
         },
         f64: |a, b| {
             let far = a.max(b) + math::log1p(math::exp(-(a - b).abs()));
-            if a == b { a + std::f64::consts::LN_2 } else if (a + b).is_nan() { a + b } else { far }
+            if a == b { a + std::f64::consts::LN_2 } else if a.is_nan() || b.is_nan() { a + b } else { far }
         },
     ),
     mean: false,

@@ -79,7 +79,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "histc",
         doc: "Counts the elements in `bins` equal parts of the range from `min` to `max`, which belongs to the last \
-              part; without a range, of that from the least to the greatest element. What lies outside is not \
+              part; without a range, or where both are one number, of that from the least to the greatest element. What lies outside is not \
               counted. Needs floats, and gives their dtype. Source: `torch.histc`.",
         search: &["histogram", "count", "distribution", "bins"],
         params: &[
@@ -334,13 +334,6 @@ fn histc(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
             let (least, most) = (call(rt, "amin", &[t(&x)])?, call(rt, "amax", &[t(&x)])?);
             let same = call(rt, "eq", &[t(&least), t(&most)])?;
             let same = rt.convert(&same, dtype)?;
-            let (least, most) = match low == 0.0 {
-                true => (least, most),
-                false => {
-                    let low = filled(rt, &[], dtype, x.device(), Scalar::Float(low))?;
-                    (low.clone(), low)
-                }
-            };
             let low = call(rt, "sub", &[t(&least), t(&same)])?;
             (Arg::Tensor(low), Arg::Tensor(call(rt, "add", &[t(&most), t(&same)])?))
         }

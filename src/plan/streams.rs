@@ -297,6 +297,12 @@ impl Runtime {
             DeviceId::Cpu => Where::Host,
             device => Where::Stream(device, stream.id()),
         };
+        if races.iter().any(Conflict::is_reuse) && self.capture_at(at).is_none() {
+            races = self.order_reuse(at, touches, site, races)?;
+            if races.is_empty() {
+                return Ok(());
+            }
+        }
         if self.settings.races == RaceMode::Deny {
             return Err(error::race(site, now, &races));
         }
@@ -319,6 +325,30 @@ impl Runtime {
             races = self.ask(at, touches, site);
         }
         Ok(())
+    }
+
+    /// Orders the stream of an operation after the last owners of the memory that its new tensors have got; gives the
+    /// races that are left. Which block the allocator takes, and whether there was one, is not the script's affair: it
+    /// depends on what fusion has dropped.
+    fn order_reuse(
+        &mut self,
+        at: usize,
+        touches: &[Touch<'_>],
+        site: Site,
+        mut races: Vec<Conflict>,
+    ) -> Result<Vec<Conflict>> {
+        let stream = self.queues[at].stream.clone();
+        // Each turn waits for a stream, which is in no race then.
+        while let Some(place) = races.iter().find(|race| race.is_reuse()).map(|race| race.place) {
+            let of = |q: &&Queue| place == Where::Stream(q.stream.device(), q.stream.id());
+            let Some(earlier) = self.queues.iter().find(of).map(|q| q.stream.clone()) else { break };
+            match stream.device() {
+                DeviceId::Cpu => self.synchronize_stream(&earlier)?,
+                _ => self.wait_stream(&stream, &earlier)?,
+            }
+            races = self.ask(at, touches, site);
+        }
+        Ok(races)
     }
 
     /// Reports races that are repaired, each pair of places once.

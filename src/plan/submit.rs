@@ -5,7 +5,7 @@ use super::trace::Traced;
 use super::{RaceMode, Runtime};
 use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides, element_count};
 use crate::base::Result;
-use crate::device::races::{Access, Site};
+use crate::device::races::Access;
 use crate::device::{DeviceId, Indices, Suspect};
 use crate::kernel::{Body, Launch, Program, View};
 use crate::tensor::{Memory, Tensor};
@@ -186,9 +186,8 @@ impl Runtime {
             && self.settings.races != RaceMode::Allow
         {
             // The last owner's work may still wait on this stream; other streams must not overtake it.
-            let site = Site { name: self.written.unwrap_or("empty"), span: self.span };
             let mut history = storage.history.lock();
-            self.checker.reuse(block.stream(), &mut history, block.bytes(), epoch, site);
+            self.checker.reuse(block.stream(), &mut history, block.bytes(), epoch, self.span);
         }
         Ok(())
     }

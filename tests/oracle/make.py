@@ -79,7 +79,7 @@ LINES = []
 
 
 def raw(tensor):
-    tensor = tensor.detach().contiguous()
+    tensor = tensor.detach().resolve_conj().contiguous()
     if tensor.numel() == 0:
         return ""
     return bytes(tensor.reshape(-1).view(torch.uint8).tolist()).hex()
@@ -539,7 +539,198 @@ def complexes():
             case(f"torch.{name}(x)", 16, "max", x=x)
 
 
-for part in [unary, activations, binary, reductions, scans, orders, moves, products, norms, transforms, complexes]:
+def statistics():
+    for dtype in WIDE:
+        near = 32
+        x, other = given(dtype, (3, 8), "gauss"), given(dtype, (3, 8), "unit")
+        flat, weights = given(dtype, (24,), "gauss"), given(dtype, (24,), "positive")
+        for call in ["torch.var_mean(x)", "torch.var_mean(x, 1)", "torch.std_mean(x)", "torch.std_mean(x, 0, keepdim=True)",
+                     "torch.std_mean(x, (0, 1), correction=0)", "torch.var_mean(x, dim=1, correction=2)"]:
+            case(call + "[0]", near, "max", x=x)
+            case(call + "[1]", near, "max", x=x)
+        odd = given(dtype, (3, 8))
+        for call in ["torch.nanmean(x)", "torch.nanmean(x, dim=1)", "torch.nanmean(x, 0, True)"]:
+            case(call, near, "max", x=odd)
+        for form in ["x", "x, dim=0", "x, dim=1, keepdim=True"]:
+            tail = ".values" if "dim" in form else ""
+            # Of zero and minus zero either may come out.
+            case(f"torch.nanmedian({form}){tail}", 1, x=odd)
+            case(f"torch.nanmedian({form}){tail}", x=other)
+        for interpolation in ["linear", "lower", "higher", "nearest", "midpoint"]:
+            for name in ["quantile", "nanquantile"]:
+                case(f"torch.{name}(x, 0.3, dim=1, interpolation='{interpolation}')", 2, "max", x=x)
+                case(f"torch.{name}(x, y, interpolation='{interpolation}')", 2, "max", x=x, y=constant([0.0, 0.25, 0.5, 1.0], dtype))
+                case(f"torch.{name}(x, y, dim=0, keepdim=True, interpolation='{interpolation}')", 2, "max", x=odd, y=constant([0.1, 0.9], dtype))
+        case("torch.cov(x)", near, "max", x=x)
+        case("torch.cov(x)", near, "max", x=flat)
+        case("torch.cov(x, correction=0)", near, "max", x=x)
+        case("torch.cov(x, fweights=y)", near, "max", x=x, y=constant([1, 2, 3, 1, 0, 1, 2, 1]))
+        case("torch.cov(x, aweights=y, correction=0)", near, "max", x=x, y=given(dtype, (8,), "positive"))
+        case("torch.cov(x, fweights=i, aweights=y)", near, "max", x=x, i=constant([1, 2, 3, 1, 0, 1, 2, 1]), y=given(dtype, (8,), "positive"))
+        case("torch.corrcoef(x)", near, "max", x=x)
+        case("torch.corrcoef(x)", near, "max", x=flat)
+        for dim in (0, 1):
+            case(f"torch.trapezoid(x, dim={dim})", near, "max", x=x)
+            case(f"torch.trapezoid(x, dx=0.5, dim={dim})", near, "max", x=x)
+            case(f"torch.cumulative_trapezoid(x, dim={dim})", near, "max", x=x)
+            case(f"torch.cumulative_trapezoid(x, dx=0.25, dim={dim})", near, "max", x=x)
+            case(f"torch.logcumsumexp(x, {dim})", near, "max", x=x)
+            case(f"torch.logcumsumexp(x, {dim})", near, "max", x=odd)
+        case("torch.trapezoid(x, y)", near, "max", x=x, y=given(dtype, (8,), "gauss"))
+        case("torch.trapezoid(x, y, dim=0)", near, "max", x=x, y=other)
+        case("torch.cumulative_trapezoid(x, y)", near, "max", x=x, y=given(dtype, (8,), "gauss"))
+        for call in ["torch.histc(x)", "torch.histc(x, 5)", "torch.histc(x, bins=4, min=-2, max=2)", "torch.histc(x, 3, 1, 1)"]:
+            case(call, x=flat)
+            case(call, x=constant([1.5, 1.5, 1.5], dtype))
+        for form in ["", ", 5", ", 4, range=(-2.0, 2.0)", ", bins=3, range=(0.0, 0.0)"]:
+            for density in ["", ", density=True"]:
+                for part, ulps in [("hist", 16 if density else 0), ("bin_edges", 2)]:
+                    case(f"torch.histogram(x{form}{density}).{part}", ulps, "max", x=flat)
+                    case(f"torch.histogram(x{form}, weight=w{density}).{part}", ulps or 4, "max", x=flat, w=weights)
+                    case(f"torch.histogram(x{form}{density}).{part}", ulps, "max", x=x)
+        edges = constant([-3.0, -1.0, 0.5, 4.0], dtype)
+        for call in ["torch.histogram(x, e).hist", "torch.histogram(x, e).bin_edges", "torch.histogram(x, e, density=True).hist"]:
+            case(call, 4, "max", x=flat, e=edges)
+        case("torch.histogram(x, 4).hist", x=constant([], dtype))
+        case("torch.histogram(x, 4).bin_edges", x=constant([], dtype))
+        case("torch.histogram(x, 4).bin_edges", x=constant([2.0, 2.0], dtype))
+        for p in ["0", "3", "-inf", "0.5"]:
+            case(f"torch.norm(x, {p}, dim=1)", near, "max", x=x)
+        case("torch.norm(x, dim=(0, 1))", near, "max", x=x)
+        case("torch.norm(x, 2, 0, True, dtype=torch.float64)", near, "max", x=x)
+        case("torch.aminmax(x, dim=1, keepdim=True).max", x=x)
+        case("torch.max(x, y)", 1, x=x, y=other)
+        case("torch.min(x, y)", 1, x=x, y=other)
+        case("torch.median(x)", x=x)
+        case("torch.kthvalue(x, 3, dim=0, keepdim=True).values", x=x)
+        case("torch.kthvalue(x, 3, dim=0, keepdim=True).indices", x=x)
+        # Far out PyTorch keeps no digits; Runnel does (src/ops/tests), so the greatest element is the measure.
+        case("F.gelu(x)", near, "max", x=constant([-20.0, -12.0, -9.0, -7.5, -6.0, -5.5, -5.0, -4.0, -3.0, 6.0, 9.0, 40.0], dtype))
+        case("F.gelu(x, approximate='tanh')", near, "max", x=constant([-20.0, -9.0, -6.0, -5.0, -4.0, -3.0, 6.0, 9.0], dtype))
+    for dtype in FLOATS + ["i64", "u8"]:
+        x = given(dtype, (3, 4), "halves" if dtype in FLOATS else "any")
+        row, pair = given(dtype, (3, 1), "halves" if dtype in FLOATS else "any", 1), given(dtype, (2, 4), "halves" if dtype in FLOATS else "any")
+        case("torch.diff(x, prepend=y)", x=x, y=row)
+        case("torch.diff(x, append=y)", x=x, y=row)
+        case("torch.diff(x, 2, 0, prepend=y, append=y)", x=x, y=pair)
+        case("torch.diff(x, n=0, prepend=y)", x=x, y=row)
+        case("torch.diff(x, n=5)", x=x)
+    for dtype in ["f32", "i64", "i8"]:
+        case("torch.var_mean(x)[0]", 16, "max", x=given("f32", (1, 5), "gauss"))
+        case("torch.cummax(x, 0).values", x=given(dtype, (7,)))
+        case("torch.max(x, y)", 1, x=given(dtype, (3, 4)), y=given(dtype, (4,), "any", 1))
+
+
+def named():
+    """Operators by their names, and what makes tensors beside others."""
+    for dtype in FLOATS + INTS:
+        x, y = given(dtype, (3, 4), "nonzero" if dtype in INTS else "gauss"), given(dtype, (4,), "nonzero" if dtype in INTS else "gauss", 1)
+        for name in ["eq", "ne", "lt", "le", "gt", "ge", "mul", "floor_divide", "remainder"]:
+            case(f"torch.{name}(x, y)", 1 if name == "remainder" else 0, x=x, y=y)
+            case(f"torch.{name}(x, 3)", 1 if name == "remainder" else 0, x=x)
+        case("torch.pow(x, 2)", rounded(dtype, 2) if dtype in FLOATS else 0, x=x)
+        case("torch.pow(2, x)", rounded(dtype, 4) if dtype in FLOATS else 0, x=given(dtype, (3, 4), "shift" if dtype in INTS else "gauss"))
+        for call in ["torch.clamp_min(x, 1)", "torch.clamp_max(x, 1)", "torch.clamp(x, y, y + 1)", "torch.clamp(x, min=y)"]:
+            case(call, x=x, y=y) if "y" in call else case(call, x=x)
+        case("torch.heaviside(x, y)", x=given(dtype, (3, 4), "small" if dtype in INTS else "ties"), y=y)
+        case("torch.tensor(torch.equal(x, y))", x=x, y=y)
+        case("torch.tensor(torch.equal(x, x))", x=x)
+        for name in ["zeros_like", "ones_like"]:
+            case(f"torch.{name}(x)", x=x)
+        for call in ["torch.full_like(x, 3)", "x.new_zeros(2, 3)", "x.new_ones((2, 2))", "x.new_full((3,), 2)", "x.new_tensor([1, 2])",
+                     "torch.fill(x, 2)", "torch.zeros_like(x, dtype=torch.float64)", "x.expand(2, 3, 4)", "x.expand(2, -1, -1)",
+                     "torch.broadcast_to(x, (2, 3, 4))", "x.view(4, 3)", "x.view(-1)", "x.view(2, -1)", "x.unfold(1, 3, 1)",
+                     "x.unfold(0, 2, 1)", "x.view_as(x)", "x.T", "x.mT", "torch.squeeze(x[:, 1:2])", "torch.squeeze(x[:, 1:2], 1)",
+                     "torch.fliplr(x)", "torch.flipud(x)", "torch.rot90(x)", "torch.rot90(x, 2)", "torch.rot90(x, -1, (1, 0))",
+                     "torch.meshgrid(x[0], x[1], indexing='ij')[0]", "torch.meshgrid(x[0], x[:, 1], indexing='xy')[1]",
+                     "torch.cartesian_prod(x[0], x[:, 1])", "torch.kron(x, x[:2, :2])", "torch.vander(x[0])",
+                     "torch.vander(x[0], 3, increasing=True)", "torch.argsort(x, stable=True)",
+                     "torch.argsort(x, dim=0, descending=True, stable=True)"]:
+            wide = 4 if dtype in FLOATS and ("kron" in call or "vander" in call) else 0
+            case(call, wide, x=x)
+        ulps = 0 if dtype in INTS else rounded(dtype, 16)
+        a, b = given(dtype, (2, 3), "small" if dtype in INTS else "unit"), given(dtype, (4, 3), "small" if dtype in INTS else "unit", 1)
+        if dtype != "u8":
+            case("torch.inner(x, y)", ulps, "max", x=a, y=b)
+            case("torch.matmul(x, y.t())", ulps, "max", x=a, y=b)
+            case("torch.tensordot(x, y, ([1], [1]))", ulps, "max", x=a, y=b)
+            case("torch.tensordot(x, y, 1)", ulps, "max", x=a, y=given(dtype, (3, 4), "small" if dtype in INTS else "unit", 1))
+            case("torch.cross(x, y, dim=1)", ulps, "max", x=a, y=given(dtype, (2, 3), "small" if dtype in INTS else "unit", 1))
+    for dtype in INTS:
+        x, y = given(dtype, (3, 4)), given(dtype, (4,), "shift", 1)
+        for name in ["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"]:
+            case(f"torch.{name}(x, y)", x=x, y=y)
+            case(f"torch.{name}(x, 3)", x=x)
+    for dtype in FLOATS:
+        x, y = given(dtype, (3, 4), "gauss"), given(dtype, (3, 4), "gauss", 1)
+        for call in ["torch.tensor(torch.allclose(x, y))", "torch.tensor(torch.allclose(x, x))", "torch.tensor(torch.allclose(x, x + 1, rtol=2.0, atol=1.0))",
+                     "torch.isclose(x, y, rtol=0.5, atol=0.1)"]:
+            case(call, x=x, y=y) if "y" in call else case(call, x=x)
+        case("torch.tensor(torch.allclose(x, x, equal_nan=True))", x=given(dtype, (3, 8)))
+        case("torch.isclose(x, x, equal_nan=True)", x=given(dtype, (3, 8)))
+        case("torch.isclose(x, x)", x=given(dtype, (3, 8)))
+        case("torch.round(x, decimals=1)", rounded(dtype, 2), "max", x=x)
+        case("torch.round(x, decimals=-1)", rounded(dtype, 2), "max", x=x)
+        case("torch.logit(x, 0.2)", rounded(dtype, 16), "max", x=given(dtype, (9,), "prob"))
+        case("torch.lerp(x, y, y)", 8, "max", x=x, y=y)
+        case("torch.maximum(x, y)", 1, x=given(dtype, (3, 8)), y=given(dtype, (8,), "any", 1))
+        case("F.layer_norm(x, (4,), eps=0.1)", rounded(dtype, 32), "max", x=x)
+        case("F.rms_norm(x, (4,), eps=0.1)", rounded(dtype, 32), "max", x=x)
+        case("F.log_softmax(x, 1, dtype=torch.float64)", 16, "max", x=x)
+    for dtype in ["f32", "f64"]:
+        part = "c64" if dtype == "f32" else "c128"
+        a, b = given(dtype, (3, 4), "gauss"), given(dtype, (3, 4), "gauss", 1)
+        case("torch.complex(x, y)", x=a, y=b)
+        case("torch.polar(x, y)", 4, "max", x=given(dtype, (3, 4), "positive"), y=b)
+        case("torch.view_as_complex(x)", x=given(dtype, (3, 2), "gauss"))
+        z = given(part, (3, 4), "gauss")
+        case("torch.conj(x) * 1", 1, x=z)
+        wave, spectrum = given(dtype, (2, 6), "gauss"), given(part, (2, 4), "gauss")
+        for call in ["torch.fft.ihfft(x)", "torch.fft.rfft2(x)", "torch.fft.rfftn(x)", "torch.fft.ifftshift(x)",
+                     "torch.fft.rfft(x, n=4)", "torch.fft.rfft(x, n=9, norm='forward')", "torch.fft.rfft(x, dim=0)",
+                     "torch.fft.rfftn(x, s=(3, 4), dim=(0, 1), norm='ortho')"]:
+            case(call, 32, "max", x=wave)
+        for call in ["torch.fft.hfft(x)", "torch.fft.hfft(x, n=5)", "torch.fft.ifft2(x)", "torch.fft.ifftn(x)", "torch.fft.irfft2(x)",
+                     "torch.fft.irfftn(x)", "torch.fft.irfft(x, n=5)", "torch.fft.ifft(x, n=7, norm='forward')",
+                     "torch.fft.fftn(x, dim=(0,))", "torch.fft.irfftn(x, s=(2, 5), norm='ortho')", "torch.fft.fftshift(x, dim=1)"]:
+            case(call, 32, "max", x=spectrum)
+    case("torch.fft.rfftfreq(9, 0.25)", 1)
+    for dtype in ["f32", "i64", "f16"]:
+        x, y = given(dtype, (3, 4), "halves" if dtype != "i64" else "small"), given(dtype, (2, 4), "halves" if dtype != "i64" else "small", 1)
+        i = constant([[0, 2, 1, 1], [2, 2, 0, 1]])
+        for name in ["sum", "prod", "amax", "amin", "mean"]:
+            for include in ("", ", include_self=False"):
+                case(f"torch.scatter_reduce(x, 0, i, y, '{name}'{include})", 2, "max", x=x, i=i, y=y)
+        case("torch.index_put(x, (i, j), y)", x=x, i=constant([0, 2]), j=constant([1, 3]), y=given(dtype, (2,), "halves" if dtype != "i64" else "small"))
+        case("torch.index_put(x, (i, j), y, accumulate=True)", 1, "max", x=x, i=constant([0, 0]), j=constant([1, 1]), y=given(dtype, (2,), "halves" if dtype != "i64" else "small"))
+        case("torch.scatter(x, 0, i, 2)", x=x, i=i)
+        case("torch.isin(x, y, invert=True)", x=x, y=y)
+        case("torch.unique(x, dim=0)", x=constant([[1, 2], [0, 5], [1, 2]], dtype))
+        case("torch.unique(x, dim=1, return_counts=True)[1]", x=constant([[1, 2, 1], [0, 5, 0]], dtype))
+        case("torch.unique_consecutive(x, return_counts=True)[1]", x=constant([1, 1, 2, 2, 1], dtype))
+        case("torch.unique_consecutive(x, dim=0)", x=constant([[1, 2], [1, 2], [0, 5], [1, 2]], dtype))
+        case("torch.unique_consecutive(x, return_inverse=True)[1]", x=constant([1, 1, 2, 2, 1], dtype))
+        case("torch.repeat_interleave(x, i, dim=1)", x=x, i=constant([1, 0, 2, 3]))
+        case("torch.repeat_interleave(x, i, dim=0, output_size=9)", x=x, i=constant([3]))
+        case("torch.repeat_interleave(i)", i=constant([1, 0, 2, 3]))
+        case("torch.tensor_split(x, (1, 3), dim=1)[1]", x=x)
+        case("torch.nonzero(x, as_tuple=True)[1]", x=x)
+        case("torch.flatten(x[None], 0, 1)", x=x)
+        case("torch.movedim(x[None], (0, 1), (2, 0))", x=x)
+    sorter = constant([2, 0, 1, 3])
+    for tail in ["", ", side='right'", ", out_int32=True"]:
+        case(f"torch.searchsorted(y, x, sorter=i{tail})", x=given("f32", (3, 8), "halves"), y=constant([0.0, 0.5, -2.0, 3.0], "f32"), i=sorter)
+    case("torch.searchsorted(y, 1.0)", y=constant([0.0, 0.5, 2.0], "f32"))
+    case("torch.bucketize(x, y, out_int32=True)", x=given("f32", (3, 8), "halves"), y=constant([-2.0, 0.5], "f32"))
+    for call in ["torch.zeros(2, 3)", "torch.ones((2,), dtype=torch.int8)", "torch.tensor([[1, 2], [3, 4]])", "torch.tensor([1, 2.5])",
+                 "torch.tensor([True, False])", "torch.tensor(2.5, dtype=torch.float16)", "torch.arange(3, dtype=torch.float16)",
+                 "torch.logspace(0, 3, 4, base=2)", "torch.linspace(0, 1, 1)", "torch.linspace(5, -5, 7, dtype=torch.float64)",
+                 "torch.eye(2, dtype=torch.int64)", "torch.full((2,), True)", "torch.full((2,), 2.5)"]:
+        case(call, 1, "max")
+
+
+for part in [unary, activations, binary, reductions, scans, orders, moves, products, norms, transforms, complexes,
+             statistics, named]:
     torch.manual_seed(0)
     part()
 

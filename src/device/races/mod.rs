@@ -24,7 +24,7 @@
 //! Memory that is reused: the allocator gives a freed block only to the stream it was allocated on,
 //! and after every other stream that used it has passed its last use. What its own stream still does
 //! with it comes before whatever that stream does with the new owner, and is a race with the work of
-//! any other stream ([`Checker::reuse`]).
+//! any other stream ([`Checker::reuse`]): one that tells itself ([`Conflict::is_reuse`]), since no script chose the block.
 //!
 //! Knows nothing of drivers: it is told what was queued, in the order of the calls.
 
@@ -110,6 +110,9 @@ pub struct Touch<'a> {
     pub access: Access,
 }
 
+/// The name of what is not an access, but memory's change of owners.
+const REUSE: &str = "reuse of memory";
+
 /// An earlier access that nothing orders before the one that was asked about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Conflict {
@@ -121,6 +124,13 @@ pub struct Conflict {
     pub access: Access,
     /// Where it ran.
     pub place: Where,
+}
+
+impl Conflict {
+    /// True when it is no access, but memory that work of a stream, for its last owner, may still use.
+    pub fn is_reuse(&self) -> bool {
+        self.site.name == REUSE
+    }
 }
 
 /// A history that an operation being admitted has locked, or a reference to that of an earlier touch.
@@ -248,8 +258,9 @@ impl Checker {
     }
 
     /// A storage has got memory that work of the stream it was allocated on, up to `epoch`, may still use
-    /// ([`Block::freed_at`](super::Block::freed_at)). That counts as a write there, by `site`.
-    pub fn reuse(&mut self, stream: &Stream, history: &mut History, bytes: u64, epoch: u64, site: Site) {
+    /// ([`Block::freed_at`](super::Block::freed_at)). That counts as a write there.
+    pub fn reuse(&mut self, stream: &Stream, history: &mut History, bytes: u64, epoch: u64, span: Span) {
+        let site = Site { name: REUSE, span };
         let agents = &mut self.agents;
         let agent = agents.of(stream);
         let view = agents.view(HOST);

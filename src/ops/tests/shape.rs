@@ -225,6 +225,18 @@ fn repeats_flips_and_rolls_move_elements() {
         lab.same(&out, &[4, 3], &[0.0, 1.0, 2.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 3.0, 4.0, 5.0]);
         let out = lab.call("repeat_interleave", &[(&x).into(), 2.into()]);
         assert_eq!(out.shape().as_slice(), &[12]);
+        let each = lab.tensor(&[3], &[2.0, 0.0, 1.0], I64);
+        let out = lab.call("repeat_interleave", &[(&x).into(), (&each).into(), 1.into()]);
+        lab.same(&out, &[2, 3], &[0.0, 0.0, 2.0, 3.0, 3.0, 5.0]);
+        let told = [(&x).into(), (&each).into(), 1.into(), 3.into()];
+        assert_eq!(lab.call("repeat_interleave", &told).shape().as_slice(), &[2, 3]);
+        let out = lab.call("repeat_interleave", &[(&each).into()]);
+        lab.same(&out, &[3], &[0.0, 0.0, 2.0]);
+        let wrong = lab.tensor(&[3], &[2.0, -1.0, 1.0], I64);
+        let error = lab.fails("repeat_interleave", &[(&x).into(), (&wrong).into(), 1.into()], &[]);
+        assert!(error.message().contains("-1 repeats"), "{error:?}");
+        let error = lab.fails("repeat_interleave", &[(&x).into(), (&each).into(), 0.into()], &[]);
+        assert!(error.message().contains("3 repeats for 2 elements of dimension 0"), "{error:?}");
         let out = lab.call("flip", &[(&x).into(), ints(&[0, -1])]);
         lab.same(&out, &[2, 3], &[5.0, 4.0, 3.0, 2.0, 1.0, 0.0]);
         let out = lab.call("flip", &[(&x).into(), ints(&[1])]);

@@ -329,6 +329,10 @@ fn running_logarithms_of_sums_of_exponentials() {
     let x = lab.tensor(&[5], &[-inf, 0.0, inf, 1.0, NAN], F32);
     let y = lab.call("logcumsumexp", &[(&x).into(), 0.into()]);
     lab.same(&y, &[5], &[-inf, 0.0, inf, inf, NAN]);
+    // What is endless stays so, whatever follows.
+    let x = lab.tensor(&[5], &[1.0, inf, -inf, inf, 2.0], F64);
+    let y = lab.call("logcumsumexp", &[(&x).into(), 0.into()]);
+    lab.same(&y, &[5], &[1.0, inf, inf, inf, inf]);
     let whole = lab.tensor(&[2], &[1.0, 2.0], I64);
     assert_eq!(lab.fails("logcumsumexp", &[(&whole).into(), 0.into()], &[]).kind().to_string(), "Type");
 }
