@@ -58,7 +58,11 @@ impl MapOp {
             Rule::Select => &operands[1..],
             _ => operands,
         };
-        let common = result_type(promoted.iter().map(rank));
+        let common = match promoted {
+            // Nearly always: two of one dtype, which is theirs whatever their ranks.
+            [MapArg::Tensor(a), MapArg::Tensor(b)] if a.dtype() == b.dtype() => a.dtype(),
+            _ => result_type(promoted.iter().map(rank)),
+        };
         Ok(match self.rule {
             Rule::Promote | Rule::Select | Rule::Round => (common, common),
             Rule::NotBool if common == Dtype::Bool => {

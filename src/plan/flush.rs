@@ -3,7 +3,7 @@
 use super::queue::{Group, Node, RAW_INSTR};
 use super::trace::Traced;
 use super::{Runtime, error};
-use crate::array::{Dims, Dtype, Layout, Strides};
+use crate::array::{Dims, Dtype, Layout, Strides, same};
 use crate::base::{Result, Span};
 use crate::device::{Device, Stream, Ticket};
 use crate::kernel::{Body, Fold, Instr, Launch, Map, Program, Reduce, ReduceFn, Source, Step, Store, View};
@@ -13,9 +13,16 @@ use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Programs made so far, by structure.
+/// Programs made so far.
 #[derive(Default)]
-pub(super) struct Programs(FxHashMap<u64, Vec<Arc<Program>>>);
+pub(super) struct Programs {
+    /// By structure.
+    all: FxHashMap<u64, Vec<Arc<Program>>>,
+    /// The one that was asked for last: loops ask for it again.
+    last: Option<Arc<Program>>,
+    /// The one that does nothing.
+    empty: Option<Arc<Program>>,
+}
 
 /// What is noted of a launch.
 pub(super) struct Noted {
@@ -194,19 +201,26 @@ impl Runtime {
 impl Programs {
     /// The shared program of a body.
     pub(super) fn get(&mut self, body: Body) -> Arc<Program> {
+        if let Some(last) = self.last.as_ref().filter(|last| same_body(&last.body, &body)) {
+            return last.clone();
+        }
         let mut hasher = FxHasher::default();
         hash_body(&body, &mut hasher);
-        let bucket = self.0.entry(hasher.finish()).or_default();
-        if let Some(program) = bucket.iter().find(|p| same_body(&p.body, &body)) {
-            return program.clone();
-        }
-        let program = Arc::new(Program::new(body));
-        bucket.push(program.clone());
+        let bucket = self.all.entry(hasher.finish()).or_default();
+        let program = match bucket.iter().find(|p| same_body(&p.body, &body)) {
+            Some(program) => program.clone(),
+            None => {
+                let program = Arc::new(Program::new(body));
+                bucket.push(program.clone());
+                program
+            }
+        };
+        self.last = Some(program.clone());
         program
     }
 
     fn placeholder(&mut self) -> Arc<Program> {
-        self.get(Body::Map(Map::default()))
+        self.empty.get_or_insert_with(|| Arc::new(Program::new(Body::Map(Map::default())))).clone()
     }
 }
 
@@ -252,13 +266,13 @@ fn hash_map(map: &Map, hasher: &mut FxHasher) {
 
 fn same_body(a: &Body, b: &Body) -> bool {
     let same_map = |a: &Map, b: &Map| {
-        let same = |(x, y): (&Instr, &Instr)| {
-            std::ptr::eq(x.f, y.f) && x.args == y.args && x.class == y.class && x.dtype == y.dtype
+        let alike = |(x, y): (&Instr, &Instr)| {
+            std::ptr::eq(x.f, y.f) && same(&x.args, &y.args) && x.class == y.class && x.dtype == y.dtype
         };
         a.sources == b.sources
             && a.stores == b.stores
             && a.instrs.len() == b.instrs.len()
-            && a.instrs.iter().zip(&b.instrs).all(same)
+            && a.instrs.iter().zip(&b.instrs).all(alike)
     };
     match (a, b) {
         (Body::Map(a), Body::Map(b)) => same_map(a, b),

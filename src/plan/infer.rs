@@ -29,6 +29,18 @@ impl<'a> MapArg<'a> {
     }
 }
 
+/// The first of two tensors of one shape on one device, as nearly all operands are: an operation over them
+/// runs there, over that shape.
+#[inline]
+pub(super) fn first_alike<'a>(args: &[MapArg<'a>]) -> Option<&'a Tensor> {
+    match *args {
+        [MapArg::Tensor(a), MapArg::Tensor(b)] if a.device() == b.device() && same(a.shape(), b.shape()) => {
+            Some(a)
+        }
+        _ => None,
+    }
+}
+
 /// Where and over which shape an operation runs.
 pub(super) struct Inferred {
     pub device: DeviceId,

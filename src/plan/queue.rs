@@ -9,9 +9,9 @@
 //! would do so flushes the group first.
 
 use super::chain::{part_and_node, place_of};
-use super::infer::is_host_scalar;
+use super::infer::{first_alike, is_host_scalar};
 use super::{MAX_INSTRS, MAX_VIEWS, MAX_WAIT, MapArg, Runtime};
-use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, same};
+use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, copied, same};
 use crate::base::{Result, Span};
 use crate::device::races::Access;
 use crate::device::{DeviceId, Stream};
@@ -115,10 +115,13 @@ impl Queue {
 
     /// The same, whether in the open group or in one behind it.
     pub(super) fn holds(&self, extra: usize) -> bool {
-        let views: usize = self.groups().map(|group| group.loads.len() + group.nodes.len().min(8)).sum();
-        let instrs: usize = self.groups().map(|group| group.map.instrs.len()).sum();
+        let (mut views, mut instrs) = (extra, 8);
+        for group in self.groups() {
+            views += group.loads.len() + group.nodes.len().min(8);
+            instrs += group.map.instrs.len();
+        }
         let nodes = self.group.as_ref().map_or(0, |group| group.nodes.len());
-        instrs + 8 <= MAX_INSTRS && views + extra < MAX_VIEWS && nodes < MAX_INSTRS
+        instrs <= MAX_INSTRS && views < MAX_VIEWS && nodes < MAX_INSTRS
     }
 
     /// Takes what a group that has left can leave to the next one.
@@ -170,7 +173,7 @@ impl Group {
     }
 
     fn push(&mut self, f: &'static MapFn, args: Regs, class: Class, dtype: Dtype) -> u16 {
-        self.map.instrs.push(Instr { f, args, class, dtype });
+        push_made(&mut self.map.instrs, || Instr { f, args, class, dtype });
         RAW_INSTR + (self.map.instrs.len() - 1) as u16
     }
 
@@ -225,6 +228,9 @@ impl Runtime {
         compute: Dtype,
         dtype: Dtype,
     ) -> Result<Tensor> {
+        if let Some(first) = first_alike(args) {
+            return self.map_over(name, f, args, compute, dtype, copied(first.shape()), first.device());
+        }
         let inferred = self.infer(name, args)?;
         self.map_over(name, f, args, compute, dtype, inferred.shape, inferred.device)
     }
@@ -246,7 +252,12 @@ impl Runtime {
         let (at, owner) = (place.queue, place.device.clone());
         let layout = Layout::contiguous_over(shape);
         let tensor = self.note_result(name, at, read_near(args, device), owner, layout, dtype)?;
-        self.write(name, f, args, compute, dtype, &tensor, at)?;
+        let far = |arg: &MapArg<'_>| arg.tensor().is_some_and(|tensor| tensor.device() != device);
+        match args.iter().any(far) {
+            // What is new shares no elements.
+            false => self.write_near(name, f, args, compute, dtype, &tensor, at)?,
+            true => self.write(name, f, args, compute, dtype, &tensor, at)?,
+        }
         Ok(tensor)
     }
 
@@ -341,28 +352,14 @@ impl Runtime {
         let queue = &mut self.queues[at];
         let part = queue.chain.len();
         let group = queue.open(device, target.shape());
-        let mut regs = Regs::new();
-        for (i, operand) in operands.iter().enumerate() {
-            let wanted = if f.select && i == 0 { Dtype::Bool } else { compute };
-            regs.push(match *operand {
-                MapArg::Tensor(tensor) => {
-                    let reg = register(group, part, tensor);
-                    if std::ptr::eq(f, &CAST) { reg } else { group.converted(reg, wanted) }
-                }
-                MapArg::Number(Scalar::Complex(re, im)) if wanted.is_complex() => {
-                    let parts = [re, im].map(|part| {
-                        push_number(group, Scalar::Float(part).bits_as(wanted.real()), wanted.real())
-                    });
-                    group.push(&COMPLEX, parts.into_iter().collect(), wanted.real().class(), wanted)
-                }
-                MapArg::Number(number) => {
-                    let dtype = if wanted.class() == Class::F32 { Dtype::F32 } else { wanted };
-                    push_number(group, number.bits_as(dtype), dtype)
-                }
-                MapArg::Raw(bits, dtype) => push_number(group, bits, dtype),
-                MapArg::Position => push_source(group, Source::Position),
-            });
-        }
+        let mut reg = |i: usize| operand_register(group, part, f, i, operands[i], compute);
+        // The number of registers is known where they are put together: registers that are pushed one by one
+        // and read at once wait for each other.
+        let regs = match operands.len() {
+            1 => Regs::from_array_len([reg(0), 0, 0, 0], 1),
+            2 => Regs::from_array_len([reg(0), reg(1), 0, 0], 2),
+            n => (0..n).map(reg).collect(),
+        };
         let reg = if std::ptr::eq(f, &CAST) {
             group.cast(regs[0], dtype)
         } else {
@@ -376,7 +373,7 @@ impl Runtime {
             group.nodes[node].storage = None;
         }
         let number = group.nodes.len();
-        group.nodes.push(Node {
+        push_made(&mut group.nodes, || Node {
             reg,
             storage: Some(target.storage_ref()),
             view: (!target.is_first()).then(|| Box::new(target.layout().clone())),
@@ -421,8 +418,9 @@ impl Runtime {
         let Some(node) = queue.open_node(pending) else { return Ok(false) };
         let node = queue.group.as_ref().and_then(|group| group.nodes.get(node));
         let is_same = |n: &Node| {
-            let layout = n.storage.as_ref().map(|storage| n.layout(storage));
-            layout == Some(tensor.layout()) && n.dtype == tensor.dtype()
+            let Some(storage) = &n.storage else { return false };
+            let first = n.view.is_none() && tensor.is_first();
+            (first || n.layout(storage) == tensor.layout()) && n.dtype == tensor.dtype()
         };
         Ok(!node.is_some_and(is_same))
     }
@@ -485,6 +483,13 @@ fn check_complex(name: &str, f: &MapFn, args: &[MapArg<'_>], compute: Dtype) -> 
     if compute.is_complex() && f.cuda.of(compute.class()).is_empty() {
         return Err(super::error::not_over_complex(name, compute));
     }
+    if let [MapArg::Tensor(a), MapArg::Tensor(b)] = args
+        && !compute.is_complex()
+        && !a.dtype().is_complex()
+        && !b.dtype().is_complex()
+    {
+        return Ok(());
+    }
     let given = |arg: &MapArg<'_>| match arg {
         MapArg::Tensor(tensor) => Some(tensor.dtype()),
         MapArg::Number(number) => Some(number.dtype()),
@@ -538,6 +543,48 @@ pub(super) fn register(group: &mut Group, part: usize, tensor: &Tensor) -> u16 {
         reg,
     });
     reg
+}
+
+/// The register of an operand of `f`, the `i`th, in the dtype to compute in.
+fn operand_register(
+    group: &mut Group,
+    part: usize,
+    f: &'static MapFn,
+    i: usize,
+    operand: MapArg<'_>,
+    compute: Dtype,
+) -> u16 {
+    let wanted = if f.select && i == 0 { Dtype::Bool } else { compute };
+    match operand {
+        MapArg::Tensor(tensor) => {
+            let reg = register(group, part, tensor);
+            if std::ptr::eq(f, &CAST) { reg } else { group.converted(reg, wanted) }
+        }
+        MapArg::Number(Scalar::Complex(re, im)) if wanted.is_complex() => {
+            let parts = [re, im]
+                .map(|part| push_number(group, Scalar::Float(part).bits_as(wanted.real()), wanted.real()));
+            group.push(&COMPLEX, parts.into_iter().collect(), wanted.real().class(), wanted)
+        }
+        MapArg::Number(number) => {
+            let dtype = if wanted.class() == Class::F32 { Dtype::F32 } else { wanted };
+            push_number(group, number.bits_as(dtype), dtype)
+        }
+        MapArg::Raw(bits, dtype) => push_number(group, bits, dtype),
+        MapArg::Position => push_source(group, Source::Position),
+    }
+}
+
+/// Pushes a value that is made where it stays: one that is made elsewhere would be copied at once, and the copy
+/// wait for its parts.
+#[inline(always)]
+fn push_made<T>(list: &mut Vec<T>, make: impl FnOnce() -> T) {
+    list.reserve(1);
+    let length = list.len();
+    // SAFETY: there is room for one more, which is written before it counts.
+    unsafe {
+        list.as_mut_ptr().add(length).write(make());
+        list.set_len(length + 1);
+    }
 }
 
 fn push_source(group: &mut Group, source: Source) -> u16 {

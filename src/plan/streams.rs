@@ -7,7 +7,7 @@ use crate::array::{Dtype, Layout};
 use crate::base::{Error, Result};
 use crate::device::races::{Access, Conflict, Site, Touch, Watched, Where};
 use crate::device::{Device, DeviceId, Event, Stream, Work, error};
-use crate::tensor::{Storage, Tensor};
+use crate::tensor::{Room, Storage, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -224,13 +224,13 @@ impl Runtime {
             self.spend(layout.count())?;
         }
         self.note(name, at, read)?;
-        let history = if self.settings.races == RaceMode::Allow || device.id() == DeviceId::Cpu {
-            Watched::default()
-        } else {
-            let site = Site { name: self.written.unwrap_or(name), span: self.span };
-            self.checker.begin(&self.queues[at].stream, bytes, site)
-        };
-        Ok(Tensor::new(Storage::made(device, bytes, ticket, history), layout, dtype))
+        let room = Room::default();
+        if self.settings.races == RaceMode::Allow || device.id() == DeviceId::Cpu {
+            return Ok(room.fill(Storage::made(device, bytes, ticket, Watched::default()), layout, dtype));
+        }
+        let site = Site { name: self.written.unwrap_or(name), span: self.span };
+        let history = self.checker.begin(&self.queues[at].stream, bytes, site);
+        Ok(room.fill(Storage::made(device, bytes, ticket, history), layout, dtype))
     }
 
     /// The same, by the histories of the storages.

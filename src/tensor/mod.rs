@@ -15,6 +15,7 @@ pub use storage::{Memory, Pending, Storage};
 use crate::array::{Dims, Dtype, Layout};
 use crate::device::DeviceId;
 use crate::device::races::Region;
+use std::mem::MaybeUninit;
 use std::sync::{Arc, Weak};
 
 /// A tensor.
@@ -38,6 +39,10 @@ enum Base {
     Of(StorageRef),
 }
 
+/// Room for a tensor with a storage of its own, whose content can be written where it stays: it is large, and
+/// to move it would cost as much as an operation.
+pub struct Room(Arc<MaybeUninit<Content>>);
+
 /// A counted reference to a storage.
 #[derive(Clone)]
 pub struct StorageRef(Arc<Content>);
@@ -51,8 +56,7 @@ impl Tensor {
     #[doc(hidden)]
     #[inline]
     pub fn new(storage: Storage, layout: Layout, dtype: Dtype) -> Tensor {
-        debug_assert!((layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= storage.bytes());
-        Tensor(Arc::new(Content { base: Base::Own(storage), layout, dtype }))
+        Room::default().fill(storage, layout, dtype)
     }
 
     /// A tensor over the same storage. The layout must lie within it.
@@ -171,6 +175,27 @@ impl Tensor {
             return format!("{} with {} dimensions on {}", self.dtype(), self.rank(), self.device());
         }
         format!("{}{:?} on {}", self.dtype(), self.shape().as_slice(), self.device())
+    }
+}
+
+impl Default for Room {
+    #[inline]
+    fn default() -> Room {
+        Room(Arc::new_uninit())
+    }
+}
+
+impl Room {
+    /// As [`Tensor::new`].
+    #[inline(always)]
+    pub fn fill(self, storage: Storage, layout: Layout, dtype: Dtype) -> Tensor {
+        debug_assert!((layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= storage.bytes());
+        let place = Arc::as_ptr(&self.0).cast_mut().cast::<Content>();
+        // SAFETY: nobody else holds the room, and it is written whole.
+        Tensor(unsafe {
+            place.write(Content { base: Base::Own(storage), layout, dtype });
+            self.0.assume_init()
+        })
     }
 }
 

@@ -25,12 +25,25 @@ pub(super) struct Mark {
 /// that another remembered read is ordered after. It grows with the number of different byte
 /// ranges and of streams, never with the number of accesses.
 #[derive(Default, Debug)]
-pub struct History {
-    /// The only range, when there is one: nearly always the whole storage.
-    only: Option<(Range<u64>, Record)>,
-    /// Otherwise all ranges, by their start.
-    many: BTreeMap<u64, (u64, Record)>,
-    /// How many ranges there were when [`History::tidy`] was last through, doubled.
+pub struct History(Ranges);
+
+/// The ranges of a history.
+#[derive(Default, Debug)]
+enum Ranges {
+    /// Nobody has touched the storage.
+    #[default]
+    None,
+    /// Nearly always the whole storage.
+    One(Range<u64>, Record),
+    /// Several, and now and then one.
+    Several(Box<Several>),
+}
+
+/// Ranges by their start.
+#[derive(Default, Debug)]
+struct Several {
+    records: BTreeMap<u64, (u64, Record)>,
+    /// How many there were when [`Several::tidy`] was last through, doubled.
     limit: usize,
 }
 
@@ -78,29 +91,43 @@ impl History {
     #[inline]
     pub(super) fn begun(bytes: u64, write: Mark) -> History {
         let marks = Marks { write: Some(write), ..Marks::default() };
-        let only = (bytes > 0).then_some((0..bytes, Record::Plain(marks)));
-        History { only, ..History::default() }
+        match bytes {
+            0 => History::default(),
+            _ => History(Ranges::One(0..bytes, Record::Plain(marks))),
+        }
     }
 
     /// True when no stream's access is remembered.
     pub fn is_untouched(&self) -> bool {
-        self.only.is_none() && self.many.is_empty()
+        matches!(self.0, Ranges::None)
     }
 
     /// How many ranges are told apart; for tests and statistics.
     pub fn ranges(&self) -> usize {
-        usize::from(self.only.is_some()) + self.many.len()
+        match &self.0 {
+            Ranges::None => 0,
+            Ranges::One(..) => 1,
+            Ranges::Several(several) => several.records.len(),
+        }
     }
 
     /// How many accesses are remembered.
     #[cfg(test)]
     pub(super) fn marks(&self) -> usize {
-        let records = self.only.iter().map(|(_, record)| record).chain(self.many.values().map(|(_, r)| r));
         let marks = |record: &Record| match record {
             Record::Plain(marks) => marks.reads.len() + usize::from(marks.write.is_some()),
             Record::Striped(stripes) => stripes.inner.marks(),
         };
-        records.map(marks).sum()
+        self.records().map(marks).sum()
+    }
+
+    fn records(&self) -> impl Iterator<Item = &Record> {
+        let (one, several) = match &self.0 {
+            Ranges::None => (None, None),
+            Ranges::One(_, record) => (Some(record), None),
+            Ranges::Several(several) => (None, Some(several.records.values())),
+        };
+        one.into_iter().chain(several.into_iter().flatten().map(|(_, record)| record))
     }
 
     /// Notes an access; returns one that nothing orders before it.
@@ -128,17 +155,17 @@ impl History {
     /// Notes an access that races with nothing ([`History::is_free`]).
     pub(super) fn note_free(&mut self, region: Region, access: Access, now: Mark, view: &View) {
         let bytes = region.bytes();
-        if region.stripes().is_some() || bytes.is_empty() || !self.many.is_empty() {
-            self.note(region, access, now, view);
-            return;
-        }
         // Nearly always the whole storage, again or for the first time.
-        let (range, record) = self.only.get_or_insert_with(|| (bytes.clone(), Record::default()));
-        match record {
-            Record::Plain(marks) if *range == bytes => match access {
-                Access::Read => marks.read(now, view),
-                Access::Write => marks.write(now),
-            },
+        if matches!(self.0, Ranges::None) && !bytes.is_empty() {
+            self.0 = Ranges::One(bytes.clone(), Record::default());
+        }
+        match &mut self.0 {
+            Ranges::One(range, Record::Plain(marks)) if *range == bytes && region.stripes().is_none() => {
+                match access {
+                    Access::Read => marks.read(now, view),
+                    Access::Write => marks.write(now),
+                }
+            }
             _ => {
                 self.note(region, access, now, view);
             }
@@ -148,7 +175,7 @@ impl History {
     /// True when an access would race with nothing.
     pub(super) fn is_free(&self, region: Region, access: Access, view: &View) -> bool {
         // Nearly always one range is asked about again.
-        if let Some((range, Record::Plain(marks))) = &self.only
+        if let Ranges::One(range, Record::Plain(marks)) = &self.0
             && *range == region.bytes()
         {
             return marks.conflict(access, view).is_none();
@@ -169,12 +196,10 @@ impl History {
         if bytes.is_empty() {
             return;
         }
-        if let Some((range, record)) = &self.only {
-            record.look(range, region, f);
-        }
-        let first = self.many.range(..=bytes.start).next_back().map_or(bytes.start, |(&start, _)| start);
-        for (&start, (end, record)) in self.many.range(first..bytes.end) {
-            record.look(&(start..*end), region, f);
+        match &self.0 {
+            Ranges::None => {}
+            Ranges::One(range, record) => record.look(range, region, f),
+            Ranges::Several(several) => several.look(region, f),
         }
     }
 
@@ -185,21 +210,66 @@ impl History {
         if bytes.is_empty() {
             return true;
         }
-        match &mut self.only {
-            Some((range, record)) if *range == bytes => return record.touch(&bytes, region, view, f),
-            None if self.many.is_empty() => {
+        match &mut self.0 {
+            Ranges::One(range, record) if *range == bytes => return record.touch(&bytes, region, view, f),
+            Ranges::None => {
                 let mut record = Record::default();
                 let whole = record.touch(&bytes, region, view, f);
-                self.only = Some((bytes, record));
+                self.0 = Ranges::One(bytes, record);
                 return whole;
             }
-            only => {
-                if let Some((range, record)) = only.take() {
-                    self.many.insert(range.start, (range.end, record));
-                }
-            }
+            Ranges::One(..) | Ranges::Several(_) => {}
         }
-        if let Some((end, record)) = self.many.get_mut(&bytes.start)
+        let mut several = match std::mem::take(&mut self.0) {
+            Ranges::Several(several) => several,
+            Ranges::One(range, record) => Box::new(Several::of(range, record)),
+            Ranges::None => Box::default(),
+        };
+        let whole = several.touch(region, view, f);
+        self.0 = Ranges::Several(several);
+        whole
+    }
+
+    /// After a write of all of `bytes`: they are one range again.
+    fn join(&mut self, bytes: Range<u64>, now: Mark) {
+        let record = Record::Plain(Marks { write: Some(now), ..Marks::default() });
+        if let Ranges::Several(several) = &mut self.0
+            && several.forget(&bytes)
+        {
+            several.records.insert(bytes.start, (bytes.end, record));
+        } else {
+            self.0 = Ranges::One(bytes, record);
+        }
+    }
+
+    /// A copy, for the two parts of a range that is cut.
+    fn copy(&self) -> History {
+        History(match &self.0 {
+            Ranges::None => Ranges::None,
+            Ranges::One(range, record) => Ranges::One(range.clone(), record.copy()),
+            Ranges::Several(several) => Ranges::Several(Box::new(several.copy())),
+        })
+    }
+}
+
+impl Several {
+    fn of(range: Range<u64>, record: Record) -> Several {
+        Several { records: [(range.start, (range.end, record))].into(), limit: 0 }
+    }
+
+    /// As [`History::look`].
+    fn look(&self, region: Region, f: &mut dyn FnMut(&Marks)) {
+        let bytes = region.bytes();
+        let first = self.records.range(..=bytes.start).next_back().map_or(bytes.start, |(&start, _)| start);
+        for (&start, (end, record)) in self.records.range(first..bytes.end) {
+            record.look(&(start..*end), region, f);
+        }
+    }
+
+    /// As [`History::touch`].
+    fn touch(&mut self, region: Region, view: &View, f: &mut dyn FnMut(&mut Marks)) -> bool {
+        let bytes = region.bytes();
+        if let Some((end, record)) = self.records.get_mut(&bytes.start)
             && *end == bytes.end
         {
             return record.touch(&bytes, region, view, f);
@@ -208,7 +278,7 @@ impl History {
         self.cut(bytes.end);
         let mut at = bytes.start;
         let mut gaps: SmallVec<[Range<u64>; 2]> = SmallVec::new();
-        for (&start, (end, record)) in self.many.range_mut(bytes.clone()) {
+        for (&start, (end, record)) in self.records.range_mut(bytes.clone()) {
             if at < start {
                 gaps.push(at..start);
             }
@@ -221,9 +291,9 @@ impl History {
         for gap in gaps {
             let mut record = Record::default();
             record.touch(&gap, region, view, f);
-            self.many.insert(gap.start, (gap.end, record));
+            self.records.insert(gap.start, (gap.end, record));
         }
-        if self.many.len() > self.limit.max(TIDY) {
+        if self.records.len() > self.limit.max(TIDY) {
             self.tidy(view);
         }
         false
@@ -231,38 +301,27 @@ impl History {
 
     /// Makes `at` a boundary.
     fn cut(&mut self, at: u64) {
-        let Some((_, (end, record))) = self.many.range_mut(..at).next_back() else { return };
+        let Some((_, (end, record))) = self.records.range_mut(..at).next_back() else { return };
         if *end > at {
             let rest = (*end, record.copy());
             *end = at;
-            self.many.insert(at, rest);
+            self.records.insert(at, rest);
         }
     }
 
-    /// After a write of all of `bytes`: they are one range again.
-    fn join(&mut self, bytes: Range<u64>, now: Mark) {
-        let record = Record::Plain(Marks { write: Some(now), ..Marks::default() });
-        if let Some((range, only)) = &mut self.only
-            && *range == bytes
-        {
-            *only = record;
-            return;
-        }
-        let starts: SmallVec<[u64; 8]> = self.many.range(bytes.clone()).map(|(&start, _)| start).collect();
+    /// Forgets the ranges in `bytes`; true when others are left.
+    fn forget(&mut self, bytes: &Range<u64>) -> bool {
+        let starts: SmallVec<[u64; 8]> = self.records.range(bytes.clone()).map(|(&start, _)| start).collect();
         for start in starts {
-            self.many.remove(&start);
+            self.records.remove(&start);
         }
-        if self.many.is_empty() && self.only.is_none() {
-            self.only = Some((bytes, record));
-        } else if self.only.is_none() {
-            self.many.insert(bytes.start, (bytes.end, record));
-        }
+        !self.records.is_empty()
     }
 
     /// Forgets what is over for everybody, and joins neighbours that have become alike.
     fn tidy(&mut self, view: &View) {
         let mut joined: Vec<(u64, u64, Record)> = Vec::new();
-        for (start, (end, mut record)) in std::mem::take(&mut self.many) {
+        for (start, (end, mut record)) in std::mem::take(&mut self.records) {
             record.settle(view);
             match joined.last_mut() {
                 Some(last) if last.1 == start && last.2.is_like(&record) => last.1 = end,
@@ -270,14 +329,12 @@ impl History {
             }
         }
         self.limit = joined.len() * 2;
-        self.many = joined.into_iter().map(|(start, end, record)| (start, (end, record))).collect();
+        self.records = joined.into_iter().map(|(start, end, record)| (start, (end, record))).collect();
     }
 
-    /// A copy, for the two parts of a range that is cut.
-    fn copy(&self) -> History {
-        let only = self.only.as_ref().map(|(range, record)| (range.clone(), record.copy()));
-        let many = self.many.iter().map(|(&start, (end, record))| (start, (*end, record.copy()))).collect();
-        History { only, many, limit: self.limit }
+    fn copy(&self) -> Several {
+        let copy = |(&start, (end, record)): (&u64, &(u64, Record))| (start, (*end, record.copy()));
+        Several { records: self.records.iter().map(copy).collect(), limit: self.limit }
     }
 }
 
@@ -308,10 +365,7 @@ impl Record {
         }
         if let (Record::Plain(_), Some((step, _))) = (&*self, region.stripes()) {
             let before = std::mem::take(self);
-            *self = Record::Striped(Box::new(Stripes {
-                step,
-                inner: History { only: Some((0..step, before)), ..History::default() },
-            }));
+            *self = Record::Striped(Box::new(Stripes { step, inner: History(Ranges::One(0..step, before)) }));
         }
         match self {
             Record::Plain(marks) => {
@@ -352,11 +406,13 @@ impl Record {
                 marks.reads.retain(|m| !view.settled(m.agent, m.clock));
                 marks.write = marks.write.filter(|m| !view.settled(m.agent, m.clock));
             }
-            Record::Striped(stripes) => {
-                let inner = &mut stripes.inner;
-                inner.only.iter_mut().for_each(|(_, record)| record.settle(view));
-                inner.many.values_mut().for_each(|(_, record)| record.settle(view));
-            }
+            Record::Striped(stripes) => match &mut stripes.inner.0 {
+                Ranges::None => {}
+                Ranges::One(_, record) => record.settle(view),
+                Ranges::Several(several) => {
+                    several.records.values_mut().for_each(|(_, record)| record.settle(view));
+                }
+            },
         }
     }
 
@@ -364,10 +420,7 @@ impl Record {
     fn is_over(&self) -> bool {
         match self {
             Record::Plain(marks) => marks.write.is_none() && marks.reads.is_empty(),
-            Record::Striped(stripes) => {
-                let History { only, many, .. } = &stripes.inner;
-                only.iter().map(|(_, r)| r).chain(many.values().map(|(_, r)| r)).all(Record::is_over)
-            }
+            Record::Striped(stripes) => stripes.inner.records().all(Record::is_over),
         }
     }
 

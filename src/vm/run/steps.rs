@@ -45,8 +45,11 @@ impl Vm {
         let dead = self.dead_from(base, at);
         let (left, right) = (&self.stack[base + a as usize], &self.stack[base + b as usize]);
         if let Some(value) = tensors::operator(&mut self.rt, &self.natives, op, left, right)? {
-            for operand in [a, b].into_iter().filter(|operand| *operand >= dead) {
-                self.stack[base + operand as usize] = Value::None;
+            if a >= dead {
+                self.stack[base + a as usize] = Value::None;
+            }
+            if b >= dead {
+                self.stack[base + b as usize] = Value::None;
             }
             self.stack[base + dst as usize] = value;
             return Ok(());
