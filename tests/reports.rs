@@ -12,7 +12,7 @@ fn said(script: &str) -> String {
     let mut lines = vec![format!("{} {}", error.code().id, error.message())];
     for label in error.labels() {
         let Place::Span(span) = label.place else { panic!("{error:?}") };
-        lines.push(format!("`{}`: {}", engine.sources().snippet(span), label.text));
+        lines.push(format!("`{}`: {}", engine.sources().snippet(span), label.text()));
     }
     lines.extend(error.help_text().map(|help| format!("help: {help}")));
     lines.join("\n")

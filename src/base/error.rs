@@ -9,6 +9,7 @@
 //! `library::codes` lists them all for `runnel explain`.
 
 use super::Span;
+use std::borrow::Cow;
 
 /// The result of everything that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -143,13 +144,60 @@ impl Site<'_> {
     }
 }
 
+/// What is said beside a place in the source.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Remark {
+    /// What stands there: `f32[3, 4] on cuda:1` of "this is f32[3, 4] on cuda:1". See [`this_is`].
+    Is(String),
+    /// Anything else.
+    Text(String),
+}
+
+/// "this is f32[3, 4] on cuda:1": what stands at a place of the source. Of an element of a list that the text does
+/// not show apart, the label says "element 2 is f32[3, 4] on cuda:1".
+pub fn this_is(what: impl Into<String>) -> Remark {
+    Remark::Is(what.into())
+}
+
+impl Remark {
+    /// The remark about something that is called `subject`.
+    fn about(&self, subject: &str) -> String {
+        match self {
+            Remark::Is(what) => format!("{subject} is {what}"),
+            Remark::Text(text) => format!("{subject}: {text}"),
+        }
+    }
+}
+
+impl From<String> for Remark {
+    fn from(text: String) -> Remark {
+        Remark::Text(text)
+    }
+}
+
+impl From<&str> for Remark {
+    fn from(text: &str) -> Remark {
+        Remark::Text(text.into())
+    }
+}
+
 /// One remark beside a place in the source.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Label {
     /// Where.
     pub place: Place,
-    /// `this is f32[3, 4] on cuda:0`.
-    pub text: String,
+    /// What.
+    pub remark: Remark,
+}
+
+impl Label {
+    /// `this is f32[3, 4] on cuda:1`.
+    pub fn text(&self) -> Cow<'_, str> {
+        match &self.remark {
+            Remark::Is(what) => Cow::Owned(format!("this is {what}")),
+            Remark::Text(text) => Cow::Borrowed(text),
+        }
+    }
 }
 
 /// An error: message, labels, help. Lower-case start, no final stop, user input in back-ticks.
@@ -160,6 +208,8 @@ pub struct Error(Box<Content>);
 struct Content {
     code: &'static Code,
     message: String,
+    /// What an operation that is not named yet needs at its label.
+    wanted: Option<String>,
     labels: Vec<Label>,
     help: Option<String>,
     calls: Vec<Span>,
@@ -174,12 +224,30 @@ impl Error {
         Error(Box::new(Content {
             code,
             message: message.into(),
+            wanted: None,
             labels: Vec::new(),
             help: None,
             calls: Vec::new(),
             more: Vec::new(),
             status: None,
         }))
+    }
+
+    /// An error of an argument that is not what the operation wants: "this operation needs a shape here", until
+    /// [`Error::called`] says which operation.
+    #[cold]
+    pub fn needs(code: &'static Code, wanted: &str) -> Error {
+        let mut error = Error::new(code, format!("this operation needs {wanted} here"));
+        error.0.wanted = Some(wanted.into());
+        error
+    }
+
+    /// Puts the name of the operation into the message of [`Error::needs`].
+    pub fn called(mut self, name: &str) -> Error {
+        if let Some(wanted) = self.0.wanted.take() {
+            self.0.message = format!("`{name}` needs {wanted} here");
+        }
+        self
     }
 
     /// Replaces the message.
@@ -193,32 +261,33 @@ impl Error {
     pub fn rewrite(mut self, mut f: impl FnMut(&str) -> String) -> Error {
         self.0.message = f(&self.0.message);
         for label in &mut self.0.labels {
-            label.text = f(&label.text);
+            let (Remark::Is(text) | Remark::Text(text)) = &mut label.remark;
+            *text = f(text);
         }
         self.0.help = self.0.help.as_deref().map(f);
         self
     }
 
     /// Adds a label.
-    pub fn label(mut self, place: Place, text: impl Into<String>) -> Error {
-        self.0.labels.push(Label { place, text: text.into() });
+    pub fn label(mut self, place: Place, remark: impl Into<Remark>) -> Error {
+        self.0.labels.push(Label { place, remark: remark.into() });
         self
     }
 
     /// Adds a label on source text.
-    pub fn at(self, span: Span, text: impl Into<String>) -> Error {
-        self.label(Place::Span(span), text)
+    pub fn at(self, span: Span, remark: impl Into<Remark>) -> Error {
+        self.label(Place::Span(span), remark)
     }
 
     /// Adds a label on the n-th operand.
-    pub fn operand(self, index: usize, text: impl Into<String>) -> Error {
-        self.label(Place::Operand(index), text)
+    pub fn operand(self, index: usize, remark: impl Into<Remark>) -> Error {
+        self.label(Place::Operand(index), remark)
     }
 
     /// Adds a label on an element of the list that the n-th operand is. Where the list is not written out in
     /// the call, the label stands at the whole of it and says the element's number.
-    pub fn element(self, index: usize, at: usize, text: impl Into<String>) -> Error {
-        self.label(Place::Element(index, at), text)
+    pub fn element(self, index: usize, at: usize, remark: impl Into<Remark>) -> Error {
+        self.label(Place::Element(index, at), remark)
     }
 
     /// Takes labels on operands as labels on the elements of the list that the n-th operand is.
@@ -333,24 +402,31 @@ impl Error {
             .filter(|(list, at)| found(*list, *at).is_none())
             .map(|(list, _)| list)
             .collect();
-        for Label { place, text } in labels {
+        for Label { place, remark } in labels {
             let Some((list, at)) = element(place) else {
-                self.0.labels.push(Label { place, text });
+                self.0.labels.push(Label { place, remark });
                 continue;
             };
             if !unknown.contains(&list) {
                 let place = found(list, at).map_or(place, Place::Span);
-                self.0.labels.push(Label { place, text });
+                self.0.labels.push(Label { place, remark });
                 continue;
             }
-            let text = match text.strip_prefix("this is ") {
-                Some(what) => format!("element {at} is {what}"),
-                None => format!("element {at}: {text}"),
-            };
+            let text = remark.about(&format!("element {at}"));
             let place = list.map_or(Place::Here, Place::Span);
             match self.0.labels.iter_mut().find(|label| label.place == place) {
-                Some(label) => label.text = format!("{}, {text}", label.text),
-                None => self.0.labels.push(Label { place, text }),
+                Some(label) => label.remark = format!("{}, {text}", label.text()).into(),
+                None => self.0.labels.push(Label { place, remark: text.into() }),
+            }
+        }
+        self
+    }
+
+    /// Lets labels that say what "this" is say what `subject` is.
+    pub fn about(mut self, subject: &str) -> Error {
+        for label in &mut self.0.labels {
+            if matches!(label.remark, Remark::Is(_)) {
+                label.remark = Remark::Text(label.remark.about(subject));
             }
         }
         self
@@ -369,7 +445,7 @@ impl Error {
                 label.place = Place::Span(site.find(label.place).unwrap_or(site.here));
             }
             if self.0.labels.is_empty() {
-                self.0.labels.push(Label { place: Place::Span(site.here), text: String::new() });
+                self.0.labels.push(Label { place: Place::Span(site.here), remark: "".into() });
             }
         }
         self
@@ -436,7 +512,7 @@ impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{self}")?;
         for label in &self.0.labels {
-            write!(f, "\n  {:?}: {}", label.place, label.text)?;
+            write!(f, "\n  {:?}: {}", label.place, label.text())?;
         }
         match &self.0.help {
             Some(help) => write!(f, "\n  help: {help}"),
@@ -480,14 +556,14 @@ mod tests {
     fn elements_are_labelled_where_the_call_writes_them() {
         // x.f([a, b], y) of f(x, list, other): what `f` says of the elements of `list` and of `other`.
         let said = || {
-            let error = Error::new(&CODE, "no").element(1, 0, "this is a").element(1, 1, "this is b");
-            let error = error.element(2, 1, "of the other").operand(0, "this is x");
+            let error = Error::new(&CODE, "no").element(1, 0, this_is("a")).element(1, 1, this_is("b"));
+            let error = error.element(2, 1, "of the other").operand(0, this_is("x"));
             error.passed(|i| (i, i + 1)).received()
         };
         let operands = [Span::new(0, 1), Span::new(4, 10), Span::new(12, 13)];
         let site = Site { here: Span::new(0, 14), operands: &operands, receiver: true, ..Site::default() };
         let seen = |error: Error| -> Vec<(Place, String)> {
-            error.locate(&site).labels().iter().map(|l| (l.place, l.text.clone())).collect()
+            error.locate(&site).labels().iter().map(|l| (l.place, l.text().into_owned())).collect()
         };
         let at = |lo, hi, text: &str| (Place::Span(Span::new(lo, hi)), text.to_string());
         let find =

@@ -349,21 +349,31 @@ fn meant(name: &str, elsewhere: Option<&str>) -> Option<String> {
     renamed.or_else(|| elsewhere.map(|place| format!("write `{place}(...)`")))
 }
 
+/// What a name is looked for in.
+pub(super) enum Owner<'a> {
+    Module(&'a str),
+    /// A value of that type.
+    Value(&'a str),
+}
+
 pub(super) fn unknown_member(
     span: Span,
-    module: &str,
+    owner: Owner<'_>,
     name: &str,
     suggestion: Option<&str>,
     elsewhere: Option<&str>,
 ) -> Error {
-    let error = Error::new(&UNKNOWN_MEMBER, format!("{module} has no `{name}`")).at(span, "");
+    let (shown, page) = match owner {
+        Owner::Module(module) => (format!("`{module}`"), module),
+        Owner::Value(of) => (format!("a {of}"), of),
+    };
+    let error = Error::new(&UNKNOWN_MEMBER, format!("{shown} has no `{name}`")).at(span, "");
     if let Some(help) = meant(name, elsewhere) {
         return error.help(help);
     }
-    let of = module.trim_start_matches("an ").trim_start_matches("a ").trim_matches('`');
     match suggestion {
         Some(_) => did_you_mean(error, suggestion),
-        None => error.help(format!("`runnel doc {of}` lists what there is")),
+        None => error.help(format!("`runnel doc {page}` lists what there is")),
     }
 }
 

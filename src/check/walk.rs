@@ -3,6 +3,7 @@
 //! It may recurse: no tree is deeper than `syntax::MAX_DEPTH`.
 
 use super::bind::{self, Given};
+use super::error::Owner;
 use super::flow;
 use super::imports::Imports;
 use super::scope::{Found, Id, Names, Origin, Resolved, bound_names};
@@ -185,7 +186,7 @@ impl<'c> Walk<'c> {
             let place = self.elsewhere(&name.text);
             let (span, place) = (name.span, place.as_deref());
             let error = match receiver {
-                Some(of) => error::unknown_member(span, &format!("a {of}"), &name.text, suggestion, place),
+                Some(of) => error::unknown_member(span, Owner::Value(of), &name.text, suggestion, place),
                 None => error::unknown_method(span, &name.text, suggestion, place),
             };
             self.errors.push(error);
@@ -652,9 +653,8 @@ impl<'c> Walk<'c> {
         if let Some(members) = self.catalog.members(&module) {
             let suggestion = self.suggest(&name.text, members.iter().map(|m| &**m));
             let place = self.catalog.find(&name.text).map(|_| &*name.text);
-            let of = format!("`{module}`");
-            let error = error::unknown_member(name.span, &of, &name.text, suggestion, place);
-            self.errors.push(error);
+            let owner = Owner::Module(&module);
+            self.errors.push(error::unknown_member(name.span, owner, &name.text, suggestion, place));
         }
         Member::Unknown
     }
@@ -673,8 +673,8 @@ impl<'c> Walk<'c> {
             return Some(Member::OfLibrary(shown, function.clone()));
         }
         let suggestion = self.suggest(&name.text, exports.iter().map(|(known, _)| &**known));
-        let of = format!("`{module}`");
-        let error = error::unknown_member(name.span, &of, &name.text, suggestion, None);
+        let owner = Owner::Module(module);
+        let error = error::unknown_member(name.span, owner, &name.text, suggestion, None);
         let names: Vec<&str> = exports.iter().map(|(known, _)| &**known).collect();
         self.errors.push(match (suggestion, names.len()) {
             (None, 1..=12) => error.help(format!("it has `{}`", names.join("`, `"))),

@@ -134,7 +134,7 @@ mod tests {
         let error = faults.error(Fault { tag, position: 3, value: 7 });
         assert_eq!(error.message(), "index 7 is out of range for a dimension of size 5 in `gather`");
         assert_eq!(error.span(), Span::new(4, 9));
-        assert_eq!(error.labels()[0].text, "this was given the index 7, at position 1 of the indices");
+        assert_eq!(error.labels()[0].text(), "this was given the index 7, at position 1 of the indices");
         let scatter = suspect("scatter", Span::new(30, 39), 7, &rows);
         let kept = faults.keep(scatter.clone());
         assert_eq!(kept, faults.keep(scatter));

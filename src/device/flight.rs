@@ -250,7 +250,7 @@ mod tests {
         assert!(!flight.is_lost(third));
         let error = flight.blame(failed(), |stream| format!("stream {stream}"));
         assert_eq!(places(&error), [span(2), span(3)]);
-        assert_eq!(error.labels()[1].text, "`gather` was in flight on stream 1");
+        assert_eq!(error.labels()[1].text(), "`gather` was in flight on stream 1");
         assert!(error.help_text().is_some_and(|help| help.contains("launch_blocking")));
         assert_eq!([first, second, third].map(|t| flight.is_lost(t)), [false, true, true]);
         // What comes after a failure is innocent until the next one.

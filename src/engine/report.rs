@@ -13,6 +13,7 @@ pub use json::json;
 use self::text::Excerpts;
 use crate::base::{Error, Place, SourceMap, Span};
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode, ThemeCharacters};
+use std::borrow::Cow;
 
 /// How a report looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,11 +77,11 @@ pub(crate) fn flatten(error: &Error) -> Vec<&Error> {
 }
 
 fn one(out: &mut String, error: &Error, sources: &SourceMap, severity: Severity, look: Look) {
-    let mut spans: Vec<(Span, &str)> = error
+    let mut spans: Vec<(Span, Cow<'_, str>)> = error
         .labels()
         .iter()
         .filter_map(|label| match label.place {
-            Place::Span(span) => Some((span, label.text.as_str())),
+            Place::Span(span) => Some((span, label.text())),
             _ => None,
         })
         .collect();
@@ -113,7 +114,11 @@ fn one(out: &mut String, error: &Error, sources: &SourceMap, severity: Severity,
 
 /// Where the script has called what failed in another file: its own innermost call, when nothing in the script
 /// is labelled.
-fn caller(error: &Error, sources: &SourceMap, spans: &[(Span, &str)]) -> Option<(Span, &'static str)> {
+fn caller(
+    error: &Error,
+    sources: &SourceMap,
+    spans: &[(Span, Cow<'_, str>)],
+) -> Option<(Span, Cow<'static, str>)> {
     let file = |span: Span| sources.find(span);
     let script = file(*error.calls().last()?)?;
     if spans.is_empty() || spans.iter().any(|(span, _)| file(*span) == Some(script)) {
@@ -122,7 +127,7 @@ fn caller(error: &Error, sources: &SourceMap, spans: &[(Span, &str)]) -> Option<
     let call = error.calls().iter().copied().find(|call| file(*call) == Some(script))?;
     let before = sources.text(script).get(..(call.lo - sources.base(script)) as usize).unwrap_or("");
     let line = before.rsplit('\n').next().unwrap_or("").trim_start();
-    Some((call, if line.starts_with("import ") { "imported here" } else { "called from here" }))
+    Some((call, if line.starts_with("import ") { "imported here".into() } else { "called from here".into() }))
 }
 
 /// The calls that were active, innermost first; a long chain is cut in its middle.

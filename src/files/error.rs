@@ -3,7 +3,7 @@
 //! Messages speak of "the file"; whoever opened it puts its path in front.
 
 use crate::array::Dtype;
-use crate::base::{Code, Error, ErrorKind, bytes_text, suggest};
+use crate::base::{Code, Error, ErrorKind, bytes_text, suggest, this_is};
 
 macro_rules! codes {
     ($($name:ident $id:literal $kind:ident $title:literal $page:literal $example:literal;)*) => {
@@ -156,7 +156,7 @@ pub fn foreign_dtype(name: &str, text: &str) -> Error {
 #[cold]
 pub fn cannot_hold(format: &str, dtype: Dtype, help: &str) -> Error {
     Error::new(&DTYPE, format!("{format} files cannot hold {dtype}"))
-        .operand(1, format!("this is {dtype}"))
+        .operand(1, this_is(dtype.to_string()))
         .help(help)
 }
 
@@ -184,7 +184,7 @@ pub fn link() -> Error {
 #[cold]
 pub fn contents(format: &str, holds: &str, found: &str) -> Error {
     Error::new(&CONTENTS, format!("{format} files hold {holds}, not {found}"))
-        .operand(1, format!("this is {found}"))
+        .operand(1, this_is(found.to_string()))
         .help("`.npy` holds one tensor, `.npz` and `.safetensors` hold several with names")
 }
 

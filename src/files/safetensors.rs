@@ -8,7 +8,7 @@ use super::{
 };
 use crate::array::Dtype;
 use crate::base::Result;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de};
 use std::collections::HashSet;
 use std::io::SeekFrom;
@@ -59,8 +59,12 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     if text.first() != Some(&b'{') {
         return Err(error::malformed("safetensors", "its header does not begin with `{`"));
     }
-    let header: Header = serde_json::from_slice(&text).map_err(refused)?;
+    let header: Header = serde_json::from_slice(&text)
+        .map_err(|e| error::malformed("safetensors", format!("its header cannot be read ({e})")))?;
     drop(text);
+    if let Some(name) = &header.twice {
+        return Err(error::duplicate(name));
+    }
     header.check_ranges(length - data)?;
     for (key, note) in &header.notes {
         sink.note(key, note)?;
@@ -70,35 +74,20 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
             continue;
         }
         let head = part.head(name)?;
-        input.seek(SeekFrom::Start(data + part.data_offsets[0])).map_err(error::reading)?;
+        input.seek(SeekFrom::Start(data + part.range()[0])).map_err(error::reading)?;
         let mut input = &mut *input;
         sink.array(Some(name), &head, &mut Plain::new(&mut input, head.dtype, false) as &mut dyn Elements)?;
     }
     Ok(())
 }
 
-/// What JSON says, as an error of this room.
-fn refused(e: serde_json::Error) -> crate::base::Error {
-    let text = e.to_string();
-    match text.strip_prefix(TWICE) {
-        // The position follows the name.
-        Some(rest) => error::duplicate(rest.rsplit_once(" at line").map_or(rest, |(name, _)| name)),
-        None => {
-            // What the reader calls its own types means nothing to the reader of a report.
-            let text = text.replace("u64", "a number of 0 or more").replace("usize", "a number of 0 or more");
-            error::malformed("safetensors", format!("its header cannot be read ({text})"))
-        }
-    }
-}
-
-/// How a name that comes twice is told through the JSON reader.
-const TWICE: &str = "twice: ";
-
 /// The header, in its own order.
 #[derive(Default)]
 struct Header {
     parts: Vec<(String, Part)>,
     notes: Vec<(String, String)>,
+    /// The first name that comes twice.
+    twice: Option<String>,
 }
 
 /// One tensor of the header.
@@ -106,29 +95,39 @@ struct Header {
 #[serde(deny_unknown_fields)]
 struct Part {
     dtype: String,
-    shape: Vec<u64>,
-    data_offsets: [u64; 2],
+    shape: Vec<Count>,
+    data_offsets: [Count; 2],
 }
+
+/// A number of 0 or more.
+#[derive(Clone, Copy)]
+struct Count(u64);
 
 impl Part {
     fn head(&self, name: &str) -> Result<Head> {
         let dtype = NAMES.iter().find(|(known, _)| *known == self.dtype).map(|&(_, dtype)| dtype);
         let dtype = dtype.ok_or_else(|| error::foreign_dtype(name, &self.dtype))?;
-        let shape = self.shape.iter().map(|&n| usize::try_from(n).ok()).collect::<Option<Vec<usize>>>();
+        let shape = self.shape.iter().map(|n| usize::try_from(n.0).ok()).collect::<Option<Vec<usize>>>();
         let head = Head::new(dtype, shape.ok_or_else(|| error::too_large("an extent"))?)?;
-        let given = self.data_offsets[1] - self.data_offsets[0];
+        let [from, to] = self.range();
+        let given = to - from;
         if head.bytes() != given {
             let what = format!("an array of {} bytes stands in a range of {given}", head.bytes());
             return Err(error::ranges(what));
         }
         Ok(head)
     }
+
+    /// Where its elements begin and end, behind the header.
+    fn range(&self) -> [u64; 2] {
+        self.data_offsets.map(|offset| offset.0)
+    }
 }
 
 impl Header {
     /// The ranges cover `length` bytes once and whole.
     fn check_ranges(&self, length: u64) -> Result<()> {
-        let mut ranges: Vec<[u64; 2]> = self.parts.iter().map(|(_, part)| part.data_offsets).collect();
+        let mut ranges: Vec<[u64; 2]> = self.parts.iter().map(|(_, part)| part.range()).collect();
         ranges.sort_unstable();
         let mut end = 0;
         for [from, to] in ranges {
@@ -163,10 +162,14 @@ impl<'de> Deserialize<'de> for Header {
                 let (mut header, mut names) = (Header::default(), HashSet::new());
                 while let Some(name) = map.next_key::<String>()? {
                     if !names.insert(name.clone()) {
-                        return Err(A::Error::custom(format!("{TWICE}{name}")));
+                        header.twice.get_or_insert_with(|| name.clone());
                     }
                     match name.as_str() {
-                        "__metadata__" => header.notes = map.next_value::<Notes>()?.0,
+                        "__metadata__" => {
+                            let Notes { texts, twice } = map.next_value()?;
+                            header.notes = texts;
+                            header.twice = header.twice.take().or(twice);
+                        }
                         _ => header.parts.push((name, map.next_value()?)),
                     }
                 }
@@ -177,8 +180,30 @@ impl<'de> Deserialize<'de> for Header {
     }
 }
 
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Count, D::Error> {
+        struct Number;
+        impl Visitor<'_> for Number {
+            type Value = Count;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number of 0 or more")
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Count, E> {
+                Ok(Count(number))
+            }
+        }
+        from.deserialize_u64(Number)
+    }
+}
+
 /// The texts beside the tensors.
-struct Notes(Vec<(String, String)>);
+struct Notes {
+    texts: Vec<(String, String)>,
+    /// The first key that comes twice.
+    twice: Option<String>,
+}
 
 impl<'de> Deserialize<'de> for Notes {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Notes, D::Error> {
@@ -191,14 +216,14 @@ impl<'de> Deserialize<'de> for Notes {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Notes, A::Error> {
-                let (mut notes, mut keys) = (Vec::new(), HashSet::new());
+                let (mut texts, mut twice, mut keys) = (Vec::new(), None, HashSet::new());
                 while let Some((key, text)) = map.next_entry::<String, String>()? {
                     if !keys.insert(key.clone()) {
-                        return Err(de::Error::custom(format!("{TWICE}{key}")));
+                        twice.get_or_insert_with(|| key.clone());
                     }
-                    notes.push((key, text));
+                    texts.push((key, text));
                 }
-                Ok(Notes(notes))
+                Ok(Notes { texts, twice })
             }
         }
         from.deserialize_map(Texts)

@@ -261,6 +261,14 @@ fn safetensors_headers_that_lie_are_refused() {
     let huge = r#"{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,8]}}"#;
     assert_eq!(refused(huge.into()), "E0914");
     assert_eq!(refused(format!("{{\"a\":{}", "[".repeat(5000))), "E0911");
+    // A report tells of numbers as people do, and leaves the file's own words alone.
+    let said = |header: &str| {
+        read("safetensors", &tensors(header, &[0; 8])).expect_err("it is refused").message().to_string()
+    };
+    let negative = said(r#"{"a":{"dtype":"U8","shape":[-8],"data_offsets":[0,8]}}"#);
+    assert!(negative.contains("integer `-8`, expected a number of 0 or more"), "{negative}");
+    let foreign = said(r#"{"a":{"u64":"U8","shape":[8],"data_offsets":[0,8]}}"#);
+    assert!(foreign.contains("unknown field `u64`"), "{foreign}");
     assert_eq!(code("safetensors", &u64::MAX.to_le_bytes()), "E0914");
     assert_eq!(code("safetensors", &[9, 0, 0, 0, 0, 0, 0, 0, b'{']), "E0912");
     // An array that is not wanted may be of any dtype.

@@ -25,6 +25,8 @@ mod tree;
 pub use self::core::{documentation, signature_of};
 pub use modules::{Documented, Embedded, MODULES};
 
+use self::files::open::Refusal;
+use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::vm::{Loader, NativeDef, Natives, Value};
 
@@ -73,12 +75,12 @@ pub struct Library {
 }
 
 impl Loader for Library {
-    fn file(&self, path: &str) -> Result<String, String> {
-        files::open::read_text(path).map_err(|e| {
-            // The importer names the path itself.
-            let named = [format!("`{path}` cannot be used: "), format!("`{path}`: ")];
-            let reason = named.iter().find_map(|start| e.message().strip_prefix(start));
-            reason.unwrap_or(e.message()).to_string()
+    fn file(&self, path: &str, written: &str) -> Result<String> {
+        let missing = |reason: &str| crate::vm::error::module_missing(written, reason, []);
+        files::open::text(path).map_err(|refusal| match refusal {
+            Refusal::System(reason) => missing(&reason),
+            Refusal::Kind(error) => missing(error.message()),
+            Refusal::Ended(error) => error,
         })
     }
 

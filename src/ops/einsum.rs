@@ -10,7 +10,7 @@ use super::shape::{permuted, reshaped};
 use super::signature::{Kind, Param};
 use super::{Args, Form, Op, Out, Run, error};
 use crate::array::{Dims, Dtype};
-use crate::base::Result;
+use crate::base::{Result, this_is};
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
 
@@ -64,7 +64,7 @@ fn einsum(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     let mut terms = Vec::new();
     for (i, (group, tensor)) in groups.iter().zip(tensors).enumerate() {
-        let wrong = |why| wrong(why).element(1, i, format!("this is {}", tensor.describe()));
+        let wrong = |why| wrong(why).element(1, i, this_is(tensor.describe()));
         let labels = labels_of(group, Some(tensor.rank())).map_err(wrong)?;
         terms.push(diagonal(tensor, labels).map_err(wrong)?);
     }
@@ -187,7 +187,7 @@ fn agree(terms: &mut [Term], equation: &str) -> Result<()> {
                 Some((_, known, of)) if *known == 1 => (*known, *of) = (extent, i),
                 Some((_, known, of)) => {
                     let message = format!("one letter for extents of {known} and {extent} in `{equation}`");
-                    let this = |at: usize| format!("this is {}", terms[at].tensor.describe());
+                    let this = |at: usize| this_is(terms[at].tensor.describe());
                     return Err(error::bad_value(0, message, "give different extents different letters")
                         .element(1, *of, this(*of))
                         .element(1, i, this(i)));

@@ -1,7 +1,7 @@
 //! Errors of operations: E03xx types and values, E04xx shapes and indices.
 
 use crate::array::{Dims, Dtype, Scalar, element_count};
-use crate::base::{Code, Error, ErrorKind, Result};
+use crate::base::{Code, Error, ErrorKind, Result, this_is};
 use crate::device::DeviceId;
 use crate::plan::MapArg;
 use crate::tensor::Tensor;
@@ -98,24 +98,17 @@ static RAGGED: Code = Code {
 /// An argument of another kind than the parameter's. The virtual machine puts the operation's name in, and
 /// the help (`vm::run::calls`).
 pub fn wrong_argument(index: usize, wanted: &str) -> Error {
-    Error::new(&WRONG_ARGUMENT, format!("this operation needs {wanted} here"))
-        .operand(index, format!("not {wanted}"))
+    Error::needs(&WRONG_ARGUMENT, wanted).operand(index, format!("not {wanted}"))
 }
 
 /// The same of an element of the list that the argument is: not `element`, as in `list`.
 pub fn wrong_element(index: usize, at: usize, list: &str, element: &str) -> Error {
-    Error::new(&WRONG_ARGUMENT, format!("this operation needs {list} here")).element(
-        index,
-        at,
-        format!("not {element}"),
-    )
+    Error::needs(&WRONG_ARGUMENT, list).element(index, at, format!("not {element}"))
 }
 
 /// A tensor of another kind than the parameter's; `help` says how it is made.
 pub fn wrong_tensor(index: usize, wanted: &str, found: &Tensor, help: &str) -> Error {
-    Error::new(&WRONG_ARGUMENT, format!("this operation needs {wanted} here"))
-        .operand(index, format!("this is {}", found.describe()))
-        .help(help)
+    Error::needs(&WRONG_ARGUMENT, wanted).operand(index, this_is(found.describe())).help(help)
 }
 
 /// The operation has no meaning for a dtype.
@@ -133,7 +126,7 @@ pub fn not_for_dtype(name: &str, dtype: Dtype, operands: &[MapArg<'_>]) -> Error
 /// The same of an operation that needs floats.
 pub fn floats_alone(name: &str, index: usize, x: &Tensor) -> Error {
     Error::new(&NOT_FOR_DTYPE, format!("`{name}` is not defined for {}", x.dtype()))
-        .operand(index, format!("this is {}", x.describe()))
+        .operand(index, this_is(x.describe()))
         .help("convert first: `x.to(f32)`")
 }
 
@@ -147,10 +140,10 @@ pub fn not_with_dtype(name: &str, index: usize, dtype: Dtype) -> Error {
 /// An error with a label on each operand: dtype, shape and device of tensors, the value of numbers.
 pub fn labelled(error: Error, operands: &[MapArg<'_>]) -> Error {
     operands.iter().enumerate().fold(error, |error, (i, arg)| match arg {
-        MapArg::Tensor(tensor) => error.operand(i, format!("this is {}", tensor.describe())),
-        MapArg::Number(Scalar::Bool(b)) => error.operand(i, format!("this is the bool {b}")),
-        MapArg::Number(Scalar::Int(n)) => error.operand(i, format!("this is the int {n}")),
-        MapArg::Number(Scalar::Float(x)) => error.operand(i, format!("this is the float {x:?}")),
+        MapArg::Tensor(tensor) => error.operand(i, this_is(tensor.describe())),
+        MapArg::Number(Scalar::Bool(b)) => error.operand(i, this_is(format!("the bool {b}"))),
+        MapArg::Number(Scalar::Int(n)) => error.operand(i, this_is(format!("the int {n}"))),
+        MapArg::Number(Scalar::Float(x)) => error.operand(i, this_is(format!("the float {x:?}"))),
         _ => error,
     })
 }
@@ -158,7 +151,7 @@ pub fn labelled(error: Error, operands: &[MapArg<'_>]) -> Error {
 /// An operation that takes complex numbers apart, on others.
 pub fn needs_complex(name: &str, x: &Tensor) -> Error {
     Error::new(&NOT_FOR_DTYPE, format!("`{name}` needs complex numbers, not {}", x.dtype()))
-        .operand(0, format!("this is {}", x.describe()))
+        .operand(0, this_is(x.describe()))
         .help("a real tensor has no imaginary part; `complex(x, 0)` makes it complex")
 }
 
@@ -178,7 +171,7 @@ pub fn no_signal(name: &str, dim: usize, length: i64, given: bool) -> Error {
 pub fn no_pairs(x: &Tensor, why: &str) -> Error {
     let strides = x.layout().strides.as_slice();
     Error::new(&BAD_VALUE, format!("this tensor cannot be viewed as complex numbers: {why}"))
-        .operand(0, format!("this is {} with the strides {strides:?}", x.describe()))
+        .operand(0, this_is(format!("{} with the strides {strides:?}", x.describe())))
         .help("put pairs last, `x.reshape(.., 2)`, and copy with `.clone()`; or use `complex(re, im)`")
 }
 
@@ -192,7 +185,7 @@ pub fn result_does_not_fit(name: &str, result: Dtype, target: &Tensor) -> Error 
             target.dtype()
         ),
     )
-    .operand(0, format!("this is {}, and keeps its dtype", target.describe()))
+    .operand(0, this_is(format!("{}, and keeps its dtype", target.describe())))
     .help(format!("write `{plain}` for a new tensor of {result}, or convert first: `x.to({result})`"))
 }
 
@@ -268,7 +261,7 @@ pub fn only_host_is_pinned(device: DeviceId) -> Error {
 /// Extents that a normalisation was told and the tensor does not have.
 pub fn not_the_last_extents(stated: &[i64], x: &Tensor) -> Error {
     Error::new(&NOT_LAST_EXTENTS, format!("the last extents of the tensor are not {stated:?}"))
-        .operand(0, format!("this is {}", x.describe()))
+        .operand(0, this_is(x.describe()))
         .operand(1, format!("these are {stated:?}"))
         .help("write the extents of the last dimensions, such as `x.shape[-1]`")
 }

@@ -12,7 +12,7 @@ use super::flush::{address, address_to_read};
 use super::shares::{self, Shared};
 use super::{MapArg, Runtime, error};
 use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides};
-use crate::base::Result;
+use crate::base::{Remark, Result, this_is};
 use crate::device::races::Access;
 use crate::device::{CopyKind, DeviceId, Stream};
 use crate::kernel::{Body, MapFn, PART_ALIGN};
@@ -246,8 +246,7 @@ impl Runtime {
             if group.len() == 1 || !group.clone().all(fits) {
                 for i in group {
                     let sum = self.reduce_add(add, &column(i), destination);
-                    let of_list = |text: &str| text.replace("this is", &format!("tensor {i} of it is"));
-                    sums.push(sum.map_err(|error| error.rewrite(of_list))?);
+                    sums.push(sum.map_err(|error| error.about(&format!("tensor {i} of it")))?);
                 }
                 continue;
             }
@@ -588,8 +587,8 @@ fn equal_but_for(dim: usize, a: &[usize], b: &[usize]) -> bool {
 }
 
 /// `this is f32[2, 3] on cuda:1`
-fn this(tensor: &Tensor) -> String {
-    format!("this is {}", tensor.describe())
+fn this(tensor: &Tensor) -> Remark {
+    this_is(tensor.describe())
 }
 
 /// `2x3`

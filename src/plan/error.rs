@@ -1,7 +1,7 @@
 //! Errors of submission: devices that differ, shapes that do not broadcast, values that were lost.
 
 use super::MapArg;
-use crate::base::{Code, Error, ErrorKind, Place, Span};
+use crate::base::{Code, Error, ErrorKind, Place, Span, this_is};
 use crate::device::DeviceId;
 use crate::tensor::Tensor;
 
@@ -283,8 +283,8 @@ pub fn devices_differ(name: &str, a: (usize, &Tensor), b: (usize, &Tensor)) -> E
             b.1.device()
         ),
     )
-    .operand(a.0, format!("this is {}", a.1.describe()))
-    .operand(b.0, format!("this is {}", b.1.describe()))
+    .operand(a.0, this_is(a.1.describe()))
+    .operand(b.0, this_is(b.1.describe()))
     .help(format!("move one of them: `.to({})`", a.1.device()))
 }
 
@@ -297,7 +297,7 @@ pub fn target_on_other_device(name: &str, target: &Tensor, operands: DeviceId) -
             target.device()
         ),
     )
-    .operand(0, format!("this is {}", target.describe()))
+    .operand(0, this_is(target.describe()))
     .help(format!("move the operand: `.to({})`", target.device()))
 }
 
@@ -308,7 +308,7 @@ pub fn shapes_do_not_broadcast(name: &str, args: &[MapArg<'_>], at: usize) -> Er
     for (i, arg) in args.iter().enumerate().take(at + 1) {
         if let MapArg::Tensor(tensor) = arg {
             shapes.push(format!("{:?}", tensor.shape().as_slice()));
-            error = error.operand(i, format!("this is {}", tensor.describe()));
+            error = error.operand(i, this_is(tensor.describe()));
         }
     }
     let tensors: Vec<_> = args[..=at].iter().filter_map(MapArg::tensor).collect();
@@ -339,7 +339,7 @@ pub fn does_not_broadcast_to(name: &str, shape: &[usize], target: &Tensor) -> Er
             target.shape().as_slice()
         ),
     )
-    .operand(0, format!("this is {}", target.describe()))
+    .operand(0, this_is(target.describe()))
     .help("the tensor that is written keeps its shape")
 }
 

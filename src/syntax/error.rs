@@ -319,26 +319,6 @@ pub(super) fn unmatched(span: Span, closer: &str) -> Error {
         .help("delete it, or open one before")
 }
 
-/// True for [`never_closed`].
-pub(super) fn is_unclosed(error: &Error) -> bool {
-    std::ptr::eq(error.code(), &UNCLOSED_BRACKET) && error.message().ends_with("is never closed")
-}
-
-/// True for [`unmatched`].
-pub(super) fn is_unopened(error: &Error) -> bool {
-    std::ptr::eq(error.code(), &UNCLOSED_BRACKET) && error.message().ends_with("closes nothing")
-}
-
-/// True for [`unexpected`].
-pub(super) fn is_unexpected(error: &Error) -> bool {
-    std::ptr::eq(error.code(), &UNEXPECTED)
-}
-
-/// True for a loop that counts by itself, as other languages have it.
-pub(super) fn is_of_loop(error: &Error) -> bool {
-    error.message() == super::habits::COUNTING_LOOP
-}
-
 fn closer_of(bracket: &str) -> &'static str {
     match bracket {
         "(" => ")",

@@ -1,5 +1,6 @@
 //! Words for a syntax error: what was expected, what was found, and what may have been meant.
 
+use super::consequences::Finding;
 use super::error;
 use super::habits::{self, Place};
 use super::tokens::{T, Token};
@@ -14,13 +15,13 @@ pub fn explain(
     index: usize,
     expected: &[String],
     last: bool,
-) -> Error {
+) -> Finding {
     let expected = Expected::new(expected);
     let end = tokens.last().map_or(0, |t| t.hi);
     let (kind, lo, hi) = tokens.get(index).map_or((None, end, end), |t| (Some(t.kind), t.lo, t.hi));
     let span = Span::new(base + lo, base + hi);
     if kind == Some(T::InterpClose) && index > 0 && tokens[index - 1].kind == T::InterpOpen {
-        return error::empty_interpolation(Span::new(base + tokens[index - 1].lo, base + hi));
+        return error::empty_interpolation(Span::new(base + tokens[index - 1].lo, base + hi)).into();
     }
     let head = statement_head(tokens, index);
     let advice = habits::advise(&Place { text, tokens, index, expected: &expected, head });
@@ -28,20 +29,22 @@ pub fn explain(
     if let Some(advice) = advice {
         if let Some(message) = advice.message {
             let place = tokens.get(advice.at).map_or(span, |t| Span::new(base + t.lo, base + t.hi));
-            return error::other_language(place, &message, &advice.help);
+            let error = error::other_language(place, &message, &advice.help);
+            return Finding { error, role: advice.role };
         }
         help = Some(advice.help);
     }
     let error = plain(base, text, tokens, index, &expected, last);
     let ends = expected.has("newline") && !expected.has("let");
-    match (error.help_text(), help) {
+    let error = match (error.help_text(), help) {
         (Some(_), _) => error,
         (None, Some(help)) => error.help(help),
         (None, None) if ends && kind.is_some_and(T::begins_value) => {
             error.help("put an operator or a comma between the two, or begin a new line")
         }
         (None, None) => error,
-    }
+    };
+    error.into()
 }
 
 /// Where the innermost statement around a token begins.

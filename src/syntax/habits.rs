@@ -3,6 +3,7 @@
 //! A rule sees the place where the grammar stopped and says nothing unless it is sure. Rules are
 //! tried in order. Nothing here changes what is accepted.
 
+use super::consequences::Role;
 use super::explain::Expected;
 use super::tokens::{KEYWORDS, T, Token};
 use crate::base;
@@ -29,6 +30,8 @@ pub struct Advice {
     pub help: String,
     /// The token that it is about.
     pub at: usize,
+    /// What an error with that message is to those around it.
+    pub role: Role,
 }
 
 impl Place<'_> {
@@ -84,11 +87,11 @@ impl Place<'_> {
 
     fn advice(&self, offset: isize, message: &str, help: impl Into<String>) -> Option<Advice> {
         let at = self.index.saturating_add_signed(offset);
-        Some(Advice { message: Some(message.to_string()), help: help.into(), at })
+        Some(Advice { message: Some(message.to_string()), help: help.into(), at, role: Role::Alone })
     }
 
     fn help(&self, help: impl Into<String>) -> Option<Advice> {
-        Some(Advice { message: None, help: help.into(), at: self.index })
+        Some(Advice { message: None, help: help.into(), at: self.index, role: Role::Alone })
     }
 }
 
@@ -181,7 +184,7 @@ fn missing_condition(p: &Place<'_>) -> Option<Advice> {
     matches!(p.tokens[word].kind, T::If | T::While | T::With | T::Match | T::In).then_some(())?;
     let message = format!("`{}` lacks what it works on", p.text_at(word));
     let help = format!("write it between `{}` and the block", p.text_at(word));
-    Some(Advice { message: Some(message), help, at: word })
+    Some(Advice { message: Some(message), help, at: word, role: Role::Alone })
 }
 
 /// `if x:` and `if x then`
@@ -323,7 +326,7 @@ fn foreign_word(p: &Place<'_>) -> Option<Advice> {
             "yield" => ("there are no generator functions", "put the values into a list"),
             _ => continue,
         };
-        return Some(Advice { message: Some(message.into()), help: help.into(), at });
+        return Some(Advice { message: Some(message.into()), help: help.into(), at, role: Role::Alone });
     }
     None
 }
@@ -549,12 +552,13 @@ fn counting_loop(p: &Place<'_>) -> Option<Advice> {
     let name = if at(2, T::Let) { 3 } else { 2 };
     let counts = at(0, T::For) && at(1, T::LParen) && at(name, T::Name) && at(name + 1, T::Eq);
     counts.then_some(())?;
-    let message = Some(COUNTING_LOOP.to_string());
-    Some(Advice { message, help: "write `for i in 0..n { ... }`".into(), at: p.head })
+    Some(Advice {
+        message: Some("`for` goes through the elements of something".into()),
+        help: "write `for i in 0..n { ... }`".into(),
+        at: p.head,
+        role: Role::CountingLoop,
+    })
 }
-
-/// What is said of a loop that counts by itself.
-pub const COUNTING_LOOP: &str = "`for` goes through the elements of something";
 
 /// `let x =` and the next statement
 fn nothing_after_equals(p: &Place<'_>) -> Option<Advice> {
@@ -616,7 +620,12 @@ fn misspelt_keyword(p: &Place<'_>) -> Option<Advice> {
             continue;
         }
         if let Some(keyword) = base::suggest(word, KEYWORDS.iter().map(|k| k.0).filter(|k| k.len() > 2)) {
-            return Some(Advice { message: None, help: format!("did you mean `{keyword}`?"), at });
+            return Some(Advice {
+                message: None,
+                help: format!("did you mean `{keyword}`?"),
+                at,
+                role: Role::Alone,
+            });
         }
     }
     None

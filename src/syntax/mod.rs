@@ -6,6 +6,7 @@ pub mod ast;
 #[cfg(test)]
 mod bound_tests;
 mod classify;
+mod consequences;
 pub mod error;
 #[cfg(test)]
 mod error_tests;

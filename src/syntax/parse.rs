@@ -6,13 +6,13 @@
 //! is caused by another.
 
 use super::ast::{Block, Stmt, StmtKind};
-use super::error;
+use super::consequences::{Finding, causes};
 use super::explain::explain;
 use super::grammar::ProgramParser;
 use super::scan::{self, Scanned};
 use super::tokens::{Comment, T, Token};
 use super::tree::Tree;
-use crate::base::{Error, Place, Span};
+use crate::base::{Error, Span};
 use lalrpop_util::ParseError;
 use std::cell::Cell;
 
@@ -61,48 +61,13 @@ pub fn parse(base: u32, text: &str) -> Parsed {
     }
     tree.finish();
     incomplete &= tree.errors.is_empty() && errors.len() <= usize::from(open_end);
-    let mut errors: Vec<Error> = errors.into_iter().chain(parse_errors).chain(tree.errors).collect();
-    errors.sort_by_key(|e| e.span().lo);
-    drop_consequences(&mut errors, base, text);
+    let of_tree = tree.errors.into_iter().map(Finding::from);
+    let mut findings: Vec<Finding> = errors.into_iter().chain(parse_errors).chain(of_tree).collect();
+    findings.sort_by_key(|finding| finding.error.span().lo);
+    let mut errors = causes(findings, base, text);
     errors.truncate(MAX_ERRORS);
     block.span = Span::new(base, base + text.len() as u32);
     Parsed { block, comments, errors, incomplete }
-}
-
-/// Takes out what is wrong only because of something before it: what a bracket that is never closed makes of the text
-/// behind it, and the brackets of a line that is written in another language's way.
-fn drop_consequences(errors: &mut Vec<Error>, base: u32, text: &str) {
-    let line_end = |at: u32| {
-        let rest = text.get((at - base) as usize..).unwrap_or("");
-        at + rest.find('\n').unwrap_or(rest.len()) as u32
-    };
-    // From where to where errors of a kind follow from another one.
-    let mut within: Vec<(u32, u32, bool)> = Vec::new();
-    errors.retain(|error| {
-        let at = error.span().lo;
-        let is_bracket = error::is_unclosed(error);
-        let follows =
-            |bracket: bool| within.iter().any(|(lo, hi, of)| *of == bracket && (*lo..=*hi).contains(&at));
-        if error::is_unexpected(error) {
-            return !follows(false);
-        }
-        if is_bracket || error::is_unopened(error) {
-            if follows(true) {
-                return false;
-            }
-            if is_bracket {
-                let end = error.labels().get(1).map_or(u32::MAX, |label| match label.place {
-                    Place::Span(span) => span.lo,
-                    _ => u32::MAX,
-                });
-                within.push((at, end, false));
-            }
-        } else if error::is_of_loop(error) {
-            within.push((at, line_end(at), true));
-            within.push((at, line_end(at), false));
-        }
-        true
-    });
 }
 
 /// Where a run of the grammar stopped, and what could have stood there.
@@ -134,7 +99,7 @@ struct Recovery<'t, 's> {
     tree: &'t mut Tree<'s>,
     base: u32,
     text: &'s str,
-    errors: Vec<Error>,
+    errors: Vec<Finding>,
     /// How many failures there were that more text could not mend.
     others: usize,
     ends_early: bool,

@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use crate::base::{Code, Error, ErrorKind, Place, Span, counted, suggest};
+use crate::base::{Code, Error, ErrorKind, Place, Span, counted, suggest, this_is};
 
 macro_rules! codes {
     ($($name:ident $id:literal $kind:ident $title:literal $page:literal $example:literal;)*) => {
@@ -167,8 +167,8 @@ codes! {
 #[cold]
 pub fn operator_types(op: &str, left: &str, right: &str) -> Error {
     let error = Error::new(&OPERATOR_TYPES, format!("`{op}` does not take {} and {}", a(left), a(right)))
-        .operand(0, format!("this is {}", a(left)))
-        .operand(1, format!("this is {}", a(right)));
+        .operand(0, this_is(a(left)))
+        .operand(1, this_is(a(right)));
     match (op, left, right) {
         ("+" | "++", "str", _) | ("+" | "++", _, "str") => {
             error.help("write the value into the text: `\"{x}\"`, or convert it with `str(x)`")
@@ -191,7 +191,7 @@ pub fn operator_types(op: &str, left: &str, right: &str) -> Error {
 #[cold]
 pub fn unary_type(op: &str, operand: &str) -> Error {
     let error = Error::new(&OPERATOR_TYPES, format!("`{op}` does not take {}", a(operand)))
-        .operand(0, format!("this is {}", a(operand)));
+        .operand(0, this_is(a(operand)));
     match operand {
         "str" => error.help("read the number in a text with `int(x)` or `float(x)`"),
         _ => error.help(format!("`{op}` stands before a number, a tensor or a list of numbers")),
@@ -209,7 +209,7 @@ pub fn no_order(left: &str, right: &str) -> Error {
 #[cold]
 pub fn argument_type(function: &str, index: usize, name: &str, expected: &str, found: &str) -> Error {
     Error::new(&ARGUMENT_TYPE, format!("`{name}` of `{function}` is {expected}, not {}", a(found)))
-        .operand(index, format!("this is {}", a(found)))
+        .operand(index, this_is(a(found)))
         .help(how_to_pass(function, expected, found))
 }
 
@@ -256,7 +256,7 @@ pub fn element_type(
 ) -> Error {
     let message = format!("`{name}` of `{function}` is {expected}, but its element {at} is {}", a(found));
     Error::new(&ARGUMENT_TYPE, message)
-        .element(index, at, format!("this is {}", a(found)))
+        .element(index, at, this_is(a(found)))
         .help(how_to_pass(function, expected, found))
 }
 
@@ -324,7 +324,7 @@ pub fn no_attribute<'a>(found: &str, name: &str, known: impl IntoIterator<Item =
     known.sort_unstable();
     let error = Error::new(&NO_ATTRIBUTE, format!("{} has no attribute `{name}`", a(found)))
         .label(Place::Attribute, "no attribute of this name")
-        .label(Place::Receiver, format!("this is {}", a(found)));
+        .label(Place::Receiver, this_is(a(found)));
     if let (Some(help), true) =
         (crate::check::error::foreign_method(name), found != "record" && found != "module")
     {
@@ -342,8 +342,8 @@ pub fn no_attribute<'a>(found: &str, name: &str, known: impl IntoIterator<Item =
 /// A value that is no sequence.
 #[cold]
 pub fn not_iterable(found: &str) -> Error {
-    let error = Error::new(&NOT_ITERABLE, format!("{} cannot be iterated", a(found)))
-        .operand(0, format!("this is {}", a(found)));
+    let error =
+        Error::new(&NOT_ITERABLE, format!("{} cannot be iterated", a(found))).operand(0, this_is(a(found)));
     error.help(match found {
         "int" => "count with a range: `0..n`",
         "none" => "the value is missing: was it ever assigned?",
@@ -355,8 +355,8 @@ pub fn not_iterable(found: &str) -> Error {
 /// A value that takes no `x[i]`.
 #[cold]
 pub fn not_indexable(found: &str) -> Error {
-    let error = Error::new(&NOT_INDEXABLE, format!("{} cannot be indexed", a(found)))
-        .operand(0, format!("this is {}", a(found)));
+    let error =
+        Error::new(&NOT_INDEXABLE, format!("{} cannot be indexed", a(found))).operand(0, this_is(a(found)));
     error.help(match found {
         "record" => "read a field by its name: `r.field`",
         "fn" => "call it with parentheses: `f(x)`",
@@ -369,7 +369,7 @@ pub fn not_indexable(found: &str) -> Error {
 #[cold]
 pub fn index_type(container: &str, found: &str) -> Error {
     Error::new(&INDEX_TYPE, format!("{} is indexed by an int or a range, not {}", a(container), a(found)))
-        .operand(1, format!("this is {}", a(found)))
+        .operand(1, this_is(a(found)))
         .help(match found {
             "float" => "convert it: `x[int(i)]`, or divide with `//` for an int",
             "str" if container != "str" => "values under names are in a dict or a record: `d[\"a\"]`, `r.a`",
@@ -388,7 +388,7 @@ pub fn overflow(op: &str, left: i64, right: i64) -> Error {
 #[cold]
 pub fn division_by_zero(op: &str) -> Error {
     Error::new(&DIVISION_BY_ZERO, format!("`{op}` by the int 0"))
-        .operand(1, "this is 0")
+        .operand(1, this_is("0"))
         .help("test for 0 first, or divide floats: `1.0 / 0.0` is `inf`")
 }
 
@@ -396,7 +396,7 @@ pub fn division_by_zero(op: &str) -> Error {
 #[cold]
 pub fn shift_range(count: i64) -> Error {
     Error::new(&SHIFT_RANGE, format!("a shift by {count} is out of range"))
-        .operand(1, "this is the count")
+        .operand(1, this_is("the count"))
         .help("ints have 64 bits: counts go from 0 to 63")
 }
 
@@ -405,7 +405,7 @@ pub fn shift_range(count: i64) -> Error {
 pub fn index_range(container: &str, index: i64, length: usize) -> Error {
     Error::new(&INDEX_RANGE, format!("index {index} is out of range for {} of {length}", a(container)))
         .operand(0, format!("this has {}", counted(length, "element")))
-        .operand(1, format!("this is {index}"))
+        .operand(1, this_is(index.to_string()))
         .help(match length {
             0 => "it is empty: test `len(x) > 0` first".to_string(),
             1 => "its only index is 0".to_string(),
@@ -425,7 +425,7 @@ pub fn no_key(key: &str) -> Error {
 #[cold]
 pub fn bad_key(found: &str) -> Error {
     Error::new(&BAD_KEY, format!("{} cannot be a dict key", a(found)))
-        .operand(1, format!("this is {}", a(found)))
+        .operand(1, this_is(a(found)))
         .help("keys are none, bools, numbers, strings and tuples of them")
 }
 
@@ -443,7 +443,7 @@ pub fn unpack(mismatch: &Mismatch) -> Error {
             (
                 format!("{least}{} for {}", counted(*wanted, "name"), counted(*found, "element")),
                 format!("this takes {least}{}", counted(*wanted, "element")),
-                format!("this has {}", counted(*found, "element")),
+                format!("this has {}", counted(*found, "element")).into(),
                 help.to_string(),
             )
         }
@@ -460,20 +460,20 @@ pub fn unpack(mismatch: &Mismatch) -> Error {
             (
                 format!("the record has no field `{name}`"),
                 format!("this reads the field `{name}`"),
-                "this is the record".to_string(),
+                this_is("the record"),
                 help,
             )
         }
         Mismatch::NoRecord { found } => (
             format!("a record fits this pattern, not {}", a(found)),
             "this reads fields by name".to_string(),
-            format!("this is {}", a(found)),
+            this_is(a(found)),
             "bind by place: `let (a, b) = ...`".to_string(),
         ),
         Mismatch::NoElements { found } => (
             format!("{} has no elements to bind", a(found)),
             "this takes a value apart".to_string(),
-            format!("this is {}", a(found)),
+            this_is(a(found)),
             "bind the whole value to one name".to_string(),
         ),
     };
@@ -532,7 +532,7 @@ pub enum Mismatch {
 #[cold]
 pub fn no_arm(value: &str) -> Error {
     Error::new(&NO_ARM, format!("no arm fits {value}"))
-        .operand(0, format!("this is {value}"))
+        .operand(0, this_is(value.to_string()))
         .help("add an arm `_ => ...` for everything else")
 }
 
@@ -583,7 +583,7 @@ pub fn not_assignable(message: String, help: impl Into<String>) -> Error {
 #[cold]
 pub fn not_context(found: &str) -> Error {
     Error::new(&NOT_CONTEXT, format!("{} is no context", a(found)))
-        .operand(0, format!("this is {}", a(found)))
+        .operand(0, this_is(a(found)))
         .help("`with` takes `device(...)`, `stream(...)`, `no_grad()` and the like")
 }
 
@@ -598,7 +598,7 @@ pub fn bad_value(operand: usize, message: impl Into<String>) -> Error {
 #[cold]
 pub fn not_spreadable(found: &str, place: &str) -> Error {
     Error::new(&NOT_SPREADABLE, format!("{} cannot be spread into {place}", a(found)))
-        .operand(0, format!("this is {}", a(found)))
+        .operand(0, this_is(a(found)))
         .help(match place {
             "a record" => "a record spreads into a record; make one of a dict with `record(d)`",
             _ => "lists, tuples, ranges and whatever else has elements can be spread",
@@ -609,7 +609,7 @@ pub fn not_spreadable(found: &str, place: &str) -> Error {
 #[cold]
 pub fn assertion(text: Option<&str>) -> Error {
     Error::new(&CONDITIONAL_ASSERT, text.unwrap_or("assertion failed").to_string())
-        .operand(0, "this is false")
+        .operand(0, this_is("false"))
 }
 
 /// `throw "text"`.
@@ -622,7 +622,7 @@ pub fn thrown(text: &str) -> Error {
 #[cold]
 pub fn throw_type(found: &str) -> Error {
     Error::new(&THROW_TYPE, format!("{} cannot be thrown", a(found)))
-        .operand(0, format!("this is {}", a(found)))
+        .operand(0, this_is(a(found)))
         .help("throw a string, or an error that was caught")
 }
 
@@ -655,7 +655,7 @@ pub fn option(message: String) -> Error {
 #[cold]
 pub fn file(path: &str, reason: &str) -> Error {
     Error::new(&FILE, format!("`{path}` cannot be used: {reason}"))
-        .operand(0, format!("this is `{path}`"))
+        .operand(0, this_is(format!("`{path}`")))
         .help("paths count from the folder that the program was started in")
 }
 
@@ -678,7 +678,7 @@ pub fn input_off() -> Error {
 #[cold]
 pub fn file_forbidden(path: &str, reason: &str) -> Error {
     Error::new(&FILE_FORBIDDEN, format!("`{path}` may not be used: {reason}"))
-        .operand(0, format!("this is `{path}`"))
+        .operand(0, this_is(format!("`{path}`")))
         .help("whoever starts the script says which folders it may use")
 }
 

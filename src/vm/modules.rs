@@ -16,8 +16,11 @@ use crate::syntax::ast::Block;
 
 /// Where the text of modules comes from.
 pub trait Loader {
-    /// The text of a file, or why it cannot be read.
-    fn file(&self, path: &str) -> Result<String, String>;
+    /// The text of the file at a path, which an `import` names as `written`.
+    ///
+    /// # Errors
+    /// [`error::module_missing`], and what ends a script anyway.
+    fn file(&self, path: &str, written: &str) -> Result<String>;
     /// The text of a module of the embedded library.
     fn library(&self, name: &str) -> Option<&str>;
     /// The modules of the embedded library.
@@ -61,7 +64,7 @@ impl Vm {
         }
         let text = if file {
             let full = self.limits.files.resolve(&key)?;
-            self.loader.file(&full).map_err(|reason| error::module_missing(path, &reason, []))?
+            self.loader.file(&full, path)?
         } else {
             if let Some(value @ Value::Module(_)) = self.natives.functions().get(path) {
                 return Ok(value.clone());

@@ -14,7 +14,7 @@ use super::run::calls::{Named, Positional};
 use super::value::Value;
 use super::{Natives, Vm, bind};
 use crate::array::{Dtype, Scalar};
-use crate::base::{Error, ErrorKind, Place, Result};
+use crate::base::{Error, ErrorKind, Place, Result, this_is};
 use crate::device::DeviceId;
 use crate::ops::signature::{Kind, Param};
 use crate::ops::{Arg, Args, Data, Op, Out};
@@ -253,7 +253,7 @@ impl Vm {
                 &error::NO_TRUTH,
                 format!("{what} has no single truth value"),
             )
-            .operand(0, format!("this is {what}"))
+            .operand(0, this_is(what.to_string()))
             .help("write `.any()` or `.all()`"));
         }
         Ok(!self.rt.item(tensor)?.is_zero())
@@ -484,7 +484,7 @@ pub(super) fn label_tensor(error: Error, operand: usize, tensor: &Tensor) -> Err
     let place = Place::Operand(operand);
     match error.labels().iter().any(|label| label.place == place) {
         true => error,
-        false => error.label(place, format!("this is {}", tensor.describe())),
+        false => error.label(place, this_is(tensor.describe())),
     }
 }
 

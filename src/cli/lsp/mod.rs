@@ -230,9 +230,9 @@ fn diagnostics(uri: &str, document: &Document) -> Vec<Value> {
     let one = |error: &Error, severity: Severity| {
         let help = error.help_text().map_or(String::new(), |help| format!("\nhelp: {help}"));
         let label = |label: &crate::base::Label| match label.place {
-            Place::Span(span) if !label.text.is_empty() => {
+            Place::Span(span) if !label.text().is_empty() => {
                 let location = json!({ "uri": uri, "range": range(span)? });
-                Some(json!({ "location": location, "message": label.text }))
+                Some(json!({ "location": location, "message": label.text() }))
             }
             _ => None,
         };

@@ -300,10 +300,10 @@ fn alc_16_17_out_of_memory_has_the_facts() {
     let start = "CUDA out of memory. Tried to allocate 800000000.00 GiB. GPU 0 has a total capacity of \
                  4.00 GiB of which 2.00 GiB is free.";
     assert!(error.message().starts_with(start), "{error}");
-    let labels: Vec<_> = error.labels().iter().map(|l| (l.place, l.text.as_str())).collect();
+    let labels: Vec<_> = error.labels().iter().map(|l| (l.place, l.text())).collect();
     assert_eq!(labels[0].0, Place::Here);
-    assert_eq!(labels[1], (Place::Span(Span::new(5, 9)), "2 blocks from here hold 1.50 GiB"));
-    assert_eq!(labels[2], (Place::Span(Span::new(20, 30)), "1 block from here hold 512.00 MiB"));
+    assert_eq!(labels[1], (Place::Span(Span::new(5, 9)), "2 blocks from here hold 1.50 GiB".into()));
+    assert_eq!(labels[2], (Place::Span(Span::new(20, 30)), "1 block from here hold 512.00 MiB".into()));
     let error = device.alloc(8_000_000_000 * GIB, device.default_stream(), Span::NONE).unwrap_err();
     assert_eq!(error.message(), "CUDA out of memory. Tried to allocate more than 1EB memory");
     drop((a, b, c));

@@ -18,7 +18,9 @@ fn object(error: &Error, sources: &SourceMap, severity: Severity) -> String {
         Severity::Warning => "warning",
     };
     let label = |label: &Label| match label.place {
-        Place::Span(span) => Some(format!("{{{},\"text\":{}}}", place(sources, span)?, quoted(&label.text))),
+        Place::Span(span) => {
+            Some(format!("{{{},\"text\":{}}}", place(sources, span)?, quoted(&label.text())))
+        }
         _ => None,
     };
     let labels: Vec<String> = error.labels().iter().filter_map(label).collect();

@@ -2,7 +2,7 @@
 
 use super::device_of;
 use super::streams::stream_of;
-use crate::base::{Error, ErrorKind, Result};
+use crate::base::{Error, ErrorKind, Result, this_is};
 use crate::device::{DeviceId, Stream};
 use crate::ops::arith::ADD;
 use crate::ops::dims;
@@ -210,7 +210,7 @@ fn scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
                     return Err(error
                         .help(format!("write sizes that add up to {extent}"))
                         .operand(2, "these sizes")
-                        .operand(0, format!("this is {}", tensor.describe())));
+                        .operand(0, this_is(tensor.describe())));
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, this_is};
 use crate::files::error;
 use crate::library::io::reason;
 use crate::vm::charge;
@@ -12,13 +12,72 @@ use crate::vm::charge;
 /// So many bytes of a text are read between two looks at the limits.
 const PIECE: u64 = 1 << 20;
 
+/// Why a file is not read, without its path.
+pub(in crate::library) enum Refusal {
+    /// What the system says.
+    System(String),
+    /// An error of the formats: the file is of another kind.
+    Kind(Error),
+    /// What has nothing to do with the file: a limit, an interruption.
+    Ended(Error),
+}
+
+impl Refusal {
+    /// The error about the file at `path`.
+    pub(in crate::library) fn of(self, path: &str) -> Error {
+        match self {
+            Refusal::System(reason) => crate::vm::error::file(path, &reason),
+            Refusal::Kind(error) => named(path, error),
+            Refusal::Ended(error) => error,
+        }
+    }
+}
+
+impl From<std::io::Error> for Refusal {
+    fn from(error: std::io::Error) -> Refusal {
+        Refusal::System(reason(&error))
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Ended(error)
+    }
+}
+
 /// Opens an ordinary file for reading.
 ///
 /// What is at the path is looked at before it is opened, since opening a device can do something by
 /// itself, and again when it is open, since it may have been exchanged in between; a pipe put there
 /// is not waited for.
 pub(super) fn open(path: &str, links: bool) -> Result<File> {
-    look(Path::new(path), path, links)?;
+    opened(path, links).map_err(|refusal| refusal.of(path))
+}
+
+/// The text of an ordinary file, or one that a link leads to.
+pub(in crate::library) fn read_text(path: &str) -> Result<String> {
+    text(path).map_err(|refusal| refusal.of(path))
+}
+
+/// As [`read_text`]. It is charged as it is read: a file may grow, and some of the system's have no length.
+pub(in crate::library) fn text(path: &str) -> Result<String, Refusal> {
+    let mut file = opened(path, true)?;
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    charge(length)?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| error::too_large("a text"))?;
+    loop {
+        crate::device::error::stopped()?;
+        let more = (&mut file).take(PIECE).read_to_end(&mut bytes)?;
+        charge(bytes.len())?;
+        if more == 0 {
+            return String::from_utf8(bytes).map_err(|_| Refusal::System("it is not UTF-8 text".into()));
+        }
+    }
+}
+
+fn opened(path: &str, links: bool) -> Result<File, Refusal> {
+    look(Path::new(path), links)?;
     let mut options = OpenOptions::new();
     options.read(true);
     #[cfg(unix)]
@@ -28,32 +87,9 @@ pub(super) fn open(path: &str, links: bool) -> Result<File> {
         let flags = if links { OFlags::NONBLOCK } else { OFlags::NONBLOCK | OFlags::NOFOLLOW };
         options.custom_flags(flags.bits() as i32);
     }
-    let file = options.open(path).map_err(|e| refused(path, &e))?;
-    let kind = file.metadata().map_err(|e| refused(path, &e))?.file_type();
-    match kind.is_file() {
-        true => Ok(file),
-        false => Err(named(path, error::special(kind_name(kind)))),
-    }
-}
-
-/// The text of an ordinary file, or one that a link leads to. It is charged as it is read: a file may grow, and some
-/// of the system's have no length.
-pub(in crate::library) fn read_text(path: &str) -> Result<String> {
-    let mut file = open(path, true)?;
-    let length = file.metadata().map_err(|e| refused(path, &e))?.len();
-    let length = usize::try_from(length).unwrap_or(usize::MAX);
-    charge(length)?;
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(length).map_err(|_| crate::files::error::too_large("a text"))?;
-    loop {
-        crate::device::error::stopped()?;
-        let more = (&mut file).take(PIECE).read_to_end(&mut bytes).map_err(|e| refused(path, &e))?;
-        charge(bytes.len())?;
-        if more == 0 {
-            return String::from_utf8(bytes)
-                .map_err(|_| crate::vm::error::file(path, "it is not UTF-8 text"));
-        }
-    }
+    let file = options.open(path)?;
+    ordinary(file.metadata()?.file_type())?;
+    Ok(file)
 }
 
 /// Opens what is at a path for writing in place, or makes a file there. A pipe that nobody reads is not waited for.
@@ -70,16 +106,19 @@ pub(in crate::library) fn open_to_write(path: &str, append: bool) -> Result<File
 }
 
 /// Refuses what is neither an ordinary file nor, where `links`, a link to one.
-fn look(at: &Path, path: &str, links: bool) -> Result<()> {
-    let kind = at.symlink_metadata().map_err(|e| refused(path, &e))?.file_type();
-    let kind = match kind.is_symlink() {
-        true if !links => return Err(named(path, error::link())),
-        true => at.metadata().map_err(|e| refused(path, &e))?.file_type(),
-        false => kind,
-    };
+fn look(at: &Path, links: bool) -> Result<(), Refusal> {
+    let kind = at.symlink_metadata()?.file_type();
+    match kind.is_symlink() {
+        true if !links => Err(Refusal::Kind(error::link())),
+        true => ordinary(at.metadata()?.file_type()),
+        false => ordinary(kind),
+    }
+}
+
+fn ordinary(kind: std::fs::FileType) -> Result<(), Refusal> {
     match kind.is_file() {
         true => Ok(()),
-        false => Err(named(path, error::special(kind_name(kind)))),
+        false => Err(Refusal::Kind(error::special(kind_name(kind)))),
     }
 }
 
@@ -110,7 +149,7 @@ pub(in crate::library) fn replace(
     let mut place = PathBuf::from(path);
     let there = place.symlink_metadata();
     if there.is_ok() {
-        look(&place, path, links)?;
+        look(&place, links).map_err(|refusal| refusal.of(path))?;
         if links {
             place = place.canonicalize().map_err(|e| refused(path, &e))?;
         }
@@ -150,5 +189,5 @@ pub(in crate::library) fn named(path: &str, e: Error) -> Error {
     }
     let message = format!("`{path}`: {}", e.message());
     let e = e.with_message(message);
-    if e.labels().is_empty() { e.operand(0, format!("this is `{path}`")) } else { e }
+    if e.labels().is_empty() { e.operand(0, this_is(format!("`{path}`"))) } else { e }
 }

@@ -2,7 +2,7 @@
 //! and indices.
 
 use crate::array::Dtype;
-use crate::base::{Code, Error, ErrorKind, counted};
+use crate::base::{Code, Error, ErrorKind, counted, this_is};
 use crate::tensor::Tensor;
 
 /// Every code of reductions, shapes, indices and matrix products.
@@ -201,7 +201,7 @@ static NOT_ON_HOST: Code = Code {
 /// A reduction of integers that gives floats.
 pub fn needs_float(name: &str, x: &Tensor) -> Error {
     Error::new(&NEEDS_FLOAT, format!("`{name}` needs floats, not {}", x.dtype()))
-        .operand(0, format!("this is {}", x.describe()))
+        .operand(0, this_is(x.describe()))
         .help("convert first: `x.to(f32)`")
 }
 
@@ -216,22 +216,22 @@ pub fn not_a_float(name: &str, index: usize, dtype: Dtype) -> Error {
 pub fn dtypes_differ(name: &str, a: (usize, &Tensor), b: (usize, &Tensor)) -> Error {
     let (one, two) = (a.1.dtype(), b.1.dtype());
     Error::new(&DTYPES_DIFFER, format!("`{name}` needs operands of one dtype, not {one} and {two}"))
-        .operand(a.0, format!("this is {}", a.1.describe()))
-        .operand(b.0, format!("this is {}", b.1.describe()))
+        .operand(a.0, this_is(a.1.describe()))
+        .operand(b.0, this_is(b.1.describe()))
         .help(format!("convert one of them: `.to({one})`"))
 }
 
 /// An index tensor of floats.
 pub fn not_indices(index: usize, ids: &Tensor) -> Error {
     Error::new(&NOT_INDICES, format!("indices must be integers, not {}", ids.dtype()))
-        .operand(index, format!("this is {}", ids.describe()))
+        .operand(index, this_is(ids.describe()))
         .help("convert it: `.to(i64)`")
 }
 
 /// An index tensor of `u8`.
 pub fn ambiguous_bytes(index: usize, ids: &Tensor) -> Error {
     Error::new(&AMBIGUOUS_BYTES, "a `u8` tensor as an index could mean positions or a mask")
-        .operand(index, format!("this is {}", ids.describe()))
+        .operand(index, this_is(ids.describe()))
         .help("write `.to(i64)` for positions, or `.to(bool)` for a mask")
 }
 
@@ -242,7 +242,7 @@ pub fn nothing_to_reduce(name: &str, x: &Tensor, dim: Option<usize>) -> Error {
         None => format!("`{name}` needs at least one element"),
     };
     Error::new(&NOTHING_TO_REDUCE, message)
-        .operand(0, format!("this is {}", x.describe()))
+        .operand(0, this_is(x.describe()))
         .help("check `x.numel() > 0` first")
 }
 
@@ -250,7 +250,7 @@ pub fn nothing_to_reduce(name: &str, x: &Tensor, dim: Option<usize>) -> Error {
 pub fn counts_differ(name: &str, x: &Tensor, shape: &[i64]) -> Error {
     let message = format!("`{name}` cannot see {} as shape {shape:?}", counted(x.count(), "element"));
     Error::new(&COUNTS_DIFFER, message)
-        .operand(0, format!("this is {}", x.describe()))
+        .operand(0, this_is(x.describe()))
         .operand(1, "this shape")
         .help("the extents must multiply to the number of elements; one of them may be `-1`")
 }
@@ -260,7 +260,7 @@ pub fn cannot_view(x: &Tensor, shape: &[usize]) -> Error {
     let strides = x.layout().strides.as_slice();
     let message = format!("a view of shape {shape:?} needs elements that follow one another in memory");
     Error::new(&CANNOT_VIEW, message)
-        .operand(0, format!("this is {} with strides {strides:?}", x.describe()))
+        .operand(0, this_is(format!("{} with strides {strides:?}", x.describe())))
         .help("write `reshape`, which copies when it must")
 }
 
@@ -268,22 +268,22 @@ pub fn cannot_view(x: &Tensor, shape: &[usize]) -> Error {
 pub fn cannot_view_as(x: &Tensor, dtype: Dtype, why: &str) -> Error {
     let strides = x.layout().strides.as_slice();
     Error::new(&CANNOT_VIEW, format!("this tensor cannot be viewed as {dtype}: {why}"))
-        .operand(0, format!("this is {} with strides {strides:?}", x.describe()))
+        .operand(0, this_is(format!("{} with strides {strides:?}", x.describe())))
         .help("copy first: `x.clone().view(dtype)`; to convert the numbers write `x.to(dtype)`")
 }
 
 /// Shapes that do not multiply.
 pub fn matmul_shapes(name: &str, a: (usize, &Tensor), b: (usize, &Tensor), why: String, help: &str) -> Error {
     Error::new(&MATMUL_SHAPES, format!("`{name}`: {why}"))
-        .operand(a.0, format!("this is {}", a.1.describe()))
-        .operand(b.0, format!("this is {}", b.1.describe()))
+        .operand(a.0, this_is(a.1.describe()))
+        .operand(b.0, this_is(b.1.describe()))
         .help(help)
 }
 
 /// An operand with another number of dimensions.
 pub fn wrong_rank(name: &str, index: usize, x: &Tensor, wanted: &str, help: &str) -> Error {
     Error::new(&WRONG_RANK, format!("`{name}` needs {wanted}, not {}", counted(x.rank(), "dimension")))
-        .operand(index, format!("this is {}", x.describe()))
+        .operand(index, this_is(x.describe()))
         .help(help)
 }
 
@@ -302,15 +302,15 @@ pub fn cannot_join(name: &str, first: (usize, &Tensor), other: (usize, &Tensor),
         _ => "all shapes must be equal".to_string(),
     };
     Error::new(&CANNOT_JOIN, format!("`{name}` cannot join shapes {a:?} and {b:?}"))
-        .operand(first.0, format!("this is {}", first.1.describe()))
-        .operand(other.0, format!("this is {}", other.1.describe()))
+        .operand(first.0, this_is(first.1.describe()))
+        .operand(other.0, this_is(other.1.describe()))
         .help(help)
 }
 
 /// A constant position outside the dimension. `index` is the argument that holds it.
 pub fn index_out_of_range(index: usize, position: i64, dim: usize, extent: usize) -> Error {
     let message = format!("index {position} is out of range for dimension {dim} of size {extent}");
-    let error = Error::new(&INDEX_OUT_OF_RANGE, message).operand(index, format!("this is {position}"));
+    let error = Error::new(&INDEX_OUT_OF_RANGE, message).operand(index, this_is(position.to_string()));
     match extent {
         0 => error.help("a dimension of size 0 has no valid index"),
         n => error.help(format!("valid indices go from 0 to {}, or from -{n} to -1", n - 1)),
@@ -320,7 +320,7 @@ pub fn index_out_of_range(index: usize, position: i64, dim: usize, extent: usize
 /// Index tensors into a dimension of size 0.
 pub fn indexes_nothing(name: &str, x: &Tensor) -> Error {
     Error::new(&INDEX_OUT_OF_RANGE, format!("`{name}` selects from a dimension of size 0"))
-        .operand(0, format!("this is {}", x.describe()))
+        .operand(0, this_is(x.describe()))
         .help("a dimension of size 0 has no valid index")
 }
 
@@ -332,7 +332,7 @@ pub fn too_many_indices(x: &Tensor, used: usize) -> Error {
         n => format!("write {n} at most; `none` among the indices adds a dimension"),
     };
     Error::new(&TOO_MANY_INDICES, format!("{used} for a tensor with {rank}"))
-        .operand(0, format!("this is {}", x.describe()))
+        .operand(0, this_is(x.describe()))
         .help(help)
 }
 
@@ -347,7 +347,7 @@ pub fn does_not_add_up(name: &str, x: &Tensor, sizes: &[i64], dim: usize) -> Err
     let extent = x.shape().get(dim).copied().unwrap_or(1);
     let message = format!("`{name}`: the sizes {sizes:?} do not make up dimension {dim} of size {extent}");
     Error::new(&DOES_NOT_ADD_UP, message)
-        .operand(0, format!("this is {}", x.describe()))
+        .operand(0, this_is(x.describe()))
         .operand(1, "these sizes")
         .help(format!("write sizes that add up to {extent}"))
 }
@@ -356,7 +356,7 @@ pub fn does_not_add_up(name: &str, x: &Tensor, sizes: &[i64], dim: usize) -> Err
 pub fn cannot_expand(name: &str, x: &Tensor, shape: &[i64]) -> Error {
     let message = format!("`{name}` cannot stretch {:?} to {shape:?}", x.shape().as_slice());
     Error::new(&CANNOT_EXPAND, message)
-        .operand(0, format!("this is {}", x.describe()))
+        .operand(0, this_is(x.describe()))
         .operand(1, "this shape")
         .help("extents of 1 can be stretched, others must be equal or `-1`")
 }
@@ -368,8 +368,8 @@ pub fn value_does_not_fit(value: (usize, &Tensor), x: &Tensor, selected: &[usize
         &CANNOT_EXPAND,
         format!("a value of shape {shape:?} does not fit the selected shape {selected:?}"),
     )
-    .operand(value.0, format!("this is {}", value.1.describe()))
-    .operand(0, format!("this is {}", x.describe()))
+    .operand(value.0, this_is(value.1.describe()))
+    .operand(0, this_is(x.describe()))
     .help("extents of the value must be equal or 1, counted from the last dimension")
 }
 
@@ -379,8 +379,8 @@ pub fn mask_differs(x: &Tensor, at: usize, mask: (usize, &Tensor)) -> Error {
     let dims = dims.get(..mask.1.rank()).unwrap_or(dims);
     let message = format!("a mask of shape {:?} for dimensions of shape {dims:?}", mask.1.shape().as_slice());
     Error::new(&MASK_DIFFERS, message)
-        .operand(0, format!("this is {}", x.describe()))
-        .operand(mask.0, format!("this is {}", mask.1.describe()))
+        .operand(0, this_is(x.describe()))
+        .operand(mask.0, this_is(mask.1.describe()))
         .help("the mask must have an element for every element it selects from")
 }
 
@@ -390,7 +390,7 @@ pub fn indices_do_not_broadcast(indices: &[(usize, &Tensor)]) -> Error {
     let message = format!("the shapes of the index tensors do not broadcast: {}", shapes.join(" and "));
     let error = Error::new(&INDICES_DO_NOT_FIT, message)
         .help("to select every combination, write `x[rows][.., columns]`");
-    indices.iter().fold(error, |error, (at, t)| error.operand(*at, format!("this is {}", t.describe())))
+    indices.iter().fold(error, |error, (at, t)| error.operand(*at, this_is(t.describe())))
 }
 
 /// An index of `gather` or `scatter` that does not fit the tensor.
@@ -401,15 +401,15 @@ pub fn index_shape(name: &str, x: (usize, &Tensor), ids: (usize, &Tensor), dim: 
         x.1.shape().as_slice()
     );
     Error::new(&INDICES_DO_NOT_FIT, message)
-        .operand(x.0, format!("this is {}", x.1.describe()))
-        .operand(ids.0, format!("this is {}", ids.1.describe()))
+        .operand(x.0, this_is(x.1.describe()))
+        .operand(ids.0, this_is(ids.1.describe()))
         .help("both have the same number of dimensions, and the index is not longer in the other ones")
 }
 
 /// `item` of several elements.
 pub fn not_one_element(x: &Tensor) -> Error {
     Error::new(&NOT_ONE_ELEMENT, format!("`item` needs one element, and this tensor has {}", x.count()))
-        .operand(0, format!("this is {}", x.describe()))
+        .operand(0, this_is(x.describe()))
         .help("write `tolist()`, or select an element first: `x[0]`")
 }
 
@@ -422,6 +422,6 @@ pub fn too_many_dims(count: usize) -> Error {
 /// `pin_memory` of a device tensor.
 pub fn not_on_host(x: &Tensor) -> Error {
     Error::new(&NOT_ON_HOST, "only dense CPU tensors can be pinned")
-        .operand(0, format!("this is {}", x.describe()))
+        .operand(0, this_is(x.describe()))
         .help("write `x.cpu().pin_memory()`")
 }

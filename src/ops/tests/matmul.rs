@@ -132,8 +132,8 @@ fn errors_label_both_operands_and_say_what_to_write() {
     let (a, b) = (lab.counted(&[3, 4]), lab.counted(&[5]));
     let error = lab.fails("matmul", &[(&a).into(), (&b).into()], &[]);
     assert_eq!(error.code().id, "E0413");
-    assert_eq!(error.labels()[0].text, "this is f32[3, 4] on cuda:0");
-    assert_eq!(error.labels()[1].text, "this is f32[5] on cuda:0");
+    assert_eq!(error.labels()[0].text(), "this is f32[3, 4] on cuda:0");
+    assert_eq!(error.labels()[1].text(), "this is f32[5] on cuda:0");
     let b = lab.counted(&[3, 4]);
     let error = lab.fails("matmul", &[(&a).into(), (&b).into()], &[]);
     assert!(error.help_text().unwrap().contains("transpose the right operand: `.t()`"));
@@ -209,5 +209,5 @@ fn layers_are_products_with_the_turned_weight() {
     lab.same(&out, &[2, 2, 4], &want.iter().map(|v| v + 1.0).collect::<Vec<_>>());
     let wrong = lab.counted(&[3, 4]);
     let error = lab.fails("linear", &[(&x).into(), (&wrong).into()], &[]);
-    assert_eq!((error.code().id, error.labels()[1].text.as_str()), ("E0413", "this is f32[3, 4] on cuda:0"));
+    assert_eq!((error.code().id, &*error.labels()[1].text()), ("E0413", "this is f32[3, 4] on cuda:0"));
 }

@@ -78,7 +78,7 @@ fn shapes_that_do_not_fit_are_refused() {
     for shape in [&[4, 2][..], &[-1, -1], &[-1, 4], &[-2, 3], &[7], &[], &[i64::MAX, 2], &[0, -1]] {
         let error = lab.fails("reshape", &[(&x).into(), ints(shape)], &[]);
         assert_eq!(error.code().id, "E0411", "{shape:?}");
-        assert_eq!(error.labels()[0].text, "this is f32[2, 3] on cuda:0");
+        assert_eq!(error.labels()[0].text(), "this is f32[2, 3] on cuda:0");
     }
     let t = lab.call("t", &[(&x).into()]);
     let error = lab.fails("view", &[(&t).into(), ints(&[6])], &[]);

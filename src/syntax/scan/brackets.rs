@@ -89,7 +89,7 @@ impl Scanner<'_> {
                 self.error(error::closed_by_another(opened, opener(open.kind), here, text));
                 self.close_without_text(lo);
             }
-            _ => self.error(error::unmatched(here, text)),
+            _ => self.error(Finding { error: error::unmatched(here, text), role: Role::Unopened }),
         }
     }
 
@@ -119,7 +119,8 @@ impl Scanner<'_> {
         }
         let opened = self.span(open.lo as usize, open.lo as usize + 1);
         let here = self.span(lo, self.position());
-        self.error(error::never_closed(opened, opener(open.kind), Some(here)));
+        let error = error::never_closed(opened, opener(open.kind), Some(here));
+        self.error(Finding { error, role: Role::Unclosed { until: here.lo } });
         for _ in 0..lost {
             self.close_without_text(end);
         }
@@ -135,15 +136,17 @@ impl Scanner<'_> {
             self.out.open_end = self.out.errors.is_empty();
             let mut opened = self.span(open.lo as usize, open.lo as usize + 1);
             let mut error = error::never_closed(opened, opener(open.kind), None);
+            let mut until = u32::MAX;
             if open.kind == T::LBrace
                 && let Some((lo, closed)) = self.suspect.filter(|s| s.0 > open.lo)
             {
                 opened = self.span(lo as usize, lo as usize + 1);
                 let closed = self.span(closed as usize, closed as usize + 1);
+                until = closed.lo;
                 error = error::never_closed(opened, "{", None)
                     .at(closed, "this stands further left than what it closes");
             }
-            self.error(error);
+            self.error(Finding { error, role: Role::Unclosed { until } });
             while !self.open.is_empty() {
                 self.close_without_text(end);
             }

@@ -9,9 +9,10 @@ mod brackets;
 mod strings;
 mod words;
 
+use super::consequences::{Finding, Role};
 use super::error;
 use super::tokens::{Comment, T, Token};
-use crate::base::{Error, Span};
+use crate::base::Span;
 use logos::Logos;
 
 /// How many brackets may be open at once.
@@ -28,7 +29,7 @@ pub struct Scanned {
     /// The comments, in order.
     pub comments: Vec<Comment>,
     /// What is wrong with the text; spans have the base added.
-    pub errors: Vec<Error>,
+    pub errors: Vec<Finding>,
     /// True when the text ends inside a bracket or a `"""` string.
     pub open_end: bool,
 }
@@ -113,9 +114,9 @@ impl Scanner<'_> {
         Span::new(self.base + lo as u32, self.base + hi as u32)
     }
 
-    fn error(&mut self, error: Error) {
+    fn error(&mut self, finding: impl Into<Finding>) {
         if self.out.errors.len() < MAX_ERRORS {
-            self.out.errors.push(error);
+            self.out.errors.push(finding.into());
         }
     }
 

@@ -10,7 +10,7 @@ impl Scanner<'_> {
         let span = self.span(opened, opened + 1);
         let here = self.span(at, at);
         let first = self.base + opened as u32;
-        while self.out.errors.last().is_some_and(|e| e.span().lo >= first) {
+        while self.out.errors.last().is_some_and(|found| found.error.span().lo >= first) {
             self.out.errors.pop();
         }
         self.error(if index + 1 == self.open.len() {

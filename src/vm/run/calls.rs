@@ -30,8 +30,7 @@ fn of_call(error: Error, native: &Native, given: usize, names: &[Rc<str>]) -> Er
     }
     let params = native.signature.params;
     let error = error.passed(|parameter| bind::passed(params, parameter, given, names));
-    let error =
-        error.rewrite(|text| text.replace("this operation needs", &format!("`{}` needs", native.name)));
+    let error = error.called(&native.name);
     match error.help_text() {
         None if error.code().id == "E0350" => {
             error.help(format!("`runnel doc {}` shows what it takes, with an example", native.name))

@@ -7,7 +7,7 @@ use super::super::heap::{List, Range};
 use super::super::key::Key;
 use super::super::value::Value;
 use super::super::{Vm, charge_values, error};
-use crate::base::Result;
+use crate::base::{Result, this_is};
 use crate::tensor::Tensor;
 
 impl Vm {
@@ -109,7 +109,7 @@ impl Vm {
                 };
                 let message = format!("an element of {} cannot be assigned to", error::a(name));
                 Err(error::not_assignable(message, help)
-                    .operand(0, format!("this is {}, which does not change", error::a(name))))
+                    .operand(0, this_is(format!("{}, which does not change", error::a(name)))))
             }
         }
     }
@@ -231,7 +231,7 @@ impl Vm {
                     message,
                     "records, modules and the objects of an embedding program have fields to assign",
                 )
-                .operand(0, format!("this is {what}")))
+                .operand(0, this_is(what.to_string())))
             }
         }
     }

@@ -111,7 +111,7 @@ fn an_illegal_address_in_a_process_of_its_own() {
     gpu.driver().launch(&broken, 0).unwrap();
     let error = vm.eval("<2>", "let y = x * 2\ncuda.synchronize()", Mode::Input).err().unwrap();
     assert_eq!(error.code().id, "E0805", "{error:?}");
-    assert!(error.labels().iter().any(|l| l.text.contains("`broken` was in flight")), "{error:?}");
+    assert!(error.labels().iter().any(|l| l.text().contains("`broken` was in flight")), "{error:?}");
     assert!(gpu.is_lost(ticket));
     // The failure stays, in the same words; the host goes on.
     let again = vm.eval("<3>", "(x + 1).tolist()", Mode::Input).err().unwrap();
