@@ -165,38 +165,28 @@ impl Runtime {
         at: usize,
         tensors: impl IntoIterator<Item = (&'t Tensor, Access)> + Clone,
     ) -> Result<()> {
-        let site = Site { name: self.written.unwrap_or(name), span: self.span };
-        let touch = |(tensor, access): (&'t Tensor, Access)| Touch {
-            history: &tensor.storage().history,
-            region: tensor.region(),
-            access,
-        };
-        let capture = self.capture_at(at);
-        if self.fuel.is_none() && capture.is_none() {
-            if self.settings.races == RaceMode::Allow {
-                return Ok(());
-            }
-            // On memory that only the host uses nothing is noted, and nothing races.
-            let unknown = |(tensor, _): (&Tensor, Access)| tensor.storage().history.is_untouched();
-            if self.queues[at].stream.device() == DeviceId::Cpu && tensors.clone().into_iter().all(unknown) {
-                return Ok(());
-            }
-            // One by one: collecting asks for room that is there.
-            let mut touches: SmallVec<[Touch<'t>; 4]> = SmallVec::new();
-            for part in tensors {
-                touches.push(touch(part));
-            }
-            return self.note_touches(at, &touches, site);
-        }
-        let tensors: SmallVec<[(&'t Tensor, Access); 4]> = tensors.into_iter().collect();
         if self.fuel.is_some() {
-            self.spend(tensors.iter().fold(0, |all, (tensor, _)| all.saturating_add(tensor.count())))?;
+            let counts = tensors.clone().into_iter().map(|(tensor, _)| tensor.count());
+            self.spend(counts.fold(0, usize::saturating_add))?;
         }
-        if let Some(capture) = capture {
+        let site = self.site(name);
+        if let Some(capture) = self.capture_at(at) {
             return self.note_captured(capture, at, site, tensors);
         }
-        let touches: SmallVec<[Touch<'t>; 4]> = tensors.into_iter().map(touch).collect();
-        self.note_touches(at, &touches, site)
+        if self.settings.races == RaceMode::Allow {
+            return Ok(());
+        }
+        // On memory that only the host uses nothing is noted, and nothing races.
+        let unknown = |(tensor, _): (&Tensor, Access)| tensor.storage().history.is_untouched();
+        if self.queues[at].stream.device() == DeviceId::Cpu && tensors.clone().into_iter().all(unknown) {
+            return Ok(());
+        }
+        self.note_touches(at, &touches(tensors), site)
+    }
+
+    /// Where an operation of that name stands in the source, as the source calls it.
+    fn site(&self, name: &'static str) -> Site {
+        Site { name: self.written.unwrap_or(name), span: self.span }
     }
 
     /// As [`Runtime::note`], for an operation that reads these tensors and makes its result, a tensor of that
@@ -228,7 +218,7 @@ impl Runtime {
         if self.settings.races == RaceMode::Allow || device.id() == DeviceId::Cpu {
             return Ok(room.fill(Storage::made(device, bytes, ticket, Watched::default()), layout, dtype));
         }
-        let site = Site { name: self.written.unwrap_or(name), span: self.span };
+        let site = self.site(name);
         let history = self.checker.begin(&self.queues[at].stream, bytes, site);
         Ok(room.fill(Storage::made(device, bytes, ticket, history), layout, dtype))
     }
@@ -255,13 +245,8 @@ impl Runtime {
         if self.settings.races == RaceMode::Allow {
             return streams.iter().try_for_each(|other| self.wait_stream(&stream, other));
         }
-        let touch = |&(tensor, access): &(&'t Tensor, Access)| Touch {
-            history: &tensor.storage().history,
-            region: tensor.region(),
-            access,
-        };
-        let touches: SmallVec<[Touch<'t>; 4]> = tensors.iter().map(touch).collect();
-        let site = Site { name: self.written.unwrap_or(name), span: self.span };
+        let touches = touches(tensors.iter().copied());
+        let site = self.site(name);
         let mut races = self.ask(at, &touches, site);
         for other in streams {
             let place = Where::Stream(other.device(), other.id());
@@ -359,6 +344,17 @@ impl Runtime {
             self.warnings.push(error::race(site, now, races).locate(&crate::base::Site::of(self.span)));
         }
     }
+}
+
+/// The accesses of an operation to tensors, as the race checker takes them.
+#[inline]
+fn touches<'t>(tensors: impl IntoIterator<Item = (&'t Tensor, Access)>) -> SmallVec<[Touch<'t>; 4]> {
+    // One by one: collecting asks for room that is there.
+    let mut touches = SmallVec::new();
+    for (tensor, access) in tensors {
+        touches.push(Touch { history: &tensor.storage().history, region: tensor.region(), access });
+    }
+    touches
 }
 
 /// The error of a wait for an event of that device.
