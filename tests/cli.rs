@@ -187,6 +187,11 @@ fn a_plan_lists_the_kernels_of_a_script() {
     assert!(done.status.success() && shown.contains("over [3, 4] on cuda:0"), "{shown}");
     assert!(shown.ends_with("1 kernel\n") && !shown.contains("tensor("), "{shown}");
     assert_eq!(run(&["--row", "3"]).status.code(), Some(2));
+    let done = run(&["--help"]);
+    let shown = String::from_utf8(done.stdout).unwrap();
+    assert!(done.status.success() && shown.contains("--rows VALUE  how many [default: 2]"), "{shown}");
+    let done = run(&["--", "--help"]);
+    assert!(done.status.success() && done.stdout.ends_with(b"1 kernel\n"), "behind `--` it is the script's");
 }
 
 #[test]

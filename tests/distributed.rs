@@ -557,3 +557,25 @@ fn an_example_runs_in_two_processes_as_in_one() {
     );
     assert!(one.iter().zip(&two).all(|(a, b)| (a - b).abs() <= 1e-3 * a.abs()), "{one:?} {two:?}");
 }
+
+#[test]
+fn a_plan_leaves_the_group_as_a_run_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let with_plan = |planned: &str, other: &str| {
+        let (port, path) = (free_port(), folder.path().join("planned.rnl"));
+        std::fs::write(&path, planned).unwrap();
+        let plan = program(&["plan", path.to_str().unwrap()], &torchrun(0, 2, port)).spawn().unwrap();
+        let other = start(other, &torchrun(1, 2, port));
+        (ended(plan), ended(other))
+    };
+    let join = "dist.init(timeout=50)\n";
+    let (plan, other) = with_plan(join, join);
+    assert_eq!((plan.status, plan.out.as_str()), (Some(0), "no kernel is launched\n"), "{}", plan.err);
+    assert_eq!((other.status, other.err.as_str()), (Some(0), ""));
+    let (plan, other) = with_plan(
+        &format!("{join}throw \"no data here\""),
+        &format!("{join}try {{ dist.barrier() }} catch e {{ print(e.message) }}"),
+    );
+    assert_eq!(plan.status, Some(1));
+    assert!(other.out.contains("no data here"), "{}\n{}", other.out, other.err);
+}

@@ -3,10 +3,9 @@
 use super::args::Options;
 use super::run::Session;
 use super::terminal::Terminal;
-use super::{Outcome, options, program, refuse};
+use super::{Outcome, program, refuse};
 use crate::base::SourceMap;
 use crate::plan::{Listed, Listing};
-use crate::vm::Mode;
 use std::ffi::OsString;
 
 /// Runs a file without what it prints, and lists what it launches; the first of `given` is the file, the others are
@@ -16,19 +15,15 @@ pub fn plan(cli: &Options, terminal: &Terminal, given: Vec<OsString>) -> Outcome
         Ok(given) => given,
         Err(error) => return refuse(terminal, &error, &SourceMap::default()),
     };
-    if let Err((error, sources)) = options::Declared::of(&program.text).check(&args) {
-        return refuse(terminal, &error, &sources);
-    }
-    let mut session = match Session::new(cli, terminal, args) {
+    let mut session = match Session::for_program(cli, terminal, &program, args) {
         Ok(session) => session,
-        Err(error) => return refuse(terminal, &error, &SourceMap::default()),
+        Err(outcome) => return outcome,
     };
     session.engine.vm().set_output(|_| {});
     if let Err(error) = session.engine.vm().rt.start_listing(false) {
         return session.finish(Err(error));
     }
-    session.listen();
-    let result = session.engine.evaluate(&program.name, &program.text, Mode::Script, |_, _| Ok(()));
+    let result = session.run(&program);
     let listing = session.engine.vm().rt.stop_listing();
     terminal.print(&kernels(&listing, ""));
     session.finish(result)

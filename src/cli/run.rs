@@ -1,8 +1,9 @@
 //! `runnel FILE` and `runnel -e CODE`.
 
 use super::args::Options;
+use super::program::{self, Program};
 use super::terminal::Terminal;
-use super::{Outcome, options, program, refuse, timeline};
+use super::{Outcome, options, refuse, timeline};
 use crate::base::{Error, ErrorKind, Result, SourceMap};
 use crate::device::Machine;
 use crate::engine::{Builder, Engine};
@@ -19,38 +20,28 @@ pub fn run(cli: &Options, terminal: &Terminal, given: Vec<OsString>) -> Outcome 
         Ok(given) => given,
         Err(error) => return refuse(terminal, &error, &SourceMap::default()),
     };
-    start(cli, terminal, &program.name, &program.text, args)
+    start(cli, terminal, &program, args)
 }
 
 /// Runs a piece of code.
 pub fn code(cli: &Options, terminal: &Terminal, code: &str, given: Vec<OsString>) -> Outcome {
-    start(cli, terminal, "<-e>", code, program::texts(given))
+    let program = Program { name: "<-e>".into(), text: code.into() };
+    start(cli, terminal, &program, program::texts(given))
 }
 
-/// Runs a program's text.
-pub fn start(cli: &Options, terminal: &Terminal, name: &str, text: &str, args: Vec<String>) -> Outcome {
-    let declared = options::Declared::of(text);
-    if declared.asks_for_help(&args) {
-        terminal.print(&declared.help(name));
-        terminal.flush();
-        return Outcome::Done;
-    }
-    if let Err((error, sources)) = declared.check(&args) {
-        return refuse(terminal, &error, &sources);
-    }
-    let mut session = match Session::new(cli, terminal, args) {
+/// Runs a program.
+pub fn start(cli: &Options, terminal: &Terminal, program: &Program, args: Vec<String>) -> Outcome {
+    let mut session = match Session::for_program(cli, terminal, program, args) {
         Ok(session) => session,
-        Err(error) => return refuse(terminal, &error, &SourceMap::default()),
+        Err(outcome) => return outcome,
     };
     let watched = match Watched::start(cli, &mut session) {
         Ok(watched) => watched,
         Err(error) => return refuse(terminal, &error, &SourceMap::default()),
     };
-    session.listen();
-    let result = session.engine.evaluate(name, text, Mode::Script, |_, _| Ok(()));
-    let left = session.leave_group(&result);
+    let result = session.run(program);
     let written = watched.end(&mut session);
-    session.finish(result.and(left).and(written))
+    session.finish(result.and(written))
 }
 
 /// What `--profile` and `--timeline` ask for, while a script runs.
@@ -136,6 +127,32 @@ impl Session {
             notice,
             signals: Vec::new(),
         })
+    }
+
+    /// A session for a program with its arguments. Where they ask for the program's options, or are not what it
+    /// declares, that is said, and nothing is to be run.
+    pub fn for_program(
+        cli: &Options,
+        terminal: &Terminal,
+        program: &Program,
+        args: Vec<String>,
+    ) -> Result<Session, Outcome> {
+        let declared = options::Declared::of(&program.text);
+        if declared.asks_for_help(&args) {
+            terminal.print(&declared.help(&program.name));
+            terminal.flush();
+            return Err(Outcome::Done);
+        }
+        declared.check(&args).map_err(|(error, sources)| refuse(terminal, &error, &sources))?;
+        Session::new(cli, terminal, args).map_err(|error| refuse(terminal, &error, &SourceMap::default()))
+    }
+
+    /// Runs a program until Ctrl-C, and leaves the group of processes that it has joined.
+    pub fn run(&mut self, program: &Program) -> Result<()> {
+        self.listen();
+        let result = self.engine.evaluate(&program.name, &program.text, Mode::Script, |_, _| Ok(()));
+        let left = self.leave_group(&result);
+        result.and(left)
     }
 
     /// Ctrl-C stops what runs from here on: what it deferred still runs, and its contexts are left. A second

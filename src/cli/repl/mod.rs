@@ -60,7 +60,7 @@ pub struct Repl {
 pub fn start(cli: Options, terminal: &Terminal) -> Outcome {
     if !std::io::stdin().is_terminal() {
         return match program::stdin() {
-            Ok(program) => run::start(&cli, terminal, &program.name, &program.text, Vec::new()),
+            Ok(program) => run::start(&cli, terminal, &program, Vec::new()),
             Err(error) => refuse(terminal, &error, &SourceMap::default()),
         };
     }
