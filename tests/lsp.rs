@@ -61,12 +61,46 @@ impl Editor {
 
     /// The diagnostics that follow a text.
     fn open(&mut self, text: &str) -> Vec<Value> {
-        let document = json!({ "uri": "file:///a.rnl", "languageId": "runnel", "version": 1, "text": text });
+        self.open_at("file:///a.rnl", text)
+    }
+
+    fn open_at(&mut self, uri: &str, text: &str) -> Vec<Value> {
+        let document = json!({ "uri": uri, "languageId": "runnel", "version": 1, "text": text });
         self.tell("textDocument/didOpen", json!({ "textDocument": document }));
+        self.told(uri)
+    }
+
+    /// The diagnostics that follow changes: from a line and a character to a line and a character, what stands
+    /// there now.
+    fn change(&mut self, changes: &[([u64; 4], &str)]) -> Vec<Value> {
+        let change = |([line, character, end_line, end_character], text): &([u64; 4], &str)| {
+            json!({
+                "range": {
+                    "start": { "line": line, "character": character },
+                    "end": { "line": end_line, "character": end_character },
+                },
+                "text": text,
+            })
+        };
+        let changes: Vec<Value> = changes.iter().map(change).collect();
+        let document = json!({ "uri": "file:///a.rnl", "version": 2 });
+        let params = json!({ "textDocument": document, "contentChanges": changes });
+        self.tell("textDocument/didChange", params);
+        self.told("file:///a.rnl")
+    }
+
+    fn told(&mut self, uri: &str) -> Vec<Value> {
         let told = self.read();
         assert_eq!(told["method"], "textDocument/publishDiagnostics");
-        assert_eq!(told["params"]["uri"], "file:///a.rnl");
+        assert_eq!(told["params"]["uri"], uri);
         told["params"]["diagnostics"].as_array().unwrap().clone()
+    }
+
+    /// What the server believes the text to be: laid out, which changes none of these texts otherwise.
+    fn laid_out(&mut self) -> String {
+        let uri = json!({ "textDocument": { "uri": "file:///a.rnl" } });
+        let edits = self.ask("textDocument/formatting", uri);
+        edits[0]["newText"].as_str().unwrap().to_string()
     }
 
     fn at(line: u64, character: u64) -> Value {
@@ -164,6 +198,87 @@ fn an_editor_is_told_what_it_asks() {
     assert_eq!(editor.ask("shutdown", Value::Null), Value::Null);
     editor.tell("exit", Value::Null);
     assert_eq!(editor.server.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn changes_come_as_what_is_put_in_the_place_of_what() {
+    let mut editor = Editor::new();
+    let answer = editor.ask("initialize", json!({ "capabilities": {} }));
+    assert_eq!(answer["capabilities"]["textDocumentSync"], json!({ "openClose": true, "change": 2 }));
+
+    // Characters of two units before the place, on a line that ends in two bytes.
+    editor.open("let s=\"𝕏𝕐é\"\r\nprint(s)\r\n");
+    let found = editor.change(&[([0, 9, 0, 11], "Z"), ([1, 6, 1, 7], "ss")]);
+    assert_eq!(found[0]["range"]["start"], json!({ "line": 1, "character": 6 }));
+    assert_eq!(found[0]["message"], "unknown name `ss`\nhelp: did you mean `s`?");
+    assert!(editor.change(&[([1, 7, 1, 8], "")]).is_empty());
+    assert_eq!(editor.laid_out().lines().collect::<Vec<_>>(), ["let s = \"𝕏Zé\"", "print(s)"]);
+
+    // The end of the file, also behind it; each change counts in the text that the one before it has left.
+    editor.open("let a=1");
+    assert!(
+        editor
+            .change(&[([0, 7, 0, 7], "\nlet b=a"), ([1, 7, 1, 7], "\n"), ([2, 0, 2, 0], "print(b)")])
+            .is_empty()
+    );
+    assert_eq!(editor.laid_out(), "let a = 1\nlet b = a\nprint(b)\n");
+    assert!(editor.change(&[([99, 0, 99, 9], "\nprint(a)\n"), ([0, 6, 0, 99], "[1,\n2]")]).is_empty());
+    assert_eq!(editor.laid_out(), "let a = [1,\n    2]\nlet b = a\nprint(b)\nprint(a)\n");
+
+    // All lines but one, and an end of a line taken away.
+    editor.open("print(1)\r\nprint(2)\r\nprint( 3)\r\n");
+    assert!(editor.change(&[([0, 0, 1, 0], ""), ([0, 8, 1, 0], ";")]).is_empty());
+    assert_eq!(editor.laid_out().trim_end(), "print(2); print(3)");
+
+    // What is no change changes nothing; a text without a range is the whole text, also among others.
+    let params =
+        |changes: Value| json!({ "textDocument": { "uri": "file:///a.rnl" }, "contentChanges": changes });
+    let strange = json!([{ "range": { "start": 3 }, "text": "(" }, { "range": [], "text": "(" }, {}, 7]);
+    editor.tell("textDocument/didChange", params(strange));
+    assert_eq!(editor.told("file:///a.rnl"), [Value::Null; 0]);
+    let start = json!({ "line": 0, "character": 0 });
+    let range = json!({ "start": start, "end": start });
+    let whole = json!([{ "text": "print(2 )" }, { "range": range, "text": "let x=1;" }]);
+    editor.tell("textDocument/didChange", params(whole));
+    assert_eq!(editor.told("file:///a.rnl")[0]["code"], "W0201");
+    assert_eq!(editor.laid_out(), "let x = 1; print(2)\n");
+    // Of a text that is not open nothing is known.
+    editor.tell("textDocument/didClose", json!({ "textDocument": { "uri": "file:///a.rnl" } }));
+    assert!(editor.told("file:///a.rnl").is_empty());
+    editor.tell("textDocument/didChange", params(json!([{ "range": range, "text": "(" }])));
+    assert_eq!(editor.ask("shutdown", Value::Null), Value::Null);
+}
+
+#[test]
+fn files_beside_a_document_are_found_whatever_its_folder_is_called() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("größe 100% #1");
+    std::fs::create_dir(&place).unwrap();
+    std::fs::write(place.join("util.rnl"), "fn step(x) { x }\n").unwrap();
+    let folder = folder.path().to_str().unwrap();
+    let mut editor = Editor::new();
+    let text = "import \"util.rnl\" as u\nprint(u.stpe(1))\n";
+    // Editors differ in what they encode, and get their own address back.
+    for name in ["gr%C3%B6%C3%9Fe%20100%25%20%231/a%20b.rnl", "größe 100%25 %231/a b.rnl"] {
+        let uri = format!("file://{folder}/{name}");
+        let found = editor.open_at(&uri, text);
+        assert_eq!(found[0]["code"], "E0205", "{uri}: {found:?}");
+    }
+    // It is one document, however it is called.
+    let call = |name: &str| json!({ "textDocument": { "uri": format!("file://{folder}/{name}") }, "position": { "line": 1, "character": 2 } });
+    for name in ["gr%c3%b6%c3%9fe%20100%25%20%231/a%20b.rnl", "größe 100%25 %231/a%20b.rnl"] {
+        assert!(
+            editor.ask("textDocument/hover", call(name))["contents"]["value"]
+                .as_str()
+                .unwrap()
+                .starts_with("print(")
+        );
+    }
+    // What the editor has open counts, although it is not saved.
+    editor.open_at(&format!("file://{folder}/größe%20100%25%20%231/util.rnl"), "fn stpe(x) { x }\n");
+    let uri = format!("file://{folder}/gr%C3%B6%C3%9Fe%20100%25%20%231/a.rnl");
+    assert_eq!(editor.open_at(&uri, text), [Value::Null; 0]);
+    assert!(editor.open_at("untitled:Untitled-1", text).is_empty());
 }
 
 #[test]

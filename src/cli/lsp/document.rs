@@ -1,4 +1,7 @@
 //! An open document: its text, and places in it as the protocol counts them, in lines and UTF-16 units.
+//!
+//! Lines end with `\n`, `\r\n` or `\r`. A place behind the end of a line is its end, one behind the text is the end
+//! of the text, and one between the halves of a character is its beginning: so every place is somewhere.
 
 /// A document as the editor has it.
 pub struct Document {
@@ -7,12 +10,15 @@ pub struct Document {
     starts: Vec<usize>,
 }
 
+/// A line and a column, both from 0; columns count UTF-16 units.
+pub type Position = (usize, usize);
+
 impl Document {
     /// A document of this text.
     pub fn new(text: String) -> Document {
-        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
-        let starts = std::iter::once(0).chain(ends).collect();
-        Document { text, starts }
+        let mut document = Document { text, starts: vec![0] };
+        document.find_lines();
+        document
     }
 
     /// The text.
@@ -20,28 +26,32 @@ impl Document {
         &self.text
     }
 
-    /// The line and the column of a byte; of the end, when it lies behind.
-    pub fn position(&self, byte: usize) -> (usize, usize) {
+    /// Puts a text in the place of another, which lies between two positions.
+    pub fn replace(&mut self, from: Position, to: Position, text: &str) {
+        let from = self.byte(from);
+        let to = self.byte(to).max(from);
+        self.text.replace_range(from..to, text);
+        // The end of the line before may have become one with what follows it: `\r` with `\n`.
+        let line = self.starts.partition_point(|start| *start <= from);
+        self.starts.truncate(line.saturating_sub(1).max(1));
+        self.find_lines();
+    }
+
+    /// The position of a byte; of the end, when it lies behind.
+    pub fn position(&self, byte: usize) -> Position {
         let mut byte = byte.min(self.text.len());
         while !self.text.is_char_boundary(byte) {
             byte -= 1;
         }
         let line = self.starts.partition_point(|start| *start <= byte) - 1;
-        let before = self.text.get(self.starts[line]..byte).unwrap_or("");
-        (line, before.encode_utf16().count())
+        (line, self.text[self.starts[line]..byte].encode_utf16().count())
     }
 
-    /// The line up to a column, and what follows on it.
-    pub fn around(&self, line: usize, column: usize) -> (&str, &str) {
-        let Some(start) = self.starts.get(line) else { return ("", "") };
-        let line = self.text[*start..].lines().next().unwrap_or("");
-        let mut units = 0;
-        let at = line.char_indices().find(|(_, c)| {
-            let is_there = units >= column;
-            units += c.len_utf16();
-            is_there
-        });
-        line.split_at(at.map_or(line.len(), |(at, _)| at))
+    /// The line of a position up to it, and what follows on the line.
+    pub fn around(&self, position: Position) -> (&str, &str) {
+        let byte = self.byte(position);
+        let (start, end) = self.line(position.0);
+        (&self.text[start..byte], &self.text[byte..end])
     }
 
     /// The names that stand in it, each once, but for the one that ends at a place of a line.
@@ -54,11 +64,43 @@ impl Document {
         words.retain(|word| *word != besides && word.chars().count() > 1);
         words
     }
+
+    /// The byte that a position is before.
+    fn byte(&self, (line, column): Position) -> usize {
+        let (start, end) = self.line(line);
+        let mut units = 0;
+        let mut chars = self.text[start..end].char_indices();
+        let at = chars.find(|(_, c)| {
+            units += c.len_utf16();
+            units > column
+        });
+        at.map_or(end, |(at, _)| start + at)
+    }
+
+    /// Where a line begins, and where it ends without what ends it; behind the last one, the end of the text.
+    fn line(&self, line: usize) -> (usize, usize) {
+        let Some(&start) = self.starts.get(line) else { return (self.text.len(), self.text.len()) };
+        let end = self.text[start..].find(['\n', '\r']).map_or(self.text.len(), |length| start + length);
+        (start, end)
+    }
+
+    /// Finds the lines behind the last one that is known.
+    fn find_lines(&mut self) {
+        let from = self.starts.last().copied().unwrap_or(0);
+        let bytes = self.text.as_bytes();
+        let ends_line = |at: usize| match bytes[at] {
+            b'\n' => true,
+            b'\r' => bytes.get(at + 1) != Some(&b'\n'),
+            _ => false,
+        };
+        self.starts.extend((from..bytes.len()).filter(|&at| ends_line(at)).map(|at| at + 1));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn places_are_counted_in_lines_and_utf16_units() {
@@ -69,10 +111,62 @@ mod tests {
         assert_eq!(document.position(15), (0, 12));
         assert_eq!(document.position(17), (1, 0));
         assert_eq!(document.position(999), (2, 0));
-        assert_eq!(document.around(0, 11), ("let x = \"𝕏", "é\""));
-        assert_eq!(document.around(1, 2), ("x.", "sum"));
-        assert_eq!(document.around(1, 99), ("x.sum", ""));
-        assert_eq!(document.around(7, 0), ("", ""));
+        assert_eq!(document.around((0, 11)), ("let x = \"𝕏", "é\""));
+        assert_eq!(document.around((0, 10)), ("let x = \"", "𝕏é\""));
+        assert_eq!(document.around((1, 2)), ("x.", "sum"));
+        assert_eq!(document.around((1, 99)), ("x.sum", ""));
+        assert_eq!(document.around((7, 0)), ("", ""));
         assert_eq!(document.words("x"), ["let", "sum", "𝕏é"]);
+    }
+
+    #[test]
+    fn lines_end_in_three_ways() {
+        let document = Document::new("a\r\nbc\rd\n\r\n".into());
+        assert_eq!(document.starts, [0, 3, 6, 8, 10]);
+        assert_eq!(document.around((0, 9)), ("a", ""));
+        assert_eq!(document.around((1, 1)), ("b", "c"));
+        assert_eq!(document.position(5), (1, 2));
+        assert_eq!(document.position(99), (4, 0));
+    }
+
+    #[test]
+    fn what_an_editor_changes_is_changed() {
+        for (before, from, to, text, after) in [
+            ("", (0, 0), (0, 0), "let x = 1\n", "let x = 1\n"),
+            ("a𝕏b", (0, 1), (0, 3), "é", "aéb"),
+            ("a𝕏b", (0, 2), (0, 2), "-", "a-𝕏b"),
+            ("a\r\nb\r\n", (0, 1), (1, 0), "", "ab\r\n"),
+            ("a\r\nb\r\n", (0, 99), (0, 99), "!", "a!\r\nb\r\n"),
+            ("a\nb", (1, 1), (1, 1), "\nc", "a\nb\nc"),
+            ("a\nb\n", (2, 0), (9, 9), "c", "a\nb\nc"),
+            ("a\nb\n", (0, 0), (2, 0), "", ""),
+            ("a\rb", (1, 0), (1, 0), "\n", "a\r\nb"),
+            ("a\r\nb", (0, 1), (1, 0), "\r", "a\rb"),
+            ("abc", (0, 2), (0, 1), "-", "ab-c"),
+        ] {
+            let mut document = Document::new(before.into());
+            document.replace(from, to, text);
+            assert_eq!(document.text(), after, "{before:?} {from:?} {to:?} {text:?}");
+            assert_eq!(document.starts, Document::new(after.into()).starts, "{after:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn lines_that_are_found_again_are_those_of_the_whole_text(
+            before in "[a𝕏é\r\n]{0,12}", text in "[b\r\n]{0,4}", places in prop::array::uniform4(0usize..6),
+        ) {
+            let [a, b, c, d] = places;
+            let mut document = Document::new(before);
+            document.replace((a, b), (c, d), &text);
+            let whole = Document::new(document.text().into());
+            prop_assert_eq!(&document.starts, &whole.starts);
+            for byte in 0..=document.text().len() {
+                let is_end = document.text()[..byte.min(document.text().len())].ends_with('\r');
+                if document.text().is_char_boundary(byte) && !is_end {
+                    prop_assert_eq!(document.byte(document.position(byte)), byte);
+                }
+            }
+        }
     }
 }

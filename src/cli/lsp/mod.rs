@@ -3,6 +3,7 @@
 //!
 //! Runs nothing of what it is shown. Invariant: every request is answered once, whatever it holds.
 
+mod address;
 mod document;
 mod wire;
 
@@ -10,11 +11,11 @@ use super::check::imported;
 use super::repl::{complete, hint};
 use super::terminal::Terminal;
 use super::{Outcome, doc, refuse};
-use crate::base::{Error, Place, SourceMap, Span};
+use crate::base::{Error, Label, Place, SourceMap, Span};
 use crate::device::Backend;
-use crate::engine::Engine;
 use crate::engine::report::{Severity, flatten};
-use document::Document;
+use crate::engine::{Engine, diagnose, diagnose_beside};
+use document::{Document, Position};
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::io::{BufReader, Write};
@@ -55,6 +56,7 @@ pub fn lsp(terminal: &Terminal) -> Outcome {
 struct Server {
     /// Knows the names; runs nothing.
     engine: Engine,
+    /// What the editor has open, by [`address::key`].
     documents: FxHashMap<String, Document>,
     has_shut_down: bool,
 }
@@ -70,24 +72,10 @@ impl Server {
     ) -> std::io::Result<()> {
         let uri = params["textDocument"]["uri"].as_str().unwrap_or("");
         let Some(id) = id else {
-            let text = match method {
-                "textDocument/didOpen" => params["textDocument"]["text"].as_str(),
-                // The editor sends the whole text.
-                "textDocument/didChange" => params["contentChanges"]
-                    .as_array()
-                    .and_then(|changes| changes.last())
-                    .and_then(|change| change["text"].as_str()),
-                "textDocument/didClose" => {
-                    self.documents.remove(uri);
-                    return wire::write(to, &published(uri, Vec::new()));
-                }
-                _ => None,
+            return match self.hear(method, uri, params) {
+                Some(found) => wire::write(to, &published(uri, found)),
+                None => Ok(()),
             };
-            let Some(text) = text else { return Ok(()) };
-            let document = Document::new(text.to_string());
-            let found = diagnostics(uri, &document);
-            self.documents.insert(uri.to_string(), document);
-            return wire::write(to, &published(uri, found));
         };
         let answer = match method {
             "initialize" => Ok(initialized()),
@@ -108,11 +96,33 @@ impl Server {
         wire::write(to, &message)
     }
 
+    /// Takes a notification; gives what is to be told of its document now, if it is about one.
+    fn hear(&mut self, method: &str, uri: &str, params: &Value) -> Option<Vec<Value>> {
+        let key = address::key(uri);
+        match method {
+            "textDocument/didOpen" => {
+                let text = params["textDocument"]["text"].as_str()?;
+                self.documents.insert(key.clone(), Document::new(text.to_string()));
+            }
+            "textDocument/didChange" => {
+                let document = self.documents.get_mut(&key)?;
+                let changes = params["contentChanges"].as_array()?;
+                changes.iter().for_each(|one| change(document, one));
+            }
+            "textDocument/didClose" => {
+                self.documents.remove(&key)?;
+                return Some(Vec::new());
+            }
+            _ => return None,
+        }
+        let open = |uri: &str| self.documents.get(&address::key(uri));
+        Some(diagnostics(uri, open(uri)?, &open))
+    }
+
     /// The line of a request up to its place, and the rest of the line.
     fn around(&self, uri: &str, params: &Value) -> Option<(&Document, &str, &str)> {
-        let document = self.documents.get(uri)?;
-        let number = |name: &str| params["position"][name].as_u64().and_then(|n| usize::try_from(n).ok());
-        let (before, after) = document.around(number("line")?, number("character")?);
+        let document = self.documents.get(&address::key(uri))?;
+        let (before, after) = document.around(position(&params["position"])?);
         Some((document, before, after))
     }
 
@@ -172,14 +182,12 @@ impl Server {
     }
 
     fn formatting(&self, uri: &str) -> Value {
-        let Some(document) = self.documents.get(uri) else { return Value::Null };
+        let Some(document) = self.documents.get(&address::key(uri)) else { return Value::Null };
         match crate::syntax::format(0, document.text()) {
             Ok(formatted) if formatted == document.text() => json!([]),
             Ok(formatted) => {
-                let (line, character) = document.position(document.text().len());
-                let end = json!({ "line": line, "character": character });
-                let start = json!({ "line": 0, "character": 0 });
-                json!([{ "range": { "start": start, "end": end }, "newText": formatted }])
+                let range = range(document, 0, document.text().len());
+                json!([{ "range": range, "newText": formatted }])
             }
             // What is no program has no layout; the errors are shown already.
             Err(_) => Value::Null,
@@ -192,7 +200,8 @@ fn initialized() -> Value {
     json!({
         "capabilities": {
             "positionEncoding": "utf-16",
-            "textDocumentSync": 1,
+            // Changes come as what is put in the place of what.
+            "textDocumentSync": { "openClose": true, "change": 2 },
             "hoverProvider": true,
             "completionProvider": { "triggerCharacters": ["."] },
             "signatureHelpProvider": { "triggerCharacters": ["(", ","] },
@@ -202,44 +211,82 @@ fn initialized() -> Value {
     })
 }
 
+/// Makes one change that the editor has made.
+fn change(document: &mut Document, change: &Value) {
+    let Some(text) = change["text"].as_str() else { return };
+    let range = &change["range"];
+    match (range, position(&range["start"]), position(&range["end"])) {
+        (_, Some(from), Some(to)) => document.replace(from, to, text),
+        (Value::Null, ..) => *document = Document::new(text.to_string()),
+        _ => {}
+    }
+}
+
+/// A position as messages have it.
+fn position(given: &Value) -> Option<Position> {
+    // What is more than this machine can count is behind everything.
+    let number = |name: &str| Some(usize::try_from(given[name].as_u64()?).unwrap_or(usize::MAX));
+    Some((number("line")?, number("character")?))
+}
+
+/// The range between two bytes as messages have it.
+fn range(document: &Document, from: usize, to: usize) -> Value {
+    let [start, end] = [from, to].map(|byte| {
+        let (line, character) = document.position(byte);
+        json!({ "line": line, "character": character })
+    });
+    json!({ "start": start, "end": end })
+}
+
 fn published(uri: &str, diagnostics: Vec<Value>) -> Value {
     let params = json!({ "uri": uri, "diagnostics": diagnostics });
     json!({ "jsonrpc": "2.0", "method": "textDocument/publishDiagnostics", "params": params })
 }
 
-/// What is wrong with a document, and what is likely not meant.
-fn diagnostics(uri: &str, document: &Document) -> Vec<Value> {
+/// What is wrong with a document, and what is likely not meant. `open` gives the texts of other open documents.
+fn diagnostics<'d>(
+    uri: &str,
+    document: &Document,
+    open: &dyn Fn(&str) -> Option<&'d Document>,
+) -> Vec<Value> {
     let mut sources = SourceMap::default();
-    // Other addresses than those of files have nothing beside them; names are as they are on the disk.
-    let name = uri.strip_prefix("file://");
-    let files = |path: &str| imported(name.map(|_| path)?);
-    let mut found =
-        crate::engine::diagnose_beside(&mut sources, name.unwrap_or(uri), document.text(), &files);
-    // What is wrong with other files is told where they are open.
+    // Other addresses than those of files have nothing beside them.
+    let path = address::path(uri);
+    let files = |path: &str| match open(&address::of(path)) {
+        Some(document) => Some(document.text().to_string()),
+        None => imported(path),
+    };
+    let mut found = match &path {
+        Some(path) => diagnose_beside(&mut sources, &path.to_string_lossy(), document.text(), &files),
+        None => diagnose(&mut sources, uri, document.text()),
+    };
+    // What is wrong with other files is told where they are open. The document is the first source.
     let own = sources.find(Span::new(1, 1));
     found.errors.retain(|e| sources.find(e.span()) == own);
-    let base = |span: Span| sources.find(span).map(|id| sources.base(id));
-    let range = |span: Span| {
-        let base = base(span)?;
-        let place = |at: u32| {
-            let (line, character) = document.position(at.saturating_sub(base) as usize);
-            json!({ "line": line, "character": character })
-        };
-        Some(json!({ "start": place(span.lo), "end": place(span.hi) }))
+    let location = |span: Span| {
+        let source = sources.find(span)?;
+        let byte = |at: u32| at.saturating_sub(sources.base(source)) as usize;
+        let range = |document: &Document| range(document, byte(span.lo), byte(span.hi));
+        Some(match Some(source) == own {
+            true => json!({ "uri": uri, "range": range(document) }),
+            false => {
+                let other = Document::new(sources.text(source).to_string());
+                json!({ "uri": address::of(sources.name(source)), "range": range(&other) })
+            }
+        })
     };
     let one = |error: &Error, severity: Severity| {
         let help = error.help_text().map_or(String::new(), |help| format!("\nhelp: {help}"));
-        let label = |label: &crate::base::Label| match label.place {
+        let label = |label: &Label| match label.place {
             Place::Span(span) if !label.text().is_empty() => {
-                let location = json!({ "uri": uri, "range": range(span)? });
-                Some(json!({ "location": location, "message": label.text() }))
+                Some(json!({ "location": location(span)?, "message": label.text() }))
             }
             _ => None,
         };
         let related: Vec<Value> = error.labels().iter().filter_map(label).collect();
-        let none = json!({ "line": 0, "character": 0 });
+        let place = location(error.span()).map(|mut location| location["range"].take());
         json!({
-            "range": range(error.span()).unwrap_or(json!({ "start": none, "end": none })),
+            "range": place.unwrap_or_else(|| range(document, 0, 0)),
             "severity": if severity == Severity::Error { 1 } else { 2 },
             "code": error.code().id,
             "source": "runnel",
