@@ -117,7 +117,7 @@ impl Vm {
                 return None;
             }
             let text = match import.file {
-                true => self.loader.file(&self.limits.files.resolve(key).ok()?).ok()?,
+                true => self.loader.file(&self.limits.files.resolve(key).ok()?, &import.path).ok()?,
                 false if matches!(self.natives.functions().get(&import.path), Some(Value::Module(_))) => {
                     return None;
                 }
