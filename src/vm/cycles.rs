@@ -241,7 +241,7 @@ fn each(value: &Value, met: &mut dyn FnMut(&Value)) {
 fn take_apart(value: &Value, out: &mut Vec<Value>) {
     match value {
         Value::List(list) => out.append(&mut list.try_take()),
-        Value::Dict(dict) => out.extend(dict.try_take().into_entries().into_iter().map(|(_, value)| value)),
+        Value::Dict(dict) => out.extend(dict.try_take().into_entries().1),
         Value::Cell(cell) => out.push(cell.replace(Value::Unset)),
         _ => {}
     }

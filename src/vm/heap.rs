@@ -523,9 +523,9 @@ impl Drop for Dict {
     fn drop(&mut self) {
         let table = std::mem::take(self.table.get_mut());
         note(-(table.bytes() as isize));
-        let entries = table.into_entries();
-        if entries.iter().any(|(key, value)| !key.value().is_plain() || !value.is_plain()) {
-            bury(entries.into_iter().flat_map(|(key, value)| [key.into_value(), value]));
+        let (keys, values) = table.into_entries();
+        if keys.iter().map(Key::value).chain(&values).any(|value| !value.is_plain()) {
+            bury(keys.into_iter().map(Key::into_value).chain(values));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The table of a dict: entries in the order of their insertion, and an index from keys to positions.
+//! The table of a dict: entries in the order of their insertion, and an index from keys to positions. Keys and values
+//! stand apart, so that reading by int touches no key.
 //!
 //! A few entries need no index: they are looked at one by one. Keys that are ints, none much greater than their
 //! number, are their own places in the index ([`Index::Direct`]), so that counting by int computes no hash and
@@ -20,7 +21,8 @@ const FEW: usize = 8;
 /// Sample: after `insert("b", 1)` and `insert("a", 2)`, `keys()` gives "b", "a".
 #[derive(Default)]
 pub struct Table {
-    entries: Vec<(Key, Value)>,
+    keys: Vec<Key>,
+    values: Vec<Value>,
     index: Index,
     /// Where a key was found last: what is read is often written next.
     last: Cell<usize>,
@@ -48,37 +50,37 @@ struct Hashed {
 impl Table {
     /// How many entries it has.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.keys.len()
     }
 
     /// True without entries.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.keys.is_empty()
     }
 
     /// The entries in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Key, &Value)> {
-        self.entries.iter().map(|(key, value)| (key, value))
+        self.keys.iter().zip(&self.values)
     }
 
     /// The keys in order.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &Key> {
-        self.entries.iter().map(|(key, _)| key)
+        self.keys.iter()
     }
 
     /// The values in order.
     pub fn values(&self) -> impl ExactSizeIterator<Item = &Value> {
-        self.entries.iter().map(|(_, value)| value)
+        self.values.iter()
     }
 
     /// The n-th entry.
     pub fn get_index(&self, at: usize) -> Option<(&Key, &Value)> {
-        self.entries.get(at).map(|(key, value)| (key, value))
+        Some((self.keys.get(at)?, self.values.get(at)?))
     }
 
-    /// All entries.
-    pub(super) fn into_entries(self) -> Vec<(Key, Value)> {
-        self.entries
+    /// All keys, and their values.
+    pub(super) fn into_entries(self) -> (Vec<Key>, Vec<Value>) {
+        (self.keys, self.values)
     }
 
     /// Where the entry of a key is. `None` also for what is no key.
@@ -88,7 +90,7 @@ impl Table {
             (Index::Direct(places), Value::Int(i)) => direct(places, *i),
             (_, Value::Str(text)) => {
                 let hint = text.place().get() as usize;
-                match self.entries.get(hint).map(|(own, _)| own.value()) {
+                match self.keys.get(hint).map(Key::value) {
                     Some(Value::Str(own)) if Rc::ptr_eq(own, text) => Some(hint),
                     _ => self.position_of(key),
                 }
@@ -109,17 +111,17 @@ impl Table {
     /// The value of the n-th entry.
     #[inline(always)]
     pub(super) fn value_mut(&mut self, at: usize) -> Option<&mut Value> {
-        self.entries.get_mut(at).map(|(_, value)| value)
+        self.values.get_mut(at)
     }
 
     #[inline(never)]
     fn position_of(&self, key: &Value) -> Option<usize> {
         let at = match &self.index {
-            Index::Few => self.entries.iter().position(|(own, _)| same_key(own.value(), key))?,
+            Index::Few => self.keys.iter().position(|own| same_key(own.value(), key))?,
             Index::Direct(places) => direct(places, whole(key)?)?,
             Index::Hashed(index) => {
                 let last = self.last.get();
-                if let (Some((own, _)), Value::Int(i)) = (self.entries.get(last), key)
+                if let (Some(own), Value::Int(i)) = (self.keys.get(last), key)
                     && matches!(own.value(), Value::Int(own) if own == i)
                 {
                     return Some(last);
@@ -137,19 +139,19 @@ impl Table {
 
     #[inline(always)]
     fn is_at(&self, at: usize, key: &Value) -> bool {
-        same_key(self.entries[at].0.value(), key)
+        same_key(self.keys[at].value(), key)
     }
 
     /// The value of a key.
     #[inline]
     pub fn get(&self, key: &Value) -> Option<&Value> {
-        self.position(key).map(|at| &self.entries[at].1)
+        self.position(key).map(|at| &self.values[at])
     }
 
     /// The value of a key, to change it.
     #[inline]
     pub fn get_mut(&mut self, key: &Value) -> Option<&mut Value> {
-        self.position(key).map(|at| &mut self.entries[at].1)
+        self.position(key).map(|at| &mut self.values[at])
     }
 
     /// Sets the value of a key; gives the old one. A key that is there already stays.
@@ -157,7 +159,8 @@ impl Table {
         if let Some(slot) = self.get_mut(key.value()) {
             return Some(std::mem::replace(slot, value));
         }
-        self.entries.push((key, value));
+        self.keys.push(key);
+        self.values.push(value);
         if !self.enter() {
             self.rebuild();
         }
@@ -168,14 +171,15 @@ impl Table {
     /// nothing is done.
     #[inline]
     pub(super) fn add_int(&mut self, key: &Value, value: &Value) -> bool {
-        if self.entries.len() == self.entries.capacity() {
+        if self.is_full() {
             return false;
         }
         let Ok(key) = Key::new(key) else { return false };
-        self.entries.push((key, value.clone()));
+        self.keys.push(key);
         let entered = self.enter();
-        if !entered {
-            self.entries.pop();
+        match entered {
+            true => self.values.push(value.clone()),
+            false => drop(self.keys.pop()),
         }
         entered
     }
@@ -186,7 +190,7 @@ impl Table {
         match &mut self.index {
             Index::Few => {}
             Index::Direct(places) => {
-                for (i, (key, _)) in self.entries.iter().enumerate().skip(at) {
+                for (i, key) in self.keys.iter().enumerate().skip(at) {
                     if let Some(place) = whole(key.value()).and_then(|i| places.get_mut(i as usize)) {
                         *place = if i == at { 0 } else { *place - 1 };
                     }
@@ -195,15 +199,15 @@ impl Table {
             Index::Hashed(index) => {
                 let seed = index.seed;
                 let hash = |key: &Key| hash_key(key.value(), seed);
-                index.remove(at, hash(&self.entries[at].0));
-                let after = &self.entries[at + 1..];
+                index.remove(at, hash(&self.keys[at]));
+                let after = &self.keys[at + 1..];
                 match after.len() * 8 < index.slots.len() {
-                    true => (at + 1..).zip(after).for_each(|(i, (key, _))| index.lower(i, hash(key))),
+                    true => (at + 1..).zip(after).for_each(|(i, key)| index.lower(i, hash(key))),
                     false => index.lower_all(at),
                 }
             }
         }
-        Some(self.entries.remove(at))
+        Some((self.keys.remove(at), self.values.remove(at)))
     }
 
     /// The bytes that it holds.
@@ -213,22 +217,25 @@ impl Table {
             Index::Direct(places) => size_of::<u32>() * places.len(),
             Index::Hashed(index) => size_of::<u64>() * index.slots.len(),
         };
-        size_of::<(Key, Value)>() * self.entries.capacity() + index
+        size_of::<Key>() * self.keys.capacity() + size_of::<Value>() * self.values.capacity() + index
     }
 
     /// About how many bytes one more entry may take; `None` when there is room for no more.
     pub(super) fn growth(&self) -> Option<usize> {
-        let full = self.entries.len() == self.entries.capacity();
         let entry = size_of::<(Key, Value)>();
-        (self.entries.len() < u32::MAX as usize - 1)
-            .then(|| if full { self.bytes() + 4 * entry } else { entry })
+        (self.len() < u32::MAX as usize - 1)
+            .then(|| if self.is_full() { self.bytes() + 4 * entry } else { entry })
     }
 
-    /// Enters the last entry into the index, if that has room.
+    fn is_full(&self) -> bool {
+        self.keys.len() == self.keys.capacity() || self.values.len() == self.values.capacity()
+    }
+
+    /// Enters the last key into the index, if that has room.
     #[inline(always)]
     fn enter(&mut self) -> bool {
-        let Some((key, _)) = self.entries.last() else { return true };
-        let count = self.entries.len();
+        let Some(key) = self.keys.last() else { return true };
+        let count = self.keys.len();
         if let Value::Str(text) = key.value() {
             text.place().set(count as u32 - 1);
         }
@@ -256,10 +263,10 @@ impl Table {
     #[cold]
     #[inline(never)]
     fn rebuild(&mut self) {
-        let slots = (2 * self.entries.len()).next_power_of_two();
+        let slots = (2 * self.len()).next_power_of_two();
         if let Some(most) = self.greatest(2 * slots) {
             let mut places = vec![0; slots.max(most + 1)].into_boxed_slice();
-            for (i, (key, _)) in self.entries.iter().enumerate() {
+            for (i, key) in self.keys.iter().enumerate() {
                 if let Some(place) = whole(key.value()).and_then(|int| places.get_mut(int as usize)) {
                     *place = i as u32 + 1;
                 }
@@ -276,9 +283,9 @@ impl Table {
         // The hashes of those entered before are at hand.
         if let Index::Hashed(old) = &self.index {
             old.slots.iter().filter(|slot| **slot != 0).for_each(|slot| index.take(*slot));
-            from = self.entries.len() - 1;
+            from = self.len() - 1;
         }
-        for (i, (key, _)) in self.entries.iter().enumerate().skip(from) {
+        for (i, key) in self.keys.iter().enumerate().skip(from) {
             index.add(hash_key(key.value(), index.seed), i + 1);
         }
         self.index = Index::Hashed(index);
@@ -287,7 +294,7 @@ impl Table {
     /// The greatest key, when all are whole numbers from 0 to below `end`.
     fn greatest(&self, end: usize) -> Option<usize> {
         let int = |key: &Key| usize::try_from(whole(key.value())?).ok().filter(|i| *i < end);
-        self.entries.iter().try_fold(0, |most, (key, _)| Some(int(key)?.max(most)))
+        self.keys.iter().try_fold(0, |most, key| Some(int(key)?.max(most)))
     }
 }
 
