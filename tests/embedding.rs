@@ -130,6 +130,23 @@ fn functions_are_checked_when_they_are_fetched() {
 }
 
 #[test]
+fn records_and_dicts_are_maps_with_texts_as_keys() {
+    use std::collections::{BTreeMap, HashMap};
+    let mut e = engine();
+    let found: BTreeMap<String, f64> = e.eval("(loss = 0.5, step = 3)").unwrap();
+    assert_eq!(found, BTreeMap::from([("loss".to_string(), 0.5), ("step".to_string(), 3.0)]));
+    let found: HashMap<String, Vec<i64>> = e.eval("let d = dict()\nd[\"a b\"] = [1, 2]\nd").unwrap();
+    assert_eq!(found["a b"], [1, 2]);
+    e.set("limits", HashMap::from([("b".to_string(), 2), ("a".to_string(), 1)])).unwrap();
+    assert_eq!(e.eval::<String>("repr(limits)").unwrap(), "{\"a\": 1, \"b\": 2}");
+    e.register_fn("total", |parts: BTreeMap<String, f64>| parts.values().sum::<f64>());
+    assert_eq!(e.eval::<f64>("total((a = 1, b = 2.5)) + total(limits)").unwrap(), 6.5);
+    for wrong in ["[1]", "(a = \"x\")", "let d = dict()\nd[1] = 2\nd"] {
+        assert_eq!(e.eval::<HashMap<String, i64>>(wrong).unwrap_err().code().id, "E0961", "{wrong}");
+    }
+}
+
+#[test]
 fn programs_run_often_and_keep_their_names_apart() {
     let mut e = engine();
     e.eval::<()>("let n = 100").unwrap();

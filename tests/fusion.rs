@@ -54,7 +54,8 @@ fn a_chain_is_few_launches_and_dead_temporaries_take_no_memory() {
         x = call(&mut rt, "add", &[Arg::Tensor(x), Arg::Tensor(b.clone()), Arg::Int(1)]);
     }
     rt.flush().unwrap();
-    assert!(rt.launches() - launches <= 50 / 8, "{} launches", rt.launches() - launches);
+    // Every eighth operation may find that the others have waited for long enough.
+    assert!(rt.launches() - launches <= 50 / 8 + 1, "{} launches", rt.launches() - launches);
     assert_eq!(rt.device(DeviceId::Cuda(0)).unwrap().memory_allocated(), before + 4096);
     assert_eq!(floats(&mut rt, &x), [26.0; 1024]);
 }
@@ -210,5 +211,85 @@ fn fusion_never_changes_a_bit() {
             let (fused, apart) = (random_program(seed, true, place), random_program(seed, false, place));
             assert!(fused == apart, "seed {seed} on {place}");
         }
+    }
+}
+
+/// What a script ends with: the code of its error, or its value as a text.
+fn ends(code: &str, fuse: bool) -> String {
+    let builder =
+        runnel::Engine::builder().backend(Backend::Emu).devices(2).device_memory(48 << 20).fuse(fuse);
+    match builder.build().unwrap().eval::<String>(code) {
+        Ok(value) => value,
+        Err(error) => error.code().id.to_string(),
+    }
+}
+
+/// Which scripts are accepted does not depend on fusion, which drops work that nobody asks for. The one difference is
+/// memory: work that is dropped, and values between the steps of one kernel, take none.
+#[test]
+fn scripts_are_accepted_alike_with_and_without_fusion() {
+    const OK: &str = "ok";
+    let side = |end: &str| format!("let s = Stream()\nlet x = ones(1000)\n{end}\n\"ok\"");
+    let alike = [
+        // Memory that dead work has used before: the stream waits for it by itself, if there was any.
+        (side("x = none\nlet b = empty(1000)\nwith stream(s) { b.fill_(1) }"), OK),
+        (side("x + 1\nlet b = empty(1000)\nwith stream(s) { b.fill_(1) }"), OK),
+        (
+            side(
+                "let y = ((x + 1) * 2).exp()\ny = none\nlet b = empty_like(x)\nwith stream(s) { b.zero_() }",
+            ),
+            OK,
+        ),
+        (
+            side(
+                "x + 1\nlet b = [empty(1000), empty(1000) on cuda:1]\nwith stream(s) { comm.broadcast(ones(1000), out=b) }",
+            ),
+            OK,
+        ),
+        (
+            side("x + 1\nlet b = empty(1000)\nwith stream(s) { b.fill_(1) }\nassert((b + 0).sum() == 1000)"),
+            "E0601",
+        ),
+        // Races are found when work is submitted, whether anybody wants its result or not.
+        (side("with stream(s) { x + 1 }"), "E0601"),
+        (side("x + 1\nwith stream(s) { x.add_(1) }"), "E0601"),
+        (side("cuda.synchronize()\nwith stream(s) { x + 1 }\nx.add_(1)"), "E0601"),
+        (
+            side(
+                "let h = empty(1000, device=cpu, pin_memory=true)\nwith stream(s) { h.copy_(x, non_blocking=true) }",
+            ),
+            "E0601",
+        ),
+        (side("let d = (ones(9) on cpu).pin_memory()\nd.to(cuda, non_blocking=true)\nd.add_(1)"), "E0601"),
+        // What can fail while it runs is no elementwise work, and always runs.
+        (side("x[[5000]]\ncuda.synchronize()"), "E0802"),
+        (side("embedding([7], ones(2, 2))\ncuda.synchronize()"), "E0802"),
+        (side("one_hot(tensor([9]), 3)\ncuda.synchronize()"), "E0802"),
+        (side("assert_async(tensor(false))\ncuda.synchronize()"), "E0804"),
+        (side("multinomial(tensor([-1.0, 2.0]), 1)\ncuda.synchronize()"), "E0804"),
+        (side("tensor([1, 2]) // 0\ntensor([1]) << tensor([100])\ncuda.synchronize()"), OK),
+        // Captures.
+        (side("let g = Graph()\nwith graph(g) { x + 1 }\ng.replay()\nassert(x.sum() == 1000)"), OK),
+        (
+            side(
+                "let g = Graph()\nx + 1\nlet b = empty(10)\nwith graph(g) { b.fill_(1) }\ng.replay()\nassert(b.sum() == 10)",
+            ),
+            OK,
+        ),
+        // A request that cannot fit fails where it is made.
+        (side("zeros(64 * 1024 * 1024)"), "E0701"),
+        (side("empty(64 * 1024 * 1024)"), "E0701"),
+    ];
+    for (code, wanted) in &alike {
+        assert_eq!((ends(code, true), ends(code, false)), (wanted.to_string(), wanted.to_string()), "{code}");
+    }
+    let memory = [
+        // Never computed.
+        side("ones(1).expand(64 * 1024 * 1024) + 1\ncuda.synchronize()"),
+        // Between the steps of one kernel.
+        side("let x = ones(4 * 1024 * 1024, dtype=u8)\n(x.to(f64) * 2 + 1).to(u8).sum().item()"),
+    ];
+    for code in &memory {
+        assert_eq!((ends(code, true), ends(code, false)), (OK.to_string(), "E0701".to_string()), "{code}");
     }
 }

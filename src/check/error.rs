@@ -247,9 +247,26 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["range", "xrange"], "write `0..n`, or `0..n by 2`"),
     (&["length", "size"], "write `len(x)`"),
     (
-        &["nn", "F", "optim", "functional"],
-        "layers are functions, and training loops are written out: `relu(x @ w + b)`, `w -= lr * gradient`",
+        &["nn", "F", "optim", "functional", "Adam", "AdamW", "SGD"],
+        "write `import nn`: `nn.cross_entropy(x, y)`, `nn.adam(params)`; layers are functions: `relu(x @ w + b)`",
     ),
+    (
+        &["autocast", "GradScaler"],
+        "dtypes are written out: `x.to(bf16) @ w.to(bf16)` for products, f32 for weights and losses",
+    ),
+    (
+        &["Linear", "Sequential", "Module", "ReLU", "LayerNorm", "Embedding", "Parameter"],
+        "layers are functions and parameters are records: `fn model(x, p) { relu(x @ p.w + p.b) }`",
+    ),
+    (
+        &["conv1d", "conv2d", "conv3d", "Conv2d", "max_pool2d", "avg_pool2d"],
+        "windows are views: `x.unfold(2, 3, 1).unfold(3, 3, 1)` has them, for `einsum` or `amax`",
+    ),
+    (
+        &["state_dict", "load_state_dict"],
+        "parameters are a record: `save(\"model.safetensors\", params)`, `record(load(\"model.safetensors\"))`",
+    ),
+    (&["tree", "pytree", "jax"], "write `tree_map(f, tree)` and `tree_leaves(tree)`"),
     (&["open", "fopen"], "write `read(path)` for a text, `load(path)` for tensors"),
     (&["plt", "pyplot", "matplotlib"], "write `plot.line(y)`, `plot.scatter(x, y)`, `plot.hist(x)`"),
     (&["os", "sys"], "write `args()` for the arguments, `env(name)` for a variable of the environment"),
@@ -275,6 +292,14 @@ const FOREIGN_METHODS: &[(&[&str], &str)] = &[
         &["backward", "requires_grad", "requires_grad_", "grad", "zero_grad", "grad_fn"],
         "there are no gradients yet: write the gradient out as an expression",
     ),
+    (
+        &["autocast"],
+        "dtypes are written out: `x.to(bf16) @ w.to(bf16)` for products, f32 for weights and losses",
+    ),
+    (
+        &["state_dict", "load_state_dict", "parameters", "named_parameters"],
+        "parameters are a record: `save(\"model.safetensors\", params)`, `for (name, p) in params`, `tree_leaves(params)`",
+    ),
     (&["has", "contains", "includes", "containsKey", "has_key"], "write `x in container`"),
     (&["toUpperCase", "uppercase"], "write `text.upper()`"),
     (&["toLowerCase", "lowercase"], "write `text.lower()`"),
@@ -295,8 +320,16 @@ fn foreign_name(name: &str) -> Option<&'static str> {
     FOREIGN.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help)
 }
 
-pub(super) fn unknown_name(span: Span, name: &str, suggestion: Option<&str>) -> Error {
+/// A name that is not defined; `library` is one that has it, or that it is.
+pub(super) fn unknown_name(span: Span, name: &str, suggestion: Option<&str>, library: Option<&str>) -> Error {
     let error = Error::new(&UNKNOWN_NAME, format!("unknown name `{name}`")).at(span, "");
+    match library {
+        Some(library) if library == name => return error.help(format!("write `import {name}` first")),
+        Some(library) => {
+            return error.help(format!("write `import {library}`, and `{library}.{name}`"));
+        }
+        None => {}
+    }
     if let Some(help) = foreign_name(name) {
         return error.help(help);
     }

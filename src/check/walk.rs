@@ -609,10 +609,22 @@ impl<'c> Walk<'c> {
             let candidates =
                 visible.chain(builtins.iter().map(|b| &**b)).chain(["true", "false", "none", "inf", "nan"]);
             let suggestion = self.suggest(name, candidates);
-            let error = error::unknown_name(span, name, suggestion);
+            let library = self.library_of(name);
+            let error = error::unknown_name(span, name, suggestion, library.as_deref());
             self.errors.push(error);
         }
         Meaning::Unknown
+    }
+
+    /// The library of this name, or with a function of this name.
+    fn library_of(&self, name: &Rc<str>) -> Option<Rc<str>> {
+        let is_it = |library: &Rc<str>| {
+            let public = |exports: Exports| {
+                exports.iter().any(|(known, f)| known == name && f.as_ref().is_some_and(|f| f.doc.is_some()))
+            };
+            library == name || self.catalog.exports(library).is_some_and(public)
+        };
+        self.catalog.libraries().into_iter().find(is_it)
     }
 
     /// `base.name`

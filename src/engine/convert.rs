@@ -10,18 +10,19 @@ use crate::device::{DeviceId, Stream};
 use crate::library::device::StreamObject;
 use crate::plan::scalar_of;
 use crate::tensor::Tensor;
-use crate::vm::{Value, Vm};
+use crate::vm::{Dict, Key, Value, Vm};
 use num_complex::Complex;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// What becomes a script value. Sealed: implemented for numbers, texts, options, vectors, tuples,
-/// tensors, [`Array`]s, [`Shared`](crate::Shared) values, and results of these. A [`Complex`] number becomes
+/// What becomes a script value. Sealed: implemented for numbers, texts, options, vectors, maps with texts as keys
+/// (dicts), tuples, tensors, [`Array`]s, [`Shared`](crate::Shared) values, and results of these. A [`Complex`] number becomes
 /// a tensor without dimensions, and a vector of them a tensor with one, on the current device: scripts
 /// have complex tensors, and no complex numbers.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not cross into scripts",
     label = "no value of a script",
-    note = "numbers, `bool`, `String`, `&str`, `Option`, `Vec`, tuples of up to eight, `Tensor`, `Array`, `DeviceId`, `Dtype`, `Shared` and `Result`s of these do"
+    note = "numbers, `bool`, `String`, `&str`, `Option`, `Vec`, maps with `String` keys, tuples of up to eight, `Tensor`, `Array`, `DeviceId`, `Dtype`, `Shared` and `Result`s of these do"
 )]
 pub trait IntoValue: Sized + sealed::Into {
     #[doc(hidden)]
@@ -33,13 +34,13 @@ pub trait IntoValue: Sized + sealed::Into {
     }
 }
 
-/// What a script value becomes. Sealed: implemented for numbers, texts, options, vectors, tuples,
-/// tensors, [`Array`]s, [`Shared`](crate::Shared) values, devices and dtypes. `()` takes any value and drops
+/// What a script value becomes. Sealed: implemented for numbers, texts, options, vectors, maps with texts as keys (of
+/// records and dicts), tuples, tensors, [`Array`]s, [`Shared`](crate::Shared) values, devices and dtypes. `()` takes any value and drops
 /// it. A [`Complex`] number is a tensor with one element, or a number.
 #[diagnostic::on_unimplemented(
     message = "a script's value does not become a `{Self}`",
     label = "no type that scripts give",
-    note = "numbers, `bool`, `String` (not `&str`), `Option`, `Vec`, tuples of up to eight, `Tensor`, `Array`, `DeviceId`, `Dtype`, `Shared` and `()` do"
+    note = "numbers, `bool`, `String` (not `&str`), `Option`, `Vec`, maps with `String` keys, tuples of up to eight, `Tensor`, `Array`, `DeviceId`, `Dtype`, `Shared` and `()` do"
 )]
 pub trait FromValue: Sized + sealed::From {
     #[doc(hidden)]
@@ -379,6 +380,46 @@ impl<T: FromValue> FromValue for Vec<T> {
         items.into_iter().map(|item| T::from_value(vm, item)).collect()
     }
 }
+
+macro_rules! maps {
+    ($($map:ident),*) => {$(
+        impl<T> sealed::Into for $map<String, T> {}
+        /// A dict with the keys in their order.
+        impl<T: IntoValue> IntoValue for $map<String, T> {
+            fn into_value(self, vm: &mut Vm) -> Result<Value> {
+                let mut entries: Vec<(String, T)> = self.into_iter().collect();
+                entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+                let dict = Dict::new();
+                for (key, value) in entries {
+                    let value = value.into_value(vm)?;
+                    dict.insert(Key::new(&Value::str(&key))?, value)?;
+                }
+                Ok(Value::dict(dict))
+            }
+        }
+
+        impl<T> sealed::From for $map<String, T> {}
+        /// A record, or a dict whose keys are texts.
+        impl<T: FromValue> FromValue for $map<String, T> {
+            fn from_value(vm: &mut Vm, value: Value) -> Result<$map<String, T>> {
+                let entries: Vec<(Value, Value)> = match &value {
+                    Value::Record(record) => {
+                        record.fields().map(|(name, value)| (Value::str(&**name), value.clone())).collect()
+                    }
+                    Value::Dict(dict) => {
+                        let dict = dict.borrow();
+                        dict.iter().map(|(key, value)| (key.value().clone(), value.clone())).collect()
+                    }
+                    other => return Err(error::wrong_type("a record or a dict", &describe(other))),
+                };
+                let one = |(key, value)| Ok((String::from_value(vm, key)?, T::from_value(vm, value)?));
+                entries.into_iter().map(one).collect()
+            }
+        }
+    )*};
+}
+
+maps!(HashMap, BTreeMap);
 
 macro_rules! complex {
     ($($part:ty),*) => {$(

@@ -280,7 +280,7 @@ pub static TABLE: &[NativeDef] = &[
 ];
 
 /// Puts a function that comes second, as in `items |> map(f)`, before its sequence.
-fn function_first(name: &str, args: &mut [Value]) -> Result<()> {
+pub(super) fn function_first(name: &str, args: &mut [Value]) -> Result<()> {
     if args[0].is_callable() {
         return Ok(());
     }

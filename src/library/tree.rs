@@ -1,5 +1,6 @@
 //! Values in values: lists, tuples, records and dicts as trees whose leaves are everything else.
 
+use super::sequence::function_first;
 use super::{any, takes};
 use crate::base::Result;
 use crate::ops::signature::{Kind, Param};
@@ -26,12 +27,32 @@ pub static TABLE: &[NativeDef] = &[
     NativeDef {
         name: "tree_map",
         receiver: "",
-        signature: takes(&[Param::new("f", Kind::Fn), any("tree")]),
-        doc: "The same lists, tuples, records and dicts with `f(leaf)` in the place of each leaf: of everything that is none of these.\n\nSource: `torch.utils._pytree.tree_map`.",
-        example: "let params = (w = 1, layers = [(2, 3)])\nassert(tree_map(|x| x * 10, params) == (w = 10, layers = [(20, 30)]))",
+        signature: takes(&[any("f"), any("tree"), Param::rest("more", Kind::Any)]),
+        doc: "The same lists, tuples, records and dicts with `f(leaf)` in the place of each leaf: of everything that is none of these. With several trees of one form, `f` gets the leaves at the same place.\n\nThe tree may come first, for pipelines: `params |> tree_map(f)`. Source: `torch.utils._pytree.tree_map`.",
+        example: "let params = (w = 1, layers = [(2, 3)])\nassert(tree_map(|x| x * 10, params) == (w = 10, layers = [(20, 30)]))\nlet gradients = (w = 0.5, layers = [(1, 2)])\nassert(tree_map(|p, g| p - g, params, gradients) == (w = 0.5, layers = [(1, 1)]))",
         run: |vm, args| {
+            function_first("tree_map", args)?;
             let (f, tree) = (args[0].clone(), args[1].clone());
-            rebuilt(vm, &tree, &mut |vm, leaf| vm.callback(&f, std::slice::from_ref(leaf)), 0)
+            let more = vm.collect(&args[2])?;
+            if more.is_empty() {
+                return rebuilt(vm, &tree, &mut |vm, leaf| vm.callback(&f, std::slice::from_ref(leaf)), 0);
+            }
+            let mut columns = Vec::new();
+            for other in &more {
+                let mut leaves = Vec::new();
+                beside(&tree, other, &mut leaves, 0)?;
+                columns.push(leaves.into_iter());
+            }
+            rebuilt(
+                vm,
+                &tree,
+                &mut |vm, leaf| {
+                    let others = columns.iter_mut().map(|column| column.next().unwrap_or_default());
+                    let row: Vec<Value> = std::iter::once(leaf.clone()).chain(others).collect();
+                    vm.callback(&f, &row)
+                },
+                0,
+            )
         },
     },
 ];
@@ -53,6 +74,64 @@ fn collect(tree: &Value, leaves: &mut Vec<Value>, depth: usize) -> Result<()> {
             leaves.push(leaf.clone());
             Ok(())
         }
+    }
+}
+
+/// What stands in another tree where a tree has its leaves, in their order.
+fn beside(tree: &Value, other: &Value, found: &mut Vec<Value>, depth: usize) -> Result<()> {
+    if depth > MAX_DEPTH {
+        return Err(error::nesting("a tree"));
+    }
+    let differ = || {
+        let message = format!("{} stands where the first tree has {}", form(other), form(tree));
+        error::bad_value(2, message)
+    };
+    let mut each = |ours: &[Value], theirs: &[Value]| {
+        if ours.len() != theirs.len() {
+            return Err(differ());
+        }
+        charge_values(found.len() + ours.len())?;
+        ours.iter().zip(theirs).try_for_each(|(a, b)| beside(a, b, found, depth + 1))
+    };
+    match (tree, other) {
+        (Value::List(a), Value::List(b)) => each(&a.to_vec(), &b.to_vec()),
+        (Value::Tuple(a), Value::Tuple(b)) => each(a.items(), b.items()),
+        (Value::Record(a), Value::Record(b)) => {
+            let theirs: Option<Vec<Value>> = a.names().iter().map(|name| b.get(name).cloned()).collect();
+            match theirs {
+                Some(theirs) if b.values().len() == theirs.len() => each(a.values(), &theirs),
+                _ => Err(differ()),
+            }
+        }
+        (Value::Dict(a), Value::Dict(b)) => {
+            let (a, b) = (a.borrow(), b.borrow());
+            let theirs: Option<Vec<Value>> = a.keys().map(|key| b.get(key.value()).cloned()).collect();
+            match theirs {
+                Some(theirs) if b.keys().len() == theirs.len() => {
+                    each(&a.values().cloned().collect::<Vec<_>>(), &theirs)
+                }
+                _ => Err(differ()),
+            }
+        }
+        (Value::List(_) | Value::Tuple(_) | Value::Record(_) | Value::Dict(_), _) => Err(differ()),
+        _ => {
+            found.push(other.clone());
+            Ok(())
+        }
+    }
+}
+
+/// `a list of 2`, `a record of w, b`
+fn form(tree: &Value) -> String {
+    match tree {
+        Value::List(list) => format!("a list of {}", list.to_vec().len()),
+        Value::Tuple(tuple) => format!("a tuple of {}", tuple.items().len()),
+        Value::Record(record) => {
+            let names: Vec<String> = record.names().iter().take(8).map(|name| format!("`{name}`")).collect();
+            format!("a record of {}", names.join(", "))
+        }
+        Value::Dict(dict) => format!("a dict with {} keys", dict.borrow().keys().len()),
+        leaf => crate::vm::error::a(leaf.type_name()),
     }
 }
 

@@ -73,12 +73,17 @@ impl Place<'_> {
 
     /// The bracket that the error stands in directly.
     fn bracket(&self) -> Option<T> {
+        self.opener().map(|(_, kind)| kind)
+    }
+
+    /// The same, with its place.
+    fn opener(&self) -> Option<(usize, T)> {
         let mut depth = 0;
-        for token in self.tokens[..self.index.min(self.tokens.len())].iter().rev() {
+        for (at, token) in self.tokens[..self.index.min(self.tokens.len())].iter().enumerate().rev() {
             match token.kind {
                 T::RParen | T::RBracket | T::RBrace | T::InterpClose => depth += 1,
                 T::LParen | T::LBracket | T::LBrace | T::InterpOpen if depth > 0 => depth -= 1,
-                kind @ (T::LParen | T::LBracket | T::LBrace | T::InterpOpen) => return Some(kind),
+                kind @ (T::LParen | T::LBracket | T::LBrace | T::InterpOpen) => return Some((at, kind)),
                 _ => {}
             }
         }
@@ -111,6 +116,7 @@ const RULES: &[Rule] = &[
     braces,
     slice,
     annotation,
+    arm,
     dictionary,
     foreign_word,
     foreign_operator,
@@ -253,6 +259,16 @@ fn annotation(p: &Place<'_>) -> Option<Advice> {
         return p.advice(0, "functions take no `**` parameter", "take a record: `options = (a = 1)`");
     }
     None
+}
+
+/// `match x { 1: a }`
+fn arm(p: &Place<'_>) -> Option<Advice> {
+    (p.kind(0) == Some(T::Colon)).then_some(())?;
+    let (at, kind) = p.opener()?;
+    let before = p.tokens[..at].iter().rev();
+    let mut line = before.map(|t| t.kind).take_while(|k| !matches!(k, T::Newline | T::LBrace | T::RBrace));
+    (kind == T::LBrace && line.any(|k| k == T::Match)).then_some(())?;
+    p.advice(0, "an arm of `match` is written with `=>`", "write `pattern => result`")
 }
 
 /// `{"a": 1}`

@@ -281,6 +281,13 @@ fn check_kind(vm: &mut Vm, function: &str, index: usize, param: &Param, value: &
                 *value = Value::Device(vm.device_numbered(*i)?);
                 true
             }
+            Value::Str(text) => match vm.device_called(text.as_str()) {
+                Some(device) => {
+                    *value = Value::Device(device);
+                    true
+                }
+                None => false,
+            },
             _ => false,
         },
         Kind::Tensor => {

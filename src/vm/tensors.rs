@@ -317,6 +317,19 @@ impl Vm {
         numbered.map_err(|_| crate::device::error::bad_device(index, self.rt.machine().device_count()))
     }
 
+    /// The device of a text, as PyTorch writes it: `"cpu"`, `"cuda"`, `"cuda:1"`; `None` where it is none.
+    pub(super) fn device_called(&self, text: &str) -> Option<DeviceId> {
+        match text {
+            "cpu" => Some(DeviceId::Cpu),
+            "cuda" => Some(self.rt.current_cuda()),
+            _ => {
+                let index = text.strip_prefix("cuda:")?;
+                let plain = !index.is_empty() && index.bytes().all(|b| b.is_ascii_digit());
+                index.parse().ok().filter(|_| plain).map(DeviceId::Cuda)
+            }
+        }
+    }
+
     /// A script value as an operation's argument.
     fn op_arg(
         &mut self,
@@ -355,6 +368,7 @@ impl Vm {
             (Kind::Dtype | Kind::Any, Value::Dtype(dtype)) => Some(Arg::Dtype(*dtype)),
             (Kind::Device | Kind::Any, Value::Device(device)) => Some(Arg::Device(*device)),
             (Kind::Device, Value::Int(i)) => Some(Arg::Device(self.device_numbered(*i)?)),
+            (Kind::Device, Value::Str(text)) => self.device_called(text.as_str()).map(Arg::Device),
             (Kind::Any | Kind::Data, Value::Tensor(tensor)) => Some(Arg::Tensor(tensor.clone())),
             (Kind::Data, _) => data(&value, 0)?.map(Arg::Data),
             (Kind::Stream | Kind::Event | Kind::Generator, Value::Object(handle)) => {

@@ -46,6 +46,41 @@ impl Takes {
     }
 }
 
+/// The command that a line is meant as which says it in the way of other sessions: `help`, `quit`, `?relu`,
+/// `relu?`, `%time x`. `has` says whether the session has a name of its own.
+pub fn meant(line: &str, has: impl Fn(&str) -> bool) -> Option<String> {
+    let line = line.trim();
+    let is_name = |text: &str| {
+        let mut letters = text.chars();
+        letters.next().is_some_and(|c| c.is_alphabetic() || c == '_')
+            && letters.all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'))
+    };
+    let about = |name: &str| is_name(name).then(|| format!("help {name}"));
+    if line == "?" {
+        return Some("help".to_string());
+    }
+    if let Some(name) = line.strip_suffix('?').or_else(|| line.strip_prefix('?')) {
+        return about(name.trim());
+    }
+    if let Some(magic) = line.strip_prefix('%') {
+        let (name, rest) = magic.split_once(' ').unwrap_or((magic, ""));
+        let known = match name.trim_start_matches('%') {
+            "time" | "timeit" => "time",
+            "reset" => "reset",
+            _ => return None,
+        };
+        return Some(format!("{known} {}", rest.trim()));
+    }
+    let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+    match word.strip_suffix("()").unwrap_or(word) {
+        word if has(word) => None,
+        "help" if rest.is_empty() => Some("help".to_string()),
+        "help" => about(rest.trim()),
+        "quit" | "exit" if rest.is_empty() => Some("quit".to_string()),
+        _ => None,
+    }
+}
+
 /// All of them.
 pub static COMMANDS: &[Command] = &[
     Command {

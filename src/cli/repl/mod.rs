@@ -152,9 +152,12 @@ impl Repl {
     /// Runs a command or a piece of code, shows its value or its error.
     pub fn input(&mut self, input: &str) -> Next {
         self.session.engine.interrupt_handle().clear();
-        let result = match input.trim_start().strip_prefix(':') {
-            Some(command) => commands::run(self, command.trim()),
-            None => self.code(input).map(|()| Next::Prompt),
+        let vm = self.session.engine.vm();
+        let meant = commands::meant(input, |name| vm.global(name).is_some());
+        let result = match (input.trim_start().strip_prefix(':'), meant) {
+            (Some(command), _) => commands::run(self, command.trim()),
+            (None, Some(command)) => commands::run(self, command.trim()),
+            (None, None) => self.code(input).map(|()| Next::Prompt),
         };
         match result {
             Ok(next) => {

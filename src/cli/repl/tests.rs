@@ -36,6 +36,37 @@ fn an_error_is_reported_and_what_was_there_stays() {
 }
 
 #[test]
+fn what_other_sessions_call_help_and_quit_is_understood() {
+    let own = |name: &str| name == "exit";
+    for (line, command) in [
+        ("help", Some("help")),
+        (" help() ", Some("help")),
+        ("?", Some("help")),
+        ("help relu", Some("help relu")),
+        ("?cuda.synchronize", Some("help cuda.synchronize")),
+        ("relu?", Some("help relu")),
+        ("quit", Some("quit")),
+        ("%time x + 1", Some("time x + 1")),
+        ("%%timeit f(2)", Some("time f(2)")),
+        ("exit", None),
+        ("help + 1", None),
+        ("help(relu)", None),
+        ("quit = 1", None),
+        ("x + y?", None),
+        ("\"what?\"", None),
+        ("%unknown", None),
+        ("", None),
+    ] {
+        assert_eq!(super::commands::meant(line, own).as_deref(), command, "{line}");
+    }
+    assert!(play(&["help"]).contains(":streams"));
+    assert!(play(&["relu?"]).contains("max(x, 0)"));
+    assert_eq!(play(&["let help = 3", "help"]), "3\n");
+    let (mut repl, _) = session();
+    assert!(matches!(repl.input("quit"), Next::Leave));
+}
+
+#[test]
 fn inputs_go_on_until_they_are_complete() {
     for open in ["fn f(x) {", "[1,", "\"\"\"text", "let x =", "if true { 1 } else {"] {
         assert!(goes_on(open), "{open}");
