@@ -4,7 +4,7 @@
 //! Invariant: an error that is dropped causes no other to be dropped.
 
 use super::error;
-use crate::base::Error;
+use crate::base::{Error, Span};
 
 /// An error, and what it is to those around it.
 #[derive(Debug)]
@@ -53,8 +53,14 @@ pub fn causes(findings: Vec<Finding>, base: u32, text: &str) -> Vec<Error> {
     // From where to where tokens, and from where to where brackets, are wrong because of something before.
     let (mut tokens, mut brackets): (Vec<(u32, u32)>, Vec<(u32, u32)>) = (Vec::new(), Vec::new());
     let mut kept = Vec::new();
+    let mut before = Span::NONE;
     for Finding { error, role } in findings {
         let at = error.span().lo;
+        // What is wrong with characters comes first: a token that stands in their place says nothing new.
+        let told = std::mem::replace(&mut before, error.span());
+        if told == error.span() && !told.is_none() {
+            continue;
+        }
         let within = |ranges: &[(u32, u32)]| ranges.iter().any(|(lo, hi)| (*lo..=*hi).contains(&at));
         let follows = match role {
             Role::Alone | Role::CountingLoop => false,

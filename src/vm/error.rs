@@ -312,6 +312,9 @@ pub fn not_callable(found: &str) -> Error {
         .label(Place::Here, format!("what stands before the parentheses is {}", a(found)))
         .help(match found {
             "list" | "tuple" | "tensor" | "dict" | "str" => "an element is read with brackets: `x[0]`",
+            "device" | "stream" => {
+                "it is a context itself: write `with place { ... }`; or rename it, when its name hides a function's"
+            }
             "none" => "was the function ever assigned, or does the one before return nothing?",
             _ => "write an operator between the two, or rename the value when its name hides a function's",
         })
