@@ -1,6 +1,9 @@
 //! Binding arguments to parameters: the one place, for script functions, natives and operations.
 
+use std::ops::Range;
 use std::rc::Rc;
+
+use smallvec::SmallVec;
 
 use super::error;
 use super::function::{Native, ParamInfo, Proto};
@@ -9,6 +12,41 @@ use super::value::Value;
 use super::{Vm, account};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
+
+/// Which argument each parameter of an operation takes, arguments counted as they are passed.
+pub(super) struct Sources {
+    /// One per parameter: [`LEFT_OUT`] where there is none, and at the rest parameter.
+    pub of: SmallVec<[u8; 8]>,
+    /// Those of the rest parameter.
+    pub rest: Range<usize>,
+}
+
+/// The source of a parameter that takes its default.
+pub(super) const LEFT_OUT: u8 = u8::MAX;
+
+/// Which of `given` arguments by position, then of those called `names`, each parameter takes. `None`: they do not
+/// fit; [`places`] tells why.
+pub(super) fn sources<'n>(
+    params: &[Param],
+    given: usize,
+    names: impl Iterator<Item = &'n Rc<str>>,
+) -> Option<Sources> {
+    let taken = params.iter().take_while(|p| !p.rest && !p.named_only).count().min(given);
+    let mut of: SmallVec<[u8; 8]> = SmallVec::from_elem(LEFT_OUT, params.len());
+    of[..taken].iter_mut().zip(0..).for_each(|(source, i)| *source = i);
+    if taken < given && !params.iter().any(|p| p.rest) {
+        return None;
+    }
+    for (i, name) in names.enumerate() {
+        let at = params.iter().position(|p| *p.name == **name && !p.rest)?;
+        if of[at] != LEFT_OUT {
+            return None;
+        }
+        of[at] = u8::try_from(given + i).ok()?;
+    }
+    let complete = params.iter().zip(&of).all(|(p, source)| !p.required() || *source != LEFT_OUT);
+    complete.then_some(Sources { of, rest: taken..given })
+}
 
 /// What binding needs to know of a parameter.
 trait Slot {

@@ -167,6 +167,24 @@ pub struct CallShape {
     pub args: Box<[Passed]>,
 }
 
+impl CallShape {
+    /// How many arguments are passed by position, where those come first and none is spread; the others have
+    /// [names](CallShape::names).
+    pub fn by_position(&self) -> Option<usize> {
+        let count = self.args.iter().take_while(|passed| matches!(passed, Passed::One)).count();
+        let named = |passed: &Passed| matches!(passed, Passed::Named(_));
+        self.args[count..].iter().all(named).then_some(count)
+    }
+
+    /// The names of the arguments that have one.
+    pub fn names(&self) -> impl Iterator<Item = &Rc<str>> + Clone {
+        self.args.iter().filter_map(|passed| match passed {
+            Passed::Named(name) => Some(name),
+            Passed::One | Passed::Spread => None,
+        })
+    }
+}
+
 /// How an argument is passed.
 #[derive(Clone, Debug)]
 pub enum Passed {

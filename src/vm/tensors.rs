@@ -6,6 +6,7 @@ use half::{bf16, f16};
 use smallvec::SmallVec;
 
 use super::account::charge;
+use super::bind::Sources;
 use super::error;
 use super::function::Native;
 use super::object::Exit;
@@ -282,29 +283,47 @@ impl Vm {
     pub(super) fn call_op(
         &mut self,
         op: &'static Op,
-        native: &Rc<Native>,
+        native: &Native,
         args: Positional,
         named: Named,
         in_place: bool,
     ) -> Result<Value> {
-        let params = op.params;
-        let plain =
-            named.is_empty() && args.len() == params.len() && params.iter().all(|p| !p.rest && !p.named_only);
-        let bound = match plain {
-            true => bind::Places { values: args, rest: Positional::new() },
-            false => bind::places(native, args, named)?,
-        };
-        let near = bound.values.iter().chain(&bound.rest).find_map(|v| match v {
-            Value::Tensor(tensor) => Some(tensor.device()),
-            _ => None,
-        });
+        let bind::Places { mut values, rest } = bind::places(native, args, named)?;
+        let left_out = |value: &Value| matches!(value, Value::Unset);
+        let source = |(i, value)| if left_out(value) { bind::LEFT_OUT } else { i };
+        let of = (0..).zip(&values).map(source).collect();
+        let end = values.len() + rest.len();
+        let sources = Sources { of, rest: values.len()..end };
+        values.extend(rest);
+        self.call_op_of(op, native, &mut values, &sources, in_place)
+    }
+
+    /// The same, where it is known which argument goes where. Those are taken.
+    pub(super) fn call_op_of(
+        &mut self,
+        op: &'static Op,
+        native: &Native,
+        args: &mut [Value],
+        sources: &Sources,
+        in_place: bool,
+    ) -> Result<Value> {
+        let near =
+            sources.of.iter().map(|&at| usize::from(at)).chain(sources.rest.clone()).find_map(
+                |at| match args.get(at) {
+                    Some(Value::Tensor(tensor)) => Some(tensor.device()),
+                    _ => None,
+                },
+            );
         let mut values: SmallVec<[Arg; 6]> = SmallVec::new();
-        for (i, (param, value)) in params.iter().zip(bound.values).enumerate() {
-            values.push(match value {
-                _ if param.rest => self.rest_arg(&native.name, i, param, &bound.rest, near)?,
-                Value::Unset => default_arg(param),
-                value => self.op_arg(&native.name, i, param, value, near)?,
-            });
+        for (i, (param, &at)) in op.params.iter().zip(&sources.of).enumerate() {
+            let value = if param.rest {
+                self.rest_arg(&native.name, i, param, &args[sources.rest.clone()], near)?
+            } else if at == bind::LEFT_OUT {
+                default_arg(param)
+            } else {
+                self.op_arg(&native.name, i, param, std::mem::take(&mut args[usize::from(at)]), near)?
+            };
+            values.push(value);
         }
         let args = Args(&values);
         let out = if in_place { op.call_in_place(&mut self.rt, &args) } else { op.call(&mut self.rt, &args) };

@@ -20,6 +20,10 @@ type Written = SmallVec<[usize; 8]>;
 
 /// So many arguments of a native are passed without a vector.
 const FEW: usize = 4;
+/// The same of an operation.
+const MOST: usize = 8;
+/// The number of an argument that the text does not have.
+const NOT_WRITTEN: usize = usize::MAX - 1;
 
 /// An error of a native that was passed `given` arguments by position, then those called `names`: its
 /// labels point at arguments, and it says the function's name.
@@ -151,7 +155,10 @@ impl Vm {
         let params = native.signature.params;
         let registers = &mut self.stack[index..index + count];
         let Run::Static(run) = native.run else {
-            let args = registers.iter_mut().map(std::mem::take).collect();
+            if let Some(result) = self.call_op_at(native, index, count, [].iter()) {
+                return result;
+            }
+            let args = self.stack[index..index + count].iter_mut().map(std::mem::take).collect();
             return self.call_native(native, args, Named::new());
         };
         if params.len() > FEW || !bind::takes_all(params, count) {
@@ -172,8 +179,64 @@ impl Vm {
         result.map_err(|e| of_call(e, native, count, &[]))
     }
 
+    /// Calls an operation with the arguments that stand from `index` on: `given` by position, then those called
+    /// `names`. `None`: it is none, or the usual way tells what is wrong; nothing is done.
+    fn call_op_at<'n>(
+        &mut self,
+        native: &Native,
+        index: usize,
+        given: usize,
+        names: impl Iterator<Item = &'n Rc<str>> + Clone,
+    ) -> Option<Result<Value>> {
+        let (op, in_place) = match native.run {
+            Run::Op(op) => (op, false),
+            Run::OpInPlace(op) => (op, true),
+            Run::Static(_) | Run::Dynamic(_) => return None,
+        };
+        let count = given + names.clone().count();
+        let registers = &mut self.stack[index..index + count];
+        if count > MOST || native.of_plain_values(registers, names.clone().map(|name| &**name)).is_some() {
+            return None;
+        }
+        let sources = bind::sources(op.params, given, names.clone())?;
+        let mut args = [const { Value::None }; MOST];
+        for (arg, register) in args.iter_mut().zip(registers) {
+            // SAFETY: `arg` is `none`, and both are values.
+            unsafe { transfer(arg, register) };
+        }
+        let result = self.call_op_of(op, native, &mut args[..count], &sources, in_place);
+        Some(result.map_err(|e| {
+            let names: SmallVec<[Rc<str>; 2]> = names.map(Rc::clone).collect();
+            of_call(e, native, given, &names)
+        }))
+    }
+
+    /// As [`Vm::call_op_at`], for the call of a shape.
+    fn call_shaped_op(&mut self, index: usize, shape: &CallShape) -> Option<Result<Value>> {
+        let given = shape.by_position()?;
+        let result = match (&shape.method, &self.stack[index]) {
+            (Some(name), receiver) => {
+                let method = self.natives.method(receiver, name)?;
+                let result = self.call_op_at(&method, index, given + 1, shape.names())?;
+                result.map_err(Error::received)
+            }
+            (None, Value::Native(native)) => {
+                let native = Rc::clone(native);
+                let result = self.call_op_at(&native, index + 1, given, shape.names())?;
+                self.stack[index] = Value::None;
+                result
+            }
+            (None, _) => return None,
+        };
+        let written = |i| if i < shape.args.len() { i } else { NOT_WRITTEN };
+        Some(result.map_err(|e| e.written(written)))
+    }
+
     /// Calls with named or spread arguments. `None`: the window at `index` is bound.
     pub(super) fn call_shaped_at(&mut self, index: usize, shape: &CallShape) -> Result<Option<Value>> {
+        if let Some(result) = self.call_shaped_op(index, shape) {
+            return result.map(Some);
+        }
         let mut callee = std::mem::take(&mut self.stack[index]);
         let (mut args, mut named) = (Positional::new(), Named::new());
         // Which arguments of the text the values come from: those by position, then those by name.
@@ -213,7 +276,7 @@ impl Vm {
         }
         self.begin(index, callee, args, named).map_err(|e| {
             let e = if received { e.received() } else { e };
-            e.written(|i| placed.iter().chain(&by_name).nth(i).copied().unwrap_or(usize::MAX - 1))
+            e.written(|i| placed.iter().chain(&by_name).nth(i).copied().unwrap_or(NOT_WRITTEN))
         })
     }
 
