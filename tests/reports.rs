@@ -190,9 +190,10 @@ fn what_other_languages_do_is_answered_with_what_to_write() {
             "zeros(3).sum(axis=0)",
             "E0206 `sum` has no parameter `axis`; help: did you mean `dim`? the parameters are `sum(dim=none, keepdim=false, *, dtype=none)`",
         ),
+        ("nn.Linear(3, 4)", "E0201 unknown name `nn`; help: write `import nn` first"),
         (
-            "nn.Linear(3, 4)",
-            "E0201 unknown name `nn`; help: layers are functions, and training loops are written out: `relu(x @ w + b)`, `w -= lr * gradient`",
+            "import nn\nnn.Linear(3, 4)",
+            "E0205 `nn` has no `Linear`; help: layers are functions and parameters are records: `fn model(x, p) { relu(x @ p.w + p.b) }`",
         ),
         (
             "open(\"a.txt\")",
