@@ -7,14 +7,15 @@
 //!
 //! Note [Races of a capture]. Captured work runs at a replay, not now. So its accesses do not enter the
 //! histories of the storages: they are checked against each other by a checker of the capture's own,
-//! and are kept as one set, which every replay makes at once (`plan/graph.rs`).
+//! and are kept as one set, which every replay makes at once (`plan/graph.rs`). Memory that a capture uses again is
+//! waited for like that of the session, by a lane: a replay runs the work of both owners.
 
 use super::graph::{Draws, Graph, GraphPool, Recorded, State, Use};
 use super::{Runtime, error};
 use crate::base::{Result, Span};
 use crate::device::graph::{Step, Task};
 use crate::device::races::{Access, Checker, Region, Site, Touch, Watched};
-use crate::device::{CapturedRecord, CopyKind, Device, DeviceId, Event, PoolScope, Stream, Ticket};
+use crate::device::{Block, CapturedRecord, CopyKind, Device, DeviceId, Event, PoolScope, Stream, Ticket};
 use crate::kernel::{Launch, Ptr};
 use crate::tensor::{Generator, StorageRef, Tensor, WeakStorage};
 use parking_lot::{Mutex, RwLock};
@@ -350,6 +351,22 @@ impl Runtime {
         let Some(capture) = self.capture_at(at) else { return false };
         self.captures[capture].touched(tensor, true);
         true
+    }
+
+    /// As [`Checker::reuse`], of a tensor that was made on a queue of a capture: its replays run the work of the
+    /// memory's last owner again, too.
+    pub(super) fn note_captured_reuse(
+        &mut self,
+        tensor: &Tensor,
+        at: usize,
+        block: &Block,
+        epoch: u64,
+        site: Site,
+    ) {
+        let Some(capture) = self.capture_at(at) else { return };
+        let capture = &mut self.captures[capture];
+        let history = capture.touched(tensor, true).history.clone();
+        capture.checker.reuse(block.stream(), &mut history.lock(), block.bytes(), epoch, site);
     }
 
     /// Writes a launch down; false when the stream is not captured.

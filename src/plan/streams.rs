@@ -1,6 +1,5 @@
 //! Order between streams: events, waits, and the race checker's view of them.
 
-use super::queue::Queue;
 use super::trace::{ActionKind, WaitFor};
 use super::{RaceMode, Runtime};
 use crate::array::{Dtype, Layout};
@@ -185,7 +184,7 @@ impl Runtime {
     }
 
     /// Where an operation of that name stands in the source, as the source calls it.
-    fn site(&self, name: &'static str) -> Site {
+    pub(super) fn site(&self, name: &'static str) -> Site {
         Site { name: self.written.unwrap_or(name), span: self.span }
     }
 
@@ -282,7 +281,7 @@ impl Runtime {
             DeviceId::Cpu => Where::Host,
             device => Where::Stream(device, stream.id()),
         };
-        if races.iter().any(Conflict::is_reuse) && self.capture_at(at).is_none() {
+        if races.iter().any(|race| race.is_reuse) {
             races = self.order_reuse(at, touches, site, races)?;
             if races.is_empty() {
                 return Ok(());
@@ -297,8 +296,7 @@ impl Runtime {
         // Each turn waits for a stream, and no stream is named again: what is left is another one's.
         while !races.is_empty() {
             for race in &races {
-                let of = |q: &&Queue| race.place == Where::Stream(q.stream.device(), q.stream.id());
-                let Some(earlier) = self.queues.iter().find(of).map(|q| q.stream.clone()) else {
+                let Some(earlier) = self.stream_of(race) else {
                     return Err(error::race(site, now, &races));
                 };
                 self.repaired += 1;
@@ -324,9 +322,8 @@ impl Runtime {
     ) -> Result<Vec<Conflict>> {
         let stream = self.queues[at].stream.clone();
         // Each turn waits for a stream, which is in no race then.
-        while let Some(place) = races.iter().find(|race| race.is_reuse()).map(|race| race.place) {
-            let of = |q: &&Queue| place == Where::Stream(q.stream.device(), q.stream.id());
-            let Some(earlier) = self.queues.iter().find(of).map(|q| q.stream.clone()) else { break };
+        while let Some(reuse) = races.iter().find(|race| race.is_reuse) {
+            let Some(earlier) = self.stream_of(reuse) else { break };
             match stream.device() {
                 DeviceId::Cpu => self.synchronize_stream(&earlier)?,
                 _ => self.wait_stream(&stream, &earlier)?,
@@ -334,6 +331,14 @@ impl Runtime {
             races = self.ask(at, touches, site);
         }
         Ok(races)
+    }
+
+    /// The stream of an earlier access.
+    fn stream_of(&self, race: &Conflict) -> Option<Arc<Stream>> {
+        match race.place {
+            Where::Host => None,
+            Where::Stream(device, number) => self.machine.device(device).ok()?.stream_by_id(number),
+        }
     }
 
     /// Reports races that are repaired, each pair of places once.

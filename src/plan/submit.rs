@@ -178,16 +178,20 @@ impl Runtime {
             return Ok(());
         }
         bind(storage, storage.owner(), &self.queues[at].stream, self.span)?;
-        if self.note_fresh(tensor, at) {
-            return Ok(());
-        }
+        let is_captured = self.note_fresh(tensor, at);
         if let Some(Memory::Block(block)) = storage.memory()
             && let Some(epoch) = block.freed_at()
             && self.settings.races != RaceMode::Allow
         {
             // The last owner's work may still wait on this stream; other streams must not overtake it.
-            let mut history = storage.history.lock();
-            self.checker.reuse(block.stream(), &mut history, block.bytes(), epoch, self.span);
+            let site = self.site("empty");
+            match is_captured {
+                true => self.note_captured_reuse(tensor, at, block, epoch, site),
+                false => {
+                    let mut history = storage.history.lock();
+                    self.checker.reuse(block.stream(), &mut history, block.bytes(), epoch, site);
+                }
+            }
         }
         Ok(())
     }

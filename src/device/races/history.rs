@@ -16,6 +16,8 @@ pub(super) struct Mark {
     pub(super) site: Site,
     pub(super) clock: u64,
     pub(super) agent: Agent,
+    /// See [`Conflict::is_reuse`](super::Conflict::is_reuse).
+    pub(super) is_reuse: bool,
 }
 
 /// The accesses of one storage that a later access may race with.

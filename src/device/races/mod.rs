@@ -110,9 +110,6 @@ pub struct Touch<'a> {
     pub access: Access,
 }
 
-/// The name of what is not an access, but memory's change of owners.
-const REUSE: &str = "reuse of memory";
-
 /// An earlier access that nothing orders before the one that was asked about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Conflict {
@@ -124,13 +121,9 @@ pub struct Conflict {
     pub access: Access,
     /// Where it ran.
     pub place: Where,
-}
-
-impl Conflict {
-    /// True when it is no access, but memory that work of a stream, for its last owner, may still use.
-    pub fn is_reuse(&self) -> bool {
-        self.site.name == REUSE
-    }
+    /// True when it is no access of this owner, but whatever the stream may still do with the memory for its last
+    /// one; `site` is where the memory was taken.
+    pub is_reuse: bool,
 }
 
 /// A history that an operation being admitted has locked, or a reference to that of an earlier touch.
@@ -250,7 +243,7 @@ impl Checker {
     fn now(&mut self, stream: Option<&Stream>, site: Site) -> (View<'_>, Mark) {
         let agent = stream.map_or(HOST, |s| self.agents.of(s));
         let view = self.agents.view(agent);
-        let now = Mark { site, clock: view.now(), agent };
+        let now = Mark { site, clock: view.now(), agent, is_reuse: false };
         if let Some(stream) = stream {
             stream.works_at(now.clock);
         }
@@ -258,14 +251,13 @@ impl Checker {
     }
 
     /// A storage has got memory that work of the stream it was allocated on, up to `epoch`, may still use
-    /// ([`Block::freed_at`](super::Block::freed_at)). That counts as a write there.
-    pub fn reuse(&mut self, stream: &Stream, history: &mut History, bytes: u64, epoch: u64, span: Span) {
-        let site = Site { name: REUSE, span };
+    /// ([`Block::freed_at`](super::Block::freed_at)). That counts as a write there; `site` takes the memory.
+    pub fn reuse(&mut self, stream: &Stream, history: &mut History, bytes: u64, epoch: u64, site: Site) {
         let agents = &mut self.agents;
         let agent = agents.of(stream);
         let view = agents.view(HOST);
         if !view.covers(agent, epoch) {
-            let before = Mark { site, clock: epoch, agent };
+            let before = Mark { site, clock: epoch, agent, is_reuse: true };
             history.note(Region::from(0..bytes), Access::Write, before, &view);
         }
     }
@@ -312,7 +304,7 @@ impl Checker {
 
 impl Agents {
     fn conflict(&self, wanted: Access, mark: Mark, access: Access) -> Conflict {
-        Conflict { wanted, site: mark.site, access, place: self.place(mark.agent) }
+        Conflict { wanted, site: mark.site, access, place: self.place(mark.agent), is_reuse: mark.is_reuse }
     }
 }
 

@@ -115,7 +115,7 @@ impl Player {
         let mut history = History::new();
         let site = Site { name: "fill_", span: Span::NONE };
         if let Some(epoch) = block.freed_at() {
-            self.checker.reuse(stream, &mut history, SIZE, epoch, Span::NONE);
+            self.checker.reuse(stream, &mut history, SIZE, epoch, site);
         }
         let by = if by.device() == stream.device() { by } else { stream };
         let history = Watched::from(history);
