@@ -248,3 +248,18 @@ fn what_a_library_lacks_is_told_before_anything_runs() {
     assert_eq!((error.code().id, error.help_text()), ("E0205", Some("did you mean `area`?")));
     assert_eq!(engine.eval::<i64>("import shapes as s\ns.area(2, 3)").unwrap(), 6);
 }
+
+#[test]
+fn the_argument_at_fault_is_labelled() {
+    for (script, label) in [
+        ("load(\"weights.docx\")", "`\"weights.docx\"`: this ends in `.docx`"),
+        ("save(\"weights\", ones(2))", "`\"weights\"`: this has no ending"),
+        ("load(\"labels\", format=\"nyp\")", "`\"nyp\"`: this name"),
+        ("save(\"labels.npy\", ones(2), format=\"x\")", "`\"x\"`: this name"),
+        ("files.names(\"labels.npy\", format=\"x\")", "`\"x\"`: this name"),
+        ("load(\"a.csv\", delimiter=\"::\")", "`\"::\"`: this value"),
+        ("save(\"a.csv\", ones(2), delimiter=\"\")", "`\"\"`: this value"),
+    ] {
+        assert_eq!(labels(script), label, "{script}");
+    }
+}

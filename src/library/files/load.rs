@@ -4,7 +4,7 @@ use std::io::Seek;
 use std::rc::Rc;
 
 use super::open::{named, open};
-use super::{Source, options, source};
+use super::{Source, options, source, usual};
 use crate::array::{Dtype, Layout, contiguous_strides};
 use crate::base::Result;
 use crate::device::DeviceId;
@@ -14,8 +14,11 @@ use crate::vm::{Dict, Key, Value, Vm, charge, charge_values};
 
 /// `load(path, device, dtype, only, format, header, delimiter, links)`
 pub(super) fn load(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let source = source(vm, &args[0], &args[4], &args[7])?;
-    let options = options(source.format, &source.path, &args[5], &args[6], &args[2])?;
+    let source = source(vm, args, [4, 7])?;
+    let mut options = options(&source, args, [5, 6])?;
+    if let Value::Dtype(dtype) = args[2] {
+        options.dtype = Some(dtype);
+    }
     let device = match &args[1] {
         Value::None => vm.rt.current_device(),
         other => crate::library::device::device_of(vm, other, vm.rt.current_cuda())?,
@@ -144,8 +147,8 @@ struct About {
 }
 
 fn about(vm: &mut Vm, args: &mut [Value]) -> Result<About> {
-    let source = source(vm, &args[0], &args[1], &args[2])?;
-    let options = options(source.format, &source.path, &Value::None, &Value::None, &Value::None)?;
+    let source = source(vm, args, [1, 2])?;
+    let options = usual(&source);
     let mut about = About::default();
     read(&source, &options, &mut about)?;
     Ok(about)

@@ -116,36 +116,40 @@ struct Source {
     links: bool,
 }
 
-/// Looks at a path, and at its format: as named, or as the path ends.
-fn source(vm: &Vm, path: &Value, format: &Value, links: &Value) -> Result<Source> {
-    let given = owned(path);
-    let ending = std::path::Path::new(&given).extension().and_then(|e| e.to_str()).unwrap_or("");
-    let format = files::format(format.as_str().unwrap_or(ending))?;
-    Ok(Source { path: allowed(vm, path)?, format, links: matches!(links, Value::Bool(true)) })
+/// Looks at a path, which is the first argument, and at its format: as the argument with that number names it, or as
+/// the path ends.
+fn source(vm: &Vm, args: &[Value], [format, links]: [usize; 2]) -> Result<Source> {
+    let path = owned(&args[0]);
+    let ending = std::path::Path::new(&path).extension().and_then(|e| e.to_str()).unwrap_or("");
+    let format = match args[format].as_str() {
+        Some(name) => files::format(name).map_err(|e| e.operand(format, "this name"))?,
+        None => files::format(ending).map_err(|e| match ending {
+            "" => e.operand(0, "this has no ending"),
+            _ => e.operand(0, format!("this ends in `.{ending}`")),
+        })?,
+    };
+    Ok(Source { path: allowed(vm, &args[0])?, format, links: matches!(args[links], Value::Bool(true)) })
 }
 
-fn options(format: &Format, path: &str, header: &Value, delimiter: &Value, dtype: &Value) -> Result<Options> {
-    let header = match header {
-        Value::Bool(header) => Some(*header),
-        _ => None,
-    };
-    let tabs = format.name == "csv" && path.to_ascii_lowercase().ends_with(".tsv");
-    let delimiter = match delimiter.as_str().map(str::as_bytes) {
-        None => {
-            if tabs {
-                b'\t'
-            } else {
-                b','
-            }
-        }
-        Some([byte]) if byte.is_ascii() && !matches!(byte, b'\n' | b'\r' | b'"') => *byte,
+/// How a file is read or written where a call says nothing about it.
+fn usual(source: &Source) -> Options {
+    let has_tabs = source.format.name == "csv" && source.path.to_ascii_lowercase().ends_with(".tsv");
+    Options { header: None, delimiter: if has_tabs { b'\t' } else { b',' }, dtype: None }
+}
+
+/// The same, with what the arguments with these numbers say.
+fn options(source: &Source, args: &[Value], [header, delimiter]: [usize; 2]) -> Result<Options> {
+    let mut options = usual(source);
+    if let Value::Bool(header) = args[header] {
+        options.header = Some(header);
+    }
+    match args[delimiter].as_str().map(str::as_bytes) {
+        None => {}
+        Some(&[byte]) if byte.is_ascii() && !matches!(byte, b'\n' | b'\r' | b'"') => options.delimiter = byte,
         Some(_) => {
-            return Err(error::bad_value(0, "a delimiter is one ASCII character, no quote and no line end"));
+            let message = "a delimiter is one ASCII character, no quote and no line end";
+            return Err(error::bad_value(delimiter, message));
         }
-    };
-    let dtype = match dtype {
-        Value::Dtype(dtype) => Some(*dtype),
-        _ => None,
-    };
-    Ok(Options { header, delimiter, dtype })
+    }
+    Ok(options)
 }

@@ -9,8 +9,8 @@ use crate::vm::{Value, Vm, error};
 
 /// `save(path, value, metadata, format, header, delimiter, links)`
 pub(super) fn save(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let source = source(vm, &args[0], &args[3], &args[6])?;
-    let options = options(source.format, &source.path, &args[4], &args[5], &Value::None)?;
+    let source = source(vm, args, [3, 6])?;
+    let options = options(&source, args, [4, 5])?;
     let notes = texts(&args[2])?;
     let (mut entries, mut tensors) = (Vec::new(), Vec::new());
     let fields = fields(&args[1])?;
