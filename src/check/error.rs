@@ -266,6 +266,25 @@ const FOREIGN: &[(&[&str], &str)] = &[
         &["state_dict", "load_state_dict"],
         "parameters are a record: `save(\"model.safetensors\", params)`, `record(load(\"model.safetensors\"))`",
     ),
+    (
+        &["batch_norm", "group_norm", "instance_norm"],
+        "write it with `mean` and `var`: such steps become one kernel by themselves",
+    ),
+    (
+        &["scaled_dot_product_attention", "MultiheadAttention"],
+        "write `softmax(q @ k.mT / q.shape[-1] ** 0.5, -1) @ v`",
+    ),
+    (&["linalg"], "there are `norm`, `@`, `einsum`, `cross` and `outer`, and no decompositions yet"),
+    (
+        &["inference_mode", "enable_grad", "set_grad_enabled"],
+        "leave it out: there are no gradients to switch on or off",
+    ),
+    (&["jit", "vmap", "dynamo"], "leave it out: elementwise work becomes one kernel by itself"),
+    (&["set_default_dtype", "get_default_dtype"], "write `dtype=f64` where a tensor is made"),
+    (&["set_default_device"], "write `with device(1) { }`, or `cuda.set_device(1)`"),
+    (&["is_tensor", "isinstance"], "write `type(x) == \"tensor\"`"),
+    (&["from_numpy", "as_tensor", "asarray"], "write `tensor(values)`"),
+    (&["pad"], "make what is wider and fill it: `let y = zeros(6)`, `y[1..-1] = x`; or `cat`"),
     (&["tree", "pytree", "jax"], "write `tree_map(f, tree)` and `tree_leaves(tree)`"),
     (&["open", "fopen"], "write `read(path)` for a text, `load(path)` for tensors"),
     (&["plt", "pyplot", "matplotlib"], "write `plot.line(y)`, `plot.scatter(x, y)`, `plot.hist(x)`"),
@@ -313,8 +332,14 @@ pub fn foreign_method(name: &str) -> Option<&'static str> {
 }
 
 /// What other libraries call a parameter.
-const FOREIGN_ARGUMENTS: &[(&str, &str)] =
-    &[("axis", "dim"), ("axes", "dims"), ("keepdims", "keepdim"), ("size", "shape"), ("mean", "loc")];
+const FOREIGN_ARGUMENTS: &[(&str, &str)] = &[
+    ("axis", "dim"),
+    ("axes", "dims"),
+    ("keepdims", "keepdim"),
+    ("size", "shape"),
+    ("mean", "loc"),
+    ("unbiased", "correction"),
+];
 
 fn foreign_name(name: &str) -> Option<&'static str> {
     FOREIGN.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help)

@@ -195,7 +195,9 @@ impl<'c> Walk<'c> {
 
     /// How a function is written that is no method, but stands by itself or in a module.
     fn elsewhere(&self, name: &str) -> Option<String> {
-        if self.catalog.find(name).is_some_and(|entry| entry != Entry::Module) {
+        // `Event` is a function that has members.
+        let is_called = |entry| entry != Entry::Module || self.catalog.member(name, "").is_some();
+        if self.catalog.find(name).is_some_and(is_called) {
             return Some(name.to_string());
         }
         let is_there = |module: &Rc<str>| {

@@ -35,7 +35,16 @@ pub(super) static PARAMS: [Param; 9] = [
 
 pub(super) fn argument<T: FromValue>(vm: &mut Vm, args: &mut [Value], index: usize) -> Result<T> {
     let value = args.get_mut(index).map(std::mem::take).unwrap_or_default();
-    T::from_value(vm, value).map_err(|error| error.operand(index, "this argument"))
+    T::from_value(vm, value).map_err(|error| {
+        // Who reads this writes the script, and cannot ask for another type.
+        let error = match error.help_text() {
+            Some(_) if std::ptr::eq(error.code(), &error::WRONG_TYPE) => {
+                error.help("convert it, such as with `int(x)`, `float(x)`, `str(x)`, `x.item()` or `list(x)`")
+            }
+            _ => error,
+        };
+        error.operand(index, "this argument")
+    })
 }
 
 /// Runs code of the host program. A panic in it becomes an error, so that the machine is not left in
