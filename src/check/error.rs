@@ -324,6 +324,17 @@ const FOREIGN_METHODS: &[(&[&str], &str)] = &[
     (&["toLowerCase", "lowercase"], "write `text.lower()`"),
     (&["toString", "to_string"], "write `str(x)`"),
     (&["forEach", "each"], "write `for x in xs { ... }`"),
+    (&["data"], "there are no gradients to leave aside: write `x` alone"),
+    (&["type"], "write `x.to(f32)` for another dtype, `x.dtype` for its own"),
+    (
+        &["unsqueeze_", "squeeze_", "t_", "transpose_", "resize_"],
+        "a name takes the new view: `x = x.unsqueeze(0)`",
+    ),
+    (
+        &["inverse", "det", "svd", "qr", "eig", "eigh", "cholesky", "pinverse"],
+        "there are no decompositions of matrices yet",
+    ),
+    (&["nelement"], "write `x.numel()`"),
 ];
 
 /// What to write for a method or attribute of another language.
