@@ -13,6 +13,9 @@ use std::collections::VecDeque;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
+/// Gives a module by its key (see [`key_of`]) and an import of it.
+pub type Load<'a> = dyn FnMut(&Rc<str>, &Import) -> Option<Result<Rc<Block>>> + 'a;
+
 /// The modules of a program.
 #[derive(Default)]
 pub struct Imports {
@@ -27,13 +30,9 @@ pub struct Imports {
 }
 
 impl Imports {
-    /// The modules of the program of a source. `load` gives a module by its key (see [`key_of`]) and an import of
-    /// it; nothing where there is none, or where it need not be looked at. It is asked once for each.
-    pub fn of(
-        name: &str,
-        block: &Block,
-        load: &mut dyn FnMut(&Rc<str>, &Import) -> Option<Result<Rc<Block>>>,
-    ) -> Imports {
+    /// The modules of the program of a source. `load` gives a module; nothing where there is
+    /// none, or where it need not be looked at. It is asked once for each.
+    pub fn of(name: &str, block: &Block, load: &mut Load<'_>) -> Imports {
         let mut reader = Reader { here: name.into(), ..Reader::default() };
         reader.block(block);
         let mut found = Imports::default();
@@ -126,6 +125,9 @@ impl Written {
     }
 }
 
+/// A function, and the module that it stands in.
+type Idle = (Rc<str>, Rc<Function>);
+
 #[derive(Default)]
 struct Reader {
     /// The module that is read.
@@ -136,7 +138,7 @@ struct Reader {
     /// What is called, by its last name.
     called: FxHashSet<Rc<str>>,
     /// Functions that nothing has called yet.
-    idle: FxHashMap<Rc<str>, Vec<(Rc<str>, Rc<Function>)>>,
+    idle: FxHashMap<Rc<str>, Vec<Idle>>,
     waiting: VecDeque<(Rc<str>, Code)>,
     /// The paths of files that are imported, as they are written.
     files: Vec<Rc<str>>,

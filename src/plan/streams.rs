@@ -233,11 +233,11 @@ impl Runtime {
 
     /// As [`Runtime::note`], for an operation that brings its own order with `streams`: it waits for those
     /// of them whose earlier accesses it would race with.
-    pub(super) fn note_after<'t>(
+    pub(super) fn note_after(
         &mut self,
         name: &'static str,
         at: usize,
-        tensors: &[(&'t Tensor, Access)],
+        tensors: &[(&Tensor, Access)],
         streams: &[Arc<Stream>],
     ) -> Result<()> {
         let stream = self.queues[at].stream.clone();

@@ -51,7 +51,7 @@ pub fn causes(findings: Vec<Finding>, base: u32, text: &str) -> Vec<Error> {
         at + rest.find('\n').unwrap_or(rest.len()) as u32
     };
     // From where to where tokens, and from where to where brackets, are wrong because of something before.
-    let (mut tokens, mut brackets): (Vec<(u32, u32)>, Vec<(u32, u32)>) = (Vec::new(), Vec::new());
+    let (mut tokens, mut brackets): (Vec<[u32; 2]>, Vec<[u32; 2]>) = Default::default();
     let mut kept = Vec::new();
     let mut before = Span::NONE;
     for Finding { error, role } in findings {
@@ -61,7 +61,7 @@ pub fn causes(findings: Vec<Finding>, base: u32, text: &str) -> Vec<Error> {
         if told == error.span() && !told.is_none() {
             continue;
         }
-        let within = |ranges: &[(u32, u32)]| ranges.iter().any(|(lo, hi)| (*lo..=*hi).contains(&at));
+        let within = |ranges: &[[u32; 2]]| ranges.iter().any(|[lo, hi]| (*lo..=*hi).contains(&at));
         let follows = match role {
             Role::Alone | Role::CountingLoop => false,
             Role::Unexpected => within(&tokens),
@@ -72,10 +72,10 @@ pub fn causes(findings: Vec<Finding>, base: u32, text: &str) -> Vec<Error> {
         }
         match role {
             Role::Alone | Role::Unexpected | Role::Unopened => {}
-            Role::Unclosed { until } => tokens.push((at, until)),
+            Role::Unclosed { until } => tokens.push([at, until]),
             Role::CountingLoop => {
-                brackets.push((at, line_end(at)));
-                tokens.push((at, line_end(at)));
+                brackets.push([at, line_end(at)]);
+                tokens.push([at, line_end(at)]);
             }
         }
         kept.push(error);
