@@ -11,8 +11,7 @@ use crate::library::docs::{Entry, entries};
 
 pub fn doc(terminal: &Terminal, names: &[String]) -> Outcome {
     if names.is_empty() {
-        let rows: Vec<[String; 2]> = entries().iter().map(|e| [e.name.clone(), e.first_sentence()]).collect();
-        terminal.print(&table::aligned(&rows));
+        terminal.print(&listed(&entries()));
         terminal.flush();
         return Outcome::Done;
     }
@@ -36,16 +35,13 @@ pub fn doc(terminal: &Terminal, names: &[String]) -> Outcome {
 pub fn page(name: &str) -> Result<String> {
     let entries = entries();
     let own = own_name(name, &entries);
-    let list = |found: &[&Entry]| {
-        let rows: Vec<[String; 2]> = found.iter().map(|e| [e.name.clone(), e.first_sentence()]).collect();
-        table::aligned(&rows)
-    };
     let of_space = |e: &&Entry| e.name.split_once('.').is_some_and(|(space, _)| space == own);
     let inside: Vec<&Entry> = entries.iter().filter(of_space).collect();
     // A function of the library and an operation may share a name: `sum` of a list, of a tensor.
     let exact: Vec<String> = entries.iter().filter(|e| e.name == own).map(text).collect();
     if !exact.is_empty() {
-        let members = if inside.is_empty() { String::new() } else { format!("\n{}", list(&inside)) };
+        let members =
+            if inside.is_empty() { String::new() } else { format!("\n{}", listed(inside.iter().copied())) };
         let same = |e: &&Entry| e.name != own && e.name.rsplit('.').next() == Some(&own);
         let others: Vec<&str> = entries.iter().filter(same).map(|e| e.name.as_str()).collect();
         let others = match others.is_empty() {
@@ -57,7 +53,7 @@ pub fn page(name: &str) -> Result<String> {
     let last = |e: &&Entry| e.name.rsplit('.').next() == Some(&own);
     let methods: Vec<String> = entries.iter().filter(last).map(text).collect();
     if !inside.is_empty() {
-        let members = list(&inside);
+        let members = listed(inside.iter().copied());
         return Ok(methods.into_iter().chain([members]).collect::<Vec<String>>().join("\n"));
     }
     if let Some(other) = entries.iter().find(|e| e.also.contains(&own)) {
@@ -82,8 +78,14 @@ pub fn page(name: &str) -> Result<String> {
             Err(error::unknown_name(name, known.iter().map(String::as_str)))
         }
         [one] => Ok(text(one)),
-        several => Ok(list(several)),
+        several => Ok(listed(several.iter().copied())),
     }
+}
+
+/// A line for each: its name, and the first sentence about it.
+fn listed<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> String {
+    let row = |entry: &Entry| [entry.name.clone(), entry.first_sentence()];
+    table::aligned(&entries.into_iter().map(row).collect::<Vec<_>>())
 }
 
 /// Everything that has a page.

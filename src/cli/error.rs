@@ -221,27 +221,31 @@ pub(super) fn from_clap(refused: &clap::Error, given: &[OsString]) -> (Error, So
     if let Some(help) = help {
         error = error.help(help);
     }
+    let is_meant = |word: &str| {
+        !pointed.is_empty()
+            && (word == pointed || (!option.is_empty() && word.starts_with(&format!("{option}="))))
+    };
+    let (line, found) = command_line(given, is_meant);
     let mut sources = SourceMap::default();
-    let mut line = String::new();
-    let mut found = None;
-    for (at, word) in given.iter().enumerate() {
-        let word = if at == 0 { "runnel".into() } else { word.to_string_lossy() };
-        if at > 0 {
-            line.push(' ');
-        }
-        let start = line.len();
-        let is_it = word == pointed || (!option.is_empty() && word.starts_with(&format!("{option}=")));
-        if at > 0 && is_it && !pointed.is_empty() {
-            found = Some((start, start + word.len()));
-        }
-        line.push_str(&word.replace('\n', " "));
-    }
     if let Some((_, base)) = sources.add("command line", &line)
         && let Some((lo, hi)) = found
     {
         error = error.at(Span::new(base + lo as u32, base + hi as u32), "");
     }
     (error, sources)
+}
+
+/// The command line as one line of text, and where the last word stands that is meant.
+fn command_line(given: &[OsString], is_meant: impl Fn(&str) -> bool) -> (String, Option<(usize, usize)>) {
+    let (mut line, mut found) = ("runnel".to_string(), None);
+    for word in given.iter().skip(1).map(|word| word.to_string_lossy()) {
+        line.push(' ');
+        if is_meant(&word) {
+            found = Some((line.len(), line.len() + word.len()));
+        }
+        line.push_str(&word.replace('\n', " "));
+    }
+    (line, found)
 }
 
 fn valid_values(refused: &clap::Error) -> Option<String> {

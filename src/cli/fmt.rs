@@ -45,17 +45,11 @@ pub fn fmt(terminal: &Terminal, files: &[OsString], check: bool) -> Outcome {
 /// Puts a new file in the place of an old one, with its permissions.
 fn replace(path: &Path, text: &str) -> Result<()> {
     let path = path.canonicalize()?;
-    let mut beside = path.clone().into_os_string();
-    beside.push(format!(".{}.tmp", std::process::id()));
-    let written = (|| {
-        let mut file = std::fs::File::create_new(&beside)?;
-        file.write_all(text.as_bytes())?;
-        file.set_permissions(std::fs::metadata(&path)?.permissions())?;
-        file.sync_all()?;
-        std::fs::rename(&beside, &path)
-    })();
-    if written.is_err() {
-        let _ = std::fs::remove_file(&beside);
-    }
-    written
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut beside = tempfile::Builder::new().prefix(".runnel-").suffix(".part").tempfile_in(folder)?;
+    beside.write_all(text.as_bytes())?;
+    beside.as_file().set_permissions(std::fs::metadata(&path)?.permissions())?;
+    beside.as_file().sync_all()?;
+    beside.persist(&path)?;
+    Ok(())
 }

@@ -7,7 +7,7 @@ use super::args::Options;
 use super::run::Session;
 use super::terminal::Terminal;
 use super::{Outcome, program, refuse};
-use crate::base::SourceMap;
+use crate::base::{Error, SourceMap};
 use crate::vm::Mode;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -25,59 +25,66 @@ struct Tally {
 pub fn test(cli: &Options, terminal: &Terminal, files: &[OsString], filter: Option<&str>) -> Outcome {
     let mut tally = Tally::default();
     for file in files.iter().flat_map(|file| scripts(Path::new(file))) {
-        let program = match program::read(file.as_os_str()) {
-            Ok(program) => program,
-            Err(error) => return refuse(terminal, &error, &SourceMap::default()),
-        };
-        let mut session = match Session::new(cli, terminal, Vec::new()) {
-            Ok(session) => session,
-            Err(error) => return refuse(terminal, &error, &SourceMap::default()),
-        };
-        session.listen();
-        let ran = session.engine.evaluate(&program.name, &program.text, Mode::Script, |_, _| Ok(()));
-        // A file that ends itself in good order has its tests behind it.
-        let ran = ran.or_else(|e| if e.exit_status() == Some(0) { Ok(()) } else { Err(e) });
-        let tests = session.engine.take_tests();
-        if ran.is_ok() && tests.is_empty() {
-            continue;
-        }
-        terminal.print(&format!("{}\n", program.name));
-        if let Err(error) = &ran
-            && error.exit_status().is_some()
-        {
-            session.report(error);
-        }
-        match session.finish(ran) {
-            Outcome::Done => {}
-            Outcome::Interrupted => return Outcome::Interrupted,
-            _ => {
-                tally.broken += 1;
-                continue;
-            }
-        }
-        for test in tests {
-            if filter.is_some_and(|text| !test.name().contains(text)) {
-                tally.left_out += 1;
-                continue;
-            }
-            let result = session.engine.run_test(&test);
-            let word = if result.is_ok() { "ok" } else { "FAILED" };
-            terminal.print(&format!("  {word:<7} {}\n", test.name()));
-            if let Err(error) = &result
-                && error.exit_status().is_some()
-            {
-                session.report(error);
-            }
-            match session.finish(result) {
-                Outcome::Done => tally.passed += 1,
-                Outcome::Interrupted => return Outcome::Interrupted,
-                _ => tally.failed += 1,
-            }
+        if let Err(outcome) = one(cli, terminal, &file, filter, &mut tally) {
+            return outcome;
         }
     }
     terminal.print(&summary(&tally));
     terminal.flush();
     if tally.failed + tally.broken > 0 { Outcome::Failed } else { Outcome::Done }
+}
+
+/// Runs a file and its tests. What ends all of it is given back.
+fn one(
+    cli: &Options,
+    terminal: &Terminal,
+    file: &Path,
+    filter: Option<&str>,
+    tally: &mut Tally,
+) -> Result<(), Outcome> {
+    let refused = |error: Error| refuse(terminal, &error, &SourceMap::default());
+    let program = program::read(file.as_os_str()).map_err(refused)?;
+    let mut session = Session::new(cli, terminal, Vec::new()).map_err(refused)?;
+    session.listen();
+    let ran = session.engine.evaluate(&program.name, &program.text, Mode::Script, |_, _| Ok(()));
+    // A file that ends itself in good order has its tests behind it.
+    let ran = ran.or_else(|e| if e.exit_status() == Some(0) { Ok(()) } else { Err(e) });
+    let tests = session.engine.take_tests();
+    if ran.is_ok() && tests.is_empty() {
+        return Ok(());
+    }
+    terminal.print(&format!("{}\n", program.name));
+    if !is_done(&mut session, ran)? {
+        tally.broken += 1;
+        return Ok(());
+    }
+    for test in tests {
+        if filter.is_some_and(|text| !test.name().contains(text)) {
+            tally.left_out += 1;
+            continue;
+        }
+        let result = session.engine.run_test(&test);
+        let word = if result.is_ok() { "ok" } else { "FAILED" };
+        terminal.print(&format!("  {word:<7} {}\n", test.name()));
+        match is_done(&mut session, result)? {
+            true => tally.passed += 1,
+            false => tally.failed += 1,
+        }
+    }
+    Ok(())
+}
+
+/// Reports how a file or a test ended, an `exit` like any error; Ctrl-C ends the others, too.
+fn is_done(session: &mut Session, result: crate::base::Result<()>) -> Result<bool, Outcome> {
+    if let Err(error) = &result
+        && error.exit_status().is_some()
+    {
+        session.report(error);
+    }
+    match session.finish(result) {
+        Outcome::Interrupted => Err(Outcome::Interrupted),
+        outcome => Ok(outcome == Outcome::Done),
+    }
 }
 
 /// A file itself; of a folder, its scripts and those of its folders, by name. Hidden ones are left out.

@@ -141,12 +141,8 @@ impl Repl {
         let session = Session::new(&cli, terminal, Vec::new())?;
         let mut repl =
             Repl { session, cli, terminal: terminal.clone(), inputs: 0, script: script::Script::default() };
-        repl.listen();
+        repl.session.listen();
         Ok(repl)
-    }
-
-    fn listen(&mut self) {
-        self.session.listen();
     }
 
     /// Runs a command or a piece of code, shows its value or its error.
@@ -210,7 +206,7 @@ impl Repl {
         let fresh = Session::new(&self.cli, &self.terminal, Vec::new())?;
         self.session = fresh;
         self.script = script::Script::default();
-        self.listen();
+        self.session.listen();
         Ok(())
     }
 }
