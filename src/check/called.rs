@@ -1,6 +1,6 @@
 //! Which functions a program calls where nothing takes their errors.
 //!
-//! Invariant: a call inside of `try`, or of a function without parameters (which is often put off to be tried),
+//! Invariant: a call inside of `try`, or of a lambda without parameters (which is often put off to be tried),
 //! does not count.
 
 use super::scope::{Id, Resolved};

@@ -122,7 +122,8 @@ impl Engine {
     pub fn run_file(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let name = path.to_string_lossy();
-        let bytes = std::fs::read(path).map_err(|e| crate::vm::error::file(&name, &e.to_string()))?;
+        let bytes =
+            std::fs::read(path).map_err(|e| crate::vm::error::file(&name, &crate::library::reason(&e)))?;
         let text = crate::syntax::decode(&bytes)?;
         self.evaluate(&name, text, Mode::Script, |_, _| Ok(()))
     }

@@ -7,6 +7,13 @@ fn engine() -> Engine {
 }
 
 #[test]
+fn a_file_that_cannot_be_run_is_told_as_in_a_script() {
+    let mut engine = Engine::builder().backend(crate::device::Backend::Emu).build().unwrap();
+    let error = engine.run_file("nowhere.rnl").unwrap_err();
+    assert_eq!(error.message(), "`nowhere.rnl` cannot be used: there is no such file");
+}
+
+#[test]
 fn values_cross_both_ways() {
     let mut e = engine();
     assert_eq!(e.eval::<i64>("1 + 1").unwrap(), 2);

@@ -134,7 +134,7 @@ pub static TABLE: &[NativeDef] = &[
 ];
 
 /// Why an input or output failed, in the words of the system without its numbers.
-pub(super) fn reason(error: &std::io::Error) -> String {
+pub(crate) fn reason(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file".into(),
         std::io::ErrorKind::PermissionDenied => "access is denied".into(),
