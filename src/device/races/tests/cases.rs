@@ -1,6 +1,7 @@
 //! Rows SAN-01 to SAN-20, in their own notation, and what goes beyond them.
 
 use super::World;
+use crate::array::Layout;
 use crate::base::{ErrorKind, Place, Span};
 use crate::device::races::{Access, Checker, EventClock, History, Region, Site, Touch, Watched, Where};
 use crate::device::{DeviceId, error};
@@ -270,4 +271,24 @@ fn checkers_are_shared_between_threads() {
     shared::<crate::device::Block>();
     shared::<crate::device::Event>();
     shared::<crate::device::PinnedBlock>();
+}
+
+/// Reads at two distances, neither of which has the byte that was written.
+#[test]
+fn a_read_beside_a_byte_does_not_hide_who_wrote_it() {
+    let mut world = World::new(2, 2);
+    let history = Watched::default();
+    let rows = |offset: usize, rows: usize, step: isize| {
+        let (shape, strides) = ([rows, 1].as_slice().into(), [step, 1].as_slice().into());
+        Region::of(&Layout { shape, strides, offset }, 1)
+    };
+    let mut is_free = |by: Option<usize>, region: Region, access: Access| {
+        let touch = Touch { history: &history, region, access };
+        let stream = by.map(|s| &*world.streams[s]);
+        world.checker.admit(stream, &[touch], site("op", 1)).is_empty()
+    };
+    assert!(is_free(Some(0), rows(7, 1, 0), Access::Write));
+    assert!(is_free(None, rows(0, 2, 5), Access::Read));
+    assert!(is_free(None, rows(5, 2, 3), Access::Read));
+    assert!(!is_free(None, Region::from(0..12), Access::Write));
 }
