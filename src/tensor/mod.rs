@@ -162,10 +162,15 @@ impl Tensor {
 
     /// The same for the race checker, which tells the columns of a matrix apart.
     #[doc(hidden)]
+    #[inline]
     pub fn region(&self) -> Region {
-        match self.0.layout.is_contiguous() {
-            true => Region::from(self.byte_range()),
-            false => Region::of(&self.0.layout, self.0.dtype.size()),
+        let (layout, size) = (&self.0.layout, self.0.dtype.size());
+        match layout.is_contiguous() {
+            true => {
+                let start = (layout.offset * size) as u64;
+                Region::from(start..start + layout.bytes(self.0.dtype))
+            }
+            false => Region::of(layout, size),
         }
     }
 

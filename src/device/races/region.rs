@@ -25,6 +25,7 @@ pub struct Region {
 }
 
 impl From<Range<u64>> for Region {
+    #[inline]
     fn from(bytes: Range<u64>) -> Region {
         Region { lo: bytes.start, hi: bytes.end.max(bytes.start), step: 0, phase: 0, width: 0 }
     }
