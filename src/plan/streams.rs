@@ -214,7 +214,7 @@ impl Runtime {
         }
         self.note(name, at, read)?;
         let room = Room::default();
-        if self.settings.races == RaceMode::Allow || device.id() == DeviceId::Cpu {
+        if self.settings.races == RaceMode::Allow || device.id() == DeviceId::Cpu || bytes == 0 {
             return Ok(room.fill(Storage::made(device, bytes, ticket, Watched::default()), layout, dtype));
         }
         let site = self.site(name);

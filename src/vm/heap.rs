@@ -464,6 +464,14 @@ impl Dict {
         table.value_mut(at).map(|value| value as *mut Value)
     }
 
+    /// The same for a text that knows its place.
+    #[inline(always)]
+    pub(super) fn slot_text(&self, text: &Rc<Text>) -> Option<*mut Value> {
+        let mut table = self.table.try_borrow_mut().ok()?;
+        let at = table.known(text)?;
+        table.value_mut(at).map(|value| value as *mut Value)
+    }
+
     /// As [`Dict::at`], to be written: what is, is [given](Dict::given) to it.
     #[inline]
     pub(super) fn slot(&self, key: &Value) -> Option<*mut Value> {

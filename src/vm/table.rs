@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::mem::size_of;
 use std::rc::Rc;
 
+use super::heap::Text;
 use super::key::{Key, hash_key, same_key, seed, whole};
 use super::value::Value;
 
@@ -88,13 +89,7 @@ impl Table {
     pub fn position(&self, key: &Value) -> Option<usize> {
         match (&self.index, key) {
             (Index::Direct(places), Value::Int(i)) => direct(places, *i),
-            (_, Value::Str(text)) => {
-                let hint = text.place().get() as usize;
-                match self.keys.get(hint).map(Key::value) {
-                    Some(Value::Str(own)) if Rc::ptr_eq(own, text) => Some(hint),
-                    _ => self.position_of(key),
-                }
-            }
+            (_, Value::Str(text)) => self.known(text).or_else(|| self.position_of(key)),
             _ => self.position_of(key),
         }
     }
@@ -104,6 +99,16 @@ impl Table {
     pub(super) fn direct(&self, int: i64) -> Option<Option<usize>> {
         match &self.index {
             Index::Direct(places) => Some(direct(places, int)),
+            _ => None,
+        }
+    }
+
+    /// Where the entry of a text is, if the text itself knows: no call is made.
+    #[inline(always)]
+    pub(super) fn known(&self, text: &Rc<Text>) -> Option<usize> {
+        let at = text.place().get() as usize;
+        match self.keys.get(at).map(Key::value) {
+            Some(Value::Str(own)) if Rc::ptr_eq(own, text) => Some(at),
             _ => None,
         }
     }

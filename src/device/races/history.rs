@@ -89,14 +89,10 @@ impl History {
         History::default()
     }
 
-    /// A storage all of whose bytes have been written, and nothing else.
-    #[inline]
+    /// A storage all of whose bytes, at least one, have been written, and nothing else.
+    #[inline(always)]
     pub(super) fn begun(bytes: u64, write: Mark) -> History {
-        let marks = Marks { write: Some(write), ..Marks::default() };
-        match bytes {
-            0 => History::default(),
-            _ => History(Ranges::One(0..bytes, Record::Plain(marks))),
-        }
+        History(Ranges::One(0..bytes, Record::Plain(Marks { write: Some(write), ..Marks::default() })))
     }
 
     /// True when no stream's access is remembered.

@@ -80,7 +80,7 @@ pub struct Watched {
 }
 
 impl From<History> for Watched {
-    #[inline]
+    #[inline(always)]
     fn from(history: History) -> Watched {
         Watched { noted: AtomicBool::new(true), history: Mutex::new(history) }
     }
@@ -196,8 +196,8 @@ impl Checker {
         Vec::new()
     }
 
-    /// The history of a new storage, all of whose `bytes` a stream writes: that races with nothing.
-    #[inline]
+    /// The history of a new storage, all of whose `bytes`, at least one, a stream writes: that races with nothing.
+    #[inline(always)]
     pub fn begin(&mut self, stream: &Stream, bytes: u64, site: Site) -> Watched {
         let (_, now) = self.now(Some(stream), site);
         Watched::from(History::begun(bytes, now))

@@ -593,6 +593,11 @@ impl Vm {
                         {
                             store!(slot, src);
                         }
+                        if let (Value::Dict(dict), Value::Str(text)) = (reg!(a), reg!(b))
+                            && let Some(slot) = dict.slot_text(text)
+                        {
+                            store!(slot, src);
+                        }
                         break 'plain Rest::Short;
                     }
                     Op::Binary { op: op @ (arith::IN | arith::NOT_IN), dst, a, b } => {
