@@ -480,8 +480,11 @@ impl Vm {
                             }
                             if self.budget > 1 {
                                 set_int!(dst, next);
-                                set_int!(first, next.wrapping_add(by));
-                                set_int!(first + 1, left - 1);
+                                // SAFETY: see above; ints stand there, which own nothing.
+                                unsafe {
+                                    put_int(slot!(first), next.wrapping_add(by));
+                                    put_int(slot!(first + 1), left - 1);
+                                }
                                 jump!(offset);
                             }
                         }
