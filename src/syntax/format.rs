@@ -198,9 +198,9 @@ impl Walk<'_> {
             }
             return;
         }
-        let opens_lambda = piece.kind == T::Bar && !self.last.is_some_and(T::ends_operand);
-        let closes_lambda =
-            piece.kind == T::Bar && !opens_lambda && self.lambdas.last() == Some(&self.open.len());
+        let within = self.lambdas.last() == Some(&self.open.len());
+        let closes_lambda = piece.kind == T::Bar && within;
+        let opens_lambda = piece.kind == T::Bar && !within && !self.last.is_some_and(T::ends_operand);
         let space = self.space(piece.kind, closes_lambda);
         let indent = self.lines.last().map_or(0, |l| l.indent);
         if let Some(line) = self.lines.last_mut() {
@@ -214,10 +214,8 @@ impl Walk<'_> {
                 && !self.last.is_some_and(T::ends_operand);
         match piece.kind {
             T::Match => self.matches.push(self.open.len()),
-            T::Bar if opens_lambda && self.lambdas.last() != Some(&self.open.len()) => {
-                self.lambdas.push(self.open.len());
-            }
-            T::Bar if opens_lambda || closes_lambda => {
+            T::Bar if opens_lambda => self.lambdas.push(self.open.len()),
+            T::Bar if closes_lambda => {
                 self.lambdas.pop();
             }
             T::LParen | T::LBracket | T::LBrace => self.open(piece.kind, indent),
@@ -260,6 +258,8 @@ impl Walk<'_> {
             T::LParen | T::LBracket => last.ends_operand(),
             T::DotDot | T::DotDotOpen => last.ends_operand(),
             T::Eq => named,
+            // Two bars side by side would be one token.
+            T::Bar if last == T::Bar => return true,
             T::Bar => closes_lambda,
             _ => false,
         };
@@ -327,6 +327,8 @@ mod tests {
         for (from, to) in [
             ("let x=f( 1,k = -2 )+3", "let x = f(1, k=-2) + 3\n"),
             ("x [ 0 ] .f (a)", "x[0].f(a)\n"),
+            ("let f = |   | 2", "let f = | | 2\n"),
+            ("let f = |a ,| a+1", "let f = |a,| a + 1\n"),
             ("let p=(w=1,b = - x)", "let p = (w = 1, b = -x)\n"),
             ("fn f(a,b=1,* rest,key=none){a}", "fn f(a, b = 1, *rest, key = none) { a }\n"),
             ("map(|a,b=1|a|b,xs)", "map(|a, b = 1| a | b, xs)\n"),
