@@ -1,6 +1,6 @@
-// Complex numbers. The same formulas, in the same order, as `src/kernel/host/complex.rs`; with
-// contraction off, sums, products and quotients give the same bits there and here. Every function
-// has one return and chooses by selects: over returns in branches NVRTC 13.0 never ends.
+// Complex numbers. Same formulas in the same order as `src/kernel/host/complex.rs`; with contraction off,
+// sums, products and quotients have the same bits on host and device. Every function has a single return and
+// uses selects: on returns inside branches NVRTC 13.0 does not terminate.
 
 template <class T> struct complex { T re, im; };
 typedef complex<float> c64;
@@ -29,7 +29,7 @@ template <class A> INLINE c128 to_c128(A a) { return c128{to_f64(a), 0.0}; }
 template <class T> INLINE c64 to_c64(complex<T> a) { return c64{to_f32(a.re), to_f32(a.im)}; }
 template <class T> INLINE c128 to_c128(complex<T> a) { return c128{to_f64(a.re), to_f64(a.im)}; }
 
-// CUDA's functions under one name for both widths.
+// CUDA's functions, overloaded for both widths.
 INLINE float part_hypot(float a, float b) { return hypotf(a, b); }
 INLINE double part_hypot(double a, double b) { return hypot(a, b); }
 INLINE float part_atan2(float a, float b) { return atan2f(a, b); }

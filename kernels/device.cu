@@ -1,4 +1,4 @@
-// The device's own small kernels.
+// Small utility kernels.
 
 struct Params { u64 w[4]; };
 

@@ -1,4 +1,4 @@
-// Device functions that the CUDA texts of operations call, beside CUDA's own. Each has the same
+// Device functions, in addition to CUDA's own, that the CUDA texts of operations call. Each has the same
 // formula as the operation's host code.
 
 // --- Division and powers -------------------------------------------------------------------------
@@ -53,8 +53,9 @@ INLINE i64 shift_right(i64 a, i64 by) { return a >> (by < 0 || by > 63 ? 63 : by
 INLINE float sigmoid_of(float a) { return 1.0f / (1.0f + expf(-a)); }
 INLINE double sigmoid_of(double a) { return 1.0 / (1.0 + exp(-a)); }
 
-// What rounding takes from `a / sqrt(2)` would cost the tail its last digits: it is found in halves, whose products are
-// exact (sqrt(1/2) is given by its first bits, and the next), and put back to first order.
+// The rounding of `a / sqrt(2)` would cost the tail its last digits. So the rounding error is computed with
+// products of halves, which are exact (sqrt(1/2) is split into its first bits and a remainder), and corrected
+// to first order.
 INLINE float gelu_of(float a) {
     float y = -a * 0.70710678118654752f;
     float high = __uint_as_float(__float_as_uint(a) & 0xfffff000u);
@@ -86,13 +87,13 @@ INLINE double softplus_of(double a, double beta, double threshold) {
     return a * beta > threshold ? a : log1p(exp(a * beta)) / beta;
 }
 
-// ln(1 / (1 + e^-a)), without overflow.
+// ln(1 / (1 + e^-a)) without overflow.
 INLINE float log_sigmoid_of(float a) { return fminf(a, 0.0f) - log1pf(expf(-fabsf(a))); }
 INLINE double log_sigmoid_of(double a) { return fmin(a, 0.0) - log1p(exp(-fabs(a))); }
 
 // --- Bounds ----------------------------------------------------------------------------------------
 
-// Limits to low .. high; high wins where they cross, nan stays.
+// Clamps to [low, high]. If the limits cross, high wins; nan stays.
 template <class T> INLINE T clamp_to(T a, T low, T high) {
     const T raised = a != a || a > low ? a : low;
     return raised != raised || raised < high ? raised : high;
@@ -111,7 +112,7 @@ INLINE double logit_clamped(double a, double eps) {
 
 // --- Ranges ----------------------------------------------------------------------------------------
 
-// Element `at` of `count` numbers from first to last; the second half is counted back from last.
+// Element `at` of `count` evenly spaced numbers from first to last. The second half is computed from last.
 INLINE double spaced(i64 at, double first, double last, i64 count) {
     if (count < 2) return first;
     const double step = (last - first) / (double)(count - 1);

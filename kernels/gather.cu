@@ -1,7 +1,7 @@
-// out[i] = source[.., index[i], ..]. A unit is WIDTH neighbouring elements with one index.
+// out[i] = source[.., index[i], ..]. A unit is WIDTH adjacent elements with one index.
 //
-// p.w: 0 units, 1 extent of the axis, 2 source's stride along the axis, 3 fault record, 4 its stamp,
-// 5 source, 6 index, 7 out, then what codegen/gather.rs lays out.
+// p.w: 0 units, 1 extent of the axis, 2 source's stride along the axis, 3 fault record, 4 its stamp, 5
+// source, 6 index, 7 out, then the layout from codegen/gather.rs.
 
 struct Params { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;
@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(256) gather(const __grid_constant__
 #if WIDTH > 1
             load_words(x[u], from);
 #else
-            // An axis without elements has nothing to read.
+            // Nothing to read on an axis without elements.
             x[u] = extent > 0 ? *memory<const Bits>(from) : Bits{};
 #endif
         }

@@ -1,4 +1,4 @@
-// Matrix products of integers: accumulate in i64 and wrap. Any strides.
+// Integer matrix products: accumulate in i64 and wrap. Any strides.
 //
 // p.w: 0 left, 1 right, 2 out, 3 m, 4 n, 5 k, 6 left's row stride, 7 column stride, 8 right's row
 // stride, 9 column stride.

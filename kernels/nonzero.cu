@@ -1,4 +1,4 @@
-// The positions of non-zero elements, ascending: count per tile, add up, write.
+// The positions of non-zero elements, ascending: count per tile, prefix sum, write.
 //
 // p.w: 0 input, 1 positions, 2 count, 3 elements, 4 tiles, 5 counts of the tiles.
 
@@ -33,8 +33,8 @@ INLINE u64 before_in_block(u64 mine, u64& total) {
     return front + sum - mine;
 }
 
-// In a tile, thread t's i-th element is 32 * ITEMS * (t / 32) + 32 * i + t % 32: a warp's ballots
-// then come in ascending order.
+// Within a tile, element i of thread t is 32 * ITEMS * (t / 32) + 32 * i + t % 32, so that a warp's ballots
+// come in ascending order.
 INLINE u64 element_of(int i) {
     return (u64)blockIdx.x * TILE + (threadIdx.x / 32) * (32 * ITEMS) + i * 32 + threadIdx.x % 32;
 }
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(256) write_positions(const __grid_c
         set |= (u32)is << i;
         in_warp += __popc(ballots[i]);
     }
-    // One thread of each warp stands for it.
+    // One thread per warp contributes the warp's count.
     u64 at = before_in_block(threadIdx.x % 32 == 0 ? in_warp : 0, total);
     at = __shfl_sync(FULL_WARP, at, 0) + memory<const u64>(p.w[5])[blockIdx.x];
     u32 lanes_below;

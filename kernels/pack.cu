@@ -1,6 +1,6 @@
-// Parts of memory, one after the other, as bytes; each begins at a multiple of 16.
+// Concatenates parts of memory as bytes; each part starts at a multiple of 16.
 //
-// p.w: 0 result, 1 number of parts, then their addresses, then where each ends in the result.
+// p.w: 0 result, 1 number of parts, then their addresses, then the end of each part in the result.
 
 #define PARTS @PARTS@
 #define TILE 4096
@@ -10,7 +10,7 @@ struct __align__(16) Unit { u64 low, high; };
 extern "C" __global__ void __launch_bounds__(256) pack(const __grid_constant__ Params p) {
     const u64* ends = p.w + 2 + PARTS;
     const u64 low = (u64)blockIdx.x * TILE, high = low + TILE;
-    // The first part that ends behind the tile's start.
+    // The first part that ends after the tile's start.
     u64 part = 0, last = p.w[1];
     while (part < last) {
         const u64 middle = (part + last) / 2;

@@ -1,5 +1,5 @@
-// What every kernel starts with: types, conversions between memory and registers, index
-// arithmetic, random bits. Compiled without any header.
+// The prelude of every kernel: types, conversions between memory and registers, index arithmetic, random
+// bits. Compiled without any header.
 //
 // Registers are float, double or i64; memory holds bits (u8, u16, u32, u64,
 // u128). Complex registers and their dtypes are in complex.cuh. For each dtype D:
@@ -15,7 +15,7 @@ typedef int i32;
 typedef unsigned int u32;
 typedef long long i64;
 typedef unsigned long long u64;
-// Bits of sixteen bytes. A scalar: over a struct that is stored from a loop NVRTC 13.0 never ends.
+// Sixteen bytes as a scalar: NVRTC 13.0 does not terminate on a struct stored from a loop.
 typedef unsigned __int128 u128;
 
 #ifndef INFINITY
@@ -28,7 +28,8 @@ typedef unsigned __int128 u128;
 #define FULL_WARP 0xffffffffu
 #define INLINE __device__ __forceinline__
 
-// Device memory at an address. Addresses arrive as numbers; this tells the compiler what they are.
+// Device memory at an address. Addresses are passed as numbers; the cast tells the compiler the address
+// space.
 template <class T> INLINE T* memory(u64 address) {
     return static_cast<T*>(__cvta_global_to_generic((size_t)address));
 }
@@ -61,7 +62,7 @@ INLINE u16 store_bf16(float a) {
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(b) : "f"(a));
     return b;
 #else
-    // Round to nearest, ties to even; a nan keeps no payload, as the instruction has it.
+    // Round to nearest, ties to even. Like the instruction, drops the payload of a nan.
     const u32 x = __float_as_uint(a);
     return a != a ? (u16)0x7fff : (u16)((x + 0x7fffu + ((x >> 16) & 1u)) >> 16);
 #endif
@@ -98,7 +99,7 @@ INLINE float round_bf16(float a) { return load_bf16(store_bf16(a)); }
 INLINE float round_f32(float a) { return a; }
 INLINE double round_f64(double a) { return a; }
 
-// Casts between classes. To an integer: toward zero, saturating, nan is 0. To bool: is it not 0.
+// Casts between classes. To an integer: toward zero, saturating, nan is 0. To bool: non-zero.
 INLINE float to_f32(float a) { return a; }
 INLINE float to_f32(double a) { return __double2float_rn(a); }
 INLINE float to_f32(i64 a) { return __ll2float_rn(a); }
@@ -116,7 +117,7 @@ INLINE bool is_nan(float a) { return a != a; }
 INLINE bool is_nan(double a) { return a != a; }
 INLINE bool is_nan(i64) { return false; }
 
-// --- Units: WORDS x 4 bytes, moved by the widest instruction that fits ---------------------------
+// --- Units: WORDS x 4 bytes, moved with the widest instruction that fits -------------------------
 
 template <int WORDS> INLINE void load_words(u32 (&w)[WORDS], u64 address) {
     if constexpr (WORDS % 4 == 0) {
@@ -132,7 +133,7 @@ template <int WORDS> INLINE void load_words(u32 (&w)[WORDS], u64 address) {
         w[0] = *memory<const u32>(address);
     }
 }
-// The compiler takes a stored vector apart into its words; the instruction stays whole.
+// Inline assembly keeps the store whole: the compiler would split a vector store into words.
 template <int WORDS> INLINE void store_words(const u32 (&w)[WORDS], u64 address) {
     if constexpr (WORDS % 4 == 0) {
 #pragma unroll
@@ -147,7 +148,7 @@ template <int WORDS> INLINE void store_words(const u32 (&w)[WORDS], u64 address)
         *memory<u32>(address) = w[0];
     }
 }
-// Element j of a unit, and its replacement (units are cleared before narrow elements are put in).
+// Reads and writes element j of a unit (units are cleared before narrow elements are written).
 template <class B, int WORDS> INLINE B take(const u32 (&w)[WORDS], int j) {
     if constexpr (sizeof(B) == 1) return (B)(w[j / 4] >> (8 * (j % 4)));
     else if constexpr (sizeof(B) == 2) return (B)(w[j / 2] >> (16 * (j % 2)));
@@ -174,8 +175,9 @@ INLINE u64 quotient(u64 i, u64 extent, u64) { return i / extent; }
 
 // --- Faults ------------------------------------------------------------------------------------
 
-// A device's record: of the first launch that reported, the fault of the lowest position. The host
-// reads a copy in its own memory; taking it starts a new epoch, in which the record is empty.
+// The fault record of a device. Among the faults of the first launch that reports, it keeps the one with the
+// lowest position. The host reads a copy in its own memory; taking it starts a new epoch with an empty
+// record.
 struct FaultCopy {
     u32 epoch, tag;
     u64 position;
@@ -193,7 +195,7 @@ INLINE void report_fault(u64 record, u64 stamp, u64 position, i64 value) {
     const u32 epoch = stamp >> 32 ? (u32)(stamp >> 32) : held->graph_epoch;
     u32* lock = memory<u32>(record);
     do {
-        // Most have nothing to add, and must not stand in line for the lock.
+        // Most threads have nothing to add and must not wait for the lock.
         if (held->epoch == epoch) {
             __threadfence();
             if (held->tag != tag || held->position <= position) return;
@@ -222,7 +224,7 @@ struct Philox { u32 x, y, z, w; };
 INLINE Philox philox(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, u32 k1) {
 #pragma unroll
     for (int round = 0; round < 10; round++) {
-        // Halves apart: the compiler would make long 64-bit products of whole ones.
+        // Computed in halves: for whole products the compiler emits long 64-bit multiplications.
         const u32 a_low = 0xd2511f53u * c0, a_high = __umulhi(0xd2511f53u, c0);
         const u32 b_low = 0xcd9e8d57u * c2, b_high = __umulhi(0xcd9e8d57u, c2);
         const u32 n0 = b_high ^ c1 ^ k0, n2 = a_high ^ c3 ^ k1;

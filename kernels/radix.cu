@@ -1,12 +1,12 @@
-// Stable radix sort of rows of keys with their positions, eight bits a pass.
+// Stable radix sort of rows of keys with their positions, eight bits per pass.
 //
-// A pass counts the digits of each tile, turns the counts into offsets, and moves every key to its
-// place: first within the tile, in shared memory, then to global memory in runs. Keys move as they
-// are in memory; `sortable` gives the number that orders them.
+// A pass counts the digits of each tile, turns the counts into offsets, and moves every key to its place:
+// first within the tile in shared memory, then to global memory in runs. Keys move unchanged; `sortable`
+// computes the integer that orders them.
 //
-// p.w: 0 keys in, 1 positions in (0: the identity), 2 keys out, 3 positions out, 4 counts,
-// 5 totals, 6 length, 7 tiles of a row, 8 shift, 9 row stride of keys in, 10 of keys out, 11 of
-// positions out, 12 whether positions leave as i64.
+// p.w: 0 keys in, 1 positions in (0: the identity), 2 keys out, 3 positions out, 4 counts, 5 totals, 6
+// length, 7 tiles per row, 8 shift, 9 row stride of keys in, 10 of keys out, 11 of positions out, 12 whether
+// positions are written as i64.
 
 struct RadixParams { u64 w[13]; };
 typedef @KEY@ Key;
@@ -19,7 +19,7 @@ INLINE Key sortable(Key k) {
 }
 INLINE u32 digit_of(Key k, u32 shift) { return (u32)(sortable(k) >> shift) & 255u; }
 
-// What stands before each thread of the block, for 256 threads.
+// Exclusive prefix sum over a block of 256 threads; `total` gets the sum.
 template <class T> INLINE T before_in_block(T mine, T& total) {
     __shared__ T warps[8];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(256) digit_counts(const __grid_cons
     memory<Count>(p.w[4])[(row * 256 + threadIdx.x) * p.w[7] + tile] = counts[threadIdx.x];
 }
 
-// One block per row and digit: the tiles' counts become what stands before them within the digit.
+// One block per row and digit: replaces the tiles' counts by their exclusive prefix sums.
 extern "C" __global__ void __launch_bounds__(256) digit_offsets(const __grid_constant__ RadixParams p) {
     Count* counts = memory<Count>(p.w[4]) + (u64)blockIdx.x * p.w[7];
     Count carry = 0;
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) digit_move(const __grid_con
     __shared__ u32 in_warp[8][256];
     __shared__ u32 in_tile[256];
     __shared__ Count in_row[256];
-    // Keys and positions are staged side by side where 48 KiB hold both, else one after the other.
+    // Keys and positions are staged together if both fit 48 KiB, otherwise one after the other.
     constexpr bool TOGETHER = sizeof(Key) + sizeof(Count) <= 8;
     constexpr int WIDER = sizeof(Key) > sizeof(Count) ? sizeof(Key) : sizeof(Count);
     __shared__ u64 stage[RADIX_TILE * (TOGETHER ? sizeof(Key) + sizeof(Count) : WIDER) / 8];
@@ -131,8 +131,8 @@ extern "C" __global__ void __launch_bounds__(256, 4) digit_move(const __grid_con
         key[i] = at < valid ? keys_in[at] : (Key)0;
     }
     __syncthreads();
-    // Ranks within the warp, in order. What lies beyond the row counts as the greatest digit and
-    // comes last in its tile, where it is not written.
+    // Ranks within the warp, in order. Elements beyond the row count as the greatest digit, so they come last
+    // in their tile; they are not written.
     u32 place[RADIX_ITEMS];
 #pragma unroll
     for (int i = 0; i < RADIX_ITEMS; i++) {

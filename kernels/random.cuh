@@ -1,5 +1,5 @@
-// What is drawn from Philox 4x32-10, as in `src/kernel/philox.rs`, to the bit: integers, and
-// what IEEE 754 rounds exactly. `at` is the element's position in its draw.
+// Distributions drawn from Philox 4x32-10, equal in every bit to `src/kernel/philox.rs`: only integer
+// arithmetic and operations that IEEE 754 rounds exactly. `at` is the element's position in its draw.
 
 INLINE Philox philox_block(i64 seed, i64 offset, u64 number) {
     return philox((u32)offset, (u32)((u64)offset >> 32), (u32)number, (u32)(number >> 32), (u32)seed,

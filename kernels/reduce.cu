@@ -1,13 +1,13 @@
 // Reductions over the last dimensions.
 //
-// Each result has `reduced` elements, in row-major order, cut into segments of `segment` elements.
-// In a segment element i belongs to lane i mod LANES; a lane combines its elements in ascending
-// order, starting with INIT, then the lanes combine by halves: lane l with lane l + LANES/2, then
-// LANES/4, ... Segments combine in a second launch by the same rule. This order depends on the
-// shape alone; `rows` and `columns` follow it over different memory layouts.
+// Each result has `reduced` elements, in row-major order, split into segments of `segment` elements. In a
+// segment element i belongs to lane i mod LANES. A lane combines its elements in ascending order, starting
+// with INIT. Then the lanes combine by halving: lane l with lane l + LANES/2, then LANES/4, ... A second
+// launch combines the segments by the same rule. This order depends only on the shape; `rows` and `columns`
+// follow it over different memory layouts.
 //
-// p.w: 0 kept, 1 reduced, 2 segment, 3 segments, 4 values of partials, 5 their positions, 6 elements of
-// a result, then what codegen/reduce.rs lays out. The text is used once per launch of a reduction.
+// p.w: 0 kept, 1 reduced, 2 segment, 3 segments, 4 values of partials, 5 their positions, 6 elements per
+// result, then the layout from codegen/reduce.rs. The text is included once per launch of a reduction.
 
 namespace @NAME@ {
 struct Params { u64 w[@WORDS@]; };
@@ -32,8 +32,8 @@ typedef @ACC@ Acc;
 #define SHUFFLE_WIDTH (THREADS_PER_SEGMENT > 32 ? 32 : THREADS_PER_SEGMENT)
 
 #if INDEXED
-// A value and where it was found; a nan wins, then the better value, then the lower position. The
-// position stands first: with padding between the two NVRTC 13.0 never ends on some shapes.
+// A value and its position. nan wins, then the better value, then the lower position. The position is the
+// first field: with padding between the two, NVRTC 13.0 does not terminate for some shapes.
 struct Held { i64 at; Acc v; };
 INLINE Held start() { return Held{I64_MAX, INIT}; }
 INLINE bool better(Acc a, Acc b) { return @COMBINE@; }
@@ -59,7 +59,7 @@ INLINE void finish(const Params& p, Held held, u64 kept, u64 part) {
 }
 
 #if THREADS_PER_SEGMENT
-// Neighbouring threads take neighbouring elements of one segment.
+// Adjacent threads take adjacent elements of one segment.
 #define GROUPS (LANES / (THREADS_PER_SEGMENT * WIDTH))
 #define STEPS @STEPS@
 extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_constant__ Params p) {
@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_con
 #pragma unroll
     for (int i = 0; i < GROUPS * WIDTH; i++) lanes[i] = start();
     u64 base = (u64)t * WIDTH;
-    // Whole rounds, several at a time so that many loads are in flight.
+    // Full rounds, several at a time so that many loads are in flight.
     for (; base + (STEPS - 1) * LANES + (GROUPS - 1) * THREADS_PER_SEGMENT * WIDTH < count; base += STEPS * LANES) {
 @REGISTERS@
 #pragma unroll
@@ -125,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_con
         for (int i = 0; i < half * WIDTH; i++) lanes[i] = combine(lanes[i], lanes[i + half * WIDTH]);
     }
 #if THREADS_PER_SEGMENT > 32
-    // One segment per block: halves of the block first, then its first warp.
+    // One segment per block: combine halves of the block, then the first warp.
     __shared__ Held shared[WIDTH][THREADS_PER_SEGMENT];
 #pragma unroll
     for (int half = THREADS_PER_SEGMENT / 2; half >= 32; half /= 2) {
@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_con
     if (live && t == 0) finish(p, lanes[0], kept, part);
 }
 #else
-// Neighbouring threads take neighbouring results; threadIdx / KEPT_THREADS is the first lane.
+// Adjacent threads take adjacent results; threadIdx / KEPT_THREADS is the first lane.
 #define LANE_THREADS (256 / KEPT_THREADS)
 #define GROUPS (LANES / LANE_THREADS)
 #define STEPS 1

@@ -1,11 +1,11 @@
-// Rows that stay in registers: each is THREADS threads' of a block. A thread holds UNITS units of
-// WIDTH neighbouring elements; unit u begins at element (u * THREADS + t) * WIDTH.
+// Rows held in registers. THREADS threads of a block share a row. A thread holds UNITS units of WIDTH
+// adjacent elements; unit u starts at element (u * THREADS + t) * WIDTH.
 //
-// Combining follows reduce.cu to the bit, for results of one segment: lanes of LANES elements apart,
-// ascending, then lanes by halves. GROUPS units are one round of lanes; the first FULL units of all threads
-// lie within the row.
+// Combines in the same order as reduce.cu, to the bit, for results of one segment: lanes of elements LANES
+// apart, ascending, then lanes by halving. GROUPS units form one round of lanes. The first FULL units of all
+// threads lie within the row.
 //
-// p.w: 0 rows, 1 elements of a row, then what codegen/rows.rs lays out.
+// p.w: 0 rows, 1 elements per row, then the layout from codegen/rows.rs.
 
 struct Params { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;
@@ -15,9 +15,10 @@ typedef @INDEX@ Index;
 #define GROUPS @GROUPS@
 #define FULL @FULL@
 
-// N values of each of T neighbouring threads as one, for all of them: thread by thread by halves, then value by
-// value by halves. As long as a thread has several values it keeps half of them and gives the others to its
-// partner, so that no two combine the same; the last shuffles bring the values together.
+// Combines N values of each of T adjacent threads into one, which all threads get: first across threads by
+// halving, then across values by halving. While a thread has several values, it keeps half of them and passes
+// the others to its partner, so that no two threads do the same work. The last shuffles distribute the
+// result.
 template <int N, int T, class Acc, class Combine> INLINE Acc together(Acc (&lane)[N], int t, Combine combine) {
     const auto with = [&](Acc mine, Acc theirs, int delta) {
         const bool upper = t & delta;
@@ -51,7 +52,7 @@ template <int N, int T, class Acc, class Combine> INLINE Acc together(Acc (&lane
     return lane[0];
 }
 
-// One result of a row's lanes, for all its threads. The lower lane stands first everywhere.
+// Combines a row's lanes into one result for all its threads. The lower lane is always the left operand.
 template <class Acc, class Combine> INLINE Acc across(Acc (&lane)[GROUPS * WIDTH], Acc* shared, int t, Combine combine) {
 #pragma unroll
     for (int half = GROUPS / 2; half > 0; half /= 2) {
@@ -59,7 +60,7 @@ template <class Acc, class Combine> INLINE Acc across(Acc (&lane)[GROUPS * WIDTH
         for (int i = 0; i < half * WIDTH; i++) lane[i] = combine(lane[i], lane[i + half * WIDTH]);
     }
 #if THREADS > 32
-    // Warp by warp first: what stands side by side in a thread is shared out among the warps.
+    // Across warps first: the adjacent values of a thread are divided among the warps.
     constexpr int WARPS = THREADS / 32;
     constexpr int EACH = WIDTH > WARPS ? WIDTH / WARPS : 1;
 #pragma unroll
@@ -112,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(256) rows(const __grid_constant__ P
     const Index length = (Index)p.w[1];
     const Index k = live ? (Index)row : 0;
 #if THREADS > 32
-    // Folds take turns, so that nobody writes what somebody else still reads.
+    // Folds alternate between two buffers, so that no thread overwrites values that another still reads.
     __shared__ u64 shared[2][256 * WIDTH + 256 / THREADS * WIDTH];
 #else
     u64 (*const shared)[1] = nullptr;

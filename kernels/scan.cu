@@ -1,9 +1,8 @@
-// Running combinations along rows whose elements are neighbours.
+// Running combinations along rows of adjacent elements.
 //
-// A thread takes ITEMS neighbouring elements, a team of TEAM threads (a warp or a block) a tile of
-// TEAM * ITEMS; tiles follow one another with a carry. Few long rows are cut into segments: their
-// totals are combined first, then scanned, then each segment starts with what stands before it.
-// How a row is cut depends on the shape alone.
+// A thread takes ITEMS adjacent elements, a team of TEAM threads (a warp or a block) a tile of TEAM * ITEMS.
+// Tiles are processed in order with a carry. Few long rows are split into segments: first their totals are
+// combined, then scanned, then each segment starts with its carry. The split depends only on the shape.
 //
 // p.w: 0 input, 1 output, 2 carries or 0, 3 rows, 4 length, 5 segment, 6 segments, 7 input's row
 // stride, 8 output's row stride.
@@ -20,7 +19,7 @@ typedef @BITS@ Bits;
 
 INLINE Acc combine(Acc a, Acc b) { return @COMBINE@; }
 
-// Combines one value per thread of the team; gives what stands before this thread, and the total.
+// Combines one value per thread of the team. Returns the exclusive prefix of this thread, and the total.
 INLINE Acc team_scan(Acc mine, Acc& total) {
     const int lane = threadIdx.x % 32;
     Acc sum = mine;
@@ -77,8 +76,8 @@ extern "C" __global__ void __launch_bounds__(256) scan_rows(const __grid_constan
     const int t = threadIdx.x % TEAM;
     Acc carry = INIT;
     if (live && p.w[2] != 0) carry = memory<const Acc>(p.w[2])[slot];
-    // Every thread of a team goes through every tile: the team's scan needs them all.
-    // The next tile is on its way while this one is scanned.
+    // Every thread of a team visits every tile: the team's scan needs all of them. The next tile is loaded
+    // while this one is scanned.
     Acc next[ITEMS];
     load_items(next, in, begin + (u64)t * ITEMS, end);
     for (u64 tile = begin; tile < end; tile += TILE) {
@@ -111,14 +110,14 @@ extern "C" __global__ void __launch_bounds__(256) scan_rows(const __grid_constan
 }
 
 #if TEAM > 32
-// One block per segment: its total.
+// One block per segment: the segment's total.
 extern "C" __global__ void __launch_bounds__(256) scan_totals(const __grid_constant__ Params p) {
     const u64 row = blockIdx.x / p.w[6], part = blockIdx.x % p.w[6];
     const u64 begin = part * p.w[5];
     const u64 left = p.w[4] - begin;
     const u64 end = begin + (left < p.w[5] ? left : p.w[5]);
     const u64 in = p.w[0] + row * p.w[7] * sizeof(Bits);
-    // A thread combines its items of every tile, then the tiles' totals follow in order.
+    // A thread combines its items of each tile; then the tiles' totals are combined in order.
     Acc sum = INIT;
     for (u64 tile = begin; tile < end; tile += TILE) {
         Acc v[ITEMS];
@@ -132,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(256) scan_totals(const __grid_const
     if (threadIdx.x == 0) memory<Acc>(p.w[2])[blockIdx.x] = total;
 }
 
-// One block per row: each segment's total becomes what stands before the segment.
+// One block per row: replaces the segments' totals by their exclusive prefixes.
 extern "C" __global__ void __launch_bounds__(256) scan_carries(const __grid_constant__ Params p) {
     Acc* row = memory<Acc>(p.w[2]) + (u64)blockIdx.x * p.w[6];
     Acc carry = INIT;

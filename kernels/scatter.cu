@@ -1,14 +1,14 @@
 // out[.., index[i], ..] = source[i], one winner per target; or a combination of all of them.
 //
-// p.w: 0 elements, 1 extent of the axis, 2 out's stride along the axis, 3 fault record, 4 its stamp,
-// 5 source, 6 index, 7 out, 8 winners or sorted targets, 9 sorted positions, 10 the target of no
-// element, then what codegen/scatter.rs lays out. A target is an offset in `out`, in elements.
+// p.w: 0 elements, 1 extent of the axis, 2 out's stride along the axis, 3 fault record, 4 its stamp, 5
+// source, 6 index, 7 out, 8 winners or sorted targets, 9 sorted positions, 10 the target for dropped
+// elements, then the layout from codegen/scatter.rs. A target is an offset in `out`, in elements.
 
 struct ScatterParams { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;
 typedef @BITS@ Bits;
 
-// The target of element i; bad indices are reported once and have none.
+// The target of element i. A bad index is reported once and has no target.
 INLINE bool target_of(const ScatterParams& p, Index i, bool report, u64& target) {
 @COORDINATES@
     i64 at = memory<const i64>(p.w[6])[@AT_INDEX@];
@@ -27,7 +27,7 @@ INLINE Bits source_of(const ScatterParams& p, Index i) {
 }
 
 #if !@COMBINES@
-// The last element of each target: the greatest position, plus one.
+// The last element for each target: the greatest position, plus one.
 extern "C" __global__ void __launch_bounds__(256) claim(const __grid_constant__ ScatterParams p) {
     const Index i = (Index)blockIdx.x * 256 + threadIdx.x;
     u64 target;
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(256) targets(const __grid_constant_
     if (!target_of(p, i, true, target)) target = p.w[10];
     memory<Key>(p.w[8])[i] = (Key)target;
 }
-// After the sort: the first element of each run combines the run, in ascending position.
+// After the sort: the first element of each run combines the run, in ascending order of position.
 typedef @ACC@ Acc;
 INLINE Acc combine(Acc a, Acc b) { return @COMBINE@; }
 extern "C" __global__ void __launch_bounds__(256) combine_runs(const __grid_constant__ ScatterParams p) {

@@ -1,7 +1,8 @@
-// The place of each value in an ascending row: how many of its elements stand before it. nan is greatest.
+// The insertion position of each value in an ascending row: the number of elements that precede it. nan is
+// greatest.
 //
-// p.w: 0 values, 1 elements of a row, 2 the step from one to the next, 3 rows, 4 values, 5 out, then what
-// codegen/search.rs lays out.
+// p.w: 0 number of values, 1 elements per row, 2 stride within a row, 3 rows, 4 values, 5 out, then the
+// layout from codegen/search.rs.
 
 struct Params { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;

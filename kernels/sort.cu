@@ -1,4 +1,4 @@
-// Rows that fit one block: a bitonic sort of (key, position) pairs, which makes it stable.
+// Rows that fit one block: a bitonic sort of (key, position) pairs; the positions make it stable.
 //
 // p.w: 0 input, 1 values, 2 positions, 3 length, 4 row strides of input, 5 values, 6 positions.
 
@@ -12,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(SORT_THREADS) sort_rows(const __gri
     const u32 length = (u32)p.w[3];
     const Key* in = memory<const Key>(p.w[0]) + row * p.w[4];
     for (u32 i = threadIdx.x; i < SIZE; i += SORT_THREADS) {
-        // Padding is greater than any element: the greatest key at a later position.
+        // Padding is greater than any element: the greatest key with a later position.
         keys[i] = i < length ? sortable(in[i]) : (Key)~(Key)0;
         places[i] = (u16)i;
     }
@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(SORT_THREADS) sort_rows(const __gri
     }
     Key* values = memory<Key>(p.w[1]) + row * p.w[5];
     i64* positions = memory<i64>(p.w[2]) + row * p.w[6];
-    // Values may be sorted in place: everything is read before anything is written.
+    // Values may be sorted in place: read everything before writing.
     Key moved[(SIZE + SORT_THREADS - 1) / SORT_THREADS];
     int n = 0;
 #pragma unroll

@@ -1,9 +1,8 @@
-// Elementwise programs with views whose neighbours in memory lie along another dimension than the
-// innermost one (`y` and `x` here). Such views go through shared memory, a tile of TILE x TILE
-// elements at a time, so that every access to device memory runs along memory.
+// Elementwise programs with views that are contiguous along another dimension than the innermost one (`y` and
+// `x` here). Such views go through shared memory in tiles of TILE x TILE elements, so that every access to
+// device memory is coalesced.
 //
-// p.w: 0 extent of x, 1 extent of y, 2 tiles along x, 3 tiles along y, then what codegen/turn.rs
-// lays out.
+// p.w: 0 extent of x, 1 extent of y, 2 tiles along x, 3 tiles along y, then the layout from codegen/turn.rs.
 
 struct Params { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;

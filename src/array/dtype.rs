@@ -1,6 +1,6 @@
-//! Element types, and single values of them.
+//! Element types and single values.
 
-/// The type of a tensor's elements. Names are the ones users write.
+/// The element type of a tensor. `name` gives the name that users write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -19,9 +19,9 @@ pub enum Dtype {
     C128,
 }
 
-/// How a register of a kernel program holds a value: halves compute in `f32` and are rounded to
-/// their own type after every instruction; `bool` and all integers compute in `i64` and wrap.
-/// Complex numbers are pairs, the real part first: `c64` of `f32`, `c128` of `f64`.
+/// How a kernel register holds a value. Halves compute in `f32` and are rounded to their own type after every
+/// instruction; `bool` and all integers compute in `i64` and wrap. Complex numbers are (real, imaginary)
+/// pairs: `c64` of `f32`, `c128` of `f64`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum Class {
@@ -33,7 +33,7 @@ pub enum Class {
 }
 
 impl Dtype {
-    /// Those that are not complex, in the order of [`Dtype::ALL`].
+    /// The dtypes that are not complex, in the order of [`Dtype::ALL`].
     pub const REAL: [Dtype; 10] = [
         Dtype::Bool,
         Dtype::U8,
@@ -47,7 +47,7 @@ impl Dtype {
         Dtype::F64,
     ];
 
-    /// All of them, narrow to wide within a kind.
+    /// All dtypes, narrow to wide within a kind.
     pub const ALL: [Dtype; 12] = [
         Dtype::Bool,
         Dtype::U8,
@@ -63,7 +63,7 @@ impl Dtype {
         Dtype::C128,
     ];
 
-    /// Bytes of one element.
+    /// Size of one element in bytes.
     pub const fn size(self) -> usize {
         match self {
             Dtype::Bool | Dtype::U8 | Dtype::I8 => 1,
@@ -92,7 +92,7 @@ impl Dtype {
         }
     }
 
-    /// The dtype of that name.
+    /// The dtype with this name.
     pub fn from_name(name: &str) -> Option<Dtype> {
         Dtype::ALL.into_iter().find(|d| d.name() == name)
     }
@@ -107,7 +107,7 @@ impl Dtype {
         matches!(self, Dtype::C64 | Dtype::C128)
     }
 
-    /// The dtype of the parts of complex numbers; any other dtype itself.
+    /// The dtype of the parts of a complex number; the dtype itself for all others.
     pub const fn real(self) -> Dtype {
         match self {
             Dtype::C64 => Dtype::F32,
@@ -116,8 +116,7 @@ impl Dtype {
         }
     }
 
-    /// The complex dtype that holds the values of this one as real parts: `c128` for `f64` and
-    /// `c128`, `c64` for all others.
+    /// The complex dtype whose real part holds this dtype: `c128` for `f64` and `c128`, `c64` for all others.
     pub const fn complex(self) -> Dtype {
         match self {
             Dtype::F64 | Dtype::C128 => Dtype::C128,
@@ -125,8 +124,8 @@ impl Dtype {
         }
     }
 
-    /// Where it stands among kinds: `bool` 0, integers 1, floats 2, complex 3. A value of a higher
-    /// kind does not fit a lower one.
+    /// Rank of the dtype's kind: `bool` 0, integers 1, floats 2, complex 3. A value does not fit a lower
+    /// kind.
     pub const fn kind(self) -> u8 {
         match self {
             Dtype::Bool => 0,
@@ -141,7 +140,7 @@ impl Dtype {
         matches!(self, Dtype::U8 | Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::I64)
     }
 
-    /// How kernel registers hold it.
+    /// How kernel registers hold this dtype.
     pub const fn class(self) -> Class {
         match self {
             Dtype::F16 | Dtype::BF16 | Dtype::F32 => Class::F32,
@@ -154,7 +153,7 @@ impl Dtype {
 }
 
 impl Class {
-    /// Complex numbers.
+    /// True for complex numbers.
     pub const fn is_complex(self) -> bool {
         matches!(self, Class::C64 | Class::C128)
     }
@@ -166,7 +165,7 @@ impl std::fmt::Display for Dtype {
     }
 }
 
-/// One value, as a script number or as `item()` gives it.
+/// One value, as a script number or a result of `item()`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[allow(missing_docs)]
 pub enum Scalar {
@@ -178,7 +177,7 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// The value as a float; integers round to nearest, of a complex number it is the real part.
+    /// The value as a float. Integers round to nearest; a complex number gives its real part.
     pub fn as_f64(self) -> f64 {
         match self {
             Scalar::Bool(b) => f64::from(u8::from(b)),
@@ -187,8 +186,7 @@ impl Scalar {
         }
     }
 
-    /// The value as an integer; floats truncate and saturate, nan is 0; of a
-    /// complex number it is the real part.
+    /// The value as an integer. Floats truncate and saturate, nan is 0; a complex number gives its real part.
     pub fn as_i64(self) -> i64 {
         match self {
             Scalar::Bool(b) => i64::from(b),
@@ -197,7 +195,7 @@ impl Scalar {
         }
     }
 
-    /// The dtype a tensor made of it has: `bool`, `i64`, `f32`, `c64`.
+    /// The dtype of a tensor made from this value: `bool`, `i64`, `f32`, `c64`.
     pub fn dtype(self) -> Dtype {
         match self {
             Scalar::Bool(_) => Dtype::Bool,
@@ -207,8 +205,8 @@ impl Scalar {
         }
     }
 
-    /// The register bits of this value read as a dtype: for `bool`, whether it is not 0; otherwise
-    /// [`Scalar::bits`] of the dtype's class.
+    /// The register bits of this value read as a dtype. `bool` tests for non-zero; other dtypes use
+    /// [`Scalar::bits`] of their class.
     pub fn bits_as(self, dtype: Dtype) -> u64 {
         match dtype {
             Dtype::Bool => u64::from(!self.is_zero()),
@@ -216,7 +214,7 @@ impl Scalar {
         }
     }
 
-    /// True for 0, `false`, and a complex number without parts.
+    /// True for 0, `false`, and the complex zero.
     pub fn is_zero(self) -> bool {
         match self {
             Scalar::Bool(b) => !b,
@@ -226,8 +224,8 @@ impl Scalar {
         }
     }
 
-    /// The register bits of this value in a class: the `f32` in the low half, the `f64`, or the
-    /// `i64`. Numbers of complex classes are real: the bits are those of the real part.
+    /// The register bits of this value in a class: the `f32` in the low half, the `f64`, or the `i64`. For
+    /// complex classes: the bits of the real part.
     pub fn bits(self, class: Class) -> u64 {
         match class {
             Class::F32 | Class::C64 => u64::from((self.as_f64() as f32).to_bits()),

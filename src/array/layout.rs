@@ -1,30 +1,30 @@
-//! Shapes, strides, offsets: which element of a storage each index of a tensor is.
+//! Shapes, strides, offsets: they map a tensor's indices to elements of its storage.
 
 use smallvec::SmallVec;
 
-/// Extents of the dimensions, outermost first. Six fit without an allocation.
+/// Extents of the dimensions, outermost first. Up to six are stored inline.
 pub type Dims = SmallVec<[usize; 6]>;
 
-/// Steps between neighbours along each dimension, in elements; 0 where a dimension is broadcast,
-/// negative never (as in PyTorch).
+/// Distance between neighbours along each dimension, in elements. 0 for a broadcast dimension; never negative
+/// (as in PyTorch).
 pub type Strides = SmallVec<[isize; 6]>;
 
 /// Shape, strides and offset of a tensor in its storage, in elements.
 ///
-/// Invariant: `shape.len() == strides.len()`, the product of all extents that are not 0 fits `isize`, and every
-/// element lies at a position >= 0.
+/// Invariant: `shape.len() == strides.len()`, the product of the non-zero extents fits `isize`, and every
+/// element position is >= 0.
 #[derive(Eq, Debug)]
 pub struct Layout {
     /// Extents.
     pub shape: Dims,
-    /// Steps in elements.
+    /// Strides in elements.
     pub strides: Strides,
-    /// The first element's position in the storage.
+    /// Position of the first element in the storage.
     pub offset: usize,
 }
 
-/// The number of elements of a shape; `None` when it does not fit `isize`. Extents of 0 count as 1 there, so that
-/// no product of extents and no stride overflows where some are 0. Source: NumPy refuses the same shapes.
+/// The number of elements of a shape; `None` when it does not fit `isize`. Extents of 0 count as 1 in this
+/// check, so that no partial product and no stride overflows. Source: NumPy refuses the same shapes.
 pub fn element_count(shape: &[usize]) -> Option<usize> {
     let mut count = 1usize;
     for &extent in shape {
@@ -44,8 +44,8 @@ pub fn contiguous_strides(shape: &[usize]) -> Strides {
     strides
 }
 
-/// The shape that both broadcast to, or `None`: extents are equal, or one of them is 1, and the result has
-/// no more elements than a tensor may have.
+/// The shape that both broadcast to. `None` when extents differ and neither is 1, or when the result has too
+/// many elements for a tensor.
 pub fn broadcast(a: &[usize], b: &[usize]) -> Option<Dims> {
     let rank = a.len().max(b.len());
     let extent = |s: &[usize], i: usize| (i + s.len()).checked_sub(rank).map_or(1, |at| s[at]);
@@ -64,18 +64,18 @@ pub fn shape_text(shape: &[usize]) -> String {
     format!("{shape:?}")
 }
 
-/// A copy of few dimensions, without a loop over them.
+/// Copies dimensions; inline ones without a loop.
 #[inline]
 pub fn copied<T: Copy>(dims: &SmallVec<[T; 6]>) -> SmallVec<[T; 6]> {
     match dims.spilled() {
         true => dims.clone(),
-        // SAFETY: what has not spilled stands in itself and owns nothing, so its bits are another one; every
-        // operation does this several times, and a copy by length is a call each.
+        // SAFETY: a vector that has not spilled is stored inline and owns no memory, so a bitwise copy is
+        // valid. Every operation copies dimensions several times, and `clone` costs a call each.
         false => unsafe { std::ptr::read(dims) },
     }
 }
 
-/// Whether few dimensions are the same, without a call.
+/// Compares dimensions without a call.
 #[inline]
 pub fn same<T: Copy + PartialEq>(a: &[T], b: &[T]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b)
@@ -102,12 +102,12 @@ impl std::hash::Hash for Layout {
 }
 
 impl Layout {
-    /// Row-major over a whole storage.
+    /// Row-major, from the start of the storage.
     pub fn contiguous(shape: &[usize]) -> Layout {
         Layout { shape: shape.into(), strides: contiguous_strides(shape), offset: 0 }
     }
 
-    /// The same for a shape that is given away.
+    /// As [`Layout::contiguous`], for an owned shape.
     #[inline]
     pub fn contiguous_over(shape: Dims) -> Layout {
         let strides = match shape.len() {
@@ -117,13 +117,12 @@ impl Layout {
         Layout { shape, strides, offset: 0 }
     }
 
-    /// The number of elements; the greatest number when that does not fit, which no tensor's is.
+    /// The number of elements, saturating; no tensor has `usize::MAX` elements.
     pub fn count(&self) -> usize {
         self.shape.iter().fold(1, |count: usize, &extent| count.saturating_mul(extent))
     }
 
-    /// The bytes that its elements take when they lie close together; the greatest number when
-    /// that does not fit (no memory is that large).
+    /// Size of the elements in bytes when stored without gaps, saturating.
     pub fn bytes(&self, dtype: super::Dtype) -> u64 {
         (self.count() as u64).saturating_mul(dtype.size() as u64)
     }
@@ -133,7 +132,7 @@ impl Layout {
         self.shape.len()
     }
 
-    /// True when the elements lie row-major without gaps (extents of 1 may have any stride).
+    /// True when the elements are row-major without gaps (extents of 1 may have any stride).
     pub fn is_contiguous(&self) -> bool {
         let mut step = 1isize;
         for (&stride, &extent) in self.strides.iter().zip(&self.shape).rev() {
@@ -150,7 +149,7 @@ impl Layout {
         true
     }
 
-    /// The half-open range of positions it touches, in elements; empty for no elements.
+    /// The half-open range of positions in use, in elements; empty when there are no elements.
     pub fn extent(&self) -> std::ops::Range<usize> {
         if self.count() == 0 {
             return self.offset..self.offset;
@@ -159,7 +158,7 @@ impl Layout {
         self.offset..self.offset + last as usize + 1
     }
 
-    /// The layout broadcast to `shape`: new dimensions in front, extents of 1 stretched with stride 0.
+    /// The layout broadcast to `shape`: adds leading dimensions, and gives extents of 1 a stride of 0.
     pub fn broadcast_to(&self, shape: &[usize]) -> Option<Layout> {
         let added = shape.len().checked_sub(self.rank())?;
         if shape != self.shape.as_slice() {
@@ -176,8 +175,8 @@ impl Layout {
         Some(Layout { shape: shape.into(), strides, offset: self.offset })
     }
 
-    /// The layout seen with another shape of the same count, without a copy; `None` when the
-    /// strides do not allow it. Source: `torch.Tensor.view`.
+    /// The layout with another shape of the same element count, without a copy; `None` when the strides do
+    /// not allow it. Source: `torch.Tensor.view`.
     pub fn view(&self, shape: &[usize]) -> Option<Layout> {
         if element_count(shape)? != self.count() {
             return None;
@@ -207,7 +206,7 @@ impl Layout {
                 }
             }
         }
-        // Leading extents of 1 that no chunk has taken.
+        // Leading extents of 1 that belong to no chunk.
         while to > 0 {
             to -= 1;
             strides[to] = 1;
@@ -215,7 +214,7 @@ impl Layout {
         Some(Layout { shape: shape.into(), strides, offset: self.offset })
     }
 
-    /// The dimensions in another order.
+    /// The dimensions in the given order.
     pub fn permute(&self, order: &[usize]) -> Layout {
         Layout {
             shape: order.iter().map(|&d| self.shape[d]).collect(),

@@ -1,6 +1,6 @@
 //! Arrays as arithmetic: element types, promotion, shapes, strides. Pure and total.
 //!
-//! Knows nothing of memory, devices or operations.
+//! Independent of memory, devices and operations.
 
 mod dtype;
 mod layout;

@@ -1,12 +1,13 @@
-//! Which dtype an operation of several operands has: PyTorch's `result_type`.
+//! The result dtype of an operation with several operands: PyTorch's `result_type`.
 //!
-//! Operands fall into three ranks: tensors with dimensions, tensors without, and script numbers.
-//! A lower rank matters only when its kind (bool < int < float < complex) is above that of every
-//! higher rank; a complex one then takes its width from a float above it. Source: <https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc>
+//! Operands have three ranks: tensors with dimensions, tensors without, and script numbers. A lower rank
+//! matters only when its kind (bool < int < float < complex) is above that of every higher rank. A complex
+//! operand of a lower rank then takes its width from a float of a higher rank. Source:
+//! <https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc>
 
 use super::{Dtype, Scalar};
 
-/// What promotion needs to know of an operand.
+/// What promotion needs to know about an operand.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Operand {
     /// A tensor with at least one dimension.
@@ -17,7 +18,7 @@ pub enum Operand {
     Number(Scalar),
 }
 
-/// The smallest dtype that holds both, as PyTorch's table has it.
+/// The smallest dtype that holds both, from PyTorch's table.
 ///
 /// ```
 /// use runnel::array::{promote, Dtype::*};
@@ -34,7 +35,7 @@ pub fn promote(a: Dtype, b: Dtype) -> Dtype {
     }
 }
 
-/// The dtype in which an operation over these operands computes; `bool` for none.
+/// The dtype in which an operation over these operands computes; `bool` without operands.
 pub fn result_type(operands: impl IntoIterator<Item = Operand>) -> Dtype {
     let (mut dimensioned, mut zero_dim, mut number) = (None, None, None);
     for operand in operands {
@@ -46,7 +47,7 @@ pub fn result_type(operands: impl IntoIterator<Item = Operand>) -> Dtype {
         *slot = Some(slot.map_or(dtype, |d| promote(d, dtype)));
     }
     let combine = |high: Option<Dtype>, low: Option<Dtype>| match (high, low) {
-        // A float keeps its width; complex numbers of halves there are none.
+        // A float keeps its width; there are no complex numbers of halves.
         (Some(h), Some(l)) if h.is_float() && l.is_complex() => Some(h.complex()),
         (Some(h), Some(l)) if l.kind() > h.kind() => Some(l),
         (Some(h), _) => Some(h),
@@ -102,7 +103,7 @@ mod tests {
     fn weak_complex_numbers_take_the_width_of_floats_above() {
         use Operand::*;
         let i = Number(Scalar::Complex(0.0, 1.0));
-        // Tensors with dimensions against a complex number, and against c128 without dimensions.
+        // Tensors with dimensions, combined with a complex number and with a zero-dimensional c128.
         let cases = [
             (Bool, C64, C128),
             (I64, C64, C128),

@@ -5,19 +5,19 @@ use crate::array::{Dims, Dtype, Strides};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// An address on a device: a CUDA device pointer, or host memory for the host and emulated devices.
-/// 0 is the null pointer, which only views without elements may have.
+/// An address on a device: a CUDA device pointer, or host memory for the host and emulated devices. 0 is the
+/// null pointer; only views without elements may have it.
 pub type Ptr = u64;
 
-/// A strided view of memory, as a launch reads or writes it.
+/// A strided view of memory that a launch reads or writes.
 #[derive(Clone, Debug)]
 pub struct View {
     /// The address of the first element (offsets included).
     pub ptr: Ptr,
-    /// Of the elements.
+    /// The dtype of the elements.
     pub dtype: Dtype,
-    /// Steps in elements, one per dimension of the launch's shape (kept dimensions only for the
-    /// result of a reduction); see each program kind.
+    /// Strides in elements, one per dimension of the launch's shape (for the result of a reduction, only the
+    /// kept dimensions); see each program kind.
     pub strides: Strides,
 }
 
@@ -27,26 +27,26 @@ pub struct View {
 /// the launch has completed.
 #[derive(Clone)]
 pub struct Launch {
-    /// What runs.
+    /// The program.
     pub program: Arc<Program>,
-    /// The iteration shape; see each program kind. For maps and reductions the planner has merged
-    /// neighbouring dimensions wherever all views allow it.
+    /// The iteration shape; see each program kind. For maps and reductions the planner has merged adjacent
+    /// dimensions where all views allow it.
     pub shape: Dims,
-    /// Memory.
+    /// The views.
     pub views: SmallVec<[View; 4]>,
     /// Register bits of the program's numbers ([`Scalar::bits`](crate::array::Scalar::bits)).
     pub numbers: SmallVec<[u64; 4]>,
-    /// How many trailing dimensions a reduction reduces.
+    /// Number of trailing dimensions that a reduction reduces.
     pub reduced: usize,
     /// The axis of a gather or scatter.
     pub axis: usize,
-    /// The extent that its indices may reach.
+    /// The limit of its indices.
     pub limit: usize,
-    /// Names this launch in the device's fault slot; 0 for launches that cannot fault.
+    /// Identifies this launch in the device's fault slot; 0 for launches that cannot fault.
     pub tag: u32,
 }
 
-/// What a kernel reports instead of trapping; the first one of a device is kept.
+/// A fault reported by a kernel instead of trapping. A device keeps the first one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// [`Launch::tag`] of the launch.

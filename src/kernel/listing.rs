@@ -1,4 +1,4 @@
-//! Launches as text, for people.
+//! Readable listings of launches.
 
 use super::{Body, Launch, Map, Source};
 use crate::array::{Class, Dtype};
@@ -77,7 +77,7 @@ impl Launch {
     }
 }
 
-/// Steps in elements, per dimension.
+/// Strides in elements, per dimension.
 fn steps(strides: &[isize]) -> String {
     let steps: Vec<String> = strides.iter().map(isize::to_string).collect();
     format!("({})", steps.join(", "))

@@ -1,18 +1,18 @@
 //! Kernel programs: what a device runs, as data.
 //!
-//! A [`Program`] is the structure of a launch: which instructions, over which dtypes. A [`Launch`]
-//! binds it to sizes, pointers and numbers. `cuda` turns programs into CUDA C, `emu` and the host
-//! interpret them (`kernel::host`). Nothing here knows an operation: elementwise functions and
-//! reductions arrive as values ([`MapFn`], [`ReduceFn`]) that hold their own CUDA text and host code.
+//! A [`Program`] is the structure of a launch: its instructions and dtypes. A [`Launch`] binds it to sizes,
+//! pointers and numbers. `cuda` translates programs to CUDA C; `emu` and the host interpret them
+//! (`kernel::host`). This module knows no operations: elementwise functions and reductions are values
+//! ([`MapFn`], [`ReduceFn`]) that carry their CUDA text and host code.
 //!
-//! Note [Fusion never changes a bit]. Registers have a class (`f32`, `f64`, `i64`) and a dtype;
-//! after **every** instruction the value is rounded or wrapped to its dtype, exactly as if it had
-//! been stored and loaded. No executor may contract `a * b + c`, and the order in which a
-//! reduction combines depends on the shape alone, never on strides or on what was fused into it.
+//! Note [Fusion never changes a bit]. A register has a class (`f32`, `f64`, `i64`) and a dtype. After
+//! **every** instruction the value is rounded or wrapped to its dtype, as if it had been stored and loaded.
+//! No executor may contract `a * b + c`. The order in which a reduction combines depends only on the shape,
+//! never on strides or on what was fused into it.
 //!
-//! Note [Kernels never trap]. A bad index writes (tag, position, value) into its device's fault
-//! slot ([`Fault`]) and goes on with a harmless index; the next wait raises it at the line that
-//! launched it.
+//! Note [Kernels never trap]. A kernel that meets a bad index writes (tag, position, value) to its device's
+//! fault slot ([`Fault`]) and continues with a harmless index. The next wait raises the error at the line
+//! that launched the kernel.
 
 pub mod fft;
 pub mod host;

@@ -1,15 +1,15 @@
-//! Random numbers: Philox 4x32-10 and what is drawn from it, on the host.
+//! Random numbers on the host: Philox 4x32-10 and the distributions drawn from it.
 //!
-//! What element `i` of a draw gets is a function of (seed, offset, i) alone. `kernels/random.cuh` has
-//! the same functions in CUDA C: both use integer arithmetic, and what IEEE 754 rounds exactly (sums,
-//! products, quotients, roots, fused multiply-adds), so that both give the same bits. Source: Salmon et al., "Parallel random
-//! numbers: as easy as 1, 2, 3" (SC11); Box and Muller (1958) for the normal distribution.
+//! Element `i` of a draw is a function of (seed, offset, i) alone. `kernels/random.cuh` has the same
+//! functions in CUDA C. Both use only integer arithmetic and operations that IEEE 754 rounds exactly (sums,
+//! products, quotients, roots, fused multiply-adds), so both give the same bits. Source: Salmon et al.,
+//! "Parallel random numbers: as easy as 1, 2, 3" (SC11); Box and Muller (1958) for the normal distribution.
 //!
-//! Note [Which word]. The counter of a block is the draw's offset, its subsequence the number of
-//! the block. 32-bit draws take four elements from a block, 64-bit draws two; the normal numbers of
-//! a pair of elements share their two words, radius first.
+//! Note [Which word]. The counter of a block is the draw's offset; its subsequence is the block's number. A
+//! block serves four elements of a 32-bit draw, or two of a 64-bit draw. A pair of normal numbers shares its
+//! two words, radius first.
 
-/// Ten rounds of Philox 4x32: four random words of a counter under a key.
+/// Ten rounds of Philox 4x32: four random words for a counter and a key.
 #[inline(always)]
 pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let ([mut c0, mut c1, mut c2, mut c3], [mut k0, mut k1]) = (counter, key);
@@ -48,21 +48,21 @@ pub fn wide_word(at: i64, seed: i64, offset: i64) -> u64 {
     if at & 1 == 0 { joined(x, y) } else { joined(z, w) }
 }
 
-/// Uniform in 0 .. 1 (without 1), a multiple of 2^-digits; `digits` from 1 to 24.
+/// Uniform in [0, 1), a multiple of 2^-digits; `digits` from 1 to 24.
 #[inline(always)]
 pub fn uniform(at: i64, seed: i64, offset: i64, digits: i64) -> f32 {
     let unit = f32::from_bits(((127 - digits) as u32) << 23);
     (word(at, seed, offset) >> (32 - digits) as u32) as i32 as f32 * unit
 }
 
-/// Uniform in 0 .. 1 (without 1), a multiple of 2^-53.
+/// Uniform in [0, 1), a multiple of 2^-53.
 #[inline(always)]
 pub fn uniform_wide(at: i64, seed: i64, offset: i64) -> f64 {
     const UNIT: f64 = 1.0 / 9_007_199_254_740_992.0;
     (wide_word(at, seed, offset) >> 11) as i64 as f64 * UNIT
 }
 
-/// Uniform in 0 .. `range` (without it); 0 stands for 2^64.
+/// Uniform in [0, `range`); a range of 0 means 2^64.
 #[inline(always)]
 pub fn below(at: i64, seed: i64, offset: i64, range: i64) -> i64 {
     let word = wide_word(at, seed, offset);
@@ -82,13 +82,13 @@ pub fn exponential_wide(at: i64, seed: i64, offset: i64) -> f64 {
     -ln_of_wide(wide_word(at, seed, offset))
 }
 
-/// Normally distributed with mean 0 and deviation 1.
+/// Normally distributed with mean 0 and standard deviation 1.
 #[inline(always)]
 pub fn normal(at: i64, seed: i64, offset: i64) -> f32 {
     let [x, y, z, w] = block(seed, offset, at as u64 >> 2);
     let (radius, angle) = if at & 2 == 0 { (x, y) } else { (z, w) };
-    // The first two bits are the quarter of the turn, the next 23 where in it, from its middle. (The
-    // even element of a pair takes the cosine, the sine of a quarter more.)
+    // The top two bits select the quarter turn; the next 23 give the position in it, relative to its middle.
+    // (The even element of a pair is the cosine: the sine a quarter turn later.)
     let turn = (angle >> 30) + u32::from(at & 1 == 0);
     let t = (f32::from_bits(0x3f80_0000 | (angle << 2) >> 9) - 1.5) * std::f32::consts::FRAC_PI_2;
     let z = t * t;
@@ -100,7 +100,7 @@ pub fn normal(at: i64, seed: i64, offset: i64) -> f32 {
     (-2.0 * ln_of(radius)).sqrt() * signed
 }
 
-/// Normally distributed with mean 0 and deviation 1.
+/// Normally distributed with mean 0 and standard deviation 1.
 #[inline(always)]
 pub fn normal_wide(at: i64, seed: i64, offset: i64) -> f64 {
     let [x, y, z, w] = block(seed, offset, at as u64 >> 1);
@@ -120,7 +120,7 @@ fn joined(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// ln((word + 1/2) / 2^32), rounded to 24 bits before the logarithm is taken; from -22.9 to 0.
+/// ln((word + 1/2) / 2^32), with the argument rounded to 24 bits; from -22.9 to 0.
 #[inline(always)]
 fn ln_of(word: u32) -> f32 {
     let x = (word as f32).mul_add(2.328_306_4e-10, 1.164_153_2e-10);
@@ -130,7 +130,7 @@ fn ln_of(word: u32) -> f32 {
     let p = f.mul_add(f.mul_add(0.087_349_32, -0.143_075_5), 0.149_179_56);
     let p = f.mul_add(f.mul_add(f.mul_add(p, -0.165_705_04), 0.199_620_73), -0.250_017_55);
     let part = (f * f).mul_add(f.mul_add(f.mul_add(p, 0.333_339_5), -0.499_999_9), f);
-    // The exponent as a float, by way of the low bits of 2^23.
+    // Converts the exponent to a float through the low bits of 2^23.
     (f32::from_bits(0x4b00_0000 | biased) - 8_388_735.0).mul_add(std::f32::consts::LN_2, part)
 }
 
@@ -223,7 +223,7 @@ mod tests {
             let exact = libm::log(((word >> 11) + 1) as f64 / 9_007_199_254_740_992.0);
             assert!((ln_of_wide(word) - exact).abs() <= 6e-16 * exact.abs(), "{word}");
         }
-        // A pair of normal numbers lies at the angle of its second word.
+        // A pair of normal numbers lies at the angle given by its second word.
         for i in (0..4000i64).step_by(2) {
             let [x, y, z, w] = block(3, 0, i as u64 >> 2);
             let (radius, angle) = if i & 2 == 0 { (x, y) } else { (z, w) };

@@ -1,59 +1,59 @@
-//! The kinds of kernel programs. A kind is a file here, a file in `kernel/host`, and a template in
-//! `kernels/` with its generator in `device/cuda`; nothing else knows it.
+//! The kinds of kernel programs. Each kind also has a file in `kernel/host`, and a template in `kernels/`
+//! with its generator in `device/cuda/codegen`.
 
 use super::fft::Fft;
 use super::map::Map;
 use super::rows::Rows;
 use crate::array::{Class, Dtype};
 
-/// The structure of a launch, without sizes. Shared and immutable; executors cache what they make
-/// of it under [`Program::key`].
+/// The structure of a launch, without sizes. Shared and immutable. Executors cache compiled forms under
+/// [`Program::key`].
 pub struct Program {
     /// The code.
     pub body: Body,
-    /// A text that is equal exactly for equal structures.
+    /// Equal exactly for equal structures.
     pub key: String,
-    /// For people: the names of the instructions, `add+mul+sum`.
+    /// Readable name made of the instructions: `add+mul+sum`.
     pub label: String,
 }
 
-/// What a program does. Views are numbered as [`Launch::views`](super::Launch::views).
+/// The kind of a program. Views are numbered as in [`Launch::views`](super::Launch::views).
 #[derive(Clone)]
 pub enum Body {
-    /// Per element of the launch's shape.
+    /// Elementwise work over the launch's shape.
     Map(Map),
     /// Elementwise work, then a reduction over the last `Launch::reduced` dimensions.
     Reduce(Reduce),
-    /// Rows that are combined and used again.
+    /// Rows that are reduced and used again.
     Rows(Rows),
     /// A running combination along the last dimension of the launch's shape.
     Scan(Scan),
     /// `out[i] = source[.., index[i], ..]`.
     Gather(Gather),
-    /// `out[.., index[i], ..] = source[i]`; of equal targets the last in row-major order wins.
+    /// `out[.., index[i], ..] = source[i]`; among equal targets the last in row-major order wins.
     Scatter(Scatter),
-    /// Sorts rows (the last dimension); stable; nan is greatest.
+    /// Sorts rows (the last dimension). Stable; nan is greatest.
     Sort(Sort),
     /// The positions of non-zero elements, ascending.
-    /// Views: 0 input (any dtype, contiguous, one dimension), 1 out positions `i64` (as many as elements),
-    /// 2 out count `i64` (one element).
+    /// Views: 0 input (any dtype, contiguous, one dimension), 1 out positions `i64` (as many as elements), 2
+    /// out count `i64` (one element).
     NonZero(Dtype),
-    /// The places of values in ascending rows.
+    /// Insertion positions of values in ascending rows.
     Search(Search),
     /// Batched matrix product.
     Matmul(Matmul),
-    /// Writes parts of memory one after the other, as bytes, each at the next multiple of [`PART_ALIGN`].
-    /// Views: 0.. the parts, the last one the result; contiguous, of any dtypes, and a part's only stride is
-    /// its length in bytes. Launch shape: the bytes of the result.
+    /// Concatenates parts of memory as bytes; each part starts at a multiple of [`PART_ALIGN`]. Views: 0..
+    /// the parts, the last one the result; contiguous, of any dtypes. A part's only stride is its length in
+    /// bytes. Launch shape: the bytes of the result.
     Pack,
     /// Fourier transforms of a batch of signals.
     Fft(Fft),
 }
 
-/// Where parts of a [`Body::Pack`] begin: at multiples of so many bytes.
+/// The alignment in bytes of parts of a [`Body::Pack`].
 pub const PART_ALIGN: u64 = 16;
 
-/// Map and reduce. The map's stores happen once per element.
+/// Map and reduce. The map's stores run once per element.
 ///
 /// Shape: kept dimensions first, then `Launch::reduced` reduced ones. The result views have the
 /// kept dimensions.
@@ -63,36 +63,38 @@ pub struct Reduce {
     pub map: Map,
     /// The register to reduce.
     pub value: u16,
-    /// How.
+    /// The reduction.
     pub f: &'static ReduceFn,
     /// The dtype of the result.
     pub dtype: Dtype,
     /// The view of the result.
     pub out: u16,
-    /// For `ReduceFn::indexed`: the view (`i64`) of the position within the reduced dimensions
-    /// (row-major over them), when it is wanted beside, or instead of, the value.
+    /// For `ReduceFn::indexed`: the view (`i64`) of the position within the reduced dimensions (row-major),
+    /// if the position is wanted.
     pub out_index: Option<u16>,
-    /// True when the value itself is stored to `out`; false for `argmax`, which wants only the position.
+    /// True when the value is stored to `out`; false for `argmax`, which stores only the position.
     pub store_value: bool,
 }
 
-/// A reduction: a value in an operation's definition.
+/// A reduction, defined as a value by an operation.
 ///
-/// Accumulates in `acc(class of the value)`: `f32` class values accumulate in `f32` (halves too),
-/// integers in `i64`. `combine` must be associative up to rounding and commutative. Executors start
-/// with `init` and may combine in any order that depends on the shape alone.
+/// Accumulates in the class of the value: `f32` for the `f32` class (halves too), `i64` for integers.
+/// `combine` must be commutative, and associative up to rounding. Executors start with `init` and may combine
+/// in any order that depends only on the shape.
 pub struct ReduceFn {
-    /// Unique among reductions; an identifier.
+    /// Unique among reductions; a valid identifier.
     pub name: &'static str,
-    /// True when the element's position takes part (`argmax`): executors keep (value, position)
-    /// pairs and replace the held pair when `better(new, held)`, or on equality when the new position is lower.
-    /// A nan beats every number; the first nan wins.
+    /// True when the element's position takes part (`argmax`). Executors keep (value, position) pairs. They
+    /// replace the held pair when `better(new, held)`, or when the values are equal and the new position is
+    /// lower. nan beats every number; the first nan wins.
     pub indexed: bool,
-    /// The neutral element's register bits per class; for indexed ones, a value that every element replaces or equals.
+    /// Register bits of the neutral element, per class. For indexed reductions, a value that every element
+    /// replaces or equals.
     pub init: fn(Class) -> u64,
-    /// Combines two accumulators: CUDA C over `a` (held) and `b` (new). For indexed ones a condition: 1 when `b` is better than `a`.
+    /// Combines two accumulators: CUDA C over `a` (held) and `b` (new). For indexed reductions, a condition:
+    /// 1 when `b` is better than `a`.
     pub cuda: super::CudaText,
-    /// The same on the host: `host_combine!` or, for indexed ones, `host_better!`.
+    /// The host code: `host_combine!`, or `host_better!` for indexed reductions.
     pub host: super::host::HostReduce,
     /// Divides the result by the number of reduced elements (`mean`).
     pub mean: bool,
@@ -101,7 +103,7 @@ pub struct ReduceFn {
 /// A scan along the last dimension. Views: 0 input, 1 out; same shape, same dtype.
 #[derive(Clone)]
 pub struct Scan {
-    /// How two values combine; its `init` starts each row.
+    /// Combines two values; its `init` starts each row.
     pub f: &'static ReduceFn,
     /// The dtype of both views.
     pub dtype: Dtype,
@@ -109,59 +111,59 @@ pub struct Scan {
 
 /// Views: 0 source, 1 index (`i64`, launch shape, broadcast by strides), 2 out (launch shape).
 ///
-/// The source view has the launch's rank; its stride along `Launch::axis` steps by the index, its
-/// other strides by the position (0 where it does not take part). `Launch::limit` is the source's
-/// extent along the axis; an index outside `-limit..limit` is a fault.
+/// The source view has the launch's rank. Its stride along `Launch::axis` applies to the index, its other
+/// strides to the position (0 where the position is not used). `Launch::limit` is the source's extent along
+/// the axis; an index outside `-limit..limit` is a fault.
 #[derive(Clone)]
 pub struct Gather {
-    /// Of source and out.
+    /// The dtype of source and out.
     pub dtype: Dtype,
 }
 
 /// Views: 0 source (launch shape), 1 index (`i64`, launch shape), 2 out (as `Gather`'s source).
 #[derive(Clone)]
 pub struct Scatter {
-    /// Of source and out.
+    /// The dtype of source and out.
     pub dtype: Dtype,
-    /// `Some(f)`: combines with what is there, in row-major order of the source, deterministically.
+    /// `Some(f)` combines with the existing value, in row-major order of the source, deterministically.
     pub f: Option<&'static ReduceFn>,
 }
 
 /// Views: 0 input, 1 out values, 2 out positions (`i64`). Launch shape: rows.., row length.
 #[derive(Clone)]
 pub struct Sort {
-    /// Of input and values.
+    /// The dtype of input and values.
     pub dtype: Dtype,
-    /// Greatest first (nan first).
+    /// Descending order (nan first).
     pub descending: bool,
 }
 
-/// Views: 0 ascending rows, 1 values (launch shape), 2 out (`i64`, launch shape): how many elements of the
-/// row stand before the value. nan is greatest.
+/// Views: 0 ascending rows, 1 values (launch shape), 2 out (`i64`, launch shape): the number of elements of
+/// the row that precede the value. nan is greatest.
 ///
-/// View 0 has the launch's rank; its stride along `Launch::axis` steps through a row, its other strides go
-/// from row to row (0 where there is one row for all). `Launch::limit` is the length of a row.
+/// View 0 has the launch's rank. Its stride along `Launch::axis` steps through a row; its other strides step
+/// from row to row (0 when all values share one row). `Launch::limit` is the length of a row.
 #[derive(Clone)]
 pub struct Search {
-    /// Of rows and values.
+    /// The dtype of rows and values.
     pub dtype: Dtype,
-    /// Whether equal elements stand before the value.
+    /// Whether equal elements precede the value.
     pub right: bool,
 }
 
-/// Views: 0 left `[batch.., m, k]`, 1 right `[batch.., k, n]`, 2 out `[batch.., m, n]` (contiguous).
-/// Launch shape: `[batch.., m, n, k]`. Batch strides may be 0.
-/// Floats accumulate in `f32` (`f64` for `f64`), complex numbers in their own dtype, integers in `i64` and wrap.
+/// Views: 0 left `[batch.., m, k]`, 1 right `[batch.., k, n]`, 2 out `[batch.., m, n]` (contiguous). Launch
+/// shape: `[batch.., m, n, k]`. Batch strides may be 0. Floats accumulate in `f32` (`f64` for `f64`), complex
+/// numbers in their own dtype. Integers accumulate in `i64` and wrap.
 #[derive(Clone)]
 pub struct Matmul {
-    /// Of all three views.
+    /// The dtype of all three views.
     pub dtype: Dtype,
     /// Allows TF32 for `f32` and `c64` on CUDA (`cuda.matmul.allow_tf32`); off by default.
     pub tf32: bool,
 }
 
 impl Program {
-    /// A program of a body; computes its key.
+    /// Makes a program and computes its key.
     pub fn new(body: Body) -> Program {
         let (key, label) = body.describe();
         Program { body, key, label }

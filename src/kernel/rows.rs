@@ -1,22 +1,22 @@
-//! Rows that are combined and used again by one program: softmax and norms, written out or not.
+//! Rows that one program reduces and uses again: softmax and norms, built-in or hand-written.
 
 use super::map::Map;
 use super::program::ReduceFn;
 use crate::array::Dtype;
 
-/// Steps over rows, the launch's last dimension; every row is on its own.
+/// Steps over rows, the launch's last dimension. Rows are independent.
 ///
-/// Shape: the dimensions of the rows, then one of their elements, at least two. `Launch::views`
-/// have it; in those that hold one value per row ([`Rows::is_per_row`]) the last stride is 0, in the others it
-/// is 1. Maps name views first, then, from [`Rows::views`] on, temporaries, which no other launch sees.
+/// Shape: the outer dimensions, then the row length, which is at least two. `Launch::views` have this shape;
+/// the last stride is 0 for views with one value per row ([`Rows::is_per_row`]) and 1 for the others. Maps
+/// number views first; temporaries, visible only in this launch, follow from [`Rows::views`] on.
 ///
-/// Invariant: a temporary is written by one step, before the steps that read it; views are written
-/// by the last steps alone, and a step that has a fold writes none; no map uses positions.
+/// Invariant: a temporary is written by one step, before the steps that read it. Views are written only by
+/// the last steps, and a step with a fold writes none. No map uses positions.
 #[derive(Clone)]
 pub struct Rows {
-    /// In order.
+    /// The steps in order.
     pub steps: Vec<Step>,
-    /// How many views the launch has.
+    /// Number of views of the launch.
     pub views: u16,
     /// For each view, whether it holds one value per row.
     pub per_row: Vec<bool>,
@@ -24,45 +24,45 @@ pub struct Rows {
     pub temporaries: Vec<Temporary>,
 }
 
-/// A value that one step leaves to others.
+/// A value that one step passes to later steps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Temporary {
-    /// As it would be stored.
+    /// The dtype it would be stored in.
     pub dtype: Dtype,
-    /// One per row, or one per element.
+    /// True: one value per row. False: one per element.
     pub per_row: bool,
 }
 
 /// One pass over the rows.
 #[derive(Clone)]
 pub struct Step {
-    /// What it computes.
+    /// The computation.
     pub map: Map,
-    /// Runs once per row, and names nothing that is per element.
+    /// Runs once per row and accesses no per-element values.
     pub per_row: bool,
-    /// Combines the elements of each row.
+    /// Reduces the elements of each row.
     pub fold: Option<Fold>,
 }
 
-/// The combination that a step ends with; see [`Reduce`](super::Reduce).
+/// The reduction at the end of a step; see [`Reduce`](super::Reduce).
 #[derive(Clone)]
 pub struct Fold {
     /// The register to combine.
     pub value: u16,
-    /// How; not an indexed one.
+    /// The reduction; never an indexed one.
     pub f: &'static ReduceFn,
-    /// The temporary, by its number among all views, that takes the result.
+    /// The temporary that takes the result, as a view number.
     pub out: u16,
 }
 
 impl Rows {
-    /// What a map means by a view of this number.
+    /// The temporary that a view number denotes, if any.
     pub fn temporary(&self, view: u16) -> Option<(usize, Temporary)> {
         let at = usize::from(view.checked_sub(self.views)?);
         Some((at, *self.temporaries.get(at)?))
     }
 
-    /// True when the view, or temporary, holds one value per row.
+    /// True when the view or temporary holds one value per row.
     pub fn is_per_row(&self, view: u16) -> bool {
         match self.temporary(view) {
             Some((_, temporary)) => temporary.per_row,

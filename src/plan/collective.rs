@@ -1,12 +1,12 @@
 //! Transfers between several devices: broadcast, sum, scatter, gather. Source: `torch.cuda.comm`.
 //!
-//! Each is one operation. It is ordered by itself after what the current streams of the devices
-//! involved hold for its tensors, and before what they do next; nothing waits on the host. Broadcasts to
-//! several devices and sums are kernels that reach over the links ([`super::shares`]). All copies of one
-//! operation are queued before any of them is waited for, so that they run at the same time.
+//! Each is one operation. It is ordered after the work that the current streams of the devices involved hold
+//! for its tensors, and before their next work. Nothing waits on the host. Broadcasts to several devices and
+//! sums are kernels that access peer memory over the links ([`super::shares`]). All copies of one operation
+//! are queued before any of them is waited for, so that they run concurrently.
 //!
-//! A sum is `((x0 + x1) + x2) + ...` in the order of the inputs, rounded to the dtype after each step,
-//! whatever way it takes: the same bits for every size and destination.
+//! A sum is `((x0 + x1) + x2) + ...` in the order of the inputs, rounded to the dtype after each step, on
+//! every route: the same bits for every size and destination.
 
 use super::flush::{address, address_to_read};
 use super::shares::{self, Shared};
@@ -27,14 +27,14 @@ pub(super) struct Move {
     pub source: Tensor,
 }
 
-/// Whose current stream carries a copy.
+/// The device whose current stream carries a copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Carrier {
     Source,
     Target,
 }
 
-/// The stream that carries a copy, its queue, and the current stream at the other end.
+/// The stream that carries a copy, its queue, and the current stream of the other device.
 struct Way {
     at: usize,
     stream: Arc<Stream>,
@@ -42,7 +42,7 @@ struct Way {
 }
 
 impl Runtime {
-    /// A copy on each device, in order; the tensor itself where it is there already.
+    /// A copy on each device, in order; the tensor itself if it is already there.
     pub fn broadcast(&mut self, tensor: &Tensor, devices: &[DeviceId]) -> Result<Vec<Tensor>> {
         let mut copies = Vec::with_capacity(devices.len());
         for &device in devices {
@@ -56,10 +56,10 @@ impl Runtime {
         Ok(copies)
     }
 
-    /// Writes a tensor into tensors of its shape on CUDA devices.
+    /// Writes a tensor to tensors of its shape on CUDA devices.
     ///
     /// # Errors
-    /// E0512 for a target on the host, E0430 for one of another shape.
+    /// E0512 for a target on the host, E0430 for a target of another shape.
     pub fn broadcast_into(&mut self, tensor: &Tensor, targets: &[Tensor]) -> Result<()> {
         for (i, target) in targets.iter().enumerate() {
             if target.device() == DeviceId::Cpu {
@@ -88,9 +88,9 @@ impl Runtime {
         self.spread("broadcast", tensor, &plain.into_iter().cloned().collect::<Vec<_>>())
     }
 
-    /// Copies tensors on the first device to the others, small ones together: per device, one list in
-    /// their order. On the first device they are the tensors themselves. `buffer` bounds the bytes
-    /// that are put together.
+    /// Copies tensors from the first device to the others; small tensors are packed together. Returns one
+    /// list per device, in their order. The first device's list holds the tensors themselves. `buffer` limits
+    /// the bytes packed together.
     ///
     /// # Errors
     /// E0512 for a tensor that is not on the first device.
@@ -127,8 +127,8 @@ impl Runtime {
         Ok(copies)
     }
 
-    /// The sum of tensors of one shape and dtype on several devices, on a device that one of them is on.
-    /// `add` is what adds two elements.
+    /// The sum of tensors of one shape and dtype on several devices; the result is on the device of one of
+    /// them. `add` adds two elements.
     ///
     /// # Errors
     /// E0512, E0430, E0513.
@@ -189,7 +189,7 @@ impl Runtime {
             self.compute_in_shares(work, &sharers)?;
             return Ok(sum);
         }
-        // Devices that cannot reach each other's memory: all inputs come to the destination.
+        // Devices without peer access: copy all inputs to the destination.
         let mut near = Vec::with_capacity(inputs.len());
         let mut moves = Vec::new();
         for input in &inputs {
@@ -210,8 +210,8 @@ impl Runtime {
         Ok(sum)
     }
 
-    /// [`Runtime::reduce_add`] for lists of tensors, small ones together: `inputs[d][i]` is device d's i-th
-    /// tensor.
+    /// [`Runtime::reduce_add`] for lists of tensors; small tensors are packed together. `inputs[d][i]` is
+    /// tensor i of device d.
     pub fn reduce_add_coalesced(
         &mut self,
         add: &'static MapFn,
@@ -266,8 +266,8 @@ impl Runtime {
         Ok(sums)
     }
 
-    /// Parts of a tensor along a dimension, one per device, of the given extents. A part for the tensor's
-    /// own device is a view. From pinned host memory the copies are not waited for.
+    /// Parts of a tensor along a dimension with the given extents, one per device. The part for the tensor's
+    /// own device is a view. Copies from pinned host memory are not waited for.
     pub fn scatter(
         &mut self,
         tensor: &Tensor,
@@ -293,7 +293,8 @@ impl Runtime {
         Ok(parts)
     }
 
-    /// Writes the parts of a tensor along a dimension into tensors on CUDA devices, as long as each is.
+    /// Writes the parts of a tensor along a dimension to tensors on CUDA devices, whose extents give the
+    /// parts.
     ///
     /// # Errors
     /// E0512, E0430, E0513.
@@ -331,7 +332,7 @@ impl Runtime {
         self.write_all("scatter", parts.iter().zip(targets), Carrier::Target)
     }
 
-    /// Tensors on CUDA devices joined along a dimension, on a device or the host.
+    /// Concatenates tensors of CUDA devices along a dimension, on a device or the host.
     ///
     /// # Errors
     /// E0512, E0430, E0513.
@@ -342,7 +343,7 @@ impl Runtime {
         Ok(whole)
     }
 
-    /// [`Runtime::gather`] into a tensor of the right shape.
+    /// [`Runtime::gather`] to an existing tensor of the right shape.
     pub fn gather_into(&mut self, tensors: &[Tensor], whole: &Tensor, dim: usize) -> Result<()> {
         let shape = gathered(tensors, dim)?;
         if *whole.shape() != shape {
@@ -361,7 +362,7 @@ impl Runtime {
         self.write_all("gather", tensors.iter().zip(&places), Carrier::Source)
     }
 
-    /// Writes tensors (first of each pair) into others of their shapes.
+    /// Writes each pair's first tensor to its second.
     fn write_all<'t>(
         &mut self,
         name: &'static str,
@@ -373,7 +374,7 @@ impl Runtime {
             let crosses = source.device() != target.device();
             let on_host = source.device() == DeviceId::Cpu || target.device() == DeviceId::Cpu;
             if !crosses || on_host {
-                // To the host it is waited for; from pinned memory it need not be.
+                // Waits for copies to the host; copies from pinned memory need no wait.
                 self.copy_into(target, source, target.device() != DeviceId::Cpu)?;
                 continue;
             }
@@ -393,7 +394,7 @@ impl Runtime {
         strided.iter().try_for_each(|(target, near)| self.assign(name, target, near))
     }
 
-    /// One tensor into others of its shape and dtype, contiguous, on other devices than its own.
+    /// Copies one tensor to contiguous tensors of its shape and dtype on other devices.
     fn spread(&mut self, name: &'static str, tensor: &Tensor, targets: &[Tensor]) -> Result<()> {
         if tensor.device() == DeviceId::Cpu {
             return targets.iter().try_for_each(|target| self.copy_into(target, tensor, true));
@@ -413,8 +414,8 @@ impl Runtime {
         self.carry(name, &moves, Carrier::Target)
     }
 
-    /// Queues copies so that they may run at the same time: first all waits before them, then the
-    /// copies, then all waits after them.
+    /// Queues copies so that they can run concurrently: first all waits before them, then the copies, then
+    /// all waits after them.
     fn carry(&mut self, name: &'static str, moves: &[Move], carrier: Carrier) -> Result<()> {
         let mut ways: SmallVec<[Way; 4]> = SmallVec::new();
         for Move { target, source } in moves {
@@ -442,7 +443,7 @@ impl Runtime {
             if bytes > 0 {
                 let src = address_to_read(source.storage(), source.layout(), size, stream)?;
                 let dst = address(target.storage(), target.layout(), size, stream)?;
-                // What a device has lost is known by its own streams' tickets.
+                // Lost results are found by the tickets of the device's own streams.
                 let written = (carrier == Carrier::Target).then(|| target.storage());
                 self.queue_copy(name, stream, (dst, src), bytes, kind, written)?;
             }
@@ -459,7 +460,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Tensors of one device in one piece of memory: bytes, and where each tensor begins.
+    /// Packs tensors of one device into one buffer: the bytes and the start of each tensor.
     fn pack(&mut self, tensors: &[Tensor]) -> Result<(Tensor, Vec<u64>)> {
         let mut sources = Vec::with_capacity(tensors.len());
         let (mut places, mut end) = (Vec::with_capacity(tensors.len()), 0u64);
@@ -488,7 +489,7 @@ impl Runtime {
     }
 }
 
-/// Ranges of tensors that are put together: neighbours that fit, up to so many bytes.
+/// Ranges of adjacent tensors to pack together: those that fit, up to `buffer` bytes.
 fn groups(
     tensors: &[Tensor],
     buffer: u64,
@@ -512,7 +513,7 @@ fn groups(
     groups
 }
 
-/// Views of packed tensors, on the device of the packed bytes; `flat` may have any dtype.
+/// Views into packed tensors, on the device of the packed bytes; `flat` may have any dtype.
 fn unpacked<'a>(
     flat: &'a Tensor,
     tensors: &'a [Tensor],
@@ -528,7 +529,7 @@ fn unpacked<'a>(
     })
 }
 
-/// Views of the given extents along a dimension.
+/// Views with the given extents along a dimension.
 fn split(tensor: &Tensor, extents: &[usize], dim: usize) -> Vec<Tensor> {
     let mut at = 0usize;
     let part = |&extent: &usize| {
@@ -541,7 +542,7 @@ fn split(tensor: &Tensor, extents: &[usize], dim: usize) -> Vec<Tensor> {
     extents.iter().map(part).collect()
 }
 
-/// The shape of tensors joined along a dimension.
+/// The shape of tensors concatenated along a dimension.
 fn gathered(tensors: &[Tensor], dim: usize) -> Result<Dims> {
     let Some(first) = tensors.first() else {
         return Err(error::collective_argument("expected at least one tensor to gather from"));

@@ -1,13 +1,12 @@
-//! Operations of several processes: what each does with its tensors, and what goes between them.
+//! Collective operations of several processes: the local work and the exchange between processes.
 //!
-//! On a device with links to those of the other processes ([`Communicator`]) an operation is work of the
-//! current stream like any other: ordered, checked for races, waited for when its result is read. Where
-//! there are no links (emulated devices, host tensors) the elements go through the hosts, and the call
-//! returns when it is done; sums are then `((x0 + x1) + x2) + ...` in the order of the ranks, rounded to the
-//! dtype after each step.
+//! If the device has links to those of the other processes ([`Communicator`]), an operation is ordinary work
+//! of the current stream: ordered, checked for races, waited for when its result is read. Without links
+//! (emulated devices, host tensors) the elements go through the hosts, and the call returns when it is done.
+//! Sums are then `((x0 + x1) + x2) + ...` in rank order, rounded to the dtype after each step.
 //!
-//! Invariant: every process that is not alone asks the same of the group in the same order, also when its own
-//! part of an operation is nothing.
+//! Invariant: all processes make the same requests to the group in the same order, even a process whose own
+//! part of an operation is empty. A process alone in its group makes none.
 
 use super::flush::{address, address_to_read};
 use super::trace::ActionKind;
@@ -23,34 +22,34 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How elements of several processes become one, and what computes it where devices cannot.
+/// How elements of several processes are combined, and the host code for devices that cannot.
 pub struct Folding {
     /// Its name in scripts: `sum`.
     pub name: &'static str,
-    /// What it is.
+    /// The kind of fold.
     pub fold: Fold,
-    /// Folds two elements.
+    /// Combines two elements.
     pub f: &'static MapFn,
     /// Divides by the number of processes at the end.
     pub divide: Option<&'static MapFn>,
 }
 
-/// How elements go to the other processes.
+/// The route of elements to the other processes.
 enum Route {
-    /// There are none.
+    /// There are no other processes.
     Alone,
-    /// From device to device.
+    /// Directly between devices.
     Links(Arc<dyn Communicator>),
     /// Through the hosts.
     Hosts,
 }
 
 impl Runtime {
-    /// Meets the other processes of a world, and makes the device of this process's local rank the
-    /// current one.
+    /// Meets the other processes of a world, and makes the device of this process's local rank the current
+    /// one.
     ///
     /// # Errors
-    /// E0531 without that device, E0532 when there is a group, and those of [`Group::meet`].
+    /// E0531 without that device, E0532 when there already is a group, and the errors of [`Group::meet`].
     pub fn join_group(&mut self, world: World, timeout: Duration) -> Result<()> {
         if self.group.is_some() {
             return Err(error::already_initialized());
@@ -59,7 +58,7 @@ impl Runtime {
         let index = match world.local_rank {
             _ if count == 0 || world == World::ALONE => None,
             index if index < count => Some(index),
-            // A launcher has given each process one device, which every process calls the first.
+            // The launcher gave each process a single visible device, which has index 0 everywhere.
             _ if count == 1 && self.machine().is_narrowed() => Some(0),
             index => {
                 let emulated = self.machine().backend() != "cuda";
@@ -77,26 +76,26 @@ impl Runtime {
         self.group.as_ref().map(|group| group.world())
     }
 
-    /// Leaves the group, together with the others. Nothing without one.
+    /// Leaves the group together with the others. Does nothing without a group.
     ///
     /// # Errors
-    /// Those of [`Group::leave`]; there is no group any more all the same.
+    /// Those of [`Group::leave`]; the group is gone even then.
     pub fn leave_group(&mut self) -> Result<()> {
         let flushed = if self.group.is_some() { self.flush() } else { Ok(()) };
         self.group.take().map_or(Ok(()), |mut group| group.leave()).and(flushed)
     }
 
-    /// Leaves the group because this process cannot go on: the others are told why.
+    /// Leaves the group because this process fails; tells the others the reason.
     pub fn fail_group(&mut self, reason: &str) {
         if let Some(mut group) = self.group.take() {
             group.fail(reason);
         }
     }
 
-    /// The elements of all processes folded, on each of them.
+    /// Combines the elements of all processes; every process gets the result.
     ///
     /// # Errors
-    /// E0537 when the others do something else, E0535, E0536, E0538.
+    /// E0537 when the others make a different call, E0535, E0536, E0538.
     pub fn all_reduce(&mut self, x: &Tensor, folding: &Folding) -> Result<Tensor> {
         self.named("all_reduce", |rt| {
             let (route, x, call) = rt.begin("all_reduce", x, Some(folding), "")?;
@@ -136,7 +135,7 @@ impl Runtime {
         })
     }
 
-    /// The elements of all processes folded, on the process `dst`; nothing on the others.
+    /// Combines the elements of all processes on process `dst`; `None` on the others.
     pub fn reduce_to(&mut self, x: &Tensor, dst: usize, folding: &Folding) -> Result<Option<Tensor>> {
         self.named("reduce", |rt| {
             let (route, x, call) = rt.begin("reduce", x, Some(folding), &format!(", dst={dst}"))?;
@@ -144,7 +143,7 @@ impl Runtime {
             let links = match route {
                 Route::Alone => return rt.contiguous_copy(&x).map(Some),
                 Route::Links(links) if folds(&links, folding, &x) => links,
-                // Links give all processes everything.
+                // Links always send everything to all processes.
                 route => {
                     let wants = if mine { Wants::All } else { Wants::Nothing };
                     let all = rt.gathered("reduce", route, &x, &call, wants)?;
@@ -159,7 +158,7 @@ impl Runtime {
         })
     }
 
-    /// The elements of the process `src`, on each of them. All give a tensor of its shape and dtype.
+    /// Every process gets the elements of process `src`. All pass a tensor of its shape and dtype.
     pub fn broadcast_from(&mut self, x: &Tensor, src: usize) -> Result<Tensor> {
         self.named("broadcast", |rt| {
             let (route, x, call) = rt.begin("broadcast", x, None, &format!(", src={src}"))?;
@@ -181,8 +180,7 @@ impl Runtime {
         })
     }
 
-    /// The tensors of all processes, in the order of their ranks, on each of them. They share one piece of
-    /// memory.
+    /// Every process gets the tensors of all, in rank order. They share one buffer.
     pub fn all_gather(&mut self, x: &Tensor) -> Result<Vec<Tensor>> {
         self.named("all_gather", |rt| {
             let (route, x, call) = rt.begin("all_gather", x, None, "")?;
@@ -193,8 +191,8 @@ impl Runtime {
         })
     }
 
-    /// This process's part of the elements of all processes folded: the first dimension has one equal
-    /// part per process.
+    /// This process's part of the combined elements of all processes. The first dimension is split into one
+    /// equal part per process.
     pub fn reduce_scatter(&mut self, x: &Tensor, folding: &Folding) -> Result<Tensor> {
         self.named("reduce_scatter", |rt| {
             let (route, x, call) = rt.begin("reduce_scatter", x, Some(folding), "")?;
@@ -224,8 +222,8 @@ impl Runtime {
         })
     }
 
-    /// The parts for this process of the tensors of all, in the order of their ranks: the first dimension has
-    /// one equal part per process.
+    /// This process's parts of the tensors of all, in rank order. The first dimension is split into one equal
+    /// part per process.
     pub fn all_to_all(&mut self, x: &Tensor) -> Result<Tensor> {
         const NAME: &str = "all_to_all_single";
         self.named(NAME, |rt| {
@@ -248,7 +246,7 @@ impl Runtime {
         })
     }
 
-    /// Sends a tensor to another process, which receives it.
+    /// Sends a tensor to another process, which must receive it.
     pub fn send_to(&mut self, x: &Tensor, to: usize) -> Result<()> {
         self.named("send", |rt| {
             let (route, x, _) = rt.begin("send", x, None, "")?;
@@ -263,7 +261,7 @@ impl Runtime {
         })
     }
 
-    /// What another process sends: a tensor of that shape, dtype and device.
+    /// Receives a tensor of this shape, dtype and device from another process.
     pub fn receive_from(
         &mut self,
         shape: &[usize],
@@ -288,7 +286,7 @@ impl Runtime {
         })
     }
 
-    /// Waits until every process has come here, and what this one has queued on its current stream is over.
+    /// Waits until every process has reached the barrier, and until this process's current stream is idle.
     pub fn barrier(&mut self) -> Result<()> {
         let device = self.group()?.device();
         self.group()?.check()?;
@@ -299,8 +297,8 @@ impl Runtime {
         self.group()?.round("`dist.barrier()`", Wants::Nothing, &[]).map(drop)
     }
 
-    /// After a wait for a device: raises a failure of the group that the script has not been told, or whose
-    /// operations there have ended without results.
+    /// Called after a wait for a device. Raises a failure of the group if the script has not been told of it,
+    /// or if operations on that device lost their results through it.
     pub(super) fn raise_group_failure(&mut self, device: &Device) -> Result<()> {
         let Some(group) = self.group.as_mut() else { return Ok(()) };
         if group.device() == Some(device.id())
@@ -316,8 +314,8 @@ impl Runtime {
         self.group.as_deref_mut().ok_or_else(error::not_initialized)
     }
 
-    /// What every operation begins with: how its elements go, the tensor row-major, and what it is for the
-    /// others.
+    /// The common start of every operation: chooses the route, makes the tensor row-major, and describes the
+    /// call for comparison.
     fn begin(
         &mut self,
         name: &str,
@@ -353,8 +351,8 @@ impl Runtime {
         }
     }
 
-    /// The first time that a call goes over links, which compare nothing, all processes compare it; every
-    /// time where each launch is waited for.
+    /// Links do not compare calls. So all processes compare a call the first time it uses links, or every
+    /// time if each launch is waited for.
     fn compare(&mut self, call: &str) -> Result<()> {
         let always = self.settings.launch_blocking;
         let group = self.group()?;
@@ -365,7 +363,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Elements of all processes, each in its own tensor; none on processes that want none of the hosts.
+    /// The elements of all processes, one tensor each; empty on a process that wants none from the hosts.
     fn gathered(
         &mut self,
         name: &'static str,
@@ -394,13 +392,13 @@ impl Runtime {
         Ok((0..size).map(|rank| part(&whole, rank, x.shape())).collect())
     }
 
-    /// The tensors whose bytes came one after the other, like `x` but for their shape.
+    /// The tensors in concatenated bytes, like `x` except for their shape.
     fn parts(&mut self, bytes: &[u8], size: usize, shape: &[usize], x: &Tensor) -> Result<Vec<Tensor>> {
         let whole = self.received(bytes, &whole_shape(size, shape)?, x)?;
         Ok((0..size).map(|rank| part(&whole, rank, shape)).collect())
     }
 
-    /// A tensor of bytes that came from another process, like `x` but for its shape.
+    /// A tensor from the bytes of another process, like `x` except for its shape.
     fn received(&mut self, bytes: &[u8], shape: &[usize], x: &Tensor) -> Result<Tensor> {
         let wanted = Layout::contiguous(shape).bytes(x.dtype());
         if bytes.len() as u64 != wanted {
@@ -409,7 +407,7 @@ impl Runtime {
         self.from_host(bytes, shape, x.dtype(), x.device())
     }
 
-    /// Elements folded in order.
+    /// Combines elements in order.
     fn folded(&mut self, name: &'static str, all: &[Tensor], folding: &Folding) -> Result<Tensor> {
         let Some(first) = all.first() else { return Err(error::links_failed("bytes are missing")) };
         let dtype = parts_of(first).dtype();
@@ -425,7 +423,7 @@ impl Runtime {
         Ok(sum.view(like(&sum, first), first.dtype()))
     }
 
-    /// Queues work of the links on the current stream. Tensors are contiguous, on the device of the group.
+    /// Queues work of the links on the current stream. Tensors are contiguous and on the group's device.
     fn exchange(
         &mut self,
         name: &'static str,
@@ -502,7 +500,7 @@ impl Runtime {
     }
 }
 
-/// Refuses folds that are not defined for a dtype.
+/// Rejects folds that are undefined for a dtype.
 fn check_folding(folding: &Folding, dtype: Dtype) -> Result<()> {
     let wrong = |why: &str, help: &str| {
         Err(error::argument(format!("op=\"{}\" is not defined for {dtype}: {why}", folding.name)).help(help))
@@ -521,18 +519,18 @@ fn check_folding(folding: &Folding, dtype: Dtype) -> Result<()> {
     }
 }
 
-/// True when links fold the elements of a tensor by themselves.
+/// True when the links can combine the elements of this tensor.
 fn folds(links: &Arc<dyn Communicator>, folding: &Folding, x: &Tensor) -> bool {
     links.folds(folding.fold, x.dtype().real())
 }
 
-/// `f32[3, 4] on cuda`: what all processes have in common.
+/// `f32[3, 4] on cuda`: the properties that must agree in all processes.
 fn described(x: &Tensor) -> String {
     let place = if x.device() == DeviceId::Cpu { "cpu" } else { "cuda" };
     format!("{}{:?} on {place}", x.dtype(), x.shape().as_slice())
 }
 
-/// A contiguous complex tensor as one of its parts, twice as long; any other as it is.
+/// A contiguous complex tensor as a real tensor of its parts, twice as long; other tensors unchanged.
 fn parts_of(x: &Tensor) -> Tensor {
     if !x.dtype().is_complex() {
         return x.clone();
@@ -543,13 +541,13 @@ fn parts_of(x: &Tensor) -> Tensor {
     x.view(layout, x.dtype().real())
 }
 
-/// The layout of a fresh result as that of what it was folded from.
+/// The layout of a fresh sum in the dtype of the first folded tensor.
 fn like(sum: &Tensor, first: &Tensor) -> Layout {
     let offset = if first.dtype().is_complex() { sum.layout().offset / 2 } else { sum.layout().offset };
     Layout { offset, ..Layout::contiguous(first.shape()) }
 }
 
-/// The shape of one process's part of a tensor that is cut along its first dimension.
+/// The shape of one process's part of a tensor split along its first dimension.
 fn equal_part(name: &str, x: &Tensor, size: usize) -> Result<Dims> {
     let mut shape = x.shape().clone();
     match shape.first_mut().filter(|extent| extent.is_multiple_of(size)) {
@@ -565,7 +563,7 @@ fn equal_part(name: &str, x: &Tensor, size: usize) -> Result<Dims> {
     Ok(shape)
 }
 
-/// The shape of so many tensors, one after the other.
+/// The shape of `size` concatenated tensors.
 fn whole_shape(size: usize, shape: &[usize]) -> Result<Vec<usize>> {
     let whole: Vec<usize> = std::iter::once(size).chain(shape.iter().copied()).collect();
     match element_count(&whole) {
@@ -574,7 +572,7 @@ fn whole_shape(size: usize, shape: &[usize]) -> Result<Vec<usize>> {
     }
 }
 
-/// The n-th of tensors of that shape, one after the other.
+/// Part number `at` of concatenated tensors of that shape.
 fn part(whole: &Tensor, at: usize, shape: &[usize]) -> Tensor {
     let layout = Layout::contiguous(shape);
     let offset = whole.layout().offset + at * layout.count();

@@ -1,17 +1,17 @@
-//! One elementwise program over tensors of several devices, in shares.
+//! One elementwise program over tensors of several devices, split into shares.
 //!
-//! Each of some devices computes a part of the elements: its kernel reads the operands where they lie and
-//! writes the results where they belong, over the links between the devices. What limits a large transfer
-//! is the port of the device that all bytes leave or reach, so that device takes no share of its own: in a
-//! broadcast each target reads its share from the source and writes it to all targets, in a sum each other
-//! device adds its share and writes it to the destination. Every port then carries each byte once, and one
-//! launch per device is all: no pieces, no buffers, no events between. Few bytes are left to one device,
-//! whose single launch is quicker than starting several.
+//! Each sharing device computes part of the elements: its kernel reads the operands and writes the results in
+//! place, over the links between the devices. A large transfer is limited by the port of the device that all
+//! bytes leave or reach, so that device takes no share. In a broadcast each target reads its share from the
+//! source and writes it to all targets. In a sum each other device adds its share and writes it to the
+//! destination. Every port then carries each byte once, and each device needs only one launch, without
+//! pieces, buffers or events between devices. Small transfers use one device: a single launch is faster than
+//! several.
 //!
-//! Measured on four H200s: a broadcast of 1 GiB takes 3.0 ms so. A chain of copies in pieces, each waiting
-//! for the one before, took 7.2 ms: a wait for another device's copy engine takes longer than a piece.
+//! Measured on four H200s: a broadcast of 1 GiB takes 3.0 ms this way. A pipeline of copies in pieces took
+//! 7.2 ms: waiting for another device's copy engine takes longer than copying a piece.
 //!
-//! Invariant: what the race checker is told is less than what is ordered.
+//! Invariant: the checker records fewer orderings than the device enforces.
 
 use super::Runtime;
 use super::flush::{Noted, address, address_to_read};
@@ -25,28 +25,28 @@ use crate::tensor::Tensor;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
-/// Bytes up to which one device does all. (Measured on four H200s: a broadcast of 1 MiB takes 11 us, of
-/// 4 MiB 37 us by one device; of 8 MiB 47 us in shares.)
+/// Up to this many bytes one device does all the work. (Measured on four H200s: with one device a broadcast
+/// takes 11 us for 1 MiB and 37 us for 4 MiB; in shares 8 MiB take 47 us.)
 pub(super) const FEW_BYTES: u64 = 2 << 20;
 
-/// Most tensors of one program.
+/// The most tensors of one program.
 const MOST: usize = 32;
 
-/// Shares begin at multiples of so many elements.
+/// Shares start at multiples of this many elements.
 const GRAIN: usize = 1024;
 
-/// A program and what it works on: contiguous tensors of one shape and dtype. Its views are the tensors
-/// it reads, then those it writes.
+/// A program and its operands: contiguous tensors of one shape and dtype. Its views are the tensors it reads,
+/// then those it writes.
 pub(super) struct Shared<'t> {
     pub name: &'static str,
     pub map: Map,
     pub reads: &'t [Tensor],
     pub writes: &'t [Tensor],
-    /// The device that all bytes come from, or go to.
+    /// The device that all bytes leave or reach.
     pub hub: DeviceId,
 }
 
-/// A program that stores what it loads, `copies` times.
+/// A program that loads a tensor and stores it `copies` times.
 pub(super) fn copies(tensor: &Tensor, copies: usize) -> Map {
     Map {
         sources: vec![Source::Load { view: 0, dtype: tensor.dtype() }],
@@ -55,7 +55,7 @@ pub(super) fn copies(tensor: &Tensor, copies: usize) -> Map {
     }
 }
 
-/// A program that adds `inputs` tensors in their order.
+/// A program that adds `inputs` tensors in order.
 pub(super) fn sum(add: &'static MapFn, tensor: &Tensor, inputs: usize) -> Map {
     let (dtype, inputs) = (tensor.dtype(), inputs as u16);
     let add = |i: u16| Instr {
@@ -72,8 +72,8 @@ pub(super) fn sum(add: &'static MapFn, tensor: &Tensor, inputs: usize) -> Map {
 }
 
 impl Runtime {
-    /// The devices that compute shares of work on tensors of these devices; `None` when one of them cannot
-    /// reach all memory, or the tensors are too many for one program.
+    /// The devices that compute shares of work on tensors of these devices. `None` when one of them cannot
+    /// access all memory, or when there are too many tensors for one program.
     pub(super) fn sharers(
         &mut self,
         tensors: &[&Tensor],
@@ -106,11 +106,11 @@ impl Runtime {
         Ok(Some(sharers))
     }
 
-    /// Runs a program on the devices that [`Runtime::sharers`] names. It is ordered after what the current
-    /// streams of all devices involved hold for its tensors, and before what they do next.
+    /// Runs a program on the devices that [`Runtime::sharers`] returned. It is ordered after the work that
+    /// the current streams of all devices involved hold for its tensors, and before their next work.
     ///
     /// # Errors
-    /// E0601 for a race with any other stream; those of a launch.
+    /// E0601 for a race with any other stream; errors of a launch.
     pub(super) fn compute_in_shares(&mut self, work: Shared<'_>, sharers: &[DeviceId]) -> Result<()> {
         let Shared { name, map, reads, writes, hub } = work;
         let at = self.place(hub)?.queue;
@@ -136,7 +136,7 @@ impl Runtime {
         self.note_after(name, at, &touched, &others)?;
         let program = self.programs.get(Body::Map(map));
         let done = self.launch_shares(name, program, (reads, writes), sharers, &center);
-        // Also after a failure: what was launched may still write.
+        // Even after a failure: launched work may still write.
         let mut after = Ok(());
         for &sharer in sharers {
             let stream = self.current_stream(sharer)?;

@@ -1,9 +1,9 @@
-//! Errors of process groups: variables of launchers, meeting, what goes wrong between processes.
+//! Errors of process groups: launcher variables, rendezvous, failures between processes.
 
 use crate::base::{Code, Error, ErrorKind, Place};
 use std::time::Duration;
 
-/// Every code of this room.
+/// Every error code of this module.
 pub static CODES: &[&Code] = &[
     &GROUP_SETTING,
     &GROUP_DEVICE,
@@ -143,7 +143,7 @@ pub(super) fn setting_missing(name: &str, because: &str) -> Error {
         .help(format!("set `{name}` too, or start the script with a launcher such as `torchrun`"))
 }
 
-/// What a variable holds is no number that it may be.
+/// A variable's value is not a valid number.
 pub(super) fn setting_not_number(name: &str, value: &str, wanted: &str) -> Error {
     Error::new(&GROUP_SETTING, format!("`{name}={value}` is not {wanted}"))
 }
@@ -160,12 +160,12 @@ pub(super) fn rank_out_of_range(name: &str, rank: usize, size_name: &str, size: 
     }
 }
 
-/// What rank 0 says of a process that does not fit.
+/// Rank 0 rejected a process because its settings do not fit.
 pub(super) fn does_not_fit(reason: &str) -> Error {
     Error::new(&GROUP_SETTING, reason)
 }
 
-/// The device of a local rank is not there.
+/// There is no device for this local rank.
 pub fn too_few_devices(local_rank: usize, count: usize, emulated: bool) -> Error {
     let devices = if count == 1 { "1 device".into() } else { format!("{count} devices") };
     let error = Error::new(
@@ -182,51 +182,51 @@ pub fn too_few_devices(local_rank: usize, count: usize, emulated: bool) -> Error
     }
 }
 
-/// What rank 0 says when two processes have one device.
+/// Rank 0 rejected a process because another one uses the same device.
 pub(super) fn same_device(reason: &str) -> Error {
     Error::new(&GROUP_DEVICE, reason)
         .help("each process needs a device of its own: set `LOCAL_RANK`, or start fewer processes")
 }
 
-/// A function of `dist` before `dist.init()`.
+/// A function of `dist` was called before `dist.init()`.
 pub fn not_initialized() -> Error {
     Error::new(&GROUP_STATE, "there is no process group").help("call `dist.init()` first")
 }
 
-/// A second `dist.init()`.
+/// `dist.init()` was called again.
 pub fn already_initialized() -> Error {
     Error::new(&GROUP_STATE, "there is a process group already").help("call `dist.destroy()` first")
 }
 
-/// The processes did not come together.
+/// The rendezvous failed.
 pub(super) fn not_met(message: impl Into<String>) -> Error {
     Error::new(&NOT_MET, message)
 }
 
-/// Somebody else is at the port.
+/// The port belongs to something else.
 pub(super) fn stranger(message: impl Into<String>) -> Error {
     Error::new(&STRANGER, message).help("choose another `MASTER_PORT`, the same for all processes")
 }
 
-/// A process of the group is gone.
+/// A process of the group failed.
 pub(super) fn peer_failed(rank: usize, reason: &str) -> Error {
     Error::new(&PEER_FAILED, format!("rank {rank} failed: {reason}"))
         .label(Place::Here, "this process heard of it here")
 }
 
-/// The library that carries collectives says that something is wrong.
+/// The library that runs collectives reports an error.
 pub fn links_failed(reason: &str) -> Error {
     Error::new(&PEER_FAILED, format!("the links between the processes failed: {reason}"))
 }
 
-/// An operation did not end in time; `text` says which, and who is missing.
+/// An operation timed out; `text` names it and the missing processes.
 pub fn too_late(text: impl Into<String>) -> Error {
     Error::new(&GROUP_TIME, text).help(
         "does every process take this path through the script? `dist.init(timeout=...)` gives more time",
     )
 }
 
-/// Processes that do not do the same, or all wait for each other.
+/// The processes made different calls, or all wait for each other.
 pub(super) fn calls_differ(text: impl Into<String>, stuck: bool) -> Error {
     Error::new(&CALLS_DIFFER, text).help(match stuck {
         true => "each waits for another: let one of two processes receive before it sends",
@@ -239,7 +239,7 @@ pub fn argument(message: impl Into<String>) -> Error {
     Error::new(&GROUP_ARGUMENT, message)
 }
 
-/// The program around does not allow groups.
+/// The host program does not allow groups.
 pub fn forbidden() -> Error {
     Error::new(&GROUP_FORBIDDEN, "this script may not join other processes")
         .help("the program that runs it can allow that: `Engine::builder().groups(true)`")

@@ -1,4 +1,4 @@
-//! Whether a group still lives, as all of its threads see it.
+//! The failure state of a group, shared by all of its threads.
 
 use super::Communicator;
 use super::wire::{self, Say};
@@ -9,24 +9,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// What a device leaves when it is stopped may look whole to those that wait for it. So the others get this long
-/// to hear of a failure before anything is aborted, and to take what they get for nothing.
+/// Delay between announcing a failure and aborting. Results of an aborted device may look valid to other
+/// processes that wait for it. The delay lets them learn of the failure first, so that they discard such
+/// results.
 const TELLING: Duration = Duration::from_millis(100);
 
-/// The first failure of a group, which is also its last.
+/// The failure state of a group. Only the first failure counts.
 #[derive(Default)]
 pub struct Fate {
     failure: OnceLock<Error>,
-    /// A wait has raised it.
+    /// A wait has raised the failure.
     raised: AtomicBool,
-    /// The way to the others.
+    /// The connection to the other processes.
     writer: OnceLock<Arc<Mutex<TcpStream>>>,
-    /// What is aborted with the group.
+    /// The communicator to abort on failure.
     communicator: Mutex<Option<Arc<dyn Communicator>>>,
 }
 
 impl Fate {
-    /// The failure, if there was one.
+    /// The failure, if any.
     pub fn check(&self) -> Result<()> {
         match self.failure.get() {
             None => Ok(()),
@@ -44,7 +45,7 @@ impl Fate {
         self.is_failed() && !self.raised.swap(true, Ordering::Relaxed)
     }
 
-    /// Ends the group, if nothing has before, and what its devices still do for it.
+    /// Fails the group, unless it has failed already, and aborts its work on devices.
     pub fn fail(&self, error: Error) {
         if self.failure.set(error).is_err() {
             return;
@@ -56,7 +57,7 @@ impl Fate {
         }
     }
 
-    /// The same, and tells the other processes.
+    /// As [`Fate::fail`]; also tells the other processes.
     pub fn fail_and_tell(&self, error: Error) {
         if self.is_failed() {
             return;
@@ -77,7 +78,7 @@ impl Fate {
         self.writer.set(writer.clone()).ok();
     }
 
-    /// Makes a communicator one that is aborted when the group fails.
+    /// Sets the communicator to abort when the group fails.
     pub(super) fn bind(&self, communicator: Option<Arc<dyn Communicator>>) {
         *self.communicator.lock() = communicator;
         if self.is_failed()

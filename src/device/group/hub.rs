@@ -1,11 +1,11 @@
-//! The meeting point of a group, in the process of rank 0: where the others connect, and through which
-//! bytes go between processes that have no faster way.
+//! The hub of a group, in the process of rank 0: the rendezvous of all processes, and a relay for bytes
+//! between processes without a faster link.
 //!
-//! Every process, rank 0 too, has one connection, and waits for at most one thing on it: a round, which
-//! all take part in, or the other end of a send or a receive. The hub compares what they want to do,
-//! passes their bytes on, and tells all when one is gone. Knows nothing of tensors: calls are texts.
+//! Every process, including rank 0, has one connection and waits for at most one thing on it: a round, in
+//! which all take part, or the other end of a send or receive. The hub compares the calls, forwards their
+//! bytes, and tells all processes when one disconnects. It knows no tensors; calls are texts.
 //!
-//! Invariant: an answer goes to a process exactly when it has asked, but for failures of the group.
+//! Invariant: a process gets an answer only to its own request, or a failure of the group.
 
 use super::error::{ranks, seconds};
 use super::wire::{self, Answer, Refusal, Say, Wants, shortened};
@@ -16,22 +16,22 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long who connects may take to say who it is.
+/// Time limit for a new connection to identify itself.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// How often the hub looks for new connections and at the time.
+/// Polling interval for new connections and timeouts.
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// How long a hub waits at its end until the others have read what it said.
+/// How long a closing hub waits until the others have read its last answers.
 const PARTING: Duration = Duration::from_secs(5);
 
-/// Connections that have not yet said who they are.
+/// Limit on connections that have not identified themselves.
 const STRANGERS: usize = 64;
 
-/// Bytes of one process, which several may want.
+/// Bytes of one process; several processes may want them.
 type Bytes = Arc<Vec<u8>>;
 
-/// The hub; it ends when it is dropped, after the others have heard what it said.
+/// The hub. Dropping it ends it, after the others have read its last answers.
 pub(super) struct Hub {
     hall: Arc<Hall>,
     thread: Option<JoinHandle<()>>,
@@ -42,7 +42,7 @@ struct Hall {
     size: usize,
     timeout: Duration,
     state: Mutex<State>,
-    /// A connection ended, or the hub shall.
+    /// Signals that a connection ended or that the hub is to close.
     changed: Condvar,
 }
 
@@ -50,7 +50,7 @@ struct State {
     seats: Vec<Seat>,
     since: Instant,
     complete: bool,
-    /// The group has failed, and all have been told.
+    /// The group has failed, and all processes have been told.
     failed: bool,
     closing: bool,
     strangers: usize,
@@ -62,7 +62,7 @@ struct Seat {
     writer: Option<Arc<Mutex<TcpStream>>>,
     device: Option<String>,
     asked: Option<Asked>,
-    /// It left as all did.
+    /// The process left together with all others.
     left: bool,
 }
 
@@ -77,7 +77,7 @@ enum Asking {
     Receive { from: usize, what: String },
 }
 
-/// What is to be written to a rank: an answer, and parts of what others sent.
+/// A message for a rank: an answer, and parts of the bytes that others sent.
 struct Delivery {
     to: usize,
     answer: Answer,
@@ -85,7 +85,7 @@ struct Delivery {
 }
 
 impl Hub {
-    /// A hub that meets the processes of `world` at a listener, for so long.
+    /// Starts a hub that collects the processes of `world` at a listener until the timeout.
     pub fn start(listener: TcpListener, world: &World, id: &str, timeout: Duration) -> std::io::Result<Hub> {
         listener.set_nonblocking(true)?;
         let state = State {
@@ -117,7 +117,7 @@ impl Drop for Hub {
     fn drop(&mut self) {
         let mut state = self.hall.state.lock();
         let end = Instant::now() + PARTING;
-        // Whoever has read its last answer closes its end.
+        // A process that has read its last answer closes its end.
         while state.open > 0 && !self.hall.changed.wait_until(&mut state, end).timed_out() {}
         state.closing = true;
         for seat in &mut state.seats {
@@ -133,7 +133,7 @@ impl Drop for Hub {
 }
 
 impl Hall {
-    /// Takes connections until all are there, and watches the time until the end.
+    /// Accepts connections until all processes have joined, and checks timeouts until the end.
     fn serve(self: Arc<Hall>, listener: TcpListener) {
         let mut listener = Some(listener);
         loop {
@@ -142,7 +142,7 @@ impl Hall {
                 return;
             }
             if state.complete || state.failed {
-                // The port is free again for others.
+                // Free the port for others.
                 listener = None;
             }
             let late = self.late(&mut state);
@@ -161,7 +161,7 @@ impl Hall {
         }
     }
 
-    /// Serves a connection on a thread of its own.
+    /// Serves a connection on its own thread.
     fn receive(self: Arc<Hall>, stream: TcpStream) {
         self.state.lock().strangers += 1;
         let hall = self.clone();
@@ -189,7 +189,7 @@ impl Hall {
         self.changed.notify_all();
     }
 
-    /// Gives who connects a seat, if it is one of the group.
+    /// Assigns a seat to a new connection if it belongs to the group.
     fn greet(&self, stream: &mut TcpStream) -> Option<usize> {
         stream.set_nonblocking(false).ok()?;
         stream.set_nodelay(true).ok()?;
@@ -210,7 +210,7 @@ impl Hall {
         (seat.writer, seat.device) = (Some(writer.clone()), device);
         state.complete = state.seats.iter().all(|seat| seat.writer.is_some());
         let complete = state.complete;
-        // In this order, whoever is the last.
+        // The process that completes the group gets `Seated` before `Complete`, like all others.
         let mut own = writer.lock();
         drop(state);
         self.write(&mut own, &Answer::Seated, &[]);
@@ -254,7 +254,7 @@ impl Hall {
         Some((Refusal::Device, format!("ranks {one} and {two} have the same device")))
     }
 
-    /// What a rank says.
+    /// Handles a message of a rank.
     fn hear(&self, rank: usize, say: Say, bytes: Vec<u8>) {
         let bytes = Arc::new(bytes);
         let what = match say {
@@ -274,7 +274,7 @@ impl Hall {
         deliveries.into_iter().for_each(|delivery| self.deliver(delivery));
     }
 
-    /// Tells all that the group has failed, once.
+    /// Tells all processes, once, that the group has failed.
     fn fail(&self, answer: Answer) {
         let answer = match answer {
             Answer::Failed { rank, reason } => Answer::Failed { rank, reason: shortened(&reason) },
@@ -291,7 +291,7 @@ impl Hall {
         }
     }
 
-    /// What has taken too long.
+    /// The timeout that has passed, if any.
     fn late(&self, state: &mut State) -> Option<Answer> {
         if state.failed {
             return None;
@@ -322,7 +322,7 @@ impl Hall {
         self.write(&mut stream, &delivery.answer, &pieces);
     }
 
-    /// Whoever cannot be written to is gone, which its own thread finds out.
+    /// Ignores write errors: the connection's own thread detects that the process is gone.
     fn write(&self, stream: &mut TcpStream, answer: &Answer, pieces: &[&[u8]]) {
         let mut go_on = || match self.state.lock().closing {
             true => Err(super::error::not_initialized()),
@@ -344,7 +344,7 @@ impl Asking {
 }
 
 impl State {
-    /// What can be answered now that `rank` has asked.
+    /// The messages to send after `rank` has made a request.
     fn settle(&mut self, rank: usize) -> Vec<Delivery> {
         if let Some(pair) = self.pair(rank) {
             return pair;
@@ -356,12 +356,12 @@ impl State {
         if let Some(done) = self.round() {
             return done;
         }
-        // Everybody waits for somebody else.
+        // Deadlock: every process waits for another.
         let text = self.doings(None);
         (0..self.seats.len()).map(|to| self.differ(to, &text, true)).collect()
     }
 
-    /// A send and its receive, when `rank` has one and the other is there.
+    /// Matches a send with its receive, if one of them is `rank`'s and the other has been requested.
     fn pair(&mut self, rank: usize) -> Option<Vec<Delivery>> {
         let (sender, receiver) = match &self.seats[rank].asked.as_ref()?.what {
             Asking::Send { to, .. } => (rank, *to),
@@ -388,7 +388,7 @@ impl State {
         Some(vec![Delivery { to: receiver, answer: Answer::Done, parts }, sent])
     }
 
-    /// A round, when all take part in one.
+    /// Completes a round if all processes take part in one.
     fn round(&mut self) -> Option<Vec<Delivery>> {
         let mut rounds = Vec::with_capacity(self.seats.len());
         for seat in &self.seats {
@@ -432,7 +432,7 @@ impl State {
         Delivery { to, answer: Answer::Differ { text: text.into(), stuck }, parts: Vec::new() }
     }
 
-    /// What every rank waits in, or that it does not; but for one.
+    /// Describes what every rank except `but` waits in, or that it does not wait.
     fn doings(&self, but: Option<usize>) -> String {
         let mut texts = Vec::new();
         let mut away = Vec::new();

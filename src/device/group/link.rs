@@ -1,7 +1,7 @@
-//! A process's connection to the hub of its group: how it gets there, and how it asks.
+//! A process's connection to the hub of its group: joining and requests.
 //!
-//! A thread reads what the hub says, so that a failure of another process is known at once, whatever this
-//! one does meanwhile.
+//! A thread reads the hub's messages, so that a failure of another process is known at once, whatever this
+//! process is doing.
 
 use super::error;
 use super::fate::Fate;
@@ -17,18 +17,18 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long who is connected to may take to answer the first frame.
+/// Time limit for the other side to answer the first frame.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// How often a wait looks whether it shall end.
+/// Polling interval of a wait that may be cancelled.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// How much longer than the hub a process waits, which knows who is missing.
+/// Extra time for a process beyond the hub's timeout: only the hub knows which ranks are missing.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A connection to the hub.
 pub(super) struct Link {
-    /// For ending it, which waits for no lock.
+    /// For closing the connection without taking a lock.
     stream: TcpStream,
     writer: Arc<Mutex<TcpStream>>,
     answers: Receiver<(Answer, Vec<u8>)>,
@@ -36,16 +36,16 @@ pub(super) struct Link {
     fate: Arc<Fate>,
 }
 
-/// What was found at the meeting point that is not rank 0.
+/// The result of one attempt to join.
 enum Attempt {
     Seated(TcpStream),
-    /// Nobody listens, or no longer.
+    /// Nothing listens at the address.
     Nobody(io::Error),
-    /// Somebody else.
+    /// Something else listens there.
     Stranger(String),
 }
 
-/// Listens where the others will come.
+/// Listens at the meeting address.
 pub(super) fn listen(meeting: &Meeting) -> Result<TcpListener> {
     let mut taken = None;
     for port in meeting.port..=meeting.port.saturating_add(meeting.ports - 1) {
@@ -56,7 +56,7 @@ pub(super) fn listen(meeting: &Meeting) -> Result<TcpListener> {
             Err(reason) => return Err(error::not_met(format!("`{}` is no machine: {reason}", meeting.host))),
         };
         let bound = TcpListener::bind(&addresses[..]).or_else(|reason| match reason.kind() {
-            // Behind a translation of addresses, the machine does not know its own name.
+            // Behind network address translation, the machine may not have its own public address.
             io::ErrorKind::AddrNotAvailable => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
             _ => Err(reason),
         });
@@ -72,7 +72,7 @@ pub(super) fn listen(meeting: &Meeting) -> Result<TcpListener> {
     Err(error::stranger(format!("rank 0 cannot listen at `{place}`: another program does")))
 }
 
-/// How a process of this machine gets to a listener.
+/// The address at which processes of this machine reach a listener.
 pub(super) fn reached(listener: &TcpListener) -> io::Result<SocketAddr> {
     let mut address = listener.local_addr()?;
     match address.ip() {
@@ -83,7 +83,7 @@ pub(super) fn reached(listener: &TcpListener) -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Connects to rank 0, which may not be there yet.
+/// Connects to rank 0; retries while it is not there yet.
 fn connect(
     world: &World,
     meeting: &Meeting,
@@ -137,7 +137,7 @@ fn connect(
     }
 }
 
-/// One try.
+/// One connection attempt.
 fn attempt(address: SocketAddr, hello: &Say, end: Instant) -> Result<Attempt> {
     let left = |most: Duration| end.saturating_duration_since(Instant::now()).clamp(GLANCE, most);
     let mut stream = match TcpStream::connect_timeout(&address, left(Duration::from_secs(2))) {
@@ -176,8 +176,8 @@ fn attempt(address: SocketAddr, hello: &Say, end: Instant) -> Result<Attempt> {
 }
 
 impl Link {
-    /// Connects, and waits until all processes are there. `own` is the address of the hub in the process
-    /// of rank 0.
+    /// Connects and waits until all processes have joined. `own` is the hub's address in the process of rank
+    /// 0.
     pub fn meet(
         world: &World,
         meeting: &Meeting,
@@ -217,7 +217,7 @@ impl Link {
                 }
                 break;
             }
-            // So the hub knows that this was heard.
+            // Closing tells the hub that the message was read.
             incoming.shutdown(Shutdown::Both).ok();
         });
         let reader = Some(reader.map_err(broken)?);
@@ -229,7 +229,7 @@ impl Link {
         }
     }
 
-    /// Says something that has an answer, and waits for it: the bytes that come with it.
+    /// Sends a request, waits for its answer, and returns the bytes that come with it.
     pub fn ask(&self, say: &Say, bytes: &[u8], time: Duration, name: &str) -> Result<Vec<u8>> {
         self.fate.check()?;
         let end = Instant::now() + time + GRACE;
@@ -240,7 +240,7 @@ impl Link {
             if Instant::now() > end { Err(error::too_late(format!("{name} did not end"))) } else { Ok(()) }
         };
         let written = wire::write(&mut self.writer.lock(), say, &[bytes], &mut go_on);
-        // A frame that was written in part, or an answer that nobody waits for, would be taken for the next.
+        // After a partial frame, or an answer nobody waits for, the stream would be out of step.
         let written = written.inspect_err(|error| self.fate.fail_and_tell(error.clone()))?;
         if written.is_err() {
             self.fate.fail(error::peer_failed(0, "its process ended"));

@@ -1,11 +1,12 @@
-//! Groups of processes: who is in one, how they meet, and what they tell each other.
+//! Groups of processes: membership, rendezvous and messages.
 //!
-//! A [`World`] is what a launcher says in the environment. The processes meet at the hub of rank 0
-//! ([`hub`]), each with one connection ([`link`]), which stays for the life of the group: through it calls are
-//! compared, failures are told, and bytes go where devices have no links of their own. Where they have,
-//! a [`Communicator`] of the driver carries the bytes from device to device. Knows nothing of tensors.
+//! A [`World`] describes this process's place as set by the launcher's environment variables. The processes
+//! meet at the hub of rank 0 ([`hub`]). Each keeps one connection ([`link`]) for the life of the group. It
+//! carries the comparison of calls, failures, and the bytes of devices without links of their own. Where
+//! devices have links, a [`Communicator`] of the driver carries the bytes from device to device. This module
+//! knows no tensors.
 //!
-//! Invariant: a group that has failed stays so, and every wait of its processes ends then ([`Fate`]).
+//! Invariant: a failed group stays failed, and its failure ends every wait of its processes ([`Fate`]).
 
 pub mod error;
 mod fate;
@@ -29,13 +30,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::Say;
 
-/// The program's version: all processes of a group have the same.
+/// The program's version; all processes of a group must have the same.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The call with which a process leaves.
+/// The call that a leaving process makes.
 const LEAVING: &str = "`dist.destroy()`, or came to its end";
 
-/// How elements of several processes become one.
+/// How elements of several processes are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum Fold {
@@ -47,73 +48,73 @@ pub enum Fold {
     Avg,
 }
 
-/// What an [`Exchange`] does.
+/// The pattern of an [`Exchange`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pattern {
-    /// Every process gets all elements folded.
+    /// Every process gets the combined elements.
     AllReduce(Fold),
-    /// One process does.
+    /// One process gets the combined elements.
     Reduce(Fold, usize),
-    /// Every process gets those of one.
+    /// Every process gets the elements of one.
     Broadcast(usize),
-    /// Every process gets those of all, one after the other.
+    /// Every process gets the elements of all, concatenated.
     AllGather,
-    /// Every process gets its part of all elements folded.
+    /// Every process gets its part of the combined elements.
     ReduceScatter(Fold),
-    /// Every process gets its part of those of each, one after the other.
+    /// Every process gets its part of each process's elements, concatenated.
     AllToAll,
-    /// They go to one process, which receives them.
+    /// Sends to one process, which receives.
     Send(usize),
-    /// They come from one process, which sends them.
+    /// Receives from one process, which sends.
     Receive(usize),
 }
 
-/// Work of several processes on elements in device memory.
+/// A collective operation on elements in device memory.
 pub struct Exchange {
-    /// What it does.
+    /// What the operation does.
     pub pattern: Pattern,
-    /// Where this process's elements are; 0 where it gives none.
+    /// This process's input; 0 if it gives none.
     pub source: Ptr,
-    /// Where the result goes; 0 where it gets none.
+    /// This process's output; 0 if it gets none.
     pub target: Ptr,
-    /// How many elements one process gives; for a scatter, how many it gets.
+    /// Number of elements that one process gives; for a scatter, that it gets.
     pub count: usize,
-    /// Of the elements.
+    /// The dtype of the elements.
     pub dtype: Dtype,
     /// The function that the script called, for errors.
     pub name: &'static str,
-    /// Where it called it.
+    /// Where the script called it.
     pub span: Span,
 }
 
 /// Links between the devices of several processes.
 ///
-/// Work is queued on streams, in the same order in all processes. What takes longer than the group's
-/// timeout, or fails later, fails the group ([`Fate::fail_and_tell`]).
+/// Work is queued on streams, in the same order in all processes. Work that exceeds the group's timeout, or
+/// fails later, fails the group ([`Fate::fail_and_tell`]).
 pub trait Communicator: Send + Sync {
-    /// True when it folds elements of a dtype by itself.
+    /// True when the communicator can combine elements of this dtype.
     fn folds(&self, fold: Fold, dtype: Dtype) -> bool;
-    /// Queues work. It may wait for the other processes the first time that it needs links to them.
+    /// Queues work. May wait for the other processes the first time it needs links to them.
     fn queue(&self, work: &Exchange, stream: StreamHandle) -> Result<()>;
-    /// Waits until everything that was queued is over, or the group has failed.
+    /// Waits until all queued work has completed or the group has failed.
     fn finish(&self);
-    /// Ends at once what is queued, whose results are then anything, and gives everything back.
+    /// Ends queued work at once, leaving its results undefined, and releases everything.
     fn abort(&self);
-    /// Gives everything back, when all processes do.
+    /// Releases everything; all processes call it together.
     fn close(&self);
 }
 
-/// How a device joins the others.
+/// The parameters with which a device joins the others.
 pub struct Seat<'a> {
-    /// What the device of rank 0 has made for all.
+    /// The id that rank 0's device made for all.
     pub id: &'a [u8],
-    /// Which process this is.
+    /// The rank of this process.
     pub rank: usize,
-    /// Of how many.
+    /// The number of processes.
     pub size: usize,
-    /// How long anything may take.
+    /// Time limit of every operation.
     pub timeout: Duration,
-    /// What fails with it.
+    /// The failure state of the group.
     pub fate: Arc<Fate>,
 }
 
@@ -125,23 +126,23 @@ pub struct Group {
     device: Option<Arc<Device>>,
     communicator: Option<Arc<dyn Communicator>>,
     link: Option<Link>,
-    /// In the process of rank 0. After the link, which ends first.
+    /// In the process of rank 0. Declared after the link, which must be dropped first.
     hub: Option<Hub>,
-    /// Calls of the communicator that were compared with the others'.
+    /// Calls of the communicator that were compared across processes.
     compared: FxHashSet<String>,
-    /// The newest work of the communicator on each stream.
+    /// The latest work of the communicator on each stream.
     queued: Vec<Ticket>,
     open: bool,
-    /// The script was told that the group has failed.
+    /// The script has been told that the group failed.
     noticed: bool,
 }
 
 impl Group {
-    /// Meets the other processes. `device` is this process's own, opened; nothing when it uses none.
+    /// Meets the other processes. `device` is this process's opened device; `None` when it uses none.
     ///
     /// # Errors
-    /// E0533 and E0534 when they do not meet, E0530 and E0531 when they do not fit, E0535 when one of them
-    /// fails meanwhile, E0813 without the library that its devices need.
+    /// E0533 and E0534 when the rendezvous fails, E0530 and E0531 when the processes do not match, E0535 when
+    /// one of them fails meanwhile, E0813 without the library that its devices need.
     pub fn meet(world: World, timeout: Duration, device: Option<Arc<Device>>) -> Result<Group> {
         let fate = Arc::new(Fate::default());
         let mut group = Group {
@@ -176,7 +177,7 @@ impl Group {
         Ok(group)
     }
 
-    /// Makes links between the devices.
+    /// Sets up links between the devices.
     fn join(&mut self) -> Result<()> {
         let Some(device) = self.device.clone() else { return Ok(()) };
         let own = if self.world.rank == 0 { device.driver().links_id()? } else { Vec::new() };
@@ -194,7 +195,7 @@ impl Group {
         self.round("the end of `dist.init()`", Wants::Nothing, &[]).map(drop)
     }
 
-    /// Which process this is.
+    /// This process's place in the group.
     pub fn world(&self) -> &World {
         &self.world
     }
@@ -209,48 +210,50 @@ impl Group {
         self.device.as_ref().map(|device| device.id())
     }
 
-    /// What carries bytes between the devices; `None` where they go through the hosts.
+    /// The communicator between devices; `None` when bytes go through the hosts.
     pub fn communicator(&self) -> Option<&Arc<dyn Communicator>> {
         self.communicator.as_ref()
     }
 
-    /// The failure, if there was one.
+    /// The failure, if any.
     pub fn check(&mut self) -> Result<()> {
         self.fate.check().inspect_err(|_| self.noticed = true)
     }
 
-    /// The same, once.
+    /// As [`Group::check`], but reports the failure only once.
     pub fn tell_failure(&mut self) -> Result<()> {
         if self.noticed { Ok(()) } else { self.check() }
     }
 
-    /// Notes work of the communicator that was queued.
+    /// Notes queued work of the communicator.
     pub fn note_queued(&mut self, ticket: Ticket) {
         self.queued.retain(|older| older.stream() != ticket.stream());
         self.queued.push(ticket);
     }
 
-    /// After a wait for the device, and before it is noted: the failure that work of the group was lost by, once.
+    /// Called after a wait for the device and before the wait is noted. Returns, once, the failure that lost
+    /// work of the group.
     pub fn lost_work(&mut self) -> Option<Error> {
         let device = self.device.as_ref()?;
         let is_lost = self.fate.is_failed() && self.queued.iter().any(|&ticket| device.is_in_flight(ticket));
         if is_lost && self.fate.is_news() { self.check().err() } else { None }
     }
 
-    /// True until all processes have made a call together.
+    /// True until all processes have compared this call.
     pub fn is_new(&self, call: &str) -> bool {
         !self.compared.contains(call)
     }
 
-    /// Notes a call that all processes have made together.
+    /// Notes a call that all processes have compared.
     pub fn note_compared(&mut self, call: &str) {
         self.compared.insert(call.to_string());
     }
 
-    /// Takes part in a round: gives bytes, and gets those that it wants, once all processes called the same.
+    /// Takes part in a round: gives bytes and gets the wanted ones, once all processes have made the same
+    /// call.
     ///
     /// # Errors
-    /// E0537 when they called something else, E0535, E0536.
+    /// E0537 when they made another call, E0535, E0536.
     pub fn round(&mut self, call: &str, wants: Wants, bytes: &[u8]) -> Result<Vec<u8>> {
         self.ask(&Say::Round { call: call.into(), wants }, bytes, call)
     }
@@ -275,10 +278,11 @@ impl Group {
         }
     }
 
-    /// Leaves the group together with the others: waits for what is queued, and for them.
+    /// Leaves the group together with the others: waits for queued work and for the other processes.
     ///
     /// # Errors
-    /// E0535, E0536, E0537 when they fail, or are somewhere else; not again, when the script was told.
+    /// E0535, E0536, E0537 when another process fails or makes a different call; only if the script has not
+    /// been told already.
     pub fn leave(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.open) || self.noticed && self.fate.is_failed() {
             return Ok(());
@@ -298,7 +302,7 @@ impl Group {
         left
     }
 
-    /// Ends the group: the others are told why.
+    /// Fails the group and tells the others the reason.
     pub fn fail(&mut self, reason: &str) {
         if std::mem::take(&mut self.open) && !self.fate.is_failed() {
             self.fate.tell(reason);
@@ -309,7 +313,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Whoever wanted to know has called it before.
+        // A caller that needs the error has called `leave` before.
         self.leave().ok();
         if let Some(communicator) = self.communicator.take() {
             self.fate.bind(None);

@@ -1,7 +1,8 @@
-//! What the processes of a group say to each other: frames over TCP.
+//! The protocol between the processes of a group: frames over TCP.
 //!
-//! A frame is four letters, the lengths of its two parts, a head in JSON and bytes. Whoever reads trusts no
-//! length: memory grows with what arrives. Knows neither ranks that wait nor what bytes mean.
+//! A frame is a four-byte magic number, the lengths of its two parts, a head in JSON and a body of bytes. The
+//! reader trusts no length: memory grows with the data that arrives. This module does not interpret ranks or
+//! bytes.
 
 use crate::base::Result;
 use serde::de::DeserializeOwned;
@@ -10,79 +11,79 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// How every frame begins: who does not write this is no process of a group.
+/// The magic number of every frame; a peer that does not send it is not a process of a group.
 const LETTERS: [u8; 4] = *b"RNLG";
 
-/// The longest head that is read: a few numbers and lines of text.
+/// The longest accepted head: a few numbers and lines of text.
 const LONGEST_HEAD: u32 = 64 << 10;
 
-/// The longest reason that is told to others, in bytes.
+/// The longest failure reason passed to others, in bytes.
 const LONGEST_REASON: usize = 2000;
 
-/// How long a blocked write waits before it asks whether to go on.
+/// Interval at which a blocked write checks whether to go on.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// What bytes a process wants from a round.
+/// The bytes that a process wants from a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Wants {
     /// None.
     Nothing,
     /// Those of one rank.
     From(usize),
-    /// Those of all ranks, in their order.
+    /// Those of all ranks, in rank order.
     All,
-    /// Its own part of each rank's, which have one equal part per rank.
+    /// Its own part of every rank's bytes, which are split into one equal part per rank.
     Part,
 }
 
-/// What a process says to the hub.
+/// A message from a process to the hub.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Say {
     /// The first frame.
     Hello { version: String, id: String, rank: usize, size: usize, device: Option<String> },
-    /// It takes part in a round.
+    /// Takes part in a round.
     Round { call: String, wants: Wants },
-    /// It sends its bytes.
+    /// Sends its bytes.
     Send { to: usize, what: String },
-    /// It waits for bytes.
+    /// Waits for bytes.
     Receive { from: usize, what: String },
-    /// It cannot go on.
+    /// Has failed.
     Failed { reason: String },
 }
 
-/// Why a process may not join.
+/// The reason why a process may not join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Refusal {
     /// It belongs to another group.
     Stranger,
     /// Its rank, or the size of its group, does not fit.
     Setting,
-    /// Its device is another's.
+    /// Another process uses its device.
     Device,
 }
 
-/// What the hub says to a process.
+/// A message from the hub to a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// It may not join.
+    /// The process may not join.
     Refused { why: Refusal, reason: String },
-    /// It has a seat.
+    /// The process has joined.
     Seated,
-    /// All have.
+    /// All processes have joined.
     Complete,
-    /// What it waited for has happened; its bytes follow.
+    /// The request is complete; its bytes follow.
     Done,
-    /// The processes do not do the same; `stuck` when each waits for another.
+    /// The processes made different calls; `stuck` when each waits for another.
     Differ { text: String, stuck: bool },
     /// A process failed, and the group with it.
     Failed { rank: usize, reason: String },
-    /// The processes did not come together in time.
+    /// The rendezvous timed out.
     NotMet { text: String },
-    /// Something took too long.
+    /// An operation timed out.
     Late { text: String },
 }
 
-/// Writes a frame whose bytes are in pieces. A write that blocks asks `go_on` now and then.
+/// Writes a frame whose body is given in pieces. A blocked write calls `go_on` from time to time.
 pub(super) fn write<T: Serialize>(
     stream: &mut TcpStream,
     head: &T,
@@ -116,10 +117,10 @@ pub(super) fn write<T: Serialize>(
     Ok(Ok(()))
 }
 
-/// Reads a frame with at most `most` bytes behind its head. `InvalidData` when it is none.
+/// Reads a frame with a body of at most `most` bytes. `InvalidData` when it is not a frame.
 pub(super) fn read<T: DeserializeOwned>(stream: &mut TcpStream, most: u64) -> io::Result<(T, Vec<u8>)> {
     let mut start = [0u8; 16];
-    // What is no frame is known by its first letters: other programs may say less than 16 bytes.
+    // Check the magic number first: another program may send fewer than 16 bytes.
     stream.read_exact(&mut start[..4])?;
     if start[..4] != LETTERS {
         return Err(io::ErrorKind::InvalidData.into());
@@ -136,7 +137,7 @@ pub(super) fn read<T: DeserializeOwned>(stream: &mut TcpStream, most: u64) -> io
     Ok((head, bytes))
 }
 
-/// A reason, as short as it may be in a frame.
+/// Shortens a reason to the length limit of a frame.
 pub(super) fn shortened(reason: &str) -> String {
     let mut end = reason.len().min(LONGEST_REASON);
     while !reason.is_char_boundary(end) {
@@ -145,10 +146,10 @@ pub(super) fn shortened(reason: &str) -> String {
     reason[..end].to_string()
 }
 
-/// So many bytes, in memory that grows as they arrive.
+/// Reads exactly this many bytes, into memory that grows as they arrive.
 fn exactly(stream: &mut TcpStream, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // What is small, or has begun to arrive, may have its room at once.
+    // Reserve small bodies at once, and the start of large ones.
     bytes.try_reserve(length.min(1 << 20) as usize).map_err(|_| io::ErrorKind::OutOfMemory)?;
     stream.take(length).read_to_end(&mut bytes)?;
     if bytes.len() as u64 == length { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
@@ -184,7 +185,7 @@ mod tests {
             (b"RNL", io::ErrorKind::UnexpectedEof),
             (b"RNLG\xff\xff\xff\xff\0\0\0\0\0\0\0\0", io::ErrorKind::InvalidData),
             (b"RNLG\x02\0\0\0\0\0\0\0\0\0\0\0{]", io::ErrorKind::InvalidData),
-            // A length that lies takes no memory.
+            // A false length allocates no memory.
             (b"RNLG\x02\0\0\0\xff\xff\xff\xff\xff\xff\0\0{}", io::ErrorKind::UnexpectedEof),
         ] {
             let (mut one, mut other) = pair();

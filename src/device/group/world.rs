@@ -1,35 +1,35 @@
-//! How many processes there are, which one this is, and where they meet: what launchers say in the
-//! environment.
+//! The number of processes, the rank of this one and the meeting address, read from the launcher's
+//! environment variables.
 //!
-//! Knows no socket and no device. Sources: the environment variables of `torchrun`
-//! (`torch.distributed.run`), of Open MPI's `mpirun`, of Hydra (MPICH, Intel MPI), and of `srun`.
+//! Independent of sockets and devices. Sources: the environment variables of `torchrun`
+//! (`torch.distributed.run`), Open MPI's `mpirun`, Hydra (MPICH, Intel MPI) and `srun`.
 
 use super::error;
 use crate::base::Result;
 
-/// A process's place among the others.
+/// This process's place among the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct World {
-    /// Which one this is, from 0.
+    /// The rank of this process, from 0.
     pub rank: usize,
-    /// How many there are; at least 1.
+    /// The number of processes; at least 1.
     pub size: usize,
-    /// Which one this is on its machine.
+    /// The rank of this process on its machine.
     pub local_rank: usize,
-    /// Where they meet; `None` for one process alone.
+    /// Where the processes meet; `None` for a single process.
     pub meeting: Option<Meeting>,
 }
 
-/// Where the processes of a group meet.
+/// The meeting address of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meeting {
-    /// The machine of rank 0, a name or an address.
+    /// Name or address of rank 0's machine.
     pub host: String,
     /// The first port that rank 0 tries.
     pub port: u16,
-    /// How many ports it may try: more than one where somebody else has the first.
+    /// Number of ports to try; more than one when something else uses the first.
     pub ports: u16,
-    /// What all processes of one start have in common, and other groups have not.
+    /// Identifies one start: equal for all its processes, different for other groups.
     pub id: String,
 }
 
@@ -38,9 +38,9 @@ struct Names {
     rank: &'static str,
     size: &'static [&'static str],
     local: &'static [&'static str],
-    /// How many processes are on this machine.
+    /// The number of processes on this machine.
     here: &'static str,
-    /// What names the start: a job, a run.
+    /// The id of the start: a job or a run.
     job: &'static [&'static str],
 }
 
@@ -69,7 +69,7 @@ const LAUNCHERS: [Names; 3] = [
     },
     Names {
         rank: "SLURM_PROCID",
-        // The first is the step's; the second the job's, which a step may be smaller than.
+        // The first is the step's size; the second the job's, which may be larger.
         size: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
         local: &["SLURM_LOCALID"],
         here: "",
@@ -77,20 +77,20 @@ const LAUNCHERS: [Names; 3] = [
     },
 ];
 
-/// `torch.distributed`'s usual port.
+/// The default port of `torch.distributed`.
 const PORT: u16 = 29_500;
 
-/// How many ports are tried where the launcher itself has the first.
+/// Number of ports to try when the launcher itself uses the first.
 const NEXT_PORTS: u16 = 16;
 
 impl World {
-    /// One process alone.
+    /// A single process.
     pub const ALONE: World = World { rank: 0, size: 1, local_rank: 0, meeting: None };
 
-    /// What the variables say that `get` looks up; `None` when no launcher has set any.
+    /// Reads the variables through `get`; `None` when no launcher has set any.
     ///
     /// # Errors
-    /// E0530 for variables that are missing, no numbers, or contradict each other.
+    /// E0530 for variables that are missing, malformed or contradictory.
     pub fn from_variables(get: &dyn Fn(&str) -> Option<String>) -> Result<Option<World>> {
         let get = |name: &str| get(name).filter(|value| !value.trim().is_empty());
         if get("RANK").is_some() || get("WORLD_SIZE").is_some() {
@@ -125,7 +125,7 @@ impl Meeting {
     fn read(get: &dyn Fn(&str) -> Option<String>, names: &Names, size: usize) -> Result<Meeting> {
         let is_plain = names.rank == TORCHRUN.rank;
         let here = get(names.here).and_then(|text| text.trim().parse::<usize>().ok());
-        // In a job of SLURM, whatever has started the processes.
+        // In a SLURM job, whatever started the processes.
         let job = get("SLURM_JOB_ID");
         let one_node = get("SLURM_STEP_NUM_NODES").is_some_and(|count| count.trim() == "1");
         let on_one_machine = here == Some(size) || one_node;
@@ -145,7 +145,7 @@ impl Meeting {
             (None, Some(job)) => slurm_port(&job),
             (None, None) => PORT,
         };
-        // The agent of `torchrun` listens at the port itself; the ones behind it are free.
+        // The `torchrun` agent itself listens at the port; the following ports are free.
         let is_taken =
             get("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|value| value.eq_ignore_ascii_case("true"));
         let (port, ports) = match is_taken {
@@ -160,7 +160,7 @@ impl Meeting {
     }
 }
 
-/// The machine of a step's first task: the first of the list, or the one that started the step.
+/// The machine of a step's first task: the first of the list, or the machine that started the step.
 fn slurm_host(get: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     let list = get("SLURM_STEP_NODELIST").or_else(|| get("SLURM_JOB_NODELIST"));
     list.and_then(|list| first_host(&list)).or_else(|| get("SLURM_LAUNCH_NODE_IPADDR"))
@@ -177,7 +177,7 @@ fn first_host(list: &str) -> Option<String> {
     (!whole.is_empty()).then_some(whole)
 }
 
-/// A port of a job's own, below those that systems hand out.
+/// A port derived from the job, below the ephemeral ports.
 fn slurm_port(job: &str) -> u16 {
     let number =
         job.bytes().filter(u8::is_ascii_digit).fold(0u32, |n, b| (n * 10 + u32::from(b - b'0')) % 20_000);
@@ -244,14 +244,14 @@ mod tests {
         assert_eq!((meeting.host.as_str(), meeting.port), ("gpu07", 12_000 + 3_456));
         let meeting = read("SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_LAUNCH_NODE_IPADDR=10.0.0.1");
         assert_eq!(meeting.unwrap().unwrap().meeting.unwrap().host, "10.0.0.1");
-        // Hydra in a job of SLURM: its ranks, and the job's machines.
+        // Hydra in a SLURM job: Hydra's ranks, the job's machines.
         let world = read(
             "PMI_RANK=3 PMI_SIZE=4 SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_JOB_ID=7 SLURM_JOB_NODELIST=a[1-2]",
         );
         let world = world.unwrap().unwrap();
         let meeting = world.meeting.unwrap();
         assert_eq!((world.rank, world.size, meeting.host.as_str(), meeting.port), (3, 4, "a1", 12_007));
-        // A step of two in a job of eight.
+        // A step of two tasks in a job of eight.
         let world = read("SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=1");
         assert_eq!(world.unwrap().unwrap().size, 2);
     }

@@ -1,20 +1,20 @@
-//! Copies and fills of raw memory, on all threads where that pays.
+//! Copies and fills of raw memory, in parallel when large.
 
 use rayon::prelude::*;
 
-/// Bytes from which threads pay, and the part that each takes.
+/// The size in bytes from which work runs in parallel, and the size of each part.
 const PARALLEL: usize = 4 << 20;
 const PART: usize = 1 << 20;
 
-/// Copies bytes; the ranges may overlap.
+/// Copies bytes. The ranges may overlap.
 ///
 /// # Safety
-/// `from` is readable and `to` writable for `bytes` bytes, and nothing else writes the one or
-/// touches the other meanwhile.
+/// `from` is readable and `to` is writable for `bytes` bytes. During the call nothing else writes `from` or
+/// accesses `to`.
 pub unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
     let apart = (to as usize).abs_diff(from as usize) >= bytes;
     if bytes < PARALLEL || !apart {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::ptr::copy(from, to, bytes) };
         return;
     }
@@ -22,20 +22,20 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
     (0..bytes.div_ceil(PART)).into_par_iter().for_each(|part| {
         let at = part * PART;
         let length = PART.min(bytes - at);
-        // SAFETY: the caller's; parts do not overlap.
+        // SAFETY: guaranteed by the caller; parts do not overlap.
         unsafe { std::ptr::copy_nonoverlapping((from + at) as *const u8, (to + at) as *mut u8, length) };
     });
 }
 
-/// Writes `count` times the low `width` (1, 2, 4 or 8) bytes of `pattern`.
+/// Writes the low `width` (1, 2, 4 or 8) bytes of `pattern` `count` times.
 ///
 /// # Safety
-/// `to` is writable for `count * width` bytes, and nothing else touches them meanwhile.
+/// `to` is writable for `count * width` bytes, and nothing else accesses them during the call.
 pub unsafe fn fill(to: *mut u8, pattern: u64, width: usize, count: usize) {
     let to = to as usize;
     let part = |from: usize, count: usize| {
         let at = to + from * width;
-        // SAFETY: the caller's; parts do not overlap. Unaligned elements are written bytewise.
+        // SAFETY: guaranteed by the caller; parts do not overlap. Unaligned elements are written as bytes.
         unsafe {
             match width {
                 1 => (at as *mut u8).write_bytes(pattern as u8, count),
@@ -53,7 +53,7 @@ pub unsafe fn fill(to: *mut u8, pattern: u64, width: usize, count: usize) {
 }
 
 unsafe fn fill_part<const N: usize>(to: *mut [u8; N], value: [u8; N], count: usize) {
-    // SAFETY: the caller's; byte arrays have no alignment.
+    // SAFETY: guaranteed by the caller; byte arrays have no alignment.
     unsafe { std::slice::from_raw_parts_mut(to, count) }.fill(value);
 }
 

@@ -1,9 +1,8 @@
-//! How an operation writes its host code: one line per function.
+//! Macros that define an operation's host code in one line per function.
 //!
-//! Each macro gives a [`HostMap`](crate::kernel::HostMap), ready for a `static MapFn`. The body is
-//! written over single values; the macro makes the loop over the chunk, for every instruction set
-//! of the machine. Bodies that use arithmetic, comparisons, `if` and the functions of
-//! [`math`](super::math) become vector code.
+//! Each macro expands to a [`HostMap`](crate::kernel::HostMap) for a `static MapFn`. The body works on single
+//! values; the macro adds the loop over the chunk, compiled for every instruction set. Bodies that use only
+//! arithmetic, comparisons, `if` and the functions of [`math`](super::math) vectorise.
 //!
 //! ```text
 //! host: host_unary!(float: |a| math::tanh(a)),
@@ -16,31 +15,30 @@
 //! host: host_map!((a: i64, b: i64) -> f32: uniform(a, b), (a: i64, b: i64) -> f64: ...),
 //! ```
 //!
-//! Reductions are given by how two accumulators (`a` held, `b` new) become one, or, for indexed
-//! ones, by when the new value replaces the held one (nan needs no thought there: it always wins,
-//! and of equals the lowest position does):
+//! A combining reduction is defined by how two accumulators (`a` held, `b` new) combine. An indexed one is
+//! defined by when the new value replaces the held one. Its body can ignore nan and ties: nan always wins,
+//! and among equal values the lowest position wins.
 //!
 //! ```text
 //! host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
 //! host: host_better!(all: |a, b| b > a),
 //! ```
 //!
-//! The keys say for which argument classes a body holds: `f32`, `f64`, `i64`, `float` (the first
-//! two), `all`. A class that is not named is not defined, exactly as an empty text in `CudaText`.
-//! Integer bodies must use the `wrapping_` forms: nothing may panic. Results need no rounding to
-//! their dtype, and `i64` bodies no wrapping to narrower integers: the executor does that. Helper
-//! functions that a body calls should be `#[inline(always)]`, or the loop stays scalar.
+//! The key names the argument classes of a body: `f32`, `f64`, `i64`, `float` (the first two), `all`. Classes
+//! without a key are undefined, like an empty text in `CudaText`. Integer bodies must use the `wrapping_`
+//! forms: nothing may panic. The executor rounds results to their dtype and wraps `i64` to narrower integers.
+//! Helper functions called by a body should be `#[inline(always)]`, or the loop stays scalar.
 
 use super::complex::{C64, C128};
 use crate::kernel::{Reg, RegMut};
 
-/// A type that registers hold: `f32`, `f64`, `i64`, or a complex number.
+/// A register element: `f32`, `f64`, `i64`, or a complex number.
 pub trait Lane: Copy + Send + Sync + Default + 'static {
-    /// The slice of a register of this class.
+    /// The register's slice, if it has this class.
     fn of<'a>(reg: Reg<'a>) -> Option<&'a [Self]>;
     /// A slice as a register.
     fn register(slice: &[Self]) -> Reg<'_>;
-    /// As `of`, to write.
+    /// As `of`, mutable.
     fn of_mut<'r>(reg: &'r mut RegMut<'_>) -> Option<&'r mut [Self]>;
 }
 
@@ -111,7 +109,7 @@ macro_rules! complex_lane {
 complex_lane!(C64, C64);
 complex_lane!(C128, C128);
 
-/// The general form: argument classes, the result's class and a body, as often as needed.
+/// The general form: one or more signatures (argument classes, result class), each with a body.
 macro_rules! host_map {
     ($(($($a:ident: $t:ident),*) -> $o:ident: $e:expr),+ $(,)?) => {{
         fn host(args: &[$crate::kernel::Reg<'_>], mut out: $crate::kernel::RegMut<'_>) {
@@ -122,7 +120,7 @@ macro_rules! host_map {
     }};
 }
 
-/// One signature of [`host_map`]: runs and returns when the registers have these classes.
+/// One signature of [`host_map`]: runs and returns if the registers have these classes.
 macro_rules! host_arm {
     ($args:ident, $out:ident, ($($a:ident: $t:ident),*) -> $o:ident: $e:expr) => {
         if let ([$($a),*], Some(out)) =
@@ -148,7 +146,7 @@ macro_rules! host_arm {
     };
 }
 
-/// Expands one body over the classes that its key names; `$r` is the result: `same`, or `bool`.
+/// Expands one body for each class of its key. `$r` is the result: `same` or `bool`.
 macro_rules! host_classes {
     ($args:ident, $out:ident, f32, $r:ident, |$($a:ident),+| $e:expr) => {
         $crate::kernel::host::define::host_classes!(@$r $args, $out, f32, |$($a),+| $e)
@@ -175,35 +173,35 @@ macro_rules! host_classes {
     };
 }
 
-/// A function of one value, of the value's class.
+/// A function of one value; the result has the same class.
 macro_rules! host_unary {
     ($($class:ident: |$a:ident| $e:expr),+ $(,)?) => {
         $crate::kernel::host::define::host_same!($($class: |$a| $e),+)
     };
 }
 
-/// A function of two values, of their class.
+/// A function of two values of one class; the result has the same class.
 macro_rules! host_binary {
     ($($class:ident: |$a:ident, $b:ident| $e:expr),+ $(,)?) => {
         $crate::kernel::host::define::host_same!($($class: |$a, $b| $e),+)
     };
 }
 
-/// A function of three values, of their class.
+/// A function of three values of one class; the result has the same class.
 macro_rules! host_ternary {
     ($($class:ident: |$a:ident, $b:ident, $c:ident| $e:expr),+ $(,)?) => {
         $crate::kernel::host::define::host_same!($($class: |$a, $b, $c| $e),+)
     };
 }
 
-/// A function of four values, of their class.
+/// A function of four values of one class; the result has the same class.
 macro_rules! host_quaternary {
     ($($class:ident: |$a:ident, $b:ident, $c:ident, $d:ident| $e:expr),+ $(,)?) => {
         $crate::kernel::host::define::host_same!($($class: |$a, $b, $c, $d| $e),+)
     };
 }
 
-/// Any number of values to one of their class.
+/// A function of any number of values of one class; the result has the same class.
 macro_rules! host_same {
     ($($class:ident: |$($a:ident),+| $e:expr),+) => {{
         fn host(args: &[$crate::kernel::Reg<'_>], mut out: $crate::kernel::RegMut<'_>) {
@@ -228,7 +226,7 @@ macro_rules! host_compare {
     };
 }
 
-/// Any number of values to a `bool`.
+/// A function of any number of values with a `bool` result.
 macro_rules! host_bool {
     ($($class:ident: |$($a:ident),+| $e:expr),+) => {{
         fn host(args: &[$crate::kernel::Reg<'_>], mut out: $crate::kernel::RegMut<'_>) {
@@ -239,7 +237,7 @@ macro_rules! host_bool {
     }};
 }
 
-/// A condition and two values of any one class; the body sees the condition as a `bool`.
+/// A function of a condition and two values of one class. The body sees the condition as a `bool`.
 macro_rules! host_select {
     (|$c:ident, $a:ident, $b:ident| $e:expr) => {
         $crate::kernel::host::define::host_map!(
@@ -250,7 +248,7 @@ macro_rules! host_select {
     };
 }
 
-/// How a reduction combines, per class: a [`HostReduce`](super::HostReduce).
+/// The combining function of a reduction, per class: a [`HostReduce`](super::HostReduce).
 macro_rules! host_combine {
     ($($class:ident: |$a:ident, $b:ident| $e:expr),+ $(,)?) => {
         $crate::kernel::host::HostReduce::combining(
@@ -261,7 +259,7 @@ macro_rules! host_combine {
     };
 }
 
-/// When a new value is better than the held one, per class: a [`HostReduce`](super::HostReduce).
+/// The test whether a new value replaces the held one, per class: a [`HostReduce`](super::HostReduce).
 macro_rules! host_better {
     ($($class:ident: |$a:ident, $b:ident| $e:expr),+ $(,)?) => {
         $crate::kernel::host::HostReduce::choosing(
@@ -272,7 +270,7 @@ macro_rules! host_better {
     };
 }
 
-/// Finds the body for a class among keyed bodies and hands it to another macro; `None` without one.
+/// Finds the body for a class and passes it to another macro; `None` if there is none.
 macro_rules! host_pair {
     ($t:ident, $then:ident, ) => { None };
     (f32, $then:ident, f32 |$a:ident, $b:ident| $e:expr, $($rest:tt)*) => {
@@ -298,7 +296,7 @@ macro_rules! host_pair {
     };
 }
 
-/// The loops of one class of a combining reduction.
+/// The loops of a combining reduction for one class.
 macro_rules! host_folds {
     ($t:ident, |$a:ident, $b:ident| $e:expr) => {{
         #[inline(always)]
@@ -347,14 +345,14 @@ macro_rules! host_folds {
     }};
 }
 
-/// The loop of one class of a choosing reduction.
+/// The loop of a choosing reduction for one class.
 macro_rules! host_choice {
     ($t:ident, |$a:ident, $b:ident| $e:expr) => {{
         #[inline(always)]
         fn one($a: $t, $b: $t) -> bool {
             $e
         }
-        // Only a nan differs from itself.
+        // Only nan differs from itself.
         #[allow(clippy::eq_op)]
         #[inline(always)]
         fn wins(held: $t, new: $t) -> bool {

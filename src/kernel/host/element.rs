@@ -1,5 +1,5 @@
-//! Elements between memory and registers: every dtype widens to its class and comes back rounded
-//! (halves: to nearest even; integers wrap; `bool` is `!= 0`).
+//! Conversion between memory and registers. A load widens the dtype to its class; a store rounds it back
+//! (halves to nearest even; integers wrap; `bool` is `!= 0`).
 
 use super::complex::{C64, C128};
 use super::define::Lane;
@@ -7,32 +7,32 @@ use super::isa::multiversion;
 use crate::array::Dtype;
 use crate::kernel::RegMut;
 
-/// An element as it lies in memory.
+/// An element in memory.
 pub trait Element: Copy + Send + Sync + 'static {
     /// The register type of its class.
     type Lane: Lane;
-    /// To a register; exact.
+    /// Widens to a register; exact.
     fn widen(self) -> Self::Lane;
-    /// From a register, rounded or wrapped.
+    /// Rounds or wraps from a register.
     fn narrow(lane: Self::Lane) -> Self;
 }
 
-/// A `bool` in memory: any byte; written as 0 or 1.
+/// A `bool` in memory: reads any byte, writes 0 or 1.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Bool(u8);
 
-/// An `f16` in memory, by its bits.
+/// The bits of an `f16` in memory.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct F16(u16);
 
-/// A `bf16` in memory, by its bits.
+/// The bits of a `bf16` in memory.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct BF16(u16);
 
-/// Runs a body with a type alias for the element type of a dtype.
+/// Evaluates a body with a type alias for the element type of a dtype.
 macro_rules! with_element {
     ($dtype:expr, $m:ident => $body:expr) => {
         match $dtype {
@@ -95,7 +95,7 @@ pub(crate) use with_element;
 pub struct Tile {
     /// Rows.
     pub h: usize,
-    /// Elements of a row.
+    /// Elements per row.
     pub w: usize,
     /// Elements from one row to the next.
     pub rs: isize,
@@ -104,13 +104,13 @@ pub struct Tile {
 }
 
 impl Tile {
-    /// True when the elements follow each other in memory.
+    /// True when the elements are adjacent in memory.
     pub fn is_dense(&self) -> bool {
         self.cs == 1 && (self.h == 1 || self.rs == self.w as isize)
     }
 }
 
-/// True for dtypes whose registers have the type of their memory.
+/// True for dtypes that registers store in the same type as memory.
 pub const fn is_native(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::I64 | Dtype::F32 | Dtype::F64 | Dtype::C64 | Dtype::C128)
 }
@@ -187,7 +187,7 @@ pub unsafe fn store<M: Element>(from: *const M::Lane, tile: Tile, to: *mut M) {
     }
 }
 
-/// Rounds or wraps what a register holds to a dtype of its class.
+/// Rounds or wraps a register's values to a dtype of its class.
 #[inline]
 pub fn round(dtype: Dtype, reg: RegMut<'_>) {
     match (dtype, reg) {
@@ -203,7 +203,7 @@ pub fn round(dtype: Dtype, reg: RegMut<'_>) {
     }
 }
 
-/// Reads a row of neighbours.
+/// Reads a row of adjacent elements.
 ///
 /// # Safety
 /// `n` elements are readable at `from`, and `n` lanes writable at `to`.
@@ -212,16 +212,16 @@ unsafe fn load_row<M: Element>(from: *const M, n: usize, to: *mut M::Lane) {
     #[inline(always)]
     fn row<M: Element>(from: *const M, to: &mut [M::Lane]) {
         for (i, to) in to.iter_mut().enumerate() {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             *to = unsafe { from.add(i).read_unaligned() }.widen();
         }
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let to = unsafe { std::slice::from_raw_parts_mut(to, n) };
     multiversion!([M: Element] row(from: *const M = from, to: &mut [M::Lane] = to))
 }
 
-/// Writes a row of neighbours.
+/// Writes a row of adjacent elements.
 ///
 /// # Safety
 /// `n` lanes are readable at `from`, and `n` elements writable at `to`.
@@ -230,11 +230,11 @@ unsafe fn store_row<M: Element>(from: *const M::Lane, n: usize, to: *mut M) {
     #[inline(always)]
     fn row<M: Element>(from: &[M::Lane], to: *mut M) {
         for (i, &from) in from.iter().enumerate() {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { to.add(i).write_unaligned(M::narrow(from)) };
         }
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let from = unsafe { std::slice::from_raw_parts(from, n) };
     multiversion!([M: Element] row(from: &[M::Lane] = from, to: *mut M = to))
 }
@@ -322,8 +322,8 @@ macro_rules! complex {
 
 complex!(C64, C128);
 
-// Both conversions of f16 are written without branches, so that they become vector code. The
-// product with 2^112 moves the exponent's bias and makes subnormal numbers normal, exactly.
+// Both conversions of f16 are branch-free, so that they vectorise. Multiplying by 2^112 adjusts the
+// exponent's bias and normalises subnormal numbers, exactly.
 impl Element for F16 {
     type Lane = f32;
     #[inline(always)]
@@ -339,11 +339,11 @@ impl Element for F16 {
     fn narrow(lane: f32) -> F16 {
         let bits = lane.to_bits();
         let magnitude = bits & 0x7fff_ffff;
-        // Adding half of the least bit that stays, less one when that bit is even, rounds to even;
-        // a carry runs on into the exponent, and up to infinity, as it should.
+        // Adding half of the least bit kept, minus one when that bit is even, rounds to even. A carry
+        // correctly runs into the exponent, up to infinity.
         let half = 0xfff + (magnitude >> 13 & 1);
         let normal = magnitude.wrapping_sub(112 << 23).wrapping_add(half) >> 13;
-        // Adding 0.5 leaves the last place of the sum at 2^-24, the unit of subnormal halves.
+        // Adding 0.5 puts the last place of the sum at 2^-24, the unit of subnormal halves.
         let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
         let special = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
         let value = if magnitude < 113 << 23 { subnormal } else { normal };

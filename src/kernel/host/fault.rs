@@ -1,12 +1,12 @@
-//! Where kernels report what they must not trap on.
+//! The slot for faults of kernels, which must not trap.
 
 use crate::kernel::Fault;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The fault slot of a device: keeps the first fault until it is taken.
+/// The fault slot of a device. Keeps the first fault until it is taken.
 ///
-/// Within one launch the fault of the lowest position is kept, so that a report does not depend
-/// on the number of threads.
+/// Among the faults of one launch it keeps the one with the lowest position, so that the report does not
+/// depend on the number of threads.
 #[derive(Default)]
 pub struct FaultSlot {
     full: AtomicBool,
@@ -25,7 +25,7 @@ impl FaultSlot {
         self.full.store(true, Ordering::Release);
     }
 
-    /// Takes the fault, if there is one.
+    /// Takes the fault, if any.
     #[inline]
     pub fn take(&self) -> Option<Fault> {
         if !self.full.load(Ordering::Acquire) {

@@ -1,7 +1,7 @@
-//! Fourier transforms on the CPU: `rustfft` and `realfft`, one line after another, lines in parallel.
+//! Fourier transforms on the CPU with `rustfft` and `realfft`, line by line; lines run in parallel.
 //!
-//! A transform of several dimensions transforms the lines along each. The bits of a result do not
-//! depend on the number of threads; they may on the machine's vector width, as `rustfft` has it.
+//! A transform of several dimensions transforms the lines along each dimension. The result bits do not depend
+//! on the number of threads, but may depend on the machine's vector width, since `rustfft` does.
 
 use super::gather::element;
 use super::map::threads;
@@ -16,19 +16,19 @@ use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
-/// Lines that are taken together where they lie side by side: a cache line of `c64`.
+/// The number of adjacent lines processed together: a cache line of `c64`.
 const SIDE: usize = 8;
 
-/// A plan for the host.
+/// A plan of the host.
 struct Plan {
     spec: FftSpec,
     single: OnceLock<Lines<f32>>,
     double: OnceLock<Lines<f64>>,
 }
 
-/// The transforms of lines along each dimension, in one precision.
+/// The line transforms along each dimension, in one precision.
 struct Lines<T: FftNum> {
-    /// By dimension: forwards, backwards.
+    /// Per dimension: forwards, backwards.
     complex: SmallVec<[[Arc<dyn rustfft::Fft<T>>; 2]; 3]>,
     from_real: Option<Arc<dyn RealToComplex<T>>>,
     to_real: Option<Arc<dyn ComplexToReal<T>>>,
@@ -42,7 +42,7 @@ pub fn plan(spec: &FftSpec) -> Arc<dyn FftPlan> {
 }
 
 impl Plan {
-    /// Does the work of planning, once.
+    /// Plans once.
     fn prepare(&self) {
         match self.spec.part {
             Dtype::F64 => drop(self.double.get_or_init(|| Lines::new(&self.spec))),
@@ -82,12 +82,12 @@ impl<T: FftNum> Lines<T> {
 
 /// Runs a transform.
 ///
-/// # Safety
-/// The launch keeps its invariant, the out view is aligned, and no other code touches what it reads
+/// The launch upholds its invariant, the out view is aligned, and nothing else accesses the memory it reads
+/// or writes during the call.
 /// or writes meanwhile.
 pub(super) unsafe fn run(fft: &Fft, launch: &Launch) {
     let Some(plan) = fft.plan.as_any().downcast_ref::<Plan>() else { return };
-    // SAFETY: the caller's; the precision is the plan's.
+    // SAFETY: guaranteed by the caller; the precision is the plan's.
     unsafe {
         match fft.spec.part {
             Dtype::F64 => {
@@ -115,7 +115,7 @@ unsafe fn transform<T: FftNum>(lines: &Lines<T>, fft: &Fft, launch: &Launch) {
         Transform::Complex => {
             let count = signal * spec.batch;
             let (from, to) = (element::<u8>(input), element::<Complex<T>>(out));
-            // SAFETY: both views hold so many elements, and they are different tensors.
+            // SAFETY: both views hold this many elements, and they belong to different tensors.
             let to = unsafe {
                 super::bytes::copy(to.cast(), from, count * size_of::<Complex<T>>());
                 std::slice::from_raw_parts_mut(to, count)
@@ -125,7 +125,7 @@ unsafe fn transform<T: FftNum>(lines: &Lines<T>, fft: &Fft, launch: &Launch) {
         Transform::FromReal => {
             let Some(forward) = &lines.from_real else { return };
             let rows = signal / last * spec.batch;
-            // SAFETY: the out view holds so many elements.
+            // SAFETY: the out view holds this many elements.
             let to =
                 unsafe { std::slice::from_raw_parts_mut(element::<Complex<T>>(out), spectrum * spec.batch) };
             let from = element::<u8>(input) as usize;
@@ -133,12 +133,12 @@ unsafe fn transform<T: FftNum>(lines: &Lines<T>, fft: &Fft, launch: &Launch) {
             let row = |(line, scratch): &mut (Vec<T>, Vec<Complex<T>>),
                        (i, to): (usize, &mut [Complex<T>])| {
                 let bytes = last * size_of::<T>();
-                // SAFETY: the row lies in the input, which need not be aligned, and `line` holds one.
+                // SAFETY: the row lies in the input, which may be unaligned; `line` holds one row.
                 unsafe {
                     let from = (from + i * bytes) as *const u8;
                     std::ptr::copy_nonoverlapping(from, line.as_mut_ptr().cast::<u8>(), bytes);
                 }
-                // The lengths are the plan's; nothing else can be wrong.
+                // Can fail only on wrong lengths; these are the plan's.
                 let _ = forward.process_with_scratch(line, to, scratch);
             };
             match threads(rows * last * 8) {
@@ -154,7 +154,7 @@ unsafe fn transform<T: FftNum>(lines: &Lines<T>, fft: &Fft, launch: &Launch) {
             let Some(backward) = &lines.to_real else { return };
             let count = spectrum * spec.batch;
             let mut from = vec![zero::<T>(); count];
-            // SAFETY: the views hold so many elements.
+            // SAFETY: the views hold this many elements.
             let to = unsafe {
                 let bytes = count * size_of::<Complex<T>>();
                 super::bytes::copy(from.as_mut_ptr().cast(), element::<u8>(input), bytes);
@@ -170,7 +170,7 @@ unsafe fn transform<T: FftNum>(lines: &Lines<T>, fft: &Fft, launch: &Launch) {
                 {
                     middle.im = T::zero();
                 }
-                // As above; what a real signal cannot have is cleared.
+                // As above. Parts that a real signal's spectrum cannot have are cleared.
                 let _ = backward.process_with_scratch(from, to, scratch);
             };
             let space = || backward.make_scratch_vec();
@@ -193,7 +193,7 @@ fn zero<T: FftNum>() -> Complex<T> {
     Complex::new(T::zero(), T::zero())
 }
 
-/// Transforms in place along every dimension that has a complex transform, the last one first.
+/// Transforms in place along every dimension with a complex transform, the last one first.
 fn along_all<T: FftNum>(lines: &Lines<T>, data: &mut [Complex<T>], extents: &[usize], direction: usize) {
     for (d, transforms) in lines.complex.iter().enumerate().rev() {
         let inner: usize = extents[d + 1..].iter().product();
@@ -201,7 +201,7 @@ fn along_all<T: FftNum>(lines: &Lines<T>, data: &mut [Complex<T>], extents: &[us
     }
 }
 
-/// Transforms the lines whose elements lie `inner` apart.
+/// Transforms the lines whose elements are `inner` apart.
 fn along<T: FftNum>(transform: &dyn rustfft::Fft<T>, data: &mut [Complex<T>], inner: usize) {
     let length = transform.len();
     if length <= 1 || data.is_empty() {
@@ -230,7 +230,7 @@ fn along<T: FftNum>(transform: &dyn rustfft::Fft<T>, data: &mut [Complex<T>], in
         };
         for k in 0..length {
             for j in 0..side {
-                // SAFETY: the element lies in `data`; blocks do not share any.
+                // SAFETY: the element lies in `data`; blocks are disjoint.
                 lines[j * length + k] = unsafe { at(k, j).read() };
             }
         }
@@ -293,7 +293,7 @@ mod tests {
         out
     }
 
-    /// The definition, one dimension after the other.
+    /// The definition, one dimension after another.
     fn slow(data: &[C128], batch: usize, extents: &[usize], inverse: bool) -> Vec<C128> {
         let mut data = data.to_vec();
         let turn = std::f64::consts::TAU * if inverse { 1.0 } else { -1.0 };
@@ -348,7 +348,7 @@ mod tests {
             let whole = spec(Transform::Complex, Dtype::F64, &extents, batch);
             let got: Vec<C128> = execute(&whole, inverse, &data, count);
             prop_assert!(got.iter().zip(&want).all(|(a, b)| (a - b).norm() < 1e-10 * count as f64));
-            // The sum of squares is kept, but for the number of elements.
+            // The sum of squares is preserved up to a factor of the number of elements.
             let energy = |x: &[C128]| x.iter().map(|z| z.norm_sqr()).sum::<f64>();
             let signal = (count / batch) as f64;
             prop_assert!((energy(&got) - signal * energy(&data)).abs() < 1e-9 * signal * (1.0 + energy(&data)));

@@ -1,22 +1,22 @@
-//! The host side of a reduction: loops over slices, per class.
+//! The host side of a reduction: loops over slices, for each class.
 //!
-//! Note [The order of a reduction]. The elements of one result, row-major over the reduced
-//! dimensions, are cut into blocks of [`BLOCK`]. Within a block element `i` goes to lane
-//! `i % LANES`, each lane starting from `init`; the lanes are combined by halving. The blocks'
-//! results are combined by a balanced tree: the left half of `n` blocks is the largest power of two
-//! below `n`. So the order depends on the number of reduced elements alone, the error grows with
-//! its logarithm, and both row-wise and column-wise loops can keep it.
+//! Note [The order of a reduction]. The elements of one result, row-major over the reduced dimensions, are
+//! split into blocks of [`BLOCK`]. Within a block element `i` goes to lane `i % LANES`. Each lane starts from
+//! `init`; the lanes are combined by halving. The block results are combined by a balanced tree: the left
+//! subtree of `n` blocks holds the largest power of two below `n`. So the order depends only on the number of
+//! reduced elements, the error grows with its logarithm, and both row-wise and column-wise loops can follow
+//! it.
 
 use super::complex::{C64, C128};
 use super::define::Lane;
 
-/// Accumulators that run side by side within a block.
+/// Number of parallel accumulators within a block.
 pub const LANES: usize = 16;
 
-/// Elements whose lanes are combined before the tree over blocks.
+/// Number of elements whose lanes are combined before the tree over blocks.
 pub const BLOCK: usize = 1024;
 
-/// How a reduction runs on the host, for the classes that it is defined for.
+/// The host code of a reduction, for the classes it is defined for.
 pub struct HostReduce {
     f32: Loops<f32>,
     f64: Loops<f64>,
@@ -31,42 +31,42 @@ struct Loops<T: 'static> {
 /// Loops that combine accumulators.
 #[derive(Clone, Copy)]
 pub struct Combine<T: 'static> {
-    /// Two accumulators become one.
+    /// Combines two accumulators.
     pub one: fn(T, T) -> T,
-    /// Element `i` of the slice goes to lane `i % LANES`.
+    /// Adds element `i` of the slice to lane `i % LANES`.
     pub lanes: fn(&mut [T; LANES], &[T]),
-    /// Element by element, into the first slice.
+    /// Combines the second slice into the first, element by element.
     pub across: fn(&mut [T], &[T]),
-    /// A running combination: every intermediate is written; returns the last.
+    /// A running combination: writes every intermediate value and returns the last.
     pub along: fn(T, &[T], &mut [T]) -> T,
 }
 
 /// Loops that choose one element.
 #[derive(Clone, Copy)]
 pub struct Choice<T: 'static> {
-    /// True when the second replaces the first; a nan replaces every number and nothing a nan.
+    /// True when the second value replaces the first. nan replaces every number; nothing replaces nan.
     pub better: fn(T, T) -> bool,
-    /// Runs over a slice: the value held at last, and where in the slice it was found first
-    /// (`None` when what was held before stayed).
+    /// Scans a slice. Returns the final held value and the position in the slice where it first occurs
+    /// (`None` if the initial value stayed).
     pub best: fn(T, &[T]) -> (T, Option<usize>),
-    /// Element by element: held values, their positions, new values, the new values' position.
+    /// Element by element: held values, their positions, new values, position of the new values.
     pub across: fn(&mut [T], &mut [i64], &[T], i64),
 }
 
-/// A class, as reductions see it.
+/// An accumulator class.
 pub trait Accumulator: Lane + PartialEq {
-    /// This class's combining loops.
+    /// The combining loops of this class.
     fn combine(reduce: &HostReduce) -> Option<&Combine<Self>>;
-    /// This class's choosing loops.
+    /// The choosing loops of this class.
     fn choice(reduce: &HostReduce) -> Option<&Choice<Self>>;
-    /// From register bits.
+    /// Converts from register bits.
     fn from_bits64(bits: u64) -> Self;
-    /// Divides by a count, for `mean`; integers truncate, and nothing divided by 0 is 0.
+    /// Divides by a count, for `mean`. Integers truncate, and division by 0 gives 0.
     fn divided(self, count: usize) -> Self;
 }
 
 impl HostReduce {
-    /// What `host_combine!` makes.
+    /// The result of `host_combine!`.
     pub const fn combining(
         f32: Option<Combine<f32>>,
         f64: Option<Combine<f64>>,
@@ -79,7 +79,7 @@ impl HostReduce {
         }
     }
 
-    /// What `host_better!` makes.
+    /// The result of `host_better!`.
     pub const fn choosing(
         f32: Option<Choice<f32>>,
         f64: Option<Choice<f64>>,
@@ -138,7 +138,7 @@ impl Accumulator for i64 {
     }
 }
 
-// Complex numbers are summed by their parts, as real numbers; no reduction is over them.
+// Complex numbers are summed by parts, as real numbers; no reduction sees them.
 macro_rules! complex {
     ($t:ident, $part:ty) => {
         impl Accumulator for $t {

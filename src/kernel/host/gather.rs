@@ -1,4 +1,4 @@
-//! Gathering by an index tensor. A bad index is reported, and 0 is used in its place.
+//! Gathers by an index tensor. A bad index is reported and replaced by 0.
 
 use super::map::PARALLEL;
 use super::{FaultSlot, bytes};
@@ -7,15 +7,15 @@ use crate::kernel::{Fault, Gather, Launch, Ptr, View};
 use rayon::prelude::*;
 use smallvec::smallvec;
 
-/// Elements of a task.
+/// Elements per task.
 const TASK: usize = 8 << 10;
 
 /// Runs a gather.
 ///
 /// # Safety
-/// The launch keeps its invariant, and no other code writes what it reads meanwhile.
+/// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 pub(super) unsafe fn run(gather: &Gather, launch: &Launch, faults: &FaultSlot) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match gather.dtype.size() {
             1 => sized::<u8>(launch, faults),
@@ -30,12 +30,12 @@ pub(super) unsafe fn run(gather: &Gather, launch: &Launch, faults: &FaultSlot) {
 unsafe fn sized<E: Copy + Default>(launch: &Launch, faults: &FaultSlot) {
     let count: usize = launch.shape.iter().product();
     if count * 3 < PARALLEL {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         return unsafe { range::<E>(launch, faults, 0..count) };
     }
     (0..count.div_ceil(TASK)).into_par_iter().for_each(|task| {
         let elements = task * TASK..((task + 1) * TASK).min(count);
-        // SAFETY: the caller's; tasks write different elements.
+        // SAFETY: guaranteed by the caller; tasks write different elements.
         unsafe { range::<E>(launch, faults, elements) };
     });
 }
@@ -62,13 +62,13 @@ unsafe fn range<E: Copy + Default>(launch: &Launch, faults: &FaultSlot, elements
             let found = check(0);
             if let (Some(found), 1, 1) = (found, source_step, out_step) {
                 let from = from.wrapping_offset(found as isize * axis_stride);
-                // SAFETY: the index is below the limit, the rows lie in the views, and a launch
-                // writes no view that it reads at another place.
+                // SAFETY: the index is below the limit, the rows lie in the views, and a launch does not
+                // write a view that it reads at another position.
                 unsafe { bytes::copy(to.cast(), from.cast(), run * size_of::<E>()) };
                 return;
             }
             for i in 0..run {
-                // SAFETY: the index is below the limit, and the rest lies in the views.
+                // SAFETY: the index is below the limit, and the other coordinates lie in the views.
                 unsafe {
                     take(from, found, axis_stride, i as isize * source_step, to, i as isize * out_step)
                 };
@@ -83,7 +83,7 @@ unsafe fn range<E: Copy + Default>(launch: &Launch, faults: &FaultSlot, elements
     });
 }
 
-/// Copies one element; zero where there is nothing to take.
+/// Copies one element; writes zero when there is none to read.
 #[inline(always)]
 unsafe fn take<E: Copy + Default>(
     from: *const E,
@@ -93,7 +93,7 @@ unsafe fn take<E: Copy + Default>(
     to: *mut E,
     out: isize,
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let value = match found {
             Some(found) => from.wrapping_offset(found as isize * axis_stride + along).read_unaligned(),
@@ -103,8 +103,8 @@ unsafe fn take<E: Copy + Default>(
     }
 }
 
-/// The index that a value means; negative ones count from the end. A bad one is reported and
-/// becomes 0, or nothing where the limit is 0.
+/// Resolves an index; negative values count from the end. A bad index is reported and becomes 0, or `None`
+/// when the limit is 0.
 #[inline]
 pub(super) fn resolve(value: i64, launch: &Launch, faults: &FaultSlot, position: usize) -> Option<usize> {
     let limit = launch.limit as i64;
@@ -116,8 +116,8 @@ pub(super) fn resolve(value: i64, launch: &Launch, faults: &FaultSlot, position:
     (limit > 0).then_some(0)
 }
 
-/// Calls `each(position, coordinates, run)` for the runs along the last dimension that make up a
-/// range of row-major positions.
+/// Calls `each(position, coordinates, run)` for each run along the last dimension within a range of row-major
+/// positions.
 pub(super) fn runs(
     shape: &[usize],
     elements: std::ops::Range<usize>,
@@ -141,12 +141,12 @@ pub(super) fn runs(
     }
 }
 
-/// The view's first element.
+/// A pointer to the view's first element.
 pub(super) fn element<E>(view: &View) -> *mut E {
     view.ptr as Ptr as usize as *mut E
 }
 
-/// The offset of coordinates in a view, in elements, one dimension left out if named.
+/// The offset of coordinates in a view, in elements, optionally without one dimension.
 pub(super) fn offset(view: &View, at: &[usize], without: Option<usize>) -> isize {
     let steps = at.iter().zip(&view.strides).enumerate();
     steps.filter(|&(d, _)| Some(d) != without).map(|(_, (&i, &s))| i as isize * s).sum()

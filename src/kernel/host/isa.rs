@@ -1,18 +1,18 @@
-//! Which instruction set the host loops run with.
+//! The instruction set that the host loops run with.
 //!
-//! Every loop that [`host_map`](super::define) and the executors build exists three times: for the
-//! baseline, for AVX2 and for AVX-512. Invariant: all three give the same bits, since nothing here
-//! enables contraction and no loop reorders float arithmetic by its vector width.
+//! Every loop of [`host_map`](super::define) and the executors is compiled three times: for the baseline,
+//! AVX2 and AVX-512. Invariant: all three give the same bits, since contraction is never enabled and no loop
+//! reorders float arithmetic by vector width.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A level of the x86-64 instruction set; other machines have the baseline alone.
+/// A level of the x86-64 instruction set. Other machines have only the baseline.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Isa {
-    /// What every machine of the target has.
+    /// Available on every machine of the target.
     Baseline = 1,
-    /// AVX2, F16C, and FMA for those who ask for it by `mul_add`.
+    /// AVX2, F16C, and FMA for code that uses `mul_add`.
     Avx2 = 2,
     /// AVX-512 F, BW, CD, DQ, VL.
     Avx512 = 3,
@@ -20,7 +20,7 @@ pub enum Isa {
 
 static LEVEL: AtomicU8 = AtomicU8::new(0);
 
-/// The highest level of this machine, found once.
+/// The highest level of this machine, detected once.
 #[inline]
 pub fn isa() -> Isa {
     match LEVEL.load(Ordering::Relaxed) {
@@ -60,8 +60,8 @@ fn machine() -> Isa {
     Isa::Baseline
 }
 
-/// Runs `f` once per level of this machine, lowest first. The level is one for the process, but
-/// since all levels give the same bits, tests that run meanwhile do not notice.
+/// Runs `f` once per level of this machine, lowest first. The level is global, but concurrent tests do not
+/// notice, since all levels give the same bits.
 #[cfg(test)]
 pub(crate) fn at_every_level(mut f: impl FnMut(Isa)) {
     for level in [Isa::Baseline, Isa::Avx2, Isa::Avx512] {
@@ -72,8 +72,8 @@ pub(crate) fn at_every_level(mut f: impl FnMut(Isa)) {
     }
 }
 
-/// Compiles an `#[inline(always)]` function for every level, and calls the one of this machine.
-/// Arguments are written as `name: type = value`, for the wrappers; generics come first.
+/// Compiles an `#[inline(always)]` function for every level and calls the one for this machine. Arguments are
+/// written as `name: type = value`; generics come first.
 ///
 /// ```text
 /// multiversion!([T: Lane] fill_row(row: &mut [T] = row, value: T = value))
@@ -94,7 +94,7 @@ macro_rules! multiversion {
                 $f::<$($g),*>($($a),*)
             }
             match $crate::kernel::host::isa::isa() {
-                // SAFETY: `isa` has found these features on this machine.
+                // SAFETY: `isa` detected these features on this machine.
                 $crate::kernel::host::isa::Isa::Avx512 => unsafe { avx512::<$($g),*>($($v),*) },
                 // SAFETY: as above.
                 $crate::kernel::host::isa::Isa::Avx2 => unsafe { avx2::<$($g),*>($($v),*) },

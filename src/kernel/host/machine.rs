@@ -1,9 +1,9 @@
-//! The register machine: runs the code of a [`Map`] over one tile of the launch's shape at a time.
+//! The register machine: runs a [`Map`] over one tile of the launch's shape at a time.
 //!
-//! A tile is a box of at most [`CHUNK`](super::CHUNK) elements along two dimensions, the rest
-//! fixed. Knows nothing of how tiles cover a shape: `map` and `reduce` decide that.
+//! A tile is a box of at most [`CHUNK`](super::CHUNK) elements along two dimensions; the other coordinates
+//! are fixed. `map` and `reduce` decide how tiles cover a shape.
 //!
-//! Invariant: all loads of a tile happen before its stores, unless they cannot overlap.
+//! Invariant: all loads of a tile precede its stores, unless they cannot overlap.
 
 use super::element::{self, Tile, is_native, with_element};
 use crate::array::{Class, Dtype};
@@ -12,7 +12,7 @@ use num_complex::Complex;
 use smallvec::SmallVec;
 use std::cell::Cell;
 
-/// The two dimensions that tiles extend along; `None` where a shape has no such dimension.
+/// The two dimensions of a tile; `None` if the shape has no such dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plane {
     /// The dimension of a tile's rows.
@@ -32,7 +32,7 @@ pub struct Machine<'a> {
     scratch: Scratch,
 }
 
-/// A view, as this map reads or writes it.
+/// A view that this map reads or writes.
 struct Access<'a> {
     base: *mut u8,
     dtype: Dtype,
@@ -40,24 +40,25 @@ struct Access<'a> {
     rs: isize,
     cs: isize,
     reg: u16,
-    /// Loads: a register may point into the view. Stores: an instruction may write to the view.
+    /// For loads: a register may point into the view. For stores: an instruction may write to the view
+    /// directly.
     direct: bool,
 }
 
 #[derive(Clone, Copy)]
 struct Register {
     dtype: Dtype,
-    /// Where a tile's values are now.
+    /// Where the current tile's values are.
     now: *mut u8,
-    /// Its scratch memory.
+    /// The register's own scratch memory.
     own: *mut u8,
-    /// True when it holds the same values for every tile.
+    /// True when the values are the same for every tile.
     constant: bool,
-    /// The store that may take an instruction's values directly.
+    /// The store that an instruction may write directly.
     into: Option<u16>,
 }
 
-/// This thread's memory for registers, given back when dropped.
+/// This thread's memory for registers; returned on drop.
 struct Scratch(Vec<u64>);
 
 thread_local! {
@@ -71,11 +72,11 @@ impl Drop for Scratch {
 }
 
 impl<'a> Machine<'a> {
-    /// Binds a map to a launch, for tiles of at most `most` elements in a plane. `keep` is a
-    /// register that must stay readable after a tile.
+    /// Binds a map to a launch, for tiles of at most `most` elements in a plane. `keep` is a register that
+    /// stays readable after a tile.
     ///
     /// # Safety
-    /// The launch keeps its invariant until the machine is gone, and no other code writes what it reads.
+    /// The launch upholds its invariant while the machine lives, and nothing else writes the memory it reads.
     pub unsafe fn new(
         map: &'a Map,
         launch: &'a Launch,
@@ -121,13 +122,13 @@ impl<'a> Machine<'a> {
             scratch: Scratch(Vec::new()),
         };
         machine.assign(most, keep);
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { machine.fill_constants(launch, most) };
         machine
     }
 
-    /// Runs the code over the tile of `h` rows and `w` columns whose first element has these
-    /// coordinates in the launch's shape.
+    /// Runs the code over the tile of `h` rows and `w` columns that starts at these coordinates of the
+    /// launch's shape.
     ///
     /// # Safety
     /// The tile lies in the shape and has at most `most` elements; see [`Machine::new`].
@@ -142,17 +143,17 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What a register holds after a tile of `n` elements, row by row.
+    /// The values of a register after a tile of `n` elements, row by row.
     ///
     /// # Safety
     /// The register is `keep` of [`Machine::new`], and a tile of at least `n` elements has run.
     pub unsafe fn register(&self, reg: u16, n: usize) -> Reg<'_> {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.registers[usize::from(reg)].read(n) }
     }
 
-    /// Gives every register its memory. Instructions' registers are used again after their last
-    /// reader, so that long programs stay in a small cache.
+    /// Assigns memory to every register. An instruction's memory is reused after its last reader, so that
+    /// long programs fit a small cache.
     fn assign(&mut self, most: usize, keep: Option<u16>) {
         let map = self.map;
         let total = map.sources.len() + map.instrs.len();
@@ -192,7 +193,7 @@ impl<'a> Machine<'a> {
         if memory.len() < need {
             memory.resize(need, 0);
         }
-        // One past a cache line's boundary at most: 64-byte aligned rows.
+        // Aligns rows to 64 bytes.
         let skip = (memory.as_ptr() as usize).next_multiple_of(64) - memory.as_ptr() as usize;
         let base = memory.as_mut_ptr().cast::<u8>();
         self.scratch = Scratch(memory);
@@ -298,8 +299,8 @@ impl<'a> Machine<'a> {
         }
         let args = &args[..instr.args.len().min(4)];
         let register = self.registers[target];
-        // SAFETY: `assign` gave this register memory that no argument uses, and views that are
-        // written directly overlap no view that is loaded.
+        // SAFETY: `assign` gave this register memory that no argument uses, and a view that is written
+        // directly overlaps no loaded view.
         let out = unsafe { register.write(register.now, n) };
         if instr.dtype == Dtype::Bool && std::ptr::eq(instr.f, &CAST) {
             return to_bool(args[0], out);
@@ -321,8 +322,8 @@ impl<'a> Machine<'a> {
             if std::ptr::eq(to, register.now) {
                 continue;
             }
-            // SAFETY: the tile lies in the launch's shape; a register that points into memory is
-            // read element by element, before the same element is written.
+            // SAFETY: the tile lies in the launch's shape. A register that points into memory is read element
+            // by element, each before the same element is written.
             unsafe {
                 if tile.is_dense() && is_native(access.dtype) {
                     std::ptr::copy(register.now, to, h * w * size);
@@ -342,11 +343,11 @@ impl Access<'_> {
 
     unsafe fn load(&self, offset: isize, tile: Tile, to: *mut u8) {
         let from = self.base.wrapping_offset(offset * self.dtype.size() as isize);
-        // SAFETY: the caller's: the tile lies in the view, `to` holds its lanes.
+        // SAFETY: guaranteed by the caller: the tile lies in the view, and `to` holds its lanes.
         with_element!(self.dtype, M => unsafe { element::load::<M>(from.cast(), tile, to.cast()) });
     }
 
-    /// The addresses that the view may touch.
+    /// The addresses the view may access.
     fn range(&self, shape: &[usize]) -> std::ops::Range<usize> {
         let last: usize =
             self.strides.iter().zip(shape).map(|(&s, &n)| s.unsigned_abs() * n.saturating_sub(1)).sum();
@@ -358,7 +359,7 @@ impl Access<'_> {
 impl Register {
     #[inline]
     unsafe fn read<'r>(&self, n: usize) -> Reg<'r> {
-        // SAFETY: the caller's: `now` holds `n` lanes of the dtype's class.
+        // SAFETY: guaranteed by the caller: `now` holds `n` lanes of the dtype's class.
         unsafe {
             match self.dtype.class() {
                 Class::F32 => Reg::F32(std::slice::from_raw_parts(self.now.cast(), n)),
@@ -372,7 +373,8 @@ impl Register {
 
     #[inline]
     unsafe fn write<'r>(&self, to: *mut u8, n: usize) -> RegMut<'r> {
-        // SAFETY: the caller's: `to` holds `n` lanes of the dtype's class, and nothing else uses them.
+        // SAFETY: guaranteed by the caller: `to` holds `n` lanes of the dtype's class, and nothing else uses
+        // them.
         unsafe {
             match self.dtype.class() {
                 Class::F32 => RegMut::F32(std::slice::from_raw_parts_mut(to.cast(), n)),
@@ -385,9 +387,9 @@ impl Register {
     }
 }
 
-/// Keeps registers out of memory that is read and written in one launch: an instruction never
-/// writes straight into a view that is loaded, and with several stores no register points into a
-/// view that one of them overwrites.
+/// Forbids direct access to memory that one launch both reads and writes: an instruction never writes
+/// directly to a loaded view, and with several stores no register points into a view that one of them
+/// overwrites.
 fn forbid_aliases(accesses: &mut [Access<'_>], loads: usize, shape: &[usize]) {
     let several = accesses.len() - loads > 1;
     for store in loads..accesses.len() {
@@ -404,7 +406,7 @@ fn forbid_aliases(accesses: &mut [Access<'_>], loads: usize, shape: &[usize]) {
     }
 }
 
-/// A cast to `bool`: what is not zero is true, nan too.
+/// A cast to `bool`: everything but zero is true, also nan.
 pub(super) fn to_bool(from: Reg<'_>, to: RegMut<'_>) {
     let RegMut::I64(to) = to else { return };
     match from {

@@ -1,4 +1,4 @@
-//! Elementwise programs: covers the launch's shape with tiles, in parallel when it is large.
+//! Elementwise programs: covers the launch's shape with tiles; runs in parallel when it is large.
 
 use super::CHUNK;
 use super::machine::{Machine, Plane};
@@ -8,23 +8,24 @@ use crate::base::stop::{self, Stop};
 use crate::kernel::{Launch, Map, Source};
 use rayon::prelude::*;
 
-/// Element visits (elements times views and instructions) from which threads pay.
+/// Element visits (elements times views and instructions) from which work runs in parallel.
 pub(super) const PARALLEL: usize = 1 << 17;
 
-/// How many threads share so many visits. Asking rayon starts its threads, so small launches do not.
+/// The number of threads for this many visits. Small launches do not ask rayon, because that starts its
+/// threads.
 pub(super) fn threads(visits: usize) -> usize {
     if visits < PARALLEL { 1 } else { rayon::current_num_threads() }
 }
 
-/// Tiles between two looks whether to end early.
+/// Tiles between two stop checks.
 const GLANCE: usize = 256;
 
 /// Runs a map over the launch's shape.
 ///
 /// # Safety
-/// The launch keeps its invariant, and no other code writes what it reads meanwhile.
+/// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 pub(super) unsafe fn run(map: &Map, launch: &Launch) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     if unsafe { small::run(map, launch) } {
         return;
     }
@@ -34,46 +35,46 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) {
     }
     let cover = Cover::of(map, launch);
     if cover.tiles == 1 {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         return unsafe { cover.run(map, launch, 0..1) };
     }
     let visits = count.saturating_mul(launch.views.len() + map.instrs.len());
     let threads = threads(visits);
     if threads == 1 {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         return unsafe { cover.run(map, launch, 0..cover.tiles) };
     }
     let tasks = (visits / (PARALLEL / 4)).min(threads * 8).min(cover.tiles);
     (0..tasks).into_par_iter().for_each(|task| {
         let from = |task: usize| (cover.tiles as u128 * task as u128 / tasks as u128) as usize;
-        // SAFETY: the caller's; tasks write different elements.
+        // SAFETY: guaranteed by the caller; tasks write different elements.
         unsafe { cover.run(map, launch, from(task)..from(task + 1)) };
     });
 }
 
-/// How tiles lie in a shape: their plane and size. The other dimensions go one by one.
+/// How tiles cover a shape: their plane and size. Other dimensions are iterated one by one.
 struct Cover<'a> {
     shape: &'a [usize],
     plane: Plane,
     h: usize,
     w: usize,
     tiles: usize,
-    /// What may end the work early; then the result is not to be used.
+    /// May end the work early; the result is then invalid.
     stop: Option<Stop>,
-    /// How many tiles go down the rows before the next column of tiles; see [`GROUP`].
+    /// Number of tiles down the rows before the next column of tiles; see [`GROUP`].
     group: usize,
 }
 
-/// In a transposition this many tiles follow each other down the rows, along which the load's memory
-/// runs. A tile is one cache line of the load high, and as wide as a chunk allows: long runs of
+/// In a transposition, the number of consecutive tiles down the rows, which is the direction of the load's
+/// memory. A tile is as high as one cache line of the load, and as wide as a chunk allows: long runs of
 /// stores matter more than long runs of loads.
 const GROUP: usize = 32;
 const LINE: usize = 64;
 
 impl<'a> Cover<'a> {
-    /// Columns go along the dimension that the stores follow in memory. Rows go along the dimension
-    /// that some load follows instead, so that a transposition reads and writes whole cache lines;
-    /// without one, along the neighbour that fills up a short row.
+    /// Columns follow the dimension along which the stores are contiguous. If a load is contiguous along
+    /// another dimension, rows follow that one, so that a transposition reads and writes whole cache lines.
+    /// Otherwise rows follow the neighbouring dimension if that fills up a short row.
     fn of(map: &Map, launch: &'a Launch) -> Cover<'a> {
         let shape = &launch.shape[..];
         let extent = |dim: Option<usize>| dim.map_or(1, |d| shape[d]);
@@ -100,7 +101,7 @@ impl<'a> Cover<'a> {
             Some((row, LINE / view.dtype.size()))
         };
         let crossing = loads.clone().find_map(crosswise);
-        // Without instructions no chunk is handed to a function, and a tile may be larger.
+        // Without instructions no chunk is passed to a function, so a tile may be larger.
         let most = if map.instrs.is_empty() { 4 * CHUNK } else { CHUNK };
         let (row, w) = match crossing {
             Some((row, line)) => (Some(row), shape[col].min(most / line.min(shape[row]))),
@@ -120,18 +121,18 @@ impl<'a> Cover<'a> {
         Cover { shape, plane, h, w, tiles, stop: stop::current(), group }
     }
 
-    /// The row and column of tiles of a number within one plane. The rows are filled up to whole
-    /// groups, so some numbers have no tile.
+    /// The row and column of a tile's number within one plane. Rows are padded to whole groups, so some
+    /// numbers have no tile.
     fn place(&self, number: usize, rows: usize, columns: usize) -> Option<(usize, usize)> {
         let (group, within) = (number / self.group, number % self.group);
         let row = group / columns * self.group + within;
         (row < rows).then_some((row, group % columns))
     }
 
-    /// Runs tiles by number: the rows of a group fastest, then columns, groups, other dimensions.
+    /// Runs tiles by number. Order, fastest first: rows of a group, columns, groups, other dimensions.
     unsafe fn run(&self, map: &Map, launch: &Launch, tiles: std::ops::Range<usize>) {
         let &Cover { shape, plane, h, w, .. } = self;
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let mut machine = unsafe { Machine::new(map, launch, plane, h * w, None) };
         let mut at: Dims = smallvec::smallvec![0; shape.len()];
         let parts = |dim: Option<usize>, size: usize| dim.map_or(1, |d| shape[d].div_ceil(size));

@@ -55,11 +55,11 @@ functions! {
     exp(),
     /// 2^a
     exp2(),
-    /// e^a - 1, exact near 0
+    /// e^a - 1, accurate near 0
     expm1(),
     /// The natural logarithm.
     ln(),
-    /// ln(1 + a), exact near 0
+    /// ln(1 + a), accurate near 0
     log1p(),
     /// The binary logarithm.
     log2(),
@@ -93,9 +93,9 @@ functions! {
     sigmoid(),
     /// The error function.
     erf(),
-    /// 1 - erf(a), exact where that is small.
+    /// 1 - erf(a), accurate where the result is small.
     erfc(),
-    /// a times the share of the normal distribution below a, exact where that is small.
+    /// a times the cumulative normal distribution at a, accurate where the result is small.
     gelu(),
     /// ln |gamma(a)|
     lgamma(),
@@ -124,7 +124,7 @@ macro_rules! methods {
     (@ $more:ident $wide:ty) => { $wide };
 }
 
-/// Methods that [`single`] has.
+/// Methods implemented in [`single`].
 macro_rules! vectors {
     ($($name:ident($($more:ident)?)),+ $(,)?) => {
         $(#[inline(always)]
@@ -148,10 +148,11 @@ impl Real for f64 {
     }
 }
 
-/// a times the share of the normal distribution below a. What rounding takes from `a / sqrt(2)` would cost the
-/// tail its last digits: it is found in halves, whose products are exact, and put back to first order.
+/// a times the cumulative normal distribution at a. The rounding of `a / sqrt(2)` would cost the tail its
+/// last digits. So the rounding error is computed with products of halves, which are exact, and corrected to
+/// first order.
 fn gelu_wide(a: f64) -> f64 {
-    // sqrt(1/2): its first 26 bits, and the next.
+    // sqrt(1/2): its first 26 bits, and the remainder.
     const HIGH: f64 = 0.707_106_769_084_930_4;
     const LOW: f64 = 1.210_161_710_447_897e-8;
     let y = -a * std::f64::consts::FRAC_1_SQRT_2;

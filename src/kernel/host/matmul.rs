@@ -1,7 +1,7 @@
 //! Batched matrix products: the `gemm` crate for floats, a loop for integers.
 //!
-//! Halves are widened to `f32` and the result is rounded once. The order of additions depends on
-//! the extents and strides of the matrices, never on the number of threads.
+//! Halves are widened to `f32`; the result is rounded once. The order of additions depends on the extents and
+//! strides of the matrices, never on the number of threads.
 
 use super::complex::{C64, C128};
 use super::element::{self, Element, Tile};
@@ -21,7 +21,7 @@ struct Product {
     left: Operand,
     right: Operand,
     out: Operand,
-    /// Whether it may use all threads.
+    /// Whether the product may use all threads.
     threads: bool,
 }
 
@@ -33,18 +33,18 @@ struct Operand {
     cs: isize,
 }
 
-// SAFETY: a product's tasks read the operands and write different parts of the result.
+// SAFETY: the tasks of a product read the operands and write disjoint parts of the result.
 unsafe impl Send for Product {}
 // SAFETY: as above.
 unsafe impl Sync for Product {}
 
-/// Multiply-adds from which one product uses all threads.
+/// Number of multiply-adds from which one product uses all threads.
 const HEAVY: usize = 1 << 18;
 
 /// Runs a matrix product.
 ///
 /// # Safety
-/// The launch keeps its invariant, and no other code writes what it reads meanwhile.
+/// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 pub(super) unsafe fn run(matmul: &Matmul, launch: &Launch) {
     let rank = launch.shape.len();
     let [batch @ .., m, n, k] = &launch.shape[..] else { return };
@@ -72,7 +72,7 @@ pub(super) unsafe fn run(matmul: &Matmul, launch: &Launch) {
     };
     let one = |number: usize| {
         let p = product(number);
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match matmul.dtype {
                 _ if k == 0 => clear(matmul.dtype, p),
@@ -91,7 +91,7 @@ pub(super) unsafe fn run(matmul: &Matmul, launch: &Launch) {
             }
         }
     };
-    // A single product is computed to its end.
+    // A single product runs to its end.
     let stop = stop::current();
     let one = |batch: usize| {
         if stop.as_ref().is_none_or(|stop| stop.asked().is_none()) {
@@ -108,7 +108,8 @@ pub(super) unsafe fn run(matmul: &Matmul, launch: &Launch) {
 unsafe fn clear(dtype: Dtype, p: Product) {
     for row in 0..p.m {
         let to = p.out.ptr.wrapping_offset(row as isize * p.out.rs * dtype.size() as isize);
-        // SAFETY: the caller's: rows of the result are contiguous, and 0 is zero in every dtype.
+        // SAFETY: guaranteed by the caller: rows of the result are contiguous, and zero bytes are 0 in every
+        // dtype.
         unsafe { to.write_bytes(0, p.n * dtype.size()) };
     }
 }
@@ -119,7 +120,8 @@ unsafe fn float<T: 'static>(p: Product, zero: T, one: T) {
         false => gemm::Parallelism::None,
     };
     let (out, left, right) = (p.out, p.left, p.right);
-    // SAFETY: the caller's: the matrices lie in memory with these strides; the result is not read.
+    // SAFETY: guaranteed by the caller: the matrices lie in memory with these strides; the result is not
+    // read.
     unsafe {
         #[rustfmt::skip]
         gemm::gemm::<T>(
@@ -139,7 +141,7 @@ unsafe fn half<M: Element<Lane = f32>>(p: Product) {
     let mut out = vec![0f32; m * n];
     let dense =
         |matrix: &mut [f32], w: usize| Operand { ptr: matrix.as_mut_ptr().cast(), rs: w as isize, cs: 1 };
-    // SAFETY: the caller's, and the buffers have the matrices' extents.
+    // SAFETY: guaranteed by the caller, and the buffers have the matrices' extents.
     unsafe {
         element::load::<M>(p.left.ptr.cast(), p.left.tile(m, k), left.as_mut_ptr());
         element::load::<M>(p.right.ptr.cast(), p.right.tile(k, n), right.as_mut_ptr());
@@ -150,14 +152,14 @@ unsafe fn half<M: Element<Lane = f32>>(p: Product) {
     }
 }
 
-/// Integers: widened to `i64`, wrapped at the end, which gives what wrapping at each step would.
+/// Integers: widened to `i64` and wrapped once at the end, which equals wrapping at each step.
 unsafe fn whole<M: Element<Lane = i64>>(p: Product) {
     let (m, n, k) = (p.m, p.n, p.k);
     let mut right = vec![0i64; k * n];
-    // SAFETY: the caller's, and the buffer has the matrix's extents.
+    // SAFETY: guaranteed by the caller, and the buffer has the matrix's extents.
     unsafe { element::load::<M>(p.right.ptr.cast(), p.right.tile(k, n), right.as_mut_ptr()) };
     let row = |i: usize| {
-        // The whole product is shared, not its pointers one by one.
+        // Capture the whole product; its pointers alone are not `Sync`.
         let p = &p;
         let (mut left, mut out) = (vec![0i64; k], vec![0i64; n]);
         let size = size_of::<M>() as isize;

@@ -1,12 +1,12 @@
-//! Runs kernel programs on the CPU: for host tensors, and for emulated devices.
+//! Runs kernel programs on the CPU, for host tensors and emulated devices.
 //!
-//! One file per kind of program. `map` and `reduce` cut the launch's shape into tiles and run them
-//! through `machine`, which interprets the code over chunks of registers; tiny maps take the short
-//! way in `small`. Operations bring their own loops, made by the macros of [`define`].
+//! One file per kind of program. `map` and `reduce` cut the launch's shape into tiles and run them through
+//! `machine`, which interprets the code over chunks of registers. `small` is the fast path for tiny maps.
+//! Operations bring their own loops, made by the macros of [`define`].
 //!
-//! Invariant: the bits of a result depend on the program, the shape and the values alone, not on
-//! strides, threads, tiles or the machine's vector width. (A float matrix product is the exception:
-//! its kernels differ between machines.)
+//! Invariant: the bits of a result depend only on the program, the shape and the values, not on strides,
+//! threads, tiles or the machine's vector width. (Exception: the kernels of a float matrix product differ
+//! between machines.)
 
 pub mod bytes;
 pub mod complex;
@@ -43,16 +43,16 @@ use super::{Body, Launch, Reg, RegMut};
 use crate::array::Dtype;
 use num_complex::Complex;
 
-/// Elements per register chunk: four registers of `f64` fit in half of a small L1 cache.
+/// Elements per register chunk: four `f64` registers fit in half of a small L1 cache.
 pub const CHUNK: usize = 1024;
 
-/// Runs a launch to its end, on all threads where that pays. Faults go to the slot.
+/// Runs a launch to its end, in parallel when large. Faults go to the slot.
 ///
 /// # Safety
-/// Every element that a view of the launch reaches lies in live memory of this process, aligned to
-/// its dtype or not, and nothing else writes the elements it reads, or touches those it writes, meanwhile.
+/// Every element that a view of the launch reaches lies in live memory of this process, aligned to its dtype
+/// or not. During the call nothing else writes the elements it reads, or accesses those it writes.
 pub unsafe fn run(launch: &Launch, faults: &FaultSlot) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match &launch.program.body {
             Body::Map(map) => map::run(map, launch),
@@ -71,8 +71,8 @@ pub unsafe fn run(launch: &Launch, faults: &FaultSlot) {
     }
 }
 
-/// About how many bytes of the system's memory a launch takes for itself while it runs: in proportion to
-/// its operands for sorts and products, else a few pages.
+/// Estimates the host memory in bytes that a launch allocates while it runs: proportional to its operands for
+/// sorts and products, otherwise a few pages.
 pub fn scratch(launch: &Launch) -> u64 {
     let extent = |d: usize| launch.shape.iter().rev().nth(d).map_or(1, |&n| n as u64);
     let product = |a: u64, b: u64, size: u64| a.saturating_mul(b).saturating_mul(size);
@@ -95,7 +95,7 @@ pub fn scratch(launch: &Launch) -> u64 {
     }
 }
 
-/// [`CAST`](super::CAST): any class to any class, without the rounding to the result's dtype.
+/// [`CAST`](super::CAST): any class to any class, without rounding to the result's dtype.
 pub fn cast(args: &[Reg<'_>], out: RegMut<'_>) {
     fn each<A: Copy, O>(from: &[A], out: &mut [O], f: impl Fn(A) -> O) {
         from.iter().zip(out).for_each(|(&a, o)| *o = f(a));

@@ -1,4 +1,4 @@
-//! The positions of elements that are not zero: blocks are counted first, then written.
+//! The positions of non-zero elements: first counts per block, then writes.
 
 use super::element::{Element, with_element};
 use super::gather::element;
@@ -7,15 +7,15 @@ use crate::array::Dtype;
 use crate::kernel::Launch;
 use rayon::prelude::*;
 
-/// Elements of a block.
+/// Elements per block.
 const BLOCK: usize = 16 << 10;
 
 /// Finds the positions.
 ///
 /// # Safety
-/// The launch keeps its invariant, and no other code writes what it reads meanwhile.
+/// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 pub(super) unsafe fn run(dtype: Dtype, launch: &Launch) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     with_element!(dtype, M => unsafe { typed::<M>(launch) });
 }
 
@@ -32,7 +32,7 @@ where
     let block = |number: usize| number * BLOCK..((number + 1) * BLOCK).min(count);
     let write = |mut place: usize, number: usize| {
         for i in block(number).filter(|&i| is_set(i)) {
-            // SAFETY: there are as many places as elements.
+            // SAFETY: the output has as many elements as the input.
             unsafe { element::<i64>(&launch.views[1]).wrapping_add(place).write_unaligned(i as i64) };
             place += 1;
         }

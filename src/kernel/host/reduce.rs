@@ -1,9 +1,9 @@
-//! Reductions: elementwise work, then one result per kept position; see
-//! Note [The order of a reduction] in `fold`.
+//! Reductions: elementwise work, then one result per kept position. See Note [The order of a reduction] in
+//! `fold`.
 //!
-//! Two loop orders give the same bits: *along* takes the elements of one result after another
-//! (rows), *across* takes neighbouring results side by side (columns). Long reductions of few
-//! results are cut into ranges of blocks whose results are whole subtrees of the tree over blocks.
+//! Two loop orders give the same bits. *along* takes the elements of one result after another (rows);
+//! *across* takes adjacent results side by side (columns). Long reductions with few results are split into
+//! ranges of blocks; the result of a range is a whole subtree of the tree over blocks.
 
 use super::fold::{Accumulator, BLOCK, Choice, Combine, LANES};
 use super::machine::{Machine, Plane};
@@ -20,15 +20,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Runs a reduction.
 ///
 /// # Safety
-/// The launch keeps its invariant, and no other code writes what it reads meanwhile.
+/// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 pub(super) unsafe fn run(reduce: &Reduce, launch: &Launch) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match reduce.map.dtype(reduce.value).class() {
             Class::F32 => run_class::<f32>(reduce, launch),
             Class::F64 => run_class::<f64>(reduce, launch),
             Class::I64 => run_class::<i64>(reduce, launch),
-            // The planner refuses these.
+            // The planner rejects these.
             Class::C64 | Class::C128 => {}
         }
     }
@@ -38,17 +38,17 @@ pub(super) unsafe fn run(reduce: &Reduce, launch: &Launch) {
 struct Plan<'a> {
     reduce: &'a Reduce,
     launch: &'a Launch,
-    /// How many leading dimensions are kept.
+    /// Number of leading dimensions that are kept.
     kept: usize,
-    /// Results.
+    /// Number of results.
     results: usize,
-    /// Elements of each result.
+    /// Elements per result.
     length: usize,
-    /// The kept dimension that tiles extend along.
+    /// The kept dimension of a tile.
     side: Option<usize>,
     /// The loop order.
     across: bool,
-    /// True when several reduced dimensions are longer than one.
+    /// True when more than one reduced dimension is longer than 1.
     folded: bool,
 }
 
@@ -62,7 +62,7 @@ unsafe fn run_class<T: Accumulator>(reduce: &Reduce, launch: &Launch) {
         (_, Some(choice)) => Job::Choose(*choice),
         _ => return,
     };
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { plan.run::<T>(job) };
 }
 
@@ -72,7 +72,8 @@ enum Job<T: 'static> {
     Choose(Choice<T>),
 }
 
-/// Elements between two looks whether to end early, and how many partial results that may take.
+/// Elements between two stop checks, and the limit on the number of partial results that the checks may
+/// cause.
 const PATIENCE: usize = 1 << 20;
 const PARTIAL: usize = 1 << 16;
 
@@ -111,14 +112,14 @@ impl<'a> Plan<'a> {
         let views = self.launch.views.len() + self.reduce.map.instrs.len();
         let visits = self.results.saturating_mul(self.length).saturating_mul(views);
         let threads = threads(visits);
-        // Few strips of many blocks: cut the blocks too, into powers of two.
+        // Few strips of many blocks: split the blocks too, into powers of two.
         let mut range = blocks.next_power_of_two();
         if threads > 1 {
             while strips * blocks.div_ceil(range) < threads * 4 && range > 8 {
                 range /= 2;
             }
         }
-        // Work that may be ended early looks around between two ranges. How they are cut changes no bit.
+        // Work that may be stopped checks for it between two ranges. The split changes no bit.
         let stop = stop::current();
         while stop.is_some() && range * BLOCK > PATIENCE && blocks.div_ceil(range) * self.results < PARTIAL {
             range /= 2;
@@ -139,7 +140,7 @@ impl<'a> Plan<'a> {
                 let (strip_number, part) = (number / ranges, number % ranges);
                 let first = part * range * BLOCK;
                 let elements = first..(first + range * BLOCK).min(self.length);
-                // SAFETY: the caller's; each strip and range is one task's.
+                // SAFETY: guaranteed by the caller; each strip and range belongs to one task.
                 unsafe {
                     let worker = worker.get_or_insert_with(|| Worker::<T>::new(self, job));
                     worker.strip(strip_number, strip, elements);
@@ -163,12 +164,12 @@ impl<'a> Plan<'a> {
             (0..tasks).into_par_iter().for_each(|i| task(from(i)..from(i + 1)));
         }
         if ranges > 1 && !ended.into_inner() {
-            // SAFETY: the caller's; the tasks have ended.
+            // SAFETY: guaranteed by the caller; the tasks have ended.
             unsafe { self.join(job, &partial, ranges) };
         }
     }
 
-    /// How many neighbouring results a task computes side by side.
+    /// The number of adjacent results that a task computes side by side.
     fn strip(&self) -> usize {
         let side = self.side.map_or(1, |d| self.launch.shape[d]);
         match self.across {
@@ -180,7 +181,7 @@ impl<'a> Plan<'a> {
 
     /// Combines the ranges' subtrees.
     unsafe fn join<T: Accumulator>(&self, job: Job<T>, partial: &[Held<T>], ranges: usize) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let mut worker = unsafe { Worker::<T>::new(self, job) };
         let side = self.side.map_or(1, |d| self.launch.shape[d]);
         for strip in 0..self.results / side {
@@ -218,22 +219,22 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// A result so far: the value and, for choosing reductions, its position.
+/// A partial result: the value and, for choosing reductions, its position.
 #[derive(Clone, Copy)]
 struct Held<T> {
     value: T,
     at: i64,
 }
 
-/// A pointer that tasks share, each for elements of its own.
+/// A pointer shared by tasks that access disjoint elements.
 struct Shared<T>(*mut T);
 
 // SAFETY: tasks write disjoint elements, and the owner reads after all of them have ended.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
-/// The right spine of the balanced tree over blocks, for results side by side.
+/// The right spine of the balanced tree over blocks, for adjacent results.
 struct Tower<T> {
-    /// Subtrees of falling sizes.
+    /// Subtrees of decreasing size.
     levels: SmallVec<[(usize, SmallVec<[T; 4]>); 4]>,
 }
 
@@ -244,7 +245,7 @@ impl<T> Default for Tower<T> {
 }
 
 impl<T: Accumulator> Tower<T> {
-    /// Adds the next block's (or equal range's) results.
+    /// Adds the results of the next block (or of the next range of equal size).
     fn push(&mut self, combine: &Combine<T>, block: &[T]) {
         let (mut size, mut new): (usize, SmallVec<[T; 4]>) = (1, block.into());
         while self.levels.last().is_some_and(|level| level.0 == size) {
@@ -256,7 +257,7 @@ impl<T: Accumulator> Tower<T> {
         self.levels.push((size, new));
     }
 
-    /// Combines what is left, from the right; empty when nothing was pushed.
+    /// Combines the remaining subtrees from the right; empty when nothing was pushed.
     fn finish(mut self, combine: &Combine<T>) -> SmallVec<[T; 4]> {
         let mut right = self.levels.pop().map(|level| level.1).unwrap_or_default();
         while let Some((_, mut left)) = self.levels.pop() {
@@ -267,18 +268,18 @@ impl<T: Accumulator> Tower<T> {
     }
 }
 
-/// One thread's state: the machine, and the results of the strip at hand.
+/// The state of one thread: the machine and the results of the current strip.
 struct Worker<'a, T: Accumulator> {
     plan: &'a Plan<'a>,
     job: Job<T>,
     init: T,
     machine: Machine<'a>,
-    /// Coordinates: of the strip's first result, then of a tile.
+    /// Coordinates of the strip's first result, then of a tile.
     at: Dims,
-    /// The number of the strip's first result; its neighbours follow.
+    /// The index of the strip's first result; adjacent results follow.
     first: usize,
     held: Vec<Held<T>>,
-    /// Accumulators of the block at hand: lane by lane, or values on their way to one fold.
+    /// Accumulators of the current block: lane by lane, or values for one fold.
     lanes: Vec<T>,
     values: Vec<T>,
     positions: Vec<i64>,
@@ -295,7 +296,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
             (false, true) => Plane { row: long.next(), col: last },
         };
         let reduce = plan.reduce;
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let machine = unsafe { Machine::new(&reduce.map, plan.launch, plane, CHUNK, Some(reduce.value)) };
         let init = T::from_bits64((reduce.f.init)(reduce.map.dtype(reduce.value).class()));
         Worker {
@@ -312,7 +313,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         }
     }
 
-    /// Goes to the strip of that number, when strips are that wide; returns its width.
+    /// Moves to a strip by number, for strips of this width; returns the strip's actual width.
     fn place(&mut self, number: usize, width: usize) -> usize {
         let shape = &self.plan.launch.shape;
         let side = self.plan.side.map_or(1, |d| shape[d]);
@@ -330,7 +331,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         width.min(side - position)
     }
 
-    /// Computes the results of a strip over a range of their elements, which starts a block.
+    /// Computes the results of a strip over a range of their elements that starts at a block boundary.
     unsafe fn strip(&mut self, number: usize, width: usize, elements: std::ops::Range<usize>) {
         let width = self.place(number, width);
         self.held.clear();
@@ -338,7 +339,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         if elements.is_empty() {
             return;
         }
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match (self.plan.across, self.job) {
                 (true, Job::Combine(combine)) => self.combine_across(combine, width, elements),
@@ -349,8 +350,8 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         }
     }
 
-    /// Sets the coordinates of the reduced dimensions to an element; returns how many elements
-    /// follow it along the last long dimension, itself included.
+    /// Sets the coordinates of the reduced dimensions to an element. Returns how many elements remain along
+    /// the last dimension longer than 1, including this one.
     fn seek(&mut self, element: usize) -> usize {
         let shape = &self.plan.launch.shape;
         let (mut rest, mut run) = (element, 0);
@@ -364,7 +365,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         run.max(1)
     }
 
-    /// The next box of a folded result: its rows and columns, from the element that `seek` found.
+    /// The rows and columns of the next box of a folded result, starting at the element that `seek` set.
     fn next_box(&self, run: usize, left: usize) -> (usize, usize) {
         let shape = &self.plan.launch.shape;
         let mut long = (self.plan.kept..shape.len()).rev().filter(|&d| shape[d] > 1);
@@ -375,8 +376,8 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         ((left / shape[last]).min(shape[above] - self.at[above]), shape[last])
     }
 
-    /// Calls `each(number of the element, values)` for the values of the strip's one result, piece
-    /// by piece; no piece crosses the end of a block.
+    /// Calls `each(index of the element, values)` for the values of the strip's only result, piece by piece.
+    /// No piece crosses a block boundary.
     unsafe fn pieces(&mut self, elements: std::ops::Range<usize>, mut each: impl FnMut(usize, &[T])) {
         let mut i = elements.start;
         while i < elements.end {
@@ -413,7 +414,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         let mut tower = Tower::default();
         let mut block = std::mem::take(&mut self.values);
         block.clear();
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.pieces(elements, |i, values| {
                 let ends = (i + values.len()).is_multiple_of(BLOCK) || i + values.len() == end;
@@ -450,7 +451,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
             return;
         }
         let Some(mut held) = self.held.first().copied() else { return };
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.pieces(elements, |i, values| {
                 let (value, at) = (choice.best)(held.value, values);
@@ -460,8 +461,8 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         self.held[0] = held;
     }
 
-    /// Calls `each(self, number of the element, rows, values)` for rows of neighbouring results'
-    /// elements; no piece crosses the end of a block.
+    /// Calls `each(self, index of the element, rows, values)` for rows of elements of adjacent results. No
+    /// piece crosses a block boundary.
     unsafe fn rows(
         &mut self,
         width: usize,
@@ -489,7 +490,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         let mut tower = Tower::default();
         self.lanes.clear();
         self.lanes.resize(LANES * width, init);
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.rows(width, elements, |buffers, i, h, values| {
                 let (mut row, lanes) = (0, &mut *buffers.lanes);
@@ -522,7 +523,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         self.values.resize(width, self.init);
         self.positions.clear();
         self.positions.resize(width, elements.start as i64);
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.rows(width, elements, |buffers, i, _, values| {
                 for (row, new) in values.chunks_exact(width).enumerate() {
@@ -542,7 +543,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
             let mean = |value: T| if reduce.f.mean { value.divided(self.plan.length) } else { value };
             self.values.clear();
             self.values.extend(self.held.iter().map(|h| mean(h.value)));
-            // SAFETY: the caller's: the results lie in the launch's result view.
+            // SAFETY: guaranteed by the caller: the results lie in the launch's result view.
             unsafe { self.write(reduce.out, reduce.dtype, &self.values) };
         }
         if let Some(out) = reduce.out_index {
@@ -562,19 +563,19 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         let tile = Tile { h: 1, w: results.len(), rs: 0, cs };
         let mut converted: Vec<u64> = Vec::new();
         let from = results_as(dtype.class(), results, &mut converted);
-        // SAFETY: the caller's; `from` holds as many lanes of the dtype's class.
+        // SAFETY: guaranteed by the caller; `from` holds this many lanes of the dtype's class.
         unsafe { with_element!(dtype, M => element::store::<M>(from.cast(), tile, to.cast())) };
     }
 }
 
-/// A worker's buffers, lent while its machine is read.
+/// A worker's buffers, borrowed while its machine is read.
 struct Buffers<'w, T> {
     lanes: &'w mut Vec<T>,
     values: &'w mut Vec<T>,
     positions: &'w mut Vec<i64>,
 }
 
-/// One block of one result: lanes, then halving.
+/// Folds one block of one result: lanes, then halving.
 #[inline]
 fn fold_block<T: Accumulator>(combine: &Combine<T>, init: T, block: &[T]) -> T {
     let mut lanes = [init; LANES];
@@ -589,7 +590,7 @@ fn fold_block<T: Accumulator>(combine: &Combine<T>, init: T, block: &[T]) -> T {
     lanes[0]
 }
 
-/// The results as lanes of a class: as they are, or converted into `space`.
+/// The results as lanes of a class: unchanged, or converted into `space`.
 fn results_as<L: Accumulator>(class: Class, results: &[L], space: &mut Vec<u64>) -> *const u8 {
     use crate::kernel::{Reg, RegMut};
     let from = L::register(results);
@@ -597,13 +598,13 @@ fn results_as<L: Accumulator>(class: Class, results: &[L], space: &mut Vec<u64>)
         (class, from),
         (Class::F32, Reg::F32(_)) | (Class::F64, Reg::F64(_)) | (Class::I64, Reg::I64(_))
     );
-    // Results of complex dtypes come from no reduction.
+    // No reduction has complex results.
     if same || class.is_complex() {
         return results.as_ptr().cast();
     }
     space.resize(results.len(), 0);
     let (to, n) = (space.as_mut_ptr(), results.len());
-    // SAFETY: `space` has eight aligned bytes for each result, and no other reference to them lives.
+    // SAFETY: `space` has eight aligned bytes per result, and no other reference to them is live.
     let out = unsafe {
         match class {
             Class::F32 => RegMut::F32(std::slice::from_raw_parts_mut(to.cast(), n)),

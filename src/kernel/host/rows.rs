@@ -1,5 +1,5 @@
-//! Rows that are combined and used again: a few rows at a time go through all steps, so that what
-//! one step leaves to the next is still in a cache.
+//! Rows that are reduced and used again. A few rows at a time go through all steps, so that intermediate
+//! values stay in a cache.
 
 use super::map::threads;
 use super::{map, reduce};
@@ -8,13 +8,13 @@ use crate::kernel::{Body, Launch, Reduce, Rows, Step, View};
 use rayon::prelude::*;
 use smallvec::{SmallVec, smallvec};
 
-/// Elements that go through the steps together, about.
+/// Approximate number of elements that go through the steps together.
 const BLOCK: usize = 1 << 14;
 
 /// Runs the steps.
 ///
 /// # Safety
-/// The launch keeps its invariant, and no other code writes what it reads meanwhile.
+/// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 pub(super) unsafe fn run(rows: &Rows, launch: &Launch) {
     let Some((&length, outer)) = launch.shape.split_last() else { return };
     // Blocks are cut along the innermost dimension of the rows.
@@ -36,7 +36,8 @@ pub(super) unsafe fn run(rows: &Rows, launch: &Launch) {
             }
             let part = Part::of(launch, outer, along, height, block);
             for code in &code {
-                // SAFETY: the caller's; blocks are different rows, and the memory is this task's.
+                // SAFETY: guaranteed by the caller; blocks are disjoint rows, and the memory belongs to this
+                // task.
                 unsafe { code.run(rows, launch, &part, &mut memory) };
             }
         }
@@ -44,7 +45,7 @@ pub(super) unsafe fn run(rows: &Rows, launch: &Launch) {
     if tasks == 1 { task(0) } else { (0..tasks).into_par_iter().for_each(task) }
 }
 
-/// Some rows that follow each other.
+/// A range of consecutive rows.
 struct Part {
     count: usize,
     /// The coordinates of the first one.
@@ -67,7 +68,7 @@ impl Part {
         Part { count: height.min(along - first), at }
     }
 
-    /// A view of the launch from the first of these rows on.
+    /// A view of the launch that starts at the first of these rows.
     fn view(&self, view: &View) -> View {
         let offset: isize = self.at.iter().zip(&view.strides).map(|(&i, &s)| i as isize * s).sum();
         let ptr = (view.ptr as i64).wrapping_add((offset * view.dtype.size() as isize) as i64) as u64;
@@ -77,7 +78,7 @@ impl Part {
     }
 }
 
-/// A step as a program that there is.
+/// A step, compiled to an existing kind of program.
 struct Code {
     body: Body,
     per_row: bool,
@@ -114,7 +115,7 @@ impl Code {
             limit: 0,
             tag: 0,
         };
-        // SAFETY: the caller's; temporaries hold the rows of a part.
+        // SAFETY: guaranteed by the caller; temporaries hold the rows of a part.
         unsafe {
             match &self.body {
                 Body::Reduce(reduce) => {
@@ -135,7 +136,7 @@ impl Code {
     }
 }
 
-/// The temporaries of the rows at hand.
+/// The temporaries of the current rows.
 struct Memory {
     words: Vec<Vec<u64>>,
     length: usize,

@@ -1,4 +1,4 @@
-//! Running combinations along the last dimension; rows in parallel, each row in order.
+//! Running combinations along the last dimension. Rows run in parallel, each row in order.
 
 use super::element::{self, Element, Tile, with_element};
 use super::fold::Accumulator;
@@ -8,24 +8,24 @@ use crate::kernel::{Launch, Scan};
 use rayon::prelude::*;
 use smallvec::smallvec;
 
-/// Rows that go side by side, so that neighbouring columns of memory share cache lines.
+/// Rows processed side by side, so that adjacent columns share cache lines.
 const ROWS: usize = 16;
 
-/// Elements of a row at a time.
+/// Elements of a row per step.
 const COLUMNS: usize = 256;
 
 /// Runs a scan.
 ///
 /// # Safety
-/// The launch keeps its invariant, and no other code writes what it reads meanwhile.
+/// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 pub(super) unsafe fn run(scan: &Scan, launch: &Launch) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match scan.dtype.class() {
             Class::F32 => with_class::<f32>(scan, launch),
             Class::F64 => with_class::<f64>(scan, launch),
             Class::I64 => with_class::<i64>(scan, launch),
-            // The planner refuses these.
+            // The planner rejects these.
             Class::C64 | Class::C128 => {}
         }
     }
@@ -34,11 +34,11 @@ pub(super) unsafe fn run(scan: &Scan, launch: &Launch) {
 unsafe fn with_class<T: Accumulator>(scan: &Scan, launch: &Launch) {
     let Some(combine) = T::combine(&scan.f.host) else { return };
     let Some((&length, outer)) = launch.shape.split_last() else {
-        // Without dimensions: one row of one element.
+        // A scalar: one row of one element.
         let mut launch = launch.clone();
         launch.shape.push(1);
         launch.views.iter_mut().for_each(|view| view.strides.push(1));
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         return unsafe { with_class::<T>(scan, &launch) };
     };
     let rows: usize = outer.iter().product();
@@ -110,7 +110,7 @@ fn place(
 
 unsafe fn load<T: Accumulator>(scan: &Scan, from: *const u8, tile: Tile, to: &mut [T]) {
     let to = to.as_mut_ptr();
-    // SAFETY: the caller's; `T` is the lane type of the dtype's class.
+    // SAFETY: guaranteed by the caller; `T` is the lane type of the dtype's class.
     with_element!(scan.dtype, M => unsafe {
         element::load::<M>(from.cast(), tile, to.cast::<<M as Element>::Lane>())
     });

@@ -1,8 +1,8 @@
-//! Scattering by an index tensor, in row-major order of the source. A bad index is reported, and
-//! its element goes nowhere.
+//! Scatters by an index tensor, in row-major order of the source. A bad index is reported and its element
+//! dropped.
 //!
-//! Threads share the work along a dimension of the target that the index does not choose, so that
-//! no two of them ever meet the same target; without one, a single thread does all.
+//! Threads split the work along a dimension of the target that the index does not select, so that no two
+//! threads write the same element. Without such a dimension one thread does all the work.
 
 use super::FaultSlot;
 use super::element::{Element, with_element};
@@ -16,9 +16,9 @@ use rayon::prelude::*;
 /// Runs a scatter.
 ///
 /// # Safety
-/// The launch keeps its invariant, and no other code touches what it reads or writes meanwhile.
+/// The launch upholds its invariant, and nothing else accesses the memory it reads or writes during the call.
 pub(super) unsafe fn run(scatter: &Scatter, launch: &Launch, faults: &FaultSlot) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     with_element!(scatter.dtype, M => unsafe {
         typed::<M>(scatter, launch, faults)
     });
@@ -45,7 +45,7 @@ where
     }
     let Some(shared) = shared.filter(|_| parts > 1 && count * 3 >= PARALLEL) else {
         let origin: Dims = launch.shape.iter().map(|_| 0).collect();
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         return unsafe { part::<M>(launch, faults, one, &origin, &launch.shape) };
     };
     (0..parts).into_par_iter().for_each(|i| {
@@ -54,12 +54,12 @@ where
         let mut origin: Dims = launch.shape.iter().map(|_| 0).collect();
         let mut shape = launch.shape.clone();
         (origin[shared], shape[shared]) = (from, to - from);
-        // SAFETY: the caller's; parts differ in a coordinate of the target.
+        // SAFETY: guaranteed by the caller; parts differ in a coordinate of the target.
         unsafe { part::<M>(launch, faults, one, &origin, &shape) };
     });
 }
 
-/// How two accumulators become one.
+/// Combines two accumulators.
 type One<T> = fn(T, T) -> T;
 
 /// Scatters a box of the source, row-major.
@@ -95,7 +95,7 @@ unsafe fn part<M: Element>(
             }
             let found = if value < 0 { value + limit } else { value } as isize;
             let to = to.wrapping_offset(found * axis_stride + along * out_step);
-            // SAFETY: the index is below the limit, and the rest lies in the views.
+            // SAFETY: the index is below the limit, and the other coordinates lie in the views.
             unsafe {
                 let new = from.wrapping_offset(along * source_step).read_unaligned();
                 to.write_unaligned(match one {

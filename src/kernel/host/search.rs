@@ -1,4 +1,4 @@
-//! Places of values in ascending rows, by halving.
+//! Finds insertion positions in ascending rows by binary search.
 
 use super::complex::{C64, C128};
 use super::element::{Element, with_element};
@@ -7,10 +7,10 @@ use super::map::PARALLEL;
 use crate::kernel::{Launch, Search};
 use rayon::prelude::*;
 
-/// Values of a task.
+/// Values per task.
 const TASK: usize = 2 << 10;
 
-/// Values in an order where nan is greatest.
+/// Values with a total order; nan is greatest.
 trait Ordered: Copy {
     fn stands_before(self, other: Self) -> bool;
 }
@@ -35,7 +35,7 @@ impl Ordered for i64 {
     }
 }
 
-// The planner refuses complex numbers, which have no order.
+// The planner rejects complex numbers: they have no order.
 impl Ordered for C64 {
     fn stands_before(self, _: C64) -> bool {
         false
@@ -51,9 +51,9 @@ impl Ordered for C128 {
 /// Runs a search.
 ///
 /// # Safety
-/// The launch keeps its invariant, and no other code writes what it reads meanwhile.
+/// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 pub(super) unsafe fn run(search: &Search, launch: &Launch) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     with_element!(search.dtype, M => unsafe { typed::<M>(search, launch) });
 }
 
@@ -63,7 +63,7 @@ where
 {
     let count: usize = launch.shape.iter().product();
     let range = |elements| {
-        // SAFETY: the caller's; tasks write different elements.
+        // SAFETY: guaranteed by the caller; tasks write different elements.
         unsafe { places::<M>(search, launch, elements) }
     };
     if count.saturating_mul(16) < PARALLEL {
@@ -89,7 +89,8 @@ where
         let to = element::<i64>(out).wrapping_offset(offset(out, at, None));
         for i in 0..run as isize {
             let row = rows.wrapping_offset(i * row_step);
-            // SAFETY: the value, the elements of the row below the limit and the place lie in their views.
+            // SAFETY: the value, the row's elements below the limit and the output element lie in their
+            // views.
             unsafe {
                 let value = values.wrapping_offset(i * along(&value.strides)).read_unaligned().widen();
                 let (mut low, mut high) = (0, launch.limit);

@@ -1,16 +1,15 @@
-//! Elementary functions of `f32`, as straight-line code that becomes vector code.
+//! Elementary functions of `f32`, as straight-line code that vectorises.
 //!
-//! Each is computed in `f64` by a polynomial whose relative error is below 2^-33 and rounded once, so
-//! nearly all results are correctly rounded and none is off by more than one unit in the last
-//! place. No branches, no tables, no fused multiply-adds: every machine gives the same bits.
-//! The polynomials are minimax fits by the Remez exchange.
+//! Each is computed in `f64` by a polynomial with a relative error below 2^-33 and rounded once. Nearly all
+//! results are correctly rounded; none is off by more than one unit in the last place. No branches, tables or
+//! fused multiply-adds: every machine gives the same bits. The polynomials are minimax fits by the Remez
+//! exchange.
 
-/// Added to a float and taken away again, rounds it to a whole number, which then also stands in
-/// the low bits of the sum.
+/// Adding and subtracting this rounds a float to an integer. The low bits of the sum hold that integer.
 const MAGIC: f64 = 6_755_399_441_055_744.0;
 
-/// The greatest |x| that [`sin`], [`cos`] and [`tan`] reduce exactly enough; what is beyond needs
-/// [`libm`].
+/// The greatest |x| for which the range reduction of [`sin`], [`cos`] and [`tan`] is accurate enough. Larger
+/// values use [`libm`].
 pub const MAX_ANGLE: f32 = 1_000_000.0;
 
 /// e^x
@@ -63,7 +62,7 @@ pub fn log1p(x: f32) -> f32 {
     let y = f64::from(x);
     let sum = 1.0 + y;
     let (whole, part) = ln_parts(sum);
-    // What the sum has lost of y, to first order.
+    // First-order correction for the rounding of the sum.
     let full = whole * std::f64::consts::LN_2 + part + (y - (sum - 1.0)) / sum;
     let small = y - 0.5 * (y * y);
     let result = if y.abs() < 1e-6 { small } else { full };
@@ -133,20 +132,20 @@ pub fn erf(x: f32) -> f32 {
     (result as f32).copysign(x)
 }
 
-/// 1 - erf(x), exact where that is small.
+/// 1 - erf(x), accurate where the result is small.
 #[inline(always)]
 pub fn erfc(x: f32) -> f32 {
     erfc_wide(f64::from(x)) as f32
 }
 
-/// x times the share of the normal distribution below x.
+/// x times the cumulative normal distribution at x.
 #[inline(always)]
 pub fn gelu(x: f32) -> f32 {
     let x = f64::from(x);
     (0.5 * x * erfc_wide(-std::f64::consts::FRAC_1_SQRT_2 * x)) as f32
 }
 
-/// 1 - erf(x), to 2^-33 of itself; 0 where no float is as small.
+/// 1 - erf(x) with a relative error of 2^-33; 0 when the result underflows `f32`.
 #[inline(always)]
 fn erfc_wide(x: f64) -> f64 {
     let y = limited(x.abs(), 0.0, 11.0);
@@ -173,14 +172,14 @@ pub fn pow(x: f32, y: f32) -> f32 {
     if one { 1.0 } else { defined }
 }
 
-/// x within bounds; nan stays.
+/// Clamps x; nan stays nan.
 #[inline(always)]
 fn limited(x: f64, low: f64, high: f64) -> f64 {
     let x = if x < low { low } else { x };
     if x > high { high } else { x }
 }
 
-/// The logarithm where it is one, and the limits and nan elsewhere.
+/// The logarithm for positive finite x; limits and nan elsewhere.
 #[inline(always)]
 fn defined(x: f32, logarithm: f64) -> f32 {
     let result = if x == f32::INFINITY { f64::INFINITY } else { logarithm };
@@ -199,7 +198,7 @@ fn polynomial<const N: usize>(coefficients: [f64; N], x: f64) -> f64 {
     sum
 }
 
-/// 2^n, where n is what `t` was rounded to by [`MAGIC`]; n from -1022 to 1023.
+/// 2^n, where n is the integer that [`MAGIC`] left in `t`; n from -1022 to 1023.
 #[inline(always)]
 fn power_of_two(t: f64) -> f64 {
     f64::from_bits(t.to_bits().wrapping_add(1023) << 52)
@@ -228,8 +227,8 @@ fn expm1_wide(x: f64) -> f64 {
     scale * exp_tail(r) + (scale - 1.0)
 }
 
-/// (e, ln m) with x = m * 2^e and m from sqrt(1/2) to sqrt(2), for normal x > 0; finite rubbish or
-/// nan otherwise.
+/// (e, ln m) with x = m * 2^e and m from sqrt(1/2) to sqrt(2), for normal x > 0. Otherwise meaningless finite
+/// values or nan.
 #[inline(always)]
 fn ln_parts(x: f64) -> (f64, f64) {
     const ONE: u64 = 0x3ff0_0000_0000_0000;
@@ -244,10 +243,10 @@ fn ln_parts(x: f64) -> (f64, f64) {
     (whole, 2.0 * s + (s * z) * polynomial(LN, z))
 }
 
-/// The distance to the nearest quarter turn, and how many of those (modulo 4, in the low bits).
+/// The distance to the nearest multiple of a quarter turn, and that multiple (modulo 4, in the low bits).
 #[inline(always)]
 fn reduced(x: f64) -> (f64, u64) {
-    // Half pi in two parts; a whole number below 2^20 times the first is exact.
+    // Half pi in two parts; integers below 2^20 times the first are exact.
     const FIRST: f64 = 1.570_796_326_734_125_6;
     const REST: f64 = 6.077_100_506_506_192e-11;
     let t = x * std::f64::consts::FRAC_2_PI + MAGIC;
@@ -353,7 +352,7 @@ const ERFC: [f64; 16] = [
 mod tests {
     use super::*;
 
-    /// Units in the last place of f32 between a result and the exact value.
+    /// The error in units in the last place of f32.
     fn ulps(have: f32, want: f64) -> f64 {
         let rounded = want as f32;
         if have.is_nan() || rounded.is_nan() {
@@ -369,7 +368,7 @@ mod tests {
         (f64::from(have) - want).abs() / unit
     }
 
-    /// Floats of every size and both signs, and the special ones.
+    /// Floats of all magnitudes and both signs, and the special values.
     fn floats(step: usize) -> impl Iterator<Item = f32> {
         let special = [0.0, -0.0, 1.0, -1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN];
         special.into_iter().chain((0..=u32::MAX).step_by(step).map(f32::from_bits))

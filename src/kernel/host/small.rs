@@ -1,5 +1,5 @@
-//! The short way for elementwise programs over a handful of elements: registers on the stack, one
-//! pass, no plan. A launch of eight elements spends its time here on nothing but its instructions.
+//! Fast path for elementwise programs over few elements: registers on the stack, one pass, no plan. A launch
+//! of eight elements spends its time only on its instructions.
 
 use super::element::{self, Tile, is_native, with_element};
 use super::machine::to_bool;
@@ -8,7 +8,7 @@ use crate::kernel::{CAST, Launch, Map, Reg, RegMut, Source};
 use num_complex::Complex;
 use std::mem::MaybeUninit;
 
-/// The most elements, and registers, that take this way.
+/// Limits on elements and registers for this path.
 const ELEMENTS: usize = 64;
 const REGISTERS: usize = 12;
 
@@ -16,10 +16,10 @@ const REGISTERS: usize = 12;
 #[repr(align(64))]
 struct Lanes(#[allow(dead_code)] [u64; ELEMENTS]);
 
-/// Runs a map in one pass if it is small enough; false when it is not.
+/// Runs a map in one pass if it is small enough; otherwise returns false.
 ///
 /// # Safety
-/// The launch keeps its invariant, and no other code writes what it reads meanwhile.
+/// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 #[inline]
 pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
     let (n, step_of) = match launch.shape[..] {
@@ -28,7 +28,7 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
         _ => return false,
     };
     let total = map.sources.len() + map.instrs.len();
-    // A lane of `c128` is wider than the stack's.
+    // A lane of `c128` is wider than a stack lane.
     let wide = || (0..total).any(|reg| map.dtype(reg as u16) == Dtype::C128);
     if n > ELEMENTS || total > REGISTERS || wide() {
         return false;
@@ -38,7 +38,7 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
     }
     let mut stack = MaybeUninit::<[Lanes; REGISTERS]>::uninit();
     let stack = stack.as_mut_ptr().cast::<Lanes>();
-    // Where each register's values are, and of which class they are.
+    // The location and class of each register's values.
     let mut registers = [(std::ptr::null::<u8>(), Class::F32); REGISTERS];
     let place = |view: u16, dtype: Dtype| {
         let view = &launch.views[usize::from(view)];
@@ -54,7 +54,7 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
                 if aligned && tile.is_dense() {
                     (from.cast_const(), dtype.class())
                 } else {
-                    // SAFETY: the caller's; a register holds `ELEMENTS` lanes.
+                    // SAFETY: guaranteed by the caller; a register holds `ELEMENTS` lanes.
                     with_element!(dtype, M => unsafe { element::load::<M>(from.cast(), tile, own.cast()) });
                     (own.cast_const(), dtype.class())
                 }
@@ -91,7 +91,7 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
         }
         let args = &args[..instr.args.len().min(4)];
         let class = instr.dtype.class();
-        // SAFETY: each instruction's memory is its own.
+        // SAFETY: each instruction has its own memory.
         let out = unsafe { write(own, class, n) };
         if instr.dtype == Dtype::Bool && std::ptr::eq(instr.f, &CAST) {
             to_bool(args[0], out);
@@ -104,8 +104,8 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
         }
         registers[target] = (own.cast_const(), class);
     }
-    // A register that still points into memory may be overwritten by a store before it is stored
-    // itself: such programs (a swap of two views) go the long way, before anything was written.
+    // A store may overwrite memory that a later store's register still points into (a swap of two views).
+    // Such programs take the slow path, before anything is written.
     let moved = |reg: u16| usize::from(reg) < map.sources.len();
     if map.stores.len() > 1 && map.stores.iter().any(|store| moved(store.reg)) {
         return false;
@@ -114,7 +114,7 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
         let dtype = map.dtype(store.reg);
         let (to, tile, _) = place(store.view, dtype);
         let from = registers[usize::from(store.reg)].0;
-        // SAFETY: the caller's; a register in memory is copied as a whole, or element by element
+        // SAFETY: guaranteed by the caller; a register in memory is copied as a whole, or element by element
         // onto itself.
         unsafe {
             if is_native(dtype) && tile.is_dense() {
@@ -129,7 +129,7 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
 
 #[inline(always)]
 unsafe fn read<'r>(from: *const u8, class: Class, n: usize) -> Reg<'r> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match class {
             Class::F32 => Reg::F32(std::slice::from_raw_parts(from.cast(), n)),
@@ -143,7 +143,7 @@ unsafe fn read<'r>(from: *const u8, class: Class, n: usize) -> Reg<'r> {
 
 #[inline(always)]
 unsafe fn write<'r>(to: *mut u8, class: Class, n: usize) -> RegMut<'r> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match class {
             Class::F32 => RegMut::F32(std::slice::from_raw_parts_mut(to.cast(), n)),

@@ -1,5 +1,5 @@
-//! Sorting rows. Every element gets a whole number whose order is the wanted one (nan greatest,
-//! both zeros equal, all bits turned over for descending order); equal numbers go by position.
+//! Sorts rows. Every element is mapped to an unsigned integer with the same order (nan greatest, both zeros
+//! equal, all bits flipped for descending order). Equal keys keep their order.
 
 use super::complex::{C64, C128};
 use super::element::{Element, with_element};
@@ -10,19 +10,19 @@ use crate::kernel::{Launch, Sort};
 use rayon::prelude::*;
 use smallvec::smallvec;
 
-/// Elements from which one row is sorted by all threads.
+/// Number of elements from which one row is sorted by all threads.
 const LONG: usize = 1 << 16;
 
 /// Runs a sort.
 ///
 /// # Safety
-/// The launch keeps its invariant, and no other code writes what it reads meanwhile.
+/// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 pub(super) unsafe fn run(sort: &Sort, launch: &Launch) {
     if launch.shape.is_empty() {
         let mut launch = launch.clone();
         launch.shape.push(1);
         launch.views.iter_mut().for_each(|view| view.strides.push(1));
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         return unsafe { run(sort, &launch) };
     }
     let Some((&length, outer)) = launch.shape.split_last() else { return };
@@ -37,7 +37,7 @@ pub(super) unsafe fn run(sort: &Sort, launch: &Launch) {
             at[d] = rest % outer[d];
             rest /= outer[d];
         }
-        // SAFETY: the caller's; rows differ.
+        // SAFETY: guaranteed by the caller; rows differ.
         with_element!(sort.dtype, M => unsafe { sort_row::<M>(sort, launch, &at, keys, rows == 1) });
     };
     if rows == 1 || rows.saturating_mul(length) < PARALLEL / 8 {
@@ -74,7 +74,7 @@ unsafe fn sort_row<M: Key>(
         }
     };
     let threads = alone && length >= LONG;
-    // The input may be the output: all of it is read before anything is written.
+    // The input may alias the output: read everything before writing.
     let held: Vec<M> = (0..length).map(read).collect();
     if M::BITS <= 32 && length <= 1 << 32 {
         let packed = |(i, &value): (usize, &M)| (value.key() ^ turn) << 32 | i as u64;
@@ -101,11 +101,11 @@ unsafe fn sort_row<M: Key>(
     }
 }
 
-/// An element with a whole number in its order.
+/// An element with an order-preserving integer key.
 trait Key: Element {
-    /// Bits of the number.
+    /// Bits of the key.
     const BITS: u32;
-    /// The number; below `2^BITS`.
+    /// The key; below `2^BITS`.
     fn key(self) -> u64;
 }
 
@@ -126,7 +126,7 @@ keys!(
     super::element::F16: 32, super::element::BF16: 32, f32: 32, f64: 64, C64: 64, C128: 64
 );
 
-/// The number of a lane; integers that fit 32 bits keep to them.
+/// The key of a lane. Integers that fit 32 bits stay within 32 bits.
 #[inline(always)]
 fn class_key<L: Ordered>(lane: L, bits: u32) -> u64 {
     lane.number(bits)
@@ -157,7 +157,7 @@ impl Ordered for f32 {
     }
 }
 
-// Complex numbers have no order: all are one number here, and operations refuse to sort them.
+// Complex numbers have no order. All get the same key here, and operations reject sorting them.
 impl Ordered for C64 {
     fn number(self, _bits: u32) -> u64 {
         0

@@ -1,5 +1,5 @@
-//! The executors against a reference that computes one element at a time, over dtypes, strides and
-//! shapes, empty and without dimensions included.
+//! Compares the executors with a reference that computes one element at a time, over dtypes, strides and
+//! shapes, also empty and zero-dimensional ones.
 
 use super::define::{host_better, host_binary, host_combine, host_compare, host_select, host_unary};
 use super::fold::{BLOCK, LANES};
@@ -62,7 +62,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Zeroed memory for a view of these strides.
+    /// Zeroed memory for a view with these strides.
     pub fn new(dtype: Dtype, shape: &[usize], strides: &[isize]) -> Memory {
         let reach: usize =
             shape.iter().zip(strides).map(|(&n, &s)| n.saturating_sub(1) * s.unsigned_abs()).sum();
@@ -81,7 +81,7 @@ impl Memory {
         }
     }
 
-    /// Elements in their dtype's bits.
+    /// The element's bits in its dtype.
     pub fn get(&self, at: usize) -> u64 {
         let size = self.dtype.size();
         let word = self.bytes[at * size / 8] >> (at * size % 8 * 8);
@@ -99,7 +99,7 @@ impl Memory {
         at.iter().zip(&self.strides).map(|(&i, &s)| i * s as usize).sum()
     }
 
-    /// Fills with a mix of small numbers and specials.
+    /// Fills with a mix of small numbers and special values.
     pub fn fill(&mut self, seed: u64) {
         let count = self.bytes.len() * 8 / self.dtype.size();
         for i in 0..count {
@@ -129,7 +129,7 @@ impl Memory {
     }
 }
 
-/// One value, as registers hold it.
+/// One value as registers hold it.
 pub(super) fn lane(dtype: Dtype, bits: u64) -> u64 {
     match dtype {
         Dtype::Bool => u64::from(bits & 0xff != 0),
@@ -145,7 +145,7 @@ pub(super) fn lane(dtype: Dtype, bits: u64) -> u64 {
     }
 }
 
-/// The bits in memory of a register's value, rounded.
+/// The bits in memory of a register's value, after rounding.
 pub(super) fn memory_bits(dtype: Dtype, lane: u64) -> u64 {
     let single = f32::from_bits(lane as u32);
     match dtype {
@@ -193,7 +193,7 @@ fn call(f: &MapFn, class: Class, args: &[u64], out: Dtype) -> u64 {
     lane(out, memory_bits(out, bits))
 }
 
-/// Every coordinate of a shape, row-major.
+/// All coordinates of a shape, row-major.
 pub(super) fn coordinates(shape: &[usize]) -> impl Iterator<Item = Dims> + '_ {
     (0..shape.iter().product::<usize>()).map(move |mut i| {
         let mut at: Dims = smallvec![0; shape.len()];
@@ -246,12 +246,12 @@ pub(super) fn launch(body: Body, shape: &[usize], memory: &mut [Memory], numbers
 
 pub(super) fn go(launch: &Launch) -> Option<crate::kernel::Fault> {
     let faults = FaultSlot::default();
-    // SAFETY: the views reach into the memory of the test alone.
+    // SAFETY: the views reach only into memory of the test.
     unsafe { run(launch, &faults) };
     faults.take()
 }
 
-/// Equal bits; all nans are one.
+/// Compares bits; all nans are equal.
 pub(super) fn same(dtype: Dtype, a: u64, b: u64) -> bool {
     let nan = |x: u64| match dtype {
         Dtype::F16 => half::f16::from_bits(x as u16).is_nan(),
@@ -263,7 +263,7 @@ pub(super) fn same(dtype: Dtype, a: u64, b: u64) -> bool {
     a == b || (nan(a) && nan(b))
 }
 
-/// Strides of one kind over a shape: dense, permuted, sliced, broadcast.
+/// Strides of one kind for a shape: dense, permuted, sliced, broadcast.
 pub(super) fn strides(shape: &[usize], kind: usize) -> Strides {
     let rank = shape.len();
     let mut out: Strides = smallvec![0; rank];
@@ -289,7 +289,7 @@ fn broadcast_strides(shape: &[usize], kind: usize, mask: usize) -> Strides {
     out
 }
 
-/// A random map over loads of all dtypes: each step casts or computes on registers so far.
+/// A random map over loads of all dtypes. Each step casts or computes on earlier registers.
 fn build(dtypes: &[Dtype], steps: &[(u8, u8, u8, u8)]) -> Map {
     let mut map = Map::default();
     for (view, &dtype) in dtypes.iter().enumerate() {
@@ -350,7 +350,7 @@ proptest! {
         let total = (map.sources.len() + map.instrs.len()) as u16;
         for &(reg, kind) in &outs {
             let reg = u16::from(reg) % total;
-            // In place: the register goes back to where the first view was loaded from.
+            // In place: stores the register to the view that was loaded first.
             let (dtype, first) = (map.dtype(reg), &memory[0]);
             let back = in_place && dtype == first.dtype && !kinds[0].3 && map.stores.is_empty();
             if back {

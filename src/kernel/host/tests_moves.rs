@@ -1,4 +1,4 @@
-//! Scans, gathers, scatters, sorts, positions and products against naive references.
+//! Compares scans, gathers, scatters, sorts, positions and products with naive references.
 
 use super::tests::*;
 use crate::array::{Dtype, contiguous_strides};
@@ -24,7 +24,7 @@ fn shape_strategy() -> impl Strategy<Value = Vec<usize>> {
         })
 }
 
-/// Memory of a view whose index dimension has another extent than the launch's shape.
+/// Memory for a view whose index dimension has another extent than the launch's shape.
 fn indexed_memory(dtype: Dtype, shape: &[usize], axis: usize, limit: usize, kind: usize) -> Memory {
     let mut shape = shape.to_vec();
     if let Some(extent) = shape.get_mut(axis) {
@@ -96,7 +96,7 @@ proptest! {
         ];
         memory[0].fill(4);
         if flat {
-            // One index for each row, as an embedding has it.
+            // One index per row, as in an embedding.
             if let Some(last) = memory[1].strides.last_mut() {
                 *last = 0;
             }
@@ -224,7 +224,7 @@ proptest! {
         let set: Vec<u64> = (0..n).step_by(every).map(|i| i as u64).collect();
         set.iter().for_each(|&i| memory[0].set(i as usize, 1 << (8 * dtype.size() - 2)));
         if n > 1 && every > 1 && dtype.is_float() {
-            // A negative zero is zero.
+            // Negative zero is zero.
             memory[0].set(1, 1 << (8 * dtype.size() - 1));
         }
         go(&launch(Body::NonZero(dtype), &[n], &mut memory, &[]));
@@ -276,7 +276,7 @@ proptest! {
             }
             let got = memory[2].get(memory[2].offset(&at));
             if dtype.is_float() {
-                // Quarters of small integers: every sum is exact in f32, and rounds once.
+                // Quarters of small integers: every sum is exact in f32 and rounds once.
                 let want = match dtype {
                     Dtype::F64 => sum.to_bits(),
                     _ => memory_bits(dtype, u64::from((sum as f32).to_bits())),
