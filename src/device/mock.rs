@@ -1,4 +1,4 @@
-//! A driver for tests: addresses without memory behind them, and queues that move only when told.
+//! A driver for tests: addresses without memory, and queues that advance only on request.
 
 use super::{CopyKind, Driver, EventHandle, Properties, StreamHandle, error};
 use crate::base::Result;
@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// A driver whose streams only count: what is queued, and how much of it is done.
+/// A driver whose streams are only counters: work queued, and work done.
 ///
-/// It panics when memory is freed that was not allocated, or that queued work still uses.
+/// Panics when freed memory was not allocated or is still used by queued work.
 pub(super) struct MockDriver {
     properties: Properties,
     state: Mutex<State>,
@@ -21,7 +21,7 @@ struct State {
     used: u64,
     next: Ptr,
     live: BTreeMap<Ptr, u64>,
-    /// Bytes in which memory is mapped, reserved ranges, and what is mapped in them.
+    /// Granularity of mapping, reserved ranges, and mapped ranges.
     unit: Option<u64>,
     reserved: BTreeMap<Ptr, u64>,
     mapped: BTreeMap<Ptr, u64>,
@@ -29,7 +29,7 @@ struct State {
     events: HashMap<EventHandle, Option<(StreamHandle, u64)>>,
     next_handle: u64,
     uses: Vec<(Ptr, StreamHandle, u64)>,
-    /// Driver calls that can fail, so far; and which of them does.
+    /// Count of fallible driver calls, and the one that fails.
     calls: u64,
     fail_at: Option<u64>,
     allocs_fail: bool,
@@ -37,12 +37,12 @@ struct State {
 }
 
 impl MockDriver {
-    /// A device of `total` bytes that maps memory by 2 MiB.
+    /// A device with `total` bytes that maps memory in units of 2 MiB.
     pub(super) fn new(total: u64) -> Arc<MockDriver> {
         MockDriver::with_unit(total, Some(2 << 20))
     }
 
-    /// One that maps memory by `unit` bytes, or not at all.
+    /// A device that maps memory in units of `unit` bytes, or not at all.
     pub(super) fn with_unit(total: u64, unit: Option<u64>) -> Arc<MockDriver> {
         let properties = Properties {
             name: "mock".to_string(),
@@ -68,28 +68,28 @@ impl MockDriver {
         state.uses.push((ptr, stream, at));
     }
 
-    /// Whether queued work of another stream uses any of a range.
+    /// Whether queued work of another stream uses any part of a range.
     pub(super) fn is_used_elsewhere(&self, range: std::ops::Range<Ptr>, stream: StreamHandle) -> bool {
         self.state.lock().uses.iter().any(|(ptr, s, _)| range.contains(ptr) && *s != stream)
     }
 
-    /// Lets a stream do all that is queued.
+    /// Completes all queued work of a stream.
     pub(super) fn finish(&self, stream: StreamHandle) {
         self.state.lock().finish(stream);
     }
 
-    /// Makes the n-th call from now fail, 0 being the next.
+    /// Makes the n-th call from now fail; 0 is the next.
     pub(super) fn fail_call(&self, n: Option<u64>) {
         let mut state = self.state.lock();
         state.fail_at = n.map(|n| state.calls + n);
     }
 
-    /// How many calls that can fail were made so far.
+    /// The number of fallible calls so far.
     pub(super) fn calls(&self) -> u64 {
         self.state.lock().calls
     }
 
-    /// Makes every allocation fail, or none.
+    /// Makes all allocations fail, or none.
     pub(super) fn fail_allocs(&self, fail: bool) {
         self.state.lock().allocs_fail = fail;
     }
@@ -98,13 +98,13 @@ impl MockDriver {
         self.state.lock().fault = Some(fault);
     }
 
-    /// Allocations, and reserved ranges.
+    /// The number of allocations and reserved ranges.
     pub(super) fn segments(&self) -> usize {
         let state = self.state.lock();
         state.live.len() + state.reserved.len()
     }
 
-    /// What is mapped, start to length.
+    /// The mapped ranges, start to length.
     pub(super) fn mapped(&self) -> BTreeMap<Ptr, u64> {
         self.state.lock().mapped.clone()
     }
@@ -166,7 +166,7 @@ impl State {
         Ok(())
     }
 
-    /// Notes that memory goes, which nothing may use.
+    /// Notes freed memory and asserts that nothing uses it.
     fn is_idle(&mut self, ptr: Ptr, bytes: u64) {
         self.used -= bytes;
         let busy = self.uses.iter().any(|(p, _, _)| (ptr..ptr + bytes).contains(p));

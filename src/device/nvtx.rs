@@ -1,19 +1,19 @@
-//! NVTX: ranges and marks for NVIDIA's tools (Nsight Systems and kin).
+//! NVTX: ranges and marks for NVIDIA's tools (such as Nsight Systems).
 //!
-//! NVTX is a protocol and not a library: a tool names itself in `NVTX_INJECTION64_PATH`, the program
-//! opens it and calls `InitializeInjectionNvtx2`, and the tool puts its functions into the slots of a
-//! table that the program shows it. This file shows that table. Without such a tool the old library
-//! `libnvToolsExt.so.1` is used where it is there; without either, every call does nothing. Source: the
-//! headers of NVTX 3 (`nvtxTypes.h`, `nvtxInit.h`).
+//! NVTX is a protocol, not a library. A tool is named in `NVTX_INJECTION64_PATH`. The program loads it and
+//! calls `InitializeInjectionNvtx2`, and the tool writes its functions to the slots of a table that the
+//! program exports. This file exports that table. Without a tool it uses the old library `libnvToolsExt.so.1`
+//! if present; without either, every call does nothing. Source: the headers of NVTX 3 (`nvtxTypes.h`,
+//! `nvtxInit.h`).
 //!
-//! Knows nothing of profiles: what Runnel itself writes down of ranges is `plan`'s.
+//! Independent of profiles: Runnel's own records of ranges are in `plan`.
 
 use libloading::Library;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Notes a moment.
+/// Marks a point in time.
 pub fn mark(text: &str) {
     if let (Some(f), Some(text)) = (slot(MARK), message(text)) {
         // SAFETY: the slot holds `nvtxMarkA`, or the tool's function of that type.
@@ -22,7 +22,7 @@ pub fn mark(text: &str) {
     }
 }
 
-/// Begins a range of this thread, inside the one that is open.
+/// Starts a range on this thread, nested in the open one.
 pub fn push(text: &str) {
     if let (Some(f), Some(text)) = (slot(PUSH), message(text)) {
         // SAFETY: the slot holds `nvtxRangePushA`.
@@ -40,7 +40,7 @@ pub fn pop() {
     }
 }
 
-/// Begins a range that may end on another thread; gives the tool's number for it, 0 without a tool.
+/// Starts a range that may end on another thread. Returns the tool's id for it; 0 without a tool.
 pub fn start(text: &str) -> u64 {
     match (slot(START), message(text)) {
         (Some(f), Some(text)) => {
@@ -64,33 +64,33 @@ pub fn end(range: u64) {
 /// A function of unknown type.
 type Function = extern "C" fn();
 
-/// What a tool writes a function into: `NvtxFunctionPointer*`.
+/// Where a tool writes a function: `NvtxFunctionPointer*`.
 type Slot = AtomicPtr<c_void>;
 
-// The numbers of functions in the module `NVTX_CB_MODULE_CORE`.
+// Function ids of the module `NVTX_CB_MODULE_CORE`.
 const MARK: usize = 2;
 const START: usize = 5;
 const END: usize = 7;
 const PUSH: usize = 9;
 const POP: usize = 11;
-/// `NVTX_CBID_CORE_SIZE`, and the same of `NVTX_CB_MODULE_CORE2`.
+/// `NVTX_CBID_CORE_SIZE`; also the size for `NVTX_CB_MODULE_CORE2`.
 const SLOTS: usize = 16;
 
-/// The modules of functions that tools ask for; of both, the first slot stands for none.
+/// The function modules that tools request. In both, slot 0 is invalid.
 const CORE: c_uint = 1;
 const CORE2: c_uint = 5;
-/// The tables that a tool may ask for.
+/// Ids of the tables that a tool may request.
 const CALLBACKS: u32 = 1;
 const VERSION_INFO: u32 = 3;
 
 static CORE_SLOTS: [Slot; SLOTS] = [const { Slot::new(std::ptr::null_mut()) }; SLOTS];
-/// Functions of domains, of which Runnel calls none. Tools fill them all the same.
+/// Functions of domains, which Runnel never calls. Tools fill them anyway.
 static DOMAIN_SLOTS: [Slot; SLOTS] = [const { Slot::new(std::ptr::null_mut()) }; SLOTS];
 
-/// Pointers to the slots of a module, ended by a null pointer.
+/// Pointers to the slots of a module, terminated by null.
 struct Table([*const Slot; SLOTS + 1]);
 
-// SAFETY: it is written by no one, and points to atomics that live for ever.
+// SAFETY: never written, and points to atomics with static lifetime.
 unsafe impl Sync for Table {}
 
 static CORE_TABLE: Table = table(&CORE_SLOTS);
@@ -98,7 +98,7 @@ static DOMAIN_TABLE: Table = table(&DOMAIN_SLOTS);
 
 const fn table(slots: &'static [Slot; SLOTS]) -> Table {
     let mut table = [std::ptr::null(); SLOTS + 1];
-    // The first entry stands for `INVALID`.
+    // The first entry is `INVALID`.
     let mut at = 1;
     while at < SLOTS {
         table[at] = &raw const slots[at];
@@ -130,14 +130,14 @@ static VERSION_TABLE: VersionInfo =
 
 extern "C" fn set_injection_version(_version: u32) {}
 
-/// `GetModuleFunctionTable`: where a tool puts the functions of a module.
+/// `GetModuleFunctionTable`: where a tool writes the functions of a module.
 extern "C" fn functions(module: c_uint, table: *mut *const *const Slot, size: *mut c_uint) -> c_int {
     let found = match module {
         CORE => &CORE_TABLE,
         CORE2 => &DOMAIN_TABLE,
         _ => return 0,
     };
-    // SAFETY: a tool passes places to write to, or null where it does not want to know.
+    // SAFETY: a tool passes valid pointers to write to, or null.
     unsafe {
         if !table.is_null() {
             table.write(found.0.as_ptr());
@@ -158,7 +158,7 @@ extern "C" fn export_table(id: u32) -> *const c_void {
     }
 }
 
-/// The function in a slot, once a tool was looked for.
+/// The function in a slot, after looking for a tool once.
 fn slot(id: usize) -> Option<Function> {
     static LOOKED: OnceLock<()> = OnceLock::new();
     LOOKED.get_or_init(|| {
@@ -169,23 +169,23 @@ fn slot(id: usize) -> Option<Function> {
         }
     });
     let function = CORE_SLOTS[id].load(Ordering::Acquire);
-    // SAFETY: a slot that is not null holds a function.
+    // SAFETY: a non-null slot holds a function.
     (!function.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, Function>(function) })
 }
 
-/// Opens the tool that the environment names; false when there is none that works.
+/// Loads the tool named in the environment; false when there is no working tool.
 fn attach(path: &std::ffi::OsStr) -> bool {
     type Initialize = unsafe extern "C" fn(extern "C" fn(u32) -> *const c_void) -> c_int;
-    // SAFETY: whoever sets the variable wants this library in the process.
+    // SAFETY: the user who set the variable asked to load this library.
     let Ok(tool) = (unsafe { Library::new(path) }) else { return false };
-    // SAFETY: the protocol gives the function this type.
+    // SAFETY: the protocol defines this type for the function.
     let attached = match unsafe { tool.get::<Initialize>(b"InitializeInjectionNvtx2\0") } {
-        // SAFETY: the table's function lives as long as the process.
+        // SAFETY: the exported function is static.
         Ok(initialize) => unsafe { initialize(export_table) != 0 },
         Err(_) => false,
     };
     if attached {
-        // The tool stays: its functions are in the slots.
+        // The tool must stay loaded: its functions are in the slots.
         std::mem::forget(tool);
     } else {
         CORE_SLOTS.iter().for_each(|slot| slot.store(std::ptr::null_mut(), Ordering::Release));
@@ -193,10 +193,10 @@ fn attach(path: &std::ffi::OsStr) -> bool {
     attached
 }
 
-/// Takes the functions of the library that came before the protocol, where it is installed.
+/// Uses the functions of the older NVTX library, if installed.
 fn use_library() {
     let name = if cfg!(windows) { "nvToolsExt64_1.dll" } else { "libnvToolsExt.so.1" };
-    // SAFETY: NVIDIA's library has no initialisers that matter.
+    // SAFETY: NVIDIA's library has no relevant initialisers.
     let Ok(library) = (unsafe { Library::new(name) }) else { return };
     let named: [(usize, &[u8]); 5] = [
         (MARK, b"nvtxMarkA\0"),
@@ -206,7 +206,7 @@ fn use_library() {
         (POP, b"nvtxRangePop\0"),
     ];
     for (id, name) in named {
-        // SAFETY: the library's function of that name has the type that the slot stands for.
+        // SAFETY: the library's function of that name has the slot's type.
         if let Ok(function) = unsafe { library.get::<*mut c_void>(name) } {
             CORE_SLOTS[id].store(*function, Ordering::Release);
         }
@@ -214,7 +214,7 @@ fn use_library() {
     std::mem::forget(library);
 }
 
-/// The text as C has it; a text with a zero inside ends there.
+/// The text as a C string; cut at the first zero byte.
 fn message(text: &str) -> Option<CString> {
     CString::new(text.split('\0').next().unwrap_or("")).ok()
 }
@@ -227,7 +227,7 @@ mod tests {
     static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
     fn note(what: &str, text: *const c_char) {
-        // SAFETY: the calls under test pass texts.
+        // SAFETY: the calls under test pass valid strings.
         let text = unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned();
         SEEN.lock().unwrap().push(format!("{what} {text}"));
     }
@@ -251,10 +251,10 @@ mod tests {
         SEEN.lock().unwrap().push(format!("end {range}"));
     }
 
-    /// What a tool does when it is attached.
+    /// What a tool does when it attaches.
     fn initialize(export: extern "C" fn(u32) -> *const c_void) {
         assert!(export(99).is_null());
-        // SAFETY: the table of that number has this layout.
+        // SAFETY: the table with this id has this layout.
         let callbacks = unsafe { &*export(CALLBACKS).cast::<Callbacks>() };
         assert_eq!(callbacks.size, size_of::<Callbacks>());
         // SAFETY: as above.
@@ -271,7 +271,7 @@ mod tests {
             (END, tool_end as *mut c_void),
         ];
         for (id, function) in mine {
-            // SAFETY: the table has an entry for each number below its size; the first is null.
+            // SAFETY: the table has an entry for each id below its size; the first is null.
             unsafe {
                 assert!((*table).is_null());
                 let slot = *table.add(id);

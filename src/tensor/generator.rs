@@ -1,8 +1,8 @@
 //! Random generators: Philox 4x32-10 states, one per device.
 //!
-//! A draw of element `i` is a pure function of (seed, offset, i), so `cuda`, `emu` and the host give
-//! the same numbers. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC11);
-//! `torch.Generator` for the names.
+//! Element `i` of a draw is a pure function of (seed, offset, i), so `cuda`, `emu` and the host give the same
+//! numbers. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC11); names from
+//! `torch.Generator`.
 
 use crate::device::DeviceId;
 use parking_lot::Mutex;
@@ -13,12 +13,12 @@ use std::sync::Arc;
 pub struct GeneratorState {
     /// The Philox key.
     pub seed: u64,
-    /// The Philox counter's high half: each draw takes one.
+    /// The high half of the Philox counter. Each draw advances it.
     pub offset: u64,
 }
 
 impl GeneratorState {
-    /// The state as PyTorch writes it: seed, then offset, little-endian.
+    /// The state in PyTorch's format: seed, then offset, little-endian.
     pub fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.seed.to_le_bytes());
@@ -26,7 +26,7 @@ impl GeneratorState {
         bytes
     }
 
-    /// The state that 16 bytes hold, or 8: a seed at offset 0. `None` for any other length.
+    /// Reads a state from 16 bytes, or a seed at offset 0 from 8 bytes. `None` for any other length.
     pub fn from_bytes(bytes: &[u8]) -> Option<GeneratorState> {
         let word = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
         match bytes.len() {
@@ -37,14 +37,14 @@ impl GeneratorState {
     }
 }
 
-/// A shared generator of one device.
+/// The shared generator of one device.
 #[derive(Clone)]
 pub struct Generator {
     device: DeviceId,
     state: Arc<Mutex<GeneratorState>>,
 }
 
-/// The seed of a generator that nobody has seeded, as PyTorch has it.
+/// The seed of an unseeded generator; PyTorch's value.
 pub const DEFAULT_SEED: u64 = 67_280_421_310_721;
 
 impl Generator {
@@ -54,7 +54,7 @@ impl Generator {
         Generator { device, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Whose it is.
+    /// The device it belongs to.
     pub fn device(&self) -> DeviceId {
         self.device
     }
@@ -69,12 +69,13 @@ impl Generator {
         *self.state.lock() = state;
     }
 
-    /// Seeds it and starts at offset 0. Source: `torch.Generator.manual_seed`.
+    /// Sets the seed and resets the offset to 0. Source: `torch.Generator.manual_seed`.
     pub fn manual_seed(&self, seed: u64) {
         self.set_state(GeneratorState { seed, offset: 0 });
     }
 
-    /// The state to draw with, and moves on by `steps` counters (4 for the alignment of offsets).
+    /// Returns the state to draw with, and advances the offset by `steps` (4, since offsets are aligned to
+    /// 4).
     pub fn advance(&self, steps: u64) -> GeneratorState {
         let mut state = self.state.lock();
         let drawn = *state;

@@ -1,8 +1,7 @@
-//! Tensors: a layout over storage that may be bound late.
+//! Tensors: a layout over late-bound storage.
 //!
-//! A [`Tensor`] is a handle: dtype, [`Layout`], and a shared [`Storage`]. It knows where its bytes
-//! are (or will be) and how to read them once they are there; it does not know how they are
-//! computed, that is `plan`'s. Views share storage. Handles are `Send + Sync`.
+//! A [`Tensor`] is a handle: dtype, [`Layout`] and a shared [`Storage`]. It knows where its bytes are (or
+//! will be) and how to read them; `plan` computes them. Views share storage. Handles are `Send + Sync`.
 
 mod generator;
 mod print;
@@ -20,7 +19,7 @@ use std::sync::{Arc, Weak};
 
 /// A tensor.
 ///
-/// Invariant: every element of the layout lies within the storage, in units of the dtype.
+/// Invariant: all elements of the layout lie within the storage.
 ///
 /// Sample: `zeros(2, 3).t()` has shape `[3, 2]`, strides `[1, 3]`, and the storage of the zeros.
 #[derive(Clone)]
@@ -32,27 +31,27 @@ struct Content {
     dtype: Dtype,
 }
 
-/// Where a tensor's storage is: a tensor that is made with its storage takes one allocation for both.
-#[allow(clippy::large_enum_variant)] // A box would be the second allocation, which this spares.
+/// The location of a tensor's storage. A tensor created with its storage needs one allocation for both.
+#[allow(clippy::large_enum_variant)] // Boxing would add the second allocation that this avoids.
 enum Base {
     Own(Storage),
     Of(StorageRef),
 }
 
-/// Room for a tensor with a storage of its own, whose content can be written where it stays: it is large, and
-/// to move it would cost as much as an operation.
+/// Uninitialised memory for a tensor with its own storage. The content is written in place: it is large, and
+/// moving it would cost as much as an operation.
 pub struct Room(Arc<MaybeUninit<Content>>);
 
 /// A counted reference to a storage.
 #[derive(Clone)]
 pub struct StorageRef(Arc<Content>);
 
-/// A reference to a storage that does not keep it.
+/// A weak reference to a storage.
 #[derive(Clone)]
 pub struct WeakStorage(Weak<Content>);
 
 impl Tensor {
-    /// A tensor over a storage of its own. The layout must lie within it.
+    /// A tensor with its own storage. The layout must lie within it.
     #[doc(hidden)]
     #[inline]
     pub fn new(storage: Storage, layout: Layout, dtype: Dtype) -> Tensor {
@@ -68,7 +67,7 @@ impl Tensor {
         Tensor(Arc::new(Content { base: Base::Of(self.storage_ref()), layout, dtype }))
     }
 
-    /// Another layout over the same storage. One without elements starts where this one does.
+    /// Another layout over the same storage. A layout without elements keeps this one's offset.
     #[doc(hidden)]
     pub fn with_layout(&self, mut layout: Layout) -> Tensor {
         if layout.shape.contains(&0) {
@@ -103,13 +102,13 @@ impl Tensor {
         self.0.layout.count()
     }
 
-    /// True for one element that is a real number, as a script number is.
+    /// True for a single real element, which can act as a script number.
     #[doc(hidden)]
     pub fn is_real_number(&self) -> bool {
         self.count() == 1 && !self.dtype().is_complex()
     }
 
-    /// Where it lives.
+    /// The device of the storage.
     pub fn device(&self) -> DeviceId {
         self.storage().device()
     }
@@ -121,7 +120,7 @@ impl Tensor {
         self.0.storage()
     }
 
-    /// The same, counted.
+    /// The shared storage, as a counted reference.
     #[doc(hidden)]
     pub fn storage_ref(&self) -> StorageRef {
         match &self.0.base {
@@ -130,14 +129,14 @@ impl Tensor {
         }
     }
 
-    /// True when this is the tensor that its storage was made with.
+    /// True for the tensor that its storage was created with.
     #[doc(hidden)]
     #[inline]
     pub fn is_first(&self) -> bool {
         matches!(self.0.base, Base::Own(_))
     }
 
-    /// How many hold the storage: handles of the tensor it was made with, views, and [`StorageRef`]s.
+    /// The number of owners of the storage: handles of its first tensor, views, and [`StorageRef`]s.
     #[doc(hidden)]
     pub fn storage_holders(&self) -> usize {
         match &self.0.base {
@@ -146,13 +145,13 @@ impl Tensor {
         }
     }
 
-    /// True when both handles are the same object (`x.to(x.device)` gives `x` itself).
+    /// True when both handles refer to the same object (`x.to(x.device)` returns `x` itself).
     #[doc(hidden)]
     pub fn same(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The bytes of the storage that it touches.
+    /// The range of bytes of the storage that the layout spans.
     #[doc(hidden)]
     pub fn byte_range(&self) -> std::ops::Range<u64> {
         let extent = self.0.layout.extent();
@@ -160,7 +159,7 @@ impl Tensor {
         extent.start as u64 * size..extent.end as u64 * size
     }
 
-    /// The same for the race checker, which tells the columns of a matrix apart.
+    /// The accessed region for the race checker, which distinguishes the columns of a matrix.
     #[doc(hidden)]
     #[inline]
     pub fn region(&self) -> Region {
@@ -174,7 +173,8 @@ impl Tensor {
         }
     }
 
-    /// `f32[3, 4] on cuda:0`: how error labels name it. Of more than 12 dimensions the number alone is told.
+    /// `f32[3, 4] on cuda:0`: the description in error labels. Above 12 dimensions only their number is
+    /// given.
     pub fn describe(&self) -> String {
         if self.rank() > 12 {
             return format!("{} with {} dimensions on {}", self.dtype(), self.rank(), self.device());
@@ -191,12 +191,12 @@ impl Default for Room {
 }
 
 impl Room {
-    /// As [`Tensor::new`].
+    /// Initialises the memory, as [`Tensor::new`].
     #[inline(always)]
     pub fn fill(self, storage: Storage, layout: Layout, dtype: Dtype) -> Tensor {
         debug_assert!((layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= storage.bytes());
         let place = Arc::as_ptr(&self.0).cast_mut().cast::<Content>();
-        // SAFETY: nobody else holds the room, and it is written whole.
+        // SAFETY: the memory has no other owner and is written completely.
         Tensor(unsafe {
             place.write(Content { base: Base::Own(storage), layout, dtype });
             self.0.assume_init()
@@ -221,19 +221,19 @@ impl StorageRef {
         Arc::strong_count(&self.0)
     }
 
-    /// The layout of the tensor that the storage was made with.
+    /// The layout of the tensor that the storage was created with.
     #[inline]
     pub fn first_layout(&self) -> &Layout {
         &self.0.layout
     }
 
-    /// True for the very storage.
+    /// True when this refers to exactly this storage.
     #[inline]
     pub fn is(&self, storage: &Storage) -> bool {
         std::ptr::eq::<Storage>(&**self, storage)
     }
 
-    /// A reference that does not keep it.
+    /// Makes a weak reference.
     pub fn downgrade(&self) -> WeakStorage {
         WeakStorage(Arc::downgrade(&self.0))
     }
@@ -254,14 +254,14 @@ impl WeakStorage {
         self.0.upgrade().map(StorageRef)
     }
 
-    /// True while somebody holds the storage.
+    /// True while the storage has owners.
     pub fn is_alive(&self) -> bool {
         self.0.strong_count() > 0
     }
 }
 
 impl std::fmt::Debug for Tensor {
-    /// What it is, not its elements: they may not be there yet.
+    /// Shows the description, not the elements, which may not be computed yet.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.describe())
     }

@@ -1,30 +1,29 @@
-//! Tensors as text: what `print` shows, and what `repr` writes.
+//! Tensors as text, for `print` and `repr`.
 //!
-//! The rules are PyTorch's: four decimals, scientific form when magnitudes differ by more than a
-//! thousand, `1.` for floats that are all whole, columns aligned, rows wrapped to the line, more
-//! than a thousand elements summarised by their corners, a device unless it is the host, a dtype
-//! unless a reader would infer it. Source: `torch.set_printoptions`.
+//! The rules are PyTorch's: four decimals, scientific notation when magnitudes differ by more than a factor
+//! of a thousand, `1.` when all floats are integers, aligned columns, wrapped rows, only the corners of more
+//! than a thousand elements, the device unless it is the host, and the dtype unless it can be inferred.
+//! Source: `torch.set_printoptions`.
 //!
-//! Works on host bytes; knows nothing of storages or of how bytes get to the host. Of a summarised
-//! tensor it needs the corners alone ([`corner_shape`]), so that printing a large tensor moves a
-//! few hundred bytes.
+//! Works on host bytes; independent of storages and transfers. For a summarised tensor it needs only the
+//! corners ([`corner_shape`]), so that printing a large tensor copies a few hundred bytes.
 
 use crate::array::{Dims, Dtype};
 use crate::device::DeviceId;
 use half::{bf16, f16};
 
-/// How tensors are printed. The defaults are PyTorch's.
+/// Options for printing. The defaults are PyTorch's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PrintOptions {
-    /// Digits after the point.
+    /// Digits after the decimal point.
     pub precision: usize,
-    /// More elements than this are summarised.
+    /// Tensors with more elements are summarised.
     pub threshold: usize,
-    /// How many items a summarised dimension shows at each end.
+    /// Number of items shown at each end of a summarised dimension.
     pub edge_items: usize,
-    /// Columns of a line.
+    /// Line width in columns.
     pub line_width: usize,
-    /// `Some` forces scientific form on or off.
+    /// `Some` forces scientific notation on or off.
     pub scientific: Option<bool>,
 }
 
@@ -34,16 +33,15 @@ impl Default for PrintOptions {
     }
 }
 
-/// The shape of what is left of a tensor when only its edges are kept: extents above twice
-/// `edge_items` become that. `None` when the tensor is printed whole.
+/// The shape of a tensor's corners: extents are limited to twice `edge_items`. `None` when the tensor is
+/// printed in full.
 pub fn corner_shape(shape: &[usize], options: &PrintOptions) -> Option<Dims> {
     let count = shape.iter().try_fold(1usize, |n, &e| n.checked_mul(e)).unwrap_or(usize::MAX);
     let kept = options.edge_items.saturating_mul(2);
     (count > options.threshold && !shape.contains(&0)).then(|| shape.iter().map(|&e| e.min(kept)).collect())
 }
 
-/// `tensor([1., 2.], device='cuda:1')`: the text that `print` shows. `bytes` are the elements,
-/// row-major.
+/// `tensor([1., 2.], device='cuda:1')`: the output of `print`. `bytes` are the elements, row-major.
 pub fn format_tensor(
     bytes: &[u8],
     shape: &[usize],
@@ -60,8 +58,8 @@ pub fn format_tensor(
     }
 }
 
-/// [`format_tensor`] where `bytes` are the elements of the corners, in [`corner_shape`], when the
-/// tensor is summarised.
+/// [`format_tensor`] for a possibly summarised tensor; then `bytes` are the elements of its corners, in
+/// [`corner_shape`].
 pub fn format_corner(
     bytes: &[u8],
     shape: &[usize],
@@ -99,9 +97,9 @@ pub fn format_corner(
     close(text, &suffixes, indent, options.line_width)
 }
 
-/// The text that reads back as source: the shortest digits that give the same bits, the dtype
-/// unless a literal has it anyway, and the device always. Complex numbers are written by their parts. Tensors that are printed summarised have no such form; they
-/// are printed.
+/// Source text that evaluates to the same tensor: the shortest digits that give the same bits, the dtype
+/// unless the literal implies it, and always the device. Complex numbers are written by their parts. A tensor
+/// that would be summarised has no source form; it is printed instead.
 ///
 /// Sample: `tensor([0.1, 2.0], device=cuda:0)`.
 pub fn tensor_source(
@@ -139,7 +137,7 @@ pub fn tensor_source(
     close(text, &suffixes, 7, options.line_width)
 }
 
-/// An element, as printing sees it.
+/// An element to print.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Value {
     Bool(bool),
@@ -162,7 +160,7 @@ fn decode(bytes: &[u8], dtype: Dtype) -> Vec<Value> {
         Dtype::BF16 => each(bytes, |b| Value::Float(bf16::from_ne_bytes(b).to_f64())),
         Dtype::F32 => each(bytes, |b| Value::Float(f64::from(f32::from_ne_bytes(b)))),
         Dtype::F64 => each(bytes, |b| Value::Float(f64::from_ne_bytes(b))),
-        // Two values for each element.
+        // Two values per element.
         Dtype::C64 | Dtype::C128 => decode(bytes, dtype.real()),
     }
 }
@@ -184,8 +182,7 @@ fn complex_source(
     format!("complex({}, {})", parts[0], parts[1])
 }
 
-/// How the elements of a complex tensor are written: `1.5000+2.0000j`, each part as a column of its
-/// own.
+/// The text of complex elements: `1.5000+2.0000j`. Each part is a column of its own.
 struct Pairs {
     re: Vec<Value>,
     im: Vec<Value>,
@@ -208,7 +205,7 @@ impl Pairs {
     fn text(&self, i: usize) -> String {
         let re = self.columns[0].text(self.re[i]);
         let im = self.columns[1].text(self.im[i]);
-        // The sign joins the parts; a negative one is the number's own.
+        // The sign joins the parts; a negative part has its own.
         match im.trim_start() {
             own if own.starts_with('-') => format!("{re}{own}j"),
             own => format!("{re}+{own}j"),
@@ -216,7 +213,7 @@ impl Pairs {
     }
 }
 
-/// How every element of one tensor is written.
+/// The format of all elements of one tensor.
 struct Column {
     width: usize,
     precision: usize,
@@ -225,7 +222,7 @@ struct Column {
 }
 
 impl Column {
-    /// Looks at the finite values other than 0, which alone decide.
+    /// Chooses the format from the finite non-zero values.
     fn fit(values: &[Value], options: &PrintOptions) -> Column {
         let mut column = Column { width: 1, precision: options.precision, whole: true, scientific: false };
         let (mut least, mut most) = (f64::INFINITY, 0f64);
@@ -266,7 +263,7 @@ impl Column {
     }
 }
 
-/// `1.5000e-05`: a sign and at least two digits in the exponent, as C and Python write it.
+/// `1.5000e-05`: the exponent has a sign and at least two digits, as in C and Python.
 fn scientific(x: f64, precision: usize) -> String {
     let text = format!("{x:.precision$e}");
     match text.split_once('e') {
@@ -292,8 +289,8 @@ fn source_number(value: Value, dtype: Dtype) -> String {
     }
 }
 
-/// Writes nested brackets; `element(i)` is the text of the i-th element of the corners. Works row
-/// by row, without recursion: ranks may be large.
+/// Writes nested brackets; `element(i)` is the text of element i of the corners. Iterates over rows without
+/// recursion: ranks may be large.
 fn write_nested(
     text: &mut String,
     indent: usize,
@@ -323,7 +320,7 @@ fn write_nested(
     let rows: usize = corner[..last].iter().product();
     for row in 0..rows {
         if row > 0 {
-            // The dimension whose index grows; all below it start anew.
+            // The dimension whose index increases; those below it restart.
             let mut d = last - 1;
             while index[d] + 1 == corner[d] {
                 index[d] = 0;
@@ -360,7 +357,7 @@ fn write_nested(
     repeat(text, ']', last);
 }
 
-/// Adds the suffixes, each on a new line when the line is full, and the bracket.
+/// Appends the suffixes, each on a new line if the line is full, and the closing bracket.
 fn close(mut text: String, suffixes: &[String], indent: usize, line_width: usize) -> String {
     let mut line = text.len() + 1 - text.rfind('\n').map_or(0, |at| at + 1) + 1;
     for suffix in suffixes {
@@ -535,7 +532,7 @@ mod tests {
                     [1140, 1141, 1142,  ..., 1167, 1168, 1169],\n        \
                     [1170, 1171, 1172,  ..., 1197, 1198, 1199]])";
         assert_eq!(i64s(&[40, 30], &values), want);
-        // A short dimension is shown whole beside a long one that is cut.
+        // A short dimension is shown in full next to a long summarised one.
         let text = i64s(&[2, 600], &values);
         let want = "tensor([[   0,    1,    2,  ...,  597,  598,  599],\n        \
                     [ 600,  601,  602,  ..., 1197, 1198, 1199]])";

@@ -6,12 +6,12 @@ use crate::kernel::Ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// A piece of one device's memory that tensors share, bound to an address late.
+/// A piece of one device's memory, shared by tensors and bound to an address late.
 ///
-/// It is *bound* (has [`Memory`]), or *pending* (the planner holds the operation that will compute
-/// it), or *lost* (that operation failed, or the storage was never written). Factories bind at
-/// once; results of elementwise work are bound when they are launched, or never when nobody
-/// looks at them. Invariant: once bound, the memory stays until the storage is dropped.
+/// It is *bound* (has [`Memory`]), *pending* (the planner holds the operation that computes it) or *lost*
+/// (that operation failed, or the storage was never written). Factories bind at once. Results of elementwise
+/// work are bound at launch, or never if nothing reads them. Invariant: bound memory stays until the storage
+/// is dropped.
 pub struct Storage {
     device: Arc<Device>,
     bytes: u64,
@@ -19,11 +19,11 @@ pub struct Storage {
     pending: AtomicU64,
     ticket: AtomicU64,
     _counted: Option<Arc<()>>,
-    /// What the race checker knows of it.
+    /// The race checker's record of accesses.
     pub history: Watched,
 }
 
-/// What a storage is bound to.
+/// The memory that a storage is bound to.
 pub enum Memory {
     /// A block of the device's allocator.
     Block(Block),
@@ -43,7 +43,7 @@ impl Memory {
         }
     }
 
-    /// Notes that work on a stream uses the memory: it is not handed out again before that is over.
+    /// Notes that work on a stream uses the memory. It is not reused before that work has completed.
     pub fn used_on(&self, stream: &Arc<Stream>) {
         match self {
             Memory::Block(block) => block.used_on(stream),
@@ -54,8 +54,8 @@ impl Memory {
     }
 }
 
-/// Which pending operation computes a storage: the planner's queue, the queue's generation (it
-/// grows with every flush), and the node in it.
+/// The pending operation that computes a storage: the planner's queue, the queue's generation (incremented by
+/// every flush) and the node in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pending {
     /// Index of the queue.
@@ -67,13 +67,13 @@ pub struct Pending {
 }
 
 impl Storage {
-    /// A storage whose memory comes later.
+    /// A storage that is bound later.
     pub fn unbound(device: Arc<Device>, bytes: u64) -> Storage {
         Storage::made(device, bytes, None, Watched::default())
     }
 
-    /// The same with what is known of it already: the history, and a ticket that it holds as long as it
-    /// lives, by which its owner counts.
+    /// An unbound storage with a known history, and a ticket that it holds as long as it lives, by which its
+    /// owner counts storages.
     #[inline]
     pub fn made(device: Arc<Device>, bytes: u64, ticket: Option<Arc<()>>, history: Watched) -> Storage {
         Storage {
@@ -87,24 +87,24 @@ impl Storage {
         }
     }
 
-    /// A storage over memory that is there.
+    /// A storage bound to existing memory.
     pub fn bound(device: Arc<Device>, bytes: u64, memory: Memory) -> Storage {
         let storage = Storage::unbound(device, bytes);
         storage.bind(memory);
         storage
     }
 
-    /// Gives it its memory. A second call changes nothing.
+    /// Binds the memory. A second call has no effect.
     pub fn bind(&self, memory: Memory) {
         let _ = self.memory.set(memory);
     }
 
-    /// Its memory, when it is bound.
+    /// The memory, if bound.
     pub fn memory(&self) -> Option<&Memory> {
         self.memory.get()
     }
 
-    /// The device.
+    /// The id of the device.
     pub fn device(&self) -> DeviceId {
         self.device.id()
     }
@@ -114,7 +114,7 @@ impl Storage {
         &self.device
     }
 
-    /// Its size in bytes.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -124,24 +124,24 @@ impl Storage {
         matches!(self.memory.get(), Some(Memory::Pinned(_)))
     }
 
-    /// Notes the launch that wrote it last.
+    /// Notes the launch that last wrote the storage.
     pub fn set_ticket(&self, ticket: Ticket) {
         self.ticket.store(ticket.bits(), Ordering::Relaxed);
     }
 
-    /// The number of the stream whose launch wrote it last.
+    /// The number of the stream whose launch last wrote the storage.
     pub fn written_on(&self) -> Option<u32> {
         let ticket = Ticket::from_bits(self.ticket.load(Ordering::Relaxed));
         (ticket != Ticket::NONE).then(|| ticket.stream())
     }
 
-    /// True when the launch that wrote it last was in flight when its device failed.
+    /// True when the launch that last wrote it was in flight when its device failed.
     #[inline]
     pub fn is_lost(&self) -> bool {
         self.device.is_lost(Ticket::from_bits(self.ticket.load(Ordering::Relaxed)))
     }
 
-    /// The operation that will write it, as the planner noted it last.
+    /// The pending operation that will write it.
     pub fn pending(&self) -> Option<Pending> {
         let bits = self.pending.load(Ordering::Relaxed);
         (bits != 0).then_some(Pending {
@@ -151,7 +151,7 @@ impl Storage {
         })
     }
 
-    /// Notes the operation that will write it.
+    /// Sets the pending operation that will write it.
     pub fn set_pending(&self, pending: Option<Pending>) {
         let bits = pending
             .map_or(0, |p| u64::from(p.queue) << 48 | u64::from(p.generation) << 16 | u64::from(p.node));

@@ -1,13 +1,13 @@
-//! Addresses of documents: the `file:` ones of RFC 8089, and whatever else an editor has open.
+//! Document URIs: `file:` URIs (RFC 8089), and any others that an editor has open.
 //!
-//! An address goes back to the editor as the editor has written it. Documents are told apart by what their addresses
-//! mean, since one file may be written in several ways: `a b.rnl` and `a%20b.rnl`.
+//! A URI is returned to the editor exactly as received. Documents are identified by the decoded URI, since
+//! one file can be written in several ways: `a b.rnl` and `a%20b.rnl`.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use std::path::PathBuf;
 
-/// The path of a `file:` address. `None` of every other one, and of files on other machines where paths cannot name
-/// them.
+/// The path of a `file:` URI. `None` for all other URIs, and for files on other machines where paths cannot
+/// name them.
 pub fn path(uri: &str) -> Option<PathBuf> {
     let bytes = path_bytes(uri, cfg!(windows))?;
     #[cfg(unix)]
@@ -17,22 +17,22 @@ pub fn path(uri: &str) -> Option<PathBuf> {
     return String::from_utf8(bytes).ok().map(PathBuf::from);
 }
 
-/// What stands for itself in a path.
+/// Characters that need no escape in a path.
 const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The address of a file.
+/// The URI of a file.
 pub fn of(path: &str) -> String {
     let path = if cfg!(windows) { path.replace('\\', "/") } else { path.to_string() };
     let root = if path.starts_with('/') { "" } else { "/" };
     format!("file://{root}{}", utf8_percent_encode(&path, &PLAIN))
 }
 
-/// What a document is known by.
+/// The key that identifies a document.
 pub fn key(uri: &str) -> String {
     percent_decode_str(uri).decode_utf8_lossy().into_owned()
 }
 
-/// The path's bytes; where `drives` are, the path of `file:///c:/a` begins with the drive.
+/// The bytes of the path. With `drives`, the path of `file:///c:/a` starts with the drive letter.
 fn path_bytes(uri: &str, drives: bool) -> Option<Vec<u8>> {
     let (scheme, rest) = uri.split_once("://")?;
     let rest = rest.split(['?', '#']).next().unwrap_or("");

@@ -1,12 +1,13 @@
-//! An open document: its text, and places in it as the protocol counts them, in lines and UTF-16 units.
+//! An open document: its text, and positions as the protocol counts them, in lines and UTF-16 units.
 //!
-//! Lines end with `\n`, `\r\n` or `\r`. A place behind the end of a line is its end, one behind the text is the end
-//! of the text, and one between the halves of a character is its beginning: so every place is somewhere.
+//! Lines end with `\n`, `\r\n` or `\r`. A position past the end of a line maps to its end, one past the text
+//! to the end of the text, and one inside a surrogate pair to the start of the character. So every position
+//! is valid.
 
-/// A document as the editor has it.
+/// A document as the editor sees it.
 pub struct Document {
     text: String,
-    /// Where lines begin, in bytes.
+    /// The byte offsets of line starts.
     starts: Vec<usize>,
 }
 
@@ -14,7 +15,7 @@ pub struct Document {
 pub type Position = (usize, usize);
 
 impl Document {
-    /// A document of this text.
+    /// Makes a document with this text.
     pub fn new(text: String) -> Document {
         let mut document = Document { text, starts: vec![0] };
         document.find_lines();
@@ -26,18 +27,18 @@ impl Document {
         &self.text
     }
 
-    /// Puts a text in the place of another, which lies between two positions.
+    /// Replaces the text between two positions.
     pub fn replace(&mut self, from: Position, to: Position, text: &str) {
         let from = self.byte(from);
         let to = self.byte(to).max(from);
         self.text.replace_range(from..to, text);
-        // The end of the line before may have become one with what follows it: `\r` with `\n`.
+        // The previous line's end may have merged with what follows: `\r` with `\n`.
         let line = self.starts.partition_point(|start| *start <= from);
         self.starts.truncate(line.saturating_sub(1).max(1));
         self.find_lines();
     }
 
-    /// The position of a byte; of the end, when it lies behind.
+    /// The position of a byte; for bytes past the end, the end.
     pub fn position(&self, byte: usize) -> Position {
         let mut byte = byte.min(self.text.len());
         while !self.text.is_char_boundary(byte) {
@@ -47,14 +48,15 @@ impl Document {
         (line, self.text[self.starts[line]..byte].encode_utf16().count())
     }
 
-    /// The line of a position up to it, and what follows on the line.
+    /// The line of a position, split at the position.
     pub fn around(&self, position: Position) -> (&str, &str) {
         let byte = self.byte(position);
         let (start, end) = self.line(position.0);
         (&self.text[start..byte], &self.text[byte..end])
     }
 
-    /// The names that stand in it, each once, but for the one that ends at a place of a line.
+    /// The identifiers in the document, without repetition, except one that ends at the given place of a
+    /// line.
     pub fn words(&self, besides: &str) -> Vec<&str> {
         let is_part = |c: char| c.is_alphanumeric() || c == '_';
         let begins = |word: &&str| word.starts_with(|c: char| c.is_alphabetic() || c == '_');
@@ -65,7 +67,7 @@ impl Document {
         words
     }
 
-    /// The byte that a position is before.
+    /// The byte offset of a position.
     fn byte(&self, (line, column): Position) -> usize {
         let (start, end) = self.line(line);
         let mut units = 0;
@@ -77,14 +79,14 @@ impl Document {
         at.map_or(end, |(at, _)| start + at)
     }
 
-    /// Where a line begins, and where it ends without what ends it; behind the last one, the end of the text.
+    /// The start and end of a line, without its line break; past the last line, the end of the text.
     fn line(&self, line: usize) -> (usize, usize) {
         let Some(&start) = self.starts.get(line) else { return (self.text.len(), self.text.len()) };
         let end = self.text[start..].find(['\n', '\r']).map_or(self.text.len(), |length| start + length);
         (start, end)
     }
 
-    /// Finds the lines behind the last one that is known.
+    /// Finds the line starts after the last known one.
     fn find_lines(&mut self) {
         let from = self.starts.last().copied().unwrap_or(0);
         let bytes = self.text.as_bytes();
@@ -162,7 +164,7 @@ mod tests {
             let whole = Document::new(document.text().into());
             prop_assert_eq!(&document.starts, &whole.starts);
             let places = document.text().char_indices().map(|(at, _)| at).chain([document.text().len()]);
-            // Between the two bytes that end a line no position is.
+            // There is no position between the two bytes of a line break.
             for byte in places.filter(|&at| !document.text()[..at].ends_with('\r')) {
                 prop_assert_eq!(document.byte(document.position(byte)), byte);
             }

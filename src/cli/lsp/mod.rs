@@ -1,7 +1,7 @@
-//! `runnel lsp`: a language server on the standard streams. Editors get what `check`, `doc`, `fmt` and the
-//! session know: errors and warnings while one writes, pages of names, completion, the parameters of calls.
+//! `runnel lsp`: a language server on standard input and output. It offers editors what `check`, `doc`, `fmt`
+//! and the session provide: diagnostics while typing, hover pages, completion, signature help.
 //!
-//! Runs nothing of what it is shown. Invariant: every request is answered once, whatever it holds.
+//! Never runs the documents. Invariant: every request gets exactly one response, whatever it contains.
 
 mod address;
 mod document;
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use std::io::{BufReader, Write};
 use wire::Message;
 
-/// Speaks until the editor says `exit`, or is gone.
+/// Serves until the editor sends `exit` or disconnects.
 pub fn lsp(terminal: &Terminal) -> Outcome {
     let engine = match Engine::builder().backend(Backend::Emu).build() {
         Ok(engine) => engine,
@@ -54,15 +54,15 @@ pub fn lsp(terminal: &Terminal) -> Outcome {
 }
 
 struct Server {
-    /// Knows the names; runs nothing.
+    /// Provides the names; runs nothing.
     engine: Engine,
-    /// What the editor has open, by [`address::key`].
+    /// The open documents, by [`address::key`].
     documents: FxHashMap<String, Document>,
     has_shut_down: bool,
 }
 
 impl Server {
-    /// A request is answered, a notification is not.
+    /// Handles a message; requests get a response, notifications do not.
     fn take(
         &mut self,
         to: &mut impl Write,
@@ -96,7 +96,7 @@ impl Server {
         wire::write(to, &message)
     }
 
-    /// Takes a notification; gives what is to be told of its document now, if it is about one.
+    /// Handles a notification. Returns the diagnostics to publish if it concerns a document.
     fn hear(&mut self, method: &str, uri: &str, params: &Value) -> Option<Vec<Value>> {
         let key = address::key(uri);
         match method {
@@ -119,7 +119,7 @@ impl Server {
         Some(diagnostics(uri, open(uri)?, &open))
     }
 
-    /// The line of a request up to its place, and the rest of the line.
+    /// The line at a request's position, split there.
     fn around(&self, uri: &str, params: &Value) -> Option<(&Document, &str, &str)> {
         let document = self.documents.get(&address::key(uri))?;
         let (before, after) = document.around(position(&params["position"])?);
@@ -135,9 +135,9 @@ impl Server {
         });
         let right = after.find(|c: char| !is_part(c)).map_or(after, |at| &after[..at]);
         let whole = format!("{left}{right}");
-        // `cuda.synchronize`, else the method of whatever stands before the dot.
+        // `cuda.synchronize`; otherwise a method with the name after the last dot.
         let names = [whole.as_str(), whole.rsplit('.').next().unwrap_or("")];
-        // A page that another name leads to is not meant: here names are the script's, too.
+        // Skip pages found through another name: here names may also be the script's own.
         let is_of = |page: &str, name: &str| {
             let shown = page.split(|c: char| !is_part(c) && c != '.').next().unwrap_or("");
             shown == name || shown.rsplit('.').next() == name.rsplit('.').next()
@@ -157,7 +157,7 @@ impl Server {
         let is_member = before[..before.len() - word.len()].ends_with('.');
         let own = document.words(word).into_iter().filter(|own| !word.is_empty() && own.starts_with(word));
         let mut own: Vec<String> = own.filter(|_| !is_member).map(str::to_string).collect();
-        // What begins with a colon is a command in a session, and no code here.
+        // In a session a leading colon starts a command; in a document it is not code.
         let (start, known) = match before.trim_start().starts_with(':') {
             true => (before.len(), Vec::new()),
             false => complete(self.engine.vm(), &before),
@@ -189,18 +189,18 @@ impl Server {
                 let range = range(document, 0, document.text().len());
                 json!([{ "range": range, "newText": formatted }])
             }
-            // What is no program has no layout; the errors are shown already.
+            // Code that does not parse has no layout; its errors are already shown.
             Err(_) => Value::Null,
         }
     }
 }
 
-/// What this server can do.
+/// The capabilities of this server.
 fn initialized() -> Value {
     json!({
         "capabilities": {
             "positionEncoding": "utf-16",
-            // Changes come as what is put in the place of what.
+            // 2: incremental changes.
             "textDocumentSync": { "openClose": true, "change": 2 },
             "hoverProvider": true,
             "completionProvider": { "triggerCharacters": ["."] },
@@ -211,7 +211,7 @@ fn initialized() -> Value {
     })
 }
 
-/// Makes one change that the editor has made.
+/// Applies one change from the editor.
 fn change(document: &mut Document, change: &Value) {
     let Some(text) = change["text"].as_str() else { return };
     let range = &change["range"];
@@ -222,14 +222,14 @@ fn change(document: &mut Document, change: &Value) {
     }
 }
 
-/// A position as messages have it.
+/// A position from a message.
 fn position(given: &Value) -> Option<Position> {
-    // What is more than this machine can count is behind everything.
+    // Numbers too large for `usize` are past every line.
     let number = |name: &str| Some(usize::try_from(given[name].as_u64()?).unwrap_or(usize::MAX));
     Some((number("line")?, number("character")?))
 }
 
-/// The range between two bytes as messages have it.
+/// The range between two bytes, as a protocol value.
 fn range(document: &Document, from: usize, to: usize) -> Value {
     let [start, end] = [from, to].map(|byte| {
         let (line, character) = document.position(byte);
@@ -243,14 +243,14 @@ fn published(uri: &str, diagnostics: Vec<Value>) -> Value {
     json!({ "jsonrpc": "2.0", "method": "textDocument/publishDiagnostics", "params": params })
 }
 
-/// What is wrong with a document, and what is likely not meant. `open` gives the texts of other open documents.
+/// Errors and warnings of a document. `open` returns other open documents.
 fn diagnostics<'d>(
     uri: &str,
     document: &Document,
     open: &dyn Fn(&str) -> Option<&'d Document>,
 ) -> Vec<Value> {
     let mut sources = SourceMap::default();
-    // Other addresses than those of files have nothing beside them.
+    // Imports are resolved only for `file:` URIs.
     let path = address::path(uri);
     let files = |path: &str| match open(&address::of(path)) {
         Some(document) => Some(document.text().to_string()),
@@ -260,7 +260,7 @@ fn diagnostics<'d>(
         Some(path) => diagnose_beside(&mut sources, &path.to_string_lossy(), document.text(), &files),
         None => diagnose(&mut sources, uri, document.text()),
     };
-    // What is wrong with other files is told where they are open. The document is the first source.
+    // Errors in other files are reported when those are open. The document is the first source.
     let own = sources.find(Span::new(1, 1));
     found.errors.retain(|e| sources.find(e.span()) == own);
     let location = |span: Span| {

@@ -1,20 +1,21 @@
 //! Messages of the language server protocol: a header with the length, then JSON.
 //!
-//! Invariant: a message that is longer than [`MOST`], or no JSON, ends or is answered; it is never believed.
+//! Invariant: a message longer than [`MOST`] ends the connection; one that is not JSON gets an error
+//! response.
 
 use serde_json::Value;
 use std::io::{BufRead, Read, Result, Write};
 
-/// The longest message that is read: 64 MiB.
+/// The longest accepted message: 64 MiB.
 const MOST: usize = 64 << 20;
 
-/// What was read.
+/// The result of a read.
 pub enum Message {
     /// JSON.
     Json(Value),
-    /// A message whose contents are no JSON.
+    /// A message that is not valid JSON.
     Broken,
-    /// The end, or what is no message.
+    /// End of input, or input that is not a message.
     End,
 }
 
@@ -23,7 +24,7 @@ pub fn read(from: &mut impl BufRead) -> Result<Message> {
     let mut length = None;
     loop {
         let mut line = String::new();
-        // A header line is short; what is longer is none.
+        // Header lines are short; a longer one is not a header.
         if from.by_ref().take(4096).read_line(&mut line)? == 0 {
             return Ok(Message::End);
         }

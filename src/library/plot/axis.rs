@@ -1,7 +1,7 @@
-//! Axes: from values to places between 0 and 1, and the round numbers that are written beside them.
+//! Axes: map values to positions from 0 to 1, and choose round tick values.
 //!
-//! Invariant: an axis has a finite extent above zero, whatever the values, so that every finite value of its
-//! range has a place.
+//! Invariant: the extent of an axis is finite and positive, whatever the values, so that every finite value
+//! in its range has a position.
 
 /// One axis of a chart.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,21 +11,21 @@ pub struct Axis {
     log: bool,
 }
 
-/// A number written beside an axis.
+/// A labelled position on an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tick {
-    /// Where, from 0 to 1.
+    /// Position from 0 to 1.
     pub at: f64,
-    /// What stands there.
+    /// The label.
     pub text: String,
 }
 
-/// The largest magnitude that is drawn: differences of such values are finite.
+/// The largest magnitude drawn: differences between such values are finite.
 const LARGEST: f64 = 1e300;
 
 impl Axis {
-    /// The axis that holds all values, with a part of its extent free at both ends. Values that are not
-    /// finite, and those below zero on a logarithmic axis, have no place and count for nothing.
+    /// An axis that contains all values, with a fraction `free` of its extent as margin at both ends. Values
+    /// without a position are ignored: non-finite ones, and on a logarithmic axis those not above zero.
     pub fn around(values: impl Iterator<Item = f64>, log: bool, free: f64) -> Axis {
         let mut axis = Axis { lo: f64::INFINITY, hi: f64::NEG_INFINITY, log };
         for value in values.filter_map(move |v| axis.scaled(v)) {
@@ -44,12 +44,12 @@ impl Axis {
         Axis { lo: axis.lo - more, hi: axis.hi + more, log }
     }
 
-    /// The same without free room at its lower end, which becomes `lo`.
+    /// The same axis without a lower margin; it starts at `lo`.
     pub fn from(self, lo: f64) -> Axis {
         Axis { lo: lo.min(self.hi - (self.hi - self.lo) * 1e-3), ..self }
     }
 
-    /// Where a value lies; `None` when it has no place.
+    /// The position of a value; `None` if it has none.
     pub fn place(&self, value: f64) -> Option<f64> {
         self.scaled(value).map(|v| (v - self.lo) / (self.hi - self.lo))
     }
@@ -61,14 +61,14 @@ impl Axis {
         }
     }
 
-    /// About `count` round numbers, at most twice as many; at least one.
+    /// About `count` round numbers: at least one, at most twice `count`.
     pub fn ticks(&self, count: usize) -> Vec<Tick> {
         let count = count.clamp(1, 50) as f64;
         let span = self.hi - self.lo;
         let decades = self.hi.floor() - self.lo.ceil();
         let whole = self.log && decades >= 1.0;
         if self.log && !whole {
-            // Round numbers of less than two decades, where they lie.
+            // Less than two decades: linear round numbers at their logarithmic positions.
             let ends = [self.lo, self.hi].map(|v| 10f64.powf(v).min(LARGEST));
             let flat = Axis { lo: ends[0], hi: ends[1], log: false }.ticks(count as usize);
             let moved = flat.into_iter().filter_map(|tick| {
@@ -99,14 +99,14 @@ impl Axis {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, the first that is not far below `rough`.
+/// The first of 1, 2 or 5 times a power of ten that is not far below `rough`.
 fn round_step(rough: f64) -> f64 {
     let power = 10f64.powf(rough.log10().floor());
     let times = [1.0, 2.0, 5.0, 10.0].into_iter().find(|t| t * power >= rough * 0.7);
     times.unwrap_or(10.0) * power
 }
 
-/// A power of ten.
+/// Formats a power of ten.
 fn power(exponent: f64) -> String {
     match exponent {
         e if (-3.0..=4.0).contains(&e) => format!("{}", 10f64.powf(e)),
@@ -114,7 +114,7 @@ fn power(exponent: f64) -> String {
     }
 }
 
-/// A number with the digits that tell it from its neighbours a step away.
+/// Formats a number with enough digits to distinguish values one step apart.
 pub fn written(value: f64, step: f64, largest: f64) -> String {
     let value = if value.abs() < step * 1e-6 { 0.0 } else { value };
     let exponent = |magnitude: f64| (magnitude * (1.0 + 1e-9)).log10().floor();

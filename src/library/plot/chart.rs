@@ -1,8 +1,8 @@
-//! What a plot shows, before anybody draws it.
+//! The content of a plot, independent of how it is drawn.
 
 use super::axis::Axis;
 
-/// A chart: axes, and what lies between them.
+/// A chart: axes and the data between them.
 pub struct Chart {
     pub title: String,
     pub x_label: String,
@@ -14,30 +14,30 @@ pub struct Chart {
 
 /// One set of data.
 pub struct Mark {
-    /// What the legend calls it; empty for nothing.
+    /// The name in the legend; empty for none.
     pub name: String,
     pub shape: Shape,
 }
 
-/// How data are drawn. Coordinates are values; those without a place are left out.
+/// How data are drawn. Coordinates are values; those without a position are skipped.
 pub enum Shape {
-    /// From point to point; broken where a coordinate has no place.
+    /// A line from point to point, broken where a coordinate has no position.
     Line(Vec<(f64, f64)>),
     /// Single points.
     Dots(Vec<(f64, f64)>),
-    /// From 0 up: left and right end, and height.
+    /// Bars from 0: left end, right end, height.
     Bars(Vec<(f64, f64, f64)>),
 }
 
 impl Chart {
-    /// The names that a legend shows, with their numbers.
+    /// The names in the legend, with the numbers of their marks.
     pub fn names(&self) -> impl Iterator<Item = (usize, &str)> {
         let named = self.marks.iter().enumerate().map(|(i, mark)| (i, mark.name.as_str()));
         named.filter(|(_, name)| !name.is_empty())
     }
 
-    /// The unbroken pieces of a line, as places from 0 to 1. With more points than a line of `columns`
-    /// can show, the extremes of each column stand for it.
+    /// The unbroken pieces of a line, as positions from 0 to 1. A line with more points than `columns` can
+    /// show is reduced to the extremes of each column.
     pub fn pieces(&self, points: &[(f64, f64)], columns: usize) -> Vec<Vec<(f64, f64)>> {
         let (mut all, mut piece) = (Vec::new(), Vec::new());
         for &(x, y) in points {
@@ -50,13 +50,13 @@ impl Chart {
         all.into_iter().map(|piece| thinned(piece, columns)).collect()
     }
 
-    /// The points that have a place, as places from 0 to 1.
+    /// The points that have a position, as positions from 0 to 1.
     pub fn dots<'c>(&'c self, points: &'c [(f64, f64)]) -> impl Iterator<Item = (f64, f64)> + 'c {
         points.iter().filter_map(|&(x, y)| self.x.place(x).zip(self.y.place(y)))
     }
 }
 
-/// The first, lowest, highest and last point of each column.
+/// Keeps the first, lowest, highest and last point of each column.
 fn thinned(piece: Vec<(f64, f64)>, columns: usize) -> Vec<(f64, f64)> {
     let column = |x: f64| (x * columns as f64).floor();
     if piece.len() <= columns.saturating_mul(4) || !piece.is_sorted_by(|a, b| a.0 <= b.0) {

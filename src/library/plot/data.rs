@@ -1,22 +1,22 @@
-//! What scripts give to plot, as numbers on the host.
+//! Converts script values to plot into numbers on the host.
 
 use crate::array::Dtype;
 use crate::base::Result;
 use crate::vm::{Value, Vm, charge, error};
 
-/// The most sets of data in one chart.
+/// The most data sets in one chart.
 const SETS: usize = 100;
 
 /// Numbers in row-major order.
 pub struct Numbers {
     pub values: Vec<f64>,
     pub shape: Vec<usize>,
-    /// What they were.
+    /// The original dtype.
     pub dtype: Dtype,
 }
 
 impl Numbers {
-    /// The numbers of a tensor on any device (which is waited for), a range, or a list or tuple of numbers and
+    /// The numbers of a tensor on any device (waits for it), a range, or a list or tuple of numbers and
     /// one-element tensors. `index` is the argument that errors point at.
     pub fn of(vm: &mut Vm, value: &Value, index: usize) -> Result<Numbers> {
         match value {
@@ -53,7 +53,7 @@ impl Numbers {
     }
 }
 
-/// A number, or the one element of a tensor.
+/// A number, or the only element of a tensor.
 fn number(vm: &mut Vm, value: &Value) -> Result<Option<f64>> {
     match value {
         Value::Tensor(tensor) if tensor.count() == 1 && !tensor.dtype().is_complex() => {
@@ -70,14 +70,14 @@ fn no_numbers(value: &Value, index: usize) -> crate::base::Error {
         .help("give a tensor, a range or a list of numbers; a record or dict of them draws several")
 }
 
-/// One set of data of several.
+/// One named data set.
 pub struct Set {
     /// Empty for none.
     pub name: String,
     pub values: Vec<f64>,
 }
 
-/// Sets of data: the fields of a record or dict, the columns of a matrix, or one alone.
+/// The data sets of a value: the fields of a record or dict, the columns of a matrix, or a single set.
 pub fn sets(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<Set>> {
     let named: Option<Vec<(String, Value)>> = match value {
         Value::Record(record) => Some(record.fields().map(|(n, v)| (n.to_string(), v.clone())).collect()),
@@ -108,7 +108,7 @@ pub fn sets(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<Set>> {
     named.into_iter().map(|(name, value)| Ok(Set { name, values: row(vm, &value, index)? })).collect()
 }
 
-/// Numbers in one dimension.
+/// One-dimensional numbers.
 pub fn row(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<f64>> {
     let numbers = Numbers::of(vm, value, index)?;
     match numbers.shape.len() {

@@ -1,27 +1,28 @@
-//! Charts as figures: where titles, axes, lines and legends stand, in pixels from the upper left corner.
+//! Layout of a chart as a figure: positions of titles, axes, lines and legends, in pixels from the upper left
+//! corner.
 //!
-//! What draws them is a [`Canvas`]; this file knows no file format.
+//! A [`Canvas`] does the drawing; this file knows no file format.
 
 use super::chart::{Chart, Shape};
 
 /// Red, green, blue.
 pub type Color = [u8; 3];
-/// Across, and down.
+/// (x, y): right and down.
 pub type Point = (f32, f32);
 
-/// Where a text stands, of the point that it is put at.
+/// Alignment of a text relative to its point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Anchor {
     Start,
     Middle,
     End,
-    /// Upwards, around its middle.
+    /// Rotated upwards, centred.
     Upright,
 }
 
-/// What figures are drawn on.
+/// A drawing surface for figures.
 pub trait Canvas {
-    /// About how wide a text is.
+    /// Approximate width of a text.
     fn width_of(&self, text: &str, large: bool) -> f32;
     /// A filled rectangle: its upper left corner, width and height.
     fn rect(&mut self, at: Point, size: Point, color: Color);
@@ -29,11 +30,11 @@ pub trait Canvas {
     fn line(&mut self, points: &[Point], width: f32, color: Color);
     /// Filled circles.
     fn discs(&mut self, centers: &[Point], radius: f32, color: Color);
-    /// A text; `at` is in the middle of its height.
+    /// A text; `at` is at half its height.
     fn text(&mut self, at: Point, anchor: Anchor, text: &str, large: bool, color: Color);
 }
 
-/// Colours of marks: matplotlib's.
+/// Colours of marks, from matplotlib.
 const COLORS: [Color; 10] = [
     [0x1f, 0x77, 0xb4],
     [0xff, 0x7f, 0x0e],
@@ -51,7 +52,7 @@ const GRID: Color = [0xe4, 0xe4, 0xe4];
 const PAPER: Color = [0xff, 0xff, 0xff];
 const LINE: f32 = 22.0;
 
-/// Draws a chart on a canvas of that size.
+/// Draws a chart on a canvas of this size.
 pub fn draw(chart: &Chart, canvas: &mut dyn Canvas, width: f32, height: f32) {
     canvas.rect((0.0, 0.0), (width, height), PAPER);
     let top = if chart.title.is_empty() { 16.0 } else { 48.0 };
@@ -83,7 +84,7 @@ pub fn draw(chart: &Chart, canvas: &mut dyn Canvas, width: f32, height: f32) {
             }
             Shape::Dots(points) => {
                 let mut points: Vec<Point> = chart.dots(points).map(place).collect();
-                // Points on one and the same half of a pixel are one.
+                // Merge points on the same half pixel.
                 let half = |p: &Point| ((p.0 * 2.0).round() as i32, (p.1 * 2.0).round() as i32);
                 points.sort_by_key(half);
                 points.dedup_by_key(|p| half(p));
@@ -111,7 +112,7 @@ pub fn draw(chart: &Chart, canvas: &mut dyn Canvas, width: f32, height: f32) {
     legend(chart, canvas, (right - 8.0, top + 8.0));
 }
 
-/// The names of marks, in a box whose upper right corner is given.
+/// Draws the names of marks in a box with this upper right corner.
 fn legend(chart: &Chart, canvas: &mut dyn Canvas, (right, top): Point) {
     let names: Vec<(usize, &str)> = chart.names().collect();
     let Some(widest) = names.iter().map(|(_, n)| canvas.width_of(n, false)).reduce(f32::max) else { return };

@@ -1,6 +1,6 @@
-//! `plot.line`, `plot.scatter`, `plot.hist`, `plot.image`: to the script's output, or to a file.
+//! `plot.line`, `plot.scatter`, `plot.hist`, `plot.image`: to the script's output or to a file.
 //!
-//! One chart ([`chart`]) is drawn as text ([`terminal`]) or as a figure ([`figure`]) on pixels or in SVG.
+//! A chart ([`chart`]) is drawn as text ([`terminal`]) or as a figure ([`figure`]), in pixels or SVG.
 
 mod axis;
 mod chart;
@@ -36,7 +36,7 @@ const LABELS: Param = Param::named("labels", Kind::Any, Default::None);
 const X_SCALE: Param = Param::named("x_scale", Kind::Str, Default::Str("linear"));
 const Y_SCALE: Param = Param::named("y_scale", Kind::Str, Default::Str("linear"));
 
-/// What lines and points take.
+/// The signature of line and point plots.
 const SERIES: Signature = takes(&[
     any("x"),
     optional("y", Kind::Any),
@@ -51,7 +51,7 @@ const SERIES: Signature = takes(&[
     Y_SCALE,
 ]);
 
-/// The natives of this folder.
+/// The native functions of this module.
 pub static TABLE: &[NativeDef] = &[
     NativeDef {
         name: "plot.line",
@@ -123,7 +123,7 @@ pub static TABLE: &[NativeDef] = &[
     },
 ];
 
-// The places of arguments that several functions share.
+// Argument positions shared by several functions.
 const TITLE_AT: usize = 2;
 const PATH_AT: usize = 5;
 const WIDTH_AT: usize = 6;
@@ -178,7 +178,7 @@ fn scale(value: &Value, index: usize) -> Result<bool> {
     }
 }
 
-/// Gives sets of data the names that the caller says.
+/// Names the data sets as the caller requests.
 fn name(vm: &mut Vm, all: &mut [Set], labels: &Value) -> Result<()> {
     let labels = match labels {
         Value::None => return Ok(()),
@@ -214,7 +214,7 @@ fn hist(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
             match lo.total_cmp(&hi) {
                 std::cmp::Ordering::Less if (hi - lo).is_finite() => (lo, hi),
                 std::cmp::Ordering::Less => (-1e300, 1e300),
-                // As numpy has it: of equal values, half a unit to each side.
+                // As numpy: for equal values, half a unit on each side.
                 std::cmp::Ordering::Equal => (lo - 0.5, hi + 0.5),
                 std::cmp::Ordering::Greater => (0.0, 1.0),
             }
@@ -312,7 +312,7 @@ fn image(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     write(vm, &args[PATH_AT], &bytes)
 }
 
-/// What a file of a figure is.
+/// The file format of a figure.
 #[derive(Clone, Copy)]
 enum Format {
     Svg,
@@ -331,7 +331,7 @@ impl Format {
     }
 }
 
-/// A size, or what it is if not said.
+/// A size argument, or its default.
 fn within(
     value: &Value,
     index: usize,

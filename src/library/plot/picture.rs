@@ -5,14 +5,14 @@ use crate::array::Dtype;
 use crate::base::Result;
 use crate::vm::{charge, error};
 
-/// Red, green and blue of each pixel, row by row from above.
+/// Red, green and blue of each pixel, row by row from the top.
 pub struct Picture {
     pub width: usize,
     pub height: usize,
     rgb: Vec<[u8; 3]>,
 }
 
-/// What a brightness from 0 to 1 looks like.
+/// Maps a brightness from 0 to 1 to a colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Map {
     Gray,
@@ -20,7 +20,7 @@ pub enum Map {
 }
 
 impl Map {
-    /// The map of a name.
+    /// The colour map with this name.
     pub fn from_name(name: &str) -> Option<Map> {
         match name {
             "gray" => Some(Map::Gray),
@@ -30,7 +30,7 @@ impl Map {
     }
 
     fn color(self, level: f64) -> [u8; 3] {
-        /// Nine colours of matplotlib's map of this name, evenly spaced.
+        /// Nine evenly spaced colours of matplotlib's map.
         const VIRIDIS: [[u8; 3]; 9] = [
             [0x44, 0x01, 0x54],
             [0x47, 0x2d, 0x7b],
@@ -63,9 +63,9 @@ fn byte(level: f64) -> u8 {
 }
 
 impl Picture {
-    /// The picture of an array `[height, width]` or `[channels, height, width]`; levels from `lo` to `hi`
-    /// become brightness. Of one channel these are the extremes of its elements if not said (of u8 0 and
-    /// 255), of colours 0 and 1 (255 of u8). What is no number is black.
+    /// The picture of an array `[height, width]` or `[channels, height, width]`. Levels from `lo` to `hi` map
+    /// to brightness. Defaults for one channel: the extremes of its elements (for u8, 0 and 255); for
+    /// colours: 0 and 1 (for u8, 255). nan is black.
     pub fn of(numbers: &Numbers, lo: Option<f64>, hi: Option<f64>, map: Map) -> Result<Picture> {
         let shape = || {
             error::bad_value(0, format!("a tensor of shape {:?} is no picture", numbers.shape))
@@ -92,7 +92,7 @@ impl Picture {
         let (lo, hi) = (lo.unwrap_or(least), hi.unwrap_or(most));
         let level = |value: f64| match hi > lo {
             true => ((value - lo) / (hi - lo)).clamp(0.0, 1.0),
-            // All elements are alike.
+            // All elements are equal.
             false => 0.5,
         };
         let plane = height * width;
@@ -104,7 +104,7 @@ impl Picture {
         let rgb = (0..plane).map(|i| match channels {
             1 if numbers.values[i].is_nan() => [0; 3],
             1 => map.color(level(numbers.values[i])),
-            // What is transparent shows a white ground.
+            // Transparent pixels show a white background.
             4 => [0, 1, 2].map(|c| byte(at(c, i) * at(3, i) + 1.0 - at(3, i))),
             _ => [0, 1, 2].map(|c| byte(at(c, i))),
         });
@@ -116,19 +116,19 @@ impl Picture {
         self.rgb[row * self.width + column]
     }
 
-    /// How bright a pixel is, from 0 to 1. Source: ITU-R BT.601.
+    /// Brightness of a pixel, from 0 to 1. Source: ITU-R BT.601.
     pub fn brightness(&self, column: usize, row: usize) -> f32 {
         let [r, g, b] = self.pixel(column, row).map(f32::from);
         (0.299 * r + 0.587 * g + 0.114 * b) / 255.0
     }
 
-    /// All bytes, red, green, blue of pixel after pixel.
+    /// All bytes: red, green, blue, pixel by pixel.
     pub fn bytes(&self) -> &[u8] {
         self.rgb.as_flattened()
     }
 
-    /// The same at most `columns` wide, its pixels averaged; a small one in whole multiples up to about
-    /// `small` columns.
+    /// Resizes to at most `columns` wide by averaging pixels. Enlarges a small picture by an integer factor
+    /// up to about `small` columns.
     pub fn fitted(&self, columns: usize, small: usize) -> Picture {
         let longest = self.width.max(self.height);
         let times = (small / longest.max(1)).min(columns / self.width.max(1)).max(1);
@@ -136,11 +136,11 @@ impl Picture {
             return self.scaled(self.width * times, self.height * times);
         }
         let height = (self.height as f64 * columns as f64 / self.width as f64).round() as usize;
-        // A picture much higher than wide is no reason to print without end.
+        // Limit the height of very tall pictures.
         self.scaled(columns, height.clamp(1, 4 * columns.max(16)))
     }
 
-    /// The same in another size: each pixel is the mean of those that it covers.
+    /// Resizes; each pixel is the mean of those it covers.
     pub fn scaled(&self, width: usize, height: usize) -> Picture {
         let covered = |at: usize, from: usize, to: usize| {
             let start = at * from / to;

@@ -1,29 +1,29 @@
-//! Figures as pixels.
+//! Draws figures as pixels.
 //!
-//! A few shapes are drawn here, so no general renderer is taken: how much of a pixel a shape covers is the
-//! distance of the pixel's middle from the shape's edge, which is exact enough for lines of any direction.
-//! Texts are of ready-made characters, Latin ones; others are drawn as a box.
+//! Only a few shapes are needed, so there is no general renderer. The coverage of a pixel follows from the
+//! distance between its centre and the shape's edge; this is accurate enough for lines of any direction. Text
+//! uses bitmap glyphs for Latin characters; other characters are drawn as a box.
 
 use super::figure::{Anchor, Canvas, Color, Point};
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, RasterizedChar, get_raster, get_raster_width};
 
-/// Pixels under way.
+/// A figure being drawn.
 pub struct Raster {
     width: usize,
     height: usize,
     rgb: Vec<u8>,
-    /// How much of each pixel the shape being drawn covers.
+    /// Coverage of each pixel by the current shape.
     covered: Vec<f32>,
 }
 
 impl Raster {
-    /// A black figure of that size.
+    /// A black figure of this size.
     pub fn new(width: usize, height: usize) -> Raster {
         let count = width * height;
         Raster { width, height, rgb: vec![0; count * 3], covered: vec![0.0; count] }
     }
 
-    /// Bytes of memory for a figure of that size.
+    /// Memory in bytes of a figure of this size.
     pub fn bytes(width: usize, height: usize) -> usize {
         width.saturating_mul(height).saturating_mul(7)
     }
@@ -33,7 +33,7 @@ impl Raster {
         self.rgb
     }
 
-    /// Takes into the shape what lies inside of a border: `distance` is negative there.
+    /// Adds the inside of a border to the shape; `distance` is negative inside.
     fn cover(&mut self, from: Point, to: Point, distance: impl Fn(Point) -> f32) {
         let (columns, rows) = (self.span(from.0, to.0, self.width), self.span(from.1, to.1, self.height));
         for y in rows {
@@ -49,7 +49,7 @@ impl Raster {
         (from - 1.0).max(0.0) as usize..((to + 2.0).max(0.0) as usize).min(end)
     }
 
-    /// Paints the shape between two corners, and forgets it.
+    /// Paints the shape between two corners and clears it.
     fn paint(&mut self, from: Point, to: Point, color: Color) {
         let (columns, rows) = (self.span(from.0, to.0, self.width), self.span(from.1, to.1, self.height));
         for y in rows {
@@ -71,7 +71,7 @@ impl Raster {
     }
 }
 
-/// How far a point is from the line between two others.
+/// The distance of a point from a line segment.
 fn from_segment(p: Point, a: Point, b: Point) -> f32 {
     let (ax, ay) = (p.0 - a.0, p.1 - a.1);
     let (dx, dy) = (b.0 - a.0, b.1 - a.1);
@@ -104,14 +104,14 @@ impl Canvas for Raster {
 
     fn rect(&mut self, at: Point, size: Point, color: Color) {
         let end = (at.0 + size.0, at.1 + size.1);
-        // Of a pixel at the border, the part inside.
+        // The covered part of a pixel at the border.
         let inside = |lo: f32, hi: f32, middle: f32| (middle + 0.5).min(hi) - (middle - 0.5).max(lo);
         self.cover(at, end, |p| 0.5 - inside(at.0, end.0, p.0).max(0.0) * inside(at.1, end.1, p.1).max(0.0));
         self.paint(at, end, color);
     }
 
     fn line(&mut self, points: &[Point], width: f32, color: Color) {
-        // Thin lines along the grid of pixels fill whole pixels.
+        // Thin lines along the pixel grid fill whole pixels.
         let shift = if width == 1.0 { 0.5 } else { 0.0 };
         let points: Vec<Point> = points.iter().map(|p| (p.0 + shift, p.1 + shift)).collect();
         let half = width / 2.0;
@@ -153,7 +153,7 @@ impl Canvas for Raster {
                 for column in 0..wide {
                     let dark = match &raster {
                         Some(raster) => raster.pixel(column, row).unwrap_or(0),
-                        // A box in the place of a character that there is none of.
+                        // A box for an unknown character.
                         None => {
                             let (across, down) = (1..wide - 1, high / 4..high * 3 / 4);
                             let inside = across.contains(&column) && down.contains(&row);

@@ -5,11 +5,11 @@ use super::picture::Picture;
 use crate::base::Result;
 use std::fmt::Write;
 
-/// An SVG text under way.
+/// An SVG document being written.
 pub struct Svg(String);
 
 impl Svg {
-    /// An empty figure of that size.
+    /// An empty figure of this size.
     pub fn new(width: usize, height: usize) -> Svg {
         Svg(format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} \
@@ -17,17 +17,17 @@ impl Svg {
         ))
     }
 
-    /// The whole text.
+    /// The complete document.
     pub fn finish(mut self) -> String {
         self.0.push_str("</svg>\n");
         self.0
     }
 }
 
-/// A picture as SVG, its pixels as they are.
+/// A picture as SVG, with its original pixels.
 ///
 /// # Errors
-/// Those of the PNG inside.
+/// Those of the PNG encoder.
 pub fn picture(picture: &Picture, width: usize, height: usize) -> Result<String> {
     let mut png = std::io::Cursor::new(Vec::new());
     let (across, down) = (picture.width, picture.height);
@@ -60,7 +60,7 @@ fn hex([r, g, b]: Color) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
-/// A coordinate without needless digits.
+/// Formats a coordinate without trailing zeros.
 fn short(value: f32) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()
@@ -81,11 +81,11 @@ impl Canvas for Svg {
     }
 
     fn line(&mut self, points: &[Point], width: f32, color: Color) {
-        // Thin lines along the grid of pixels are sharp between pixels' edges.
+        // Thin lines along the pixel grid are sharp at half-pixel positions.
         let shift = if width == 1.0 { 0.5 } else { 0.0 };
         let points: Vec<String> =
             points.iter().map(|p| format!("{},{}", short(p.0 + shift), short(p.1 + shift))).collect();
-        // A line of one point is a dot.
+        // A line of one point draws a dot.
         let twice = if points.len() == 1 { format!(" {}", points[0]) } else { String::new() };
         let _ = writeln!(
             self.0,
@@ -128,7 +128,7 @@ impl Canvas for Svg {
                 '&' => self.0.push_str("&amp;"),
                 '<' => self.0.push_str("&lt;"),
                 '>' => self.0.push_str("&gt;"),
-                // XML has no characters for control.
+                // XML has no control characters.
                 c if c.is_control() => self.0.push(' '),
                 c => self.0.push(c),
             }

@@ -1,13 +1,13 @@
-//! Charts and pictures as text: braille dots, blocks, and colours where the output has some.
+//! Charts and pictures as text: braille dots, block characters, and colours if the output supports them.
 
 use super::chart::{Chart, Shape};
 use super::picture::Picture;
 use crate::vm::Colors;
 use std::fmt::Write;
 
-/// Colours of marks, as the terminal's own.
+/// Colours of marks, from the terminal's palette.
 const COLORS: [&str; 6] = ["36", "33", "32", "35", "31", "34"];
-/// Which dots of a line are drawn, where marks have no colours to tell them apart.
+/// Dash patterns that distinguish marks without colours.
 const DASHES: [&[bool]; 4] = [
     &[true],
     &[true, true, true, false, false, false],
@@ -18,15 +18,15 @@ const DOTS: [char; 4] = ['•', '×', '+', '○'];
 const SAMPLES: [&str; 4] = ["───", "╌╌╌", "┈┈┈", "─┈─"];
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// A grid of characters, each of 2 by 4 dots.
+/// A grid of characters of 2 by 4 dots each.
 struct Grid {
     columns: usize,
     rows: usize,
     /// Braille dots of each cell.
     dots: Vec<u8>,
-    /// A character that stands there instead.
+    /// A character that replaces the dots of a cell.
     signs: Vec<Option<char>>,
-    /// The number of the mark that drew there last.
+    /// The number of the mark drawn last in each cell.
     mark: Vec<usize>,
 }
 
@@ -36,7 +36,7 @@ impl Grid {
         Grid { columns, rows, dots: vec![0; cells], signs: vec![None; cells], mark: vec![0; cells] }
     }
 
-    /// The dot of a place from 0 to 1 in both directions, upwards.
+    /// The dot at a position from 0 to 1 in both directions; y points up.
     fn dot(&self, (x, y): (f64, f64)) -> (i64, i64) {
         let scaled = |at: f64, dots: usize| (at * (dots - 1) as f64).round() as i64;
         (scaled(x, self.columns * 2), scaled(1.0 - y, self.rows * 4))
@@ -51,7 +51,7 @@ impl Grid {
         }
     }
 
-    /// The dots from one to another; `phase` counts dots of the whole line.
+    /// Draws the dots between two points; `phase` counts dots along the whole line.
     fn line(&mut self, from: (i64, i64), to: (i64, i64), dashes: &[bool], phase: &mut usize, mark: usize) {
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
         let steps = dx.abs().max(dy.abs());
@@ -70,7 +70,7 @@ impl Grid {
         self.mark[cell] = mark;
     }
 
-    /// A row as text, without blanks at its end.
+    /// A row as text, without trailing blanks.
     fn row(&self, row: usize, color: bool) -> String {
         let mut text = String::new();
         let mut current = None;
@@ -94,7 +94,7 @@ impl Grid {
     }
 }
 
-/// What begins the colour of a mark, or ends all colours.
+/// The escape sequence that starts a mark's colour or resets colours.
 fn paint(mark: Option<usize>) -> String {
     match mark {
         Some(mark) => format!("\x1b[{}m", COLORS[mark % COLORS.len()]),
@@ -102,7 +102,7 @@ fn paint(mark: Option<usize>) -> String {
     }
 }
 
-/// A chart in so many columns; `rows` are those between the axes.
+/// A chart with this many columns; `rows` is the number of rows between the axes.
 pub fn chart(chart: &Chart, columns: usize, rows: usize, colors: Colors) -> String {
     let color = colors != Colors::None;
     let y_ticks = chart.y.ticks((rows / 4).max(2));
@@ -183,7 +183,7 @@ fn draw(grid: &mut Grid, chart: &Chart, shape: &Shape, number: usize, color: boo
             let mut bars = bars.iter().peekable();
             for column in 0..grid.columns {
                 let at = (column as f64 + 0.5) / grid.columns as f64;
-                // Bars stand in order; the one that holds this column's middle.
+                // Bars are sorted: find the one that contains this column's centre.
                 while bars.next_if(|bar| chart.x.place(bar.1).is_some_and(|end| end < at)).is_some() {}
                 let Some(&&(start, _, height)) = bars.peek() else { break };
                 if chart.x.place(start).is_none_or(|start| start > at) {
@@ -191,7 +191,7 @@ fn draw(grid: &mut Grid, chart: &Chart, shape: &Shape, number: usize, color: boo
                 }
                 let Some(height) = chart.y.place(height) else { continue };
                 let exact = height * (grid.rows * 8) as f64;
-                // What is there is seen.
+                // A positive height is always visible.
                 let eighths = if height > 0.0 { (exact.round() as usize).max(1) } else { 0 };
                 for row in 0..grid.rows {
                     let part = eighths.saturating_sub((grid.rows - 1 - row) * 8).min(8);
@@ -227,8 +227,8 @@ fn below(chart: &Chart, margin: usize, width: usize) -> String {
     format!("{:margin$} └{axis}\n{}\n", "", numbers.trim_end())
 }
 
-/// A picture in at most so many columns. With colours a character shows two pixels, one above the other;
-/// without, eight dots, the more the brighter.
+/// A picture with at most this many columns. With colours a character shows two pixels, one above the other;
+/// without colours, eight dots whose number shows the brightness.
 pub fn picture(picture: &Picture, columns: usize, colors: Colors) -> String {
     match colors {
         Colors::None => dots(picture, columns),
@@ -262,8 +262,7 @@ fn blocks(picture: &Picture, columns: usize, code: impl Fn([u8; 3]) -> String) -
     text
 }
 
-/// Brightness by dots: what a dot is too bright or too dark is passed on to its neighbours (Floyd and
-/// Steinberg's weights).
+/// Shows brightness by dots with error diffusion (weights of Floyd and Steinberg).
 fn dots(picture: &Picture, columns: usize) -> String {
     let picture = picture.fitted(columns * 2, 64);
     let (width, height) = (picture.width, picture.height);

@@ -1,4 +1,4 @@
-//! What plots look like, and what they refuse.
+//! Rendered plots and rejected arguments.
 
 use crate::device::{Backend, Config, Machine};
 use crate::plan::{Runtime, Settings};
