@@ -1,4 +1,4 @@
-//! Waiting for devices in an async program, with any executor: `cargo run --example embed_async`.
+//! Awaiting devices in an async program, with any executor: `cargo run --example embed_async`.
 
 use runnel::{Engine, Tensor};
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-/// An executor for one future: sleeps until it is woken.
+/// An executor for one future; sleeps until woken.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -32,12 +32,12 @@ async fn serve(engine: &mut Engine) -> runnel::Result<Vec<f32>> {
     let x: Tensor = engine.eval("eye(128)")?;
     // Queued, not finished ...
     let y = infer.call(engine, (x,))?;
-    // ... so that other tasks run here. The engine may queue more work meanwhile.
+    // ... so other tasks can run here. The engine may queue more work in the meantime.
     let x: Tensor = engine.eval("0.5 * eye(128)")?;
     let z = infer.call(engine, (x,))?;
     y.ready().await?;
     z.ready().await?;
-    // Nothing waits here any more.
+    // All work has completed; this does not block.
     let mut sums = engine.read::<f32>(&y)?;
     sums.extend(engine.read::<f32>(&z)?);
     Ok(sums)

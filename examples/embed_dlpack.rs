@@ -1,4 +1,5 @@
-//! Memory of other libraries, in both directions and without a copy: `cargo run --example embed_dlpack`.
+//! Sharing memory with other libraries in both directions, without a copy: `cargo run --example
+//! embed_dlpack`.
 
 use runnel::{DeviceId, Dlpack, Dtype, Engine, Tensor};
 use std::sync::Arc;
@@ -7,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub fn main() -> runnel::Result<()> {
     let mut engine = Engine::new()?;
 
-    // A buffer of ours as a tensor: scripts read and write it in place. Here a picture of three channels,
-    // stored channel after channel, seen as [height, width, channel].
+    // Our buffer as a tensor: scripts read and write it in place. Here a picture of three channels, stored
+    // channel by channel, viewed as [height, width, channel].
     let mut picture: Box<[f32]> = (0..2 * 4 * 3).map(|i| i as f32).collect();
     let ptr = picture.as_mut_ptr() as u64;
     let released = Arc::new(AtomicBool::new(false));
@@ -17,7 +18,7 @@ pub fn main() -> runnel::Result<()> {
         flag.store(true, Ordering::Release);
         drop(picture);
     };
-    // SAFETY: the picture lives in `release`, which the engine keeps until nothing uses the memory.
+    // SAFETY: `release` owns the picture, and the engine keeps `release` until nothing uses the memory.
     let x = unsafe {
         engine.tensor_from_raw(ptr, &[2, 4, 3], Some(&[4, 1, 8]), Dtype::F32, DeviceId::Cpu, release)?
     };
@@ -28,24 +29,25 @@ pub fn main() -> runnel::Result<()> {
     drop(x);
     assert!(released.load(Ordering::Acquire));
 
-    // A tensor of ours for another library (PyTorch, JAX, CuPy, ...) by DLPack 1.0: `into_raw` is what
-    // goes into the capsule. The memory stays until that library calls the deleter.
+    // Our tensor for another library (PyTorch, JAX, CuPy, ...) through DLPack 1.0: `into_raw` gives the
+    // pointer for the capsule. The memory lives until that library calls the deleter.
     let mine: Tensor = engine.eval("let mine = arange(6.0).reshape(2, 3).t()\nmine")?;
     let lent = engine.export_dlpack(&mine, None)?;
     println!("{:?}", lent.managed().view);
     assert_eq!(lent.managed().view.ndim, 2);
     let raw = lent.into_raw();
 
-    // The way back, as the other library would: here another engine, which sees the same memory.
+    // The way back, as the other library would do it: here another engine, which sees the same memory.
     let mut other = Engine::new()?;
-    // SAFETY: `raw` was made above, nobody else has it, and `engine` does not use it meanwhile.
+    // SAFETY: `raw` was made above and has no other owner, and `engine` does not use it in the meantime.
     let theirs = unsafe { other.import_dlpack(Dlpack::from_raw(raw))? };
     assert_eq!(theirs.shape().as_slice(), [3, 2]);
     other.set("theirs", &theirs)?;
     other.eval::<()>("theirs.add_(10)\ncuda.synchronize()")?;
     assert_eq!(engine.eval::<Vec<f32>>("mine.flatten()")?, [10.0, 13.0, 11.0, 14.0, 12.0, 15.0]);
 
-    // A stream of another library, by its handle: work is ordered after that library's, without the host.
+    // Another library's stream, by its handle: work is ordered after that library's without waiting on the
+    // host.
     // SAFETY: 0 is every device's default stream.
     let stream = unsafe { engine.external_stream(DeviceId::Cuda(0), 0)? };
     engine.set("theirs", stream)?;

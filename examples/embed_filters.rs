@@ -1,8 +1,8 @@
-//! A service that runs people's image filters, one script each: `cargo run --example embed_filters`.
+//! A service that runs users' image filters, one script each: `cargo run --example embed_filters`.
 //!
-//! A filter is a file with a function `filter(pixels, strength)`. The service checks it when it arrives, runs it on a
-//! picture with several strengths, and keeps going whatever the filter does: each run is bounded, and a person who
-//! has waited long enough may stop one.
+//! A filter is a file with a function `filter(pixels, strength)`. The service checks it on arrival, runs it
+//! on a picture with several strengths, and survives whatever the filter does: each run is bounded, and a
+//! user who has waited long enough may stop it.
 
 use runnel::{Array, Engine, FileAccess, Function, Shared, Tensor};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ struct Picture {
 }
 
 impl Picture {
-    /// A bright square in the dark.
+    /// A bright square on a dark background.
     fn square(size: usize) -> Picture {
         let inside = |i: usize| (size / 4..size - size / 4).contains(&i);
         let grey = |at: usize| f32::from(u8::from(inside(at / size) && inside(at % size)));
@@ -28,7 +28,7 @@ impl Picture {
     }
 }
 
-/// What people send: the name of the file, and the text.
+/// Submitted filters: file name and text.
 const SENT: &[(&str, &str)] = &[
     (
         "blur.rnl",
@@ -48,7 +48,7 @@ const SENT: &[(&str, &str)] = &[
     ("endless.rnl", "fn filter(pixels, strength) { while true { sleep(0.01) } }"),
 ];
 
-/// What became of a filter: the mean of each picture it made, or the report for its author.
+/// The result of a filter: the mean of each picture it made, or the report for its author.
 type Outcome = Result<Vec<f32>, String>;
 
 pub fn main() -> runnel::Result<()> {
@@ -71,14 +71,14 @@ pub fn main() -> runnel::Result<()> {
         let report = outcome.as_ref().err().map_or("", |report| report.as_str());
         assert!(report.contains(code), "{code}: {outcome:?}");
     }
-    // Notes are of the filters that have run.
+    // Only filters that ran have left notes.
     let notes = notes.lock().map(|notes| notes.clone()).unwrap_or_default();
     assert_eq!(notes.len(), 3);
     assert!(notes.iter().all(|(name, value)| name == "changed" && *value <= 0.1), "{notes:?}");
     Ok(())
 }
 
-/// A session for scripts that nobody has read.
+/// A session for untrusted scripts.
 fn service(notes: &Arc<Mutex<Vec<(String, f32)>>>) -> runnel::Result<Engine> {
     let mut engine = Engine::builder()
         .files(FileAccess::None)
@@ -125,7 +125,7 @@ fn one(engine: &mut Engine, name: &str, text: &str, picture: &Shared<Picture>) -
     Ok(means)
 }
 
-/// Runs something, and stops it when it takes longer than a person would wait.
+/// Runs something, and stops it when it takes longer than a user would wait.
 fn patiently<T>(
     engine: &mut Engine,
     run: impl FnOnce(&mut Engine) -> runnel::Result<T>,
@@ -143,7 +143,7 @@ fn patiently<T>(
     let result = run(engine);
     done.send(()).ok();
     person.join().ok();
-    // The run may have ended by itself at the last moment.
+    // The run may have ended on its own just before the interrupt.
     handle.clear();
     result
 }

@@ -5,7 +5,7 @@ use runnel::{Array, Engine, Tensor};
 pub fn main() -> runnel::Result<()> {
     let mut engine = Engine::new()?;
 
-    // A closure of up to eight typed arguments. What a script passes is converted, or refused with an
+    // A closure with up to eight typed arguments. Arguments from scripts are converted, or rejected with an
     // error that points at the argument.
     engine
         .register_fn("rate", |step: u32, base: f64| base / f64::from(1 + step))
@@ -17,14 +17,14 @@ pub fn main() -> runnel::Result<()> {
         text.split(',').map(|cell| cell.trim().parse()).collect()
     });
 
-    // Closures may keep state of their own, and see tensors' elements with their shape.
+    // Closures may have state, and can read tensor elements together with their shape.
     let mut seen = 0;
     engine.register_fn("log_loss", move |loss: Array<f32>| {
         seen += loss.data.len();
         seen
     });
 
-    // Code is parsed and checked once, and run as often as you like.
+    // Code is parsed and checked once and can run any number of times.
     let program = engine.compile(
         "model",
         "fn load(text) {
@@ -38,7 +38,7 @@ pub fn main() -> runnel::Result<()> {
          }",
     )?;
 
-    // A typed handle: that `step` exists and takes two arguments is checked here, not in the loop.
+    // A typed handle: checks here, not in the loop, that `step` exists and takes two arguments.
     let load = program.function::<fn(&'static str) -> Tensor>(&mut engine, "load")?;
     let step = program.function::<fn(Tensor, u32) -> Tensor>(&mut engine, "step")?;
 
@@ -53,7 +53,7 @@ pub fn main() -> runnel::Result<()> {
     let bad = load.call(&mut engine, ("1, two",))?;
     assert_eq!(engine.read::<f32>(&bad)?, [0.0]);
 
-    // Help for your users, from what you wrote above.
+    // Help for your users, generated from the documentation above.
     println!("{}", engine.help("rate")?);
 
     // Errors come with their source lines.

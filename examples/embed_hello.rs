@@ -18,7 +18,7 @@ pub fn main() -> runnel::Result<()> {
          }",
     )?;
 
-    // Tensors go in and come out without leaving their device.
+    // Tensors are passed in and out without leaving their device.
     let mut w: Tensor = weights;
     for at in 0..3 {
         w = engine.call("step", (w, at))?;
@@ -30,7 +30,7 @@ pub fn main() -> runnel::Result<()> {
     let sums: Array<f32> = engine.eval("w.sum(dim=1)")?;
     println!("row sums {:?}: {:?}", sums.shape, sums.data);
 
-    // An error says where, and what to write instead.
+    // An error shows the location and the fix.
     if let Err(error) = engine.eval::<f64>("let b = ones(3)\n(w + b).sum()") {
         print!("{}", engine.report(&error));
     }

@@ -1,4 +1,4 @@
-//! Scripts that are not trusted: `cargo run --example embed_limits`.
+//! Untrusted scripts: `cargo run --example embed_limits`.
 
 use runnel::{Backend, Engine, ErrorKind};
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ pub fn main() -> runnel::Result<()> {
         })
         .build()?;
 
-    // What each of them does, and which limit ends it.
+    // Hostile scripts, each stopped by one of the limits.
     let hostile = [
         ("runs for ever", "while true { }"),
         ("recurses for ever", "fn f(n) { f(n + 1) }\nf(0)"),
@@ -42,12 +42,12 @@ pub fn main() -> runnel::Result<()> {
     let error = engine.eval::<String>("read(\"/etc/passwd\")").expect_err("the script fails");
     println!("reads a file: {error}");
 
-    // The session goes on as if nothing had happened.
+    // The session is intact.
     engine.eval::<()>("print(\"still here\")")?;
     let text = printed.lock().map(|all| all.clone()).unwrap_or_default();
     assert!(text.ends_with("still here\n"));
 
-    // Another thread can stop a script at any time: a window that is closed, Ctrl-C.
+    // Another thread can stop a script at any time, for example when a window closes or on Ctrl-C.
     let mut engine = Engine::builder().backend(Backend::Emu).build()?;
     let handle = engine.interrupt_handle();
     let watcher = std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Modules of your own, in Rust and in Runnel, without files: `cargo run --example embed_modules`.
+//! Your own modules, in Rust and in Runnel, without files: `cargo run --example embed_modules`.
 
 use runnel::Engine;
 
@@ -39,14 +39,14 @@ pub fn main() -> runnel::Result<()> {
     assert_eq!(engine.eval::<f64>("scale.clamp(7, low = 0, high = 5)")?, 5.0);
     assert_eq!(engine.eval::<i64>("layers.weight()")?, 2000);
 
-    // Mistakes in calls of them are found before anything runs.
+    // Wrong calls to them are found before anything runs.
     let error =
         engine.eval::<()>("print(\"not reached\")\nscale.clmap(1, 2, 3)").expect_err("the script fails");
     println!("{}", engine.report(&error));
     assert!(engine.report(&error).contains("clamp"));
     println!("{}", engine.help("scale.log")?);
 
-    // Programs have names of their own, so plug-ins do not get into each other's way.
+    // Each program has its own names, so plug-ins do not interfere.
     let fast = engine.compile("fast", "fn speed() { 2 }")?;
     let slow = engine.compile("slow", "fn speed() { 1 }")?;
     let fast = fast.function::<fn() -> i64>(&mut engine, "speed")?;

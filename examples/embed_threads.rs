@@ -1,9 +1,9 @@
-//! Engines on several threads, sharing the machine's devices: `cargo run --example embed_threads`.
+//! Engines on several threads that share the machine's devices: `cargo run --example embed_threads`.
 
 use runnel::{Engine, Result, Tensor};
 use std::thread;
 
-/// What each worker runs; every engine has names, streams and memory of its own.
+/// The script of each worker. Every engine has its own names, streams and memory.
 const SCRIPT: &str = "
 fn train(seed, steps) {
     cuda.manual_seed(seed)
@@ -26,7 +26,7 @@ fn work(seed: i64) -> Result<f64> {
 }
 
 pub fn main() -> Result<()> {
-    // One engine per thread. The same seed gives the same bits, whatever the others do meanwhile.
+    // One engine per thread. The same seed gives the same bits, whatever other engines do.
     let seeds = [1, 2, 1, 2];
     let workers: Vec<_> = seeds.iter().map(|&seed| thread::spawn(move || work(seed))).collect();
     let mut results = Vec::new();
@@ -40,7 +40,7 @@ pub fn main() -> Result<()> {
     assert_eq!((results[0], results[1]), (results[2], results[3]));
     assert!(results[0] != results[1]);
 
-    // An engine moves between threads with everything in it; so do tensors and typed functions.
+    // An engine can move between threads with everything in it; so can tensors and typed functions.
     let mut engine = Engine::new()?;
     engine.eval::<()>("fn double(x) { 2 * x }")?;
     let double = engine.function::<fn(Tensor) -> Tensor>("double")?;
@@ -58,7 +58,7 @@ pub fn main() -> Result<()> {
         Err(panic) => std::panic::resume_unwind(panic),
     }
 
-    // A tensor belongs to its engine: another one says so, instead of racing for it.
+    // A tensor belongs to its engine; another engine rejects it instead of racing on it.
     let (mut one, mut two) = (Engine::new()?, Engine::new()?);
     let x: Tensor = one.eval("ones(2)")?;
     let error = two.set("x", &x).expect_err("the script fails");

@@ -1,7 +1,7 @@
 //! A training loop in Rust around a model in Runnel: `cargo run --release --example embed_training`.
 //!
-//! The model and its gradients are a script that can change without a build; data and progress are
-//! the application's. Tensors stay on their device all the time.
+//! The model and its gradients are a script that can change without a rebuild; the application provides data
+//! and shows progress. Tensors stay on their device.
 
 use runnel::{DeviceId, Engine, Function, Result, Tensor};
 
@@ -23,7 +23,7 @@ fn step(x, y, rate) {
 fn weights() { cat([p.w.flatten(), p.b]) }
 ";
 
-/// The application's side: a model that it can keep in any struct.
+/// The application's side: a model that any struct can hold.
 struct Trainer {
     engine: Engine,
     step: Function<fn(Tensor, Tensor, f32) -> Tensor>,
@@ -41,7 +41,7 @@ impl Trainer {
     }
 }
 
-/// Batches of a line in three dimensions, without any random numbers.
+/// Batches on a linear function of three variables, without random numbers.
 fn batch(rows: usize, seed: usize) -> (Vec<f32>, Vec<f32>) {
     let value = |i: usize| ((i * 7919 + seed * 104_729) % 1000) as f32 / 500.0 - 1.0;
     let x: Vec<f32> = (0..rows * 3).map(value).collect();
@@ -63,7 +63,7 @@ pub fn main() -> Result<()> {
             losses.push(loss);
         }
     }
-    // Reading waits.
+    // Reading a value waits for it.
     for loss in &losses {
         println!("loss {:?}", trainer.engine.read::<f32>(loss)?);
     }

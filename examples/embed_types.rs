@@ -2,7 +2,7 @@
 
 use runnel::{Engine, Shared, Tensor};
 
-/// A ring of samples that a sensor thread fills and scripts read.
+/// A ring buffer of samples: a sensor thread fills it, scripts read it.
 struct Ring {
     samples: Vec<f32>,
     capacity: usize,
@@ -33,7 +33,7 @@ pub fn main() -> runnel::Result<()> {
         })
         .field("count", |ring: &Ring| ring.samples.len());
 
-    // Scripts make them with a function ...
+    // Scripts create them with a function ...
     engine.register_fn("ring", |capacity: usize| Shared::new(Ring { samples: Vec::new(), capacity }));
     let mean: f32 = engine.eval(
         "let r = ring(3)
@@ -44,7 +44,7 @@ pub fn main() -> runnel::Result<()> {
     )?;
     assert_eq!(mean, 3.0);
 
-    // ... or get them from you; both sides hold the same value, on any thread.
+    // ... or receive them from you; both sides share the same value, on any thread.
     let live = Shared::new(Ring { samples: Vec::new(), capacity: 100 });
     engine.set("live", live.clone())?;
     let sensor = {
@@ -55,7 +55,7 @@ pub fn main() -> runnel::Result<()> {
     let sum: Tensor = engine.eval("tensor(live.values()).sum()")?;
     assert_eq!(engine.read::<f32>(&sum)?, [1225.0]);
 
-    // Moving everything from one ring into another; from itself is an error, not a deadlock.
+    // Moves everything from one ring to another. A ring passed to itself is an error, not a deadlock.
     assert_eq!(engine.eval::<usize>("r.take(live)")?, 50);
     assert_eq!(live.with(|ring| ring.samples.len())?, 0);
     let error = engine.eval::<()>("r.take(r)").expect_err("the script fails");

@@ -1,5 +1,6 @@
-//! Calls of the embedding API, in any order, on two sessions that do not share tensors: each call gives a
-//! value or a coded error, what the program made itself it reads back, and both sessions are sound at the end.
+//! Calls of the embedding API in any order, on two sessions that do not share tensors. Each call gives a
+//! value or an error with a code, the program reads back what it wrote, and both sessions are intact at the
+//! end.
 
 use super::{is_sound, settings};
 use runnel::{
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Scripts that leave names behind, use them, fail, open streams, test, loop for ever.
+/// Scripts that define names, use them, fail, open streams, test, or loop forever.
 const SCRIPTS: &[&str] = &[
     "1 + 1",
     "x",
@@ -48,12 +49,12 @@ const SCRIPTS: &[&str] = &[
     "lent.many",
 ];
 
-/// What a host object counts.
+/// The state of a host object.
 struct Counter {
     total: i64,
 }
 
-/// The bytes of the input, as small choices; zeros behind its end.
+/// The input bytes as small choices; zeros past the end.
 struct Choices<'a>(&'a [u8]);
 
 impl<'a> Choices<'a> {
@@ -71,7 +72,7 @@ impl<'a> Choices<'a> {
         all[self.below(all.len())]
     }
 
-    /// A short text of the input.
+    /// A short text from the input.
     fn text(&mut self) -> &'a str {
         let length = self.below(64).min(self.0.len());
         let (text, rest) = self.0.split_at(length);
@@ -94,13 +95,13 @@ impl<'a> Choices<'a> {
         self.of(&[DeviceId::Cuda(0), DeviceId::Cpu, DeviceId::Cuda(1), DeviceId::Cuda(7)])
     }
 
-    /// Extents that fit, are empty, or are far too large.
+    /// Extents that are valid, zero, or far too large.
     fn shape(&mut self) -> Vec<usize> {
         (0..self.below(4)).map(|_| self.of(&[3, 1, 2, 0, 5, usize::MAX, 1 << 40])).collect()
     }
 }
 
-/// A tensor that the program holds: the session it is of, and its elements where no script can change them.
+/// A tensor that the program holds: its session, and its elements if no script can change them.
 struct Kept {
     engine: usize,
     tensor: Tensor,
@@ -110,7 +111,7 @@ struct Kept {
 type OfNumbers = Function<fn(f64) -> f64>;
 type OfTensors = Function<fn(Tensor) -> Tensor>;
 
-/// Everything that calls give and take.
+/// All values that calls produce and consume.
 struct World {
     engines: [Engine; 2],
     tensors: VecDeque<Kept>,
@@ -121,12 +122,12 @@ struct World {
     lent: Vec<(usize, Dlpack)>,
     handles: Vec<InterruptHandle>,
     counter: Shared<Counter>,
-    /// Foreign memory that was handed in, and what came back.
+    /// Numbers of foreign buffers passed in, and of those released.
     given: Arc<AtomicUsize>,
     returned: Arc<AtomicUsize>,
 }
 
-/// Plays the calls that the bytes say.
+/// Runs the calls that the bytes encode.
 pub fn play(data: &[u8]) {
     let mut choices = Choices(data);
     let mut world = World {
@@ -168,7 +169,7 @@ fn engine(flags: u8) -> Engine {
     builder.module("memory", "fn area(w, h) { w * h }").build().expect("emulated devices")
 }
 
-/// Whatever a call says, it says it with a code, and the report can be rendered.
+/// Every error has a code, and its report can be rendered.
 fn judge<T>(engine: &mut Engine, outcome: Result<T>) -> Option<T> {
     match outcome {
         Ok(value) => Some(value),
@@ -180,7 +181,7 @@ fn judge<T>(engine: &mut Engine, outcome: Result<T>) -> Option<T> {
     }
 }
 
-/// The code of an error that must be.
+/// The code of an expected error.
 fn code<T>(outcome: Result<T>) -> Option<&'static str> {
     outcome.err().map(|error: Error| error.code().id)
 }
@@ -207,7 +208,7 @@ impl World {
             4 | 5 => self.make(at, choices),
             6 | 7 => self.read(at, choices),
             8 => {
-                // A script may change what it is given.
+                // A script may change tensors it receives.
                 let Some(kept) = self.tensors.back_mut() else { return };
                 let (own, name) = (kept.engine == at, choices.name());
                 let set = self.engines[at].set(name, &kept.tensor);
@@ -298,7 +299,7 @@ impl World {
                 2 => drop(self.lent.pop()),
                 3 => drop(self.functions.pop()),
                 4 => drop(self.engines[at].take_warnings()),
-                // The session ends, whoever still holds something of it.
+                // Ends the session, even if parts of it are still held.
                 _ => {
                     self.engines[at] = engine(choices.byte());
                     self.tensors.iter_mut().filter(|k| k.engine == at).for_each(|k| k.engine = usize::MAX);
@@ -476,7 +477,7 @@ impl World {
         }
     }
 
-    /// Hands a tensor out by DLPack, or takes one in.
+    /// Exports a tensor by DLPack, or imports one.
     fn lend(&mut self, at: usize, choices: &mut Choices<'_>) {
         let engine = &mut self.engines[at];
         if choices.below(2) == 0 {
@@ -489,7 +490,7 @@ impl World {
                 self.lent.push((at, lent));
             }
         } else if let Some((_, lent)) = self.lent.pop() {
-            // SAFETY: what was lent is at rest, and its owner's scripts are not run while it is read.
+            // SAFETY: the exported tensor is idle, and its owner's scripts do not run while it is read.
             let taken = unsafe { engine.import_dlpack(lent) };
             if let Some(tensor) = judge(engine, taken) {
                 self.keep(at, tensor, None);
@@ -497,7 +498,7 @@ impl World {
         }
     }
 
-    /// Memory of the program's own, under layouts that fit it and layouts that cannot be.
+    /// The program's own memory, with valid and invalid layouts.
     fn foreign(&mut self, at: usize, choices: &mut Choices<'_>) {
         let shape = choices.shape();
         let strides: Option<Vec<isize>> = (choices.below(2) == 0)
@@ -522,8 +523,7 @@ impl World {
             returned.fetch_add(1, Ordering::Relaxed);
         };
         let engine = &mut self.engines[at];
-        // SAFETY: the memory reaches as far as the layout does, or the layout is refused; it lives in the
-        // closure.
+        // SAFETY: the memory covers the layout, or the layout is rejected; the closure owns the memory.
         let made =
             unsafe { engine.tensor_from_raw(ptr, &shape, strides.as_deref(), Dtype::F32, device, back) };
         match judge(engine, made) {
@@ -536,7 +536,7 @@ impl World {
         }
     }
 
-    /// A session works on another thread as on this one.
+    /// A session works the same on another thread.
     fn move_away(&mut self, at: usize, choices: &mut Choices<'_>) {
         let script = choices.script();
         let engine = &mut self.engines[at];
@@ -555,7 +555,7 @@ impl World {
         self.engines.iter_mut().for_each(is_sound);
         let World { engines, tensors, lent, given, returned, .. } = self;
         let [first, second] = engines;
-        // Handles outlive their sessions, or the other way round.
+        // Handles outlive their sessions, or vice versa.
         drop((first, tensors));
         drop((lent, second));
         let start = std::time::Instant::now();

@@ -1,8 +1,8 @@
-//! File formats: arrays whose every element came from the file, or a coded error.
+//! File formats: arrays whose elements all come from the file, or an error with a code.
 
 use runnel::files::{Elements, Head, Options, Sink, format};
 
-/// Takes what a reader finds, in pieces.
+/// Collects a reader's output in pieces.
 struct Pieces;
 
 impl Sink for Pieces {
@@ -30,7 +30,7 @@ impl Sink for Pieces {
     }
 }
 
-/// Reads bytes as a file of a format.
+/// Reads bytes as a file of this format.
 pub fn read(name: &str, data: &[u8]) {
     let format = format(name).expect("a known format");
     let result = (format.read)(&mut std::io::Cursor::new(data), &Options::default(), &mut Pieces);

@@ -1,5 +1,5 @@
-//! What the fuzz targets do with bytes. Ordinary tests replay the files of `fuzz/seeds` through the same
-//! functions (`tests/fuzzed.rs`): each function panics where a promise is broken.
+//! The fuzz targets. Ordinary tests replay the files of `fuzz/seeds` through the same functions
+//! (`tests/fuzzed.rs`). Each function panics when a promise is broken.
 
 mod embed;
 mod files;
@@ -8,10 +8,10 @@ use runnel::engine::Builder;
 use runnel::{Backend, Engine};
 use std::time::Duration;
 
-/// What is done with bytes.
+/// Processes one input.
 pub type Target = fn(&[u8]);
 
-/// The targets: the name of a folder of seeds, and what is done with each file there.
+/// The targets: the name of a folder of seeds, and the function for its files.
 pub const TARGETS: &[(&str, Target)] = &[
     ("parse", parse),
     ("run", run),
@@ -25,14 +25,14 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("file_ppm", |data| files::read("ppm", data)),
 ];
 
-/// What a target of this name does.
+/// The function of the target with this name.
 pub fn target(name: &str) -> Target {
     let found = TARGETS.iter().find(|(known, _)| *known == name);
     found.unwrap_or_else(|| panic!("no target is called {name}")).1
 }
 
-/// Any bytes: the parser neither panics nor overruns its stack, every error has a place, and what the
-/// formatter lays out is the same program, which it leaves alone the second time.
+/// Any bytes: the parser neither panics nor overflows its stack, and every error has a position. Formatted
+/// code is the same program, and formatting it again changes nothing.
 fn parse(data: &[u8]) {
     let Ok(text) = runnel::syntax::decode(data) else { return };
     let parsed = runnel::syntax::parse(1, text);
@@ -46,7 +46,7 @@ fn parse(data: &[u8]) {
     }
 }
 
-/// Any script, with all limits on: it ends in a value or a coded error, and the session is sound.
+/// Any script with all limits on: it ends with a value or an error with a code, and the session stays intact.
 fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut engine = limited(200_000, Duration::from_secs(2));
@@ -54,8 +54,8 @@ fn run(data: &[u8]) {
     is_sound(&mut engine);
 }
 
-/// Any lines of an interactive session: colours, completion and hints at every letter neither panic nor
-/// disturb the session that the lines run in.
+/// Any lines of an interactive session: colours, completion and hints at every character neither panic nor
+/// disturb the session.
 fn repl(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut engine = limited(50_000, Duration::from_secs(1));
@@ -72,7 +72,7 @@ fn limited(fuel: u64, time: Duration) -> Engine {
     settings().fuel(fuel).time(time).build().expect("emulated devices")
 }
 
-/// Two small emulated devices, and nothing of the machine around.
+/// Two small emulated devices, isolated from the machine.
 fn settings() -> Builder {
     Engine::builder()
         .backend(Backend::Emu)
@@ -85,7 +85,7 @@ fn settings() -> Builder {
         .environment(false)
 }
 
-/// Names and memory are the script's: what is asked uses neither.
+/// Scripts may use up names and memory; the checks need neither.
 fn is_sound(engine: &mut Engine) {
     assert_eq!(engine.eval::<i64>("1 + 1").expect("a sound session"), 2);
 }

@@ -1,4 +1,4 @@
-//! Programs, of which there are none here: copies and fills are all the work there is.
+//! A stub for programs: the only work is copies and fills.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub struct Launch {
     pub views: Vec<()>,
 }
 
-/// What a kernel reports.
+/// A fault reported by a kernel.
 pub struct Fault {
     pub tag: u32,
     pub position: u64,
@@ -47,7 +47,7 @@ pub mod host {
     pub struct FaultSlot;
 
     /// # Safety
-    /// None is needed.
+    /// None.
     pub unsafe fn run(_: &super::Launch, _: &FaultSlot) {}
 
     pub mod fft {
@@ -71,25 +71,25 @@ pub mod host {
         #[cfg(not(feature = "loom"))]
         use std::cell::Cell;
 
-        /// The flag orders nothing, where that makes a difference: loom has to see what the locks alone order.
+        /// Under loom the flag must not order memory, so that loom sees only the ordering by locks.
         const FLAG: Ordering = if cfg!(feature = "loom") { Ordering::Relaxed } else { Ordering::SeqCst };
 
-        /// A word of memory, and whether a command is at work on the machine.
+        /// A word of memory, and a flag for a command running on the machine.
         pub struct Word<'a> {
             pub value: Cell<u64>,
             pub busy: &'a AtomicBool,
         }
 
         /// # Safety
-        /// None is needed.
+        /// None.
         pub unsafe fn copy(_: *mut u8, _: *const u8, _: usize) {}
 
-        /// `x = 3 x + pattern`, with other threads let on in the middle of it.
+        /// `x = 3 x + pattern`, with a thread switch in the middle.
         ///
         /// # Safety
         /// `to` is the address of a [`Word`].
         pub unsafe fn fill(to: *mut u8, pattern: u64, _: usize, _: usize) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let word = unsafe { &*to.cast::<Word<'_>>() };
             assert!(!word.busy.swap(true, FLAG), "two commands run at a time");
             let value = word.value.get();

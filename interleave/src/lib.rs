@@ -1,6 +1,6 @@
-//! The device rooms of Runnel (sources of `src`, as they stand there) over locks of a model checker: shuttle runs the
-//! threads of emulated queues in many orders; with the feature `loom`, loom runs the three small cores in all orders
-//! that a bound on preemptions leaves. What is here beside those sources is as little as they need.
+//! Runnel's device modules (the sources in `src`, unchanged) over the locks of a model checker. Shuttle runs
+//! the threads of emulated queues in many orders. With the feature `loom`, loom runs the three concurrent
+//! cores in all orders within a preemption bound. This crate adds only the stubs they need.
 
 #[cfg(feature = "loom")]
 pub use loom as checker;

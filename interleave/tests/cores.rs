@@ -1,6 +1,6 @@
-//! The three small cores that threads meet in, in every order that a bound on preemptions leaves: what waits for
-//! a point of a stream, blocks that are freed while other streams still use them, and page-locked blocks on their
-//! way to the next owner. `LOOM_MAX_PREEMPTIONS` sets another bound.
+//! The three concurrent cores, in every order within a preemption bound: callbacks for a point of a stream,
+//! blocks freed while other streams still use them, and page-locked blocks that change owners.
+//! `LOOM_MAX_PREEMPTIONS` sets another bound.
 
 mod late;
 
@@ -16,7 +16,7 @@ use runnel_interleave::device::{Block, Device, Driver, Pinned, Stream, open, whe
 use runnel_interleave::kernel::host::bytes::Word;
 use std::sync::Arc;
 
-/// Runs a program in every order of its threads with so many preemptions at most.
+/// Runs a program in every thread order with at most this many preemptions.
 fn every_order(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
     let mut model = Builder::new();
     model.preemption_bound = model.preemption_bound.or(Some(preemptions));
@@ -35,15 +35,15 @@ fn alloc(device: &Arc<Device>) -> Option<Block> {
     }
 }
 
-/// A word that threads share.
+/// A word shared by threads.
 struct Shared(Word<'static>);
 
-// SAFETY: loom runs one thread at a time, and reports accesses to cells that nothing orders.
+// SAFETY: loom runs one thread at a time and reports unordered accesses to cells.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
 
-/// Calls that wait to be counted.
+/// A counter that threads can wait on.
 #[derive(Clone)]
 struct Count(Arc<(Mutex<usize>, Condvar)>);
 
@@ -57,7 +57,7 @@ impl Count {
         self.0.1.notify_all();
     }
 
-    /// Waits for so many. One that never comes is a deadlock, which loom reports.
+    /// Waits until the count is reached. If it never is, loom reports a deadlock.
     fn wait_for(&self, count: usize) {
         let mut now = self.0.0.lock().unwrap();
         while *now < count {
@@ -67,7 +67,7 @@ impl Count {
     }
 }
 
-/// Takes a block, if there is one, and uses it at once: loom reports whoever still does too.
+/// Takes a block, if there is one, and uses it at once. Loom reports anything that still uses it too.
 fn use_next(device: &Arc<Device>, late: &Late) -> bool {
     let block = alloc(device);
     if let Some(block) = &block {
@@ -94,7 +94,7 @@ fn a_freed_block_is_waited_for() {
     every_order(3, || {
         let late = Late::new(2);
         let (device, [side], block) = used_by(&late);
-        // There is no memory left, so that a request after the drop waits for the side stream.
+        // Exhausts the memory, so that a request after the drop waits for the side stream.
         let rest = alloc(&device).unwrap();
         let work = late.start(&side);
         let other = {
@@ -106,7 +106,7 @@ fn a_freed_block_is_waited_for() {
         };
         use_next(&device, &late);
         other.join().unwrap();
-        // Waiting for the work was the request's, not ours.
+        // The request waited for the work, not this thread.
         assert!(use_next(&device, &late));
         work.join().unwrap();
         drop(rest);
@@ -121,7 +121,7 @@ fn a_freed_block_is_found_once_all_streams_have_passed() {
         let works = sides.map(|side| late.start(&side));
         let other = {
             let (device, late) = (device.clone(), late.clone());
-            // It finds another block while either stream is at work.
+            // Gets another block while either stream is busy.
             thread::spawn(move || assert!(use_next(&device, &late)))
         };
         drop(block);
@@ -157,7 +157,7 @@ fn a_page_locked_block_has_its_next_owner_after_its_copies() {
         let block = pinned.alloc(BLOCK, &driver).unwrap();
         late.cell(block.ptr()).set(2);
         drop(block);
-        // What is given back to the driver is touched there.
+        // Returning memory to the driver touches it.
         pinned.empty_cache().unwrap();
         other.join().unwrap();
         works.into_iter().for_each(|work| work.join().unwrap());
@@ -194,7 +194,8 @@ fn whoever_waits_for_a_point_hears_of_it_once_and_after_it() {
     });
 }
 
-/// Work on one emulated stream, an event behind it, and a second host whose stream waits for that event.
+/// Work on one emulated stream, an event after it, and a second host thread whose stream waits for that
+/// event.
 fn an_event_between_hosts(machine: &Arc<Machine>) {
     let busy: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
     let word = Arc::new(Shared(Word { value: Cell::new(1), busy }));

@@ -1,5 +1,5 @@
-//! Host threads and the machine's thread in random orders, and in those that priorities give: every wait ends, one
-//! command runs at a time, streams and events keep their order, and nothing runs after the end.
+//! Host threads and the machine's thread, in random orders and in orders from priorities. Every wait ends,
+//! one command runs at a time, streams and events keep their order, and nothing runs after the end.
 
 #![cfg(not(feature = "loom"))]
 
@@ -11,10 +11,10 @@ use shuttle::thread;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How many orders of each kind are tried.
+/// The number of orders of each kind.
 const ORDERS: usize = 1000;
 
-/// Runs a program under many orders of its threads.
+/// Runs a program under many thread orders.
 fn many(program: impl Fn() + Send + Sync + 'static) {
     let program = Arc::new(program);
     let again = program.clone();
@@ -32,11 +32,12 @@ fn words(busy: &'static AtomicBool) -> &'static Word<'static> {
     Box::leak(Box::new(Word { value: std::cell::Cell::new(1), busy }))
 }
 
-/// A `Word` that threads may share: shuttle runs one thread at a time, and the assertions in it are the test.
+/// A `Word` shared by threads. Shuttle runs one thread at a time, and the assertions in the word are the
+/// test.
 #[derive(Clone, Copy)]
 struct Shared(&'static Word<'static>);
 
-// SAFETY: one thread runs at a time.
+// SAFETY: only one thread runs at a time.
 unsafe impl Send for Shared {}
 
 impl Shared {

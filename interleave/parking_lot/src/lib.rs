@@ -1,7 +1,7 @@
-//! What Runnel's device rooms use of `parking_lot`, over the locks of shuttle or loom, which decide which
-//! thread goes on.
+//! The part of the `parking_lot` API that Runnel's device modules use, implemented over the locks of shuttle
+//! or loom, which control thread scheduling.
 //!
-//! A wait with a time limit is one that may end at once: neither has time.
+//! A wait with a timeout may return at once: neither checker models time.
 
 #[cfg(feature = "loom")]
 use loom as checker;
@@ -15,13 +15,13 @@ use std::time::Duration;
 /// A lock.
 pub struct Mutex<T>(checker::sync::Mutex<T>);
 
-/// A lock that is held.
+/// A held lock.
 pub struct MutexGuard<'a, T> {
     of: &'a Mutex<T>,
     held: Option<checker::sync::MutexGuard<'a, T>>,
 }
 
-/// Where threads wait.
+/// A condition variable.
 pub struct Condvar(checker::sync::Condvar);
 
 const NOT_POISONED: &str = "no thread panics while it holds the lock";

@@ -1,4 +1,4 @@
-//! The queues under test, and calls of them as a driver makes them.
+//! The queues under test, called as a driver calls them.
 
 #[path = "../../../src/device/emu/order.rs"]
 mod order;
@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 
 pub use order::Schedule;
 
-/// An emulated machine of one device.
+/// An emulated machine with one device.
 pub struct Machine(Arc<Queues>);
 
 /// An event.
@@ -23,7 +23,7 @@ pub struct Machine(Arc<Queues>);
 pub struct Event(Arc<queue::Event>);
 
 impl Machine {
-    /// A machine and `streams` streams.
+    /// A machine with `streams` streams.
     pub fn new(
         streams: usize,
         schedule: Option<Schedule>,
@@ -88,7 +88,7 @@ impl Machine {
         self.0.wait(&Goal::Event(event.0.clone(), event.0.recorded()))
     }
 
-    /// Calls a function while no command runs.
+    /// Calls a function while no command is running.
     pub fn between<R>(&self, f: impl FnOnce() -> R) -> R {
         self.0.between(f)
     }

@@ -1,4 +1,4 @@
-//! The rooms of devices that share memory between threads, and what stands in for their neighbours.
+//! The device modules that share memory between threads, with stubs for the modules they import.
 
 #![allow(dead_code, unused_imports)] // Only the parts that concern threads are called here.
 
@@ -59,7 +59,7 @@ impl Pinned {
         Pinned(pinned::PinnedPool::new())
     }
 
-    /// So many bytes; what is not cached is taken through `driver`.
+    /// Allocates this many bytes; memory that is not cached comes from `driver`.
     pub fn alloc(&self, bytes: u64, driver: &Arc<dyn Driver>) -> Result<PinnedBlock> {
         self.0.alloc(bytes, || Ok(driver.clone()))
     }
@@ -69,7 +69,7 @@ impl Pinned {
     }
 }
 
-/// Threads are the checker's.
+/// Threads are started through the checker.
 mod threads {
     pub(super) fn start(_: &str, work: impl FnOnce() + Send + 'static) -> bool {
         crate::checker::thread::spawn(work);
@@ -77,7 +77,7 @@ mod threads {
     }
 }
 
-/// No other process is met here.
+/// There are no other processes here.
 mod group {
     pub struct Seat<'a>(&'a ());
 

@@ -1,6 +1,6 @@
-//! A device that does its work late, on threads of its own, and tells of it by one number per stream: what a
-//! program can rely on with CUDA. Its bookkeeping is behind a lock that loom does not see, so that it orders
-//! nothing; a block's memory is a cell, and loom reports whoever touches it while somebody else may.
+//! A device that works late, on its own threads, and reports progress by one counter per stream: what a
+//! program can rely on with CUDA. A lock that loom does not see protects its bookkeeping, so the bookkeeping
+//! orders nothing. A block's memory is a cell, and loom reports conflicting accesses.
 
 use loom::cell::Cell;
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -11,16 +11,16 @@ use runnel_interleave::kernel::{Fault, Launch, Ptr};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The size of all blocks.
+/// The size of every block.
 pub const BLOCK: u64 = 1 << 20;
 
-/// Addresses of device memory begin here, those of page-locked memory `PINNED` blocks later.
+/// Device memory starts here; page-locked memory starts `PINNED` blocks later.
 const BASE: Ptr = 1 << 32;
 const PINNED: u64 = 4;
 
 pub struct Late {
     properties: Properties,
-    /// How much of its work each stream has done.
+    /// The amount of work each stream has completed.
     done: [AtomicU64; 3],
     memory: Vec<Cell<u64>>,
     notes: Mutex<Notes>,
@@ -28,31 +28,31 @@ pub struct Late {
 
 #[derive(Default)]
 struct Notes {
-    /// Blocks of device memory that are left, and how many of page-locked memory were taken.
+    /// Blocks of device memory left, and blocks of page-locked memory taken.
     left: u64,
     pinned: u64,
     streams: u64,
     queued: [Vec<Work>; 3],
-    /// What each event was recorded behind: a stream, and how much of its work.
+    /// For each event: the stream, and the amount of work before the record.
     events: HashMap<EventHandle, (StreamHandle, u64)>,
 }
 
-/// What a stream does.
+/// A piece of work.
 #[derive(Clone, Copy)]
 pub enum Work {
     /// Reads a block.
     Read(Ptr),
-    /// Writes a number into one.
+    /// Writes a number into a block.
     Write(Ptr, u64),
 }
 
-// SAFETY: loom runs one thread at a time, and reports accesses to cells that nothing orders.
+// SAFETY: loom runs one thread at a time and reports unordered accesses to cells.
 unsafe impl Sync for Late {}
 // SAFETY: as above.
 unsafe impl Send for Late {}
 
 impl Late {
-    /// A device with so many blocks of memory, in segments of two.
+    /// A device with this many blocks of memory, in segments of two.
     pub fn new(blocks: u64) -> Arc<Late> {
         let properties = Properties {
             name: "late".into(),
@@ -79,7 +79,7 @@ impl Late {
         self.notes().queued[stream.handle() as usize].push(work);
     }
 
-    /// Starts the thread that does what is queued on a stream now.
+    /// Starts a thread that does the work now queued on a stream.
     pub fn start(self: &Arc<Self>, stream: &Stream) -> thread::JoinHandle<()> {
         let (device, at) = (self.clone(), stream.handle() as usize);
         let work = self.notes().queued[at].clone();
@@ -94,12 +94,12 @@ impl Late {
         })
     }
 
-    /// The memory of a block, as whoever owns it now uses it.
+    /// The memory of a block, for its current owner.
     pub fn cell(&self, ptr: Ptr) -> &Cell<u64> {
         &self.memory[((ptr - BASE) / BLOCK) as usize]
     }
 
-    /// Touches memory that goes, which nobody may use.
+    /// Touches memory that is being released and must be unused.
     fn give(&self, ptr: Ptr, bytes: u64) {
         (0..bytes / BLOCK).for_each(|block| self.cell(ptr + block * BLOCK).set(0));
     }
