@@ -1,20 +1,20 @@
-//! The one shape of an error, from the lexer to a driver call.
+//! The error type of all phases, from the lexer to driver calls.
 //!
-//! A phase below the language writes an [`Error`] without source places: it points at operand
-//! numbers ([`Place::Operand`]) or at the operation itself ([`Place::Here`]). The virtual machine
-//! puts the places in, once, on the way up ([`Error::locate`]). Nothing here renders: the command
-//! line does that with miette.
+//! A phase below the language creates an [`Error`] without source positions: it refers to operand numbers
+//! ([`Place::Operand`]) or to the operation itself ([`Place::Here`]). The virtual machine fills in the
+//! positions once, while the error propagates ([`Error::locate`]). Nothing here renders; `engine::report`
+//! does that.
 //!
-//! Each phase owns an `error.rs` that holds its [`Code`]s and one constructor function per error;
-//! `library::codes` lists them all for `runnel explain`.
+//! Each phase has an `error.rs` with its [`Code`]s and one constructor function per error. `library::codes`
+//! lists them all for `runnel explain`.
 
 use super::Span;
 use std::borrow::Cow;
 
-/// The result of everything that can fail.
+/// The result of all fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What `e.kind` gives in a script.
+/// The value of `e.kind` in a script.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum ErrorKind {
@@ -33,12 +33,12 @@ pub enum ErrorKind {
     Thrown,
     Limit,
     Interrupted,
-    /// `exit(status)`: no script sees it, only the program around.
+    /// `exit(status)`: visible only to the host program, not to scripts.
     Exit,
 }
 
 impl ErrorKind {
-    /// Whether `try` takes it. What ends a script from outside or for good goes through.
+    /// Whether `try` catches it. Errors that end a script from outside, or for good, pass through.
     pub fn can_be_caught(self) -> bool {
         !matches!(self, ErrorKind::Interrupted | ErrorKind::Exit)
     }
@@ -50,7 +50,7 @@ impl std::fmt::Display for ErrorKind {
     }
 }
 
-/// A stable error code, and its page.
+/// A stable error code with its documentation page.
 ///
 /// Numbers: E01xx syntax, E02xx names and calls, E03xx types and values, E04xx shapes and indices,
 /// E05xx devices and streams, E06xx races, E07xx memory, E08xx CUDA and kernels, E09xx files and
@@ -60,14 +60,14 @@ impl std::fmt::Display for ErrorKind {
 pub struct Code {
     /// `E0401`.
     pub id: &'static str,
-    /// What `e.kind` is.
+    /// The value of `e.kind`.
     pub kind: ErrorKind,
     /// A noun phrase without a final stop.
     pub title: &'static str,
-    /// The page of `runnel explain`: the cause, then the repair. Markdown, complete sentences.
+    /// The page of `runnel explain`: the cause, then the fix. Markdown, complete sentences.
     pub page: &'static str,
-    /// A short script that ends in exactly this error; executed by the tests. Empty where no
-    /// script alone can cause it (a missing driver).
+    /// A short script that ends in exactly this error; the tests run it. Empty if no script alone can cause
+    /// it (a missing driver).
     pub example: &'static str,
 }
 
@@ -77,22 +77,22 @@ impl std::fmt::Debug for Code {
     }
 }
 
-/// Where a label points.
+/// The target of a label.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Source text.
+    /// A span of source text.
     Span(Span),
     /// The n-th parameter of the operation, from 0; a method's receiver is 0.
     Operand(usize),
-    /// The second number's element of the list that is the first number's parameter.
+    /// An element of a list parameter: the parameter's number, then the element's.
     Element(usize, usize),
-    /// The same of an argument, as the call writes them.
+    /// As `Element`, by argument number as written in the call.
     ElementOf(usize, usize),
-    /// What stands before the dot of a method's call.
+    /// The expression before the dot of a method call.
     Receiver,
-    /// Arguments as the call writes them, from the first to before the second number.
+    /// Arguments as written in the call: first number inclusive, second exclusive.
     Arguments(usize, usize),
-    /// The name that the n-th argument of the call is given by.
+    /// The name of the n-th argument, if it is passed by name.
     Name(usize),
     /// The name after the dot.
     Attribute,
@@ -100,23 +100,23 @@ pub enum Place {
     Here,
 }
 
-/// Where an operation stands in the source, and its parts.
+/// The source position of an operation and its parts.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Site<'a> {
     /// The whole operation.
     pub here: Span,
-    /// Its operands, in the order of the text; a method's receiver first.
+    /// Its operands in source order; a method's receiver first.
     pub operands: &'a [Span],
     /// Whether the first operand is the receiver of a method.
     pub receiver: bool,
-    /// The names that arguments are given by, each with the number of its argument.
+    /// The names of arguments passed by name, each with its argument number.
     pub names: &'a [(usize, Span)],
     /// The name after the dot.
     pub attribute: Option<Span>,
 }
 
 impl Site<'_> {
-    /// An operation of which nothing but the place is known.
+    /// An operation of which only the position is known.
     pub fn of(here: Span) -> Site<'static> {
         Site { here, ..Site::default() }
     }
@@ -144,23 +144,23 @@ impl Site<'_> {
     }
 }
 
-/// What is said beside a place in the source.
+/// The text of a label.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Remark {
-    /// What stands there: `f32[3, 4] on cuda:1` of "this is f32[3, 4] on cuda:1". See [`this_is`].
+    /// A description of the target: `f32[3, 4] on cuda:1` in "this is f32[3, 4] on cuda:1". See [`this_is`].
     Is(String),
     /// Anything else.
     Text(String),
 }
 
-/// "this is f32[3, 4] on cuda:1": what stands at a place of the source. Of an element of a list that the text does
-/// not show apart, the label says "element 2 is f32[3, 4] on cuda:1".
+/// "this is f32[3, 4] on cuda:1": describes what is at a source position. For a list element without its own
+/// position the label says "element 2 is f32[3, 4] on cuda:1".
 pub fn this_is(what: impl Into<String>) -> Remark {
     Remark::Is(what.into())
 }
 
 impl Remark {
-    /// The remark about something that is called `subject`.
+    /// The remark with `subject` as its subject.
     fn about(&self, subject: &str) -> String {
         match self {
             Remark::Is(what) => format!("{subject} is {what}"),
@@ -181,12 +181,12 @@ impl From<&str> for Remark {
     }
 }
 
-/// One remark beside a place in the source.
+/// A remark at a source position.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Label {
-    /// Where.
+    /// The target.
     pub place: Place,
-    /// What.
+    /// The remark.
     pub remark: Remark,
 }
 
@@ -200,7 +200,8 @@ impl Label {
     }
 }
 
-/// An error: message, labels, help. Lower-case start, no final stop, user input in back-ticks.
+/// An error: message, labels, help. The message starts in lower case, has no final stop, and has user input
+/// in back-ticks.
 #[derive(Clone)]
 pub struct Error(Box<Content>);
 
@@ -208,7 +209,7 @@ pub struct Error(Box<Content>);
 struct Content {
     code: &'static Code,
     message: String,
-    /// What an operation that is not named yet needs at its label.
+    /// What the operation needs, until [`Error::called`] names the operation.
     wanted: Option<String>,
     labels: Vec<Label>,
     help: Option<String>,
@@ -218,7 +219,7 @@ struct Content {
 }
 
 impl Error {
-    /// An error with a message and nothing else yet.
+    /// An error with only a message.
     #[cold]
     pub fn new(code: &'static Code, message: impl Into<String>) -> Error {
         Error(Box::new(Content {
@@ -233,8 +234,8 @@ impl Error {
         }))
     }
 
-    /// An error of an argument that is not what the operation wants: "this operation needs a shape here", until
-    /// [`Error::called`] says which operation.
+    /// An error for an argument of the wrong kind: "this operation needs a shape here", until
+    /// [`Error::called`] names the operation.
     #[cold]
     pub fn needs(code: &'static Code, wanted: &str) -> Error {
         let mut error = Error::new(code, format!("this operation needs {wanted} here"));
@@ -242,7 +243,7 @@ impl Error {
         error
     }
 
-    /// Puts the name of the operation into the message of [`Error::needs`].
+    /// Inserts the name of the operation into the message of [`Error::needs`].
     pub fn called(mut self, name: &str) -> Error {
         if let Some(wanted) = self.0.wanted.take() {
             self.0.message = format!("`{name}` needs {wanted} here");
@@ -256,8 +257,8 @@ impl Error {
         self
     }
 
-    /// Rewrites every text of the report: message, labels, help. The virtual machine puts names
-    /// of variables in this way.
+    /// Rewrites every text of the report: message, labels, help. The virtual machine uses this to insert
+    /// variable names.
     pub fn rewrite(mut self, mut f: impl FnMut(&str) -> String) -> Error {
         self.0.message = f(&self.0.message);
         for label in &mut self.0.labels {
@@ -284,13 +285,13 @@ impl Error {
         self.label(Place::Operand(index), remark)
     }
 
-    /// Adds a label on an element of the list that the n-th operand is. Where the list is not written out in
-    /// the call, the label stands at the whole of it and says the element's number.
+    /// Adds a label on an element of the list that is the n-th operand. If the list is not written out in the
+    /// call, the label covers all of it and gives the element's number.
     pub fn element(self, index: usize, at: usize, remark: impl Into<Remark>) -> Error {
         self.label(Place::Element(index, at), remark)
     }
 
-    /// Takes labels on operands as labels on the elements of the list that the n-th operand is.
+    /// Turns labels on operands into labels on elements of the list that is the n-th operand.
     pub fn in_list(self, index: usize) -> Error {
         self.places(|place| match place {
             Place::Operand(at) => Place::Element(index, at),
@@ -298,8 +299,8 @@ impl Error {
         })
     }
 
-    /// Renumbers operands: operand `i` becomes `order[i]`. For work that takes them in another order
-    /// than its user wrote them.
+    /// Renumbers operands: operand `i` becomes `order[i]`. For operations whose implementation takes operands
+    /// in another order than the user wrote them.
     pub fn reorder(mut self, order: &[usize]) -> Error {
         for label in &mut self.0.labels {
             if let Place::Operand(index) = &mut label.place {
@@ -309,9 +310,8 @@ impl Error {
         self
     }
 
-    /// Puts the places of the call into labels of parameters: parameter `i` has the arguments
-    /// `passed(i)`, from the first to before the second number. Where it has none, the label points at
-    /// the whole call.
+    /// Turns labels on parameters into labels on arguments of the call: parameter `i` has the arguments
+    /// `passed(i)`, start inclusive, end exclusive. If it has none, the label covers the whole call.
     pub fn passed(self, passed: impl Fn(usize) -> (usize, usize)) -> Error {
         self.places(|place| match place {
             Place::Operand(index) => {
@@ -320,7 +320,7 @@ impl Error {
             }
             Place::Element(index, at) => match passed(index) {
                 (from, to) if to == from + 1 => Place::ElementOf(from, at),
-                // Elements that are passed one by one.
+                // Elements passed as separate arguments.
                 (from, to) if from + at < to => Place::Arguments(from + at, from + at + 1),
                 (from, to) => Place::Arguments(from, to),
             },
@@ -328,7 +328,7 @@ impl Error {
         })
     }
 
-    /// Takes the first argument as the receiver of a method, and counts the others from 0.
+    /// Treats the first argument as the receiver of a method, and numbers the others from 0.
     pub fn received(self) -> Error {
         self.places(|place| match place {
             Place::Arguments(0, 1) => Place::Receiver,
@@ -340,7 +340,7 @@ impl Error {
         })
     }
 
-    /// Renumbers the arguments of the call: argument `i` stands at `written(i)`. For calls with `..x`.
+    /// Renumbers the arguments of a call with `..x`: argument `i` is written at `written(i)`.
     pub fn written(self, written: impl Fn(usize) -> usize) -> Error {
         self.places(|place| match place {
             Place::Arguments(from, to) if from < to => Place::Arguments(written(from), written(to - 1) + 1),
@@ -363,13 +363,13 @@ impl Error {
         self
     }
 
-    /// Makes it the end of a script by `exit`.
+    /// Turns the error into the end of a script by `exit`.
     pub fn with_exit_status(mut self, status: u8) -> Error {
         self.0.status = Some(status);
         self
     }
 
-    /// The status that the script ended itself with: `exit(status)`. `None` for every other error.
+    /// The exit status given by `exit(status)`; `None` for all other errors.
     pub fn exit_status(&self) -> Option<u8> {
         self.0.status
     }
@@ -380,15 +380,15 @@ impl Error {
         self
     }
 
-    /// Notes a call that was active, innermost first.
+    /// Appends an active call; innermost first.
     pub fn call(mut self, span: Span) -> Error {
         self.0.calls.push(span);
         self
     }
 
-    /// Points labels on elements of lists at the elements, where `find` knows the place of an element of the
-    /// list that a span holds. Those of a list of which it does not know one become one label that says
-    /// their numbers.
+    /// Moves labels on list elements to the elements' own positions, where `find` knows the position of an
+    /// element in the list at a span. If it does not know one of them, the labels of that list become one
+    /// label with all element numbers.
     pub fn elements(mut self, site: &Site<'_>, find: impl Fn(Span, usize) -> Option<Span>) -> Error {
         let element = |place: Place| match place {
             Place::Element(_, at) | Place::ElementOf(_, at) => Some((site.find(place), at)),
@@ -422,7 +422,7 @@ impl Error {
         self
     }
 
-    /// Lets labels that say what "this" is say what `subject` is.
+    /// Makes labels that start with "this is" start with the given subject instead.
     pub fn about(mut self, subject: &str) -> Error {
         for label in &mut self.0.labels {
             if matches!(label.remark, Remark::Is(_)) {
@@ -432,11 +432,11 @@ impl Error {
         self
     }
 
-    /// Replaces the places of operands by those of the source. Labels that have a span already keep it;
-    /// an error without any label gets one at the whole operation.
+    /// Replaces operand labels by source positions. Labels that already have a span keep it; an error without
+    /// labels gets one on the whole operation.
     pub fn locate(mut self, site: &Site<'_>) -> Error {
         if !self.is_located() {
-            // What the text does not show apart is not labelled beside the whole.
+            // Drop labels without their own position if the whole operation has a label.
             let labels = &mut self.0.labels;
             if labels.iter().any(|l| l.place == Place::Here) {
                 labels.retain(|l| l.place == Place::Here || site.find(l.place).is_some());
@@ -467,7 +467,7 @@ impl Error {
         self.0.code.kind
     }
 
-    /// The message alone.
+    /// The message without labels and help.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -538,7 +538,7 @@ mod tests {
 
     #[test]
     fn parameters_are_labelled_where_their_arguments_stand() {
-        // x.f(2, 3, dim=1) of f(x, *size, dim, out): the receiver, two arguments, one by name, none.
+        // x.f(2, 3, dim=1) for f(x, *size, dim, out): the receiver, two arguments, a named one, none.
         let error = (0..4).fold(Error::new(&CODE, "no").label(Place::Name(3), ""), |e, i| e.operand(i, ""));
         let passed = [(0, 1), (1, 3), (3, 4)];
         let error = error.passed(|i| passed.get(i).copied().unwrap_or((0, 0))).received();
@@ -554,7 +554,7 @@ mod tests {
 
     #[test]
     fn elements_are_labelled_where_the_call_writes_them() {
-        // x.f([a, b], y) of f(x, list, other): what `f` says of the elements of `list` and of `other`.
+        // x.f([a, b], y) for f(x, list, other): labels that `f` sets on elements of `list` and of `other`.
         let said = || {
             let error = Error::new(&CODE, "no").element(1, 0, this_is("a")).element(1, 1, this_is("b"));
             let error = error.element(2, 1, "of the other").operand(0, this_is("x"));
@@ -585,7 +585,7 @@ mod tests {
                 at(0, 1, "this is x")
             ]
         );
-        // Elements that are passed one by one are arguments.
+        // Elements passed as separate arguments are arguments.
         let error = Error::new(&CODE, "no").element(0, 1, "this").passed(|_| (0, 3));
         assert_eq!(error.labels()[0].place, Place::Arguments(1, 2));
     }

@@ -1,6 +1,6 @@
-//! What every other room stands on: places in source text, and errors.
+//! The foundation of all other modules: source positions and errors.
 //!
-//! Knows nothing of tensors, devices or the language. Uses `std` only.
+//! Independent of tensors, devices and the language. Uses only `std`.
 
 mod error;
 mod names;

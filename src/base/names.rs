@@ -1,8 +1,8 @@
-//! Texts that help people: did-you-mean, numbers with their nouns, and byte sizes.
+//! Text for messages: did-you-mean suggestions, counts with nouns, and byte sizes.
 
-/// The candidate nearest to `name`, when one is near enough to be what was meant: at most one
-/// edit in three characters (one in two for names of two), and never more than three. Swapped
-/// neighbours count as one edit. A name of one letter is near to nothing but its other case.
+/// The candidate closest to `name`, if it is close enough: at most one edit per three characters (one for
+/// names of two characters), and never more than three. Swapping two adjacent characters is one edit. A
+/// one-letter name matches only in the other case.
 pub fn suggest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = name.chars().count();
     let limit = (length.max(3) / 3).min(3).min(length.saturating_sub(1));
@@ -38,7 +38,7 @@ fn distance(a: &str, b: &str) -> usize {
     last[b.len()]
 }
 
-/// A number and its noun: `1 dimension`, `2 dimensions`, `3 indices`.
+/// A number with its noun: `1 dimension`, `2 dimensions`, `3 indices`.
 pub fn counted(count: usize, noun: &str) -> String {
     match (count, noun) {
         (1, _) => format!("1 {noun}"),
@@ -47,7 +47,7 @@ pub fn counted(count: usize, noun: &str) -> String {
     }
 }
 
-/// A byte count as people read it, with PyTorch's rounding: `512 bytes`, `20.00 MiB`.
+/// A byte count in readable form, rounded as in PyTorch: `512 bytes`, `20.00 MiB`.
 pub fn bytes_text(bytes: u64) -> String {
     const KIB: f64 = 1024.0;
     let value = bytes as f64;

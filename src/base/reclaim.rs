@@ -1,35 +1,35 @@
-//! Giving memory up before a request for memory fails.
+//! Frees unreachable memory before a request for memory fails.
 //!
-//! Whoever holds what nobody can use any more says once how to let go of it ([`enter`]); the rooms that
-//! take memory ask ([`asked`], [`again`]) before they fail, and then try once more. Knows neither what is
-//! held nor what is asked for.
+//! The owner of unreachable memory registers once how to free it ([`enter`]). Modules that allocate call
+//! [`asked`] or [`again`] before they fail, and then retry once. This module does not know what is held or
+//! requested.
 
 use super::{ErrorKind, Result};
 use std::cell::Cell;
 
-/// Lets go of what nobody can use any more; true when that was something.
+/// Frees unreachable memory; true if anything was freed.
 pub type Give = fn() -> bool;
 
 thread_local! {
     static GIVE: Cell<Option<Give>> = const { Cell::new(None) };
 }
 
-/// Makes `give` the one of this thread, and gives back the one before; whoever entered puts that back.
+/// Sets this thread's hook and returns the previous one, which the caller must restore.
 pub fn enter(give: Option<Give>) -> Option<Give> {
     GIVE.try_with(|own| own.replace(give)).ok().flatten()
 }
 
-/// Asks for memory to be given up; true when some was.
+/// Asks for memory to be freed; true if any was.
 #[cold]
 pub fn asked() -> bool {
-    // What is let go of asks for nothing more.
+    // Freeing must not ask again.
     let give = enter(None);
     let given = give.is_some_and(|give| give());
     enter(give);
     given
 }
 
-/// Makes a request, and again when it failed for want of memory, or at a limit, and some was given up.
+/// Makes a request. Repeats it if it failed for lack of memory or at a limit and some memory was freed.
 ///
 /// # Errors
 /// Those of the request.

@@ -1,8 +1,8 @@
-//! Places in source text.
+//! Positions in source text.
 //!
-//! All sources of a session live in one address space of `u32` positions, so a [`Span`] is eight
-//! bytes and copies freely into bytecode, race records and pending operations. Only [`SourceMap`]
-//! knows which file a position belongs to.
+//! All sources of a session share one address space of `u32` positions. So a [`Span`] is eight bytes and is
+//! copied freely into bytecode, race records and pending operations. Only [`SourceMap`] knows which source a
+//! position belongs to.
 
 /// A half-open range of positions in a [`SourceMap`]; never crosses two sources.
 ///
@@ -16,7 +16,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// No place at all: what an operation submitted from Rust has.
+    /// No position: for operations submitted from Rust.
     pub const NONE: Span = Span { lo: 0, hi: 0 };
 
     /// The span from `lo` to `hi`.
@@ -47,14 +47,14 @@ impl std::fmt::Debug for Span {
     }
 }
 
-/// Which source of a [`SourceMap`].
+/// Identifies a source of a [`SourceMap`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SourceId(pub u32);
 
 /// The sources of one session: files, `-e` texts, REPL lines, embedded modules.
 ///
-/// Invariant: bases grow, and no two sources touch (one position lies between them), so that a
-/// position belongs to at most one source. Position 0 belongs to none.
+/// Invariant: bases increase, and sources are separated by one position, so that a position belongs to at
+/// most one source. Position 0 belongs to none.
 #[derive(Default)]
 pub struct SourceMap {
     sources: Vec<Source>,
@@ -68,8 +68,8 @@ struct Source {
 }
 
 impl SourceMap {
-    /// Adds a source and returns it with the position of its first byte; `None` when the session
-    /// holds 4 GiB of source text already.
+    /// Adds a source; returns it with the position of its first byte. `None` when the session already holds 4
+    /// GiB of source text.
     pub fn add(&mut self, name: &str, text: &str) -> Option<(SourceId, u32)> {
         let base = self.sources.last().map_or(1, |s| s.base + s.text.len() as u32 + 1);
         let length = u32::try_from(text.len()).ok()?;
@@ -80,7 +80,7 @@ impl SourceMap {
         Some((SourceId(self.sources.len() as u32 - 1), base))
     }
 
-    /// The source a position lies in.
+    /// The source that contains a position.
     pub fn find(&self, span: Span) -> Option<SourceId> {
         if span.is_none() {
             return None;

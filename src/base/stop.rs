@@ -1,28 +1,28 @@
-//! Whether the work of this thread should end early: somebody asked for it, or its time is over.
+//! Early termination of this thread's work: on request or at a deadline.
 //!
-//! Whoever runs a script says so once ([`enter`]); long loops and waits, however deep below, ask
-//! ([`asked`], or [`current`] where other threads help). Knows no error: each room makes its own.
+//! The code that runs a script sets the stop condition once ([`enter`]). Long loops and waits at any depth
+//! check it ([`asked`], or [`current`] when other threads help). Each module makes its own error.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// When to end. Cheap to copy and to ask.
+/// A stop condition. Cheap to copy and check.
 #[derive(Clone, Debug)]
 pub struct Stop {
-    /// Set by another thread, or by a signal. Whoever ends because of it clears it.
+    /// Set by another thread or a signal handler. The code that stops because of it clears it.
     pub flag: Arc<AtomicBool>,
-    /// The end of its time.
+    /// The deadline.
     pub deadline: Option<Instant>,
 }
 
-/// Why to end.
+/// The reason to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// Somebody asked for it.
+    /// It was requested.
     Interrupt,
-    /// Its time is over.
+    /// The deadline has passed.
     Time,
 }
 
@@ -31,7 +31,7 @@ thread_local! {
 }
 
 impl Stop {
-    /// Whether to end now.
+    /// The reason to stop now, if any.
     pub fn asked(&self) -> Option<Reason> {
         if self.flag.load(Ordering::Relaxed) {
             return Some(Reason::Interrupt);
@@ -40,27 +40,27 @@ impl Stop {
     }
 }
 
-/// Makes `stop` the one of this thread, and gives back the one before; whoever entered puts that back.
+/// Sets this thread's stop condition and returns the previous one, which the caller must restore.
 pub fn enter(stop: Option<Stop>) -> Option<Stop> {
     STOP.try_with(|current| current.replace(stop)).ok().flatten()
 }
 
-/// The one of this thread; `None` when nothing can end it.
+/// This thread's stop condition; `None` if it cannot be stopped.
 pub fn current() -> Option<Stop> {
     STOP.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
-/// True when something may end the work of this thread.
+/// True when this thread's work can be stopped.
 pub fn is_set() -> bool {
     STOP.try_with(|current| current.borrow().is_some()).unwrap_or(false)
 }
 
-/// Whether the work of this thread should end now.
+/// Whether this thread's work should stop now.
 pub fn asked() -> Option<Reason> {
     STOP.try_with(|current| current.borrow().as_ref().and_then(Stop::asked)).ok().flatten()
 }
 
-/// Runs work that must not end early, such as what another session waits for too.
+/// Runs work that must not be stopped, such as work that another session waits for too.
 pub fn masked<T>(work: impl FnOnce() -> T) -> T {
     if !is_set() {
         return work();

@@ -6,22 +6,22 @@ use crate::base::Result;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 
-/// How an event was asked for; the arguments of `torch.cuda.Event`.
+/// The options of an event: the arguments of `torch.cuda.Event`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EventFlags {
-    /// It measures time.
+    /// Measures time.
     pub enable_timing: bool,
-    /// The host sleeps in `synchronize` instead of spinning. All our drivers sleep: the flag is kept
-    /// and shown, and changes nothing.
+    /// The host sleeps in `synchronize` instead of spinning. All drivers sleep anyway: the flag is stored and
+    /// shown, but has no effect.
     pub blocking: bool,
-    /// It can be shared with another process.
+    /// Can be shared with another process.
     pub interprocess: bool,
 }
 
 /// A point in a stream's work.
 ///
-/// Invariant: it has neither a device nor a handle before the first record; afterwards it keeps
-/// both, and each record replaces the one before. Source: `torch.cuda.Event`.
+/// Invariant: without a record it has neither a device nor a handle. The first record sets both for good;
+/// each record replaces the previous one. Source: `torch.cuda.Event`.
 pub struct Event {
     flags: EventFlags,
     recorded: Mutex<Option<Recorded>>,
@@ -30,7 +30,7 @@ pub struct Event {
     _ticket: Option<Arc<()>>,
 }
 
-/// A record that was captured instead of queued: nothing waits for it but its own capture.
+/// A record made during a capture. Only work of the same capture can wait for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CapturedRecord {
     /// The capture's number, unique in the process.
@@ -46,7 +46,7 @@ struct Recorded {
 }
 
 impl Event {
-    /// An event that was not recorded yet; touches no device.
+    /// An event without a record; uses no device.
     pub fn new(flags: EventFlags) -> Event {
         Event {
             flags,
@@ -57,29 +57,29 @@ impl Event {
         }
     }
 
-    /// The same event with a ticket that it holds as long as it lives: its owner counts by them.
+    /// The same event with a ticket that it holds while it lives; the owner counts events by tickets.
     pub fn counted(mut self, ticket: Arc<()>) -> Event {
         self._ticket = Some(ticket);
         self
     }
 
-    /// How it was asked for.
+    /// The options.
     pub fn flags(&self) -> EventFlags {
         self.flags
     }
 
-    /// The device of its first record; `None` before.
+    /// The device of the first record; `None` before it.
     pub fn device(&self) -> Option<DeviceId> {
         self.recorded.lock().as_ref().map(|r| r.device)
     }
 
-    /// What the driver calls it; 0 before the first record.
+    /// The driver's handle; 0 before the first record.
     pub fn handle(&self) -> EventHandle {
         self.recorded.lock().as_ref().map_or(0, |r| r.handle)
     }
 
-    /// Marks the point that the stream's work has reached now. Only streams of the device of the
-    /// first record may record it again.
+    /// Records the point that the stream's work has reached. All records must be on streams of the device of
+    /// the first one.
     pub fn record(&self, stream: &Stream) -> Result<()> {
         let mut recorded = self.recorded.lock();
         if let Some(r) = &*recorded {
@@ -110,8 +110,8 @@ impl Event {
         }
     }
 
-    /// The handle under which another process opens the event, 64 bytes. An event without a record is
-    /// made on `near`, and belongs to it from then on. Source: `torch.cuda.Event.ipc_handle`.
+    /// The 64-byte handle with which another process opens the event. An event without a record is created on
+    /// `near` and belongs to that device from then on. Source: `torch.cuda.Event.ipc_handle`.
     pub fn ipc_handle(&self, near: &Device) -> Result<[u8; 64]> {
         if !self.flags.interprocess {
             return Err(error::event_not_shared("it was not made with `interprocess=true`"));
@@ -137,8 +137,8 @@ impl Event {
         Ok(event)
     }
 
-    /// Makes later work of a stream, of any device, wait for the last record; nothing to wait for
-    /// before the first.
+    /// Makes later work of a stream, on any device, wait for the latest record. Without a record there is
+    /// nothing to wait for.
     pub fn wait(&self, stream: &Stream) -> Result<()> {
         match &*self.recorded.lock() {
             Some(r) => stream.driver().event_wait(stream.handle(), r.handle, &*r.driver),
@@ -146,8 +146,8 @@ impl Event {
         }
     }
 
-    /// True when the last record has completed, and before the first. A true answer orders the
-    /// host after it: tell the race checker.
+    /// True when the latest record has completed, or without a record. A true result orders the host after
+    /// the record: the caller must tell the race checker.
     pub fn query(&self) -> Result<bool> {
         match &*self.recorded.lock() {
             Some(r) => r.driver.event_query(r.handle),
@@ -155,15 +155,14 @@ impl Event {
         }
     }
 
-    /// Waits until the last record has completed.
+    /// Waits until the latest record has completed.
     pub fn synchronize(&self) -> Result<()> {
-        // The lock is not held while waiting: another thread may record or query meanwhile.
+        // Release the lock while waiting: another thread may record or query.
         let point = self.recorded.lock().as_ref().map(|r| (r.driver.clone(), r.handle));
         point.map_or(Ok(()), |(driver, handle)| driver.event_synchronize(handle))
     }
 
-    /// Milliseconds from this event to `end`. Both need timing, a record, and completion, on one
-    /// device.
+    /// Milliseconds from this event to `end`. Both need timing, a completed record, and the same device.
     pub fn elapsed_time(&self, end: &Event) -> Result<f64> {
         if !(self.flags.enable_timing && end.flags.enable_timing) {
             return Err(error::event_without_timing());
@@ -181,17 +180,17 @@ impl Event {
         driver.event_elapsed(start, end)
     }
 
-    /// The last record, if it was captured.
+    /// The latest record, if it was captured.
     pub fn captured(&self) -> Option<CapturedRecord> {
         *self.captured.lock()
     }
 
-    /// Notes that the last record was captured, or, with `None`, that it was not.
+    /// Notes that the latest record was captured, or with `None` that it was not.
     pub fn set_captured(&self, record: Option<CapturedRecord>) {
         *self.captured.lock() = record;
     }
 
-    /// What the last record covers, for the race checker.
+    /// The race checker's clock of the latest record.
     pub fn clock(&self) -> MutexGuard<'_, EventClock> {
         self.clock.lock()
     }

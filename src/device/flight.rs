@@ -1,11 +1,12 @@
-//! What a device may still be working on, so that an error which surfaces later can be blamed on the
-//! lines that launched it, and on their results alone.
+//! Tracks the work in flight on a device, so that an error that surfaces later can be attributed to the lines
+//! that launched the work, and only their results are lost.
 //!
-//! Every launch and copy gets a [`Ticket`]; the last few hundred keep their place in the source. A wait
-//! that succeeds lands all tickets of its stream. When a device fails, the tickets that have not landed
-//! are lost, and so is whatever they wrote. Knows nothing of tensors: who holds a ticket asks about it.
+//! Every launch and copy gets a [`Ticket`]. The last few hundred tickets keep their source position. A
+//! successful wait marks all tickets of its stream as completed. When a device fails, the other tickets are
+//! lost, together with whatever they wrote. This module knows no tensors: ticket owners ask about their
+//! tickets.
 //!
-//! Invariant: tickets of one device grow, and a lost ticket stays lost.
+//! Invariant: ticket numbers of a device increase, and a lost ticket stays lost.
 
 use super::Stream;
 use crate::base::{Error, Place, Span};
@@ -13,19 +14,19 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How many launches keep their place: more than are worth reading.
+/// Number of launches that keep their source position: more than anyone reads.
 const REMEMBERED: u64 = 256;
-/// How many places a report shows.
+/// Number of positions shown in a report.
 const SHOWN: usize = 6;
 
-/// One launch or copy of one device: its number there, and its stream. 0 is none.
+/// A launch or copy on one device: its number and its stream. 0 means none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ticket(u64);
 
 /// The launches of one device that have not been waited for.
 #[derive(Default)]
 pub(super) struct Flight {
-    /// Something was lost: the flag that everybody reads instead of the lock.
+    /// Set once anything is lost; checked without the lock.
     failed: AtomicBool,
     board: Mutex<Board>,
 }
@@ -33,13 +34,13 @@ pub(super) struct Flight {
 #[derive(Default)]
 struct Board {
     last: u64,
-    /// By number modulo the size.
+    /// Indexed by number modulo the size.
     ring: Vec<Launched>,
-    /// By stream: the last number that a wait has passed.
+    /// Per stream: the last number that a wait has covered.
     landed: Vec<u64>,
-    /// The last number that a wait for the whole device has passed.
+    /// The last number covered by a wait for the whole device.
     all_landed: u64,
-    /// By stream: from the first number to the last, both lost.
+    /// Lost ranges: stream, first number, last number.
     lost: Vec<(u32, u64, u64)>,
 }
 
@@ -59,7 +60,7 @@ impl Ticket {
         Ticket(number << 16 | u64::from(stream.min(0xffff)))
     }
 
-    /// As a number, for what holds it in an atomic.
+    /// The ticket as an integer, for storage in atomics.
     pub fn bits(self) -> u64 {
         self.0
     }
@@ -98,33 +99,33 @@ impl Flight {
         Ticket::new(number, stream)
     }
 
-    /// Notes that everything launched on a stream so far has been waited for.
+    /// Notes that all work so far on a stream has been waited for.
     pub(super) fn land(&self, stream: &Stream) {
         let mut board = self.board.lock();
         let last = board.last;
         *board.landed_on(stream.id()) = last;
     }
 
-    /// The same of every stream.
+    /// The same for all streams.
     pub(super) fn land_all(&self) {
         let mut board = self.board.lock();
         board.all_landed = board.last;
     }
 
-    /// Loses one launch that never got onto its stream.
+    /// Marks as lost a launch that never reached its stream.
     pub(super) fn lose(&self, ticket: Ticket) {
         let mut board = self.board.lock();
         board.lose(ticket.stream(), ticket.number(), ticket.number());
         self.failed.store(true, Ordering::Release);
     }
 
-    /// Loses everything in flight.
+    /// Marks everything in flight as lost.
     pub(super) fn lose_all(&self) {
         self.board.lock().lose_all();
         self.failed.store(true, Ordering::Release);
     }
 
-    /// True until a wait has passed this launch, or it was lost.
+    /// True until a wait has covered this launch or it was lost.
     pub(super) fn is_in_flight(&self, ticket: Ticket) -> bool {
         let mut board = self.board.lock();
         let landed = (*board.landed_on(ticket.stream())).max(board.all_landed);
@@ -137,7 +138,7 @@ impl Flight {
         self.failed.load(Ordering::Acquire) && self.board.lock().is_lost(ticket)
     }
 
-    /// Loses everything in flight, and adds its places to the error that says so.
+    /// Marks everything in flight as lost, and adds its source positions to the error.
     pub(super) fn blame(&self, error: Error, names: impl Fn(u32) -> String) -> Error {
         let mut board = self.board.lock();
         let suspects = board.in_flight();
@@ -181,7 +182,7 @@ impl Board {
         &mut self.landed[at]
     }
 
-    /// The launches that no wait has passed, oldest first, as far as they are remembered.
+    /// The remembered launches that no wait has covered, oldest first.
     fn in_flight(&self) -> Vec<Launched> {
         let landed = |l: &Launched| {
             let own = self.landed.get(l.stream.min(0xffff) as usize).copied().unwrap_or(0);
@@ -253,7 +254,7 @@ mod tests {
         assert_eq!(error.labels()[1].text(), "`gather` was in flight on stream 1");
         assert!(error.help_text().is_some_and(|help| help.contains("launch_blocking")));
         assert_eq!([first, second, third].map(|t| flight.is_lost(t)), [false, true, true]);
-        // What comes after a failure is innocent until the next one.
+        // Work launched after a failure is valid until the next failure.
         let fourth = flight.launch(&side, "add", span(4));
         assert!(!flight.is_lost(fourth));
         let error = flight.blame(failed(), |_| String::new());

@@ -1,4 +1,4 @@
-//! The devices that a process sees, and how it came to them.
+//! The devices visible to a process, and how they are found and opened.
 
 use super::alloc::{AllocConf, Frame, snapshot_pickle};
 use super::backend::{self, Found};
@@ -11,45 +11,45 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Which backend a machine is asked to have.
+/// The requested backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Backend {
-    /// CUDA where a driver and a device are there, otherwise emulated devices.
+    /// CUDA if a driver and a device are present, otherwise emulated devices.
     #[default]
     Auto,
-    /// CUDA or an error.
+    /// CUDA, or an error.
     Cuda,
     /// Emulated devices.
     Emu,
 }
 
-/// What a machine is asked to be.
+/// The requested configuration of a machine.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// `--backend`
     pub backend: Backend,
-    /// How many emulated devices; 4 when not said. Source: `--devices`.
+    /// Number of emulated devices; default 4. Source: `--devices`.
     pub devices: Option<usize>,
-    /// Bytes per emulated device; 4 GiB when not said. Source: `--device-memory`.
+    /// Bytes per emulated device; default 4 GiB. Source: `--device-memory`.
     pub device_memory: Option<u64>,
-    /// Emulated devices run their queues in an order of its own. Source: `--schedule`.
+    /// The order in which emulated devices run their queues. Source: `--schedule`.
     pub schedule: Option<Schedule>,
-    /// The driver call of emulated devices, or of the host, that is made to fail. Source: `RUNNEL_FAULT`.
-    /// [`Config::from_env`] fills it in.
+    /// A driver call of emulated devices or of the host that is made to fail. Source: `RUNNEL_FAULT`. Set by
+    /// [`Config::from_env`].
     pub failure: Option<Failure>,
-    /// The devices that are visible, as `CUDA_VISIBLE_DEVICES` lists them; `None` shows all.
-    /// [`Config::from_env`] fills it in.
+    /// The visible devices, in the format of `CUDA_VISIBLE_DEVICES`; `None` shows all. Set by
+    /// [`Config::from_env`].
     pub visible: Option<String>,
-    /// The allocator's settings, as `RUNNEL_ALLOC_CONF` gives them. [`Config::from_env`] fills it in.
+    /// The allocator's settings from `RUNNEL_ALLOC_CONF`. Set by [`Config::from_env`].
     pub alloc: AllocConf,
-    /// Set from another thread, it ends waits for devices with the error `Interrupted`; whoever set
-    /// it clears it.
+    /// Set from another thread, it ends waits for devices with the error `Interrupted`. The code that sets it
+    /// clears it.
     pub interrupt: Option<Arc<AtomicBool>>,
 }
 
 impl Config {
-    /// The defaults with what the environment says about memory, visible devices and failures. Errors: a
-    /// bad `RUNNEL_ALLOC_CONF` or `RUNNEL_FAULT`.
+    /// The defaults, with memory settings, visible devices and failures from the environment. Errors: a bad
+    /// `RUNNEL_ALLOC_CONF` or `RUNNEL_FAULT`.
     pub fn from_env() -> Result<Config> {
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
         let failure = std::env::var("RUNNEL_FAULT").ok().map(|text| Failure::parse(&text)).transpose()?;
@@ -57,23 +57,22 @@ impl Config {
     }
 }
 
-/// The devices that a process sees.
+/// The devices visible to a process.
 ///
-/// Devices open when they are first asked for, one by one: a script that uses `cuda:1` alone never
-/// makes a context on `cuda:0`.
+/// Each device opens on first use: a script that uses only `cuda:1` never creates a context on `cuda:0`.
 pub struct Machine {
     config: Config,
-    /// What was found. Looked for when a CUDA device is first asked about: a script that uses none
-    /// starts without waiting for a driver.
+    /// The devices found. Detection runs when a CUDA device is first used, so scripts without CUDA start
+    /// without waiting for a driver.
     found: OnceLock<Visible>,
     alloc: AllocConf,
     host: Arc<Device>,
-    /// Held while a device opens, so that it opens once.
+    /// Held while a device opens, so that it opens only once.
     opening: Mutex<()>,
     pinned: Arc<PinnedPool>,
-    /// How many steps the allocators of devices record.
+    /// Number of allocator steps that devices record.
     history: AtomicUsize,
-    /// The most that may be reserved on a device; `u64::MAX` for all.
+    /// Limit on reserved memory per device; `u64::MAX` for none.
     memory_limit: AtomicU64,
 }
 
@@ -93,11 +92,11 @@ impl Visible {
 }
 
 impl Machine {
-    /// A machine as the configuration asks for; opens no device but the host. Errors: the backend
-    /// that is asked for by name is not there.
+    /// A machine with this configuration; opens only the host device. Errors: the requested backend is not
+    /// available.
     pub fn open(config: &Config) -> Result<Arc<Machine>> {
         let found = match config.backend {
-            // Whatever is there can wait until a script asks for it.
+            // Detection waits until a script needs a device.
             Backend::Auto => {
                 backend::check(config)?;
                 OnceLock::new()
@@ -120,7 +119,7 @@ impl Machine {
         Arc::new(Machine { config, found, alloc, host, opening, pinned, history, memory_limit })
     }
 
-    /// What is there; looks for it the first time.
+    /// The visible devices; detects them on the first call.
     fn visible(&self) -> &Visible {
         self.found.get_or_init(|| match backend::find(&self.config) {
             Ok(found) => Visible::new(found),
@@ -133,8 +132,7 @@ impl Machine {
         })
     }
 
-    /// What the user should be told once: that no CUDA device was found, and why. `None` before
-    /// anybody has asked about devices.
+    /// A notice to show the user once: no CUDA device was found, and why. `None` before detection.
     pub fn notice(&self) -> Option<&str> {
         self.found.get()?.notice.as_deref()
     }
@@ -144,27 +142,27 @@ impl Machine {
         self.visible().name
     }
 
-    /// True when devices have a clock of their own, which a model of their work moves.
+    /// True when devices have a virtual clock driven by a time model.
     pub fn has_virtual_time(&self) -> bool {
         self.backend() != "cuda"
     }
 
-    /// True when somebody has chosen which devices are visible.
+    /// True when the visible devices are restricted.
     pub fn is_narrowed(&self) -> bool {
         self.config.visible.is_some()
     }
 
-    /// How many CUDA devices, real or emulated, are visible.
+    /// Number of visible CUDA devices, real or emulated.
     pub fn device_count(&self) -> usize {
         self.visible().devices.len()
     }
 
-    /// The host.
+    /// The host device.
     pub fn host(&self) -> &Arc<Device> {
         &self.host
     }
 
-    /// A device, opened if it was not. Errors: an index that is not visible; the driver's.
+    /// A device; opens it on first use. Errors: the index is not visible; errors of the driver.
     pub fn device(&self, id: DeviceId) -> Result<&Arc<Device>> {
         let Some(index) = id.cuda_index() else { return Ok(&self.host) };
         let visible = self.visible();
@@ -188,7 +186,7 @@ impl Machine {
         Ok(device)
     }
 
-    /// A CUDA device by a number from a script; negative numbers are out of range.
+    /// A CUDA device by an index from a script; negative indices are out of range.
     pub fn cuda(&self, index: i64) -> Result<&Arc<Device>> {
         match u32::try_from(index) {
             Ok(index) => self.device(DeviceId::Cuda(index)),
@@ -196,20 +194,20 @@ impl Machine {
         }
     }
 
-    /// The CUDA devices that have been opened.
+    /// The CUDA devices opened so far.
     pub fn opened(&self) -> impl Iterator<Item = &Arc<Device>> {
         self.found.get().into_iter().flat_map(|visible| visible.devices.iter().filter_map(|slot| slot.get()))
     }
 
-    /// Records the last `limit` steps of each device's allocator from now on, also of devices that open
-    /// later; 0 stops, and forgets. Source: `torch.cuda.memory._record_memory_history`.
+    /// Records the last `limit` allocator steps of each device from now on, including devices opened later. 0
+    /// stops recording and clears the history. Source: `torch.cuda.memory._record_memory_history`.
     pub fn record_history(&self, limit: usize) {
         self.history.store(limit, Ordering::Relaxed);
         self.opened().for_each(|device| device.record_history(limit));
     }
 
-    /// The memory of all devices as a file for PyTorch's memory viewer; `frame` finds the place of a
-    /// span. Source: `torch.cuda.memory._dump_snapshot`.
+    /// The memory state of all devices as a file for PyTorch's memory viewer. `frame` maps a span to its
+    /// position. Source: `torch.cuda.memory._dump_snapshot`.
     pub fn snapshot_pickle(&self, frame: impl Fn(Span) -> Option<Frame>) -> Vec<u8> {
         let memory = |slot: &OnceLock<Arc<Device>>| slot.get().map(|d| d.memory()).unwrap_or_default();
         snapshot_pickle(&self.visible().devices.iter().map(memory).collect::<Vec<_>>(), frame)
@@ -229,8 +227,8 @@ impl Machine {
         Ok(id != peer && self.cuda(id)?.driver().can_access_peer(peer as u32))
     }
 
-    /// Page-locked host memory that every device can copy from and to. Taken through a device that is
-    /// open; if none is, `near` is opened. Source: PyTorch's caching host allocator.
+    /// Allocates page-locked host memory that every device can copy from and to. Uses an open device if there
+    /// is one, otherwise opens `near`. Source: PyTorch's caching host allocator.
     pub fn pinned(&self, bytes: u64, near: DeviceId) -> Result<PinnedBlock> {
         let driver = || match self.opened().next() {
             Some(device) => Ok(device.driver().clone()),
@@ -239,34 +237,34 @@ impl Machine {
         reclaim::again(|| self.pinned.alloc(bytes, driver))
     }
 
-    /// The figures of `torch.cuda.host_memory_stats`.
+    /// The statistics of `torch.cuda.host_memory_stats`.
     pub fn pinned_stats(&self) -> PinnedStats {
         self.pinned.stats()
     }
 
-    /// Gives unused page-locked memory back to the system.
+    /// Returns unused page-locked memory to the system.
     pub fn empty_pinned_cache(&self) -> Result<()> {
         self.pinned.empty_cache()
     }
 
-    /// Limits what may be reserved on each CUDA device, also on devices that open later, to so many bytes;
-    /// a request beyond is an error of kind `Limit`.
+    /// Limits the reserved bytes on each CUDA device, including devices opened later. A request beyond the
+    /// limit is an error of kind `Limit`.
     pub fn set_memory_limit(&self, limit: Option<u64>) {
         self.memory_limit.store(limit.unwrap_or(u64::MAX), Ordering::Relaxed);
         self.opened().for_each(|device| device.set_memory_limit(limit));
     }
 
-    /// Limits page-locked memory to so many bytes; a request beyond is an error of kind `Limit`.
+    /// Limits the bytes of page-locked memory. A request beyond the limit is an error of kind `Limit`.
     pub fn set_pinned_limit(&self, limit: Option<u64>) {
         self.pinned.set_limit(limit);
     }
 
-    /// Sets every peak of the page-locked memory's figures to the present value.
+    /// Resets the peaks of the page-locked memory statistics to the current values.
     pub fn reset_pinned_peak(&self) {
         self.pinned.reset_peak();
     }
 
-    /// Sets every total of the page-locked memory's figures to 0.
+    /// Resets the totals of the page-locked memory statistics to 0.
     pub fn reset_pinned_accumulated(&self) {
         self.pinned.reset_accumulated();
     }

@@ -1,16 +1,16 @@
-//! A device's private memory pools.
+//! Private memory pools of a device.
 //!
-//! Knows nothing of what is allocated; the policy is `alloc`'s.
+//! Handles only; the policy is in `alloc`.
 
 use super::alloc::{PoolId, Route, StreamFilter};
 use super::{Device, SegmentInfo, Stream};
 use std::sync::Arc;
 
-/// Memory of one device that only some requests are served from. Source: `torch.cuda.MemPool`.
+/// Device memory that serves only selected requests. Source: `torch.cuda.MemPool`.
 ///
-/// Clones are the same pool. When the last is dropped, unused memory goes back to the driver; blocks
-/// in use live on, and their memory goes back with a later [`Device::empty_cache`]. While a clone is
-/// there nothing goes back, so that a captured graph may write to memory that is free in its pool.
+/// Clones refer to the same pool. When the last one is dropped, unused memory returns to the driver. Blocks
+/// in use stay valid, and their memory returns with a later [`Device::empty_cache`]. While a clone exists no
+/// memory returns, so that a captured graph may write to free memory of its pool.
 #[derive(Clone)]
 pub struct MemoryPool(Arc<Held>);
 
@@ -19,8 +19,8 @@ struct Held {
     id: PoolId,
 }
 
-/// As long as this lives, requests go to a private pool. Scopes may end in any order; a request goes
-/// to the one that was entered last.
+/// While this exists, requests go to a private pool. Scopes may end in any order; the scope entered last
+/// serves.
 #[must_use]
 pub struct PoolScope {
     pool: MemoryPool,
@@ -28,7 +28,7 @@ pub struct PoolScope {
 }
 
 impl MemoryPool {
-    /// A new pool without memory.
+    /// A new empty pool.
     pub fn new(device: &Arc<Device>) -> MemoryPool {
         let id = PoolId::fresh();
         if let Some(allocator) = device.allocator() {
@@ -37,24 +37,24 @@ impl MemoryPool {
         MemoryPool(Arc::new(Held { device: device.clone(), id }))
     }
 
-    /// Its number, unique in the process; never 0.
+    /// The pool's id, unique in the process; never 0.
     pub fn id(&self) -> PoolId {
         self.0.id
     }
 
-    /// Whose memory it is.
+    /// The device that owns the memory.
     pub fn device(&self) -> &Arc<Device> {
         &self.0.device
     }
 
-    /// Serves the requests of all streams from the pool. Source: `torch.cuda.use_mem_pool`.
+    /// Serves requests of all streams from the pool. Source: `torch.cuda.use_mem_pool`.
     pub fn enter(&self) -> PoolScope {
         self.open(false, Box::new(|_| true))
     }
 
-    /// Serves the requests of the streams that `takes` names from the pool while a graph is captured:
-    /// until the scope ends, the allocator records no events, waits for nothing and gives no memory
-    /// back to the driver. `takes` is called under the allocator's lock.
+    /// Serves requests of the streams selected by `takes` from the pool while a graph is captured. Until the
+    /// scope ends, the allocator records no events, does not wait, and returns no memory to the driver.
+    /// `takes` is called with the allocator's lock held.
     pub fn capture(&self, takes: impl Fn(&Stream) -> bool + Send + Sync + 'static) -> PoolScope {
         self.open(true, Box::new(takes))
     }
@@ -81,14 +81,14 @@ impl PartialEq for MemoryPool {
 impl Drop for Held {
     fn drop(&mut self) {
         if let Some(allocator) = self.device.allocator() {
-            // A device that fails here has lost its work; its memory goes back when it closes.
+            // A device that fails here has lost its work; its memory is released when it closes.
             let _ = allocator.lock().release_pool(self.id);
         }
     }
 }
 
 impl PoolScope {
-    /// The pool that serves.
+    /// The pool in use.
     pub fn pool(&self) -> &MemoryPool {
         &self.pool
     }

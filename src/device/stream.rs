@@ -1,7 +1,7 @@
-//! Streams: a device's queues, the pool they come from, and spare events to order them with.
+//! Streams: a device's queues, the pool they come from, and spare events that order them.
 //!
-//! Ordering here is the driver's only. The race checker is told by whoever calls, because it
-//! belongs to a session and not to a device.
+//! These calls order work only in the driver. The caller informs the race checker, which belongs to a
+//! session, not to a device.
 
 use super::passing::Passing;
 use super::{DeviceId, Driver, EventHandle, StreamHandle, error};
@@ -10,15 +10,14 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many side streams a priority has; then they are handed out again in turn.
-/// Source: `kStreamsPerPool` of PyTorch.
+/// Number of side streams per priority; further requests reuse them in rotation. Source: `kStreamsPerPool` of
+/// PyTorch.
 pub const STREAMS_PER_PRIORITY: usize = 32;
 
-/// A queue of one device: work on it runs in the order it was queued in.
+/// A queue of one device; work on it runs in queue order.
 ///
-/// Invariant: `id` is dense per device (0 is the default stream, side streams count up from 1) and
-/// is never given to another handle, so tables may be indexed by it. Two streams are equal when
-/// device and handle are.
+/// Invariant: `id` is dense per device (0 is the default stream, side streams count from 1) and is never
+/// reused for another handle, so it can index tables. Two streams are equal when device and handle are.
 ///
 /// Sample: `Stream { device: cuda:1, id: 3, handle: 0x5581..., priority: -1 }`.
 pub struct Stream {
@@ -34,22 +33,22 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Whose queue it is.
+    /// The device it belongs to.
     pub fn device(&self) -> DeviceId {
         self.device
     }
 
-    /// Its number on the device, for texts and tables: 0 is the default stream.
+    /// The number of the stream on its device, for messages and tables; 0 is the default stream.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// What the driver calls it; 0 for the default stream.
+    /// The driver's handle; 0 for the default stream.
     pub fn handle(&self) -> StreamHandle {
         self.handle
     }
 
-    /// 0 is lowest, -1 high, down to the driver's greatest.
+    /// 0 is the lowest priority, -1 is high, down to the driver's greatest.
     pub fn priority(&self) -> i32 {
         self.priority
     }
@@ -59,12 +58,12 @@ impl Stream {
         self.id == 0
     }
 
-    /// The epoch that the race checker counts its accesses in; from 1, and it only grows.
+    /// The current epoch of the race checker for this stream; starts at 1 and only increases.
     pub(super) fn epoch(&self) -> &Arc<AtomicU64> {
         &self.epoch
     }
 
-    /// The epoch of its newest access; 0 before the first.
+    /// The epoch of the latest access; 0 before the first.
     pub(super) fn worked_at(&self) -> u64 {
         self.worked.load(Ordering::Relaxed)
     }
@@ -74,29 +73,29 @@ impl Stream {
         self.worked.store(epoch, Ordering::Relaxed);
     }
 
-    /// The points of it that somebody waits for.
+    /// Callbacks for points of this stream.
     pub(super) fn passing(&self) -> &Passing {
         &self.passing
     }
 
-    /// The machinery that runs it.
+    /// The driver that runs it.
     pub fn driver(&self) -> &Arc<dyn Driver> {
         &self.driver
     }
 
-    /// True when nothing is queued or running on it. A true answer orders the host after all of it:
-    /// tell the race checker.
+    /// True when nothing is queued or running on the stream. A true result orders the host after all its
+    /// work: the caller must tell the race checker.
     pub fn query(&self) -> Result<bool> {
         self.driver.stream_query(self.handle)
     }
 
-    /// Waits until nothing is queued or running on it.
+    /// Waits until nothing is queued or running on the stream.
     pub fn synchronize(&self) -> Result<()> {
         self.driver.stream_synchronize(self.handle)
     }
 
-    /// Makes later work of this stream wait for all work that `other` has now; the streams may
-    /// belong to two devices of one backend. Source: `torch.cuda.Stream.wait_stream`.
+    /// Makes later work of this stream wait for all current work of `other`. The streams may belong to two
+    /// devices of one backend. Source: `torch.cuda.Stream.wait_stream`.
     pub fn wait_stream(&self, other: &Stream) -> Result<()> {
         if self == other {
             return Ok(());
@@ -107,7 +106,7 @@ impl Stream {
         waited
     }
 
-    /// Records a spare event; the caller gives it back with [`Stream::unmark`].
+    /// Records a spare event, which the caller returns with [`Stream::unmark`].
     pub(super) fn mark(&self) -> Result<EventHandle> {
         let event = self.spares.take()?;
         match self.driver.event_record(event, self.handle) {
@@ -119,7 +118,7 @@ impl Stream {
         }
     }
 
-    /// Gives a spare event back; what waits for it still does.
+    /// Returns a spare event; work that waits for it still does.
     pub(super) fn unmark(&self, event: EventHandle) {
         self.spares.give(event);
     }
@@ -155,10 +154,10 @@ impl std::fmt::Display for Stream {
     }
 }
 
-/// Events without timing that nobody uses now.
+/// Unused events without timing.
 ///
-/// An event may be given back while work still waits for its last record: drivers resolve a wait
-/// when it is queued, so that recording it again changes nothing for those who wait already.
+/// An event may be returned while work still waits for its latest record: drivers resolve a wait when it is
+/// queued, so a new record does not affect existing waits.
 pub(super) struct SpareEvents {
     driver: Arc<dyn Driver>,
     events: Mutex<Vec<EventHandle>>,
@@ -187,8 +186,8 @@ impl Drop for SpareEvents {
     }
 }
 
-/// All streams of one device: the default one, and a pool of side streams per priority that fills
-/// as it is asked.
+/// All streams of one device: the default stream, and a pool of side streams per priority that is filled on
+/// demand.
 pub(super) struct StreamPool {
     device: DeviceId,
     driver: Arc<dyn Driver>,
@@ -198,9 +197,9 @@ pub(super) struct StreamPool {
 
 #[derive(Default)]
 struct Made {
-    /// By id, from 0: the default stream first.
+    /// By id; the default stream first.
     all: Vec<Arc<Stream>>,
-    /// Per priority, 0 first: ids in the order they were made, and whose turn it is.
+    /// Per priority, 0 first: ids in creation order, and the next one to return.
     turns: Vec<(Vec<u32>, usize)>,
 }
 
@@ -212,7 +211,7 @@ impl StreamPool {
         (pool, default)
     }
 
-    /// The next side stream of a priority (clamped to what the driver has).
+    /// The next side stream with a priority (clamped to the driver's range).
     pub(super) fn next(&self, priority: i64) -> Result<Arc<Stream>> {
         if priority > 0 {
             return Err(error::bad_priority(priority));
@@ -236,7 +235,7 @@ impl StreamPool {
         Ok(made.all[id as usize].clone())
     }
 
-    /// Names a stream that was made elsewhere. Source: `torch.cuda.ExternalStream`.
+    /// Wraps a stream created elsewhere. Source: `torch.cuda.ExternalStream`.
     pub(super) fn external(&self, handle: StreamHandle) -> Arc<Stream> {
         let mut made = self.state.lock();
         if let Some(known) = made.all.iter().find(|s| s.handle == handle) {
@@ -245,12 +244,12 @@ impl StreamPool {
         made.add(self, handle, 0)
     }
 
-    /// The stream with a number.
+    /// The stream with this id.
     pub(super) fn get(&self, id: u32) -> Option<Arc<Stream>> {
         self.state.lock().all.get(id as usize).cloned()
     }
 
-    /// Every stream made so far, by id.
+    /// All streams created so far, by id.
     pub(super) fn all(&self) -> Vec<Arc<Stream>> {
         self.state.lock().all.clone()
     }

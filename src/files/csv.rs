@@ -1,8 +1,8 @@
-//! `.csv`: a table of numbers, or of columns with names.
+//! `.csv`: a table of numbers, or of named columns.
 //!
-//! The table is read twice: once for its size and for what its columns are, once for the values. A table of
-//! numbers is read row by row; of columns with names the values are held, until each becomes a tensor. A column is bool (`true`, `false`), int, float, or text; an empty
-//! field of numbers is nan.
+//! The table is read twice: first for its size and column types, then for the values. A table of numbers is
+//! read row by row; the values of named columns are held until each column becomes a tensor. A column is bool
+//! (`true`, `false`), int, float or text; an empty numeric field is nan.
 
 use super::image::Unpacked;
 use super::{
@@ -14,7 +14,7 @@ use ::csv::{ByteRecord, Reader, ReaderBuilder, WriterBuilder};
 use half::{bf16, f16};
 use std::io::{Read, SeekFrom};
 
-/// The row of this format.
+/// This format's entry.
 pub const FORMAT: Format = Format {
     name: "csv",
     endings: &["tsv"],
@@ -27,10 +27,10 @@ pub const FORMAT: Format = Format {
 /// The longest line, in bytes.
 const LINE: usize = 4 << 20;
 
-/// What the fields of a column are, so far.
+/// The type of a column's fields so far.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Kind {
-    /// No field was filled in.
+    /// All fields so far are empty.
     Empty,
     Bool,
     Int,
@@ -38,7 +38,7 @@ enum Kind {
     Text,
 }
 
-/// What a field is.
+/// The type of a field.
 fn kind_of(field: &[u8]) -> Kind {
     let field = field.trim_ascii();
     match std::str::from_utf8(field) {
@@ -51,7 +51,7 @@ fn kind_of(field: &[u8]) -> Kind {
 }
 
 impl Kind {
-    /// What holds both; `gaps`: whether one of them has empty fields is the caller's to know.
+    /// The type that holds both. Empty fields are tracked by the caller.
     fn and(self, other: Kind) -> Kind {
         match (self, other) {
             (Kind::Empty, kind) | (kind, Kind::Empty) => kind,
@@ -65,14 +65,14 @@ impl Kind {
         match self {
             Kind::Bool => Dtype::Bool,
             Kind::Int => Dtype::I64,
-            // A dtype that was asked for is converted to later, from the widest.
+            // The requested dtype is converted later, from the widest type.
             _ if options.dtype.is_some() => Dtype::F64,
             _ => Dtype::F32,
         }
     }
 }
 
-/// A column while it is looked at.
+/// The state of a column during the first pass.
 #[derive(Clone, Copy)]
 struct Look {
     kind: Kind,
@@ -87,7 +87,7 @@ impl Look {
         self.kind = self.kind.and(kind);
     }
 
-    /// What the column is, now that all of it was seen.
+    /// The type of the column after the first pass.
     fn kind(self) -> Kind {
         match (self.kind, self.gaps) {
             (Kind::Int | Kind::Empty, true) => Kind::Float,
@@ -97,12 +97,12 @@ impl Look {
     }
 }
 
-/// What the first reading finds.
+/// The result of the first pass.
 struct Shape {
     names: Option<Vec<String>>,
     columns: Vec<Look>,
     rows: usize,
-    /// The first line with a text, and the text.
+    /// The first text field and its line.
     text: Option<(u64, String)>,
 }
 
@@ -165,7 +165,7 @@ fn look(input: &mut dyn Input, options: &Options) -> Result<Shape> {
     }
 }
 
-/// A table of numbers alone, as one array.
+/// A purely numeric table, as one array.
 fn read_numbers(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink, shape: &Shape) -> Result<()> {
     if let Some((line, text)) = &shape.text {
         let error = error::table(*line, format!("`{text}` is no number"));
@@ -176,7 +176,7 @@ fn read_numbers(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink, s
         whole.see(look.kind());
     }
     let kind = match whole.kind() {
-        // Bools beside numbers count as such.
+        // Bools in a numeric table count as numbers.
         Kind::Text => Kind::Float,
         kind => kind,
     };
@@ -197,7 +197,7 @@ fn read_numbers(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink, s
     }
 }
 
-/// A column while its values are read.
+/// The values of a column during the second pass.
 enum Values {
     Numbers(Dtype, Vec<u8>),
     Texts(Vec<String>),
@@ -264,7 +264,7 @@ fn changed() -> Error {
     error::malformed("csv", "it changed while it was read")
 }
 
-/// Adds the value of a field.
+/// Appends the value of a field.
 fn put(field: &[u8], dtype: Dtype, bytes: &mut Vec<u8>) {
     let text = std::str::from_utf8(field.trim_ascii()).unwrap_or("");
     let float = || match text {
@@ -276,7 +276,7 @@ fn put(field: &[u8], dtype: Dtype, bytes: &mut Vec<u8>) {
         Dtype::Bool => bytes.push(u8::from(text == "true")),
         Dtype::I64 => bytes.extend(text.parse::<i64>().unwrap_or(0).to_ne_bytes()),
         Dtype::F64 => bytes.extend(float().to_ne_bytes()),
-        // Read at once: by way of f64 it would be rounded twice.
+        // Parse directly: going through f64 would round twice.
         _ => bytes.extend(text.parse::<f32>().unwrap_or_else(|_| float() as f32).to_ne_bytes()),
     }
 }
@@ -298,7 +298,7 @@ fn next(reader: &mut Reader<Lines<'_>>, record: &mut ByteRecord) -> Result<bool>
         other => error::malformed("csv", format!("{other:?}")),
     })?;
     match reader.get_ref().quotes.open {
-        // The field that it begins took the rest of the file.
+        // The field that starts here took the rest of the file.
         Some(line) if reader.get_ref().quotes.ended => {
             Err(error::table(line, "a quote that begins here has no end"))
         }
@@ -306,14 +306,14 @@ fn next(reader: &mut Reader<Lines<'_>>, record: &mut ByteRecord) -> Result<bool>
     }
 }
 
-/// Where the reader is among quotes: it takes one that never ends for a field that does.
+/// Tracks quotes: the CSV reader accepts a quoted field without an end.
 struct Quotes {
     delimiter: u8,
     place: Place,
     line: u64,
-    /// How much of a byte order mark has passed.
+    /// Number of bytes of a byte order mark seen.
     mark: usize,
-    /// The line of the quote that is open.
+    /// The line of the open quote.
     open: Option<u64>,
     ended: bool,
 }
@@ -322,10 +322,10 @@ struct Quotes {
 enum Place {
     /// Before a field.
     Before,
-    /// In a field without quotes, or behind its quotes.
+    /// In an unquoted field, or after a closing quote.
     Plain,
     Quoted,
-    /// Behind a quote within quotes: their end, or half of one that is meant.
+    /// After a quote inside a quoted field: either the closing quote or the first half of an escaped one.
     Quote,
 }
 
@@ -365,7 +365,7 @@ impl Quotes {
     }
 }
 
-/// The input, as long as its lines are not too long to be held.
+/// The input; rejects lines that are too long.
 struct Lines<'a> {
     input: &'a mut dyn Input,
     run: usize,
@@ -448,7 +448,7 @@ fn write_failed(e: ::csv::Error) -> Error {
     }
 }
 
-/// The shortest text that reads back as the same element.
+/// The shortest text that parses to the same element.
 fn text_of(bytes: &[u8], dtype: Dtype) -> Result<String> {
     if dtype.is_complex() {
         return Err(error::cannot_hold("csv", dtype, "save the real and the imaginary part as two columns"));

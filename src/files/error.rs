@@ -1,6 +1,6 @@
 //! The errors of file formats (E0910 to E0929).
 //!
-//! Messages speak of "the file"; whoever opened it puts its path in front.
+//! Messages say "the file"; the caller that opened it prepends its path.
 
 use crate::array::Dtype;
 use crate::base::{Code, Error, ErrorKind, bytes_text, suggest, this_is};
@@ -17,7 +17,7 @@ macro_rules! codes {
                 example: $example,
             };
         )*
-        /// Every code of this room.
+        /// Every error code of this module.
         pub static CODES: &[&Code] = &[$(&$name),*];
     };
 }
@@ -73,7 +73,7 @@ codes! {
         "";
 }
 
-/// No format of that name or ending.
+/// No format has this name or extension.
 #[cold]
 pub fn unknown_format<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Error {
     let error = match name {
@@ -86,28 +86,28 @@ pub fn unknown_format<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clo
     }
 }
 
-/// A header or text that breaks the format's rules.
+/// A header or text violates the format's rules.
 #[cold]
 pub fn malformed(format: &str, what: impl std::fmt::Display) -> Error {
     Error::new(&MALFORMED, format!("the file is no sound {format} file: {what}"))
         .help("write it again, or name the format it has: `load(path, format=\"csv\")`")
 }
 
-/// Less data than promised.
+/// There is less data than announced.
 #[cold]
 pub fn short(wanted: u64, found: u64) -> Error {
     let message = format!("the file ends too early: its header asks for {wanted} bytes, {found} are there");
     Error::new(&SHORT, message).help("copy or download it again: a part is missing")
 }
 
-/// The end in the middle of something.
+/// The file ends inside something.
 #[cold]
 pub fn cut(what: &str) -> Error {
     Error::new(&SHORT, format!("the file ends too early: in the middle of {what}"))
         .help("copy or download it again: a part is missing")
 }
 
-/// More data than promised.
+/// There is more data than announced.
 #[cold]
 pub fn trailing(bytes: u64) -> Error {
     let bytes = crate::base::counted(usize::try_from(bytes).unwrap_or(usize::MAX), "further byte");
@@ -115,35 +115,35 @@ pub fn trailing(bytes: u64) -> Error {
         .help("write it again: it is two files in one, or damaged")
 }
 
-/// A size beyond all memory.
+/// A size exceeds all memory.
 #[cold]
 pub fn too_large(what: impl std::fmt::Display) -> Error {
     Error::new(&TOO_LARGE, format!("the file names a size that cannot be: {what}"))
         .help("its header is damaged, or made to exhaust memory: get the file from its source again")
 }
 
-/// A name twice.
+/// A name occurs twice.
 #[cold]
 pub fn duplicate(name: &str) -> Error {
     Error::new(&DUPLICATE, format!("the file has the name `{}` twice", brief(name)))
         .help("write it again with distinct names")
 }
 
-/// Ranges with overlaps or gaps.
+/// Ranges overlap or leave gaps.
 #[cold]
 pub fn ranges(what: impl std::fmt::Display) -> Error {
     Error::new(&RANGES, format!("the parts of the file do not lie as they should: {what}"))
         .help("write it again with `save`, or with the safetensors library")
 }
 
-/// Pickled objects.
+/// The elements are pickled objects.
 #[cold]
 pub fn pickled() -> Error {
     Error::new(&PICKLED, "the file's elements are pickled Python objects, which are never loaded")
         .help("save them from Python with a numeric dtype: `array.astype(\"float32\")`")
 }
 
-/// An element type of the file that Runnel lacks.
+/// Runnel lacks the file's element type.
 #[cold]
 pub fn foreign_dtype(name: &str, text: &str) -> Error {
     let of = if name.is_empty() { String::new() } else { format!(" of `{}`", brief(name)) };
@@ -152,7 +152,7 @@ pub fn foreign_dtype(name: &str, text: &str) -> Error {
     error.help("convert it where it was written, for example with `.astype(\"int64\")`")
 }
 
-/// A dtype that a format cannot hold.
+/// The format cannot hold this dtype.
 #[cold]
 pub fn cannot_hold(format: &str, dtype: Dtype, help: &str) -> Error {
     Error::new(&DTYPE, format!("{format} files cannot hold {dtype}"))
@@ -160,7 +160,7 @@ pub fn cannot_hold(format: &str, dtype: Dtype, help: &str) -> Error {
         .help(help)
 }
 
-/// Compressed far beyond its size.
+/// The data expands far beyond the file's size.
 #[cold]
 pub fn expands(to: u64, from: u64) -> Error {
     let (to, from) = (bytes_text(to), bytes_text(from));
@@ -168,19 +168,19 @@ pub fn expands(to: u64, from: u64) -> Error {
         .help("save it again without compression")
 }
 
-/// A folder, pipe, socket or device.
+/// The path is a folder, pipe, socket or device.
 #[cold]
 pub fn special(what: &str) -> Error {
     Error::new(&SPECIAL, format!("it is {what}, not an ordinary file")).help("name an ordinary file")
 }
 
-/// A link.
+/// The path is a symbolic link.
 #[cold]
 pub fn link() -> Error {
     Error::new(&LINK, "it is a symbolic link").help("where you trust it, write `links=true`")
 }
 
-/// A value that a format cannot hold.
+/// The format cannot hold this value.
 #[cold]
 pub fn contents(format: &str, holds: &str, found: &str) -> Error {
     Error::new(&CONTENTS, format!("{format} files hold {holds}, not {found}"))
@@ -188,14 +188,14 @@ pub fn contents(format: &str, holds: &str, found: &str) -> Error {
         .help("`.npy` holds one tensor, `.npz` and `.safetensors` hold several with names")
 }
 
-/// A broken table; lines count from 1.
+/// A malformed table; lines count from 1.
 #[cold]
 pub fn table(line: u64, what: impl std::fmt::Display) -> Error {
     Error::new(&TABLE, format!("line {line} of the table: {what}"))
         .help("every line has as many fields as the first; `header=true` takes the first line as names")
 }
 
-/// A name that `only` picks and the file lacks.
+/// `only` selects a name that is not in the file.
 #[cold]
 pub fn no_entry<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Error {
     let error = Error::new(&NO_ENTRY, format!("the file has no entry `{}`", brief(name)));
@@ -205,7 +205,7 @@ pub fn no_entry<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Err
     }
 }
 
-/// What the system said in the middle of reading or writing; an end that comes too early has its own code.
+/// An I/O error while reading or writing; an early end of file has its own code.
 #[cold]
 pub fn reading(error: std::io::Error) -> Error {
     match error.kind() {
@@ -215,7 +215,7 @@ pub fn reading(error: std::io::Error) -> Error {
     }
 }
 
-/// The beginning of a name from a file: it may be of any length.
+/// The start of a name from a file; names may have any length.
 fn brief(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(60).collect()
 }

@@ -1,5 +1,5 @@
-//! What image formats share: pixels stand as `[height, width, channels]` in files, and are the array
-//! `[channels, height, width]`, as torchvision has them.
+//! Shared code of image formats. Files store pixels as `[height, width, channels]`; the array is `[channels,
+//! height, width]`, as in torchvision.
 
 use super::{Contents, Elements, Head, error, only_array};
 use crate::array::Dtype;
@@ -12,7 +12,7 @@ pub(super) fn head(dtype: Dtype, height: usize, width: usize, channels: usize) -
     Ok(Head { axes: vec![2, 0, 1], ..head })
 }
 
-/// Elements that lie in memory.
+/// Elements in memory.
 pub(super) struct Unpacked<'a>(pub(super) &'a [u8]);
 
 impl Elements for Unpacked<'_> {
@@ -24,7 +24,7 @@ impl Elements for Unpacked<'_> {
     }
 }
 
-/// An image that is to be written.
+/// An image to write.
 pub(super) struct Pixels {
     pub(super) height: usize,
     pub(super) width: usize,

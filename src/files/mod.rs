@@ -1,12 +1,12 @@
-//! File formats: arrays, tables and images between bytes and names, dtypes, shapes.
+//! File formats: convert bytes to and from arrays, tables and images with names, dtypes and shapes.
 //!
-//! One file per format, one row in [`FORMATS`]. A reader checks everything that a header claims
-//! against the length of the file before it announces an array to its [`Sink`]; the elements then
-//! pass through in pieces, so no reader holds a whole file. Knows no tensors, no devices and no paths.
+//! One file per format, one row in [`FORMATS`]. A reader checks all claims of a header against the length of
+//! the file before it announces an array to its [`Sink`]. The elements then pass through in pieces, so no
+//! reader holds a whole file. Independent of tensors, devices and paths.
 //!
-//! Invariant: whatever the bytes, reading ends in arrays whose every element came from the file, or
-//! in an error of this room; it never panics, and takes memory only for what the file's length covers
-//! (compressed files: [`budget`]).
+//! Invariant: for any bytes, reading ends with arrays whose elements all come from the file, or with an error
+//! of this module. It never panics, and allocates only as much as the file's length justifies (compressed
+//! files: [`budget`]).
 
 pub mod csv;
 pub mod error;
@@ -25,32 +25,32 @@ use std::io::{Read, Seek, SeekFrom, Write};
 /// The most dimensions of an array in a file.
 const RANKS: usize = 32;
 
-/// Bytes that can be read from any place.
+/// A seekable input.
 pub trait Input: Read + Seek {}
 impl<T: Read + Seek> Input for T {}
 
-/// A place for bytes.
+/// A seekable output.
 pub trait Output: Write + Seek {}
 impl<T: Write + Seek> Output for T {}
 
-/// What an array in a file is.
+/// The description of an array in a file.
 ///
 /// Invariant: `stored` is row-major, its bytes fit `isize`, and `axes` permutes its dimensions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Head {
     /// The element type.
     pub dtype: Dtype,
-    /// The extents in the order in which the elements stand in the file, outermost first.
+    /// The extents in storage order, outermost first.
     pub stored: Vec<usize>,
-    /// For each dimension of the array, the dimension of `stored` that it is.
+    /// For each dimension of the array, the corresponding dimension of `stored`.
     pub axes: Vec<usize>,
 }
 
 impl Head {
-    /// An array whose elements stand row-major.
+    /// An array in row-major order.
     ///
     /// # Errors
-    /// E0914 when no memory could hold it.
+    /// E0914 when it is too large for any memory.
     pub fn new(dtype: Dtype, shape: Vec<usize>) -> Result<Head> {
         if shape.len() > RANKS {
             return Err(error::too_large(format!("{} dimensions", shape.len())));
@@ -63,7 +63,7 @@ impl Head {
         }
     }
 
-    /// The same elements, the array's first dimension running fastest.
+    /// The same elements with the array's first dimension varying fastest.
     #[must_use]
     pub fn column_major(mut self) -> Head {
         self.stored.reverse();
@@ -76,7 +76,7 @@ impl Head {
         self.stored.iter().product()
     }
 
-    /// The bytes of its elements.
+    /// Size of the elements in bytes.
     pub fn bytes(&self) -> u64 {
         (self.count() * self.dtype.size()) as u64
     }
@@ -87,34 +87,36 @@ impl Head {
     }
 }
 
-/// The elements of an array, in order, the least byte of each first.
+/// The elements of an array in order, little-endian.
 pub trait Elements {
-    /// Fills `into` with the next elements; its length is a multiple of an element's, 16 bytes at most.
+    /// Fills `into` with the next elements. Its length is a multiple of the element size, which is at most 16
+    /// bytes.
     ///
     /// # Errors
     /// The file ends too early, or its compressed data is damaged.
     fn fill(&mut self, into: &mut [u8]) -> Result<()>;
 }
 
-/// Who takes what a reader finds.
+/// Receives the contents that a reader finds.
 pub trait Sink {
-    /// Whether an entry of a file with names is wanted.
+    /// Whether a named entry is wanted.
     fn wants(&mut self, name: &str) -> bool;
-    /// An array; without a name it is all that the file holds. All `head.bytes()` are to be taken,
-    /// or none.
+    /// Receives an array; one without a name is the file's only content. The sink takes all `head.bytes()`
+    /// bytes or none.
     fn array(&mut self, name: Option<&str>, head: &Head, elements: &mut dyn Elements) -> Result<()>;
     /// A column of texts.
     fn texts(&mut self, name: &str, texts: Vec<String>) -> Result<()>;
-    /// A text beside the arrays.
+    /// A text stored next to the arrays.
     fn note(&mut self, key: &str, text: &str) -> Result<()>;
 }
 
-/// How a file is read or written.
+/// Options for reading or writing.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whether a table's first line has the names of its columns; `None`: if a field of it is no number.
+    /// Whether the first line of a table holds column names. `None`: it does if one of its fields is not a
+    /// number.
     pub header: Option<bool>,
-    /// What stands between the fields of a table.
+    /// The separator between the fields of a table.
     pub delimiter: u8,
     /// The dtype of a table's numbers.
     pub dtype: Option<Dtype>,
@@ -126,29 +128,29 @@ impl Default for Options {
     }
 }
 
-/// What is to be written.
+/// The contents to write.
 pub struct Contents<'a> {
-    /// In order; exactly one when nothing has a name.
+    /// In order; exactly one if unnamed.
     pub entries: Vec<Entry>,
     /// Whether the entries have names.
     pub named: bool,
-    /// Texts beside them.
+    /// Texts stored next to the entries.
     pub notes: Vec<(String, String)>,
-    /// The elements of the n-th entry, row-major, the least byte of each first.
+    /// The elements of the n-th entry, row-major, little-endian.
     pub bytes: &'a mut dyn FnMut(usize) -> Result<Vec<u8>>,
 }
 
-/// One array or column that is to be written.
+/// One array or column to write.
 pub struct Entry {
-    /// Its name; empty where nothing has one.
+    /// Its name; empty if unnamed.
     pub name: String,
-    /// What it is.
+    /// Its contents.
     pub column: Column,
 }
 
 /// The contents of an [`Entry`].
 pub enum Column {
-    /// Numbers in a shape.
+    /// Numbers with a shape.
     Array {
         /// The element type.
         dtype: Dtype,
@@ -161,49 +163,49 @@ pub enum Column {
 
 /// A file format.
 pub struct Format {
-    /// `npy`; also its first ending.
+    /// `npy`; also its first extension.
     pub name: &'static str,
-    /// Further endings.
+    /// Further extensions.
     pub endings: &'static [&'static str],
-    /// What such files hold, and how it is read and written.
+    /// What such files hold, and how they are read and written.
     pub doc: &'static str,
     /// Reads a file.
     pub read: fn(&mut dyn Input, &Options, &mut dyn Sink) -> Result<()>,
-    /// Writes one.
+    /// Writes a file.
     pub write: fn(&mut dyn Output, Contents<'_>, &Options) -> Result<()>,
 }
 
-/// Every format.
+/// All formats.
 pub static FORMATS: &[Format] =
     &[npy::FORMAT, npz::FORMAT, safetensors::FORMAT, csv::FORMAT, png::FORMAT, pnm::FORMAT, raw::FORMAT];
 
-/// The format of a name or an ending, in any case of letters.
+/// The format with a name or extension, ignoring case.
 ///
 /// # Errors
-/// E0910 for another name.
+/// E0910 for an unknown name.
 pub fn format(name: &str) -> Result<&'static Format> {
     let same = |other: &str| other.eq_ignore_ascii_case(name);
     let found = FORMATS.iter().find(|f| same(f.name) || f.endings.iter().any(|e| same(e)));
     found.ok_or_else(|| error::unknown_format(name, FORMATS.iter().map(|f| f.name)))
 }
 
-/// What a compressed file of `length` bytes may unpack to.
+/// The number of bytes that a compressed file of `length` bytes may expand to.
 pub fn budget(length: u64) -> u64 {
     (64 << 20) + length.saturating_mul(100)
 }
 
-/// Elements that stand plainly in a stream.
+/// Uncompressed elements in a stream.
 pub(crate) struct Plain<'a> {
     input: &'a mut dyn Read,
-    /// The width of what is to be turned around: 1 for nothing.
+    /// The width of the byte groups to reverse; 1 for none.
     swap: usize,
     bools: bool,
 }
 
 impl<'a> Plain<'a> {
-    /// Elements of a dtype, the least byte of each first, or last where `big`.
+    /// Elements of a dtype; little-endian, or big-endian if `big`.
     pub(crate) fn new(input: &'a mut dyn Read, dtype: Dtype, big: bool) -> Plain<'a> {
-        // Each part of a complex number is turned around for itself.
+        // The parts of a complex number are reversed separately.
         let width = if dtype.is_complex() { dtype.size() / 2 } else { dtype.size() };
         Plain { input, swap: if big { width } else { 1 }, bools: dtype == Dtype::Bool }
     }
@@ -222,9 +224,9 @@ impl Elements for Plain<'_> {
     }
 }
 
-/// Elements that are made piece by piece, as they are asked for: of a row, of a number.
+/// Elements generated on demand, piece by piece (a row or a number at a time).
 pub(crate) struct Pieces<F> {
-    /// Adds the bytes of the next piece.
+    /// Appends the bytes of the next piece.
     next: F,
     piece: Vec<u8>,
     taken: usize,
@@ -236,7 +238,7 @@ impl<F: FnMut(&mut Vec<u8>) -> Result<()>> Pieces<F> {
         Pieces { next, piece: Vec::new(), taken: 0, begun: false }
     }
 
-    /// Whether anybody asked for elements: a sink takes all, or none.
+    /// Whether any elements were requested: a sink takes all or none.
     pub(crate) fn begun(&self) -> bool {
         self.begun
     }
@@ -263,14 +265,14 @@ impl<F: FnMut(&mut Vec<u8>) -> Result<()>> Elements for Pieces<F> {
     }
 }
 
-/// How long an input is; afterwards it stands at its beginning.
+/// The length of an input; leaves it at its start.
 pub(crate) fn length(input: &mut dyn Input) -> Result<u64> {
     let length = input.seek(SeekFrom::End(0)).map_err(error::reading)?;
     input.seek(SeekFrom::Start(0)).map_err(error::reading)?;
     Ok(length)
 }
 
-/// Refuses data that is shorter or longer than its header says.
+/// Rejects data that is shorter or longer than its header says.
 pub(crate) fn exactly(wanted: u64, found: u64) -> Result<()> {
     match found.checked_sub(wanted) {
         Some(0) => Ok(()),
@@ -279,7 +281,7 @@ pub(crate) fn exactly(wanted: u64, found: u64) -> Result<()> {
     }
 }
 
-/// The one array that a format takes.
+/// The single array that a format accepts.
 pub(crate) fn only_array(contents: &Contents<'_>, format: &str, holds: &str) -> Result<(Dtype, Vec<usize>)> {
     match contents.entries.as_slice() {
         [Entry { column: Column::Array { dtype, shape }, .. }] if !contents.named => {

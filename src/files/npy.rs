@@ -1,7 +1,7 @@
-//! `.npy`: one array, as NumPy writes it. Versions 1.0 to 3.0, either byte order, either element order.
+//! `.npy`: one array in NumPy's format. Versions 1.0 to 3.0, either byte order, either element order.
 //!
-//! The header is a Python dict literal of three entries. It is read by its own small grammar: nothing
-//! nests, so no header is too deep, and nothing but those three entries is accepted.
+//! The header is a Python dict literal with three entries. A small parser of its own reads it: nothing nests,
+//! so no header is too deep, and only those three entries are accepted.
 
 use super::{
     Contents, Elements, Format, Head, Input, Options, Output, Plain, Sink, error, exactly, length, only_array,
@@ -10,7 +10,7 @@ use crate::array::Dtype;
 use crate::base::Result;
 use std::io::{Read, Write};
 
-/// The row of this format.
+/// This format's entry.
 pub const FORMAT: Format = Format {
     name: "npy",
     endings: &[],
@@ -20,10 +20,10 @@ pub const FORMAT: Format = Format {
 };
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// The longest header. NumPy itself refuses more than 10,000 bytes.
+/// The longest header. NumPy itself rejects more than 10,000 bytes.
 const HEADER: usize = 64 << 10;
 
-/// NumPy's type codes behind the byte order.
+/// NumPy's type codes, without the byte order.
 const CODES: &[(&str, Dtype)] = &[
     ("b1", Dtype::Bool),
     ("u1", Dtype::U8),
@@ -38,7 +38,7 @@ const CODES: &[(&str, Dtype)] = &[
     ("c16", Dtype::C128),
 ];
 
-/// What a header says.
+/// The contents of a header.
 pub(super) struct Header {
     pub(super) head: Head,
     pub(super) big: bool,
@@ -52,7 +52,7 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     sink.array(None, &header.head, &mut elements as &mut dyn Elements)
 }
 
-/// The header of an array that takes `length` bytes with it.
+/// The header of an array; `length` is the number of bytes of both.
 pub(super) fn header(input: &mut dyn Read, length: u64) -> Result<Header> {
     let mut start = [0; 8];
     input.read_exact(&mut start).map_err(|_| error::malformed("npy", "it is too short for a header"))?;
@@ -79,7 +79,7 @@ pub(super) fn header(input: &mut dyn Read, length: u64) -> Result<Header> {
     Ok(Header { head, big })
 }
 
-/// The text of a header that is still to be read.
+/// The unparsed rest of a header.
 struct Literal<'a> {
     rest: &'a str,
 }
@@ -136,7 +136,7 @@ impl<'a> Literal<'a> {
         }
     }
 
-    /// A text in single or double quotes, without escapes.
+    /// A string in single or double quotes, without escapes.
     fn text(&mut self) -> Result<&'a str> {
         let quote = if self.eat("'") { '\'' } else { self.expect("\"").map(|()| '"')? };
         let parts = self.rest.split_once(quote);
@@ -174,7 +174,7 @@ impl<'a> Literal<'a> {
                 number.parse().map_err(|_| error::too_large(format!("an extent of {digits} digits")))?;
             shape.push(extent);
             self.rest = rest;
-            // Python 2 wrote long ints so.
+            // Python 2's long ints.
             self.eat("L");
             if !self.eat(",") {
                 self.expect(")")?;
@@ -185,7 +185,7 @@ impl<'a> Literal<'a> {
     }
 }
 
-/// The dtype of `<f4`, and whether the greatest byte comes first.
+/// The dtype of `<f4`, and whether it is big-endian.
 fn dtype_of(descr: &str) -> Result<(Dtype, bool)> {
     let (order, code) = match descr.as_bytes() {
         [b'<' | b'|', ..] => (false, &descr[1..]),
@@ -214,7 +214,7 @@ pub(super) fn put(output: &mut dyn Write, dtype: Dtype, shape: &[usize], bytes: 
     };
     let order = if dtype.size() == 1 { '|' } else { '<' };
     let mut extents: String = shape.iter().map(|n| format!("{n}, ")).collect();
-    // As NumPy writes it: `(3,)`, `(3, 4)`.
+    // As NumPy: `(3,)`, `(3, 4)`.
     extents.truncate(extents.len().saturating_sub(if shape.len() == 1 { 1 } else { 2 }));
     let mut text = format!("{{'descr': '{order}{code}', 'fortran_order': False, 'shape': ({extents}), }}");
     let padded = (10 + text.len() + 1).next_multiple_of(64);

@@ -1,8 +1,8 @@
-//! `.npz`: arrays with names, as NumPy writes them: a ZIP archive of `.npy` files.
+//! `.npz`: named arrays in NumPy's format, a ZIP archive of `.npy` files.
 //!
-//! Entries are read in the archive's order, plain or deflated. The archive is refused whole when its
-//! entries share bytes or names, or would unpack to more than the [`budget`]; the checksum of every entry
-//! that is read is compared.
+//! Entries are read in archive order, stored or deflated. The whole archive is rejected if entries share
+//! bytes or names, or would expand beyond the [`budget`]. The checksum of every entry that is read is
+//! verified.
 
 use super::{
     Column, Contents, Elements, Format, Input, Options, Output, Plain, Sink, budget, error, length, npy,
@@ -13,7 +13,7 @@ use zip::result::ZipError;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-/// The row of this format.
+/// This format's entry.
 pub const FORMAT: Format = Format {
     name: "npz",
     endings: &[],
@@ -22,7 +22,7 @@ pub const FORMAT: Format = Format {
     write,
 };
 
-/// The most entries of an archive.
+/// The most entries in an archive.
 const ENTRIES: usize = 1 << 20;
 
 fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
@@ -64,7 +64,7 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
             &header.head,
             &mut Plain::new(&mut entry, header.head.dtype, header.big) as &mut dyn Elements,
         )?;
-        // The end is looked for: only then is the checksum compared.
+        // Read to the end: the checksum is only verified there.
         match entry.read(&mut [0]) {
             Ok(0) => {}
             Ok(_) => return Err(error::trailing(1)),
@@ -74,8 +74,8 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     Ok(())
 }
 
-/// The archive's end stands at the file's, without a comment: NumPy writes none, and bytes behind the end
-/// are what a second archive would hide in.
+/// The archive must end at the end of the file, without a comment: NumPy writes none, and trailing bytes
+/// could hide a second archive.
 fn check_end(input: &mut dyn Input, length: u64) -> Result<()> {
     let mut end = [0; 22];
     let start =
@@ -101,7 +101,7 @@ fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result
         };
         let bytes = (contents.bytes)(index)?;
         let large = bytes.len() as u64 >= u64::from(u32::MAX) - 4096;
-        // One moment for all: the same values give the same file.
+        // A fixed timestamp: the same values give the same file.
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Stored)
             .last_modified_time(zip::DateTime::default())

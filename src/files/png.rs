@@ -1,4 +1,4 @@
-//! `.png`: an image. Palettes and fewer than eight bits are unpacked to u8, sixteen bits become i32.
+//! `.png`: an image. Palettes and depths below eight bits are unpacked to u8; sixteen bits become i32.
 
 use super::image::{head, pixels};
 use super::{Contents, Format, Input, Options, Output, Pieces, Sink, budget, error, length};
@@ -7,7 +7,7 @@ use crate::base::{Error, Result};
 use png::{BitDepth, ColorType, Decoder, DecodingError, Encoder, EncodingError, Limits, Transformations};
 use std::io::{BufReader, BufWriter, SeekFrom, Write};
 
-/// The row of this format.
+/// This format's entry.
 pub const FORMAT: Format = Format {
     name: "png",
     endings: &[],
@@ -61,7 +61,7 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     }
 }
 
-/// Adds levels as elements.
+/// Appends levels as elements.
 fn levels(bytes: &[u8], dtype: Dtype, into: &mut Vec<u8>) {
     match dtype {
         Dtype::I32 => into.extend(
@@ -71,7 +71,7 @@ fn levels(bytes: &[u8], dtype: Dtype, into: &mut Vec<u8>) {
     }
 }
 
-/// The file is a mark and chunks, the last of them `IEND`, and nothing behind it.
+/// The file must be a signature and chunks that end with `IEND`, with nothing after it.
 fn check_chunks(input: &mut dyn Input, length: u64) -> Result<()> {
     let mut mark = [0; 8];
     input.read_exact(&mut mark).map_err(|_| error::malformed("png", "it is too short"))?;
@@ -117,10 +117,10 @@ fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result
     encode(output, image.width, image.height, color, &image.bytes)
 }
 
-/// Writes red, green and blue of each pixel, row by row, as a whole file.
+/// Writes the red, green and blue of each pixel, row by row, as a complete file.
 ///
 /// # Errors
-/// E0922 when there are not as many bytes, E0925 from the system.
+/// E0922 when the number of bytes is wrong, E0925 for I/O errors.
 pub fn write_rgb(output: &mut dyn Output, width: usize, height: usize, bytes: &[u8]) -> Result<()> {
     encode(output, width, height, ColorType::Rgb, bytes)
 }

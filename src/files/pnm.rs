@@ -1,4 +1,4 @@
-//! `.ppm` and `.pgm`: an image without compression, binary (P5, P6) or as text (P2, P3).
+//! `.ppm` and `.pgm`: an uncompressed image, binary (P5, P6) or text (P2, P3).
 //!
 //! Source: netpbm's descriptions of ppm and pgm. A file holds one image.
 
@@ -10,7 +10,7 @@ use crate::array::Dtype;
 use crate::base::Result;
 use std::io::{BufReader, Read};
 
-/// The row of this format.
+/// This format's entry.
 pub const FORMAT: Format = Format {
     name: "ppm",
     endings: &["pgm", "pnm"],
@@ -20,10 +20,10 @@ pub const FORMAT: Format = Format {
     write,
 };
 
-/// The longest header with its comments, and the longest word.
+/// The longest header including comments, and the longest word.
 const HEADER: u64 = 64 << 10;
 
-/// The header's words, and how far they go.
+/// The words of a header, and the current offset.
 struct Words<R> {
     input: R,
     at: u64,
@@ -41,7 +41,7 @@ impl<R: Read> Words<R> {
         }
     }
 
-    /// The next number, and the one blank behind it. Comments go from `#` to the end of the line.
+    /// The next number and the one blank after it. Comments run from `#` to the end of the line.
     fn number(&mut self, limit: u64) -> Result<u64> {
         let mut value: Option<u64> = None;
         loop {
@@ -92,7 +92,7 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     let count = head.count() as u64;
     let left = length - words.at.min(length);
     if text {
-        // Each level takes a digit and a blank, except for the last.
+        // Each level takes a digit and a blank; the last needs no blank.
         if left.saturating_add(1) < count.saturating_mul(2) {
             return Err(error::short(words.at.saturating_add(count.saturating_mul(2)), length));
         }
@@ -127,7 +127,7 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     }
 }
 
-/// Levels of two bytes, the greater first, as i32.
+/// Two-byte big-endian levels, as i32.
 struct Wide<'a>(&'a mut dyn Read);
 
 impl Elements for Wide<'_> {

@@ -6,7 +6,7 @@ use super::{
 use crate::array::Dtype;
 use crate::base::Result;
 
-/// The row of this format.
+/// This format's entry.
 pub const FORMAT: Format = Format {
     name: "raw",
     endings: &[],

@@ -1,7 +1,7 @@
-//! `.safetensors`: tensors with names. A length, a header of JSON, then the elements without gaps.
+//! `.safetensors`: named tensors. A length, a JSON header, then the elements without gaps.
 //!
-//! Source: the format's description (github.com/huggingface/safetensors), whose promises are held: the
-//! ranges cover the data once and whole, no name comes twice, and nothing follows.
+//! Source: the format's description (github.com/huggingface/safetensors). Its guarantees are enforced: the
+//! ranges cover the data exactly once, names are unique, and nothing follows.
 
 use super::{
     Column, Contents, Elements, Format, Head, Input, Options, Output, Plain, Sink, error, exactly, length,
@@ -13,7 +13,7 @@ use serde::{Deserialize, de};
 use std::collections::HashSet;
 use std::io::SeekFrom;
 
-/// The row of this format.
+/// This format's entry.
 pub const FORMAT: Format = Format {
     name: "safetensors",
     endings: &[],
@@ -81,16 +81,16 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     Ok(())
 }
 
-/// The header, in its own order.
+/// The header, in file order.
 #[derive(Default)]
 struct Header {
     parts: Vec<(String, Part)>,
     notes: Vec<(String, String)>,
-    /// The first name that comes twice.
+    /// The first duplicate name.
     twice: Option<String>,
 }
 
-/// One tensor of the header.
+/// A tensor in the header.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Part {
@@ -99,7 +99,7 @@ struct Part {
     data_offsets: [Count; 2],
 }
 
-/// A number of 0 or more.
+/// A non-negative number.
 #[derive(Clone, Copy)]
 struct Count(u64);
 
@@ -118,14 +118,14 @@ impl Part {
         Ok(head)
     }
 
-    /// Where its elements begin and end, behind the header.
+    /// Start and end of its elements, relative to the end of the header.
     fn range(&self) -> [u64; 2] {
         self.data_offsets.map(|offset| offset.0)
     }
 }
 
 impl Header {
-    /// The ranges cover `length` bytes once and whole.
+    /// Checks that the ranges cover `length` bytes exactly once.
     fn check_ranges(&self, length: u64) -> Result<()> {
         let mut ranges: Vec<[u64; 2]> = self.parts.iter().map(|(_, part)| part.range()).collect();
         ranges.sort_unstable();
@@ -198,10 +198,10 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
-/// The texts beside the tensors.
+/// The texts stored next to the tensors.
 struct Notes {
     texts: Vec<(String, String)>,
-    /// The first key that comes twice.
+    /// The first duplicate key.
     twice: Option<String>,
 }
 
@@ -251,8 +251,8 @@ fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result
         }
         arrays.push((Head::new(*dtype, shape.clone())?, *name));
     }
-    // Wide elements first: each array then begins at a multiple of its elements' size. The header
-    // keeps the order that was given.
+    // Wide elements first, so that each array is aligned to its element size. The header keeps the given
+    // order.
     let mut order: Vec<usize> = (0..arrays.len()).collect();
     order.sort_by_key(|&i| std::cmp::Reverse(arrays[i].0.dtype.size()));
     let mut offsets = vec![0; arrays.len()];

@@ -1,10 +1,10 @@
-//! Sound files come back as they were; damaged ones end in a coded error or in arrays, whatever byte
-//! is wrong and wherever they are cut.
+//! Valid files round-trip. Damaged files, with any byte changed or cut at any point, give an error with a
+//! code or arrays.
 
 use super::*;
 use std::io::Cursor;
 
-/// What a reader found.
+/// Everything a reader found.
 #[derive(Default, Debug, PartialEq)]
 pub(super) struct Found {
     arrays: Vec<(String, Head, Vec<u8>)>,
@@ -45,7 +45,7 @@ fn code(name: &str, bytes: &[u8]) -> &'static str {
     read(name, bytes).map(drop).expect_err("it is refused").code().id
 }
 
-/// A file with arrays of these names, dtypes, shapes and bytes; one without a name is all.
+/// A file with arrays of these names, dtypes, shapes and bytes; an unnamed one must be the only one.
 fn write(name: &str, arrays: &[(&str, Dtype, &[usize], Vec<u8>)]) -> Result<Vec<u8>> {
     let entries = arrays.iter().map(|(name, dtype, shape, _)| Entry {
         name: name.to_string(),
@@ -66,7 +66,7 @@ fn floats(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
-/// A small sound file of each format.
+/// A small valid file of each format.
 fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let f = floats(&[1.5, -2.0, 0.25, 4.0, 5.0, 6.0]);
     let named: &[(&str, Dtype, &[usize], Vec<u8>)] = &[
@@ -100,7 +100,7 @@ fn files_that_are_cut_are_refused() {
     for (name, bytes) in samples() {
         for length in 0..bytes.len() {
             let result = read(name, &bytes[..length]);
-            // A table or raw bytes may end anywhere, and text images in blanks.
+            // A table and raw bytes may end anywhere, and text images inside blanks.
             let open = matches!(name, "csv" | "raw") || bytes.starts_with(b"P3");
             assert!(open || result.is_err(), "{name} of {length} bytes passes");
         }
@@ -204,7 +204,7 @@ fn npy_headers_that_lie_are_refused() {
 
 #[test]
 fn numpy_s_own_bytes_are_written() {
-    // What `numpy.save` writes for `numpy.zeros((2, 3), "f4")` and `numpy.zeros(1, "i8")`.
+    // The header that `numpy.save` writes for `numpy.zeros((2, 3), "f4")` and `numpy.zeros(1, "i8")`.
     for (dtype, shape, header) in [
         (Dtype::F32, [2usize, 3].as_slice(), "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"),
         (Dtype::I64, &[1], "{'descr': '<i8', 'fortran_order': False, 'shape': (1,), }"),
@@ -228,7 +228,7 @@ fn the_reference_reads_our_safetensors() {
     );
     assert!(theirs.tensor("none").is_ok());
     assert_eq!(read("safetensors", &file).unwrap().notes, [("by".to_string(), "a \"test\"".to_string())]);
-    // Names keep the order that was given, though wide elements stand first.
+    // Names keep the given order, though wide elements are stored first.
     let names: Vec<String> =
         read("safetensors", &file).unwrap().arrays.into_iter().map(|(n, ..)| n).collect();
     assert_eq!(names, ["mask", "w", "none"]);
@@ -261,7 +261,7 @@ fn safetensors_headers_that_lie_are_refused() {
     let huge = r#"{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,8]}}"#;
     assert_eq!(refused(huge.into()), "E0914");
     assert_eq!(refused(format!("{{\"a\":{}", "[".repeat(5000))), "E0911");
-    // A report tells of numbers as people do, and leaves the file's own words alone.
+    // Messages show numbers in readable form, and quote the file's own words unchanged.
     let said = |header: &str| {
         read("safetensors", &tensors(header, &[0; 8])).expect_err("it is refused").message().to_string()
     };
@@ -271,7 +271,7 @@ fn safetensors_headers_that_lie_are_refused() {
     assert!(foreign.contains("unknown field `u64`"), "{foreign}");
     assert_eq!(code("safetensors", &u64::MAX.to_le_bytes()), "E0914");
     assert_eq!(code("safetensors", &[9, 0, 0, 0, 0, 0, 0, 0, b'{']), "E0912");
-    // An array that is not wanted may be of any dtype.
+    // An unwanted array may have any dtype.
     assert!(
         read(
             "safetensors",
@@ -305,7 +305,7 @@ fn archives_are_read_deflated_and_bombs_are_not() {
     assert_eq!(code("npz", &packed), "E0919");
     assert_eq!(code("npz", &zip(&[("a.txt", b"no")], Stored)), "E0911");
     assert_eq!(code("npz", &zip(&[("a.npy", &small[..500])], Stored)), "E0912");
-    // One name twice, by its bytes in both places.
+    // The same name twice, in both places of the archive.
     let mut twice = zip(&[("a.npy", &small), ("b.npy", &small)], Stored);
     for at in 0..twice.len() - 5 {
         if &twice[at..at + 5] == b"b.npy" {
@@ -313,7 +313,7 @@ fn archives_are_read_deflated_and_bombs_are_not() {
         }
     }
     assert_eq!(code("npz", &twice), "E0915");
-    // A checksum that does not hold.
+    // A wrong checksum.
     let mut damaged = zip(&[("a.npy", &small)], Stored);
     let last = damaged.windows(3).rposition(|w| w == [7, 7, 7]).unwrap();
     damaged[last] = 8;
@@ -352,7 +352,7 @@ fn an_image_whose_header_promises_too_much_is_refused() {
     assert_eq!(code("png", &bomb), "E0919");
 }
 
-/// CRC-32, as PNG has it.
+/// CRC-32 as in PNG.
 fn checksum(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0u32, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |c, _| if c & 1 == 1 { c >> 1 ^ 0xedb8_8320 } else { c >> 1 })
@@ -415,7 +415,7 @@ fn wide_and_interlaced_images_are_read() {
     assert_eq!((head.dtype, head.shape()), (Dtype::I32, vec![1, 2, 2]));
     let levels: Vec<u8> = [1i32, 256, 3, 65535].iter().flat_map(|v| v.to_ne_bytes()).collect();
     assert_eq!(bytes, &levels);
-    // One pixel, marked as interlaced: one pass has it.
+    // One pixel, marked as interlaced: a single pass contains it.
     let mut file = write("png", &[("", Dtype::U8, &[1, 1], vec![9])]).unwrap();
     file[28] = 1;
     let crc = checksum(&file[12..29]);

@@ -1,7 +1,8 @@
 //! The script heap: texts, lists, tuples, records, dicts, ranges, errors, captured variables.
 //!
-//! Everything is counted (`Rc`) and belongs to one machine, to whose account its bytes go ([`charge_values`]). A
-//! container that is given a value which may refer back to it is noted for [`cycles`].
+//! Values are reference-counted (`Rc`) and belong to one machine, whose account is charged for their bytes
+//! ([`charge_values`]). A container that receives a value which may refer back to it is registered with
+//! [`cycles`].
 
 use std::cell::{self, RefCell};
 use std::rc::Rc;
@@ -20,29 +21,29 @@ const fn bytes(count: usize) -> isize {
     (count * std::mem::size_of::<Value>()) as isize
 }
 
-/// A `str`. Short texts stand in it.
+/// A `str`. Short texts are stored inline.
 pub struct Text {
     text: CompactString,
     chars: cell::Cell<u32>,
     hash: cell::Cell<u32>,
-    /// Where it was found last as a key of a dict.
+    /// The position where it was last found as a dict key.
     place: cell::Cell<u32>,
 }
 
 impl Text {
-    /// A text; its characters are counted when first asked for, and so is its hash.
+    /// A text. Character count and hash are computed on first use.
     pub fn new(text: CompactString) -> Text {
         note(text.len() as isize);
         Text { text, chars: cell::Cell::new(u32::MAX), hash: cell::Cell::new(0), place: cell::Cell::new(0) }
     }
 
-    /// Where it was found last as a key: a hint for tables.
+    /// The position where it was last found as a key: a hint for tables.
     #[inline(always)]
     pub(super) fn place(&self) -> &cell::Cell<u32> {
         &self.place
     }
 
-    /// Equal texts have equal hashes; never 0.
+    /// The hash; equal texts have equal hashes. Never 0.
     #[inline]
     pub(super) fn hash_code(&self) -> u32 {
         match self.hash.get() {
@@ -65,7 +66,7 @@ impl Text {
         &self.text
     }
 
-    /// How many characters it has.
+    /// The number of characters.
     pub fn chars(&self) -> usize {
         if self.chars.get() == u32::MAX {
             self.chars.set(self.text.chars().count().min(u32::MAX as usize - 1) as u32);
@@ -95,23 +96,23 @@ pub struct List {
 }
 
 impl List {
-    /// A list of these.
+    /// A list with these elements.
     pub fn new(items: Vec<Value>) -> List {
         note(bytes(items.capacity()));
         List { items: RefCell::new(items), mark: Mark::default() }
     }
 
-    /// How many elements it has.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.items.borrow().len()
     }
 
-    /// True without elements.
+    /// True when there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Reads it. No script code may run while the borrow lives.
+    /// Borrows the elements. No script code may run while the borrow lives.
     #[inline]
     pub fn borrow(&self) -> cell::Ref<'_, Vec<Value>> {
         self.items.borrow()
@@ -121,7 +122,7 @@ impl List {
         &self.mark
     }
 
-    /// What it holds, unless that is in use.
+    /// Takes the elements, unless they are borrowed.
     pub(super) fn try_take(&self) -> Vec<Value> {
         match self.items.try_borrow_mut() {
             Ok(mut items) => {
@@ -132,7 +133,7 @@ impl List {
         }
     }
 
-    /// Reads it, unless it is being changed.
+    /// Borrows the elements, unless they are mutably borrowed.
     pub(super) fn try_borrow(&self) -> Option<cell::Ref<'_, Vec<Value>>> {
         self.items.try_borrow().ok()
     }
@@ -148,23 +149,23 @@ impl List {
         self.items.borrow().get(index).cloned()
     }
 
-    /// The n-th element where it stands, as long as the list is alive and does not change.
+    /// A pointer to the n-th element; valid while the list is alive and unchanged.
     #[inline]
     pub(super) fn at(&self, index: i64) -> Option<*const Value> {
-        // SAFETY: nothing changes the list here.
+        // SAFETY: nothing changes the list during this call.
         let items = unsafe { self.items.try_borrow_unguarded() }.ok()?;
         items.get(usize::try_from(index).ok()?).map(std::ptr::from_ref)
     }
 
-    /// Where the n-th element stands, as long as the list is alive and does not change. What is written there is
-    /// [given](List::given) to it.
+    /// A mutable pointer to the n-th element; valid while the list is alive and unchanged. A value written
+    /// there must be passed to [`List::given`].
     #[inline]
     pub(super) fn slot(&self, index: i64) -> Option<*mut Value> {
         let mut items = self.items.try_borrow_mut().ok()?;
         items.get_mut(usize::try_from(index).ok()?).map(|value| value as *mut Value)
     }
 
-    /// Notes that a script puts a value in, which may refer back to it.
+    /// Notes that a script stores a value that may refer back to the list.
     #[inline]
     pub(super) fn given(self: &Rc<Self>, value: &Value) {
         if value.links() && self.mark.set() {
@@ -172,7 +173,7 @@ impl List {
         }
     }
 
-    /// Replaces the n-th element; false when there is none.
+    /// Replaces the n-th element; false if there is none.
     pub fn set(self: &Rc<Self>, index: usize, value: Value) -> bool {
         self.given(&value);
         let old = match self.items.borrow_mut().get_mut(index) {
@@ -198,7 +199,7 @@ impl List {
         Ok(())
     }
 
-    /// Appends all.
+    /// Appends all items.
     pub fn extend(self: &Rc<Self>, items: Vec<Value>) -> Result<()> {
         charge_values(items.len())?;
         items.iter().for_each(|item| self.given(item));
@@ -206,7 +207,7 @@ impl List {
         Ok(())
     }
 
-    /// Puts a value before the n-th element, or at the end.
+    /// Inserts a value before the n-th element, or at the end.
     pub fn insert(self: &Rc<Self>, index: usize, value: Value) -> Result<()> {
         charge_values(1)?;
         self.given(&value);
@@ -214,14 +215,14 @@ impl List {
         Ok(())
     }
 
-    /// Puts values in place of others, which it gives back.
+    /// Replaces a range of values and returns the old ones.
     pub fn splice(self: &Rc<Self>, range: std::ops::Range<usize>, items: Vec<Value>) -> Result<Vec<Value>> {
         charge_values(items.len())?;
         items.iter().for_each(|item| self.given(item));
         Ok(self.change(|all| all.splice(range, items).collect()))
     }
 
-    /// Appends a copy of a value, if there is room for it: false when there is none.
+    /// Appends a copy of a value without reallocation; returns false if that is not possible.
     #[inline]
     pub fn push_in_room(self: &Rc<Self>, value: &Value) -> bool {
         self.given(value);
@@ -233,14 +234,14 @@ impl List {
         room
     }
 
-    /// Takes the last element.
+    /// Removes and returns the last element.
     #[inline]
     pub fn pop(&self) -> Option<Value> {
         self.items.try_borrow_mut().ok()?.pop()
     }
 
-    /// Changes it in place by `change`, which must run no script code, nor put in what was not there (unless no
-    /// script has seen the list yet); growth is charged.
+    /// Changes the list in place. `change` must not run script code, and must not add values from elsewhere
+    /// (unless no script has seen the list yet). Growth is charged.
     pub fn change<T>(&self, change: impl FnOnce(&mut Vec<Value>) -> T) -> T {
         let mut items = self.items.borrow_mut();
         let before = bytes(items.capacity());
@@ -263,11 +264,11 @@ pub struct Tuple {
     items: Items,
 }
 
-/// The elements of a tuple: pairs stand in it.
+/// The elements of a tuple; pairs are stored inline.
 type Items = SmallVec<[Value; 2]>;
 
 impl Tuple {
-    /// A tuple of these.
+    /// A tuple with these elements.
     pub fn new(items: impl Into<Items>) -> Tuple {
         let items = items.into();
         note(bytes(items.capacity()));
@@ -290,12 +291,12 @@ impl Drop for Tuple {
     }
 }
 
-/// The field names of records that were made at one place.
+/// The field names shared by all records created at one source position.
 pub type Names = Rc<Vec<Rc<str>>>;
 
 /// A `record`: a tuple with names, immutable.
 ///
-/// Invariant: as many values as names; no name twice.
+/// Invariant: as many values as names; names are unique.
 pub struct Record {
     names: Names,
     values: Vec<Value>,
@@ -318,7 +319,7 @@ impl Record {
         &self.values
     }
 
-    /// Where a field is.
+    /// The position of a field.
     #[inline]
     pub fn position(&self, name: &str) -> Option<usize> {
         let same = |n: &Rc<str>| std::ptr::eq(n.as_ptr(), name.as_ptr()) || **n == *name;
@@ -336,7 +337,7 @@ impl Record {
         self.names.iter().zip(&self.values)
     }
 
-    /// The same record with the fields of `other` changed or added.
+    /// The record with the fields of `other` replaced or added.
     pub fn merged(&self, other: &Record) -> Record {
         let mut values = self.values.clone();
         let mut added: Vec<Rc<str>> = Vec::new();
@@ -355,7 +356,7 @@ impl Record {
         Record::new(Rc::new(self.names.iter().cloned().chain(added).collect()), values)
     }
 
-    /// Replaces a field's value in place: for a record that nobody else holds.
+    /// Replaces a field's value in place; only for a record without other owners.
     pub(super) fn replace(&mut self, at: usize, value: Value) {
         self.values[at] = value;
     }
@@ -382,13 +383,13 @@ pub struct Dict {
 }
 
 impl Dict {
-    /// An empty one.
-    #[allow(clippy::new_ret_no_self)] // It is shared from the beginning.
+    /// An empty dict.
+    #[allow(clippy::new_ret_no_self)] // Dicts are always shared.
     pub fn new() -> Rc<Dict> {
         Rc::default()
     }
 
-    /// Reads it. No script code may run while the borrow lives.
+    /// Borrows the table. No script code may run while the borrow lives.
     pub fn borrow(&self) -> cell::Ref<'_, Table> {
         self.table.borrow()
     }
@@ -397,7 +398,7 @@ impl Dict {
         &self.mark
     }
 
-    /// What it holds, unless that is in use.
+    /// Takes the table, unless it is borrowed.
     pub(super) fn try_take(&self) -> Table {
         match self.table.try_borrow_mut() {
             Ok(mut table) => {
@@ -408,12 +409,12 @@ impl Dict {
         }
     }
 
-    /// Reads it, unless it is being changed.
+    /// Borrows the table, unless it is mutably borrowed.
     pub(super) fn try_borrow(&self) -> Option<cell::Ref<'_, Table>> {
         self.table.try_borrow().ok()
     }
 
-    /// Notes that a script puts a value in, which may refer back to it.
+    /// Notes that a script stores a value that may refer back to the dict.
     #[inline]
     pub(super) fn given(self: &Rc<Self>, value: &Value) {
         if value.links() && self.mark.set() {
@@ -424,7 +425,7 @@ impl Dict {
     /// The value of a key.
     ///
     /// # Errors
-    /// What is no key.
+    /// The value cannot be a key.
     pub fn get(&self, key: &Value) -> Result<Option<Value>> {
         check_key(key)?;
         Ok(self.table.borrow().get(key).cloned())
@@ -433,30 +434,30 @@ impl Dict {
     /// Whether it has a key.
     ///
     /// # Errors
-    /// What is no key.
+    /// The value cannot be a key.
     pub fn has(&self, key: &Value) -> Result<bool> {
         check_key(key)?;
         Ok(self.table.borrow().position(key).is_some())
     }
 
-    /// Where the value of a key stands, to be read, as long as the dict is alive and does not change. `None`:
-    /// without it, or what is no key.
+    /// A pointer to the value of a key, for reading; valid while the dict is alive and unchanged. `None` if
+    /// the key is missing or invalid.
     #[inline]
     pub(super) fn at(&self, key: &Value) -> Option<*const Value> {
-        // SAFETY: nothing changes the dict here.
+        // SAFETY: nothing changes the dict during this call.
         let table = unsafe { self.table.try_borrow_unguarded() }.ok()?;
         table.get(key).map(std::ptr::from_ref)
     }
 
-    /// Whether it has an int as a key; `None` where that is not seen at once.
+    /// Whether it has an int key; `None` if the fast path cannot tell.
     #[inline(always)]
     pub(super) fn has_int(&self, int: i64) -> Option<bool> {
-        // SAFETY: nothing changes the dict here.
+        // SAFETY: nothing changes the dict during this call.
         let table = unsafe { self.table.try_borrow_unguarded() }.ok()?;
         table.direct(int).map(|at| at.is_some())
     }
 
-    /// As [`Dict::slot`], for an int whose place is seen at once.
+    /// As [`Dict::slot`], for an int that the fast path can find.
     #[inline(always)]
     pub(super) fn slot_int(&self, int: i64) -> Option<*mut Value> {
         let mut table = self.table.try_borrow_mut().ok()?;
@@ -464,7 +465,7 @@ impl Dict {
         table.value_mut(at).map(|value| value as *mut Value)
     }
 
-    /// The same for a text that knows its place.
+    /// As [`Dict::slot`], for a text that remembers its position.
     #[inline(always)]
     pub(super) fn slot_text(&self, text: &Rc<Text>) -> Option<*mut Value> {
         let mut table = self.table.try_borrow_mut().ok()?;
@@ -472,23 +473,24 @@ impl Dict {
         table.value_mut(at).map(|value| value as *mut Value)
     }
 
-    /// As [`Dict::at`], to be written: what is, is [given](Dict::given) to it.
+    /// As [`Dict::at`], for writing. A value written there must be passed to [`Dict::given`].
     #[inline]
     pub(super) fn slot(&self, key: &Value) -> Option<*mut Value> {
         self.table.try_borrow_mut().ok()?.get_mut(key).map(|value| value as *mut Value)
     }
 
-    /// Adds an entry of plain key and value where there is room for it. False: nothing is done.
+    /// Fast path: adds an entry with an int key and a plain value if there is room. Otherwise returns false
+    /// and changes nothing.
     #[inline]
     pub(super) fn add_plain(&self, key: &Value, value: &Value) -> bool {
         let plain = matches!(key, Value::Int(_)) && value.is_plain();
         plain && self.table.try_borrow_mut().is_ok_and(|mut table| table.add_int(key, value))
     }
 
-    /// Sets the value of a key to a copy of one.
+    /// Sets the value of a key to a copy of `value`.
     ///
     /// # Errors
-    /// What is no key; limits.
+    /// The value cannot be a key; limits.
     pub fn set(self: &Rc<Self>, key: &Value, value: &Value) -> Result<()> {
         check_key(key)?;
         self.given(value);
@@ -516,8 +518,8 @@ impl Dict {
         Ok(())
     }
 
-    /// Changes it in place by `change`, which must run no script code, nor put in what was not there; growth is
-    /// charged.
+    /// Changes the dict in place. `change` must not run script code and must not add values from elsewhere.
+    /// Growth is charged.
     pub fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
         let mut table = self.table.borrow_mut();
         let before = table.bytes();
@@ -538,7 +540,7 @@ impl Drop for Dict {
     }
 }
 
-/// A `range`: half open, with a step; an open end where `None`.
+/// A `range`: half open, with a step; `None` is an open end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
     /// The first element.
@@ -550,7 +552,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// How many elements it has; `None` when its end is open.
+    /// The number of elements; `None` for an open end.
     pub fn count(&self) -> Option<usize> {
         let (start, end) = (i128::from(self.start.unwrap_or(0)), i128::from(self.end?));
         let step = i128::from(self.step);
@@ -558,7 +560,7 @@ impl Range {
         Some(count.clamp(0, i128::from(u64::MAX >> 1)) as usize)
     }
 
-    /// The n-th element; `None` beyond the last, or where it would not fit in an int.
+    /// The n-th element; `None` past the end or if it does not fit an int.
     pub fn get(&self, index: usize) -> Option<i64> {
         if self.count().is_some_and(|len| index >= len) {
             return None;
@@ -566,14 +568,14 @@ impl Range {
         i64::try_from(index).ok()?.checked_mul(self.step)?.checked_add(self.start.unwrap_or(0))
     }
 
-    /// The range of some of its elements: `(0..10 by 2)[1..3]` is `2..6 by 2`. `None` where its bounds or its
-    /// step would not fit in ints.
+    /// The subrange selected by a slice: `(0..10 by 2)[1..3]` is `2..6 by 2`. `None` if the bounds or the
+    /// step do not fit ints.
     pub fn part(&self, slice: &Range) -> Option<Range> {
         let step = self.step.checked_mul(slice.step)?;
         let nth =
             |n: i128| i64::try_from(i128::from(self.start.unwrap_or(0)) + n * i128::from(self.step)).ok();
         let Some(length) = self.count() else {
-            // Without an end, positions count from the start alone.
+            // With an open end, positions count only from the start.
             let first = i128::from(slice.start.unwrap_or(0).max(0));
             if slice.end.is_none() && slice.step > 0 {
                 return Some(Range { start: Some(nth(first)?), end: None, step });
@@ -587,7 +589,7 @@ impl Range {
         Some(Range { start: Some(nth(first as i128)?), end: Some(nth(end)?), step })
     }
 
-    /// Whether an int is among its elements. As a pattern, `..5` has no beginning.
+    /// Whether the range contains an int. As a pattern, `..5` has no lower bound.
     pub fn contains(&self, value: i64) -> bool {
         if let (None, Some(end), 1) = (self.start, self.end, self.step) {
             return value < end;
@@ -603,8 +605,8 @@ impl Range {
         inside && (value - start) % step == 0
     }
 
-    /// Start, step and count of the positions that this picks from a sequence of `length`, as
-    /// Python's slices do: negative ends count from the end, and ends are clamped.
+    /// Start, step and count of the positions selected in a sequence of `length`, as in Python's slices:
+    /// negative bounds count from the end, and bounds are clamped.
     pub fn slice(&self, length: usize) -> (usize, i64, usize) {
         let n = i128::from(i64::try_from(length).unwrap_or(i64::MAX));
         let step = i128::from(self.step);
@@ -624,9 +626,9 @@ impl Range {
     }
 }
 
-/// An `error` that was caught.
+/// A caught `error`.
 pub struct ErrorValue {
-    /// The error; `throw e` raises it again, with its places.
+    /// The error; `throw e` raises it again with its source positions.
     pub error: Error,
     /// The line where it happened, from 1; 0 when unknown.
     pub line: usize,
@@ -644,15 +646,15 @@ impl Cell {
         Cell { value: cell::UnsafeCell::new(value), mark: Mark::default() }
     }
 
-    /// Its value now.
+    /// The current value.
     #[inline]
     pub fn get(&self) -> Value {
-        // SAFETY: the machine is single threaded (`Cell` is not `Sync`), and no reference into
-        // the cell outlives `get` or `set`; cloning a value runs no other code.
+        // SAFETY: the machine is single-threaded (`Cell` is not `Sync`), and no reference into the cell
+        // outlives `get` or `set`; cloning a value runs no other code.
         unsafe { (*self.value.get()).clone() }
     }
 
-    /// Where its value stands.
+    /// A pointer to the value.
     #[inline]
     pub(super) fn as_ptr(&self) -> *mut Value {
         self.value.get()
@@ -662,7 +664,7 @@ impl Cell {
         &self.mark
     }
 
-    /// Changes it.
+    /// Sets the value.
     #[inline]
     pub fn set(self: &Rc<Self>, value: Value) {
         if value.links() && self.mark.set() {
@@ -671,11 +673,11 @@ impl Cell {
         drop(self.replace(value));
     }
 
-    /// Changes it, and gives back what it was.
+    /// Sets the value and returns the old one.
     #[inline]
     pub(super) fn replace(&self, value: Value) -> Value {
-        // SAFETY: as in `get`; the old value is dropped after the reference is gone, because
-        // its destructor may reach this cell again.
+        // SAFETY: as in `get`. The old value is dropped after the reference is gone, because its destructor
+        // may access this cell again.
         unsafe { std::mem::replace(&mut *self.value.get(), value) }
     }
 }

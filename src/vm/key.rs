@@ -1,7 +1,7 @@
-//! Dict keys: which values they are, which are the same, and their hashes.
+//! Dict keys: valid values, equality and hashes.
 //!
-//! Hashes are seeded anew in each process, so that nobody can choose keys that collide; nothing that a script
-//! sees depends on them.
+//! Hashes are seeded per process, so that nobody can choose colliding keys. Nothing visible to scripts
+//! depends on them.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::rc::Rc;
@@ -18,29 +18,29 @@ static SEED: LazyLock<u64> = LazyLock::new(|| STATE.hash_one("int"));
 
 /// A dict key.
 ///
-/// Invariant: one of none, bool, int, float, str, dtype, device, or a tuple of keys at most
+/// Invariant: one of none, bool, int, float, str, dtype, device, or a tuple of keys nested at most
 /// [`KEY_DEPTH`] deep. `1`, `1.0` and `true` are the same key, as in Python; nan equals itself.
 #[derive(Clone)]
 pub struct Key(Value);
 
 const KEY_DEPTH: usize = 64;
-/// The most values within one key: tuples may share others, so depth alone bounds nothing.
+/// The most values in one key: tuples may share others, so a depth limit alone does not bound the size.
 const KEY_VALUES: usize = 10_000;
 
 impl Key {
-    /// The key that a value is.
+    /// Makes a key from a value.
     pub fn new(value: &Value) -> Result<Key> {
         check_key(value)?;
         Ok(Key(value.clone()))
     }
 
-    /// The value that this key was made of.
+    /// The value of this key.
     #[inline]
     pub fn value(&self) -> &Value {
         &self.0
     }
 
-    /// The same, no longer a key.
+    /// Converts the key back into its value.
     pub(super) fn into_value(self) -> Value {
         self.0
     }
@@ -66,7 +66,7 @@ fn check_parts(value: &Value, depth: usize, values: &mut usize) -> Result<(), Er
     }
 }
 
-/// Whether two values are the same key. What is no key is the same as none.
+/// Whether two values are the same key. A value that cannot be a key equals none.
 #[inline(always)]
 pub(super) fn same_key(a: &Value, b: &Value) -> bool {
     match (a, b) {
@@ -98,20 +98,20 @@ pub(super) fn seed() -> u64 {
     *SEED
 }
 
-/// The hash of an int: the halves of a product, folded.
+/// The hash of an int: both halves of a product, combined.
 #[inline(always)]
 pub(super) fn hash_int(bits: u64, seed: u64) -> u32 {
     let product = u128::from(bits ^ seed) * 0x9e37_79b9_7f4a_7c15_u128;
     (((product >> 64) as u64) ^ product as u64) as u32
 }
 
-/// A hash of anything, the same for all that is equal.
+/// A hash for any other value; equal values have equal hashes.
 pub(super) fn hash_of(value: impl Hash) -> u32 {
     let hash = STATE.hash_one(value);
     (hash ^ (hash >> 32)) as u32
 }
 
-/// The hash of a key: `seed` is what [`seed`] gives.
+/// The hash of a key; `seed` comes from [`seed`].
 #[inline(always)]
 pub(super) fn hash_key(value: &Value, seed: u64) -> u32 {
     match value {
@@ -127,12 +127,12 @@ fn hash_other(value: &Value, seed: u64) -> u32 {
         Value::Tuple(_) => hash_of(Parts(value)),
         Value::Dtype(dtype) => hash_of(dtype),
         Value::Device(device) => hash_of(device),
-        // A float that is whole has the hash of that int.
+        // An integral float has the hash of its int.
         value => hash_int(number_bits(value).map_or(0, |(_, bits)| bits), seed),
     }
 }
 
-/// A key within a tuple.
+/// A key inside a tuple.
 struct Parts<'a>(&'a Value);
 
 impl Hash for Parts<'_> {
@@ -147,7 +147,7 @@ impl Hash for Parts<'_> {
     }
 }
 
-/// The int that a number equals.
+/// The int that a number equals, if any.
 pub(super) fn whole(value: &Value) -> Option<i64> {
     match number_bits(value) {
         Some((true, bits)) => Some(bits as i64),
@@ -155,7 +155,7 @@ pub(super) fn whole(value: &Value) -> Option<i64> {
     }
 }
 
-/// Numbers that are equal have equal bits: integral floats become ints.
+/// The bits of a number; equal numbers have equal bits. Integral floats become ints.
 fn number_bits(value: &Value) -> Option<(bool, u64)> {
     match *value {
         Value::Bool(b) => Some((true, u64::from(b))),

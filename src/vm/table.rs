@@ -1,10 +1,10 @@
-//! The table of a dict: entries in the order of their insertion, and an index from keys to positions. Keys and values
-//! stand apart, so that reading by int touches no key.
+//! The table of a dict: entries in insertion order, and an index from keys to positions. Keys and values are
+//! separate arrays, so that reading by int does not touch keys.
 //!
-//! A few entries need no index: they are looked at one by one. Keys that are ints, none much greater than their
-//! number, are their own places in the index ([`Index::Direct`]), so that counting by int computes no hash and
-//! compares no keys. All others are hashed. Invariant: the index leads from the key of each entry to its position,
-//! and to no other; no two keys are the same.
+//! Few entries need no index: they are searched linearly. Int keys in a dense range from 0 index a table of
+//! positions directly ([`Index::Direct`]), so that dense int keys need no hashing or comparison. All other
+//! keys are hashed. Invariant: the index maps the key of each entry to its position and nothing else; keys
+//! are unique.
 
 use std::cell::Cell;
 use std::mem::size_of;
@@ -14,7 +14,7 @@ use super::heap::Text;
 use super::key::{Key, hash_key, same_key, seed, whole};
 use super::value::Value;
 
-/// Up to so many entries are looked at one by one.
+/// Up to this many entries are searched linearly.
 const FEW: usize = 8;
 
 /// The entries of a dict.
@@ -25,7 +25,7 @@ pub struct Table {
     keys: Vec<Key>,
     values: Vec<Value>,
     index: Index,
-    /// Where a key was found last: what is read is often written next.
+    /// The position where a key was last found: a read is often followed by a write to the same key.
     last: Cell<usize>,
 }
 
@@ -34,27 +34,27 @@ enum Index {
     /// At most [`FEW`] entries.
     #[default]
     Few,
-    /// At the int that a key equals: its position, counted from 1.
+    /// Position plus one, indexed by the int that a key equals.
     Direct(Box<[u32]>),
     Hashed(Hashed),
 }
 
-/// Open addressing: a slot holds a hash above a position, counted from 1.
+/// Open addressing: a slot holds a hash in its high half and a position plus one in its low half.
 struct Hashed {
-    /// A power of two; at most half of them are taken.
+    /// A power of two; at most half of the slots are used.
     slots: Box<[u64]>,
-    /// A hash's first slot is what remains of it after so many bits.
+    /// A hash's first slot is the hash shifted right by this many bits.
     shift: u32,
     seed: u64,
 }
 
 impl Table {
-    /// How many entries it has.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// True without entries.
+    /// True when there are no entries.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -79,12 +79,12 @@ impl Table {
         Some((self.keys.get(at)?, self.values.get(at)?))
     }
 
-    /// All keys, and their values.
+    /// The keys and values.
     pub(super) fn into_entries(self) -> (Vec<Key>, Vec<Value>) {
         (self.keys, self.values)
     }
 
-    /// Where the entry of a key is. `None` also for what is no key.
+    /// The position of a key's entry; `None` if it is missing or not a valid key.
     #[inline]
     pub fn position(&self, key: &Value) -> Option<usize> {
         match (&self.index, key) {
@@ -94,7 +94,7 @@ impl Table {
         }
     }
 
-    /// Where the entry of an int is, if that is its own place: no call is made.
+    /// The position of an int key if the index is direct; makes no call.
     #[inline(always)]
     pub(super) fn direct(&self, int: i64) -> Option<Option<usize>> {
         match &self.index {
@@ -103,7 +103,7 @@ impl Table {
         }
     }
 
-    /// Where the entry of a text is, if the text itself knows: no call is made.
+    /// The position of a text key if the text remembers it; makes no call.
     #[inline(always)]
     pub(super) fn known(&self, text: &Rc<Text>) -> Option<usize> {
         let at = text.place().get() as usize;
@@ -153,13 +153,13 @@ impl Table {
         self.position(key).map(|at| &self.values[at])
     }
 
-    /// The value of a key, to change it.
+    /// The value of a key, mutable.
     #[inline]
     pub fn get_mut(&mut self, key: &Value) -> Option<&mut Value> {
         self.position(key).map(|at| &mut self.values[at])
     }
 
-    /// Sets the value of a key; gives the old one. A key that is there already stays.
+    /// Sets the value of a key and returns the old one. An existing key is kept.
     pub fn insert(&mut self, key: Key, value: Value) -> Option<Value> {
         if let Some(slot) = self.get_mut(key.value()) {
             return Some(std::mem::replace(slot, value));
@@ -172,8 +172,8 @@ impl Table {
         None
     }
 
-    /// Adds an entry whose key is an int that is not there yet, if that needs no memory: false when it does, and
-    /// nothing is done.
+    /// Adds an entry with a new int key if that needs no allocation; otherwise returns false and changes
+    /// nothing.
     #[inline]
     pub(super) fn add_int(&mut self, key: &Value, value: &Value) -> bool {
         if self.is_full() {
@@ -189,7 +189,7 @@ impl Table {
         entered
     }
 
-    /// Removes the entry of a key; those after it move up.
+    /// Removes the entry of a key; later entries move up.
     pub fn remove(&mut self, key: &Value) -> Option<(Key, Value)> {
         let at = self.position(key)?;
         match &mut self.index {
@@ -215,7 +215,7 @@ impl Table {
         Some((self.keys.remove(at), self.values.remove(at)))
     }
 
-    /// The bytes that it holds.
+    /// Size in bytes.
     pub(super) fn bytes(&self) -> usize {
         let index = match &self.index {
             Index::Few => 0,
@@ -225,7 +225,7 @@ impl Table {
         size_of::<Key>() * self.keys.capacity() + size_of::<Value>() * self.values.capacity() + index
     }
 
-    /// About how many bytes one more entry may take; `None` when there is room for no more.
+    /// Estimated bytes for one more entry; `None` when the table is at its maximum size.
     pub(super) fn growth(&self) -> Option<usize> {
         let entry = size_of::<(Key, Value)>();
         (self.len() < u32::MAX as usize - 1)
@@ -236,7 +236,7 @@ impl Table {
         self.keys.len() == self.keys.capacity() || self.values.len() == self.values.capacity()
     }
 
-    /// Enters the last key into the index, if that has room.
+    /// Adds the last key to the index; false if the index has no room.
     #[inline(always)]
     fn enter(&mut self) -> bool {
         let Some(key) = self.keys.last() else { return true };
@@ -264,7 +264,7 @@ impl Table {
         }
     }
 
-    /// Makes the index anew, with room for more entries.
+    /// Rebuilds the index with room for more entries.
     #[cold]
     #[inline(never)]
     fn rebuild(&mut self) {
@@ -285,7 +285,7 @@ impl Table {
             seed: seed(),
         };
         let mut from = 0;
-        // The hashes of those entered before are at hand.
+        // Reuse the hashes of existing entries.
         if let Index::Hashed(old) = &self.index {
             old.slots.iter().filter(|slot| **slot != 0).for_each(|slot| index.take(*slot));
             from = self.len() - 1;
@@ -296,7 +296,7 @@ impl Table {
         self.index = Index::Hashed(index);
     }
 
-    /// The greatest key, when all are whole numbers from 0 to below `end`.
+    /// The greatest key, if all keys are integers from 0 to below `end`.
     fn greatest(&self, end: usize) -> Option<usize> {
         let int = |key: &Key| usize::try_from(whole(key.value())?).ok().filter(|i| *i < end);
         self.keys.iter().try_fold(0, |most, key| Some(int(key)?.max(most)))
@@ -311,12 +311,12 @@ fn direct(places: &[u32], int: i64) -> Option<usize> {
     }
 }
 
-/// The hash in a slot that is taken.
+/// The hash in a used slot.
 fn hash_in(slot: u64) -> u32 {
     (slot >> 32) as u32
 }
 
-/// The position in a slot that is taken.
+/// The position in a used slot.
 fn position_in(slot: u64) -> usize {
     slot as u32 as usize - 1
 }
@@ -326,7 +326,7 @@ impl Hashed {
         (u64::from(hash) >> self.shift) as usize
     }
 
-    /// The slot, and the position, of the entry with this hash for which `is_it` holds.
+    /// The slot and position of the entry with this hash for which `is_it` holds.
     #[inline(always)]
     fn find(&self, hash: u32, is_it: impl Fn(usize) -> bool) -> Option<(usize, usize)> {
         let mask = self.slots.len() - 1;
@@ -343,12 +343,12 @@ impl Hashed {
         }
     }
 
-    /// Adds the position, counted from 1, of an entry with this hash. A slot is free.
+    /// Adds a position (plus one) under this hash. A slot must be free.
     fn add(&mut self, hash: u32, position: usize) {
         self.take(u64::from(hash) << 32 | position as u64);
     }
 
-    /// Writes what stood in a slot into a free one.
+    /// Writes a slot value into a free slot.
     #[inline(always)]
     fn take(&mut self, slot: u64) {
         let mask = self.slots.len() - 1;
@@ -359,7 +359,7 @@ impl Hashed {
         self.slots[i] = slot;
     }
 
-    /// Forgets the entry with this hash at a position.
+    /// Removes the entry with this hash and position.
     fn remove(&mut self, at: usize, hash: u32) {
         let Some((mut hole, _)) = self.find(hash, |position| position == at) else { return };
         let mask = self.slots.len() - 1;
@@ -370,7 +370,7 @@ impl Hashed {
             if slot == 0 {
                 break;
             }
-            // Whatever is reached from its first slot through the hole moves into the hole.
+            // Move an entry into the hole if the hole lies between its first slot and its slot.
             let from_first = i.wrapping_sub(self.first(hash_in(slot))) & mask;
             if from_first >= i.wrapping_sub(hole) & mask {
                 self.slots[hole] = slot;
@@ -380,14 +380,14 @@ impl Hashed {
         self.slots[hole] = 0;
     }
 
-    /// The entry with this hash at a position stands one before it now.
+    /// Decrements the position of the entry with this hash.
     fn lower(&mut self, at: usize, hash: u32) {
         if let Some((i, _)) = self.find(hash, |position| position == at) {
             self.slots[i] -= 1;
         }
     }
 
-    /// The same for all entries after a position.
+    /// Decrements all positions after `at`.
     fn lower_all(&mut self, at: usize) {
         let later = |slot: &&mut u64| **slot != 0 && position_in(**slot) > at;
         self.slots.iter_mut().filter(later).for_each(|slot| *slot -= 1);
