@@ -82,9 +82,9 @@ impl<T: FftNum> Lines<T> {
 
 /// Runs a transform.
 ///
+/// # Safety
 /// The launch upholds its invariant, the out view is aligned, and nothing else accesses the memory it reads
 /// or writes during the call.
-/// or writes meanwhile.
 pub(super) unsafe fn run(fft: &Fft, launch: &Launch) {
     let Some(plan) = fft.plan.as_any().downcast_ref::<Plan>() else { return };
     // SAFETY: guaranteed by the caller; the precision is the plan's.
