@@ -4,11 +4,12 @@
 //! element's row-major position, so draws are equal on every backend, to the bit. Each draw moves
 //! the generator on by [`STEP`]. A draw uses the generator of its device unless `generator` is given.
 
+use super::composed::{call, t};
 use super::factory::{PIN_MEMORY, Place, allocate};
 use super::folds::{ALL, SUM};
 use super::params::{DEVICE, DTYPE, GENERATOR, X};
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, Op, Out, Run, arith, assertion, complex, error, scan, search, shape, sort};
+use super::{Arg, Args, Form, Op, Out, Run, arith, assertion, complex, error, scan, search, shape, sort};
 use crate::array::{Dims, Dtype, Scalar, broadcast};
 use crate::base::Result;
 use crate::device::DeviceId;
@@ -16,6 +17,10 @@ use crate::kernel::host::define::{host_compare, host_map, host_ternary, host_tes
 use crate::kernel::{CudaText, MapFn, philox};
 use crate::plan::{Drawn, MapArg, Runtime};
 use crate::tensor::Tensor;
+
+mod bounds;
+
+use bounds::{Whole, greatest};
 
 /// How far a draw moves its generator's offset, which stays a multiple of 4.
 pub const STEP: u64 = 4;
@@ -172,9 +177,11 @@ pub static OPS: &[Op] = &[
         example: "assert((randint_like(zeros(9), 3) < 3).all().item())",
         run: Run::Call(|rt, args| {
             let first = args.int(1)?;
-            let (low, high) = args.opt_int(2).map_or((0, first), |high| (first, high));
+            let (low, high, at) = args.opt_int(2).map_or((0, first, [1, 1]), |high| (first, high, [1, 2]));
+            let dtype = args.dtype(3).unwrap_or(args.tensor(0)?.dtype());
+            let range = Whole::between("randint_like", dtype, low, high, at)?;
             let target = like(rt, args, 3)?;
-            integers_into(rt, "randint_like", &target, low, span(low, high, 1)?, args.generator(5))
+            integers_into(rt, "randint_like", &target, range, args.generator(5))
         }),
     },
     Op {
@@ -208,7 +215,7 @@ pub static OPS: &[Op] = &[
         run: Run::Call(|rt, args| {
             let target = float_target(args, "normal_")?;
             let (mean, std) = (args.number(1)?, args.number(2)?);
-            check_deviation(MapArg::Number(std))?;
+            check_deviation(rt, "normal_", MapArg::Number(std))?;
             let drawn = normals(rt, "normal_", target, args.generator(3))?;
             let operands = [MapArg::Tensor(&drawn), MapArg::Number(std), MapArg::Number(mean)];
             spread_into(rt, "normal_", target, &operands)
@@ -229,12 +236,13 @@ pub static OPS: &[Op] = &[
         example: "let x = zeros(100, dtype=u8).random_(1, 4)\nassert((x < 4).all().item())",
         run: Run::Call(|rt, args| {
             let target = args.tensor(0)?;
-            let (low, range) = match (args.opt_int(1), args.opt_int(2)) {
-                (None, None) => (0, whole_range(target.dtype())),
-                (Some(high), None) => (0, span(0, high, 1)?),
-                (low, Some(high)) => (low.unwrap_or(0), span(low.unwrap_or(0), high, 2)?),
+            let between = |low, high, at| Whole::between("random_", target.dtype(), low, high, at);
+            let range = match (args.opt_int(1), args.opt_int(2)) {
+                (None, None) => Whole::all("random_", target.dtype())?,
+                (Some(high), None) => between(0, high, [1, 1])?,
+                (low, Some(high)) => between(low.unwrap_or(0), high, [1, 2])?,
             };
-            integers_into(rt, "random_", target, low, range, args.generator(3))
+            integers_into(rt, "random_", target, range, args.generator(3))
         }),
     },
     Op {
@@ -486,9 +494,19 @@ fn spread_into(
 fn uniform_in_place(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let target = float_target(args, "uniform_")?;
     let (from, to) = (args.float(1)?, args.float(2)?);
-    if !(from <= to && (to - from).is_finite()) {
+    let (dtype, most) = (target.dtype(), greatest(target.dtype()));
+    for (index, bound) in [(1, from), (2, to)] {
+        if bound.is_nan() || bound.abs() > most {
+            return Err(bounds::does_not_fit(index, &format!("{bound:?}"), dtype));
+        }
+    }
+    if from > to {
         let message = format!("there is nothing from `{from:?}` to `{to:?}`");
-        return Err(error::bad_value(2, message, "write finite numbers, the smaller one first"));
+        return Err(error::bad_value(2, message, "write the smaller number first"));
+    }
+    if to - from > most {
+        let message = format!("from `{from:?}` to `{to:?}` is more than {dtype} can hold");
+        return Err(error::bad_value(2, message, format!("stay within a distance of {most:?}")));
     }
     let numbers = uniforms(rt, "uniform_", target, args.generator(3))?;
     let number = |value| MapArg::Number(Scalar::Float(value));
@@ -516,12 +534,21 @@ fn bernoulli_into(
     p: MapArg<'_>,
     chosen: Chosen<'_>,
 ) -> Result<Out> {
+    if target.dtype().is_complex() {
+        return Err(error::floats_alone(name, 0, target));
+    }
     let wide = match p {
         MapArg::Number(p) if !(0.0..=1.0).contains(&p.as_f64()) => {
             let message = format!("`{:?}` is not a probability", p.as_f64());
             return Err(error::bad_value(1, message, "write a number from 0 to 1"));
         }
-        MapArg::Tensor(p) => p.dtype() == Dtype::F64,
+        MapArg::Tensor(p) => {
+            if !p.dtype().is_float() {
+                return Err(error::floats_alone(name, 1, p));
+            }
+            all_hold(rt, name, &IS_PROBABILITY, p, "each probability is a number from 0 to 1")?;
+            p.dtype() == Dtype::F64
+        }
         _ => false,
     };
     let state = draw(rt, target.device(), chosen)?;
@@ -538,38 +565,18 @@ fn bernoulli_into(
     Ok(Out::Tensor(target.clone()))
 }
 
-/// How many integers there are from `low` to `high`, without `high`, as the bits of a `u64`.
-fn span(low: i64, high: i64, index: usize) -> Result<u64> {
-    if low < high {
-        return Ok(high.wrapping_sub(low) as u64);
-    }
-    let message = format!("there is no whole number from `{low}` to `{high}`, without `{high}`");
-    Err(error::bad_value(index, message, "make `high` greater than `low`"))
-}
-
-/// How many whole numbers from 0 on a dtype holds, without gaps.
-fn whole_range(dtype: Dtype) -> u64 {
-    match dtype {
-        Dtype::Bool => 2,
-        dtype if dtype.is_float() => (1 << digits(dtype)) + 1,
-        Dtype::U8 => 1 << 8,
-        dtype => 1 << (8 * dtype.size() - 1),
-    }
-}
-
 fn integers_into(
     rt: &mut Runtime,
     name: &'static str,
     target: &Tensor,
-    low: i64,
-    range: u64,
+    range: Whole,
     chosen: Chosen<'_>,
 ) -> Result<Out> {
     let state = draw(rt, target.device(), chosen)?;
     let [seed, offset] = state.operands();
-    let operands = [MapArg::Position, seed, offset, MapArg::Raw(range, Dtype::I64)];
+    let operands = [MapArg::Position, seed, offset, MapArg::Raw(range.count, Dtype::I64)];
     let numbers = drawn(rt, name, &BELOW, &operands, Dtype::I64, target)?;
-    let operands = [MapArg::Tensor(&numbers), MapArg::Number(Scalar::Int(low))];
+    let operands = [MapArg::Tensor(&numbers), MapArg::Number(Scalar::Int(range.low))];
     rt.map_into(name, &arith::ADD, target, &operands, Dtype::I64, Dtype::I64)?;
     Ok(Out::Tensor(target.clone()))
 }
@@ -582,16 +589,17 @@ fn randint(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         (true, &[high]) => (first, high, args.shape(2)?),
         (true, _) => return Err(error::wrong_argument(1, "an int")),
     };
-    let range = span(low, high, usize::from(args.is_given(2)))?;
     let place = Place::of(rt, args, 3, Dtype::I64);
+    let range = Whole::between("randint", place.dtype, low, high, [0, usize::from(args.is_given(2))])?;
     let target = allocate(rt, &shape, place)?;
-    integers_into(rt, "randint", &target, low, range, args.generator(6))
+    integers_into(rt, "randint", &target, range, args.generator(6))
 }
 
 fn randperm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     const NAME: &str = "randperm";
     let shape = error::shape(0, &[args.int(0)?])?;
     let place = Place::of(rt, args, 1, Dtype::I64);
+    bounds::check_permutation(NAME, place.dtype, shape[0])?;
     let target = allocate(rt, &shape, place)?;
     let state = draw(rt, place.device, args.generator(4))?;
     let [seed, offset] = state.operands();
@@ -606,7 +614,25 @@ fn randperm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     Ok(Out::Tensor(target))
 }
 
-/// 1 where an element can be a probability.
+/// 1 where an element is a probability.
+static IS_PROBABILITY: MapFn = MapFn {
+    name: "is_probability",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "(i64)(a >= 0.0f && a <= 1.0f)", f64: "(i64)(a >= 0.0 && a <= 1.0)", i64: "" },
+    host: host_test!(float: |a| (0.0..=1.0).contains(&a)),
+};
+
+/// 1 where an element is 0 or more.
+static IS_DEVIATION: MapFn = MapFn {
+    name: "is_deviation",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "(i64)(a >= 0.0f)", f64: "(i64)(a >= 0.0)", i64: "(i64)(a >= 0)" },
+    host: host_test!(float: |a| a >= 0.0, i64: |a| a >= 0),
+};
+
+/// 1 where an element can be a weight.
 static IS_WEIGHT: MapFn = MapFn {
     name: "is_weight",
     arity: 1,
@@ -646,18 +672,25 @@ fn multinomial(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let mut shape = weights.shape().clone();
     shape[along] = count;
     // What is no distribution is found by the device, and raised at the line of the draw.
-    let fits = rt.map(NAME, &IS_WEIGHT, &[MapArg::Tensor(&weights)], dtype, Dtype::Bool)?;
-    let fits =
-        rt.reduce(NAME, &ALL, &fits, &super::reduce::all_dims(&fits), false, Dtype::Bool, Dtype::Bool)?;
-    assertion::holds(rt, &fits, "the probabilities are numbers of 0 or more")?;
+    all_hold(rt, NAME, &IS_WEIGHT, &weights, "the probabilities are numbers of 0 or more")?;
     let sums = scan::scanned(rt, NAME, &SUM, &weights, along)?;
     let totals = shape::narrowed(&sums, along, choices - 1, 1);
     let zero = MapArg::Number(Scalar::Int(0));
     let some = rt.map(NAME, &HAPPENS, &[zero, MapArg::Tensor(&totals)], dtype, Dtype::Bool)?;
-    let some =
-        rt.reduce(NAME, &ALL, &some, &super::reduce::all_dims(&some), false, Dtype::Bool, Dtype::Bool)?;
-    assertion::holds(rt, &some, "some probability is above 0")?;
+    whole(rt, NAME, &some, "some probability is above 0")?;
     if !replacement {
+        if count > 1 {
+            let above = rt.map(NAME, &HAPPENS, &[zero, MapArg::Tensor(&weights)], dtype, Dtype::Bool)?;
+            let above = rt.reduce(NAME, &SUM, &above, &[along], true, Dtype::I64, Dtype::I64)?;
+
+            let enough = call(rt, "ge", &[t(&above), Arg::Int(count as i64)])?;
+            whole(
+                rt,
+                NAME,
+                &enough,
+                "without replacement, at least `num_samples` probabilities are above 0",
+            )?;
+        }
         // The first of independent waiting times, each with its rate, is each one with its probability.
         let times = exponentials(rt, NAME, &weights, chosen)?;
         let operands = [MapArg::Tensor(&weights), MapArg::Tensor(&times)];
@@ -678,8 +711,25 @@ fn multinomial(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     rt.map(NAME, &arith::MINIMUM, &operands, Dtype::I64, Dtype::I64).map(Out::Tensor)
 }
 
-fn check_deviation(std: MapArg<'_>) -> Result<()> {
+/// Asserts that `f` is true of every element, without waiting for it on a device.
+fn all_hold(rt: &mut Runtime, name: &'static str, f: &'static MapFn, x: &Tensor, text: &str) -> Result<()> {
+    let fits = rt.map(name, f, &[MapArg::Tensor(x)], x.dtype(), Dtype::Bool)?;
+    whole(rt, name, &fits, text)
+}
+
+/// The same of every element of a tensor of bools.
+fn whole(rt: &mut Runtime, name: &'static str, fits: &Tensor, text: &str) -> Result<()> {
+    let fits =
+        rt.reduce(name, &ALL, fits, &super::reduce::all_dims(fits), false, Dtype::Bool, Dtype::Bool)?;
+    assertion::holds(rt, &fits, text)
+}
+
+fn check_deviation(rt: &mut Runtime, name: &'static str, std: MapArg<'_>) -> Result<()> {
     match std {
+        MapArg::Tensor(std) if std.dtype().is_complex() => Err(error::floats_alone(name, 1, std)),
+        MapArg::Tensor(std) => {
+            all_hold(rt, name, &IS_DEVIATION, std, "each deviation is a number of 0 or more")
+        }
         MapArg::Number(std) if std.as_f64().is_nan() || std.as_f64() < 0.0 => {
             let message = format!("the deviation is `{:?}`", std.as_f64());
             Err(error::bad_value(1, message, "write a deviation of 0 or more"))
@@ -691,7 +741,7 @@ fn check_deviation(std: MapArg<'_>) -> Result<()> {
 fn normal(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     const NAME: &str = "normal";
     let (mean, std) = (args.operand(0)?, args.operand(1)?);
-    check_deviation(std)?;
+    check_deviation(rt, NAME, std)?;
     let tensors = [mean, std].into_iter().filter_map(|arg| match arg {
         MapArg::Tensor(tensor) => Some(tensor),
         _ => None,

@@ -17,7 +17,7 @@ use crate::device::graph::{Step, Task};
 use crate::device::races::{Access, Checker, Region, Site, Touch, Watched};
 use crate::device::{Block, CapturedRecord, CopyKind, Device, DeviceId, Event, PoolScope, Stream, Ticket};
 use crate::kernel::{Launch, Ptr};
-use crate::tensor::{Generator, StorageRef, Tensor, WeakStorage};
+use crate::tensor::{Generator, GeneratorState, StorageRef, Tensor, WeakStorage};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -511,15 +511,38 @@ impl Runtime {
         Ok(self.captures[at].draws[of].draw(steps))
     }
 
-    /// Seeds a generator. In a capture of its device that is an error unless the seed is the one it
-    /// has, and then changes nothing. Source: `CUDAGeneratorImpl::set_current_seed`.
-    pub fn seed_generator(&mut self, generator: &Generator, seed: u64) -> Result<()> {
-        let capture = self.captures.iter().find(|c| c.device.id() == generator.device());
-        match capture {
-            None => generator.manual_seed(seed),
-            Some(_) if generator.state().seed == seed => {}
-            Some(capture) => return Err(error::seed_in_capture(capture.begun)),
+    /// Seeds generators. In a capture of a generator's device that is an error unless the seed is the one it
+    /// has, and then changes nothing. Where one is refused, none is seeded.
+    /// Source: `CUDAGeneratorImpl::set_current_seed`.
+    pub fn seed_generators(&mut self, generators: &[Generator], seed: u64) -> Result<()> {
+        let mut free = Vec::with_capacity(generators.len());
+        for generator in generators {
+            match self.captures.iter().position(|c| c.device.id() == generator.device()) {
+                Some(at) if generator.state().seed != seed => {
+                    let begun = self.captures[at].begun;
+                    let refused = self.refuse(at, "seeding a generator");
+                    refused.map_err(|_| error::seed_in_capture(begun))?;
+                    free.push(generator);
+                }
+                Some(_) => {}
+                None => free.push(generator),
+            }
         }
+        free.into_iter().for_each(|generator| generator.manual_seed(seed));
         Ok(())
+    }
+
+    /// Sets the states of generators, which a replay reads: refused while work of a generator's device is
+    /// captured. Where one is refused, none is set. Source: `CUDAGeneratorImpl::set_offset`.
+    pub fn set_generators(&mut self, states: &[(Generator, GeneratorState)]) -> Result<()> {
+        self.refuse_set_generators(states)?;
+        states.iter().for_each(|(generator, state)| generator.set_state(*state));
+        Ok(())
+    }
+
+    /// The refusal alone.
+    pub fn refuse_set_generators(&mut self, states: &[(Generator, GeneratorState)]) -> Result<()> {
+        (states.iter())
+            .try_for_each(|(g, _)| self.refuse_capturing(g.device(), "setting the state of a generator"))
     }
 }

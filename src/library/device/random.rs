@@ -46,9 +46,17 @@ fn all(vm: &Vm) -> Result<Vec<Generator>> {
     (0..count).map(|i| vm.rt.generator(DeviceId::Cuda(i))).collect()
 }
 
+/// Seeds every CUDA device's default generator, and the host's.
+fn seed_everything(vm: &mut Vm, seed: u64) -> Result<()> {
+    let mut generators = all(vm)?;
+    generators.push(vm.rt.generator(DeviceId::Cpu)?);
+    vm.rt.seed_generators(&generators, seed)
+}
+
 /// Seeds every CUDA device's default generator.
 fn seed_all(vm: &mut Vm, seed: u64) -> Result<Value> {
-    all(vm)?.iter().try_for_each(|g| vm.rt.seed_generator(g, seed)).map(|()| Value::None)
+    let generators = all(vm)?;
+    vm.rt.seed_generators(&generators, seed).map(|()| Value::None)
 }
 
 fn own(vm: &Vm, args: &[Value], at: usize) -> Result<Generator> {
@@ -89,19 +97,6 @@ fn offset_of(value: &Value, at: usize) -> Result<u64> {
     match value.as_int().and_then(|offset| u64::try_from(offset).ok()) {
         Some(offset) if offset % STEP == 0 => Ok(offset),
         _ => Err(bad_value(at, "offset must be a multiple of 4", "write 0, 4, 8, ...")),
-    }
-}
-
-/// The states of generators, to be put back.
-struct States(Vec<(Generator, GeneratorState)>);
-
-impl States {
-    fn of(generators: Vec<Generator>) -> States {
-        States(generators.into_iter().map(|g| (g.clone(), g.state())).collect())
-    }
-
-    fn restore(&self) {
-        self.0.iter().for_each(|(generator, state)| generator.set_state(*state));
     }
 }
 
@@ -151,12 +146,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[Param::new("seed", Kind::Int)] },
         doc: "Seeds the generators of every device, and of the host.\n\nSource: `torch.manual_seed`.",
         example: "manual_seed(7)\nlet a = rand(3).tolist()\nmanual_seed(7)\nassert(rand(3).tolist() == a)",
-        run: |vm, args| {
-            let seed = args[0].as_int().unwrap_or(0) as u64;
-            let host = vm.rt.generator(DeviceId::Cpu)?;
-            vm.rt.seed_generator(&host, seed)?;
-            seed_all(vm, seed)
-        },
+        run: |vm, args| seed_everything(vm, args[0].as_int().unwrap_or(0) as u64).map(|()| Value::None),
     },
     NativeDef {
         name: "initial_seed",
@@ -174,8 +164,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         example: "let s = seed()\nassert(initial_seed() == s)\nmanual_seed(0)",
         run: |vm, _| {
             let seed = fresh_seed();
-            vm.rt.generator(DeviceId::Cpu)?.manual_seed(seed);
-            all(vm)?.iter().for_each(|g| g.manual_seed(seed));
+            seed_everything(vm, seed)?;
             Ok(seed_int(seed))
         },
     },
@@ -198,7 +187,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
         example: "set_rng_state(get_rng_state())",
         run: |vm, args| {
             let state = state_of(vm, &args[0].clone(), 0)?;
-            vm.rt.generator(DeviceId::Cpu)?.set_state(state);
+            let generator = vm.rt.generator(DeviceId::Cpu)?;
+            vm.rt.set_generators(&[(generator, state)])?;
             Ok(Value::None)
         },
     },
@@ -218,12 +208,11 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 return Ok(Context::value("fork_rng", super::contexts::nothing));
             }
             let generators = forked(vm, &args[0])?;
-            Ok(Context::value("fork_rng", move |_| {
-                let states = States::of(generators.clone());
-                Ok(Box::new(move |_| {
-                    states.restore();
-                    Ok(())
-                }))
+            Ok(Context::value("fork_rng", move |vm| {
+                let states: Vec<_> = generators.iter().map(|g| (g.clone(), g.state())).collect();
+                // A replay would move the generators on all the same.
+                vm.rt.refuse_set_generators(&states)?;
+                Ok(Box::new(move |vm| vm.rt.set_generators(&states)))
             }))
         },
     },
@@ -237,7 +226,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
             // Without a device there is nothing to seed, and a script may say so all the same.
             if vm.rt.machine().device_count() > 0 {
                 let generator = own(vm, &[args[0].clone(), Value::None], 1)?;
-                vm.rt.seed_generator(&generator, args[1].as_int().unwrap_or(0) as u64)?;
+                vm.rt.seed_generators(&[generator], args[1].as_int().unwrap_or(0) as u64)?;
             }
             Ok(Value::None)
         },
@@ -262,7 +251,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         run: |vm, args| {
             let seed = fresh_seed();
             let generator = own(vm, &[args[0].clone(), Value::None], 1)?;
-            vm.rt.seed_generator(&generator, seed)?;
+            vm.rt.seed_generators(&[generator], seed)?;
             Ok(seed_int(seed))
         },
     },
@@ -317,7 +306,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         run: |vm, args| {
             let generator = own(vm, args, 2)?;
             let state = state_of(vm, &args[1].clone(), 1)?;
-            generator.set_state(state);
+            vm.rt.set_generators(&[(generator, state)])?;
             Ok(Value::None)
         },
     },
@@ -339,7 +328,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 return Err(bad_value(1, message, "pass what `get_rng_state_all` gave"));
             }
             let states: Result<Vec<GeneratorState>> = states.iter().map(|s| state_of(vm, s, 1)).collect();
-            generators.iter().zip(states?).for_each(|(generator, state)| generator.set_state(state));
+            let states: Vec<(Generator, GeneratorState)> = generators.into_iter().zip(states?).collect();
+            vm.rt.set_generators(&states)?;
             Ok(Value::None)
         },
     },
@@ -360,7 +350,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
         run: |vm, args| {
             let generator = own(vm, args, 2)?;
             let offset = offset_of(&args[1], 1)?;
-            generator.set_state(GeneratorState { offset, ..generator.state() });
+            let state = GeneratorState { offset, ..generator.state() };
+            vm.rt.set_generators(&[(generator, state)])?;
             Ok(Value::None)
         },
     },
@@ -387,7 +378,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         example: "let g = Generator().manual_seed(7)\nassert(g.initial_seed() == 7)",
         run: |vm, args| {
             let generator = generator_of(&args[0])?;
-            vm.rt.seed_generator(&generator, args[1].as_int().unwrap_or(0) as u64)?;
+            vm.rt.seed_generators(&[generator], args[1].as_int().unwrap_or(0) as u64)?;
             Ok(args[0].clone())
         },
     },
@@ -419,7 +410,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         run: |vm, args| {
             let generator = generator_of(&args[0])?;
             let state = state_of(vm, &args[1].clone(), 1)?;
-            generator.set_state(state);
+            vm.rt.set_generators(&[(generator, state)])?;
             Ok(args[0].clone())
         },
     },
@@ -429,9 +420,9 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[GENERATOR] },
         doc: "Seeds the generator with a number from the system, and gives it.\n\nSource: `torch.Generator.seed`.",
         example: "let g = Generator()\nassert(g.seed() == g.initial_seed())",
-        run: |_, args| {
-            let seed = fresh_seed();
-            generator_of(&args[0])?.manual_seed(seed);
+        run: |vm, args| {
+            let (seed, generator) = (fresh_seed(), generator_of(&args[0])?);
+            vm.rt.seed_generators(&[generator], seed)?;
             Ok(seed_int(seed))
         },
     },
@@ -449,10 +440,11 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[GENERATOR, Param::new("offset", Kind::Int)] },
         doc: "Moves the generator to an offset, a multiple of 4, and gives it.\n\nSource: `torch.Generator.set_offset`.",
         example: "let g = Generator().set_offset(100)\nassert(g.get_offset() == 100)",
-        run: |_, args| {
+        run: |vm, args| {
             let generator = generator_of(&args[0])?;
             let offset = offset_of(&args[1], 1)?;
-            generator.set_state(GeneratorState { offset, ..generator.state() });
+            let state = GeneratorState { offset, ..generator.state() };
+            vm.rt.set_generators(&[(generator, state)])?;
             Ok(args[0].clone())
         },
     },

@@ -8,6 +8,7 @@ mod factory;
 mod index;
 mod matmul;
 mod random;
+mod random_bounds;
 mod random_laws;
 mod reduce;
 mod shape;

@@ -1,0 +1,108 @@
+//! Which whole numbers and bounds a dtype can hold.
+
+use super::digits;
+use crate::array::Dtype;
+use crate::base::{Error, Result};
+use crate::ops::error;
+
+/// The whole numbers to draw from: `count` of them from `low` on.
+#[derive(Clone, Copy)]
+pub struct Whole {
+    pub low: i64,
+    /// As the bits of a `u64`.
+    pub count: u64,
+}
+
+impl Whole {
+    /// From `low` to `high`, without `high`; `at` are the arguments that name them. Both ends must fit the
+    /// dtype. A float draws between the outermost whole numbers that it holds in there, so that none is rounded
+    /// to a number outside. Source: `random_from_to` in ATen's `DistributionTemplates.h`.
+    pub fn between(name: &str, dtype: Dtype, low: i64, high: i64, at: [usize; 2]) -> Result<Whole> {
+        if low >= high {
+            let message = format!("there is no whole number from `{low}` to `{high}`, without `{high}`");
+            return Err(error::bad_value(at[1], message, "make `high` greater than `low`"));
+        }
+        let last = high - 1;
+        if dtype.is_complex() {
+            return Err(error::not_for_dtype(name, dtype, &[]));
+        }
+        let (least, most) = match dtype.is_float() {
+            false => ends(dtype),
+            true => (-greatest(dtype) as i64, greatest(dtype) as i64),
+        };
+        for (index, bound) in [(at[0], low), (at[1], last)] {
+            if bound < least || bound > most {
+                return Err(does_not_fit(index, &bound.to_string(), dtype));
+            }
+        }
+        let (first, last) = match dtype.is_float() {
+            false => (i128::from(low), i128::from(last)),
+            true => (-held_below(-i128::from(low), dtype), held_below(i128::from(last), dtype)),
+        };
+        if first > last {
+            let message = format!("{dtype} holds no whole number from `{low}` to `{high}`, without `{high}`");
+            return Err(error::bad_value(at[1], message, "write a wider dtype, such as `dtype=f64`"));
+        }
+        Ok(Whole { low: first as i64, count: (last - first + 1) as u64 })
+    }
+
+    /// All from 0 on that the dtype holds; floats: without gaps.
+    pub fn all(name: &str, dtype: Dtype) -> Result<Whole> {
+        let count = match dtype {
+            dtype if dtype.is_complex() => return Err(error::not_for_dtype(name, dtype, &[])),
+            dtype if dtype.is_float() => (1 << digits(dtype)) + 1,
+            dtype => ends(dtype).1 as u64 + 1,
+        };
+        Ok(Whole { low: 0, count })
+    }
+}
+
+/// The least and the greatest value of an integer dtype, or of `bool`.
+fn ends(dtype: Dtype) -> (i64, i64) {
+    match dtype {
+        Dtype::Bool => (0, 1),
+        Dtype::U8 => (0, 255),
+        dtype => {
+            let most = i64::MAX >> (64 - 8 * dtype.size());
+            (-most - 1, most)
+        }
+    }
+}
+
+/// The greatest finite value of a float dtype.
+pub fn greatest(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::F16 => half::f16::MAX.to_f64(),
+        Dtype::BF16 => half::bf16::MAX.to_f64(),
+        Dtype::F32 => f64::from(f32::MAX),
+        _ => f64::MAX,
+    }
+}
+
+/// The greatest whole number up to `bound` that a float dtype holds exactly.
+fn held_below(bound: i128, dtype: Dtype) -> i128 {
+    let gap = bound.unsigned_abs().checked_ilog2().unwrap_or(0).saturating_sub(digits(dtype) as u32 - 1);
+    bound.div_euclid(1 << gap) * (1 << gap)
+}
+
+/// A permutation needs a dtype that tells its numbers apart.
+pub fn check_permutation(name: &str, dtype: Dtype, count: usize) -> Result<()> {
+    if dtype == Dtype::Bool || dtype.is_complex() {
+        return Err(error::not_for_dtype(name, dtype, &[]));
+    }
+    let held = Whole::all(name, dtype)?.count;
+    if count as u64 <= held {
+        return Ok(());
+    }
+    let message = format!("{dtype} cannot hold {count} different whole numbers from 0 on, but {held}");
+    Err(error::bad_value(0, message, "write a wider dtype, such as `dtype=i64`"))
+}
+
+/// A bound outside of what a dtype holds.
+pub fn does_not_fit(index: usize, bound: &str, dtype: Dtype) -> Error {
+    let help = match dtype.is_float() {
+        true => format!("{dtype} holds up to {:?}; write a wider dtype", greatest(dtype)),
+        false => format!("{dtype} holds {} to {}; write a wider dtype", ends(dtype).0, ends(dtype).1),
+    };
+    error::bad_value(index, format!("`{bound}` does not fit {dtype}"), help)
+}
