@@ -44,7 +44,7 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::BOTH,
         example: "assert(equal(relu6([-1.0, 2.0, 9.0]), [0.0, 2.0, 6.0]))",
-        run: Run::Call(|rt, args| clamped(rt, "relu6", args.tensor(0)?, (0, 6))),
+        run: Run::Call(|rt, args| clamped(rt, "relu6", args.tensor(0)?, (Scalar::Int(0), Scalar::Int(6)))),
     },
     Op {
         name: "leaky_relu",
@@ -251,7 +251,14 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::ALL,
         example: "assert(equal(hardtanh([-3.0, 0.5, 3.0]), [-1.0, 0.5, 1.0]))",
-        run: Run::Map(MapOp { rule: Rule::NotBool, f: &CLAMP }),
+        run: Run::Call(|rt, args| {
+            let (low, high) = (args.number(1)?, args.number(2)?);
+            if low.as_f64() > high.as_f64() {
+                let message = format!("`min_val` is `{:?}`, above `{:?}`", low.as_f64(), high.as_f64());
+                return Err(error::bad_value(1, message, "write the smaller number first"));
+            }
+            clamped(rt, "hardtanh", args.tensor(0)?, (low, high))
+        }),
     },
     Op {
         name: "hardsigmoid",
@@ -436,10 +443,19 @@ static RESCALE: MapFn = MapFn {
     host: host_ternary!(float: |a, b, c| a * (1.0 / (b + c).sqrt())),
 };
 
-fn clamped(rt: &mut Runtime, name: &'static str, x: &Tensor, (low, high): (i64, i64)) -> Result<Out> {
-    let bound = |value| MapArg::Number(Scalar::Int(value));
-    let op = MapOp { rule: Rule::NotBool, f: &CLAMP };
-    map(rt, name, &op, &[MapArg::Tensor(x), bound(low), bound(high)]).map(Out::Tensor)
+/// Limits to bounds that are read in the dtype of `x`, which the result has: ints drop what follows the point.
+fn clamped(rt: &mut Runtime, name: &'static str, x: &Tensor, (low, high): (Scalar, Scalar)) -> Result<Out> {
+    error::refuse_bool(name, 0, x)?;
+    let dtype = x.dtype();
+    if dtype.is_complex() {
+        return Err(crate::plan::error::not_over_complex(name, dtype));
+    }
+    let bound = |value: Scalar| {
+        MapArg::Number(if dtype.is_int() { Scalar::Int(value.as_f64() as i64) } else { value })
+    };
+    let compute = if dtype.is_int() { Dtype::I64 } else { dtype };
+    let operands = [MapArg::Tensor(x), bound(low), bound(high)];
+    rt.map(name, &CLAMP, &operands, compute, dtype).map(Out::Tensor)
 }
 
 fn gelu(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

@@ -34,7 +34,7 @@ pub static OPS: &[Op] = &[
         params: SCALED,
         form: Form::ALL,
         example: "assert(equal([5, 7] - [1, 2], [4, 5]))",
-        run: Run::Scaled(MapOp { rule: Rule::NotBool, f: &SUB }, &SUB_SCALED),
+        run: Run::Scaled(MapOp { rule: Rule::NoBools, f: &SUB }, &SUB_SCALED),
     },
     Op {
         name: "mul",

@@ -3,7 +3,7 @@
 use super::folds::ALL;
 use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, MapOp, Op, Out, Rule, Run, complex};
+use super::{Args, Form, MapOp, Op, Out, Rule, Run, complex, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_bool, host_compare, host_test};
@@ -326,6 +326,12 @@ const fn comparison(text: &'static str) -> CudaText {
 
 fn is_close(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<Tensor> {
     let number = |value: f64| MapArg::Number(Scalar::Float(value));
+    for (index, what) in [(2, "rtol"), (3, "atol")] {
+        let tolerance = args.float(index)?;
+        if tolerance.is_nan() || tolerance < 0.0 {
+            return Err(error::bad_value(index, format!("`{what}` is `{tolerance:?}`"), "write 0 or more"));
+        }
+    }
     let tolerances = (number(args.float(2)?), number(args.float(3)?));
     let operands = [args.operand(0)?, args.operand(1)?, tolerances.0, tolerances.1];
     let f = if args.flag(4) { &IS_CLOSE_OR_NAN } else { &IS_CLOSE };

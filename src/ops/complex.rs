@@ -284,6 +284,11 @@ pub(super) fn over(name: &str, f: &'static MapFn, dtype: Dtype) -> Result<(&'sta
 /// Complex numbers of two real operands.
 fn made(rt: &mut Runtime, name: &'static str, f: &'static MapFn, args: &Args<'_>) -> Result<Out> {
     let operands = [args.operand(0)?, args.operand(1)?];
+    if let [MapArg::Tensor(one), MapArg::Tensor(other)] = operands
+        && one.dtype() != other.dtype()
+    {
+        return Err(error::dtypes_differ(name, (0, one), (1, other)));
+    }
     let rank = |x: &MapArg<'_>| match x {
         MapArg::Tensor(x) if x.rank() == 0 => Operand::ZeroDim(x.dtype()),
         MapArg::Tensor(x) => Operand::Tensor(x.dtype()),

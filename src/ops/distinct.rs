@@ -14,7 +14,7 @@ use super::search::{Rows, common, places};
 use super::shape::{narrowed, permuted, reshaped};
 use super::signature::{Default, Kind, Param};
 use super::sort::sorted;
-use super::{Args, Form, Op, Out, Run, dims};
+use super::{Args, Form, Op, Out, Run, dims, error};
 use crate::array::{Dims, Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::host_compare;
@@ -253,6 +253,11 @@ fn isin(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     const NAME: &str = "isin";
     let ([elements, tests], _) = common(rt, NAME, [args.operand(0)?, args.operand(1)?])?;
     let invert = args.flag(3);
+    for index in [0, 1] {
+        if let Some(x) = args.opt_tensor(index) {
+            error::refuse_bool(NAME, index, x)?;
+        }
+    }
     if elements.dtype().is_complex() {
         return Err(crate::plan::error::not_over_complex(NAME, elements.dtype()));
     }

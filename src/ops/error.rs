@@ -130,6 +130,26 @@ pub fn floats_alone(name: &str, index: usize, x: &Tensor) -> Error {
         .help("convert first: `x.to(f32)`")
 }
 
+/// The operation orders numbers, or computes with them: bools are none.
+pub fn refuse_bool(name: &str, index: usize, x: &Tensor) -> Result<()> {
+    match x.dtype() {
+        Dtype::Bool => Err(Error::new(&NOT_FOR_DTYPE, format!("`{name}` is not defined for bool"))
+            .operand(index, this_is(x.describe()))
+            .help("convert to numbers first: `x.to(i64)`")),
+        _ => Ok(()),
+    }
+}
+
+/// The same of a dtype to count in.
+pub fn no_bools(name: &str, index: usize, dtype: Dtype) -> Result<()> {
+    match dtype {
+        Dtype::Bool => Err(Error::new(&NOT_FOR_DTYPE, format!("`{name}` is not defined for bool"))
+            .operand(index, "this dtype")
+            .help("write an int or a float, such as `dtype=i64`")),
+        _ => Ok(()),
+    }
+}
+
 /// The same of a `dtype=` argument.
 pub fn not_with_dtype(name: &str, index: usize, dtype: Dtype) -> Error {
     Error::new(&NOT_FOR_DTYPE, format!("`{name}` is not defined for {dtype}"))

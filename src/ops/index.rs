@@ -174,11 +174,24 @@ pub static OPS: &[Op] = &[
         name: "index_fill",
         doc: "Writes a number to the positions `index` of a dimension. Source: `torch.index_fill`.",
         search: &["assign", "put", "rows"],
-        params: &[X, DIM, INDEX, Param::new("value", Kind::Number)],
+        params: &[X, DIM, INDEX, Param::new("value", Kind::TensorOrNumber)],
         form: Form::ALL,
         example: "assert(equal(zeros(3).index_fill(0, [1], 7), [0.0, 7.0, 0.0]))",
         run: Run::Call(|rt, args| {
-            let value = MapArg::Number(args.number(3)?);
+            let value = match args.operand(3)? {
+                MapArg::Tensor(value) if value.rank() > 0 => {
+                    let help =
+                        "take one element, `value[0]`, or write all: `x.index_copy(dim, index, value)`";
+                    return Err(error::wrong_tensor(
+                        3,
+                        "a number or a tensor without dimensions",
+                        value,
+                        help,
+                    ));
+                }
+                MapArg::Tensor(value) => MapArg::Number(rt.item(value)?),
+                number => number,
+            };
             indexed_write(rt, "index_fill", args, value, None)
         }),
     },
@@ -395,7 +408,10 @@ fn one_hot(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 fn take_along_dim(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (x, ids) = (args.tensor(0)?, as_positions(rt, 1, args.tensor(1)?)?);
     let name = "take_along_dim";
-    let Some(dim) = args.opt_int(2) else { return taken(rt, name, x, &ids).map(Out::Tensor) };
+    let Some(dim) = args.opt_int(2) else {
+        let ids = reshaped(rt, &ids, &[ids.count()])?;
+        return taken(rt, name, x, &ids).map(Out::Tensor);
+    };
     let (x, ids, dim) = {
         let dim = needs_dim(name, x, 2, dim)?;
         let wrong = || error::index_shape(name, (0, x), (1, &ids), dim);
@@ -664,7 +680,10 @@ pub(super) fn true_positions(rt: &mut Runtime, x: &Tensor) -> Result<Tensor> {
 }
 
 fn nonzero(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
-    let x = args.tensor(0)?;
+    let given = args.tensor(0)?;
+    // A tuple has a vector at least: a number is a vector of one element.
+    let lone = args.flag(1) && given.rank() == 0;
+    let x = &if lone { unsqueezed(given, 0)? } else { given.clone() };
     let flat = true_positions(rt, x)?;
     let rank = x.rank();
     let out = rt.empty(&[flat.count(), rank], Dtype::I64, x.device())?;

@@ -1,7 +1,7 @@
 //! Elementwise operations: dtype rules in one place, the rest is the planner's.
 
 use super::{Args, complex, error};
-use crate::array::{Dtype, Operand, result_type};
+use crate::array::{Dtype, Operand, Scalar, result_type};
 use crate::base::Result;
 use crate::kernel::MapFn;
 use crate::plan::error::not_over_complex;
@@ -21,8 +21,10 @@ pub struct MapOp {
 pub enum Rule {
     /// Promoted; the result has it too. `add`
     Promote,
-    /// Promoted, but `bool` is an error. `sub`, `neg`
+    /// Promoted, but `bool` is an error. `neg`
     NotBool,
+    /// The same where one operand is `bool`. `sub`
+    NoBools,
     /// Promoted; ints and bools become `f32`. `div`, `exp`
     Float,
     /// Promoted; must be a float dtype already or is left as it is (`floor` of ints is the identity):
@@ -69,6 +71,10 @@ impl MapOp {
                 return Err(error::not_for_dtype(name, common, operands));
             }
             Rule::NotBool => (common, common),
+            Rule::NoBools if common == Dtype::Bool || operands.iter().any(is_bool) => {
+                return Err(error::not_for_dtype(name, Dtype::Bool, operands));
+            }
+            Rule::NoBools => (common, common),
             Rule::Float if common.is_float() || common.is_complex() => (common, common),
             Rule::Float => (Dtype::F32, Dtype::F32),
             Rule::Compare => (common, Dtype::Bool),
@@ -113,7 +119,8 @@ pub(super) fn check_fits(name: &str, dtype: Dtype, target: &Tensor) -> Result<()
 
 /// The operation that a factor in the third argument asks for: the plain one where it is 1.
 pub(super) fn scaled(plain: &MapOp, scaled: &'static MapFn, args: &Args<'_>) -> Result<MapOp> {
-    let f = if args.number(2)?.as_f64() == 1.0 { plain.f } else { scaled };
+    let alpha = args.number(2)?;
+    let f = if alpha.as_f64() == 1.0 { plain.f } else { scaled };
     Ok(MapOp { f, rule: plain.rule })
 }
 
@@ -130,12 +137,23 @@ pub(super) fn call_in_place(
     args: &Args<'_>,
 ) -> Result<Tensor> {
     let target = args.tensor(0)?.clone();
+    if target.dtype().is_complex() && name == "abs_" {
+        return Err(not_over_complex(name, target.dtype()));
+    }
     in_place(rt, name, op, &target, &operands(op, args)?)?;
     Ok(target)
 }
 
 fn operands<'a>(op: &MapOp, args: &Args<'a>) -> Result<smallvec::SmallVec<[MapArg<'a>; 4]>> {
     (0..usize::from(op.f.arity)).map(|i| args.operand(i)).collect()
+}
+
+fn is_bool(arg: &MapArg<'_>) -> bool {
+    match arg {
+        MapArg::Tensor(t) => t.dtype() == Dtype::Bool,
+        MapArg::Number(n) => matches!(n, Scalar::Bool(_)),
+        _ => false,
+    }
 }
 
 fn rank(arg: &MapArg<'_>) -> Operand {

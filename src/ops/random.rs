@@ -18,7 +18,7 @@ use crate::kernel::{CudaText, MapFn, philox};
 use crate::plan::{Drawn, MapArg, Runtime};
 use crate::tensor::Tensor;
 
-mod bounds;
+pub(super) mod bounds;
 
 use bounds::{Whole, greatest};
 

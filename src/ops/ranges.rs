@@ -4,7 +4,7 @@
 use super::factory::{Place, allocate};
 use super::params::{DEVICE, DTYPE};
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, Op, Out, Run, error};
+use super::{Args, Form, Op, Out, Run, error, random};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_map};
@@ -62,8 +62,10 @@ pub static OPS: &[Op] = &[
         example: "assert(allclose(logspace(0, 2, 3), [1.0, 10.0, 100.0]))",
         run: Run::Call(|rt, args| {
             let place = Place::of(rt, args, 4, Dtype::F32);
+            error::no_bools("logspace", 4, place.dtype)?;
             let result = allocate(rt, &[steps(args)?], place)?;
-            let exponents = spaced(rt, "logspace", args, Place { dtype: Dtype::F64, ..place })?;
+            let ends = [whole_end(args, 0, place.dtype)?, whole_end(args, 1, place.dtype)?];
+            let exponents = evenly(rt, "logspace", ends, steps(args)?, Place { dtype: Dtype::F64, ..place })?;
             let base = MapArg::Number(Scalar::Float(args.float(3)?));
             let operands = [base, MapArg::Tensor(&exponents)];
             let dtype = place.dtype;
@@ -176,6 +178,7 @@ fn arange(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let step = args.number(2)?;
     let ints = [start, end, step].iter().all(|n| n.dtype() != Dtype::F32);
     let place = Place::of(rt, args, 3, if ints { Dtype::I64 } else { Dtype::F32 });
+    error::no_bools("arange", 3, place.dtype)?;
     let count = if ints {
         count_ints(start.as_i64(), end.as_i64(), step.as_i64())?
     } else {
@@ -185,7 +188,8 @@ fn arange(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let result = allocate(rt, &shape, place)?;
     let raw = |bits: u64| MapArg::Raw(bits, Dtype::I64);
     let dtype = place.dtype;
-    let whole = ints && !dtype.is_float();
+    // Ints are counted from the whole part of `start` by that of `step`, as many as without that.
+    let whole = dtype.is_int();
     let (f, operands, dtype) = if whole {
         (&COUNT, [MapArg::Position, raw(start.as_i64() as u64), raw(step.as_i64() as u64)], Dtype::I64)
     } else {
@@ -233,7 +237,28 @@ fn steps(args: &Args<'_>) -> Result<usize> {
 }
 
 fn spaced(rt: &mut Runtime, name: &'static str, args: &Args<'_>, place: Place) -> Result<Tensor> {
-    let (first, last, count) = (args.float(0)?, args.float(1)?, steps(args)?);
+    error::no_bools(name, 3, place.dtype)?;
+    let ends = [whole_end(args, 0, place.dtype)?, whole_end(args, 1, place.dtype)?];
+    evenly(rt, name, ends, steps(args)?, place)
+}
+
+/// An end of a range in a dtype: ints drop what follows the point before anything is computed.
+fn whole_end(args: &Args<'_>, index: usize, dtype: Dtype) -> Result<f64> {
+    let end = args.float(index)?;
+    match dtype.is_int() {
+        true => random::bounds::truncated(index, end, dtype).map(|end| end as f64),
+        false => Ok(end),
+    }
+}
+
+/// `count` numbers from the first to the last.
+fn evenly(
+    rt: &mut Runtime,
+    name: &'static str,
+    [first, last]: [f64; 2],
+    count: usize,
+    place: Place,
+) -> Result<Tensor> {
     let result = allocate(rt, &[count], place)?;
     let raw = |bits: u64| MapArg::Raw(bits, Dtype::I64);
     let operands = [MapArg::Position, raw(first.to_bits()), raw(last.to_bits()), raw(count as u64)];

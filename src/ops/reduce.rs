@@ -618,6 +618,7 @@ fn argmin(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 
 fn arg_choice(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
+    error::refuse_bool(name, 0, x)?;
     let dims = match args.opt_int(1) {
         Some(dim) => dims::many(1, Some(&[dim]), x.rank())?,
         None => all_dims(x),
@@ -637,7 +638,12 @@ fn all(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 
 fn logic(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
-    let dims = dims::many(1, args.ints(1), x.rank())?;
+    let dims = match args.ints(1) {
+        // As PyTorch has it: a list without dimensions reduces none, here alone.
+        Some([]) if x.dtype() == Dtype::Bool => return rt.contiguous_copy(x).map(Out::Tensor),
+        Some([]) => return rt.convert(x, Dtype::Bool).map(Out::Tensor),
+        named => dims::many(1, named, x.rank())?,
+    };
     rt.reduce(name, f, x, &dims, args.flag(2), Dtype::Bool, Dtype::Bool).map(Out::Tensor)
 }
 

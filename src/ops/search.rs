@@ -103,6 +103,7 @@ fn searchsorted(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         }
         None => given.clone(),
     };
+    error::refuse_bool(NAME, 0, given)?;
     let ([sequence, values], _) = common(rt, NAME, [MapArg::Tensor(&sequence), input])?;
     let rows = match sequence.rank() {
         1 => Rows::One(&sequence),

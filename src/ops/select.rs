@@ -190,6 +190,12 @@ fn masked_fill(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         MapArg::Tensor(tensor) => tensor.dtype(),
         _ => x.dtype(),
     };
+    if let MapArg::Tensor(value) = value
+        && value.rank() > 0
+    {
+        let help = "take one element, `value[0]`, or write all: `where(mask, value, x)`";
+        return Err(error::wrong_tensor(2, "a number or a tensor without dimensions", value, help));
+    }
     super::map::check_fits("masked_fill", dtype, x)?;
     let operands = [MapArg::Tensor(mask), value, MapArg::Tensor(x)];
     let out = rt.map("masked_fill", &WHERE, &operands, x.dtype(), x.dtype());

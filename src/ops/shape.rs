@@ -8,6 +8,7 @@ use crate::array::{Dims, Dtype, Layout};
 use crate::base::Result;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
+use smallvec::smallvec;
 
 /// The most dimensions a tensor may have, as in PyTorch.
 pub const MAX_RANK: usize = 64;
@@ -137,7 +138,10 @@ pub static OPS: &[Op] = &[
         example: "assert(zeros(1, 3, 1).squeeze().shape == (3,))\nassert(zeros(1, 3, 1).squeeze(0).shape == (3, 1))",
         run: Run::Call(|_, args| {
             let x = args.tensor(0)?;
-            let dropped = dims::many(1, args.ints(1), x.rank())?;
+            let dropped = match args.ints(1) {
+                Some([]) => return Ok(Out::Tensor(x.clone())),
+                named => dims::many(1, named, x.rank())?,
+            };
             Ok(Out::Tensor(without_ones(x, &dropped)))
         }),
     },
@@ -236,6 +240,10 @@ pub static OPS: &[Op] = &[
             layout.strides[dim] = stride.saturating_mul(isize::try_from(step).unwrap_or(isize::MAX));
             layout.shape.push(size);
             layout.strides.push(stride);
+            if x.rank() == 0 {
+                // A number has no dimension that counts the windows.
+                (layout.shape, layout.strides) = (Dims::from_elem(size, 1), smallvec![1]);
+            }
             Ok(Out::Tensor(lone.with_layout(layout)))
         }),
     },

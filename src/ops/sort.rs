@@ -156,6 +156,7 @@ fn count_within(name: &str, x: &Tensor, dim: usize, k: i64, least: usize) -> Res
 
 fn topk(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
+    error::refuse_bool("topk", 0, x)?;
     let dim = dims::one(2, args.int(2)?, x.rank())?;
     let k = count_within("topk", x, dim, args.int(1)?, 0)?;
     let (values, indices) = sorted(rt, "topk", x, dim, args.flag(3))?;
@@ -179,6 +180,7 @@ fn one(x: &Tensor, dim: usize, at: usize, keepdim: bool) -> Tensor {
 
 fn kthvalue(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
+    error::refuse_bool("kthvalue", 0, x)?;
     let dim = dims::one(2, args.int(2)?, x.rank())?;
     let k = count_within("kthvalue", x, dim, args.int(1)?, 1)?;
     let (values, indices) = sorted(rt, "kthvalue", x, dim, false)?;
@@ -188,6 +190,7 @@ fn kthvalue(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 
 fn median(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let given = args.tensor(0)?;
+    error::refuse_bool("median", 0, given)?;
     let (x, dim) = match args.opt_int(1) {
         Some(dim) => (given.clone(), dims::one(1, dim, given.rank())?),
         None => (reshaped(rt, given, &[given.count()])?, 0),

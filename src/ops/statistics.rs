@@ -8,8 +8,8 @@ use super::params::{DTYPE, X};
 use super::shape::{expanded, narrowed, needs_dim, permuted, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
 use super::sort::sorted;
-use super::{Arg, Args, Form, Op, Out, Run, error};
-use crate::array::{Dims, Dtype, Scalar};
+use super::{Arg, Args, Form, Op, Out, Run, assertion, error};
+use crate::array::{Dims, Dtype, Operand, Scalar, result_type};
 use crate::base::Result;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
@@ -364,10 +364,12 @@ fn covariance(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<T
     if given.dtype().is_complex() {
         return Err(crate::plan::error::not_over_complex(name, given.dtype()));
     }
-    let x = match given.dtype().is_float() {
-        true => given.clone(),
-        false => rt.convert(given, Dtype::F32)?,
-    };
+    error::refuse_bool(name, 0, given)?;
+    let mut dtype = if given.dtype().is_float() { given.dtype() } else { Dtype::F32 };
+    if let Some(weight) = args.opt_tensor(3).filter(|weight| weight.dtype().is_float()) {
+        dtype = result_type([Operand::Tensor(dtype), Operand::Tensor(weight.dtype())].into_iter());
+    }
+    let x = if given.dtype() == dtype { given.clone() } else { rt.convert(given, dtype)? };
     let variables = if given.rank() == 2 { x.shape()[0] } else { 1 };
     let count = x.shape().last().copied().unwrap_or(1);
     let x = reshaped(rt, &x, &[variables, count])?;
@@ -375,14 +377,22 @@ fn covariance(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<T
     let mut weights: [Option<Tensor>; 2] = [None, None];
     for (at, index) in [(0, 2), (1, 3)] {
         let Some(weight) = args.opt_tensor(index) else { continue };
-        if weight.shape().as_slice() != [count] {
+        if weight.rank() > 1 || weight.count() != count {
             let wanted = format!("a vector of {count} weights");
             return Err(error::wrong_rank(name, index, weight, &wanted, "one weight per observation"));
         }
         if at == 0 && !weight.dtype().is_int() {
             return Err(error::wrong_tensor(index, "ints", weight, "frequencies are whole: `w.to(i64)`"));
         }
-        weights[at] = Some(rt.convert(weight, x.dtype())?);
+        if at == 1 && !weight.dtype().is_float() {
+            return Err(error::wrong_tensor(index, "floats", weight, "convert them: `w.to(f32)`"));
+        }
+        let negative = call(rt, "lt", &[t(weight), Arg::Int(0)])?;
+        let any = call(rt, "any", &[t(&negative)])?;
+        let none = call(rt, "logical_not", &[t(&any)])?;
+        assertion::holds(rt, &none, "the weights of `cov` are 0 or more")?;
+        let weight = reshaped(rt, weight, &[count])?;
+        weights[at] = Some(rt.convert(&weight, x.dtype())?);
     }
     let weight = match &weights {
         [Some(f), Some(a)] => Some(call(rt, "mul", &[t(f), t(a)])?),
@@ -402,6 +412,8 @@ fn covariance(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<T
         }
         Some(weight) => {
             let sum = call(rt, "sum", &[t(&weight)])?;
+            let some = call(rt, "ne", &[t(&sum), Arg::Int(0)])?;
+            assertion::holds(rt, &some, "the weights of `cov` do not add up to 0")?;
             let heavy = call(rt, "mul", &[t(&x), t(&weight)])?;
             let mean = total(rt, &heavy, true)?;
             let mean = call(rt, "div", &[t(&mean), t(&sum)])?;
@@ -423,7 +435,7 @@ fn covariance(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<T
     };
     let products = call(rt, "matmul", &[t(&far), Arg::Tensor(permuted(&heavy, &[1, 0]))])?;
     let found = call(rt, "div", &[t(&products), norm])?;
-    if given.rank() == 2 { Ok(found) } else { reshaped(rt, &found, &[]) }
+    if variables == 1 { reshaped(rt, &found, &[]) } else { Ok(found) }
 }
 
 fn correlation(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -441,6 +453,7 @@ fn correlation(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 /// The areas between neighbours, and their dimension.
 fn trapezoids(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<(Tensor, i64)> {
     let y = args.tensor(0)?;
+    error::refuse_bool(name, 0, y)?;
     let dim = needs_dim(name, y, 3, args.int(3)?)?;
     let between = y.shape()[dim].saturating_sub(1);
     let start = y.shape()[dim].min(1);

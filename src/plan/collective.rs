@@ -61,6 +61,9 @@ impl Runtime {
     /// # Errors
     /// E0512 for a target on the host, E0430 for a target of another shape.
     pub fn broadcast_into(&mut self, tensor: &Tensor, targets: &[Tensor]) -> Result<()> {
+        if targets.is_empty() {
+            return Err(error::collective_argument("expected at least one output tensor to broadcast to"));
+        }
         for (i, target) in targets.iter().enumerate() {
             if target.device() == DeviceId::Cpu {
                 return Err(error::collective_device(format!(

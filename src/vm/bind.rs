@@ -283,7 +283,7 @@ fn check_kind(vm: &mut Vm, function: &str, index: usize, param: &Param, value: &
                 *value = Value::Int(i64::from(*b));
                 true
             }
-            Value::Tensor(tensor) if tensor.count() == 1 && tensor.dtype().kind() < 2 => {
+            Value::Tensor(tensor) if tensor.count() == 1 && tensor.dtype().is_int() => {
                 *value = Value::Int(vm.rt.item(tensor)?.as_i64());
                 true
             }

@@ -370,10 +370,11 @@ impl Vm {
             (Kind::TensorOrNumber | Kind::Number | Kind::Any, Value::Int(i)) => Some(Arg::Int(*i)),
             (Kind::TensorOrNumber | Kind::Number | Kind::Any, Value::Float(f)) => Some(Arg::Float(*f)),
             (Kind::Number, Value::Tensor(t)) if t.is_real_number() => Some(scalar_arg(self.rt.item(t)?)),
-            (Kind::Int, Value::Tensor(t)) if t.count() == 1 && t.dtype().kind() < 2 => {
+            (Kind::Int, Value::Tensor(t)) if t.count() == 1 && t.dtype().is_int() => {
                 Some(Arg::Int(self.rt.item(t)?.as_i64()))
             }
-            (Kind::Int, _) => value.as_int().map(Arg::Int),
+            // No bool: `x.sum(true)` means `keepdim`.
+            (Kind::Int, Value::Int(i)) => Some(Arg::Int(*i)),
             (Kind::Float, Value::Tensor(t)) if t.is_real_number() => {
                 Some(Arg::Float(self.rt.item(t)?.as_f64()))
             }

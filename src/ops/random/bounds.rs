@@ -98,6 +98,17 @@ pub fn check_permutation(name: &str, dtype: Dtype, count: usize) -> Result<()> {
     Err(error::bad_value(0, message, "write a wider dtype, such as `dtype=i64`"))
 }
 
+/// The whole part of a bound in an integer dtype.
+pub fn truncated(index: usize, bound: f64, dtype: Dtype) -> Result<i64> {
+    let (least, most) = ends(dtype);
+    let whole = bound.trunc();
+    // The greatest `i64` is no `f64`; the next one above it is 2^63.
+    match whole >= least as f64 && (whole <= most as f64 && whole < 9_223_372_036_854_775_808.0) {
+        true => Ok(whole as i64),
+        false => Err(does_not_fit(index, &format!("{bound:?}"), dtype)),
+    }
+}
+
 /// A bound outside of what a dtype holds.
 pub fn does_not_fit(index: usize, bound: &str, dtype: Dtype) -> Error {
     let help = match dtype.is_float() {

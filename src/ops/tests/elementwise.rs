@@ -131,7 +131,6 @@ const ROWS: &[(&str, usize, Gives, Reference)] = &[
     ("logsigmoid", 1, Float, |x, _| x[0].min(0.0) - libm::log1p(libm::exp(-x[0].abs()))),
     ("silu", 1, Float, |x, _| x[0] / (1.0 + libm::exp(-x[0]))),
     ("mish", 1, Float, |x, _| x[0] * libm::tanh(libm::log1p(libm::exp(x[0])))),
-    ("hardtanh", 3, SameNotBool, |x, _| x[0].max(x[1]).min(x[2])),
     ("hardsigmoid", 1, Float, |x, _| ((x[0] + 3.0) / 6.0).clamp(0.0, 1.0)),
     ("hardswish", 1, Float, |x, _| x[0] * ((x[0] + 3.0) / 6.0).clamp(0.0, 1.0)),
 ];
