@@ -56,6 +56,9 @@ impl Ticket {
     /// No launch.
     pub const NONE: Ticket = Ticket(0);
 
+    /// A launch that there never was: what it should have written is lost.
+    pub const LOST: Ticket = Ticket(u64::MAX);
+
     fn new(number: u64, stream: u32) -> Ticket {
         Ticket(number << 16 | u64::from(stream.min(0xffff)))
     }

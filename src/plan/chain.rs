@@ -160,10 +160,10 @@ impl Runtime {
             return Ok(());
         }
         // A group that has left reads nothing any more: the next ones see what is still wanted.
-        chain.into_iter().try_for_each(|group| {
+        chain.into_iter().fold(Ok(()), |before, group| {
             let done = self.run_group(&group, &device, &stream);
             self.queues[at].reuse(group);
-            done
+            before.and(done)
         })
     }
 }

@@ -1,6 +1,6 @@
 //! A queue leaves: which nodes still matter, one program for them, one launch.
 
-use super::queue::{Group, Node, RAW_INSTR};
+use super::queue::{Group, Load, Node, RAW_INSTR};
 use super::trace::Traced;
 use super::{Runtime, error};
 use crate::array::{Dims, Dtype, Layout, Strides, same};
@@ -67,21 +67,42 @@ impl Runtime {
         stream: &Arc<Stream>,
     ) -> Result<()> {
         let wanted = |storage: &StorageRef| is_wanted(std::slice::from_ref(group), storage);
-        let live: SmallVec<[&Node; 8]> =
+        let mut live: SmallVec<[&Node; 8]> =
             group.nodes.iter().filter(|node| node.storage.as_ref().is_some_and(wanted)).collect();
-        let reduce = group.reduce.as_ref().filter(|r| r.out.iter().chain(&r.out_index).any(wanted));
+        let mut reduce = group.reduce.as_ref().filter(|r| r.out.iter().chain(&r.out_index).any(wanted));
         if live.is_empty() && reduce.is_none() {
             return Ok(());
         }
-        for node in &live {
-            if let Some(storage) = &node.storage {
-                bind(storage, device, stream, node.span)?;
+        // What cannot be computed is lost, and the rest is computed: the script wrote it in lines of its own.
+        let mut failed = Ok(());
+        let spoiled = group.spoiled();
+        live.retain(|node| {
+            let Some(storage) = &node.storage else { return false };
+            let done = match group.is_spoiled(&spoiled, node.reg) {
+                true => Err(error::lost("this tensor's value").locate(&crate::base::Site::of(node.span))),
+                false => bind(storage, device, stream, node.span),
+            };
+            let is_there = done.is_ok();
+            if !is_there {
+                storage.lose();
+                failed = std::mem::replace(&mut failed, Ok(())).and(done);
+            }
+            is_there
+        });
+        if let Some(r) = reduce {
+            let outs = r.out.iter().chain(&r.out_index);
+            let done = match group.is_spoiled(&spoiled, r.reg) {
+                true => Err(error::lost("this tensor's value").locate(&crate::base::Site::of(r.span))),
+                false => outs.clone().try_for_each(|storage| bind(storage, device, stream, r.span)),
+            };
+            if done.is_err() {
+                outs.for_each(|storage| storage.lose());
+                failed = failed.and(done);
+                reduce = None;
             }
         }
-        if let Some(r) = reduce {
-            for storage in r.out.iter().chain(&r.out_index) {
-                bind(storage, device, stream, r.span)?;
-            }
+        if failed.is_err() && live.is_empty() && reduce.is_none() {
+            return failed;
         }
         let (map, loads, renumber) = assemble(group, &live, reduce.map(|r| r.reg));
         let mut views: SmallVec<[View; 4]> = SmallVec::new();
@@ -152,7 +173,8 @@ impl Runtime {
             Traced::of(places, &group.shape)
         });
         let work = Noted { name, ticket, traced };
-        self.launch(device, stream, &launch, work).map_err(|e| e.locate(&crate::base::Site::of(span)))
+        let done = self.launch(device, stream, &launch, work);
+        failed.and(done.map_err(|e| e.locate(&crate::base::Site::of(span))))
     }
 
     /// Launches a program; while a fused one still compiles, its instructions run one by one. What it
@@ -195,6 +217,32 @@ impl Runtime {
             return super::unfused::run(&mut self.programs, device, stream, launch);
         }
         driver.launch(launch, stream.handle())
+    }
+}
+
+impl Group {
+    /// The registers that come from lost values: a flag for each, sources first; empty when none does.
+    fn spoiled(&self) -> Vec<bool> {
+        let is_lost = |load: &Load| load.storage.is_lost() || load.storage.memory().is_none();
+        if !self.loads.iter().any(is_lost) {
+            return Vec::new();
+        }
+        let mut spoiled: Vec<bool> = (0..self.map.sources.len() as u16)
+            .map(|reg| self.loads.iter().any(|load| load.reg == reg && is_lost(load)))
+            .collect();
+        for instr in &self.map.instrs {
+            let from = instr.args.iter().any(|&arg| self.is_spoiled(&spoiled, arg));
+            spoiled.push(from);
+        }
+        spoiled
+    }
+
+    fn is_spoiled(&self, spoiled: &[bool], reg: u16) -> bool {
+        let index = match reg.checked_sub(RAW_INSTR) {
+            Some(instr) => self.map.sources.len() + usize::from(instr),
+            None => usize::from(reg),
+        };
+        spoiled.get(index).copied().unwrap_or(false)
     }
 }
 

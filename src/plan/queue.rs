@@ -345,7 +345,9 @@ impl Runtime {
         at: usize,
     ) -> Result<()> {
         if target.count() == 0 {
-            return self.bind_empty(target, at);
+            // An empty view of other memory: nothing is written. Whoever computes that memory binds it on its own
+            // stream; bound here, it would be this stream's, and nothing would order the two.
+            return if target.storage().bytes() == 0 { self.bind_empty(target, at) } else { Ok(()) };
         }
         let device = target.device();
         self.make_room(at, operands, target)?;
@@ -429,6 +431,13 @@ impl Runtime {
     /// value goes first.
     pub(super) fn settle_write(&mut self, at: usize, target: &Tensor) -> Result<bool> {
         let storage = target.storage();
+        if storage.is_lost() && storage.pending().is_none() {
+            // Written in part, the rest would be whatever the memory holds.
+            let bytes = target.layout().bytes(target.dtype());
+            if bytes != storage.bytes() {
+                return Err(super::error::lost("this tensor's value"));
+            }
+        }
         if target.storage_holders() == 1 && storage.memory().is_none() {
             return Ok(false);
         }

@@ -89,6 +89,10 @@ impl Runtime {
             return Ok(false);
         }
         let Some(rows) = chain.rows(&wanted) else { return Ok(false) };
+        // What cannot be computed is told of, and lost, group by group.
+        if chain.reads.iter().any(|read| read.storage.is_lost() || read.storage.memory().is_none()) {
+            return Ok(false);
+        }
         let per_row = rows.per_row.clone();
         let read = |read: &Read<'_>| -> Result<View> {
             let ptr = address_to_read(read.storage, &read.layout, read.dtype.size(), stream)?;
@@ -96,7 +100,9 @@ impl Runtime {
         };
         let mut views: SmallVec<[View; 4]> = chain.reads.iter().map(read).collect::<Result<_>>()?;
         for written in &wanted {
-            bind(written.storage, device, stream, written.span)?;
+            if bind(written.storage, device, stream, written.span).is_err() {
+                return Ok(false);
+            }
             let dtype = chain.dtype(written.reg);
             let ptr = address(written.storage, &written.layout, dtype.size(), stream)?;
             views.push(View { ptr, dtype, strides: written.strides.clone() });

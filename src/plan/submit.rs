@@ -88,6 +88,11 @@ impl Runtime {
             }
         }
         self.flush_queue(at)?;
+        let is_lost = |view: &SubmittedView<'_>| view.write && view.tensor.storage().is_lost();
+        if matches!(work.body, Body::Scatter(_)) && work.views.iter().any(is_lost) {
+            // It keeps what it does not write.
+            return Err(super::error::lost("this tensor's value"));
+        }
         let device = self.device(device_id)?;
         let stream = self.queues[at].stream.clone();
         let mut views = SmallVec::new();
@@ -171,9 +176,10 @@ impl Runtime {
         ptr == 0 || self.raw.remove(&ptr).is_some()
     }
 
-    /// Binds a fresh tensor's memory on a queue's stream.
+    /// Binds a fresh tensor's memory on a queue's stream. Memory that a queue computes is bound by that queue alone.
     pub(super) fn bind_empty(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
         let storage = tensor.storage();
+        debug_assert!(storage.pending().is_none(), "bound outside of its queue");
         if storage.memory().is_some() {
             return Ok(());
         }

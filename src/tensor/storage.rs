@@ -132,13 +132,22 @@ impl Storage {
     /// The number of the stream whose launch last wrote the storage.
     pub fn written_on(&self) -> Option<u32> {
         let ticket = Ticket::from_bits(self.ticket.load(Ordering::Relaxed));
-        (ticket != Ticket::NONE).then(|| ticket.stream())
+        (ticket != Ticket::NONE && ticket != Ticket::LOST).then(|| ticket.stream())
     }
 
-    /// True when the launch that last wrote it was in flight when its device failed.
+    /// True when the launch that last wrote it was in flight when its device failed, or could not be made.
     #[inline]
     pub fn is_lost(&self) -> bool {
-        self.device.is_lost(Ticket::from_bits(self.ticket.load(Ordering::Relaxed)))
+        match Ticket::from_bits(self.ticket.load(Ordering::Relaxed)) {
+            Ticket::NONE => false,
+            Ticket::LOST => true,
+            ticket => self.device.is_lost(ticket),
+        }
+    }
+
+    /// Notes that what should have written it could not be launched.
+    pub fn lose(&self) {
+        self.set_ticket(Ticket::LOST);
     }
 
     /// The pending operation that will write it.
