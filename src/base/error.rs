@@ -96,8 +96,28 @@ pub enum Place {
     Name(usize),
     /// The name after the dot.
     Attribute,
+    /// The operand in this memory, resolved by [`Error::of_memory`]; otherwise the whole operation.
+    Memory(Piece),
     /// The whole operation.
     Here,
+}
+
+/// A range of bytes of one storage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Which memory.
+    pub id: usize,
+    /// The first byte.
+    pub from: u64,
+    /// The byte behind the last.
+    pub to: u64,
+}
+
+impl Piece {
+    /// True when two pieces have a byte in common.
+    pub fn meets(&self, other: &Piece) -> bool {
+        self.id == other.id && self.from < other.to && other.from < self.to
+    }
 }
 
 /// The source position of an operation and its parts.
@@ -139,7 +159,7 @@ impl Site<'_> {
             Place::Element(index, _) => operand(index),
             Place::ElementOf(index, _) => argument(index),
             Place::Attribute => self.attribute,
-            Place::Arguments(..) | Place::Here => None,
+            Place::Arguments(..) | Place::Memory(_) | Place::Here => None,
         }
     }
 }
@@ -350,6 +370,14 @@ impl Error {
         })
     }
 
+    /// Replaces labels of memory by the operands that `find` gives for it.
+    pub fn of_memory(self, find: impl Fn(Piece) -> Option<Place>) -> Error {
+        self.places(|place| match place {
+            Place::Memory(piece) => find(piece).unwrap_or(place),
+            place => place,
+        })
+    }
+
     fn places(mut self, f: impl Fn(Place) -> Place) -> Error {
         for label in &mut self.0.labels {
             label.place = f(label.place);
@@ -436,8 +464,12 @@ impl Error {
     /// labels gets one on the whole operation.
     pub fn locate(mut self, site: &Site<'_>) -> Error {
         if !self.is_located() {
-            // Drop labels without their own position if the whole operation has a label.
             let labels = &mut self.0.labels;
+            // Memory of no known operand gets one label, and none if another operand has one.
+            let is_memory = |l: &Label| matches!(l.place, Place::Memory(_));
+            let mut told = labels.iter().any(|l| !is_memory(l) && !matches!(l.place, Place::Span(_)));
+            labels.retain(|l| !is_memory(l) || !std::mem::replace(&mut told, true));
+            // Drop labels without their own position if the whole operation has a label.
             if labels.iter().any(|l| l.place == Place::Here) {
                 labels.retain(|l| l.place == Place::Here || site.find(l.place).is_some());
             }

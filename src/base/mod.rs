@@ -8,6 +8,6 @@ pub mod reclaim;
 mod span;
 pub mod stop;
 
-pub use error::{Code, Error, ErrorKind, Label, Place, Remark, Result, Site, this_is};
+pub use error::{Code, Error, ErrorKind, Label, Piece, Place, Remark, Result, Site, this_is};
 pub use names::{bytes_text, counted, suggest};
 pub use span::{SourceId, SourceMap, Span};

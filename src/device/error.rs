@@ -4,7 +4,7 @@
 use super::DeviceId;
 use super::races::{Access, Conflict, Site, Where};
 use crate::base::stop::{self, Reason};
-use crate::base::{Code, Error, ErrorKind, Place, Result, Span};
+use crate::base::{Code, Error, ErrorKind, Piece, Place, Result, Span};
 
 /// Every code of this room.
 pub static CODES: &[&Code] = &[
@@ -499,7 +499,9 @@ pub fn stream_token(place: Where) -> String {
 
 /// An access at `place` that nothing orders after an earlier one. The help is the line that
 /// repairs it.
-pub fn race(site: Site, place: Where, earlier: &[Conflict]) -> Error {
+///
+/// `piece` says which memory each race is about.
+pub fn race(site: Site, place: Where, earlier: &[Conflict], piece: impl Fn(&Conflict) -> Piece) -> Error {
     let verb = |a: Access| if a == Access::Read { "reads" } else { "writes" };
     let (here, second) = (stream_token(place), site.name);
     let first = |c: &Conflict| format!("`{}` on {}", c.site.name, stream_token(c.place));
@@ -514,9 +516,16 @@ pub fn race(site: Site, place: Where, earlier: &[Conflict]) -> Error {
         all => (all.iter().map(first).collect::<Vec<_>>().join(" and "), "have"),
     };
     let message = format!("`{second}` on {here} may start before {before} {has} finished");
-    let wanted = earlier.first().map_or(Access::Read, |c| c.wanted);
-    let mut error = Error::new(&RACE, message)
-        .label(Place::Here, format!("`{second}` {} the tensor on {here}", verb(wanted)));
+    let mut error = Error::new(&RACE, message);
+    let mut told: Vec<Piece> = Vec::new();
+    for c in earlier {
+        let piece = piece(c);
+        if !told.contains(&piece) {
+            told.push(piece);
+            let text = format!("`{second}` {} the tensor on {here}", verb(c.wanted));
+            error = error.label(Place::Memory(piece), text);
+        }
+    }
     for c in earlier.iter().filter(|c| !c.site.span.is_none()) {
         let there = stream_token(c.place);
         error = error.at(c.site.span, format!("`{}` {} it on {there}", c.site.name, verb(c.access)));

@@ -48,6 +48,14 @@ impl Index {
         if tensor.dtype() == Dtype::Bool { Index::Mask(tensor) } else { Index::Ids(tensor) }
     }
 
+    /// The tensor that it is.
+    pub fn tensor(&self) -> Option<&Tensor> {
+        match self {
+            Index::Mask(tensor) | Index::Ids(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+
     /// All of a dimension: `..`
     pub const ALL: Index = Index::Slice { start: None, end: None, step: 1 };
 }

@@ -12,7 +12,7 @@
 
 use super::graph::{Draws, Graph, GraphPool, Recorded, State, Use};
 use super::{Runtime, error};
-use crate::base::{Result, Span};
+use crate::base::{Piece, Place, Result, Span};
 use crate::device::graph::{Step, Task};
 use crate::device::races::{Access, Checker, Region, Site, Touch, Watched};
 use crate::device::{Block, CapturedRecord, CopyKind, Device, DeviceId, Event, PoolScope, Stream, Ticket};
@@ -335,7 +335,14 @@ impl Runtime {
             .iter()
             .map(|(tensor, history, access)| Touch { history, region: tensor.region(), access: *access })
             .collect();
-        self.note_touches(at, &touches, site)?;
+        self.note_touches(at, &touches, site).map_err(|error| {
+            // What the capture knows of a tensor stands for the tensor.
+            let of = |piece: Piece| {
+                let part = parts.iter().find(|(_, history, _)| Arc::as_ptr(history).addr() == piece.id)?;
+                Some(Place::Memory(part.0.piece()))
+            };
+            error.of_memory(of)
+        })?;
         for (tensor, _, access) in &parts {
             let noted = &mut self.captures[capture].touched(tensor, false).accesses;
             let now = (tensor.region(), *access);

@@ -3,7 +3,7 @@
 use super::trace::{ActionKind, WaitFor};
 use super::{RaceMode, Runtime};
 use crate::array::{Dtype, Layout};
-use crate::base::{Error, Result};
+use crate::base::{Error, Piece, Result};
 use crate::device::races::{Access, Conflict, Site, Touch, Watched, Where};
 use crate::device::{Device, DeviceId, Event, Stream, Work, error};
 use crate::tensor::{Room, Storage, Tensor};
@@ -287,17 +287,22 @@ impl Runtime {
                 return Ok(());
             }
         }
+        let piece = |race: &Conflict| {
+            let touch = &touches[race.touch];
+            let bytes = touch.region.bytes();
+            Piece { id: std::ptr::from_ref(touch.history).addr(), from: bytes.start, to: bytes.end }
+        };
         if self.settings.races == RaceMode::Deny {
-            return Err(error::race(site, now, &races));
+            return Err(error::race(site, now, &races, piece));
         }
         if self.settings.races == RaceMode::Warn {
-            self.warn_race(site, now, &races);
+            self.warn_race(site, now, &races, piece);
         }
         // Each turn waits for a stream, and no stream is named again: what is left is another one's.
         while !races.is_empty() {
             for race in &races {
                 let Some(earlier) = self.stream_of(race) else {
-                    return Err(error::race(site, now, &races));
+                    return Err(error::race(site, now, &races, piece));
                 };
                 self.repaired += 1;
                 match now {
@@ -342,11 +347,12 @@ impl Runtime {
     }
 
     /// Reports races that are repaired, each pair of places once.
-    fn warn_race(&mut self, site: Site, now: Where, races: &[Conflict]) {
+    fn warn_race(&mut self, site: Site, now: Where, races: &[Conflict], piece: impl Fn(&Conflict) -> Piece) {
         let is_new = |race: &Conflict| !self.told.contains(&(site.span, race.site.span));
         if races.iter().any(is_new) {
             self.told.extend(races.iter().map(|race| (site.span, race.site.span)));
-            self.warnings.push(error::race(site, now, races).locate(&crate::base::Site::of(self.span)));
+            self.warnings
+                .push(error::race(site, now, races, piece).locate(&crate::base::Site::of(self.span)));
         }
     }
 }

@@ -12,6 +12,7 @@ pub use print::{PrintOptions, corner_shape, format_corner, format_tensor, tensor
 pub use storage::{Memory, Pending, Storage};
 
 use crate::array::{Dims, Dtype, Layout};
+use crate::base::Piece;
 use crate::device::DeviceId;
 use crate::device::races::Region;
 use std::mem::MaybeUninit;
@@ -171,6 +172,14 @@ impl Tensor {
             }
             false => Region::of(layout, size),
         }
+    }
+
+    /// Its memory, as reports of races name it.
+    #[doc(hidden)]
+    pub fn piece(&self) -> Piece {
+        let bytes = self.region().bytes();
+        let id = std::ptr::from_ref(&self.storage().history).addr();
+        Piece { id, from: bytes.start, to: bytes.end }
     }
 
     /// `f32[3, 4] on cuda:0`: the description in error labels. Above 12 dimensions only their number is

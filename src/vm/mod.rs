@@ -25,6 +25,7 @@ mod natives;
 mod object;
 pub mod print;
 mod progress;
+mod raced;
 mod run;
 mod table;
 mod tensor_index;

@@ -4,7 +4,7 @@ use super::Vm;
 use super::error;
 use super::object::Handle;
 use super::value::Value;
-use crate::base::{Error, ErrorKind, Result};
+use crate::base::{Error, ErrorKind, Place, Result};
 use crate::ops::subscript::{self, Index};
 use crate::plan::MapArg;
 use crate::tensor::Tensor;
@@ -15,7 +15,7 @@ impl Vm {
         let Value::Tensor(tensor) = container else { return Ok(Value::None) };
         let indices = self.tensor_indices(tensor, index)?;
         let out = subscript::get(&mut self.rt, tensor, &indices);
-        out.map(Value::Tensor).map_err(|e| of_index(e, tensor))
+        out.map(Value::Tensor).map_err(|e| of_index(raced(e, tensor, &indices, None), tensor))
     }
 
     /// `tensor[index] = value`.
@@ -24,12 +24,12 @@ impl Vm {
         let indices = self.tensor_indices(tensor, index)?;
         if let Some(number) = value.as_scalar() {
             let set = subscript::set(&mut self.rt, tensor, &indices, MapArg::Number(number));
-            return set.map_err(|e| of_index(e, tensor));
+            return set.map_err(|e| of_index(raced(e, tensor, &indices, None), tensor));
         }
         match self.as_tensor(&value, Some(tensor.device()))? {
             Some(source) => {
                 let set = subscript::set(&mut self.rt, tensor, &indices, MapArg::Tensor(&source));
-                set.map_err(|e| of_index(e, tensor))
+                set.map_err(|e| of_index(raced(e, tensor, &indices, Some(&source)), tensor))
             }
             None => Err(error::argument_type(
                 "[]",
@@ -79,6 +79,17 @@ impl Vm {
             None => Err(error::not_indexable(container.type_name())),
         }
     }
+}
+
+/// An error of a race with its label on what races: the tensor, an index, or the value that is written.
+#[cold]
+fn raced(error: Error, tensor: &Tensor, indices: &[Index], value: Option<&Tensor>) -> Error {
+    if error.kind() != ErrorKind::Race {
+        return error;
+    }
+    let ids = indices.iter().enumerate().filter_map(|(i, index)| index.tensor().map(|ids| (1 + i, ids)));
+    let all = std::iter::once((0, tensor)).chain(ids).chain(value.map(|value| (1 + indices.len(), value)));
+    super::raced::label(error, all.map(|(i, tensor)| (Place::Operand(i), tensor)))
 }
 
 /// An error of an index, with a label on the tensor.

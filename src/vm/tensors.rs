@@ -503,6 +503,9 @@ fn written(error: Error, name: &str, operator: &str) -> Error {
 #[cold]
 pub(super) fn label_tensors(error: Error, args: &[Arg]) -> Error {
     use ErrorKind::*;
+    if error.kind() == Race {
+        return super::raced::label_args(error, args);
+    }
     if error.is_located() || !matches!(error.kind(), Type | Value | Shape | Index | Device) {
         return error;
     }

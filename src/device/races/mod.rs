@@ -36,7 +36,7 @@ pub use clock::EventClock;
 pub use history::History;
 pub use region::Region;
 
-use super::{DeviceId, Stream};
+use super::{Block, DeviceId, Stream};
 use crate::base::Span;
 use clock::{Agent, Agents, HOST, View};
 use history::Mark;
@@ -115,6 +115,8 @@ pub struct Touch<'a> {
 pub struct Conflict {
     /// What was asked for.
     pub wanted: Access,
+    /// Which of the touches asked for it, by its number.
+    pub touch: usize,
     /// The earlier operation.
     pub site: Site,
     /// What it did.
@@ -163,7 +165,7 @@ impl Checker {
         }
         let (view, now) = self.now(stream, site);
         let found = history.note(bytes.into(), access, now, &view);
-        found.map(|(mark, earlier)| self.agents.conflict(access, mark, earlier))
+        found.map(|(mark, earlier)| self.agents.conflict((access, 0), mark, earlier))
     }
 
     /// Notes the accesses of one operation, unless one of them races: then the operation is refused, and
@@ -208,16 +210,18 @@ impl Checker {
     fn least(&self, stream: Option<&Stream>, touches: &[Touch<'_>]) -> Vec<Conflict> {
         let agent = stream.map_or(HOST, |s| self.agents.known(s));
         let view = self.agents.view(agent);
-        let mut open: Vec<(Access, Mark, Access)> = Vec::new();
-        for touch in touches {
+        let mut open: Vec<((Access, usize), Mark, Access)> = Vec::new();
+        for (number, touch) in touches.iter().enumerate() {
             let history = touch.history.lock();
             history.open(touch.region, touch.access, &view, &mut |mark, earlier| {
-                open.push((touch.access, mark, earlier));
+                open.push(((touch.access, number), mark, earlier));
             });
         }
         // The later places in the source first, as far as that tells: they are what users look for. An
         // operation that reads and writes a tensor writes it.
-        open.sort_by_key(|(wanted, mark, _)| (std::cmp::Reverse(mark.site.span.lo), *wanted == Access::Read));
+        open.sort_by_key(|((wanted, _), mark, _)| {
+            (std::cmp::Reverse(mark.site.span.lo), *wanted == Access::Read)
+        });
         let mut agents: SmallVec<[Agent; 4]> = SmallVec::new();
         for (_, mark, _) in &open {
             if !agents.contains(&mark.agent) {
@@ -255,6 +259,10 @@ impl Checker {
     pub fn reuse(&mut self, stream: &Stream, history: &mut History, bytes: u64, epoch: u64, site: Site) {
         let agents = &mut self.agents;
         let agent = agents.of(stream);
+        let epoch = match epoch {
+            Block::NOW => agents.view(agent).now(),
+            epoch => epoch,
+        };
         let view = agents.view(HOST);
         if !view.covers(agent, epoch) {
             let before = Mark { site, clock: epoch, agent, is_reuse: true };
@@ -303,8 +311,9 @@ impl Checker {
 }
 
 impl Agents {
-    fn conflict(&self, wanted: Access, mark: Mark, access: Access) -> Conflict {
-        Conflict { wanted, site: mark.site, access, place: self.place(mark.agent), is_reuse: mark.is_reuse }
+    fn conflict(&self, (wanted, touch): (Access, usize), mark: Mark, access: Access) -> Conflict {
+        let (site, is_reuse) = (mark.site, mark.is_reuse);
+        Conflict { wanted, touch, site, access, place: self.place(mark.agent), is_reuse }
     }
 }
 

@@ -79,7 +79,7 @@ impl Region {
     }
 
     /// The bytes from the first run to the last.
-    pub(super) fn bytes(&self) -> Range<u64> {
+    pub fn bytes(&self) -> Range<u64> {
         self.lo..self.hi
     }
 

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use super::super::function::{CallShape, MethodSite, Native, Passed, QUICK_ARGS, Run};
+use super::super::raced;
 use super::super::value::Value;
 use super::super::{Vm, bind, error};
 use super::Frame;
@@ -176,7 +177,7 @@ impl Vm {
         }
         let checked = bind::check_all(self, native, &mut args[..count]);
         let result = checked.and_then(|()| run(self, &mut args[..params.len()]));
-        result.map_err(|e| of_call(e, native, count, &[]))
+        result.map_err(|e| of_call(raced::label_values(e, &args), native, count, &[]))
     }
 
     /// Calls an operation with the arguments that stand from `index` on: `given` by position, then those called
@@ -297,7 +298,7 @@ impl Vm {
         match &native.run {
             Run::Static(run) => {
                 bind::native(self, native, &mut args, named)?;
-                run(self, &mut args)
+                run(self, &mut args).map_err(|e| raced::label_values(e, &args))
             }
             Run::Op(op) => self.call_op(op, native, args, named, false),
             Run::OpInPlace(op) => self.call_op(op, native, args, named, true),

@@ -2,8 +2,10 @@
 
 use super::World;
 use crate::array::Layout;
-use crate::base::{ErrorKind, Place, Span};
-use crate::device::races::{Access, Checker, EventClock, History, Region, Site, Touch, Watched, Where};
+use crate::base::{ErrorKind, Piece, Place, Span};
+use crate::device::races::{
+    Access, Checker, Conflict, EventClock, History, Region, Site, Touch, Watched, Where,
+};
 use crate::device::{DeviceId, error};
 
 /// Name, sequence, races per launch.
@@ -107,6 +109,10 @@ fn wait_stream_covers_what_is_queued_now() {
     assert_eq!(world.run("s1: write t1"), [0]);
     world.checker.wait_stream(&world.streams[2], &world.streams[1]);
     assert_eq!(world.run("s2: read t1; s1: write t2; s2: read t2"), [0, 0, 1]);
+}
+
+fn piece(_: &Conflict) -> Piece {
+    Piece { id: 1, from: 0, to: 8 }
 }
 
 fn site(name: &'static str, lo: u32) -> Site {
@@ -229,7 +235,7 @@ fn a_race_names_every_wait_that_is_missing_and_no_other() {
     let races = checker.admit(Some(&streams[5]), &work, site("add_", 20));
     let place = |stream: usize| Where::Stream(streams[stream].device(), streams[stream].id());
     assert_eq!(races.iter().map(|r| r.place).collect::<Vec<_>>(), [place(4), place(2)]);
-    let error = error::race(site("add_", 20), place(5), &races);
+    let error = error::race(site("add_", 20), place(5), &races, piece);
     assert!(error.help_text().unwrap().contains(" and "), "{error}");
     assert_eq!(error.labels().len(), 3);
     for race in races {
@@ -248,7 +254,7 @@ fn a_race_names_both_lines_and_the_repair() {
     let sum = site("sum", 50);
     let race = checker.access(Some(side), &mut history, 0..8, Access::Read, sum).unwrap();
     let place = Where::Stream(side.device(), side.id());
-    let error = error::race(sum, place, &[race]);
+    let error = error::race(sum, place, &[race], piece);
     assert_eq!((error.code().id, error.kind()), ("E0601", ErrorKind::Race));
     let message = "`sum` on \u{27e6}cuda:0#1\u{27e7} may start before `normal_` on \u{27e6}cuda:0#0\u{27e7} has \
                    finished";
@@ -257,7 +263,7 @@ fn a_race_names_both_lines_and_the_repair() {
     let help = "insert `\u{27e6}cuda:0#1\u{27e7}.wait_stream(\u{27e6}cuda:0#0\u{27e7})` before this line";
     assert_eq!(error.help_text(), Some(help));
     let race = checker.access(None, &mut history, 0..8, Access::Read, sum).unwrap();
-    let error = error::race(sum, Where::Host, &[race]);
+    let error = error::race(sum, Where::Host, &[race], piece);
     let help = "insert `\u{27e6}cuda:0#0\u{27e7}.synchronize()` before this line";
     assert_eq!(error.help_text(), Some(help));
 }
