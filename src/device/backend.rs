@@ -102,7 +102,7 @@ fn emulated(config: &Config) -> Result<(usize, Open)> {
         schedule: config.schedule.clone(),
         interrupt: config.interrupt.clone(),
         failure: config.failure.clone(),
-        ..defaults
+        poison: config.poison.or(defaults.poison),
     });
     let open = move |index: usize| match drivers.get(index) {
         Some(driver) => Ok(driver.clone()),

@@ -10,8 +10,8 @@ use crate::kernel::Ptr;
 use crate::kernel::fft::{FftPlan, FftSpec};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// A device that has been opened.
 ///
@@ -30,6 +30,8 @@ pub struct Device {
     faults: Faults,
     flight: Flight,
     plans: Mutex<PlanCache>,
+    /// What memory is overwritten with whenever it is handed out.
+    poison: OnceLock<u8>,
 }
 
 enum Memory {
@@ -90,6 +92,7 @@ impl Device {
             faults: Faults::default(),
             flight: Flight::default(),
             plans: Mutex::default(),
+            poison: OnceLock::new(),
         })
     }
 
@@ -154,8 +157,25 @@ impl Device {
             }
             Memory::Plain(plain) => (reclaim::again(|| self.alloc_plain(plain, bytes))?, NO_BLOCK, 0),
         };
+        let freed_at = if self.poison(ptr, bytes, stream)? { Block::NOW } else { freed_at };
         let uses = Mutex::new(SmallVec::new());
         Ok(Block { device: self.clone(), stream: stream.clone(), ptr, bytes, id, freed_at, uses })
+    }
+
+    /// Overwrites memory with a byte from now on whenever it is handed out. A second call changes nothing.
+    pub(super) fn set_poison(&self, byte: u8) {
+        let _ = self.poison.set(byte);
+    }
+
+    /// Overwrites memory of the caching allocator that is handed out, as work of its stream; true where it does. In
+    /// a capture that would be part of the graph.
+    fn poison(&self, ptr: Ptr, bytes: u64, stream: &Stream) -> Result<bool> {
+        let (Some(&byte), Some(allocator)) = (self.poison.get(), self.allocator()) else { return Ok(false) };
+        if bytes == 0 || allocator.lock().is_capturing() {
+            return Ok(false);
+        }
+        self.driver.fill(ptr, u64::from(byte), 1, bytes, stream.handle())?;
+        Ok(true)
     }
 
     /// Takes host memory within the limit.
@@ -387,6 +407,9 @@ impl std::fmt::Debug for Device {
 }
 
 impl Block {
+    /// The epoch of work that is being queued; see [`Block::freed_at`].
+    pub const NOW: u64 = u64::MAX;
+
     /// The address of the first byte.
     pub fn ptr(&self) -> Ptr {
         self.ptr
@@ -410,7 +433,7 @@ impl Block {
     /// The epoch of its stream's newest work when memory of that stream was freed last, so that this may
     /// be memory which that work still uses; for [`Checker::reuse`](super::races::Checker::reuse). `None` when the
     /// stream has freed none. It does not tell whether this very block was in use before: that
-    /// would depend on when other streams pass, and so would verdicts.
+    /// would depend on when other streams pass, and so would verdicts. [`Block::NOW`]: its stream overwrites it first.
     pub fn freed_at(&self) -> Option<u64> {
         (self.freed_at != 0).then_some(self.freed_at)
     }

@@ -24,7 +24,12 @@ pub struct HostDriver {
     recorded: Mutex<FxHashMap<EventHandle, Instant>>,
     large: Mutex<Large>,
     failure: Option<Failure>,
+    /// What memory is overwritten with when it is handed out.
+    poison: Option<u8>,
 }
+
+/// How much of a block is overwritten.
+const POISONED: usize = 64 << 20;
 
 /// Alignment of every block: a cache line, and the widest vector.
 const ALIGN: usize = 64;
@@ -111,11 +116,11 @@ impl Default for HostDriver {
 impl HostDriver {
     /// The driver of this process's memory and threads.
     pub fn new() -> HostDriver {
-        HostDriver::failing(None)
+        HostDriver::with(None, super::default_poison())
     }
 
-    /// The same, with an allocation that is made to fail.
-    pub fn failing(failure: Option<Failure>) -> HostDriver {
+    /// The same, with an allocation that is made to fail, and what memory is overwritten with.
+    pub fn with(failure: Option<Failure>, poison: Option<u8>) -> HostDriver {
         let total = system_memory().1;
         HostDriver {
             properties: Properties {
@@ -135,6 +140,7 @@ impl HostDriver {
             recorded: Mutex::default(),
             large: Mutex::default(),
             failure,
+            poison,
         }
     }
 
@@ -249,7 +255,12 @@ impl Driver for HostDriver {
             LARGE.. => self.alloc_large(size),
             _ => take(size),
         };
-        block.map(|block| block as usize as Ptr).ok_or_else(failed)
+        let block = block.ok_or_else(failed)?;
+        if let Some(byte) = self.poison {
+            // SAFETY: the block has that many bytes, and is nobody's yet.
+            unsafe { block.write_bytes(byte, size.min(POISONED)) };
+        }
+        Ok(block as usize as Ptr)
     }
 
     fn free(&self, ptr: Ptr, bytes: u64) {

@@ -42,9 +42,18 @@ pub struct Config {
     pub visible: Option<String>,
     /// The allocator's settings from `RUNNEL_ALLOC_CONF`. Set by [`Config::from_env`].
     pub alloc: AllocConf,
+    /// Overwrites memory of every device with this byte whenever it is handed out, so that unwritten elements become
+    /// visible. `None`: fresh memory of the host and of emulated devices, as [`default_poison`] says.
+    pub poison: Option<u8>,
     /// Set from another thread, it ends waits for devices with the error `Interrupted`. The code that sets it
     /// clears it.
     pub interrupt: Option<Arc<AtomicBool>>,
+}
+
+/// The byte that fresh memory is overwritten with: 0xff (nan in every float dtype) in debug builds and with
+/// `RUNNEL_POISON`, otherwise none.
+pub fn default_poison() -> Option<u8> {
+    (cfg!(debug_assertions) || std::env::var_os("RUNNEL_POISON").is_some()).then_some(0xff)
 }
 
 impl Config {
@@ -103,7 +112,11 @@ impl Machine {
             }
             _ => OnceLock::from(Visible::new(backend::find(config)?)),
         };
-        Ok(Machine::with(config.clone(), found, Arc::new(HostDriver::failing(config.failure.clone()))))
+        Ok(Machine::with(
+            config.clone(),
+            found,
+            Arc::new(HostDriver::with(config.failure.clone(), config.poison.or_else(default_poison))),
+        ))
     }
 
     #[cfg(test)]
@@ -177,7 +190,11 @@ impl Machine {
             return Ok(device);
         }
         let driver = (visible.open)(index)?;
-        let device = slot.get_or_init(|| Device::new(id, driver, &self.alloc));
+        let device = slot.get_or_init(|| {
+            let device = Device::new(id, driver, &self.alloc);
+            self.config.poison.into_iter().for_each(|byte| device.set_poison(byte));
+            device
+        });
         device.record_history(self.history.load(Ordering::Relaxed));
         let limit = self.memory_limit.load(Ordering::Relaxed);
         if limit != u64::MAX {

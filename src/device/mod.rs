@@ -50,7 +50,7 @@ pub use failure::Failure;
 pub use faults::{Indices, Suspect};
 pub use flight::Ticket;
 pub use foreign::Foreign;
-pub use machine::{Backend, Config, Machine};
+pub use machine::{Backend, Config, Machine, default_poison};
 pub use passing::{when_all_passed, when_passed};
 pub use pinned::{PinnedBlock, PinnedStats, Times};
 pub use place::DeviceId;

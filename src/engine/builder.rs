@@ -104,6 +104,19 @@ impl Builder {
         self
     }
 
+    /// The same in an order that holds some streams back as long as it can, drawn from a seed.
+    pub fn priorities(mut self, seed: u64) -> Builder {
+        self.config.schedule = Some(Schedule::Priorities(seed));
+        self
+    }
+
+    /// Overwrites memory with a byte whenever it is handed out to a tensor, so that elements which nothing writes
+    /// become visible. For tests; by default not.
+    pub fn poison(mut self, byte: u8) -> Builder {
+        self.config.poison = Some(byte);
+        self
+    }
+
     /// What a missing wait between streams does; by default the script is stopped.
     pub fn races(mut self, mode: RaceMode) -> Builder {
         self.settings.races = mode;

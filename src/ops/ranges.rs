@@ -274,7 +274,8 @@ fn eye(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let place = Place::of(rt, args, 2, Dtype::F32);
     let result = allocate(rt, &shape, place)?;
     let operands = [MapArg::Position, MapArg::Raw(columns as u64, Dtype::I64)];
-    rt.map_into("eye", &DIAGONAL, &result, &operands, Dtype::I64, place.dtype)?;
+    // What is computed from a position is real.
+    rt.map_into("eye", &DIAGONAL, &result, &operands, Dtype::I64, place.dtype.real())?;
     Ok(Out::Tensor(result))
 }
 

@@ -5,7 +5,7 @@ use super::params::X;
 use super::signature::{Default, Kind, Param};
 use super::{Args, Form, Op, Out, Run, dims, error};
 use crate::array::{Dims, Dtype, Layout};
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -304,10 +304,14 @@ fn extents(x: &Tensor) -> Vec<i64> {
 
 /// Replaces the `-1` of a shape by what is left of the elements of `x`.
 pub(super) fn resolve(name: &str, x: &Tensor, shape: &[i64]) -> Result<Dims> {
+    resolve_count(x.count(), shape, || error::counts_differ(name, x, shape))
+}
+
+/// The same of so many elements.
+fn resolve_count(count: usize, shape: &[i64], wrong: impl Fn() -> Error) -> Result<Dims> {
     if shape.len() > MAX_RANK {
         return Err(error::too_many_dims(shape.len()));
     }
-    let wrong = || error::counts_differ(name, x, shape);
     let mut known = 1usize;
     let mut open = None;
     let mut resolved = Dims::new();
@@ -318,13 +322,13 @@ pub(super) fn resolve(name: &str, x: &Tensor, shape: &[i64]) -> Result<Dims> {
             continue;
         }
         let extent = usize::try_from(extent).map_err(|_| wrong())?;
-        known = if extent == 0 { 0 } else { known.checked_mul(extent).ok_or_else(wrong)? };
+        known = if extent == 0 { 0 } else { known.checked_mul(extent).ok_or_else(&wrong)? };
         resolved.push(extent);
     }
     match open {
-        Some(i) if known > 0 && x.count().is_multiple_of(known) => resolved[i] = x.count() / known,
+        Some(i) if known > 0 && count.is_multiple_of(known) => resolved[i] = count / known,
         Some(_) => return Err(wrong()),
-        None if crate::array::element_count(&resolved) != Some(x.count()) => return Err(wrong()),
+        None if crate::array::element_count(&resolved) != Some(count) => return Err(wrong()),
         None => {}
     }
     Ok(resolved)
@@ -545,20 +549,21 @@ fn unflatten(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
     let dim = needs_dim("unflatten", x, 1, args.int(1)?)?;
     let sizes = args.ints(2).unwrap_or(&[]);
-    let part = x.with_layout(Layout {
+    let own = x.layout();
+    let part = Layout {
         shape: Dims::from_slice(&[x.shape()[dim]]),
-        strides: [x.layout().strides[dim]].as_slice().into(),
-        offset: x.layout().offset,
-    });
-    let sizes = resolve("unflatten", &part, sizes)?;
+        strides: [own.strides[dim]].as_slice().into(),
+        offset: own.offset,
+    };
+    let sizes = resolve_count(x.shape()[dim], sizes, || error::extents_differ(x, dim, sizes))?;
     if x.rank() - 1 + sizes.len() > MAX_RANK {
         return Err(error::too_many_dims(x.rank() - 1 + sizes.len()));
     }
-    let inner = viewed(&part, &sizes)?;
-    let mut layout = x.layout().clone();
+    let Some(inner) = part.view(&sizes) else { return Err(error::cannot_view(x, &sizes)) };
+    let mut layout = own.clone();
     layout.shape.remove(dim);
     layout.strides.remove(dim);
-    for (i, (&extent, &stride)) in sizes.iter().zip(&inner.layout().strides).enumerate() {
+    for (i, (&extent, &stride)) in sizes.iter().zip(&inner.strides).enumerate() {
         layout.shape.insert(dim + i, extent);
         layout.strides.insert(dim + i, stride);
     }

@@ -202,6 +202,11 @@ impl Allocator {
         }
     }
 
+    /// True while a graph is captured in its memory.
+    pub(super) fn is_capturing(&self) -> bool {
+        self.pools.capturing()
+    }
+
     /// Gives all unused segments back to the driver. Source: `torch.cuda.empty_cache`.
     pub(super) fn empty_cache(&mut self) -> Result<()> {
         if self.pools.capturing() {

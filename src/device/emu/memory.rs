@@ -16,11 +16,8 @@ const UNIT: u64 = 512;
 /// What the first allocation is aligned to.
 const HUGE_PAGE: u64 = 2 << 20;
 
-/// Freed bytes, where they are poisoned: a nan in every float dtype, -1 in the integers.
-const POISON: u64 = u64::MAX;
-
-/// How much of a freed range is poisoned; the rest goes back to the system and reads as zero, so
-/// that freeing memory which was never touched does not take it.
+/// How much of a range is poisoned when it is taken or freed. The rest of a freed one goes back to the system and
+/// reads as zero, so that memory which is never touched takes none.
 const POISONED: u64 = 64 << 20;
 
 /// One device's memory.
@@ -30,7 +27,8 @@ const POISONED: u64 = 64 << 20;
 pub(super) struct Memory {
     total: u64,
     used: u64,
-    poison: bool,
+    /// What fresh and freed bytes are made: unwritten elements and uses after the end become visible.
+    poison: Option<u8>,
     range: Option<MmapMut>,
     free: BTreeMap<u64, u64>,
     reserved: Vec<Reserved>,
@@ -46,7 +44,7 @@ struct Reserved {
 
 impl Memory {
     /// Memory of that size; nothing is taken yet.
-    pub(super) fn new(total: u64, poison: bool) -> Memory {
+    pub(super) fn new(total: u64, poison: Option<u8>) -> Memory {
         Memory { total, used: 0, poison, range: None, free: BTreeMap::new(), reserved: Vec::new() }
     }
 
@@ -69,6 +67,9 @@ impl Memory {
             self.free.insert(start + length, have - length);
         }
         self.used += length;
+        if let Some(range) = self.range.as_mut() {
+            poison(range, start, length, self.poison);
+        }
         Some(base + start)
     }
 
@@ -117,8 +118,13 @@ impl Memory {
     }
 
     /// Puts memory behind reserved addresses; `None` when the device's total would be exceeded.
-    pub(super) fn map(&mut self, bytes: u64) -> Option<()> {
+    pub(super) fn map(&mut self, ptr: Ptr, bytes: u64) -> Option<()> {
         self.used = self.used.checked_add(bytes).filter(|&used| used <= self.total)?;
+        let holds = |r: &&mut Reserved| r.base <= ptr && ptr + bytes <= r.base + r.bytes;
+        if let Some(reserved) = self.reserved.iter_mut().find(holds) {
+            let start = ptr - reserved.range.as_ptr() as usize as u64;
+            poison(&mut reserved.range, start, bytes, self.poison);
+        }
         Some(())
     }
 
@@ -158,16 +164,23 @@ impl Memory {
 }
 
 /// Poisons the first of a freed range's bytes where that is wanted, and lets the system have the rest.
-fn forget(range: &mut MmapMut, start: u64, length: u64, poison: bool) {
-    let poisoned = if poison { length.min(POISONED) } else { 0 };
-    if let Some(bytes) = range.get_mut(start as usize..(start + poisoned) as usize) {
-        // SAFETY: the bytes lie in the range, and nothing uses freed memory but racing work, which
-        // runs under the same machine's lock.
-        unsafe { bytes::fill(bytes.as_mut_ptr(), POISON, 8, bytes.len() / 8) };
-    }
+fn forget(range: &mut MmapMut, start: u64, length: u64, with: Option<u8>) {
+    let poisoned = poison(range, start, length, with);
     if poisoned < length {
         release(range, (start + poisoned) as usize, (length - poisoned) as usize);
     }
+}
+
+/// Poisons the first of a range's bytes where that is wanted; gives how many.
+fn poison(range: &mut MmapMut, start: u64, length: u64, with: Option<u8>) -> u64 {
+    let Some(byte) = with else { return 0 };
+    let poisoned = length.min(POISONED);
+    if let Some(bytes) = range.get_mut(start as usize..(start + poisoned) as usize) {
+        // SAFETY: the bytes lie in the range, and nothing uses memory that is fresh or freed but racing work,
+        // which runs under the same machine's lock.
+        unsafe { bytes::fill(bytes.as_mut_ptr(), u64::from(byte), 1, bytes.len()) };
+    }
+    poisoned
 }
 
 /// Gives the whole pages of a freed range back to the system; they read as zero afterwards.
@@ -186,7 +199,7 @@ mod tests {
 
     #[test]
     fn memory_is_finite_and_comes_back() {
-        let mut memory = Memory::new(4 << 20, false);
+        let mut memory = Memory::new(4 << 20, None);
         let a = memory.alloc(1 << 20).unwrap();
         let b = memory.alloc(3 << 20).unwrap();
         assert_eq!((a % UNIT, b % UNIT, memory.info()), (0, 0, (0, 4 << 20)));
@@ -201,16 +214,21 @@ mod tests {
 
     #[test]
     fn free_memory_in_pieces_serves_a_large_request() {
-        let mut memory = Memory::new(8 << 20, false);
+        let mut memory = Memory::new(8 << 20, None);
         let blocks: Vec<Ptr> = (0..8).map(|_| memory.alloc(1 << 20).unwrap()).collect();
         blocks.iter().step_by(2).for_each(|&b| memory.free(b, 1 << 20));
         assert!(memory.alloc(4 << 20).is_some());
     }
 
     #[test]
-    fn freed_memory_reads_as_poison() {
-        let mut memory = Memory::new(1 << 20, true);
+    fn fresh_and_freed_memory_reads_as_poison() {
+        let mut memory = Memory::new(1 << 20, Some(0xff));
         let a = memory.alloc(4096).unwrap();
+        let at = a as usize as *mut f32;
+        // SAFETY: the address stays mapped while the memory lives.
+        assert!(unsafe { at.read() }.is_nan());
+        // SAFETY: as above.
+        unsafe { at.write(1.0) };
         memory.free(a, 4096);
         // SAFETY: the address stays mapped while the memory lives.
         assert!(unsafe { (a as usize as *const f32).read() }.is_nan());
@@ -218,11 +236,11 @@ mod tests {
 
     #[test]
     fn mapped_memory_is_finite_and_reads_as_poison_afterwards() {
-        let mut memory = Memory::new(8 << 20, true);
+        let mut memory = Memory::new(8 << 20, Some(0xff));
         let base = memory.reserve_range(16 << 20).unwrap();
         assert_eq!((base % HUGE_PAGE, memory.info()), (0, (8 << 20, 8 << 20)));
-        memory.map(6 << 20).unwrap();
-        assert!(memory.map(4 << 20).is_none());
+        memory.map(base, 6 << 20).unwrap();
+        assert!(memory.map(base + (6 << 20), 4 << 20).is_none());
         assert_eq!(memory.info().0, 2 << 20);
         let at = base as usize as *mut f32;
         // SAFETY: the address stays the process's while the memory lives.
@@ -239,7 +257,7 @@ mod tests {
 
     #[test]
     fn sixteen_gibibytes_cost_nothing_until_touched() {
-        let mut devices: Vec<Memory> = (0..4).map(|_| Memory::new(4 << 30, false)).collect();
+        let mut devices: Vec<Memory> = (0..4).map(|_| Memory::new(4 << 30, None)).collect();
         assert!(devices.iter_mut().all(|m| m.alloc(3 << 30).is_some()));
     }
 }

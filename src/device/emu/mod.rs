@@ -17,6 +17,7 @@ use super::graph::{GraphHandle, Step, Task};
 use super::{CopyKind, Driver, EventHandle, Failure, Properties, StreamHandle, Work};
 use super::{error, failure};
 use crate::base::Result;
+use crate::device::default_poison;
 use crate::device::host::check_room;
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{self, Fault, Launch, Ptr};
@@ -41,21 +42,21 @@ pub struct Config {
     pub schedule: Option<Schedule>,
     /// The driver call that is made to fail.
     pub failure: Option<Failure>,
-    /// Overwrites freed memory. On in debug builds and with `RUNNEL_POISON`.
-    pub poison: bool,
+    /// What fresh and freed memory is overwritten with.
+    pub poison: Option<u8>,
     /// When set, waits end with the error `Interrupted`; whoever set it clears it.
     pub interrupt: Option<Arc<AtomicBool>>,
 }
 
 impl Default for Config {
-    /// Four devices of 4 GiB, with what the environment says about poison.
+    /// Four devices of 4 GiB, poisoned as [`crate::device::default_poison`] says.
     fn default() -> Config {
         Config {
             devices: 4,
             memory_per_device: 4 << 30,
             schedule: None,
             failure: None,
-            poison: cfg!(debug_assertions) || std::env::var_os("RUNNEL_POISON").is_some(),
+            poison: default_poison(),
             interrupt: None,
         }
     }
@@ -85,7 +86,7 @@ struct EmuDriver {
     machine: Arc<Machine>,
     index: u32,
     properties: Properties,
-    poison: bool,
+    poison: Option<u8>,
     faults: Arc<FaultSlot>,
 }
 
@@ -198,6 +199,14 @@ impl EmuDriver {
         &self.machine.memory[self.index as usize]
     }
 
+    /// Changes the memory; where bytes are overwritten, between two commands.
+    fn poisoning<T>(&self, change: impl FnOnce() -> T) -> T {
+        match self.poison {
+            Some(_) => self.machine.queues.between(change),
+            None => change(),
+        }
+    }
+
     /// Counts a driver call, and fails the one that was asked to fail.
     fn call(&self, name: &str) -> Result<()> {
         let Some(failure) = &self.machine.failure else { return Ok(()) };
@@ -235,15 +244,11 @@ impl Driver for EmuDriver {
 
     fn alloc(&self, bytes: u64) -> Result<Ptr> {
         self.call("alloc")?;
-        self.memory().lock().alloc(bytes).ok_or_else(error::out_of_memory)
+        self.poisoning(|| self.memory().lock().alloc(bytes)).ok_or_else(error::out_of_memory)
     }
 
     fn free(&self, ptr: Ptr, bytes: u64) {
-        if self.poison {
-            self.machine.queues.between(|| self.memory().lock().free(ptr, bytes));
-        } else {
-            self.memory().lock().free(ptr, bytes);
-        }
+        self.poisoning(|| self.memory().lock().free(ptr, bytes));
     }
 
     fn map_unit(&self) -> Option<u64> {
@@ -259,17 +264,13 @@ impl Driver for EmuDriver {
         self.memory().lock().unreserve_range(ptr);
     }
 
-    fn map(&self, _ptr: Ptr, bytes: u64) -> Result<()> {
+    fn map(&self, ptr: Ptr, bytes: u64) -> Result<()> {
         self.call("map")?;
-        self.memory().lock().map(bytes).ok_or_else(error::out_of_memory)
+        self.poisoning(|| self.memory().lock().map(ptr, bytes)).ok_or_else(error::out_of_memory)
     }
 
     fn unmap(&self, ptr: Ptr, bytes: u64) {
-        if self.poison {
-            self.machine.queues.between(|| self.memory().lock().unmap(ptr, bytes));
-        } else {
-            self.memory().lock().unmap(ptr, bytes);
-        }
+        self.poisoning(|| self.memory().lock().unmap(ptr, bytes));
     }
 
     fn pinned_alloc(&self, bytes: u64) -> Result<Ptr> {
@@ -278,10 +279,15 @@ impl Driver for EmuDriver {
         let size = usize::try_from(bytes.max(1)).map_err(|_| failed())?;
         let layout = std::alloc::Layout::from_size_align(size, PAGE).map_err(|_| failed())?;
         // SAFETY: the size is not 0.
-        let block = unsafe { std::alloc::alloc_zeroed(layout) } as usize as Ptr;
-        if block == 0 {
+        let block = unsafe { std::alloc::alloc_zeroed(layout) };
+        if block.is_null() {
             return Err(failed());
         }
+        if let Some(byte) = self.poison {
+            // SAFETY: the block has that many bytes, and is nobody's yet.
+            unsafe { block.write_bytes(byte, size) };
+        }
+        let block = block as usize as Ptr;
         self.machine.pinned.lock().insert(block, size as u64);
         Ok(block)
     }

@@ -255,6 +255,15 @@ pub fn counts_differ(name: &str, x: &Tensor, shape: &[i64]) -> Error {
         .help("the extents must multiply to the number of elements; one of them may be `-1`")
 }
 
+/// Sizes that do not make up the dimension that they take the place of.
+pub fn extents_differ(x: &Tensor, dim: usize, sizes: &[i64]) -> Error {
+    let extent = counted(x.shape()[dim], "element");
+    Error::new(&COUNTS_DIFFER, format!("`unflatten` cannot see {extent} as shape {sizes:?}"))
+        .operand(0, this_is(format!("{}, and dimension {dim} has {extent}", x.describe())))
+        .operand(2, "these sizes")
+        .help("the sizes must multiply to the extent of the dimension; one of them may be `-1`")
+}
+
 /// A view that strides do not allow.
 pub fn cannot_view(x: &Tensor, shape: &[usize]) -> Error {
     let strides = x.layout().strides.as_slice();

@@ -1,0 +1,254 @@
+//! No operation leaves a part of its result unwritten: every operation of the table, with all dtypes, on shapes and
+//! layouts of many kinds, gives the same bytes whatever its memory held before.
+//!
+//! Each call runs on two machines that overwrite memory with different bytes when it is handed out. Arguments are
+//! drawn; whatever a call raises counts as its result. `RUNNEL_POISONED=200` draws so many calls per operation and dtype;
+//! with `RUNNEL_BACKEND=cuda` they run on a GPU.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
+
+use runnel::array::{Dtype, Layout};
+use runnel::device::{Backend, Config, DeviceId, Machine};
+use runnel::ops::signature::{Default, Kind, Param};
+use runnel::ops::{Arg, Args, Data, Op, Out, table};
+use runnel::plan::{Runtime, Settings};
+use runnel::tensor::Tensor;
+
+/// What they do is to leave elements as they are.
+const UNWRITTEN: &[&str] = &["empty", "empty_like", "new_empty"];
+
+/// What stands for a panic.
+const PANICS: &str = "panics";
+
+/// The shapes of arguments.
+const SHAPES: &[&[usize]] =
+    &[&[], &[0], &[1], &[3], &[2, 3], &[3, 3], &[3, 2], &[0, 3], &[3, 0], &[2, 1, 3], &[2, 3, 3]];
+
+/// Numbers from a seed. Source: SplitMix64.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 33) as usize % n.max(1)
+    }
+
+    fn of<'t, T>(&mut self, list: &'t [T]) -> &'t T {
+        &list[self.below(list.len())]
+    }
+}
+
+/// One machine, whose memory holds a byte.
+struct Lab {
+    rt: Runtime,
+    device: DeviceId,
+}
+
+impl Lab {
+    fn new(byte: u8, device: DeviceId) -> Lab {
+        let backend = match std::env::var("RUNNEL_BACKEND").is_ok_and(|name| name == "cuda") {
+            true => Backend::Cuda,
+            false => Backend::Emu,
+        };
+        let devices = (backend == Backend::Emu).then_some(1);
+        let config = Config {
+            backend,
+            devices,
+            device_memory: devices.map(|_| 256 << 20),
+            poison: Some(byte),
+            ..Config::default()
+        };
+        let mut rt = Runtime::new(Machine::open(&config).unwrap(), Settings::default());
+        rt.set_device(device).unwrap();
+        Lab { rt, device }
+    }
+
+    /// A tensor of small numbers; by `layout` all of its memory, its transpose, or every second element.
+    fn tensor(&mut self, draw: &mut Draw, shape: &[usize], dtype: Dtype, limit: usize) -> Tensor {
+        let layout = draw.below(4);
+        let held: Vec<usize> = match layout {
+            1 if shape.len() == 2 => vec![shape[1], shape[0]],
+            2 if !shape.is_empty() => shape.iter().map(|n| 2 * n).collect(),
+            _ => shape.to_vec(),
+        };
+        let count: usize = held.iter().product();
+        let numbers: Vec<u8> = (0..count).map(|_| draw.below(limit) as u8).collect();
+        let whole = self.rt.from_host(&numbers, &held, Dtype::U8, self.device).unwrap();
+        let whole = self.rt.cast(&whole, dtype).unwrap();
+        let strides = whole.layout().strides.clone();
+        let strides = match layout {
+            1 if shape.len() == 2 => strides.iter().rev().copied().collect(),
+            2 => strides.iter().map(|stride| 2 * stride).collect(),
+            _ => strides,
+        };
+        whole.with_layout(Layout { shape: shape.into(), strides, offset: 0 })
+    }
+
+    fn argument(&mut self, draw: &mut Draw, param: &Param, first: &mut Option<Tensor>, dtype: Dtype) -> Arg {
+        if param.default != Default::Required && !param.rest && draw.below(3) > 0 && param.kind != Kind::Dtype
+        {
+            return default(param);
+        }
+        match param.kind {
+            Kind::Tensor if param.rest => {
+                let shape = *draw.of(SHAPES);
+                Arg::Tensors((0..2).map(|_| self.tensor(draw, shape, dtype, 3)).collect())
+            }
+            Kind::TensorOrNumber if draw.below(2) == 0 => number(draw, dtype),
+            Kind::Tensor | Kind::TensorOrNumber => {
+                let Some(first) = first else {
+                    let shape = *draw.of(SHAPES);
+                    let tensor = self.tensor(draw, shape, dtype, 3);
+                    return Arg::Tensor(first.insert(tensor).clone());
+                };
+                let shape = match draw.below(4) {
+                    0 => draw.of(SHAPES).to_vec(),
+                    1 => first.shape().iter().copied().rev().collect(),
+                    _ => first.shape().to_vec(),
+                };
+                let dtype = *draw.of(&[dtype, dtype, Dtype::I64, Dtype::I64, Dtype::Bool]);
+                Arg::Tensor(self.tensor(draw, &shape, dtype, 2))
+            }
+            Kind::Tensors => {
+                let shape = *draw.of(SHAPES);
+                let dtype = *draw.of(&[dtype, dtype, Dtype::I64]);
+                let count = 1 + draw.below(3);
+                Arg::Tensors((0..count).map(|_| self.tensor(draw, shape, dtype, 2)).collect())
+            }
+            Kind::Number => number(draw, dtype),
+            Kind::Int => Arg::Int(draw.below(4) as i64),
+            Kind::Float => Arg::Float(draw.below(5) as f64 / 4.0),
+            Kind::Bool => Arg::Bool(draw.below(2) == 0),
+            Kind::Str => {
+                let words = [
+                    "ij->ji",
+                    "ij,jk->ik",
+                    "i,j->ij",
+                    "ii->i",
+                    "sum",
+                    "mean",
+                    "prod",
+                    "amax",
+                    "linear",
+                    "lower",
+                ];
+                Arg::Str(draw.of(&words).to_string())
+            }
+            Kind::Shape | Kind::ShapeOrDtype => {
+                let shapes: &[&[i64]] =
+                    &[&[], &[0], &[3], &[2, 3], &[3, 2], &[6], &[-1], &[3, 0], &[1, 2, 3]];
+                Arg::Ints(draw.of(shapes).to_vec())
+            }
+            Kind::Dims => {
+                let dims: &[&[i64]] = &[&[0], &[1], &[-1], &[0, 1], &[]];
+                Arg::Ints(draw.of(dims).to_vec())
+            }
+            Kind::Dtype if draw.below(4) > 0 => Arg::Dtype(dtype),
+            Kind::Device => Arg::Device(self.device),
+            Kind::Data => {
+                let list = (0..draw.below(4)).map(|i| Data::Number(runnel::array::Scalar::Int(i as i64)));
+                Arg::Data(Data::List(list.collect()))
+            }
+            _ => default(param),
+        }
+    }
+
+    /// What a call gives, or why it gives nothing.
+    fn call(&mut self, op: &'static Op, seed: u64, dtype: Dtype) -> Result<Vec<u8>, String> {
+        let mut draw = Draw(seed);
+        let mut first = None;
+        let args: Vec<Arg> =
+            op.params.iter().map(|param| self.argument(&mut draw, param, &mut first, dtype)).collect();
+        self.rt.generator(self.device).map_err(|e| e.message().to_string())?.manual_seed(1);
+        let in_place = op.form.in_place && (draw.below(3) == 0 || !op.form.function && !op.form.method);
+        let rt = &mut self.rt;
+        let out = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match in_place {
+            true => op.call_in_place(rt, &Args(&args)),
+            false => op.call(rt, &Args(&args)),
+        }));
+        let Ok(out) = out else { return Err(PANICS.into()) };
+        let mut bytes = Vec::new();
+        let tensors = match out {
+            Ok(Out::Tensor(tensor)) => vec![tensor],
+            Ok(Out::Tuple(tensors) | Out::Record(_, tensors)) => tensors,
+            Ok(_) => Vec::new(),
+            Err(error) => return Err(error.message().to_string()),
+        };
+        for tensor in &tensors {
+            bytes.extend(format!("{tensor:?} ").into_bytes());
+            bytes.extend(self.rt.read(tensor).map_err(|error| error.message().to_string())?);
+        }
+        Ok(bytes)
+    }
+}
+
+fn number(draw: &mut Draw, dtype: Dtype) -> Arg {
+    match dtype.is_int() || draw.below(2) == 0 {
+        true => Arg::Int(1 + draw.below(3) as i64),
+        false => Arg::Float(0.5 + draw.below(3) as f64),
+    }
+}
+
+fn default(param: &Param) -> Arg {
+    match param.default {
+        Default::Bool(b) => Arg::Bool(b),
+        Default::Int(i) => Arg::Int(i),
+        Default::Float(f) => Arg::Float(f),
+        Default::Str(text) => Arg::Str(text.to_string()),
+        _ if param.rest && matches!(param.kind, Kind::Tensor | Kind::Tensors) => Arg::Tensors(Vec::new()),
+        _ => Arg::None,
+    }
+}
+
+fn every_operation_writes_its_result(device: DeviceId) {
+    let draws: u64 = std::env::var("RUNNEL_POISONED").ok().and_then(|n| n.parse().ok()).unwrap_or(16);
+    let mut labs = [Lab::new(0, device), Lab::new(0xff, device)];
+    let (mut wrong, mut never, mut calls) = (Vec::new(), Vec::new(), 0usize);
+    for (number, op) in table::all().enumerate().filter(|(_, op)| !UNWRITTEN.contains(&op.name)) {
+        let mut worked = 0;
+        for (kind, &dtype) in Dtype::ALL.iter().enumerate() {
+            for turn in 0..draws {
+                let seed = (number as u64) << 32 | (kind as u64) << 24 | turn;
+                let [a, b] = &mut labs;
+                let (a, b) = (a.call(op, seed, dtype), b.call(op, seed, dtype));
+                worked += usize::from(a.is_ok());
+                if (a != b || a == Err(PANICS.into())) && wrong.len() < 40 {
+                    let show = |bytes: &Result<Vec<u8>, String>| match bytes {
+                        Ok(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                        Err(error) => error.clone(),
+                    };
+                    wrong.push(format!(
+                        "{} {dtype} seed {seed:#x}:\n  {}\n  {}",
+                        op.name,
+                        show(&a),
+                        show(&b)
+                    ));
+                    break;
+                }
+            }
+        }
+        calls += worked;
+        if worked == 0 {
+            never.push(op.name);
+        }
+    }
+    println!("{device}: {calls} calls gave something; never: {never:?}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(never.len() <= NEVER.len() && never.iter().all(|name| NEVER.contains(name)), "{never:?}");
+}
+
+/// What only works on the host.
+const NEVER: &[&str] = &["pin_memory"];
+
+#[test]
+fn every_operation_writes_its_result_on_a_device() {
+    every_operation_writes_its_result(DeviceId::Cuda(0));
+}
+
+#[test]
+fn every_operation_writes_its_result_on_the_host() {
+    every_operation_writes_its_result(DeviceId::Cpu);
+}
