@@ -1,0 +1,568 @@
+//! Random programs, and what they give: each statement is written down and run in the model at once, so that the next
+//! one can be chosen by what is there.
+
+use super::model::{DTYPES, Dtype, Memory, Val, View, float, int};
+use super::order::{Agent, HOST, Order};
+
+/// Numbers from a seed. Source: SplitMix64.
+pub struct Draw(pub u64);
+
+impl Draw {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() >> 32) as usize % n.max(1)
+    }
+
+    /// True once in so many times.
+    pub fn once_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    pub fn of<'t, T>(&mut self, list: &'t [T]) -> &'t T {
+        &list[self.below(list.len())]
+    }
+}
+
+/// Where a storage is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    Host,
+    /// Page-locked: copies may go on behind the script's back.
+    Pinned,
+    Device(usize),
+}
+
+/// Streams by their numbers: names, and devices.
+pub const STREAMS: [(&str, usize); 5] = [("d", 0), ("s", 0), ("t", 0), ("e", 1), ("u", 1)];
+
+/// A program and what it prints.
+pub struct Program {
+    pub text: String,
+    /// What each `print` says: shape, dtype, elements.
+    pub prints: Vec<(String, Dtype, Vec<usize>, Vec<Val>)>,
+    /// The lines, from 1, at which a wait is missing for certain.
+    pub races: Vec<usize>,
+}
+
+#[derive(Clone)]
+pub(super) struct Var {
+    pub name: String,
+    pub view: View,
+    /// Row-major over the whole of its storage, whatever results keep of their operands' strides.
+    plain: bool,
+}
+
+pub struct Generator {
+    pub(super) draw: Draw,
+    lines: Vec<String>,
+    prints: Vec<(String, Dtype, Vec<usize>, Vec<Val>)>,
+    races: Vec<usize>,
+    pub(super) memory: Memory,
+    places: Vec<Place>,
+    pub(super) vars: Vec<Var>,
+    order: Order,
+    events: Vec<(String, Agent, u128)>,
+    named: usize,
+    streams: usize,
+    /// Waits are left out once in so many times; never for 0.
+    omit: usize,
+    /// The next operation has no wait that it needs.
+    races_next: bool,
+}
+
+/// The program of a seed, for so many devices.
+pub fn program(seed: u64, devices: usize) -> Program {
+    let mut draw = Draw(seed ^ 0x5eed_0f_9406_7a35);
+    let omit = if draw.once_in(3) { 2 + draw.below(4) } else { 0 };
+    let steps = 8 + draw.below(26);
+    let streams = if devices > 1 && draw.once_in(3) { 5 } else { 3 };
+    let mut generator = Generator {
+        draw,
+        lines: Vec::new(),
+        prints: Vec::new(),
+        races: Vec::new(),
+        memory: Memory::default(),
+        places: Vec::new(),
+        vars: Vec::new(),
+        order: Order::new(STREAMS.len()),
+        events: Vec::new(),
+        named: 0,
+        streams,
+        omit,
+        races_next: false,
+    };
+    generator.line("let d = cuda.default_stream(0)".into());
+    generator.line("let s = Stream(device=0)".into());
+    generator.line("let t = Stream(device=0)".into());
+    if streams == 5 {
+        generator.line("let e = cuda.default_stream(1)".into());
+        generator.line("let u = Stream(device=1)".into());
+    }
+    for _ in 0..2 {
+        generator.factory();
+    }
+    while generator.lines.len() < steps && generator.order.len() < Order::MOST - 40 {
+        generator.step();
+    }
+    generator.end()
+}
+
+impl Generator {
+    fn line(&mut self, text: String) {
+        self.lines.push(text);
+    }
+
+    fn fresh_name(&mut self) -> String {
+        self.named += 1;
+        format!("v{}", self.named)
+    }
+
+    pub(super) fn place(&self, view: &View) -> Place {
+        self.places[view.storage]
+    }
+
+    /// A stream of a device; the host for others.
+    pub(super) fn agent(&mut self, place: Place) -> Agent {
+        let Place::Device(device) = place else { return HOST };
+        let all: Vec<Agent> = (0..self.streams).filter(|&stream| STREAMS[stream].1 == device).collect();
+        if self.draw.once_in(2) { all[0] } else { *self.draw.of(&all) }
+    }
+
+    /// The text of something that runs on a stream.
+    fn on(&self, agent: Agent, text: &str) -> String {
+        match agent {
+            0 | HOST => text.to_string(),
+            stream => format!("with stream({}) {{ {text} }}", STREAMS[stream].0),
+        }
+    }
+
+    /// Waits for what these accesses need, or leaves that out on purpose; then notes them.
+    pub(super) fn note(
+        &mut self,
+        agent: Agent,
+        also: Option<Agent>,
+        touches: &[(&View, bool)],
+        may_omit: bool,
+    ) {
+        let needs = self.order.needs(agent, also, touches);
+        if self.omit > 0 && needs.certain && may_omit && self.draw.once_in(self.omit) {
+            self.races_next = true;
+        } else {
+            for other in needs.waits {
+                self.wait(agent, other);
+            }
+        }
+        self.order.run(agent, touches);
+    }
+
+    /// Orders an agent after a stream, in one of the ways that there are.
+    fn wait(&mut self, agent: Agent, other: Agent) {
+        let other_name = STREAMS[other].0;
+        if agent == HOST || self.draw.once_in(5) {
+            match self.draw.below(3) {
+                0 => {
+                    self.line(format!("{other_name}.synchronize()"));
+                    self.order.synchronize(other);
+                }
+                1 => self.synchronize(STREAMS[other].1),
+                _ => {
+                    self.line(format!("{other_name}.record_event().synchronize()"));
+                    let event = self.order.event(other);
+                    self.order.wait_event(HOST, event);
+                }
+            }
+            return;
+        }
+        let name = STREAMS[agent].0;
+        if self.draw.once_in(2) {
+            self.line(format!("{name}.wait_stream({other_name})"));
+            self.order.wait_stream(agent, other);
+        } else {
+            self.line(format!("{name}.wait_event({other_name}.record_event())"));
+            let event = self.order.event(other);
+            self.order.wait_event(agent, event);
+        }
+    }
+
+    pub(super) fn has_device(&self, device: usize) -> bool {
+        device == 0 || self.streams == 5
+    }
+
+    /// A new tensor on another device, that a stream there writes.
+    pub(super) fn bind_on(
+        &mut self,
+        agent: Agent,
+        writer: Agent,
+        place: Place,
+        text: &str,
+        made: (Dtype, Vec<usize>, Vec<Val>),
+    ) {
+        let text = self.on(agent, text);
+        self.bind(writer, place, &text, made, false);
+    }
+
+    /// The host waits for a device.
+    fn synchronize(&mut self, device: usize) {
+        self.line(format!("cuda.synchronize({device})"));
+        (0..self.streams)
+            .filter(|&stream| STREAMS[stream].1 == device)
+            .for_each(|s| self.order.synchronize(s));
+    }
+
+    pub(super) fn wait_both(&mut self, stream: Agent, other: Agent) {
+        self.order.wait_stream(stream, other);
+    }
+
+    pub(super) fn host_waits(&mut self, stream: Agent) {
+        self.order.synchronize(stream);
+    }
+
+    /// A new tensor with a name.
+    pub(super) fn bind(
+        &mut self,
+        agent: Agent,
+        place: Place,
+        text: &str,
+        made: (Dtype, Vec<usize>, Vec<Val>),
+        plain: bool,
+    ) {
+        let view = self.memory.make(made.0, &made.1, &made.2);
+        self.places.push(place);
+        self.order_write(agent, &view);
+        let name = self.fresh_name();
+        let text = self.on(agent, text);
+        self.operation(format!("let {name} = {text}"));
+        self.vars.push(Var { name, view, plain });
+    }
+
+    fn order_write(&mut self, agent: Agent, view: &View) {
+        // One operation may count twice: that orders nothing else.
+        self.order.run(agent, &[(view, true)]);
+    }
+
+    pub(super) fn statement(&mut self, agent: Agent, text: &str) {
+        let text = self.on(agent, text);
+        self.operation(text);
+    }
+
+    fn operation(&mut self, text: String) {
+        self.line(text);
+        if std::mem::take(&mut self.races_next) {
+            self.races.push(self.lines.len());
+        }
+    }
+
+    pub(super) fn some_var(&mut self) -> Option<Var> {
+        let count = self.vars.len();
+        if count == 0 {
+            return None;
+        }
+        // The newer ones more often: that makes chains.
+        let at = if self.draw.once_in(2) {
+            count - 1 - self.draw.below(count.min(3))
+        } else {
+            self.draw.below(count)
+        };
+        Some(self.vars[at].clone())
+    }
+
+    /// A number that a dtype has exactly, and its text.
+    pub(super) fn number(&mut self, dtype: Dtype) -> (Val, String) {
+        if dtype == Dtype::Bool {
+            let truth = self.draw.once_in(2);
+            return (int(i64::from(truth)), truth.to_string());
+        }
+        if dtype.is_int() {
+            let i = self.draw.below(if dtype == Dtype::U8 { 6 } else { 9 }) as i64;
+            let i = if dtype == Dtype::U8 { i } else { i - 3 };
+            return (int(i), i.to_string());
+        }
+        let f = (self.draw.below(17) as f64 - 6.0) / if self.draw.once_in(4) { 2.0 } else { 1.0 };
+        let f = if self.draw.once_in(2) { f.trunc() } else { f };
+        (float(f), format!("{f:?}"))
+    }
+
+    fn shape(&mut self) -> Vec<usize> {
+        let rank = *self.draw.of(&[0, 1, 1, 1, 2, 2, 2, 3]);
+        let empty = self.draw.once_in(8);
+        let mut shape: Vec<usize> = (0..rank).map(|_| *self.draw.of(&[1, 2, 3, 3, 4, 5])).collect();
+        if empty && rank > 0 {
+            let at = self.draw.below(rank);
+            shape[at] = 0;
+        }
+        shape
+    }
+
+    /// A tensor of numbers.
+    pub(super) fn factory(&mut self) {
+        let dtype = *self.draw.of(&DTYPES);
+        let shape = self.shape();
+        let count: usize = shape.iter().product();
+        let place = match self.draw.below(8) {
+            0 => Place::Host,
+            1 if self.streams == 5 => Place::Device(1),
+            _ => Place::Device(0),
+        };
+        let agent = self.agent(place);
+        let device = match place {
+            Place::Device(device) => format!("cuda:{device}"),
+            _ => "cpu".into(),
+        };
+        let list = |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        let (size, ends) = (list(&shape), if shape.len() == 1 { "," } else { "" });
+        let args = format!("dtype={}, device={device}", dtype.name());
+        let (value, number) = self.number(dtype);
+        let (text, elements) = match self.draw.below(5) {
+            0 => (format!("full(({size}{ends}), {number}, {args})"), vec![value; count]),
+            1 => (
+                format!(
+                    "empty({}).fill_({number})",
+                    [&size, &args].map(String::as_str).join(if size.is_empty() { "" } else { ", " })
+                ),
+                vec![value; count],
+            ),
+            2 | 3 if dtype != Dtype::Bool && count > 0 => {
+                let first = self.draw.below(3) as i64;
+                let all = (first..first + count as i64)
+                    .map(|i| if dtype.is_int() { int(i) } else { float(i as f64) });
+                let elements = all.collect();
+                let range = match dtype.is_complex() {
+                    true => format!(
+                        "arange({first}, {}, device={device}).to({})",
+                        first + count as i64,
+                        dtype.name()
+                    ),
+                    false => format!("arange({first}, {}, {args})", first + count as i64),
+                };
+                (format!("{range}.reshape(({size}{ends}))"), elements)
+            }
+            _ if count > 0 && !dtype.is_complex() => {
+                let drawn: Vec<(Val, String)> = (0..count).map(|_| self.number(dtype)).collect();
+                let texts: Vec<&str> = drawn.iter().map(|(_, text)| &text[..]).collect();
+                let text = format!("tensor([{}], {args}).reshape(({size}{ends}))", texts.join(", "));
+                (text, drawn.iter().map(|(value, _)| *value).collect())
+            }
+            _ => (format!("full(({size}{ends}), {number}, {args})"), vec![value; count]),
+        };
+        let elements =
+            elements.into_iter().map(|e: Val| [e[0], if dtype.is_complex() { float(0.0)[0] } else { e[1] }]);
+        self.bind(agent, place, &text, (dtype, shape, elements.collect()), true);
+    }
+
+    fn step(&mut self) {
+        if self.draw.once_in(5) {
+            // Memory is used again soon.
+            self.drop_one();
+        }
+        match self.draw.below(20) {
+            0 | 1 => self.factory(),
+            2..=5 => self.view(),
+            6..=8 => self.run_elementwise(),
+            9 | 10 => self.run_other(),
+            11..=15 => self.run_in_place(),
+            16 => self.run_transfer(),
+            17 => self.drop_one(),
+            18 => self.print_one(),
+            _ => self.event(),
+        }
+    }
+
+    fn drop_one(&mut self) {
+        if self.vars.len() > 2 {
+            let at = self.draw.below(self.vars.len());
+            let var = self.vars.remove(at);
+            self.line(format!("{} = none", var.name));
+        }
+    }
+
+    fn event(&mut self) {
+        match self.draw.below(3) {
+            0 => {
+                let stream = self.draw.below(self.streams);
+                let name = format!("e{}", self.lines.len());
+                self.line(format!("let {name} = {}.record_event()", STREAMS[stream].0));
+                let event = self.order.event(stream);
+                self.events.push((name, stream, event));
+            }
+            1 if !self.events.is_empty() => {
+                let (name, _, event) = self.draw.of(&self.events).clone();
+                let stream = self.draw.below(self.streams);
+                self.line(format!("{}.wait_event({name})", STREAMS[stream].0));
+                self.order.wait_event(stream, event);
+            }
+            2 => {
+                let stream = self.draw.below(self.streams);
+                let cycles = 1000 * (1 + self.draw.below(9));
+                let text = self.on(stream, &format!("cuda.sleep({cycles})"));
+                self.line(text);
+            }
+            _ => {}
+        }
+    }
+
+    /// Reads a value in the middle of everything.
+    fn print_one(&mut self) {
+        let Some(var) = self.some_var() else { return };
+        let place = self.place(&var.view);
+        let agent = self.agent(place);
+        self.note(agent, None, &[(&var.view, false)], true);
+        let elements = self.memory.read(&var.view);
+        self.prints.push((var.name.clone(), var.view.dtype, var.view.shape.clone(), elements));
+        let what = listed(&var);
+        self.statement(agent, &format!("print(\"{}\", {what})", var.name));
+        // Nothing is waited for where there is nothing to read.
+        if agent != HOST && var.view.count() > 0 {
+            self.order.synchronize(agent);
+        }
+    }
+
+    /// Waits for everything, and prints what there is.
+    fn end(mut self) -> Program {
+        self.line("cuda.synchronize(0)".into());
+        if self.streams == 5 {
+            self.line("cuda.synchronize(1)".into());
+        }
+        for var in std::mem::take(&mut self.vars) {
+            let elements = self.memory.read(&var.view);
+            self.line(format!("print(\"{}\", {})", var.name, listed(&var)));
+            self.prints.push((var.name, var.view.dtype, var.view.shape, elements));
+        }
+        Program { text: self.lines.join("\n") + "\n", prints: self.prints, races: self.races }
+    }
+
+    /// Another view of a tensor.
+    fn view(&mut self) {
+        let Some(var) = self.some_var() else { return };
+        if self.place(&var.view) == Place::Pinned {
+            return;
+        }
+        if let Some((suffix, view)) = self.view_of(&var) {
+            let name = self.fresh_name();
+            self.line(format!("let {name} = {}", seen(&var.name, &suffix)));
+            self.vars.push(Var { name, view, plain: false });
+        }
+    }
+
+    /// A view of a tensor, and what is written behind its name.
+    pub(super) fn view_of(&mut self, var: &Var) -> Option<(String, View)> {
+        let view = &var.view;
+        let rank = view.shape.len();
+        let front = |d: usize| ".., ".repeat(d);
+        if rank == 0 || self.draw.once_in(12) {
+            return match self.draw.below(3) {
+                0 => Some((
+                    ".unsqueeze(0)".into(),
+                    view.chosen(&[&[1], &view.shape[..]].concat(), |i| i[1..].to_vec()),
+                )),
+                1 if view.dtype.is_complex() => {
+                    let shape = [&view.shape[..], &[2]].concat();
+                    let places = view.numbers();
+                    Some((REAL.into(), View { dtype: view.dtype.real(), shape, places, ..view.clone() }))
+                }
+                1 if var.plain && view.count() > 0 => {
+                    Some((".view(-1)".into(), View { shape: vec![view.count()], ..view.clone() }))
+                }
+                2 => {
+                    let n = self.draw.below(4);
+                    let shape = [&[n], &view.shape[..]].concat();
+                    let text = shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+                    Some((format!(".expand({text})"), view.broadcast(&shape)?))
+                }
+                _ => None,
+            };
+        }
+        let d = self.draw.below(rank);
+        let n = view.shape[d];
+        let cut = |start: usize, count: usize, step: usize| {
+            let mut shape = view.shape.clone();
+            shape[d] = count;
+            view.chosen(&shape, |i| {
+                let mut own = i.to_vec();
+                own[d] = start + i[d] * step;
+                own
+            })
+        };
+        match self.draw.below(12) {
+            0..=3 => {
+                let (a, b) = (self.draw.below(n + 1), self.draw.below(n + 1));
+                let (a, b) = (a.min(b), a.max(b));
+                Some((format!("[{}{a}..{b}]", front(d)), cut(a, b - a, 1)))
+            }
+            4 => {
+                // Nothing of it.
+                let a = self.draw.below(n + 1);
+                Some((format!("[{}{a}..{a}]", front(d)), cut(a, 0, 1)))
+            }
+            5 if n > 0 => {
+                let a = self.draw.below(n);
+                Some((format!("[{}{a}..{n} by 2]", front(d)), cut(a, (n - a).div_ceil(2), 2)))
+            }
+            6 if n > 0 => {
+                let at = self.draw.below(n);
+                let mut shape = view.shape.clone();
+                shape.remove(d);
+                let chosen = view.chosen(&shape, |i| [&i[..d], &[at], &i[d..]].concat());
+                Some((format!("[{}{at}]", front(d)), chosen))
+            }
+            7 | 8 if rank > 1 => {
+                let e = (d + 1) % rank;
+                let mut shape = view.shape.clone();
+                shape.swap(d, e);
+                let chosen = view.chosen(&shape, |i| {
+                    let mut own = i.to_vec();
+                    own.swap(d, e);
+                    own
+                });
+                Some((format!(".transpose({d}, {e})"), chosen))
+            }
+            9 if n >= 2 => {
+                let size = 1 + self.draw.below(n - 1);
+                let mut shape = view.shape.clone();
+                shape[d] = n - size + 1;
+                shape.push(size);
+                let chosen = view.chosen(&shape, |i| {
+                    let mut own = i[..rank].to_vec();
+                    own[d] += i[rank];
+                    own
+                });
+                Some((format!(".unfold({d}, {size}, 1)"), chosen))
+            }
+            10 if rank == 2 => {
+                let n = view.shape[0].min(view.shape[1]);
+                Some((".diagonal()".into(), view.chosen(&[n], |i| vec![i[0], i[0]])))
+            }
+            11 if view.dtype.is_complex() => {
+                let part = self.draw.below(2);
+                let places = view.places.iter().map(|place| place + part).collect();
+                let text = [".real", ".imag"][part].to_string();
+                Some((text, View { dtype: view.dtype.real(), places, ..view.clone() }))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A view that is no method.
+const REAL: &str = "view_as_real";
+
+/// The text of a view.
+pub(super) fn seen(name: &str, suffix: &str) -> String {
+    if suffix == REAL { format!("{REAL}({name})") } else { format!("{name}{suffix}") }
+}
+
+/// The text that reads a tensor whole.
+fn listed(var: &Var) -> String {
+    let name = &var.name;
+    let list = match var.view.dtype.is_complex() {
+        true => format!("view_as_real({name})"),
+        false => name.clone(),
+    };
+    format!("{name}.dtype, {name}.shape, {list}.tolist()")
+}
