@@ -165,6 +165,8 @@ fn pageable_memory_is_the_hosts_again_at_once_and_pinned_memory_later() {
     assert_eq!((read(&**d, x, s), value), (41, 42));
     let pinned = d.pinned_alloc(64).unwrap();
     let cell = pinned as usize as *mut i64;
+    // SAFETY: the block is ours, and nothing is queued on it.
+    unsafe { cell.write(0) };
     d.sleep(1_000_000, s).unwrap();
     d.copy(pinned, x, 8, CopyKind::DeviceToHost, s).unwrap();
     // SAFETY: the copy waits behind a sleep that only a wait ends.
