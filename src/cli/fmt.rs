@@ -5,8 +5,8 @@ use super::program;
 use super::terminal::Terminal;
 use super::{Outcome, refuse};
 use crate::base::SourceMap;
+use crate::library::files::whole;
 use std::ffi::OsString;
-use std::io::{Result, Write};
 use std::path::Path;
 
 pub fn fmt(terminal: &Terminal, files: &[OsString], check: bool) -> Outcome {
@@ -34,22 +34,10 @@ pub fn fmt(terminal: &Terminal, files: &[OsString], check: bool) -> Outcome {
             }
         } else if file == "-" {
             terminal.print(&formatted);
-        } else if changes && let Err(reason) = replace(Path::new(file), &formatted) {
+        } else if changes && let Err(reason) = whole::put(Path::new(file), formatted.as_bytes()) {
             return refuse(terminal, &error::unwritable(Path::new(file), &reason), &sources);
         }
     }
     terminal.flush();
     outcome
-}
-
-/// Puts a new file in the place of an old one, with its permissions.
-fn replace(path: &Path, text: &str) -> Result<()> {
-    let path = path.canonicalize()?;
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut beside = tempfile::Builder::new().prefix(".runnel-").suffix(".part").tempfile_in(folder)?;
-    beside.write_all(text.as_bytes())?;
-    beside.as_file().set_permissions(std::fs::metadata(&path)?.permissions())?;
-    beside.as_file().sync_all()?;
-    beside.persist(&path)?;
-    Ok(())
 }

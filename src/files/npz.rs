@@ -8,7 +8,7 @@ use super::{
     Column, Contents, Elements, Format, Input, Options, Output, Plain, Sink, budget, error, length, npy,
 };
 use crate::base::{Error, Result};
-use std::io::{BufReader, Read, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use zip::result::ZipError;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
@@ -93,7 +93,52 @@ fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result
     if !contents.named {
         return Err(error::contents("npz", "tensors with names", "one tensor without a name"));
     }
-    let mut archive = ZipWriter::new(output);
+    write_entries(&mut Latch { output, failed: false, at: 0 }, contents)
+}
+
+/// An output that fails once: what is written after that goes nowhere. An archive that is dropped half-written tries to
+/// write its end, and complains on the standard error when it cannot.
+struct Latch<'a> {
+    output: &'a mut dyn Output,
+    failed: bool,
+    /// Where the next byte would go.
+    at: u64,
+}
+
+impl Write for Latch<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = if self.failed {
+            bytes.len()
+        } else {
+            self.output.write(bytes).inspect_err(|e| self.failed = is_final(e))?
+        };
+        self.failed |= count == 0 && !bytes.is_empty();
+        self.at += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.failed { Ok(()) } else { self.output.flush().inspect_err(|e| self.failed = is_final(e)) }
+    }
+}
+
+impl Seek for Latch<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.at = match to {
+            _ if !self.failed => self.output.seek(to).inspect_err(|e| self.failed = is_final(e))?,
+            SeekFrom::Start(at) => at,
+            SeekFrom::Current(by) | SeekFrom::End(by) => self.at.saturating_add_signed(by),
+        };
+        Ok(self.at)
+    }
+}
+
+fn is_final(error: &io::Error) -> bool {
+    error.kind() != io::ErrorKind::Interrupted
+}
+
+fn write_entries(output: &mut Latch<'_>, contents: Contents<'_>) -> Result<()> {
+    let mut archive = ZipWriter::new(&mut *output);
     for index in 0..contents.entries.len() {
         let entry = &contents.entries[index];
         let Column::Array { dtype, shape } = &entry.column else {

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::core::owned;
-use super::files::open::{open_to_write, read_text};
+use super::files::open::{put, read_text};
+use super::files::whole::open_in_place;
 use super::{input, optional, takes, text_param};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
@@ -27,7 +28,7 @@ pub static TABLE: &[NativeDef] = &[
             text_param("text"),
             Param::or("append", Kind::Bool, Default::Bool(false)),
         ]),
-        doc: "Writes a text to a file, replacing it, or adding at its end with `append`.",
+        doc: "Writes a text to a file, replacing it whole, or adding at its end with `append`. If replacing fails, what was there before stays.",
         example: "let path = files.temp_folder() ++ \"/log.txt\"\nwrite(path, \"one\\n\")\nwrite(path, \"two\\n\", append = true)\nassert(read(path).splitlines() == [\"one\", \"two\"])",
         run: write,
     },
@@ -155,9 +156,10 @@ fn read(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
 fn write(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     use std::io::Write;
     let path = allowed(vm, &args[0])?;
-    let append = matches!(args[2], Value::Bool(true));
-    let mut file = open_to_write(&path, append)?;
-    let text = args[1].as_str().unwrap_or("");
-    let written = file.write_all(text.as_bytes());
-    written.map(|()| Value::None).map_err(|e| error::file(&path, &reason(&e)))
+    let bytes = args[1].as_str().unwrap_or("").as_bytes();
+    if !matches!(args[2], Value::Bool(true)) {
+        return put(&path, bytes).map(|()| Value::None);
+    }
+    let added = open_in_place(path.as_ref(), true).and_then(|mut file| file.write_all(bytes));
+    added.map(|()| Value::None).map_err(|e| error::file(&path, &reason(&e)))
 }

@@ -8,7 +8,7 @@ mod core;
 pub mod device;
 mod dict;
 pub mod docs;
-mod files;
+pub(crate) mod files;
 mod input;
 mod io;
 mod iterable;

@@ -5,6 +5,7 @@
 
 use crate::base::{Result, SourceMap, Span};
 use crate::cli::error;
+use crate::library::files::whole;
 use crate::syntax::ast::StmtKind;
 use std::path::Path;
 
@@ -40,7 +41,7 @@ impl Script {
         {
             return Err(error::not_ours(path));
         }
-        std::fs::write(path, self.text()).map_err(|reason| error::unwritable(path, &reason))?;
+        whole::put(path, self.text().as_bytes()).map_err(|reason| error::unwritable(path, &reason))?;
         Ok(self.inputs.len())
     }
 

@@ -3,11 +3,10 @@
 use super::{DEVICE, SELF, cuda_device, device_of, int};
 use crate::base::{Result, Span};
 use crate::device::{Device, DeviceId, Frame, SegmentInfo, error};
-use crate::library::files::open::open_to_write;
-use crate::library::io::{allowed, reason};
+use crate::library::files::open::put;
+use crate::library::io::allowed;
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::vm::{Dict, Key, NativeDef, Value, Vm};
-use std::io::Write;
 use std::sync::Arc;
 
 /// The most steps of an allocator that are recorded; a step takes 56 bytes.
@@ -45,8 +44,7 @@ fn write_snapshot(vm: &mut Vm, path: &str) -> Result<Value> {
         Some(Frame { file: sources.name(id).to_string(), line: line as u32, name: text })
     };
     let bytes = vm.rt.machine().snapshot_pickle(frame);
-    let written = open_to_write(path, false)?.write_all(&bytes);
-    written.map(|()| Value::None).map_err(|e| crate::vm::error::file(path, &reason(&e)))
+    put(path, &bytes).map(|()| Value::None)
 }
 
 /// The natives of this file.

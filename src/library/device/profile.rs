@@ -1,18 +1,16 @@
 //! `profile`: what a block does, as a file that Perfetto opens.
 
-use std::io::Write;
-
 use crate::base::Result;
-use crate::library::files::open::open_to_write;
-use crate::library::io::{allowed, reason};
+use crate::library::files::open::put;
+use crate::library::io::allowed;
 use crate::ops::signature::{Kind, Param, Signature};
 use crate::plan::trace::{Recording, chrome};
-use crate::vm::{Context, NativeDef, Vm, error};
+use crate::vm::{Context, NativeDef, Vm};
 
 /// Writes a recording to a file.
 pub fn write(vm: &Vm, recording: &Recording, path: &str) -> Result<()> {
     let text = chrome::json(recording, |span| vm.sources.place(span));
-    open_to_write(path, false)?.write_all(text.as_bytes()).map_err(|e| error::file(path, &reason(&e)))
+    put(path, text.as_bytes())
 }
 
 /// The natives of this file.

@@ -1,11 +1,14 @@
 //! `load` and `save`: tensors, tables and images between files and devices.
 //!
 //! The formats are [`crate::files`]'s. Here a path becomes an open file, arrays become tensors on the
-//! current device without a copy of the whole on the host, and a saved file appears whole or not at all.
+//! current device without a copy of the whole on the host, and a saved file appears whole or not at all (`whole`).
 
 mod load;
 pub(super) mod open;
 mod save;
+#[cfg(target_os = "linux")]
+mod swap;
+pub(crate) mod whole;
 
 use super::core::owned;
 use super::io::allowed;

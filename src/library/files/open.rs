@@ -2,8 +2,9 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::whole::{self, Whole};
 use crate::base::{Error, Result, this_is};
 use crate::files::error;
 use crate::library::io::reason;
@@ -92,19 +93,6 @@ fn opened(path: &str, links: bool) -> Result<File, Refusal> {
     Ok(file)
 }
 
-/// Opens what is at a path for writing in place, or makes a file there. A pipe that nobody reads is not waited for.
-pub(in crate::library) fn open_to_write(path: &str, append: bool) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.create(true).write(true).append(append).truncate(!append);
-    #[cfg(unix)]
-    {
-        use rustix::fs::OFlags;
-        use std::os::unix::fs::OpenOptionsExt;
-        options.custom_flags(OFlags::NONBLOCK.bits() as i32);
-    }
-    options.open(path).map_err(|e| refused(path, &e))
-}
-
 /// Refuses what is neither an ordinary file nor, where `links`, a link to one.
 fn look(at: &Path, links: bool) -> Result<(), Refusal> {
     let kind = at.symlink_metadata()?.file_type();
@@ -139,41 +127,31 @@ fn kind_name(kind: std::fs::FileType) -> &'static str {
     if kind.is_dir() { "a folder" } else { "something special" }
 }
 
-/// Writes a file that appears whole: beside its place first, then moved there. What was there before
-/// stays if anything fails, and keeps its permissions if nothing does.
+/// Writes a file that appears whole: what was there before stays if anything fails. Refuses what is no ordinary file, and
+/// links unless `links`.
 pub(in crate::library) fn replace(
     path: &str,
     links: bool,
     write: impl FnOnce(&mut BufWriter<&mut File>) -> Result<()>,
 ) -> Result<()> {
-    let mut place = PathBuf::from(path);
-    let there = place.symlink_metadata();
-    if there.is_ok() {
-        look(&place, links).map_err(|refusal| refusal.of(path))?;
-        if links {
-            place = place.canonicalize().map_err(|e| refused(path, &e))?;
-        }
+    let place = Path::new(path);
+    if place.symlink_metadata().is_ok() {
+        look(place, links).map_err(|refusal| refusal.of(path))?;
     }
-    let folder = match place.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".runnel-").suffix(".part");
-    #[cfg(unix)]
-    let open_to_all = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
-    #[cfg(unix)]
-    builder.permissions(open_to_all);
-    let mut file = builder.tempfile_in(folder).map_err(|e| refused(path, &e))?;
-    if let Ok(there) = place.metadata() {
-        // Permissions that cannot be kept are no reason to refuse.
-        let _ = file.as_file().set_permissions(there.permissions());
-    }
-    let mut buffer = BufWriter::with_capacity(1 << 18, file.as_file_mut());
+    let mut whole = Whole::begin(place).map_err(|e| refused(path, &e))?;
+    let mut buffer = BufWriter::with_capacity(1 << 18, whole.file());
     write(&mut buffer).map_err(|e| named(path, e))?;
     buffer.flush().map_err(|e| named(path, error::reading(e)))?;
     drop(buffer);
-    file.persist(&place).map(drop).map_err(|e| refused(path, &e.error))
+    whole.finish().map_err(|e| refused(path, &e))
+}
+
+/// Replaces a file by these bytes, or what they would be added to: a pipe, a device.
+///
+/// # Errors
+/// E0907; then what was there before is there still.
+pub(crate) fn put(path: &str, bytes: &[u8]) -> Result<()> {
+    whole::put(Path::new(path), bytes).map_err(|e| refused(path, &e))
 }
 
 /// What the system said about a path.
