@@ -9,5 +9,5 @@ mod span;
 pub mod stop;
 
 pub use error::{Code, Error, ErrorKind, Label, Piece, Place, Remark, Result, Site, this_is};
-pub use names::{bytes_text, counted, suggest};
+pub use names::{bytes_from, bytes_text, counted, suggest};
 pub use span::{SourceId, SourceMap, Span};

@@ -59,6 +59,30 @@ pub fn bytes_text(bytes: u64) -> String {
     }
 }
 
+/// Bytes from a text: `4GiB`, `512MiB`, `64KiB`, `4_096`.
+///
+/// # Errors
+/// What to write instead.
+pub fn bytes_from(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale = match unit {
+        "" | "B" => Some(1u64),
+        "KiB" => Some(1 << 10),
+        "MiB" => Some(1 << 20),
+        "GiB" => Some(1 << 30),
+        "TiB" => Some(1 << 40),
+        _ => None,
+    };
+    let number = number.replace('_', "").parse::<u64>().ok();
+    match (number, scale) {
+        (Some(n), Some(scale)) => {
+            n.checked_mul(scale).ok_or_else(|| "this is more than any machine has".into())
+        }
+        _ => Err("write a size such as `4GiB`, `512MiB` or a number of bytes".into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 //! `runnel FILE ...` is short for `runnel run FILE ...`. What follows FILE belongs to the script, options
 //! included; [`normalized`] puts a `--` there before clap sees it.
 
+use crate::base::bytes_from;
 use crate::device::{Backend, Config, Schedule};
 use crate::plan::RaceMode;
 use clap::builder::styling::{AnsiColor, Styles};
@@ -54,14 +55,14 @@ pub enum Command {
         #[arg(value_hint = ValueHint::FilePath)]
         program: Vec<OsString>,
     },
-    /// Run a script without its output, and list the kernels that it launches
+    /// Run a script, hide its output, and list the kernels that it launches
     Plan {
         /// The file and its own arguments
         #[arg(value_name = "FILE", required = true, num_args = 1.., trailing_var_arg = true)]
         #[arg(value_hint = ValueHint::FilePath)]
         program: Vec<OsString>,
     },
-    /// Report what is wrong with scripts, without running them
+    /// Check scripts for errors without running them
     Check {
         /// The files; `-` is the standard input
         #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
@@ -79,7 +80,7 @@ pub enum Command {
         #[arg(long, value_name = "TEXT")]
         filter: Option<String>,
     },
-    /// Lay out scripts: indentation, spaces, comments; line ends stay where they are
+    /// Format scripts: indentation, spaces, comments; line breaks stay
     Fmt {
         /// The files; `-` formats the standard input to the standard output
         #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
@@ -88,10 +89,15 @@ pub enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Speak with an editor over the standard streams: the language server protocol
+    /// Start the language server: LSP over the standard streams
     Lsp,
     /// List the devices that scripts can use
     Devices,
+    /// Show how much the compiled kernels on disk take; limit or remove them
+    Cache {
+        #[command(subcommand)]
+        action: Option<CacheAction>,
+    },
     /// Explain error codes; without one, list them all
     Explain {
         /// Such as E0401
@@ -104,7 +110,7 @@ pub enum Command {
         #[arg(value_name = "NAME")]
         names: Vec<String>,
     },
-    /// Write what a shell needs to complete command lines: `source <(runnel completions bash)`
+    /// Print a completion script for a shell: `source <(runnel completions bash)`
     Completions {
         /// bash, elvish, fish, powershell or zsh
         #[arg(value_name = "SHELL", hide_possible_values = true)]
@@ -124,7 +130,7 @@ pub enum Color {
 /// Options of every command.
 #[derive(Args, Debug, Default)]
 pub struct Options {
-    /// Where tensors live: a CUDA GPU, emulated devices, or whichever is there
+    /// Where tensors live: CUDA GPUs, emulated devices, or CUDA if there is a GPU
     #[arg(long, global = true, value_name = "auto|cuda|emu", hide_possible_values = true)]
     #[arg(value_parser = one_of(&["auto", "cuda", "emu"], crate::engine::backend))]
     pub backend: Option<Backend>,
@@ -134,7 +140,7 @@ pub struct Options {
     /// Memory of each emulated device, such as 512MiB [default: 4GiB]
     #[arg(long, global = true, value_name = "SIZE", value_parser = size)]
     pub device_memory: Option<u64>,
-    /// What a missing wait between streams does: stop the script, warn and repair, repair, or nothing
+    /// What a missing wait between streams does: raise an error, warn and insert it, insert it, or nothing
     #[arg(long, global = true, value_name = "deny|warn|fix|allow", hide_possible_values = true)]
     #[arg(value_parser = one_of(&["deny", "warn", "fix", "allow"], RaceMode::from_name))]
     pub races: Option<RaceMode>,
@@ -161,7 +167,7 @@ pub struct Options {
         hide_default_value = true
     )]
     pub color: Color,
-    /// Leave out notices
+    /// Print no notices
     #[arg(short, long, global = true)]
     pub quiet: bool,
 }
@@ -188,24 +194,35 @@ fn schedule(text: &str) -> Result<Schedule, String> {
     text.parse().map_err(|()| "write `seed:` or `pct:` and a number, such as `seed:7`".into())
 }
 
-/// `4GiB`, `512MiB`, `64KiB`, `4096`: bytes.
+/// `4GiB`, `512MiB`, `64KiB`, `4096`: bytes, at least one.
 fn size(text: &str) -> Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let scale = match unit {
-        "" | "B" => Some(1u64),
-        "KiB" => Some(1 << 10),
-        "MiB" => Some(1 << 20),
-        "GiB" => Some(1 << 30),
-        "TiB" => Some(1 << 40),
-        _ => None,
-    };
-    let number = number.replace('_', "").parse::<u64>().ok();
-    match (number, scale) {
-        (Some(n), Some(scale)) if n > 0 => {
-            n.checked_mul(scale).ok_or_else(|| "this is more than any machine has".into())
-        }
-        _ => Err("write a size such as `4GiB`, `512MiB` or a number of bytes".into()),
+    match bytes_from(text)? {
+        0 => Err("write a size such as `4GiB`, `512MiB` or a number of bytes".into()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// What is to be done with the cache of compiled kernels.
+#[derive(Subcommand, Clone, Copy, Debug)]
+pub enum CacheAction {
+    /// Keep at most SIZE from now on, such as 512MiB, or `default`: 1 GiB
+    Limit {
+        /// Bytes; the kernels used longest ago are removed first
+        #[arg(value_name = "SIZE", value_parser = cache_limit)]
+        limit: CacheLimit,
+    },
+    /// Remove all kernels; they are compiled again when they are needed
+    Clear,
+}
+
+/// A limit, or the usual one.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheLimit(pub Option<u64>);
+
+fn cache_limit(text: &str) -> Result<CacheLimit, String> {
+    match text {
+        "default" => Ok(CacheLimit(None)),
+        text => bytes_from(text).map(|bytes| CacheLimit(Some(bytes))),
     }
 }
 

@@ -62,8 +62,8 @@ pub static UNKNOWN_COMMAND: Code = Code {
 pub static UNWRITABLE: Code = Code {
     id: "E0956",
     kind: ErrorKind::Io,
-    title: "a program cannot be written",
-    page: "The operating system refuses to write the file or one beside it, which then takes its place; the \
+    title: "a file cannot be written",
+    page: "The operating system refuses to write a program, a session, or the cache of compiled kernels; the \
            message has its reason. The file is as it was. `:save` of the session writes over no file but one \
            that it has written before.\n\n`runnel fmt -` formats the standard input to the standard output.",
     example: "",
@@ -122,7 +122,7 @@ pub(super) fn unknown_code<'a>(code: &str, known: impl Iterator<Item = &'a str>)
 }
 
 pub(super) fn unknown_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Error {
-    let error = Error::new(&UNKNOWN_TOPIC, format!("nothing is called `{name}`"));
+    let error = Error::new(&UNKNOWN_TOPIC, format!("nothing named `{name}` is documented"));
     match suggest(name, known) {
         Some(near) => error.help(format!("did you mean `{near}`? `runnel doc` lists all names")),
         None => error.help("`runnel doc` lists all names"),
@@ -138,7 +138,7 @@ pub fn unknown_command<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> 
 }
 
 pub(super) fn command_misses(name: &str, usage: &str) -> Error {
-    Error::new(&USAGE, format!("`:{name}` takes something more")).help(format!("write `{usage}`"))
+    Error::new(&USAGE, format!("`:{name}` needs an argument")).help(format!("write `{usage}`"))
 }
 
 /// Scripts in a directory, by name; at most a few hundred are looked at.
@@ -189,12 +189,12 @@ pub(super) fn from_clap(refused: &clap::Error, given: &[OsString]) -> (Error, So
         }
         Refusal::InvalidValue => {
             pointed.clone_from(&value);
-            (format!("`{value}` is no value of `{option}`"), valid_values(refused))
+            (format!("`{value}` is not a value of `{option}`"), valid_values(refused))
         }
         Refusal::ValueValidation => {
             pointed.clone_from(&value);
             let reason = std::error::Error::source(refused).map(ToString::to_string);
-            (format!("`{value}` is no value of `{option}`"), reason)
+            (format!("`{value}` is not a value of `{option}`"), reason)
         }
         Refusal::MissingRequiredArgument => {
             let name = argument.trim_end_matches("...").trim_matches(['<', '>']);
@@ -205,7 +205,7 @@ pub(super) fn from_clap(refused: &clap::Error, given: &[OsString]) -> (Error, So
             if option == other.split(' ').next().unwrap_or_default() {
                 (format!("`{option}` is given twice"), None)
             } else {
-                (format!("`{option}` does not go with `{other}`"), None)
+                (format!("`{option}` cannot be combined with `{other}`"), None)
             }
         }
         _ => {

@@ -2,9 +2,11 @@
 //!
 //! Each command is one file. It talks to scripts through the [`Engine`](crate::engine::Engine) alone.
 //! Exit status: 0, 1 after an uncaught error of a script, 2 when the command line was wrong or the
-//! program could not be read, 130 after Ctrl-C, and what the script gave to `exit`.
+//! program could not be read, 128 and the number of the signal that ended it (130 after Ctrl-C, 143 after SIGTERM), and
+//! what the script gave to `exit`.
 
 mod args;
+mod cache;
 mod check;
 mod completions;
 mod devices;
@@ -14,11 +16,13 @@ mod explain;
 mod fmt;
 mod lsp;
 mod options;
+mod output;
 mod plan;
 mod program;
 mod progress;
 mod repl;
 mod run;
+mod signals;
 mod table;
 mod terminal;
 mod test;
@@ -44,8 +48,8 @@ enum Outcome {
     Failed,
     /// The script ended itself with this status.
     Exited(u8),
-    /// Ctrl-C stopped the script.
-    Interrupted,
+    /// A signal stopped the script: Ctrl-C, SIGTERM, SIGHUP.
+    Interrupted(i32),
     /// There was nothing that could be run.
     Refused,
 }
@@ -59,6 +63,7 @@ pub fn main() -> ExitCode {
             text.or_else(|| panic.payload().downcast_ref::<&str>().copied()).unwrap_or("no reason given");
         eprintln!("runnel: internal error{place}: {said}\nThis is a bug of runnel, not of the script.");
     }));
+    signals::let_large_writes_fail();
     let given: Vec<OsString> = std::env::args_os().collect();
     let outcome = match Cli::try_parse_from(args::normalized(&given)) {
         Ok(cli) => dispatch(cli),
@@ -69,7 +74,7 @@ pub fn main() -> ExitCode {
         Outcome::Failed => 1,
         Outcome::Exited(status) => status,
         Outcome::Refused => 2,
-        Outcome::Interrupted => 130,
+        Outcome::Interrupted(signal) => u8::try_from(128 + signal).unwrap_or(130),
     })
 }
 
@@ -85,6 +90,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Fmt { files, check }) => fmt::fmt(&terminal, &files, check),
         Some(Command::Lsp) => lsp::lsp(&terminal),
         Some(Command::Devices) => devices::devices(&cli.options, &terminal),
+        Some(Command::Cache { action }) => cache::cache(&terminal, action),
         Some(Command::Explain { codes }) => explain::explain(&terminal, &codes),
         Some(Command::Doc { names }) => doc::doc(&terminal, &names),
         Some(Command::Completions { shell }) => completions::completions(&terminal, shell),

@@ -2,6 +2,7 @@
 
 use super::{Engine, error};
 use crate::base::{Error, Result, SourceMap};
+use crate::device::cuda::cache::{self, Cache};
 use crate::device::{Backend, Config, Machine, Schedule};
 use crate::library::Library;
 use crate::plan::{Limits, RaceMode, Runtime, Settings};
@@ -63,8 +64,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The settings of the environment: `RUNNEL_BACKEND`, `RUNNEL_ALLOC_CONF`, `CUDA_VISIBLE_DEVICES`,
-    /// `CUDA_LAUNCH_BLOCKING`.
+    /// The settings of the environment: `RUNNEL_BACKEND`, `RUNNEL_ALLOC_CONF`, `RUNNEL_CACHE_LIMIT`,
+    /// `CUDA_VISIBLE_DEVICES`, `CUDA_LAUNCH_BLOCKING`.
     ///
     /// # Errors
     /// E0962 and E0703 for variables with bad values.
@@ -74,6 +75,9 @@ impl Builder {
             let help = "write `auto`, `cuda` or `emu`";
             config.backend =
                 backend(&name).ok_or_else(|| error::bad_setting("RUNNEL_BACKEND", &name, help))?;
+        }
+        if let Err((text, help)) = Cache::limit_from_env() {
+            return Err(error::bad_setting(cache::VARIABLE, &text, &help));
         }
         let blocking = std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|v| v == "1");
         let settings = Settings { launch_blocking: blocking, ..Settings::default() };

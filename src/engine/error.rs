@@ -22,7 +22,7 @@ pub static BAD_SETTING: Code = Code {
     id: "E0962",
     kind: ErrorKind::Value,
     title: "bad setting in the environment",
-    page: "`RUNNEL_BACKEND` is `auto`, `cuda` or `emu`. Correct the variable, or unset it.",
+    page: "`RUNNEL_BACKEND` is `auto`, `cuda` or `emu`; `RUNNEL_CACHE_LIMIT` is a size such as `512MiB`. Correct the variable, or unset it.",
     example: "",
 };
 

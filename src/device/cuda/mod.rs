@@ -9,7 +9,7 @@
 //! Invariant: no call into a library that was not probed first, and every result is checked.
 
 mod blas;
-mod cache;
+pub mod cache;
 mod codegen;
 mod context;
 mod driver;
