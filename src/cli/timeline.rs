@@ -71,7 +71,8 @@ pub fn draw(recording: &Recording, width: usize, color: bool, place: impl Fn(Spa
 }
 
 fn is_work(action: &Action) -> bool {
-    matches!(action.kind, ActionKind::Launch | ActionKind::Copy | ActionKind::Sleep | ActionKind::Wait)
+    use ActionKind::{Compile, Copy, Launch, Sleep, Wait};
+    matches!(action.kind, Launch | Copy | Sleep | Wait | Compile)
 }
 
 /// The rows with work, the host's first.
@@ -85,6 +86,7 @@ fn rows(work: &[&Action]) -> Vec<Row> {
 fn label(row: Row) -> String {
     match row {
         Row::Host => "host".to_string(),
+        Row::Compiler => "compiler".to_string(),
         Row::Stream(device, 0) => format!("{device} default"),
         Row::Stream(device, stream) => format!("{device} stream {stream}"),
         Row::Memory(device) => format!("{device} memory"),
@@ -252,6 +254,15 @@ mod tests {
           ~   5.00 us     1x  the host waits
         ");
         let colored = draw(&all, 48, true, |_| String::new());
+        // Compiling has a row of its own, beside the launch that it was for.
+        let mut compile = work(0, "compile add+relu", 0, 2_000);
+        (compile.row, compile.kind) = (Row::Compiler, ActionKind::Compile);
+        let drawn_with =
+            draw(&recording(vec![compile, work(0, "add+relu", 2_000, 3_000)]), 48, false, |_| String::new());
+        assert!(
+            drawn_with.lines().any(|line| line.starts_with("compiler") && line.contains(" 66% ")),
+            "{drawn_with}"
+        );
         assert!(colored.contains("\x1b[31ma") && !drawn.contains('\x1b'));
         assert_eq!(draw(&recording(Vec::new()), 48, false, |_| String::new()).lines().count(), 1);
     }

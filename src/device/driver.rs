@@ -6,6 +6,7 @@ use crate::base::Result;
 use crate::kernel::fft::{FftPlan, FftSpec};
 use crate::kernel::{Fault, Launch, Ptr};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A stream handle of a driver; 0 is the device's default stream.
 pub type StreamHandle = u64;
@@ -58,6 +59,17 @@ pub enum Work<'a> {
     Sleep(u64),
     /// A graph with these steps.
     Graph(&'a [Step]),
+}
+
+/// A program that was compiled.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The program's label.
+    pub label: String,
+    /// When that began and ended.
+    pub times: (Instant, Instant),
+    /// It was found on the disk, and only loaded.
+    pub was_kept: bool,
 }
 
 /// Drives one device. All methods can be called from any thread.
@@ -166,6 +178,23 @@ pub trait Driver: Send + Sync {
     /// True when `launch` of this program would not have to compile first. Otherwise starts compiling in the
     /// background; meanwhile the planner launches the program's single instructions.
     fn prepared(&self, launch: &Launch) -> bool;
+    /// Compiles and loads what a launch needs, so that queueing it takes no longer than it must; without a launch, what
+    /// fills and pauses need. For profiles: compiling is no part of a launch's time.
+    fn make_ready(&self, launch: Option<&Launch>, stream: StreamHandle) -> Result<()> {
+        let _ = (launch, stream);
+        Ok(())
+    }
+    /// What this thread queues next begins at this event, which was just recorded: it is recorded again when something
+    /// must be compiled before anything is queued. `None` ends that.
+    fn begins_at(&self, event: Option<EventHandle>) {
+        let _ = event;
+    }
+    /// What was compiled, or loaded from the disk, since the last call.
+    fn take_compiled(&self) -> Vec<Compiled> {
+        Vec::new()
+    }
+    /// True when one program may combine so many rows of that length and go on with the results
+    /// ([`Body::Rows`](crate::kernel::Body::Rows)) in the order of [`Body::Reduce`](crate::kernel::Body::Reduce).
     /// True when one program may reduce this many rows of this length and use the results
     /// ([`Body::Rows`](crate::kernel::Body::Rows)) in the order of
     /// [`Body::Reduce`](crate::kernel::Body::Reduce).

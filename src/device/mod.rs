@@ -43,7 +43,7 @@ pub use alloc::{
 };
 pub use alloc::{TraceAction, TraceEvent};
 pub use context::{Block, Device};
-pub use driver::{CopyKind, Driver, EventHandle, Properties, StreamHandle, Work};
+pub use driver::{Compiled, CopyKind, Driver, EventHandle, Properties, StreamHandle, Work};
 pub use emu::{Orders, Schedule};
 pub use event::{CapturedRecord, Event, EventFlags};
 pub use failure::Failure;

@@ -194,7 +194,8 @@ impl Runtime {
         if is_captured {
             return Ok(());
         }
-        let timed = work.traced.and_then(|traced| Some((self.trace_before(device, stream)?, traced)));
+        let timed =
+            work.traced.and_then(|traced| Some((self.trace_before(device, stream, Some(launch))?, traced)));
         let done = self.start(device, stream, launch);
         if let Some((started, traced)) = timed {
             self.trace_launch(started, device, stream, launch, work.name, traced);

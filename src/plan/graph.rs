@@ -291,7 +291,7 @@ impl Runtime {
                 storage.set_ticket(ticket);
             }
         }
-        let started = self.trace_before(device, &stream);
+        let started = self.trace_before(device, &stream, None);
         let done = recorded.driver.graph_launch(handle, stream.handle());
         if let Some(started) = started {
             let what = (ActionKind::Launch, NAME.into());

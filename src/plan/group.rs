@@ -476,7 +476,7 @@ impl Runtime {
         if let Some(target) = target {
             target.storage().set_ticket(ticket);
         }
-        let started = self.trace_before(&device, &stream);
+        let started = self.trace_before(&device, &stream, None);
         let done = links.queue(&work, stream.handle());
         if let Some(started) = started {
             let bytes = (parts.count() * parts.dtype().size()) as u64;

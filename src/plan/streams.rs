@@ -124,7 +124,7 @@ impl Runtime {
             return Ok(());
         }
         let device = self.device(stream.device())?;
-        let started = self.trace_before(&device, stream);
+        let started = self.trace_before(&device, stream, None);
         let done = stream.driver().sleep(cycles, stream.handle());
         if let Some(started) = started {
             let what = (ActionKind::Sleep, "sleep".into());

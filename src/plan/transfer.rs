@@ -232,7 +232,7 @@ impl Runtime {
         if let Some(target) = target {
             target.set_ticket(ticket);
         }
-        let started = self.trace_before(&device, stream);
+        let started = self.trace_before(&device, stream, None);
         let done = stream.driver().copy(dst, src, bytes, kind, stream.handle());
         if let Some(started) = started {
             self.trace_copy(started, &device, stream, kind, bytes);

@@ -15,11 +15,12 @@ use super::scratch::Scratch;
 use crate::base::Result;
 use crate::device::graph::{GraphHandle, Step};
 use crate::device::group::{Communicator, Seat};
-use crate::device::{CopyKind, Driver, EventHandle, Properties, StreamHandle};
+use crate::device::{Compiled, CopyKind, Driver, EventHandle, Properties, StreamHandle};
 use crate::kernel::fft::{FftPlan, FftSpec};
 use crate::kernel::{Body, Fault, Launch, Ptr};
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute};
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -44,6 +45,11 @@ pub struct CudaDriver {
     pub(super) capturing: Mutex<()>,
     /// Kernels of `kernels/device.cu`.
     own: OnceLock<Arc<Loaded>>,
+}
+
+thread_local! {
+    /// The event at which the work begins that this thread queues, while a profile is open.
+    static BEGINS: Cell<Option<EventHandle>> = const { Cell::new(None) };
 }
 
 /// The driver of a visible device; made on the first call, with its primary context.
@@ -108,15 +114,16 @@ impl CudaDriver {
 
     /// Queues a program; compiles it first when it must.
     pub(super) fn queue_launch(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
-        self.queue_launch_of(launch, stream, false)
+        self.queue_launch_of(launch, stream, false, true)
     }
 
-    /// The same, for a launch that a graph repeats when `repeated`.
+    /// The same, for a launch that a graph repeats when `repeated`, and that is the `first` of the work being queued.
     pub(super) fn queue_launch_of(
         &self,
         launch: &Launch,
         stream: StreamHandle,
         repeated: bool,
+        first: bool,
     ) -> Result<()> {
         if is_empty(launch) {
             return Ok(());
@@ -128,7 +135,13 @@ impl CudaDriver {
         }
         let kind = kind(&launch.program.body);
         let signature = kind.signature(launch);
-        let loaded = self.library.get(launch, signature)?;
+        let (loaded, waited) = self.library.get(launch, signature)?;
+        if waited
+            && first
+            && let Some(event) = BEGINS.get()
+        {
+            self.event_record(event, stream)?;
+        }
         let mut queue = Queue::new(self, stream, &loaded);
         queue.repeated = repeated;
         kind.enqueue(launch, signature, &mut queue)
@@ -311,6 +324,24 @@ impl Driver for CudaDriver {
         // A launch over nothing has no signature, and needs no kernel.
         launch.shape.contains(&0)
             || self.library.prepared(launch, kind(&launch.program.body).signature(launch))
+    }
+    fn make_ready(&self, launch: Option<&Launch>, stream: StreamHandle) -> Result<()> {
+        self.enter()?;
+        let Some(launch) = launch.filter(|launch| !is_empty(launch)) else {
+            return self.own_kernels().map(drop);
+        };
+        match &launch.program.body {
+            Body::Fft(_) => return Ok(()),
+            Body::Matmul(product) if product.dtype.is_float() => self.with_blas(stream, |_| Ok(()))?,
+            _ => {}
+        }
+        self.library.get(launch, kind(&launch.program.body).signature(launch)).map(drop)
+    }
+    fn begins_at(&self, event: Option<EventHandle>) {
+        BEGINS.set(event);
+    }
+    fn take_compiled(&self) -> Vec<Compiled> {
+        self.library.take_compiled()
     }
     fn takes_rows(&self, rows: usize, length: usize) -> bool {
         takes_rows(rows, length)

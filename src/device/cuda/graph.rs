@@ -229,7 +229,7 @@ impl CudaDriver {
         for step in steps {
             let lane = lanes[step.lane as usize];
             match &step.task {
-                Task::Launch(launch) => self.queue_launch_of(launch, lane, true)?,
+                Task::Launch(launch) => self.queue_launch_of(launch, lane, true, false)?,
                 Task::Copy { dst, src, bytes, kind } => self.queue_copy(*dst, *src, *bytes, *kind, lane)?,
                 Task::Write { dst, bytes } => {
                     let count = bytes.len() as u64;

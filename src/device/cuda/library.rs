@@ -8,12 +8,15 @@ use super::codegen::{Signature, kind};
 use super::context::{Context, check};
 use super::nvrtc::{self, Arch};
 use crate::base::{Error, Result};
+use crate::device::Compiled;
 use crate::kernel::{Launch, Program};
 use cudarc::driver::sys::{self, CUfunction, CUmodule};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Instant;
 
 /// Kernels in device memory, in the order of their source's entries.
 pub(super) struct Loaded {
@@ -53,7 +56,12 @@ pub(super) struct Library {
     arch: Arch,
     tables: Mutex<Tables>,
     changed: Condvar,
+    /// What was compiled and not yet asked for; the newest alone when there is much.
+    compiled: Mutex<VecDeque<Compiled>>,
 }
+
+/// So many compilations are remembered for profiles.
+const REMEMBERED: usize = 4096;
 
 impl Tables {
     fn state(&mut self, key: &str, signature: Signature) -> Option<&mut State> {
@@ -79,11 +87,12 @@ impl Library {
     pub fn new(context: Context, arch: Arch) -> Library {
         let recent = (0..RECENT).map(|_| None).collect();
         let tables = Mutex::new(Tables { recent, known: FxHashMap::default() });
-        Library { context, arch, tables, changed: Condvar::new() }
+        Library { context, arch, tables, changed: Condvar::new(), compiled: Mutex::default() }
     }
 
-    /// The kernels for a launch; compiles them when they are missing, waits when another thread does.
-    pub fn get(&self, launch: &Launch, signature: Signature) -> Result<Arc<Loaded>> {
+    /// The kernels for a launch, and whether that took long: it compiles them when they are missing, and waits when another
+    /// thread does.
+    pub fn get(&self, launch: &Launch, signature: Signature) -> Result<(Arc<Loaded>, bool)> {
         let program = &launch.program;
         let at = slot(program, signature);
         let mut tables = self.tables.lock();
@@ -91,19 +100,24 @@ impl Library {
             && Arc::ptr_eq(&recent.program, program)
             && recent.signature == signature
         {
-            return Ok(recent.loaded.clone());
+            return Ok((recent.loaded.clone(), false));
         }
+        let mut waited = false;
         loop {
             match tables.state(&program.key, signature) {
                 Some(State::Ready(loaded)) => {
                     let loaded = loaded.clone();
                     tables.recent[at] =
                         Some(Recent { program: program.clone(), signature, loaded: loaded.clone() });
-                    return Ok(loaded);
+                    return Ok((loaded, waited));
                 }
                 Some(State::Failed(error)) => return Err(error.clone()),
-                Some(State::Compiling) => self.changed.wait(&mut tables),
+                Some(State::Compiling) => {
+                    waited = true;
+                    self.changed.wait(&mut tables);
+                }
                 None => {
+                    waited = true;
                     tables.set(&program.key, signature, State::Compiling);
                     drop(tables);
                     self.finish(program, signature, self.build(program, signature));
@@ -132,8 +146,11 @@ impl Library {
         }
         // The disk cache answers in well under a millisecond.
         let source = kind(&program.body).source(signature);
+        let begun = Instant::now();
         if let Some(image) = nvrtc::cached(&source.text, self.arch) {
-            self.finish(program, signature, self.load(&image, source.entries));
+            let loaded = self.load(&image, source.entries);
+            self.note(&program.label, begun, true);
+            self.finish(program, signature, loaded);
             return true;
         }
         let (library, job_program) = (Arc::downgrade(self), program.clone());
@@ -167,7 +184,25 @@ impl Library {
         if entries.is_empty() {
             return Ok(Arc::new(Loaded { module: std::ptr::null_mut(), functions: SmallVec::new() }));
         }
-        self.load(&nvrtc::compile(text, self.arch, label)?, entries)
+        let begun = Instant::now();
+        let (image, was_kept) = nvrtc::compile(text, self.arch, label)?;
+        let loaded = self.load(&image, entries)?;
+        self.note(label, begun, was_kept);
+        Ok(loaded)
+    }
+
+    fn note(&self, label: &str, begun: Instant, was_kept: bool) {
+        let mut compiled = self.compiled.lock();
+        if compiled.len() == REMEMBERED {
+            compiled.pop_front();
+        }
+        let times = (begun, Instant::now());
+        compiled.push_back(Compiled { label: label.to_string(), times, was_kept });
+    }
+
+    /// What was compiled since the last call.
+    pub fn take_compiled(&self) -> Vec<Compiled> {
+        self.compiled.lock().drain(..).collect()
     }
 
     fn load(&self, image: &[u8], entries: &[&str]) -> Result<Arc<Loaded>> {

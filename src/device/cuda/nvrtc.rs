@@ -1,6 +1,7 @@
 //! CUDA C to machine code: NVRTC, behind the disk cache.
 
-use super::{cache, error, probe};
+use super::cache::Cache;
+use super::{error, probe};
 use crate::base::Result;
 use cudarc::nvrtc::{result, sys};
 use std::ffi::{CStr, CString};
@@ -61,24 +62,24 @@ pub fn arch_list() -> Vec<String> {
 /// The image for a source when the cache has it.
 pub(super) fn cached(source: &str, arch: Arch) -> Option<Vec<u8>> {
     let target = target(compiler().ok()?, arch);
-    cache::get(&cache::folder()?, &key(source, &target).ok()?)
+    Cache::of_user()?.get(&key(source, &target).ok()?)
 }
 
-/// Compiles a source, or takes it from the cache. The image is a cubin for this very arch; PTX for
+/// Compiles a source, or takes it from the cache; true when it was there. The image is a cubin for this very arch; PTX for
 /// the nearest older arch when NVRTC does not know it. `label` names the program in errors.
-pub(super) fn compile(source: &str, arch: Arch, label: &str) -> Result<Vec<u8>> {
+pub(super) fn compile(source: &str, arch: Arch, label: &str) -> Result<(Vec<u8>, bool)> {
     let compiler = compiler()?;
     let target = target(compiler, arch);
     let key = key(source, &target)?;
-    let folder = cache::folder();
-    if let Some(image) = folder.as_deref().and_then(|folder| cache::get(folder, &key)) {
-        return Ok(image);
+    let cache = Cache::of_user();
+    if let Some(image) = cache.as_ref().and_then(|cache| cache.get(&key)) {
+        return Ok((image, true));
     }
     let image = compile_now(source, &target, label)?;
-    if let Some(folder) = folder {
-        cache::put(&folder, &key, &image);
+    if let Some(cache) = cache {
+        cache.put(&key, &image);
     }
-    Ok(image)
+    Ok((image, false))
 }
 
 /// `sm_90` for machine code, `compute_90` for PTX.

@@ -18,13 +18,15 @@ pub(super) struct Queue<'a> {
     pub stream: StreamHandle,
     /// Whether a graph repeats this launch.
     pub repeated: bool,
+    /// Whether a kernel of it is in the stream.
+    queued: bool,
     loaded: &'a Loaded,
     lease: Option<Lease<'a>>,
 }
 
 impl<'a> Queue<'a> {
     pub fn new(driver: &'a CudaDriver, stream: StreamHandle, loaded: &'a Loaded) -> Queue<'a> {
-        Queue { driver, stream, repeated: false, loaded, lease: None }
+        Queue { driver, stream, repeated: false, queued: false, loaded, lease: None }
     }
 
     /// Queues the source's `entry`-th kernel; `words` is its whole parameter.
@@ -37,6 +39,7 @@ impl<'a> Queue<'a> {
     #[inline]
     pub fn run_grid(&mut self, entry: usize, grid: (u32, u32, u32), block: u32, words: &[u64]) -> Result<()> {
         let function = self.loaded.functions[entry];
+        self.queued = true;
         let mut params = [words.as_ptr() as *mut std::ffi::c_void];
         // SAFETY: the kernel takes one parameter, a struct of as many words as its source declares,
         // which is how many its kind passes; the driver copies it before it returns.
@@ -84,6 +87,7 @@ impl<'a> Queue<'a> {
 
     /// Queues another program on the same stream.
     pub fn launch(&mut self, launch: &Launch) -> Result<()> {
-        self.driver.queue_launch_of(launch, self.stream, self.repeated)
+        let first = !std::mem::replace(&mut self.queued, true);
+        self.driver.queue_launch_of(launch, self.stream, self.repeated, first)
     }
 }

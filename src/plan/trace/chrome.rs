@@ -33,6 +33,7 @@ fn process(device: DeviceId) -> usize {
 fn at(row: Row) -> (usize, u32) {
     match row {
         Row::Host => (0, 0),
+        Row::Compiler => (0, 1),
         Row::Stream(device, stream) => (process(device), stream),
         Row::Memory(device) => (process(device), 0),
     }
@@ -53,6 +54,9 @@ fn metadata(recording: &Recording, events: &mut Vec<String>) {
     };
     name("process", 0, 0, "host");
     name("thread", 0, 0, "script");
+    if recording.actions.iter().any(|action| action.row == Row::Compiler) {
+        name("thread", 0, 1, "compiler");
+    }
     for (device, text) in &recording.devices {
         name("process", process(*device), 0, &format!("{device} ({text})"));
     }
@@ -80,6 +84,7 @@ fn event(action: &Action, place: &impl Fn(Span) -> String, events: &mut Vec<Stri
         ActionKind::Copy => "copy",
         ActionKind::Sleep => "sleep",
         ActionKind::Wait => "wait",
+        ActionKind::Compile => "compile",
         ActionKind::Range | ActionKind::Span(_) | ActionKind::Mark => "nvtx",
         ActionKind::Memory => "memory",
     };

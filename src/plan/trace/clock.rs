@@ -148,6 +148,11 @@ impl Real {
         self.began.elapsed().as_nanos() as u64
     }
 
+    /// A moment of the host; 0 for what was before the trace.
+    pub(super) fn at(&self, moment: Instant) -> u64 {
+        moment.saturating_duration_since(self.began).as_nanos() as u64
+    }
+
     /// An event that measures time, recorded on a stream.
     pub(super) fn mark(&mut self, device: &Device, stream: &Stream) -> Result<EventHandle> {
         self.base(device)?;

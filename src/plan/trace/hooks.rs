@@ -4,7 +4,7 @@ use super::clock::{Clock, Known, Real};
 use super::{Action, ActionKind, Recording, Row, Trace};
 use crate::array::Dims;
 use crate::base::{Result, Span};
-use crate::device::{CopyKind, Device, DeviceId, Event, EventHandle, Stream, Work};
+use crate::device::{Compiled, CopyKind, Device, DeviceId, Event, EventHandle, Stream, Work};
 use crate::kernel::{Body, Launch};
 use crate::plan::Runtime;
 use smallvec::SmallVec;
@@ -53,6 +53,8 @@ impl Runtime {
     pub fn start_trace(&mut self) -> Result<usize> {
         self.flush()?;
         let is_virtual = self.machine().has_virtual_time();
+        // What was compiled before is no part of this profile.
+        self.trace_compiled();
         let trace = self.trace.get_or_insert_with(|| Box::new(Trace::new(is_virtual)));
         trace.open += 1;
         Ok(trace.actions.len())
@@ -62,6 +64,7 @@ impl Runtime {
     /// stops ends the trace.
     pub fn stop_trace(&mut self, since: usize) -> (Recording, Result<()>) {
         let flushed = self.flush();
+        self.trace_compiled();
         let Some(mut trace) = self.trace.take() else {
             let none = Recording { actions: Vec::new(), devices: Vec::new(), dropped: 0, is_virtual: false };
             return (none, flushed);
@@ -101,13 +104,51 @@ impl Runtime {
         self.trace.is_some()
     }
 
-    /// Before work is queued on a stream.
-    pub(in crate::plan) fn trace_before(&mut self, device: &Device, stream: &Stream) -> Option<Started> {
+    /// Notes what the devices have compiled; without an open profile, forgets it.
+    fn trace_compiled(&mut self) {
+        let compiled: Vec<Compiled> =
+            self.machine().opened().flat_map(|device| device.driver().take_compiled()).collect();
+        let Some(trace) = &mut self.trace else { return };
+        for Compiled { label, times: (start, end), was_kept } in compiled {
+            let Clock::Real(clock) = &trace.clock else { return };
+            let (start, end) = (clock.at(start), clock.at(end));
+            let what = if was_kept { "load" } else { "compile" };
+            trace.push(Action {
+                row: Row::Compiler,
+                kind: ActionKind::Compile,
+                name: Cow::Owned(format!("{what} {label}")),
+                start,
+                end,
+                spans: SmallVec::new(),
+                shape: Dims::new(),
+                bytes: 0,
+            });
+        }
+    }
+
+    /// Before work is queued on a stream: a launch, or something else. What must be compiled for it is compiled here, so
+    /// that the work's time is the device's alone.
+    pub(in crate::plan) fn trace_before(
+        &mut self,
+        device: &Device,
+        stream: &Stream,
+        launch: Option<&Launch>,
+    ) -> Option<Started> {
         let trace = self.trace.as_mut()?;
+        if let (Clock::Real(_), true) = (&trace.clock, device.id() != DeviceId::Cpu) {
+            // What fails here fails again, and is reported, when the work is queued.
+            device.driver().make_ready(launch, stream.handle()).ok();
+        }
         Some(match &mut trace.clock {
             Clock::Virtual(_) => Started::Modelled,
             Clock::Real(clock) if device.id() == DeviceId::Cpu => Started::OnHost(clock.now()),
-            Clock::Real(clock) => clock.mark(device, stream).map_or(Started::Untimed, Started::After),
+            Clock::Real(clock) => match clock.mark(device, stream) {
+                Ok(event) => {
+                    device.driver().begins_at(Some(event));
+                    Started::After(event)
+                }
+                Err(_) => Started::Untimed,
+            },
         })
     }
 
@@ -180,6 +221,9 @@ impl Runtime {
         mut action: Action,
         work: Work<'_>,
     ) {
+        if let Started::After(_) = started {
+            device.driver().begins_at(None);
+        }
         let Some(trace) = &mut self.trace else { return };
         trace.note_memory(device);
         match (started, &mut trace.clock) {

@@ -31,6 +31,8 @@ const MOST_ACTIONS: usize = 2_000_000;
 pub enum Row {
     /// The thread that runs the script.
     Host,
+    /// Programs being compiled, on the host.
+    Compiler,
     /// A stream of a device, by its number there.
     Stream(DeviceId, u32),
     /// The memory of a device.
@@ -48,6 +50,8 @@ pub enum ActionKind {
     Sleep,
     /// The host waits.
     Wait,
+    /// A program is compiled.
+    Compile,
     /// A range of the script, inside the one around it.
     Range,
     /// A range of the script that may overlap others; its number.

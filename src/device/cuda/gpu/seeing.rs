@@ -16,6 +16,28 @@ fn session() -> Vm {
 }
 
 #[test]
+fn compiling_is_no_part_of_a_launch() {
+    let Some(_) = device() else { return };
+    let mut vm = session();
+    vm.eval("<warm>", "let x = ones(16)\nlet m = ones(64, 64).t()\ncuda.synchronize()", Mode::Input).unwrap();
+    let since = vm.rt.start_trace().unwrap();
+    // No other test uses these numbers of operations in these orders: nothing of it is compiled before.
+    let script = "let y = (((x * 2).sin() + 1).cos() * 3).exp().tanh()\ny.sum()\nm @ m\ncuda.synchronize()";
+    vm.eval("<profiled>", script, Mode::Input).unwrap();
+    let (recording, done) = vm.rt.stop_trace(since);
+    done.unwrap();
+    let compiled: Vec<_> = recording.actions.iter().filter(|a| a.kind == ActionKind::Compile).collect();
+    assert!(!compiled.is_empty());
+    for action in compiled {
+        assert!(action.row == Row::Compiler && action.end > action.start, "{action:?}");
+    }
+    for launch in recording.actions.iter().filter(|a| a.kind == ActionKind::Launch) {
+        // Sixteen elements take microseconds; compiling takes a hundred milliseconds.
+        assert!(launch.end - launch.start < 30_000_000, "{launch:?}");
+    }
+}
+
+#[test]
 fn a_profile_measures_work_between_events() {
     let Some(_) = device() else { return };
     let mut vm = session();
