@@ -37,8 +37,8 @@ pub static BAD_DEVICE: Code = Code {
     id: "E0501",
     kind: ErrorKind::Device,
     title: "no such device",
-    page: "A device number is at or above the number of visible devices. `cuda:N` counts visible \
-           devices from 0, and `CUDA_VISIBLE_DEVICES` can hide some of them.\n\nWrite a number below \
+    page: "A device is `cpu`, `cuda` (the current one), `cuda:N`, or the number N, as a value or as a text. N counts \
+           visible devices from 0, and `CUDA_VISIBLE_DEVICES` can hide some of them.\n\nWrite a number below \
            `cuda.device_count()`, or show more devices: on emulated devices with `--devices N`.",
     example: "zeros(3) on cuda:999",
 };
@@ -274,38 +274,37 @@ pub static DEVICE_FAILED: Code = Code {
     example: "",
 };
 
-/// `cuda:index` where only `count` devices are visible.
+/// A number of a device where only `count` are visible. Source: `Invalid device id` of `torch.cuda`.
 pub fn bad_device(index: i64, count: usize) -> Error {
-    let have = match count {
-        0 => "this machine has no visible devices".to_string(),
-        1 => "there is 1 device, `cuda:0`".to_string(),
-        n => format!("there are {n} devices, `cuda:0` to `cuda:{}`", n - 1),
-    };
-    Error::new(&BAD_DEVICE, format!("device index {index} is out of range: {have}"))
-        .help(indices_below(count))
+    let message = format!("invalid device id {index}: the number of visible devices is {count}");
+    Error::new(&BAD_DEVICE, message).help(devices_help(count))
 }
 
-/// Which indices there are.
-fn indices_below(count: usize) -> String {
+/// A text that names no device.
+pub fn invalid_device_string(text: &str, count: usize) -> Error {
+    Error::new(&BAD_DEVICE, format!("invalid device string: `{text}`")).help(devices_help(count))
+}
+
+/// A value that is neither a device, a text nor a number.
+pub fn invalid_device_type(type_name: &str, count: usize) -> Error {
+    Error::new(&BAD_DEVICE, format!("invalid device: `{type_name}` is not a device, a text or a number"))
+        .help(devices_help(count))
+}
+
+/// Which devices there are.
+fn devices_help(count: usize) -> String {
     match count {
-        0 => "write `cpu`, or run with `--backend emu`".to_string(),
-        1 => "write 0, or leave the device out".to_string(),
-        _ => format!("write an index from 0 to {}", count - 1),
+        0 => "only `cpu` is there; `--backend emu` gives emulated devices".to_string(),
+        1 => "the devices are `cpu` and `cuda:0`, which is also `cuda`".to_string(),
+        _ => format!("the devices are `cpu`, `cuda:0` to `cuda:{}`, and `cuda`, the current one", count - 1),
     }
-}
-
-/// `cuda.can_device_access_peer` and `cuda.get_device_properties` with a bad first index.
-/// Source: `Invalid device id` of `torch.cuda`.
-pub fn invalid_device_id(index: i64, count: usize) -> Error {
-    Error::new(&BAD_DEVICE, format!("invalid device id {index}: the number of visible devices is {count}"))
-        .help(indices_below(count))
 }
 
 /// `cuda.cufft_plan_cache` with a bad index.
 pub fn no_plan_cache(index: i64, count: usize) -> Error {
     let text =
         format!("cufft_plan_cache: expected 0 <= device index < {count}, but got device with index {index}");
-    Error::new(&BAD_DEVICE, text).help("write an index below `cuda.device_count()`")
+    Error::new(&BAD_DEVICE, text).help(devices_help(count))
 }
 
 /// `cuda.can_device_access_peer` with a bad second index. Source: `Invalid peer device id`.
@@ -314,7 +313,7 @@ pub fn invalid_peer_id(index: i64, count: usize) -> Error {
         &BAD_DEVICE,
         format!("invalid peer device id {index}: the number of visible devices is {count}"),
     )
-    .help(indices_below(count))
+    .help(devices_help(count))
 }
 
 /// The host where a CUDA device is needed.
@@ -366,6 +365,15 @@ pub fn event_of_another_device(event: DeviceId, other: DeviceId) -> Error {
         format!("the event belongs to {event}, and this needs one of {other}"),
     )
     .help("make one event per device")
+}
+
+/// The time between events of two devices.
+pub fn elapsed_across(start: DeviceId, end: DeviceId) -> Error {
+    Error::new(
+        &EVENT_OF_ANOTHER_DEVICE,
+        format!("the start was recorded on {start} and the end on {end}, which have clocks of their own"),
+    )
+    .help("record both events on streams of one device; for work on several, wait for all and subtract two `clock()`")
 }
 
 /// `ipc_handle` where there is none.
@@ -533,13 +541,6 @@ pub fn race(site: Site, place: Where, earlier: &[Conflict], piece: impl Fn(&Conf
     error.help(format!("insert {} before this line", waits.join(" and ")))
 }
 
-/// A text that names no device.
-pub fn invalid_device_string(text: &str) -> Error {
-    Error::new(&BAD_DEVICE, format!("invalid device string: `{text}`"))
-        .operand(0, "not `cpu`, `cuda` or `cuda:N`")
-        .help("write `cpu`, `cuda`, or `cuda:` and an index: `cuda:1`")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -555,10 +556,13 @@ mod tests {
     #[test]
     fn a_bad_index_names_the_count() {
         let error = bad_device(4, 4);
+        assert_eq!(error.message(), "invalid device id 4: the number of visible devices is 4");
+        let help = "the devices are `cpu`, `cuda:0` to `cuda:3`, and `cuda`, the current one";
+        assert_eq!(error.help_text(), Some(help));
+        assert_eq!(invalid_device_string("foo:0", 4).help_text(), Some(help));
         assert_eq!(
-            error.message(),
-            "device index 4 is out of range: there are 4 devices, `cuda:0` to `cuda:3`"
+            bad_device(0, 0).help_text(),
+            Some("only `cpu` is there; `--backend emu` gives emulated devices")
         );
-        assert_eq!(bad_device(0, 0).help_text(), Some("write `cpu`, or run with `--backend emu`"));
     }
 }

@@ -172,7 +172,7 @@ impl Event {
             return Err(error::event_not_recorded());
         };
         if device != other {
-            return Err(error::event_of_another_device(device, other));
+            return Err(error::elapsed_across(device, other));
         }
         if !(driver.event_query(start)? && driver.event_query(end)?) {
             return Err(error::event_not_complete());

@@ -236,7 +236,7 @@ impl Machine {
         let count = self.device_count();
         let visible = |index: i64| usize::try_from(index).is_ok_and(|i| i < count);
         if !visible(id) {
-            return Err(error::invalid_device_id(id, count));
+            return Err(error::bad_device(id, count));
         }
         if !visible(peer) {
             return Err(error::invalid_peer_id(peer, count));

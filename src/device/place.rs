@@ -10,6 +10,20 @@ pub enum DeviceId {
 }
 
 impl DeviceId {
+    /// The device of a text, as PyTorch writes it: `cpu`, `cuda` (which is `current`), `cuda:1`; `None` where it is none.
+    /// Who uses it looks whether it is there.
+    pub fn named(text: &str, current: DeviceId) -> Option<DeviceId> {
+        match text {
+            "cpu" => Some(DeviceId::Cpu),
+            "cuda" => Some(current),
+            _ => {
+                let index = text.strip_prefix("cuda:")?;
+                let plain = !index.is_empty() && index.bytes().all(|b| b.is_ascii_digit());
+                index.parse().ok().filter(|_| plain).map(DeviceId::Cuda)
+            }
+        }
+    }
+
     /// The CUDA index; `None` for the host.
     pub fn cuda_index(self) -> Option<usize> {
         match self {

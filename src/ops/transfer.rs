@@ -312,23 +312,13 @@ fn cuda_of(index: i64) -> Result<DeviceId> {
     }
 }
 
-/// The device of a name, as PyTorch writes it: `"cpu"`, `"cuda"`, `"cuda:1"`.
+/// The device of a name.
 fn named(rt: &Runtime, name: &str) -> Result<DeviceId> {
-    let index = |text: &str| -> Option<u32> {
-        text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
-    };
-    match name {
-        "cpu" => Ok(DeviceId::Cpu),
-        "cuda" => Ok(rt.current_cuda()),
-        _ => match name.strip_prefix("cuda:").and_then(index) {
-            Some(index) => Ok(DeviceId::Cuda(index)),
-            None => Err(error::bad_value(
-                1,
-                format!("invalid device string: `{name}`"),
-                "write `cpu`, `cuda` or `cuda:1`, without quotes",
-            )),
-        },
-    }
+    let found = DeviceId::named(name, rt.current_cuda());
+    found.ok_or_else(|| {
+        let count = rt.machine().device_count();
+        crate::device::error::invalid_device_string(name, count).operand(1, "this device")
+    })
 }
 
 /// The tensor in a dtype and on a device.

@@ -313,21 +313,11 @@ fn check_kind(vm: &mut Vm, function: &str, index: usize, param: &Param, value: &
         Kind::Str => matches!(value, Value::Str(_)),
         Kind::Fn => value.is_callable(),
         Kind::Dtype => matches!(value, Value::Dtype(_)),
-        Kind::Device => match value {
-            Value::Device(_) => true,
-            Value::Int(i) => {
-                *value = Value::Device(vm.device_numbered(*i)?);
-                true
-            }
-            Value::Str(text) => match vm.device_called(text.as_str()) {
-                Some(device) => {
-                    *value = Value::Device(device);
-                    true
-                }
-                None => false,
-            },
-            _ => false,
-        },
+        Kind::Device => {
+            let device = vm.device_named(value).map_err(|e| e.operand(index, "this device"))?;
+            *value = Value::Device(device);
+            true
+        }
         Kind::Tensor => {
             if let Some(tensor) = vm.as_tensor(value, None)? {
                 *value = Value::Tensor(tensor);

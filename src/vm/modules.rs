@@ -12,6 +12,7 @@ use super::value::Value;
 use super::{Mode, Vm};
 use crate::base::{Error, Result, Span};
 use crate::check::imports::{Imports, key_of};
+use crate::device::DeviceId;
 use crate::syntax::ast::Block;
 
 /// Where the text of modules comes from.
@@ -160,6 +161,10 @@ impl Vm {
             }
         }
         let Some(text) = found else { return Ok(default.clone()) };
+        if let (Value::Device(_), None) = (default, DeviceId::named(&text, DeviceId::Cuda(0))) {
+            let count = self.rt.machine().device_count();
+            return Err(crate::device::error::invalid_device_string(&text, count));
+        }
         read_as(&text, default).map_err(|what| error::option(format!("`{name}` takes {what}, not `{text}`")))
     }
 
@@ -188,7 +193,7 @@ fn read_as(text: &str, default: &Value) -> Result<Value, &'static str> {
         },
         Value::Int(_) => digits().parse().map(Value::Int).map_err(|_| "an int"),
         Value::Float(_) => digits().parse().map(Value::Float).map_err(|_| "a float"),
-        Value::Device(_) => device_of(text).map(Value::Device).ok_or("a device"),
+        Value::Device(_) => DeviceId::named(text, DeviceId::Cuda(0)).map(Value::Device).ok_or("a device"),
         Value::Dtype(_) => crate::array::Dtype::from_name(text).map(Value::Dtype).ok_or("a dtype"),
         Value::List(list) => {
             let like = list.get(0).filter(|first| !matches!(first, Value::List(_))).unwrap_or_default();
@@ -201,15 +206,5 @@ fn read_as(text: &str, default: &Value) -> Result<Value, &'static str> {
             })
         }
         _ => Ok(Value::str(text)),
-    }
-}
-
-/// `cpu`, `cuda:1`
-fn device_of(text: &str) -> Option<crate::device::DeviceId> {
-    use crate::device::DeviceId;
-    match text {
-        "cpu" => Some(DeviceId::Cpu),
-        "cuda" => Some(DeviceId::Cuda(0)),
-        _ => text.strip_prefix("cuda:")?.parse().ok().map(DeviceId::Cuda),
     }
 }

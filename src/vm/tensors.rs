@@ -330,22 +330,22 @@ impl Vm {
         out.map(from_out).map_err(|e| label_tensors(e, &values))
     }
 
-    /// The CUDA device with a number. Errors: E0501, below 0; who uses it looks whether it is there.
-    pub(super) fn device_numbered(&self, index: i64) -> Result<DeviceId> {
-        let numbered = u32::try_from(index).map(DeviceId::Cuda);
-        numbered.map_err(|_| crate::device::error::bad_device(index, self.rt.machine().device_count()))
-    }
-
-    /// The device of a text, as PyTorch writes it: `"cpu"`, `"cuda"`, `"cuda:1"`; `None` where it is none.
-    pub(super) fn device_called(&self, text: &str) -> Option<DeviceId> {
-        match text {
-            "cpu" => Some(DeviceId::Cpu),
-            "cuda" => Some(self.rt.current_cuda()),
-            _ => {
-                let index = text.strip_prefix("cuda:")?;
-                let plain = !index.is_empty() && index.bytes().all(|b| b.is_ascii_digit());
-                index.parse().ok().filter(|_| plain).map(DeviceId::Cuda)
+    /// The device that a value names: a device, a number, a text. Who uses it looks whether it is there.
+    ///
+    /// # Errors
+    /// E0501 where it names none.
+    pub fn device_named(&self, value: &Value) -> Result<DeviceId> {
+        use crate::device::error;
+        let count = || self.rt.machine().device_count();
+        match value {
+            Value::Device(device) => Ok(*device),
+            Value::Int(index) => {
+                let numbered = u32::try_from(*index).map(DeviceId::Cuda);
+                numbered.map_err(|_| error::bad_device(*index, count()))
             }
+            Value::Str(text) => DeviceId::named(text.as_str(), self.rt.current_cuda())
+                .ok_or_else(|| error::invalid_device_string(text.as_str(), count())),
+            other => Err(error::invalid_device_type(other.type_name(), count())),
         }
     }
 
@@ -387,8 +387,9 @@ impl Vm {
             (Kind::Tensors, _) => self.tensors(&value, near)?.map(Arg::Tensors),
             (Kind::Dtype | Kind::Any, Value::Dtype(dtype)) => Some(Arg::Dtype(*dtype)),
             (Kind::Device | Kind::Any, Value::Device(device)) => Some(Arg::Device(*device)),
-            (Kind::Device, Value::Int(i)) => Some(Arg::Device(self.device_numbered(*i)?)),
-            (Kind::Device, Value::Str(text)) => self.device_called(text.as_str()).map(Arg::Device),
+            (Kind::Device, value) => {
+                Some(Arg::Device(self.device_named(value).map_err(|e| e.operand(index, "this device"))?))
+            }
             (Kind::Any | Kind::Data, Value::Tensor(tensor)) => Some(Arg::Tensor(tensor.clone())),
             (Kind::Data, _) => data(&value, 0)?.map(Arg::Data),
             (Kind::Stream | Kind::Event | Kind::Generator, Value::Object(handle)) => {

@@ -276,13 +276,10 @@ fn devices(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<DeviceId>> {
         return Ok(Vec::new());
     }
     let values = vm.collect(value)?;
-    let (current, count) = (vm.rt.current_cuda(), vm.rt.machine().device_count());
+    let current = vm.rt.current_cuda();
     let vm = &*vm;
     let device = |value: &Value| match device_of(vm, value, current)? {
         DeviceId::Cpu => Err(crate::device::error::expected_cuda("cpu")),
-        DeviceId::Cuda(index) if index as usize >= count => {
-            Err(error::no_such_device(DeviceId::Cuda(index), count))
-        }
         device => Ok(device),
     };
     let named = |(i, value)| {

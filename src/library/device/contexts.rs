@@ -65,10 +65,6 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 return Ok(Context::value("device", nothing));
             }
             let id = device_of(vm, &args[0], vm.rt.current_cuda())?;
-            let count = vm.rt.machine().device_count();
-            if id.cuda_index().is_some_and(|i| i >= count) {
-                return Err(error::no_such_device(id, count));
-            }
             Ok(Context::value("device", move |vm| enter_device(vm, id)))
         },
     },

@@ -142,7 +142,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_device_properties",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Gives a record of what the device is: `name`, `major`, `minor`, `total_memory` (bytes), `multi_processor_count`, `l2_cache_size` (bytes), `warp_size`, `max_threads_per_multi_processor`, `uuid`.\n\nSource: `torch.cuda.get_device_properties`.",
+        doc: "Gives a record of what the device is: `name`, `major`, `minor`, `total_memory` (bytes), `multi_processor_count`, `l2_cache_size` (bytes), `warp_size`, `max_threads_per_multi_processor`, `uuid` (the raw bytes in hex, `8-4-4-4-12` digits, as `nvidia-smi -L` shows them behind `GPU-`).\n\nSource: `torch.cuda.get_device_properties`.",
         example: "assert(cuda.get_device_properties(0).warp_size == 32)",
         run: |vm, args| {
             let device = cuda_device(vm, &args[0], &args[1])?;

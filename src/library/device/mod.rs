@@ -74,33 +74,22 @@ const SELF: Param = Param::new("self", Kind::Device);
 const DEVICE: Param = Param::or("device", Kind::Any, Default::None);
 
 /// The device an argument names: a device, an index, the text of one, or `fallback` for `none`.
+///
+/// # Errors
+/// E0501.
 pub(crate) fn device_of(vm: &Vm, value: &Value, fallback: DeviceId) -> Result<DeviceId> {
-    match value {
-        Value::None => Ok(fallback),
-        Value::Device(device) => Ok(*device),
-        Value::Int(index) => match u32::try_from(*index) {
-            Ok(index) => Ok(DeviceId::Cuda(index)),
-            Err(_) => Err(error::invalid_device_id(*index, vm.rt.machine().device_count())),
-        },
-        Value::Str(text) => parse_device(text.as_str(), fallback),
-        other => Err(error::expected_cuda(other.type_name())),
-    }
-}
-
-/// A device as text: `cpu`, `cuda`, `cuda:1`.
-fn parse_device(text: &str, current: DeviceId) -> Result<DeviceId> {
-    let index = |digits: &str| {
-        let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-        plain.then(|| digits.parse().ok()).flatten()
+    let named = match value {
+        Value::None => return Ok(fallback),
+        Value::Str(text) if text.as_str() == "cuda" => fallback,
+        value => vm.device_named(value)?,
     };
-    match text {
-        "cpu" => Ok(DeviceId::Cpu),
-        "cuda" => Ok(current),
-        _ => match text.strip_prefix("cuda:").and_then(index) {
-            Some(index) => Ok(DeviceId::Cuda(index)),
-            None => Err(error::invalid_device_string(text)),
-        },
+    if let DeviceId::Cuda(index) = named {
+        let count = vm.rt.machine().device_count();
+        if index as usize >= count {
+            return Err(error::bad_device(i64::from(index), count));
+        }
     }
+    Ok(named)
 }
 
 /// A CUDA device from a method's receiver and its optional argument.
@@ -110,9 +99,7 @@ fn cuda_id(vm: &Vm, receiver: &Value, argument: &Value) -> Result<DeviceId> {
     let count = vm.rt.machine().device_count();
     match id {
         DeviceId::Cpu => Err(error::expected_cuda("cpu")),
-        DeviceId::Cuda(index) if index as usize >= count => {
-            Err(error::invalid_device_id(i64::from(index), count))
-        }
+        DeviceId::Cuda(index) if index as usize >= count => Err(error::bad_device(i64::from(index), count)),
         id => Ok(id),
     }
 }

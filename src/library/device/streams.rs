@@ -155,7 +155,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 Param::or("priority", Kind::Int, Default::Int(0)),
             ],
         },
-        doc: "Makes a side stream of a device (the current CUDA device when left out), from a pool of 32 per priority that is handed out round robin. Priority 0 is lowest, -1 high; beyond what the device has it is clamped.\n\nWork on two streams is ordered by events and waits alone; the race checker refuses what is not.\n\nSource: `torch.cuda.Stream`.",
+        doc: "Makes a side stream of a device (the current CUDA device when left out), from a pool of 32 per priority that is handed out round robin. Priority 0 is the lowest, negative ones are more urgent, down to -5 on today's GPUs and -3 on emulated devices; below what the device has it is clamped, above 0 it is an error.\n\nWork on two streams is ordered by events and waits alone; the race checker refuses what is not.\n\nSource: `torch.cuda.Stream`.",
         example: "let s = Stream()\nassert(s != cuda.default_stream())\nassert(s.query())",
         run: |vm, args| {
             let current = Value::Device(vm.rt.current_cuda());
