@@ -388,6 +388,14 @@ fn bad_settings_in_the_environment_are_refused() {
     let ended = ended(output);
     assert_eq!(ended.status, 2);
     assert!(ended.err.contains("E0962") && ended.err.contains("RUNNEL_BACKEND"), "{}", ended.err);
+    for wrong in ["512MB", "1.5GiB", "-1", "99999999999999TiB"] {
+        for args in [&["-e", "1"][..], &["cache"]] {
+            let mut command = program.command(args);
+            let refused = self::ended(command.env("RUNNEL_CACHE_LIMIT", wrong).output().unwrap());
+            assert_eq!(refused.status, 2, "{wrong}");
+            assert!(refused.err.contains("E0962") && refused.err.contains(wrong), "{}", refused.err);
+        }
+    }
 }
 
 #[test]
@@ -553,7 +561,7 @@ fn shells_complete_command_lines() {
     assert!(program.run(&["completions", "zsh"]).out.contains("{_runnel_commands; _files}"));
     let ended = program.run(&["completions", "basch"]);
     assert_eq!((ended.status, ended.out.as_str()), (2, ""));
-    assert!(ended.err.contains("`basch` is no value of"), "{}", ended.err);
+    assert!(ended.err.contains("`basch` is not a value of"), "{}", ended.err);
 }
 
 #[cfg(unix)]
@@ -643,5 +651,84 @@ fn an_interrupt_runs_what_was_deferred_in_tests_too() {
         assert_eq!(ended.status, 130, "{args:?}: {}", ended.err);
         assert!(ended.out.contains("closed\n") && !ended.out.contains("never"), "{args:?}: {}", ended.out);
         assert!(ended.err.contains("E1004"), "{args:?}: {}", ended.err);
+    }
+}
+
+#[test]
+fn the_cache_of_kernels_is_shown_limited_and_cleared() {
+    let program = Program::new();
+    let home = program.folder.path().join("home");
+    let kernels = home.join(".cache/runnel/kernels");
+    let run = |args: &[&str], set: &[(&str, &str)]| {
+        let mut command = program.command(args);
+        command.env("HOME", &home).env_remove("XDG_CACHE_HOME").env_remove("RUNNEL_CACHE");
+        ended(command.env_remove("RUNNEL_CACHE_LIMIT").envs(set.iter().copied()).output().unwrap())
+    };
+    let field = |ended: &Ended, name: &str| {
+        assert_eq!(ended.status, 0, "{}", ended.err);
+        let line = ended.out.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_string();
+        line[name.len()..].trim().to_string()
+    };
+    let shown = run(&["cache"], &[]);
+    assert_eq!(field(&shown, "path"), kernels.display().to_string());
+    assert_eq!((field(&shown, "entries"), field(&shown, "limit")), ("0".into(), "1.00 GiB".into()));
+    // Entries of a size each, used one after the other, and a file of somebody else.
+    std::fs::create_dir_all(&kernels).unwrap();
+    for number in 0..10u64 {
+        let path = kernels.join(format!("{number:032x}"));
+        std::fs::write(&path, vec![0; 1 << 10]).unwrap();
+        let used = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000 + number);
+        std::fs::File::open(&path).unwrap().set_modified(used).unwrap();
+    }
+    std::fs::write(kernels.join("notes.txt"), "mine").unwrap();
+    let shown = run(&["cache"], &[("RUNNEL_CACHE_LIMIT", "8KiB")]);
+    assert_eq!((field(&shown, "entries"), field(&shown, "size")), ("10".into(), "10.00 KiB".into()));
+    assert_eq!(field(&shown, "limit"), "8.00 KiB (RUNNEL_CACHE_LIMIT)");
+    let limited = run(&["cache", "limit", "5KiB"], &[]);
+    assert_eq!(field(&limited, "limit"), "5.00 KiB (`runnel cache limit`)");
+    assert_eq!(field(&limited, "entries"), "4");
+    assert!(kernels.join(format!("{:032x}", 9)).exists() && !kernels.join(format!("{:032x}", 0)).exists());
+    assert_eq!(field(&run(&["cache"], &[]), "limit"), "5.00 KiB (`runnel cache limit`)");
+    assert_eq!(run(&["cache", "clear"], &[]).out, "removed 4 kernels, 4.00 KiB\n");
+    assert_eq!(field(&run(&["cache", "limit", "default"], &[]), "limit"), "1.00 GiB");
+    assert_eq!(std::fs::read_dir(&kernels).unwrap().count(), 1, "somebody's file stays");
+    // Wrong sizes, no home, a cache that is switched off, and one that cannot be written.
+    assert_eq!(run(&["cache", "limit", "5KB"], &[]).status, 2);
+    assert_eq!(run(&["cache", "grow"], &[]).status, 2);
+    assert!(run(&["cache"], &[("RUNNEL_CACHE", "")]).out.contains("RUNNEL_CACHE is empty"));
+    assert!(run(&["cache"], &[("HOME", "")]).out.contains("no home folder"));
+    let refused = run(&["cache", "limit", "1MiB"], &[("RUNNEL_CACHE", "/dev/null")]);
+    assert_eq!(refused.status, 2);
+    assert!(refused.err.contains("E0956"), "{}", refused.err);
+    assert_eq!(run(&["-e", "print(1)"], &[("RUNNEL_CACHE", "/dev/null"), ("HOME", "")]).out, "1\n");
+}
+
+#[test]
+fn a_loader_without_devices_warns_once_that_nothing_is_page_locked() {
+    let program = Program::new();
+    let code = "import data\nfor _ in 0..2 { for batch in data.loader(arange(4, device=cpu), pin_memory=true) { print(batch) } }";
+    let ended = program.run(&["--devices", "0", "-e", code]);
+    assert_eq!((ended.status, ended.out.lines().count()), (0, 8), "{}", ended.err);
+    assert_eq!(ended.err.matches("E0708: `pin_memory` has no effect").count(), 1, "{}", ended.err);
+    // It shows the script's line, not the module's.
+    assert!(ended.err.contains("<-e>:2:") && !ended.err.contains("<data>"), "{}", ended.err);
+    let ended = program.run(&["--devices", "1", "-e", code]);
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""));
+    // A device that is not there is refused at the loader's line.
+    let code = "import data\nlet x = arange(4, device=cpu)\nlet loader = data.loader(x, device=\"foo:0\")";
+    let ended = program.run(&["-e", code]);
+    assert!(ended.err.contains("E0501") && ended.err.contains("<-e>:3:"), "{}", ended.err);
+}
+
+#[test]
+fn the_time_between_events_of_two_devices_is_refused_with_what_to_do() {
+    let code = "let (a, b) = (Event(timing=true), Event(timing=true))\na.record()\nwith device(1) { b.record() }\ncuda.synchronize()\ncuda.synchronize(1)\na.elapsed_time(b)";
+    let ended = Program::new().run(&["-e", code]);
+    assert_eq!(ended.status, 1);
+    let said = ended.err.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in
+        ["recorded on cuda:0 and the end on cuda:1", "both events on streams of one device", "`clock()`"]
+    {
+        assert!(said.contains(part), "{}", ended.err);
     }
 }

@@ -372,3 +372,135 @@ fn a_reset_session_outlives_every_control_c() {
     typist.line("2 + 3", "5");
     assert!(typist.leave().0.success());
 }
+
+/// Inputs that are sent at once: what each prints, in order.
+fn burst(lines: impl Iterator<Item = String>) -> String {
+    lines.map(|line| line + "\r").collect()
+}
+
+#[test]
+fn lines_that_are_typed_ahead_run_in_order() {
+    let mut typist = Typist::new();
+    typist.press("100+11\r200+22\r300+33\r");
+    for sum in ["111\r\n", "222\r\n", "333\r\n"] {
+        typist.wait_for(sum);
+    }
+    typist.line("let seen = []", "");
+    // Around the sizes of the buffers between the keys and the session.
+    for count in [2, 30, 100, 400] {
+        let lines = (0..count).map(|i| format!("seen.append({i})"));
+        typist.press(&burst(lines.chain(["print(\"all\" ++ \"{len(seen)}\")".to_string()])));
+        typist.wait_for(&format!("all{count}\r\n"));
+        typist.wait_for(">> ");
+        typist.line(&format!("print(\"order \", seen == list(0..{count})); seen.clear()"), "order  true");
+    }
+    assert!(typist.leave().0.success());
+}
+
+#[test]
+fn blocks_and_lines_are_typed_ahead_in_any_mixture() {
+    let mut typist = Typist::new();
+    let blocks = [
+        ("fn f(x) {\r  x * 2\r}\rf(21)\r", "42"),
+        // Two empty lines end an open input only where a person types them.
+        ("fn g(x) {\r\r\r\r  x * 3\r}\rg(21)\r", "63"),
+        ("sum([1,\r2,\r3])\r", "6"),
+        ("for i in 0..2 {\r  if i > 0 {\r    print(\"i is {i}\")\r  }\r}\r", "i is 1"),
+        ("let t = \"\"\"a\rb\"\"\"\rlen(t)\r", "3"),
+        ("7 * 11\r\n8 * 11\r\n", "88"),
+        ("nowhere\r5 * 11\r", "55"),
+        (":type 1.5\r6 * 111\r", "666"),
+    ];
+    for (keys, shown) in blocks {
+        typist.press(keys);
+        typist.wait_for(&format!("\n{shown}\r\n"));
+    }
+    // All of them at once, while an input runs.
+    typist.press("print(\"run\" ++ \"ning\"); sleep(0.5)\r");
+    typist.wait_for("running\r\n");
+    typist.press(&blocks.map(|(keys, _)| keys).concat());
+    for (_, shown) in blocks {
+        typist.wait_for(&format!("\n{shown}\r\n"));
+    }
+    assert!(typist.leave().0.success());
+}
+
+#[test]
+fn a_running_input_reads_what_was_typed_ahead() {
+    let mut typist = Typist::new();
+    typist.press("let a = input(\"a? \")\rfirst\rlet b = input()\r(open\rprint(\"{b}+{a}\")\r");
+    typist.wait_for("(open+first\r\n");
+    // Behind what stands on the line, and after the end of the input.
+    typist.press("print(\"so \", end=\"\"); let c = input(\"far? \")\r");
+    typist.wait_for("so far? ");
+    typist.press("yes\rlet d = input()\r\x04print(c, d)\r");
+    typist.wait_for("yes none\r\n");
+    // The end of the session, typed while an input runs.
+    typist.press("print(\"run\" ++ \"ning\"); sleep(0.5)\r");
+    typist.wait_for("running\r\n");
+    typist.press("print(\"la\" ++ \"st\")\r\x04");
+    typist.wait_for("last\r\n");
+    assert!(typist.child.wait().unwrap().success());
+}
+
+#[test]
+fn control_c_drops_what_was_typed_ahead_and_keeps_what_comes_after() {
+    let mut typist = Typist::new();
+    typist.press("let broken = \x03print(\"af\" ++ \"ter\")\r");
+    typist.wait_for("after\r\n");
+    // Read with the line that runs, and typed while it runs.
+    typist.press("print(\"run\" ++ \"ning\"); while true { }\rprint(\"ear\" ++ \"ly\")\r");
+    typist.wait_for("running\r\n");
+    typist.press("print(\"la\" ++ \"te\")\r");
+    std::thread::sleep(Duration::from_millis(200));
+    typist.interrupt();
+    typist.wait_for("E1004");
+    typist.wait_for(">> ");
+    typist.press("print(\"go\" ++ \"es on\")\r");
+    typist.wait_for(">> ");
+    assert!(!typist.text.contains("early") && !typist.text.contains("late"), "{}", typist.text);
+    typist.line("1 + 1", "2");
+    // Neither had run before: the answer came first.
+    assert!(typist.leave().0.success());
+}
+
+#[test]
+fn what_stands_on_the_last_line_is_kept() {
+    let mut typist = Typist::new();
+    typist.press("print(\"XYZ\", end=\"\")\r");
+    typist.wait_for("\r\nXYZ\r\n");
+    typist.wait_for(">> ");
+    typist.press("print(\"a\", end=\"\"); print(\"b\", end=\"\"); [1, 2]\r");
+    typist.wait_for("\r\nab[1, 2]\r\n");
+    typist.wait_for(">> ");
+    typist.press("print(\"torn\", end=\"\"); nowhere.x\r");
+    typist.wait_for("E0201");
+    typist.wait_for(">> ");
+    assert!(typist.leave().0.success());
+    let mut typist = Typist::start(tempfile::tempdir().unwrap(), false, &[]);
+    typist.wait_for(">> ");
+    typist.press("for x in progress(0..2) { sleep(0.06) }\r");
+    typist.wait_for("2/2");
+    typist.wait_for("\n");
+    typist.wait_for(">> ");
+    assert!(typist.leave().0.success());
+}
+
+#[test]
+fn signals_end_a_session_at_its_prompt_and_in_an_input() {
+    use rustix::process::{Pid, Signal, kill_process};
+    for (signal, status) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+        for busy in ["", "while true { }\r", "input(\"name? \")\r"] {
+            let mut typist = Typist::new();
+            typist.line("let folder = files.temp_folder()", "");
+            typist.press("print(\"in\" ++ \"<{folder}>\")\r");
+            typist.wait_for("in<");
+            typist.wait_for(">\r\n");
+            typist.wait_for(">> ");
+            typist.press(busy);
+            std::thread::sleep(Duration::from_millis(300));
+            kill_process(Pid::from_child(&typist.child), signal).unwrap();
+            assert_eq!(typist.child.wait().unwrap().code(), Some(status), "{busy}");
+        }
+    }
+}

@@ -7,6 +7,7 @@
 use crate::vm::Progress;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
+use std::io::Write;
 
 const MEASURED: &str = "{prefix}{percent:>3}% [{wide_bar}] {pos}/{len} {elapsed}<{eta}, {per_sec}";
 const OPEN: &str = "{prefix}{pos} {elapsed}, {per_sec}";
@@ -49,7 +50,8 @@ impl Bars {
         let Some(bar) = self.shown.remove(&id) else { return };
         if self.shown.is_empty() {
             bar.abandon();
-            // The line stays where it is; the next loop has lines of its own.
+            // The line stays where it is, and nothing goes behind it; the next loop has lines of its own.
+            std::io::stderr().write_all(b"\n").ok();
             self.lines = MultiProgress::new();
         } else {
             bar.finish_and_clear();

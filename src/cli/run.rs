@@ -1,7 +1,9 @@
 //! `runnel FILE` and `runnel -e CODE`.
 
 use super::args::Options;
+use super::output::End;
 use super::program::{self, Program};
+use super::signals::{self, Signals};
 use super::terminal::Terminal;
 use super::{Outcome, options, refuse, timeline};
 use crate::base::{Error, ErrorKind, Result, SourceMap};
@@ -82,15 +84,7 @@ pub struct Session {
     pub engine: Engine,
     terminal: Terminal,
     notice: Notice,
-    signals: Vec<signal_hook::SigId>,
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        for id in self.signals.drain(..) {
-            signal_hook::low_level::unregister(id);
-        }
-    }
+    pub signals: Signals,
 }
 
 impl Session {
@@ -121,12 +115,10 @@ impl Session {
                 builder.progress(move |now| out.progress(now))
             }
         };
-        Ok(Session {
-            engine: builder.build_on(machine),
-            terminal: terminal.clone(),
-            notice,
-            signals: Vec::new(),
-        })
+        let mut engine = builder.build_on(machine);
+        let out = terminal.clone();
+        engine.vm().set_flush(move || out.flush());
+        Ok(Session { engine, terminal: terminal.clone(), notice, signals: Signals::default() })
     }
 
     /// A session for a program with its arguments. Where they ask for the program's options, or are not what it
@@ -155,14 +147,13 @@ impl Session {
         result.and(left)
     }
 
-    /// Ctrl-C stops what runs from here on: what it deferred still runs, and its contexts are left. A second
-    /// one, before the script has seen the first, ends the process at once. Ends with the session.
+    /// Ctrl-C, SIGTERM and SIGHUP stop what runs from here on, as does output that nobody takes: what it deferred still
+    /// runs, and its contexts are left. A second signal, before the script has seen the first, ends the process at once.
+    /// Ends with the session.
     pub fn listen(&mut self) {
         let flag = self.engine.interrupt_handle().flag();
-        let signal = signal_hook::consts::SIGINT;
-        // Where the system has no such signal, scripts are not interrupted.
-        let end = signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone());
-        self.signals.extend(end.into_iter().chain(signal_hook::flag::register(signal, flag)));
+        self.signals = Signals::listen(&flag);
+        self.terminal.stop_with(flag);
     }
 
     /// Leaves the group of processes, if there is one; the others are told of an error.
@@ -186,18 +177,37 @@ impl Session {
             self.terminal.warn(&warning, self.engine.sources());
         }
         self.terminal.flush();
+        let end = self.terminal.end();
         match result {
-            Ok(()) => Outcome::Done,
+            Ok(()) => match end {
+                Some(End::Failed) => Outcome::Failed,
+                _ => Outcome::Done,
+            },
             Err(error) => {
                 if let Some(status) = error.exit_status() {
                     // What failed on the way out is told all the same.
                     error.others().iter().for_each(|other| self.report(other));
-                    return Outcome::Exited(status);
+                    return match (status, end) {
+                        (0, Some(End::Failed)) => Outcome::Failed,
+                        _ => Outcome::Exited(status),
+                    };
                 }
-                self.report(&error);
-                match error.kind() {
-                    ErrorKind::Interrupted => Outcome::Interrupted,
-                    _ => Outcome::Failed,
+                if error.kind() != ErrorKind::Interrupted {
+                    self.report(&error);
+                    return Outcome::Failed;
+                }
+                match (signals::ended(), end) {
+                    (None, Some(End::Closed)) => return Outcome::Done,
+                    (None, Some(End::Failed)) => return Outcome::Failed,
+                    (Some(signal), _) => {
+                        let message = format!("interrupted by {}", signals::name(signal));
+                        self.report(&error.with_message(message));
+                        Outcome::Interrupted(signal)
+                    }
+                    (None, _) => {
+                        self.report(&error);
+                        Outcome::Interrupted(signal_hook::consts::SIGINT)
+                    }
                 }
             }
         }

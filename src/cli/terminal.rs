@@ -1,78 +1,78 @@
 //! The process's standard streams: width, colours, and closed pipes.
 
 use super::args::Color;
+use super::output::{End, Output};
 use super::progress::Bars;
 use crate::base::{Error, SourceMap};
 use crate::engine::report::{Look, Severity, render};
 use crate::vm::{Colors, Progress};
-use std::io::{BufWriter, ErrorKind, IsTerminal, Stdout, Write};
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where a command writes.
 ///
-/// A closed pipe (`runnel ... | head`) ends the process quietly, with status 0.
+/// A closed pipe (`runnel ... | head`) ends the program quietly, with status 0.
 #[derive(Clone)]
 pub struct Terminal {
     color: Color,
-    out: Arc<Mutex<Out>>,
+    out: Output,
+    /// A person is watching the standard output.
+    live: bool,
     /// Bars of loops; none before the first.
     bars: Arc<Mutex<Option<Bars>>>,
-}
-
-struct Out {
-    writer: BufWriter<Stdout>,
-    /// A person is watching: each write is shown at once.
-    live: bool,
-    /// Where a test wants all that would be written.
-    #[cfg(test)]
-    kept: Option<Arc<Mutex<String>>>,
-}
-
-impl Out {
-    /// Keeps a text instead of writing it, when a test wants that.
-    fn keep(&mut self, _text: &str) -> bool {
-        #[cfg(test)]
-        if let Some(kept) = &self.kept {
-            kept.lock().unwrap_or_else(PoisonError::into_inner).push_str(_text);
-            return true;
-        }
-        false
-    }
 }
 
 impl Terminal {
     /// The standard streams.
     pub fn new(color: Color) -> Terminal {
-        let stdout = std::io::stdout();
-        let live = stdout.is_terminal();
-        let out = Out {
-            writer: BufWriter::with_capacity(1 << 16, stdout),
-            live,
-            #[cfg(test)]
-            kept: None,
-        };
-        Terminal { color, out: Arc::new(Mutex::new(out)), bars: Arc::default() }
+        let live = std::io::stdout().is_terminal();
+        Terminal { color, out: Output::new(live), live, bars: Arc::default() }
     }
 
     /// A terminal that keeps what is written, errors included.
     #[cfg(test)]
     pub fn kept(color: Color) -> (Terminal, Arc<Mutex<String>>) {
         let (terminal, text) = (Terminal::new(color), Arc::new(Mutex::new(String::new())));
-        terminal.out.lock().unwrap().kept = Some(text.clone());
+        terminal.out.keep(text.clone());
         (terminal, text)
     }
 
-    /// Writes to the standard output. Buffered when that is no terminal; see [`Terminal::flush`].
+    /// Writes to the standard output: at once to a terminal, a little later to anything else; see [`Terminal::flush`].
     pub fn print(&self, text: &str) {
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        if out.keep(text) {
+        if self.out.kept(text) {
             return;
         }
-        match out.live {
-            true => self.around_bars(|| {
-                finish(out.writer.write_all(text.as_bytes()).and_then(|()| out.writer.flush()));
-            }),
-            false => finish(out.writer.write_all(text.as_bytes())),
+        match self.live {
+            true => self.around_bars(|| self.out.print(text)),
+            false => self.out.print(text),
+        }
+    }
+
+    /// From here on, output that nobody takes sets this flag, which stops a script, instead of ending the process.
+    pub fn stop_with(&self, flag: Arc<AtomicBool>) {
+        self.out.stop_with(flag);
+    }
+
+    /// Why nothing more is written to the standard output, if so.
+    pub fn end(&self) -> Option<End> {
+        self.out.end()
+    }
+
+    /// What a person sees on the last line; empty at the start of a line.
+    pub fn line(&self) -> String {
+        self.out.line()
+    }
+
+    /// Somebody has typed a line end.
+    pub fn end_line(&self) {
+        self.out.note_line("\n");
+    }
+
+    /// Begins a new line, unless one has just begun.
+    pub fn fresh_line(&self) {
+        if !self.out.line().is_empty() {
+            self.print("\n");
         }
     }
 
@@ -105,8 +105,7 @@ impl Terminal {
 
     /// Sends off what was written.
     pub fn flush(&self) {
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        finish(out.writer.flush());
+        self.out.flush();
     }
 
     /// Writes an error to the standard error, after all that was written to the standard output.
@@ -131,11 +130,12 @@ impl Terminal {
 
     fn complain(&self, text: &str) {
         self.flush();
-        if self.out.lock().unwrap_or_else(PoisonError::into_inner).keep(text) {
+        if self.out.kept(text) {
             return;
         }
         // With the standard error closed there is nobody to tell.
         self.around_bars(|| std::io::stderr().write_all(text.as_bytes()).ok());
+        self.out.note_line(text);
     }
 
     /// How reports look on the standard error.
@@ -173,17 +173,6 @@ impl Terminal {
                 let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
                 is_terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
             }
-        }
-    }
-}
-
-fn finish(result: std::io::Result<()>) {
-    match result {
-        Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "runnel: cannot write to the standard output: {error}");
-            std::process::exit(1);
         }
     }
 }

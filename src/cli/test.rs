@@ -82,7 +82,7 @@ fn is_done(session: &mut Session, result: crate::base::Result<()>) -> Result<boo
         session.report(error);
     }
     match session.finish(result) {
-        Outcome::Interrupted => Err(Outcome::Interrupted),
+        outcome @ Outcome::Interrupted(_) => Err(outcome),
         outcome => Ok(outcome == Outcome::Done),
     }
 }

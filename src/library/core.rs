@@ -34,8 +34,9 @@ pub static TABLE: &[NativeDef] = &[
             Param::rest("values", Kind::Any),
             Param::named("sep", Kind::Str, Default::Str(" ")),
             Param::named("end", Kind::Str, Default::Str("\n")),
+            Param::named("flush", Kind::Bool, Default::Bool(false)),
         ]),
-        doc: "Prints values, with `sep` between them and `end` after the last. Waits for the tensors among them.",
+        doc: "Prints values, with `sep` between them and `end` after the last. Waits for the tensors among them. Into a pipe or a file, output is collected and sent off every 20 ms at the latest; `flush=true` sends it off at once.",
         example: "print(\"a\", 1, [2.5], sep = \", \")",
         run: |vm, args| {
             let values = vm.collect(&args[0])?;
@@ -49,6 +50,21 @@ pub static TABLE: &[NativeDef] = &[
             }
             text.push_str(&end);
             vm.write(&text)?;
+            if matches!(args[3], Value::Bool(true)) {
+                vm.flush_output();
+            }
+            Ok(Value::None)
+        },
+    },
+    NativeDef {
+        name: "warn",
+        receiver: "",
+        signature: takes(&[text_param("text")]),
+        doc: "Warns of something that does not stop the script: on the standard error, with the line, each text once per session. A program that embeds Runnel gets it with its other warnings.",
+        example: "warn(\"the learning rate is 0\")",
+        run: |vm, args| {
+            let site = vm.script_span();
+            vm.rt.warn_told(&owned(&args[0]), site);
             Ok(Value::None)
         },
     },

@@ -19,6 +19,7 @@ pub(super) fn line(vm: &mut Vm) -> Result<Option<String>> {
     match &mut vm.input {
         Input::None => return Err(error::input_off()),
         Input::Lines(next) => return Ok(next()),
+        Input::Session(next) => return next(),
         Input::Process => {}
     }
     let text = |bytes: Vec<u8>| {

@@ -13,6 +13,7 @@ pub static CODES: &[&Code] = &[
     &WRITES_OVERLAP,
     &BAD_RACE_MODE,
     &DEPRECATED,
+    &TOLD,
     &IMAGINARY_DROPPED,
     &SYNCHRONIZES,
     &BAD_DEBUG_MODE,
@@ -116,6 +117,14 @@ static DEPRECATED: Code = Code {
     title: "a deprecated name",
     page: "The name works and will go on working; PyTorch has a newer one for the same. This is a \
            warning, shown once per session.",
+    example: "",
+};
+
+static TOLD: Code = Code {
+    id: "E0708",
+    kind: ErrorKind::Value,
+    title: "a warning of a script or a module",
+    page: "The script goes on. Scripts and modules tell such warnings with `warn`, each text once per session.",
     example: "",
 };
 
@@ -389,6 +398,11 @@ pub fn bad_race_mode(name: &str) -> Error {
 pub fn imaginary_dropped() -> Error {
     Error::new(&IMAGINARY_DROPPED, "casting complex values to real discards the imaginary part")
         .help("write `x.real` for the real part")
+}
+
+/// What a script says with `warn`.
+pub fn told(text: &str) -> Error {
+    Error::new(&TOLD, text)
 }
 
 /// A name that has a newer one.

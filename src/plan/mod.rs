@@ -282,6 +282,13 @@ impl Runtime {
         self.warn_once(what, || error::deprecated(what, help));
     }
 
+    /// Reports what a script wants to be told, each text once per session.
+    pub fn warn_told(&mut self, text: &str, at: crate::base::Span) {
+        let here = std::mem::replace(&mut self.span, at);
+        self.warn_once(text, || error::told(text));
+        self.span = here;
+    }
+
     /// Reports that a conversion drops imaginary parts, where it does, once per session.
     /// Source: `c10::warn` in `copy_` of PyTorch.
     pub(super) fn warn_dropped(&mut self, from: crate::array::Dtype, to: crate::array::Dtype) {

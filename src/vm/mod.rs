@@ -62,7 +62,6 @@ use crate::syntax::ast::Block;
 use crate::tensor::PrintOptions;
 use run::{Frame, Handler, Left};
 
-/// Told of each warning, with the sources that its places point into.
 /// What `input()` reads.
 pub enum Input {
     /// Nothing: it is an error.
@@ -71,8 +70,11 @@ pub enum Input {
     Process,
     /// Lines of the program around, until there is none.
     Lines(Box<dyn FnMut() -> Option<String> + Send>),
+    /// Lines of an interactive session, which shows again what stands before the cursor.
+    Session(Box<dyn FnMut() -> Result<Option<String>>>),
 }
 
+/// Told of each warning, with the sources that its places point into.
 type Warn = Box<dyn FnMut(&Error, &SourceMap) + Send>;
 
 /// A virtual machine.
@@ -98,6 +100,7 @@ pub struct Vm {
     natives: Natives,
     loader: Box<dyn Loader>,
     out: Box<dyn FnMut(&str) + Send>,
+    flush_out: Option<Box<dyn FnMut() + Send>>,
     warn: Option<Warn>,
     watched: progress::Watched,
     names: FxHashSet<Rc<str>>,
@@ -161,6 +164,7 @@ impl Vm {
             natives,
             loader,
             out: Box::new(|_| {}),
+            flush_out: None,
             warn: None,
             watched: progress::Watched::default(),
             names: FxHashSet::default(),
@@ -201,6 +205,18 @@ impl Vm {
     /// Sends what scripts print to `out`.
     pub fn set_output(&mut self, out: impl FnMut(&str) + Send + 'static) {
         self.out = Box::new(out);
+    }
+
+    /// Calls `flush` where a script wants that what it has printed is sent off: `print(..., flush=true)`.
+    pub fn set_flush(&mut self, flush: impl FnMut() + Send + 'static) {
+        self.flush_out = Some(Box::new(flush));
+    }
+
+    /// Sends off what was printed, where the output is buffered.
+    pub fn flush_output(&mut self) {
+        if let Some(flush) = &mut self.flush_out {
+            flush();
+        }
     }
 
     /// Sends warnings to `warn` at the time they arise. Without it they wait for [`Vm::take_warnings`].

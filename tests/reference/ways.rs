@@ -151,6 +151,7 @@ const COMMANDS: &[(&str, Files, Environment, &[&str])] = &[
     ("E0514", &[], &[("RUNNEL_FAULT", "lunch:3")], &["-e", "zeros(2)"]),
     ("E0703", &[], &[("RUNNEL_ALLOC_CONF", "max_split_size_mb:1")], &["-e", "zeros(2)"]),
     ("E0705", &[], &[], &["-e", "cuda.memory_cached()"]),
+    ("E0708", &[], &[], &["-e", "warn(\"the learning rate is 0\")"]),
     ("E0707", &[], &[], &["-e", "complex([1.0], [2.0]).to(f32)"]),
     (
         "E0706",

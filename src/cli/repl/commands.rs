@@ -86,13 +86,13 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "help",
         takes: Takes::Name(false),
-        help: "lists the commands; with a name behind it, its documentation and an example that runs",
+        help: "lists the commands; with a name, shows its documentation and an example",
         run: help,
     },
     Command {
         name: "quit",
         takes: Takes::Nothing,
-        help: "leaves; so does Ctrl-D",
+        help: "ends the session; so does Ctrl-D",
         run: |_, _| Ok(Next::Leave),
     },
     Command {
@@ -104,7 +104,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "type",
         takes: Takes::Code("CODE"),
-        help: "runs the code and says what its value is",
+        help: "runs the code and shows the type of its value",
         run: type_of,
     },
     Command {
@@ -116,7 +116,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "plan",
         takes: Takes::Code("CODE"),
-        help: "shows the kernels that the code launches, without running them where that is possible",
+        help: "lists the kernels that the code launches; runs them only if the code reads their results",
         run: plan,
     },
     Command {
@@ -135,13 +135,13 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "save",
         takes: Takes::File,
-        help: "writes what has succeeded in this session as a script",
+        help: "writes the inputs that succeeded as a script",
         run: save,
     },
     Command {
         name: "reset",
         takes: Takes::Nothing,
-        help: "begins anew, without any names or tensors",
+        help: "starts over, without names or tensors",
         run: reset,
     },
 ];

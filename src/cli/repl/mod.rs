@@ -19,21 +19,21 @@ mod script;
 mod show;
 
 use super::args::Options;
+use super::output::End;
 use super::run::{self, Session};
+use super::signals;
 use super::terminal::Terminal;
 use super::{Outcome, program, refuse};
 use crate::base::{Result, SourceMap};
 use crate::engine::Engine;
-use crate::vm::{Mode, Value, Vm};
+use crate::vm::{Input, Mode, Value, Vm};
 pub(super) use complete::complete;
 pub(super) use hint::hint;
 
-use editor::Assistant;
-use rustyline::error::ReadlineError;
-use rustyline::history::FileHistory;
+use editor::{Lines, Typed};
 use std::cell::RefCell;
 use std::io::IsTerminal;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 /// What a line of input leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +54,8 @@ pub struct Repl {
     inputs: usize,
     /// What has succeeded.
     script: script::Script,
+    /// Where `input()` reads.
+    lines: Weak<RefCell<Lines>>,
 }
 
 /// `runnel` without a file: a session on a terminal; anywhere else, the standard input is the program.
@@ -80,55 +82,55 @@ fn edit(repl: Repl) -> Outcome {
         ));
     }
     let repl = Rc::new(RefCell::new(repl));
-    let mut editor = match editor::new(Assistant::new(Rc::clone(&repl)), terminal.color_out()) {
-        Ok(editor) => editor,
+    let lines = match Lines::new(&repl, &terminal) {
+        Ok(lines) => Rc::new(RefCell::new(lines)),
         Err(error) => {
             terminal.notice(&format!("the terminal cannot be used: {error}"));
             return Outcome::Refused;
         }
     };
-    let history = history::path();
-    if let Some(path) = &history {
-        // A first session has none yet.
-        editor.load_history(path).ok();
-    }
-    loop {
-        match editor.readline(&editor::prompt()) {
-            Ok(input) if input.trim().is_empty() => {}
-            Ok(input) => {
-                remember(&mut editor, &input, history.as_deref());
-                let next = repl.borrow_mut().input(&input);
-                match next {
-                    Next::Prompt => {}
-                    Next::Leave => break,
-                    Next::Exit(status) => {
-                        terminal.flush();
-                        return Outcome::Exited(status);
-                    }
-                }
-            }
-            Err(ReadlineError::Interrupted) => {}
-            Err(ReadlineError::Eof) => break,
+    repl.borrow_mut().read_from(Rc::downgrade(&lines));
+    let outcome = loop {
+        let typed = lines.borrow_mut().next_input();
+        if let Some(signal) = signals::ended() {
+            break Outcome::Interrupted(signal);
+        }
+        let input = match typed {
+            Ok(Typed::Text(input)) => input,
+            Ok(Typed::Cleared) => continue,
+            Ok(Typed::End) => break Outcome::Done,
             Err(error) => {
                 terminal.notice(&format!("the terminal cannot be read: {error}"));
-                break;
+                break Outcome::Done;
             }
+        };
+        if input.trim().is_empty() {
+            continue;
         }
-    }
+        lines.borrow_mut().remember(&input);
+        let next = repl.borrow_mut().input(&input);
+        match next {
+            Next::Prompt => {}
+            Next::Leave => break Outcome::Done,
+            Next::Exit(status) => break Outcome::Exited(status),
+        }
+        if let Some(signal) = signals::ended() {
+            break Outcome::Interrupted(signal);
+        }
+        match terminal.end() {
+            None => {}
+            Some(End::Failed) => break Outcome::Failed,
+            Some(_) => break Outcome::Done,
+        }
+        if signals::take_interrupt()
+            && let Err(error) = lines.borrow_mut().forget_typed()
+        {
+            terminal.notice(&format!("the terminal cannot be used: {error}"));
+            break Outcome::Done;
+        }
+    };
     terminal.flush();
-    Outcome::Done
-}
-
-fn remember(
-    editor: &mut rustyline::Editor<Assistant, FileHistory>,
-    input: &str,
-    history: Option<&std::path::Path>,
-) {
-    let new = editor.add_history_entry(input).unwrap_or(false);
-    if let (true, Some(path)) = (new, history) {
-        // A session without a history file is still a session.
-        editor.append_history(path).ok();
-    }
+    outcome
 }
 
 impl Repl {
@@ -139,10 +141,45 @@ impl Repl {
     /// Those of the backend and the environment.
     pub fn new(cli: Options, terminal: &Terminal) -> Result<Repl> {
         let session = Session::new(&cli, terminal, Vec::new())?;
-        let mut repl =
-            Repl { session, cli, terminal: terminal.clone(), inputs: 0, script: script::Script::default() };
+        let mut repl = Repl {
+            session,
+            cli,
+            terminal: terminal.clone(),
+            inputs: 0,
+            script: script::Script::default(),
+            lines: Weak::new(),
+        };
         repl.session.listen();
         Ok(repl)
+    }
+
+    /// From here on, `input()` reads what is typed, and signals end the wait for it.
+    fn read_from(&mut self, lines: Weak<RefCell<Lines>>) {
+        self.lines = lines;
+        self.connect();
+    }
+
+    /// Connects the session with the editor.
+    fn connect(&mut self) {
+        let Some(lines) = self.lines.upgrade() else { return };
+        #[cfg(unix)]
+        {
+            let interrupt = self.session.engine.interrupt_handle().flag();
+            // Without these, signals end a session less well.
+            self.session.signals.add(signals::forget_typed());
+            self.session.signals.end_waits(lines.borrow().waits(), interrupt).ok();
+        }
+        let lines = Rc::downgrade(&lines);
+        self.session.engine.vm().input = Input::Session(Box::new(move || {
+            let Some(lines) = lines.upgrade() else { return Ok(None) };
+            let typed = lines.borrow_mut().next_line();
+            match typed {
+                Ok(Typed::Text(text)) => Ok(Some(text)),
+                Ok(Typed::End) => Ok(None),
+                Ok(Typed::Cleared) => Err(crate::vm::error::interrupted()),
+                Err(error) => Err(crate::vm::error::file("standard input", &error.to_string())),
+            }
+        }));
     }
 
     /// Runs a command or a piece of code, shows its value or its error.
@@ -207,6 +244,7 @@ impl Repl {
         self.session = fresh;
         self.script = script::Script::default();
         self.session.listen();
+        self.connect();
         Ok(())
     }
 }

@@ -149,6 +149,22 @@ impl Vm {
         })
     }
 
+    /// The innermost place that is no part of the embedded library: what runs, or a call of it.
+    pub(crate) fn script_span(&self) -> Span {
+        let callers = self.frames.iter().rev().filter(|frame| !frame.entry).map(|frame| {
+            // SAFETY: a frame's `proto` lives as long as the frame, and `pc` points into its code, behind the call.
+            let (proto, next) =
+                unsafe { (&*frame.proto, frame.pc.offset_from((*frame.proto).code.as_ptr())) };
+            proto.places.span(next as usize - 1)
+        });
+        let is_own = |span: &Span| {
+            let name = self.sources.find(*span).map(|id| self.sources.name(id));
+            let module = name.and_then(|name| name.strip_prefix('<')?.strip_suffix('>'));
+            module.is_none_or(|module| self.loader.library(module).is_none())
+        };
+        std::iter::once(self.rt.span).chain(callers).find(is_own).unwrap_or(self.rt.span)
+    }
+
     /// The span of the instruction at `pc` of the call at `base`.
     pub(super) fn span_at(&self, base: usize, pc: usize) -> Span {
         match &self.stack[base] {

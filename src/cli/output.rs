@@ -1,0 +1,253 @@
+//! The standard output: sent off at once to a terminal, and within [`LATEST`] to anything else.
+//!
+//! Prints into a pipe or a file are collected and sent off together: when there are enough, before anything goes to the
+//! standard error, and otherwise by a thread, so that a reader sees each line in time and many prints are few writes.
+//!
+//! Output that nobody takes any more stops the script like Ctrl-C: the process must not end in the middle of whatever it
+//! does when the thread finds that out.
+
+use super::signals;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::io::{ErrorKind, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// So many bytes are sent off without waiting for more.
+const CAPACITY: usize = 1 << 16;
+/// Nothing that was printed waits longer.
+const LATEST: Duration = Duration::from_millis(20);
+/// How long a reader that does not read keeps a process from ending that was asked to end.
+#[cfg(unix)]
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Why nothing more is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// The reader has closed its end (`| head`): the program ends quietly.
+    Closed,
+    /// Writing failed, which was said.
+    Failed,
+    /// The process was asked to end, and nobody reads.
+    GivenUp,
+}
+
+/// The standard output. What was printed is sent off when the last handle is dropped.
+#[derive(Clone)]
+pub struct Output(Arc<Handle>);
+
+struct Handle(Arc<Shared>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.state.lock().send();
+    }
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Something was printed into an empty buffer.
+    begun: Condvar,
+}
+
+struct State {
+    /// Printed and not yet sent off.
+    waiting: Vec<u8>,
+    /// A person is watching.
+    live: bool,
+    /// The thread runs.
+    has_thread: bool,
+    /// What stands on the last line that a person sees.
+    line: String,
+    end: Option<End>,
+    /// The flag that stops the running script; without a script the process ends at once.
+    stop: Option<Arc<AtomicBool>>,
+    /// Where a test wants all that would be written.
+    #[cfg(test)]
+    kept: Option<Arc<std::sync::Mutex<String>>>,
+}
+
+impl Output {
+    /// The process's standard output; `live` when a person is watching.
+    pub fn new(live: bool) -> Output {
+        let state = State {
+            waiting: Vec::new(),
+            live,
+            has_thread: false,
+            line: String::new(),
+            end: None,
+            stop: None,
+            #[cfg(test)]
+            kept: None,
+        };
+        Output(Arc::new(Handle(Arc::new(Shared { state: Mutex::new(state), begun: Condvar::new() }))))
+    }
+
+    /// Keeps what is written, for a test.
+    #[cfg(test)]
+    pub fn keep(&self, text: Arc<std::sync::Mutex<String>>) {
+        self.0.0.state.lock().kept = Some(text);
+    }
+
+    /// Gives a text to a test that wants it.
+    pub fn kept(&self, _text: &str) -> bool {
+        #[cfg(test)]
+        if let Some(kept) = &self.0.0.state.lock().kept {
+            kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push_str(_text);
+            return true;
+        }
+        false
+    }
+
+    /// From here on, output that nobody takes sets this flag instead of ending the process.
+    pub fn stop_with(&self, flag: Arc<AtomicBool>) {
+        self.0.0.state.lock().stop = Some(flag);
+    }
+
+    /// Why nothing more is written, if so.
+    pub fn end(&self) -> Option<End> {
+        self.0.0.state.lock().end
+    }
+
+    /// Prints a text.
+    pub fn print(&self, text: &str) {
+        let mut state = self.0.0.state.lock();
+        if text.is_empty() || state.end.is_some() {
+            return;
+        }
+        let begins = state.waiting.is_empty();
+        state.waiting.extend_from_slice(text.as_bytes());
+        if state.live {
+            state.note_line(text);
+        }
+        if state.live || state.waiting.len() >= CAPACITY {
+            state.send();
+        } else if begins {
+            self.send_later(&mut state);
+        }
+    }
+
+    fn send_later(&self, state: &mut MutexGuard<'_, State>) {
+        if !state.has_thread {
+            let shared = Arc::clone(&self.0.0);
+            let thread = std::thread::Builder::new().name("runnel-output".into());
+            if thread.spawn(move || shared.send_in_time()).is_err() {
+                // Without a thread every print is sent by itself.
+                state.send();
+                return;
+            }
+            state.has_thread = true;
+        }
+        self.0.0.begun.notify_one();
+    }
+
+    /// Sends off what was printed.
+    pub fn flush(&self) {
+        self.0.0.state.lock().send();
+    }
+
+    /// What stands on the last line that a person sees; empty at the start of a line.
+    pub fn line(&self) -> String {
+        self.0.0.state.lock().line.clone()
+    }
+
+    /// Text that a person sees was written elsewhere.
+    pub fn note_line(&self, text: &str) {
+        let mut state = self.0.0.state.lock();
+        if state.live {
+            state.note_line(text);
+        }
+    }
+}
+
+impl Shared {
+    fn send_in_time(&self) {
+        loop {
+            let mut state = self.state.lock();
+            while state.waiting.is_empty() {
+                self.begun.wait(&mut state);
+            }
+            drop(state);
+            std::thread::sleep(LATEST);
+            self.state.lock().send();
+        }
+    }
+}
+
+impl State {
+    fn note_line(&mut self, text: &str) {
+        match text.rsplit_once('\n') {
+            Some((_, rest)) => rest.clone_into(&mut self.line),
+            // A script may draw on one line for ever: only whether it is empty matters then.
+            None if self.line.len() < 4096 => self.line.push_str(text),
+            None => {}
+        }
+    }
+
+    fn send(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let sent = send(&self.waiting);
+        self.waiting.clear();
+        let Err(error) = sent else { return };
+        let end = match error.kind() {
+            ErrorKind::BrokenPipe => End::Closed,
+            _ if signals::ended().is_some() || error.kind() == ErrorKind::TimedOut => End::GivenUp,
+            _ => {
+                let _ = writeln!(std::io::stderr(), "runnel: cannot write to the standard output: {error}");
+                End::Failed
+            }
+        };
+        self.end = Some(end);
+        match &self.stop {
+            Some(stop) => stop.store(true, Ordering::Relaxed),
+            None => std::process::exit(i32::from(end == End::Failed)),
+        }
+    }
+}
+
+/// Writes to the standard output. Error: `TimedOut` when the process was asked to end, and nobody reads.
+#[cfg(unix)]
+fn send(mut bytes: &[u8]) -> std::io::Result<()> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::io::Errno;
+    /// A pipe that is ready takes so many bytes without blocking.
+    const PIECE: usize = 4096;
+    const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    let output = std::io::stdout();
+    let is_file = rustix::fs::fstat(&output).is_ok_and(|stat| {
+        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile
+    });
+    let mut asked: Option<std::time::Instant> = None;
+    while !bytes.is_empty() {
+        let mut piece = bytes;
+        if !is_file {
+            piece = &bytes[..bytes.len().min(PIECE)];
+            let mut ready = [PollFd::new(&output, PollFlags::OUT)];
+            match poll(&mut ready, Some(&LOOK)) {
+                Ok(0) | Err(Errno::INTR) => {
+                    if signals::any() && asked.get_or_insert_with(std::time::Instant::now).elapsed() > GRACE {
+                        return Err(ErrorKind::TimedOut.into());
+                    }
+                    continue;
+                }
+                // Whatever else it says, writing says it better.
+                _ => {}
+            }
+        }
+        match rustix::io::write(&output, piece) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn send(bytes: &[u8]) -> std::io::Result<()> {
+    let mut output = std::io::stdout();
+    output.write_all(bytes)?;
+    output.flush()
+}
