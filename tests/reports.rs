@@ -145,13 +145,13 @@ fn a_failure_in_a_module_shows_its_line_and_the_script_s() {
      more: runnel explain E0902
     "#);
     insta::assert_snapshot!(report("par.rnl"), @r#"
-     × E0501: device index 9 is out of range: there are 4 devices, `cuda:0` to `cuda:3`
-       ╭─[<parallel>:51:89]
-    50 │ fn replicate(params, devices) {
-    51 │     map(|copy| with_tensors(params, copy), comm.broadcast_coalesced(tensors_of(params), devices))
+     × E0501: invalid device id 9: the number of visible devices is 4
+       ╭─[<parallel>:57:89]
+    56 │ fn replicate(params, devices) {
+    57 │     map(|copy| with_tensors(params, copy), comm.broadcast_coalesced(tensors_of(params), devices))
        ·                                                                                         ───┬───
        ·                                                                                            ╰── element 1: this device
-    52 │ }
+    58 │ }
        ╰────
       ╭─[par.rnl:2:11]
     1 │ import parallel
@@ -160,7 +160,7 @@ fn a_failure_in_a_module_shows_its_line_and_the_script_s() {
       ·                             ╰── called from here
     3 │ print(all)
       ╰────
-     help: write an index from 0 to 3
+     help: the devices are `cpu`, `cuda:0` to `cuda:3`, and `cuda`, the current one
      called from par.rnl:2:11: parallel.replicate([ones(2)], [0, 9])
      more: runnel explain E0501
     "#);
