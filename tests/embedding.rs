@@ -398,3 +398,157 @@ fn input_is_the_embedders() {
     let mut engine = Engine::builder().backend(Backend::Emu).input(move || lines.pop()).build().unwrap();
     assert_eq!(engine.eval::<Vec<Option<String>>>("[input(), input(), input()]").unwrap().len(), 3);
 }
+
+#[test]
+fn an_error_of_another_engine_is_shown_over_its_own_text() {
+    let mut outer = engine();
+    let inner = std::sync::Mutex::new(engine());
+    outer.register_fn("run", move |code: String| inner.lock().unwrap().eval::<i64>(&code));
+    let own = "let padding = \"a text of the outer engine, long enough to be pointed into\"\nlet code = \"let a = 1\\n[a][5]\"\n";
+    let error = outer.eval::<()>(&format!("{own}run(code)")).unwrap_err();
+    assert_eq!(error.code().id, "E0315");
+    let report = outer.report(&error);
+    assert!(report.contains("run(code)") && report.contains("[a][5]"), "{report}");
+    let marked = report.lines().filter(|line| line.contains("padding =")).count();
+    assert_eq!(marked, 0, "{report}");
+    let caught =
+        outer.eval::<String>(&format!("{own}try {{ run(code) }} catch e {{ \"{{e.code}} {{e.line}}\" }}"));
+    assert_eq!(caught.unwrap(), "E0315 3");
+    // The text of a syntax error, and of an error that the host keeps, is its own as well.
+    let error = outer.eval::<()>("run(\"let = 1\")").unwrap_err();
+    assert!(outer.report(&error).contains("let = 1"), "{}", outer.report(&error));
+    let mut first = engine();
+    let kept = first.eval::<()>("throw \"kept\"").unwrap_err();
+    drop(first);
+    let report = outer.report(&kept);
+    assert!(report.contains("throw \"kept\"") && report.contains("<eval:1>"), "{report}");
+    let again = kept.clone();
+    outer.register_fn("again", move || -> runnel::Result<()> { Err(again.clone()) });
+    let error = outer.eval::<()>("again()").unwrap_err();
+    let report = outer.report(&error);
+    assert!(report.contains("again()") && report.contains("throw \"kept\""), "{report}");
+}
+
+#[test]
+fn types_of_one_name_stay_apart() {
+    struct First(i64);
+    struct Second(String);
+    let mut e = engine();
+    e.register_type::<First>("thing").method("get", |t: &First| t.0).field("own", |t: &First| t.0 + 1);
+    e.register_type::<Second>("thing").method("get", |t: &Second| t.0.clone());
+    assert!(e.take_warnings()[0].message().contains("thing_2"));
+    e.register_type::<First>("thing").method("more", |t: &First| t.0 + 2);
+    assert!(e.take_warnings().is_empty());
+    e.set("a", Shared::new(First(7))).unwrap();
+    e.set("b", Shared::new(Second("text".into()))).unwrap();
+    assert_eq!(
+        e.eval::<(i64, String, i64, i64)>("(a.get(), b.get(), a.own, a.more())").unwrap(),
+        (7, "text".into(), 8, 9)
+    );
+    assert!(e.eval::<()>("b.more()").is_err() && e.eval::<()>("b.own").is_err());
+    // Names of Runnel's own types.
+    struct Own;
+    let names = [
+        "tensor",
+        "list",
+        "str",
+        "dict",
+        "stream",
+        "int",
+        "none",
+        "fn",
+        "module",
+        "generator",
+        "event",
+        "graph",
+    ];
+    for name in names {
+        let mut e = engine();
+        e.register_type::<Own>(name)
+            .method("sum", |_: &Own| "own")
+            .method("len", |_: &Own| 1)
+            .field("shape", |_: &Own| 2);
+        e.set("own", Shared::new(Own)).unwrap();
+        assert_eq!(e.eval::<(String, i64)>("(own.sum(), own.shape)").unwrap(), ("own".into(), 2), "{name}");
+        let usual = "ones(2, 3).sum().item() == 6.0 and ones(2, 3).shape == (2, 3) and [1, 2].sum().item() == 3 \
+                     and \"ab\".upper() == \"AB\" and len(dict([(1, 2)]).keys()) == 1 and (|| 1)() == 1";
+        assert!(e.eval::<bool>(usual).unwrap(), "{name}");
+        assert!(
+            e.eval::<()>("let s = Stream()\ns.synchronize()\nlet g = Generator()\ng.manual_seed(1)").is_ok(),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn names_of_variables_are_names() {
+    let mut e = engine();
+    for bad in [
+        "", "a b", "let", "1a", "a.b", "a-b", "true", "cuda", "f32", "a\nb", "é́ x", " a", "a ", "\"",
+        "self:", "🦀",
+    ] {
+        let error = e.set(bad, 1).unwrap_err();
+        assert_eq!(error.code().id, "E0962", "{bad:?}");
+        assert!(error.help_text().is_some());
+        let error = e.register_module(bad, |_| ()).unwrap_err();
+        assert_eq!(error.code().id, "E0962", "{bad:?}");
+    }
+    for good in ["a", "_a1", "größe", "変数", "print", "test", "by", "self"] {
+        e.set(good, 1).unwrap();
+        assert_eq!(e.eval::<i64>(&format!("{good} + 1")).unwrap(), 2, "{good}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_no_program_and_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe.rnl");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut e = engine();
+    for path in [
+        pipe.as_path(),
+        folder.path(),
+        std::path::Path::new("/dev/zero"),
+        std::path::Path::new("no/file.rnl"),
+    ] {
+        let error = e.run_file(path).unwrap_err();
+        assert!(["E0907", "E0920"].contains(&error.code().id), "{path:?}: {error:?}");
+    }
+    let file = folder.path().join("file.rnl");
+    std::fs::write(&file, "let x = 41").unwrap();
+    e.run_file(&file).unwrap();
+    assert_eq!(e.eval::<i64>("x + 1").unwrap(), 42);
+    std::fs::write(&file, b"let x = \"\xff\"").unwrap();
+    assert_eq!(e.run_file(&file).unwrap_err().code().id, "E0113");
+}
+
+#[test]
+fn reports_are_short_whatever_the_program_is() {
+    let mut e = engine();
+    let long = "a".repeat(1 << 19);
+    let line = format!("print({}) + ", "1, ".repeat(1 << 15));
+    let programs = [
+        format!("print({long})"),
+        format!("let {long} = 1\n{long}.b"),
+        format!("throw \"{long}\""),
+        format!("{line}{long}"),
+        format!("f({long}={long})"),
+        format!("{{ {line} }}(\n{line}\n{line}\n)({long})"),
+        format!("let x = [1]\n{line} x[9]"),
+        format!("print(zeros(2) + zeros(3), \"{long}\")"),
+        format!("import \"{long}\""),
+        format!("dict()[\"{long}\"]"),
+        format!("(a = 1).{long}"),
+        "print(x)\n".repeat(1 << 14),
+        (0..1 << 12).map(|i| format!("print(x{i})\n")).collect(),
+        format!("let = {long}\nlet y = '{long}'\n\"{long}"),
+    ];
+    for program in &programs {
+        let error = e.eval::<()>(program).unwrap_err();
+        let start: String = program.chars().take(40).collect();
+        assert!(e.report(&error).len() < 256 << 10, "{start}: {} bytes", e.report(&error).len());
+    }
+    let error = e.compile(&"n".repeat(1 << 20), "x").unwrap_err();
+    assert!(e.report(&error).len() < 64 << 10);
+}

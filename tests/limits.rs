@@ -177,3 +177,63 @@ fn an_interrupt_ends_a_script_also_within_one_operation_and_one_wait() {
         assert_eq!(engine.eval::<i64>("1 + 1").unwrap(), 2, "the request was used up: {script}");
     }
 }
+
+/// Programs whose reading, checking or compiling is long; they run for no time, or not at all.
+fn long_programs() -> Vec<(&'static str, String)> {
+    let many = |n: usize, piece: &str| piece.repeat(n);
+    let nested = |n: usize| format!("{}1{}", many(n, "defer { "), many(n, " }"));
+    vec![
+        ("ints", format!("let x = [{}]", many(300_000, "1, "))),
+        ("names", many(60_000, "print(xyz)\n")),
+        ("lets", (0..40_000).map(|i| format!("let x{i} = {i}\n")).collect()),
+        ("strings", format!("let x = [{}]", many(100_000, "\"a{1}\", "))),
+        ("blocks", many(20_000, "if true { { 1 } }\n")),
+        ("functions", many(15_000, "fn f(a, b = 1) { a + b }\n")),
+        ("errors", many(100_000, "let = 1\n")),
+        ("deferred", format!("fn f() {{ {} }}", nested(60))),
+    ]
+}
+
+#[test]
+fn reading_a_program_is_bounded_as_running_one_is() {
+    for (name, program) in long_programs() {
+        let fails = |mut engine: Engine, kind: ErrorKind| {
+            let start = Instant::now();
+            let error = engine.eval::<()>(&program).expect_err(name);
+            // What is wrong with the program may be found first.
+            let own = ["names", "errors", "deferred"].contains(&name);
+            assert!(error.kind() == kind || own, "{name}: {error:?}");
+            assert!(start.elapsed() < Duration::from_secs(20), "{name}: {:?}", start.elapsed());
+            assert_eq!(engine.eval::<i64>("6 * 7").unwrap(), 42, "{name}");
+            if name != "deferred" && kind == ErrorKind::Limit {
+                assert!(engine.compile(name, &program).is_err(), "{name}");
+            }
+        };
+        if name != "deferred" {
+            fails(builder().fuel(10_000).build().unwrap(), ErrorKind::Limit);
+            fails(builder().host_memory(2 << 20).build().unwrap(), ErrorKind::Limit);
+        }
+        fails(builder().time(Duration::from_millis(5)).build().unwrap(), ErrorKind::Limit);
+        let mut engine = builder().build().unwrap();
+        engine.interrupt_handle().interrupt();
+        fails(engine, ErrorKind::Interrupted);
+    }
+    // Short programs cost neither.
+    let mut engine = builder().fuel(20).host_memory(64 << 10).build().unwrap();
+    assert_eq!(engine.eval::<i64>(&format!("{}1 + 1", "# a comment\n".repeat(100))).unwrap(), 2);
+}
+
+#[test]
+fn code_that_would_double_with_each_level_is_compiled_once_or_refused() {
+    let nested = |n: usize, head: &str, tail: &str| format!("{}1{}", head.repeat(n), tail.repeat(n));
+    for (code, fine) in [
+        (format!("fn f() {{ {} }}\n1", nested(40, "while { ", "; false } { }")), true),
+        (format!("fn f() {{ {} }}\n1", nested(40, "defer { ", " }")), false),
+        (format!("fn f() {{ {} }}\n1", "defer { 1 }\n".repeat(2000)), true),
+    ] {
+        let start = Instant::now();
+        let result = builder().build().unwrap().eval::<()>(&code);
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+        assert!(result.is_ok() || !fine, "{:?}", result.err());
+    }
+}

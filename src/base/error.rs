@@ -8,8 +8,9 @@
 //! Each phase has an `error.rs` with its [`Code`]s and one constructor function per error. `library::codes`
 //! lists them all for `runnel explain`.
 
-use super::Span;
+use super::{SourceMap, Span};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// The result of all fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -236,6 +237,8 @@ struct Content {
     calls: Vec<Span>,
     more: Vec<Error>,
     status: Option<u8>,
+    /// The sources that its places lie in, once it has left its session.
+    sources: Option<Arc<SourceMap>>,
 }
 
 impl Error {
@@ -251,6 +254,7 @@ impl Error {
             calls: Vec::new(),
             more: Vec::new(),
             status: None,
+            sources: None,
         }))
     }
 
@@ -400,6 +404,43 @@ impl Error {
     /// The exit status given by `exit(status)`; `None` for all other errors.
     pub fn exit_status(&self) -> Option<u8> {
         self.0.status
+    }
+
+    /// Takes the sources along that its places lie in: it leaves the session, which may forget them.
+    pub fn with_sources(mut self, sources: &SourceMap) -> Error {
+        if self.0.sources.is_none() {
+            let mut spans = Vec::new();
+            self.spans(&mut spans);
+            self.0.sources = Some(Arc::new(sources.part(spans)));
+        }
+        self
+    }
+
+    /// The sources that its places lie in, where it has taken them along.
+    pub fn sources(&self) -> Option<&SourceMap> {
+        self.0.sources.as_deref()
+    }
+
+    /// The places of it and of those that it came with.
+    fn spans(&self, spans: &mut Vec<Span>) {
+        spans.extend(self.0.labels.iter().filter_map(|l| match l.place {
+            Place::Span(span) => Some(span),
+            _ => None,
+        }));
+        spans.extend(&self.0.calls);
+        self.0.more.iter().filter(|e| e.0.sources.is_none()).for_each(|e| e.spans(spans));
+    }
+
+    /// An error of another session, for one of this: its places mean nothing here, so it comes along as the cause of
+    /// an error that has none yet.
+    pub fn from_elsewhere(self) -> Error {
+        if self.0.sources.is_none() {
+            return self;
+        }
+        let mut error = Error::new(self.0.code, self.0.message.clone());
+        error.0.help = self.0.help.clone();
+        error.0.status = self.0.status;
+        error.and(self)
     }
 
     /// Adds another error of the same report (several syntax errors, the members of a chain).

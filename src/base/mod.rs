@@ -1,13 +1,16 @@
 //! The foundation of all other modules: source positions and errors.
 //!
-//! Independent of tensors, devices and the language. Uses only `std`.
+//! Independent of tensors, devices and the language. Uses only `std`, and asks
+//! the system for the bounds of a stack.
 
 mod error;
+pub mod guard;
 mod names;
 pub mod reclaim;
 mod span;
+pub mod stack;
 pub mod stop;
 
 pub use error::{Code, Error, ErrorKind, Label, Piece, Place, Remark, Result, Site, this_is};
 pub use names::{bytes_from, bytes_text, counted, suggest};
-pub use span::{SourceId, SourceMap, Span};
+pub use span::{Source, SourceId, SourceMap, Span};

@@ -4,6 +4,9 @@
 //! copied freely into bytecode, race records and pending operations. Only [`SourceMap`] knows which source a
 //! position belongs to.
 
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
 /// A half-open range of positions in a [`SourceMap`]; never crosses two sources.
 ///
 /// Sample: in the source `let x = y`, `y` has `Span { lo: base + 8, hi: base + 9 }`.
@@ -47,37 +50,153 @@ impl std::fmt::Debug for Span {
     }
 }
 
-/// Identifies a source of a [`SourceMap`].
+/// Which source of a [`SourceMap`], until one is added or forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SourceId(pub u32);
 
 /// The sources of one session: files, `-e` texts, REPL lines, embedded modules.
 ///
-/// Invariant: bases increase, and sources are separated by one position, so that a position belongs to at
-/// most one source. Position 0 belongs to none.
-#[derive(Default)]
+/// Sources are counted: functions and errors hold those that they point into ([`SourceMap::hold`],
+/// [`SourceMap::part`]), and what nobody holds is forgotten now and then ([`SourceMap::forget`]), but for the newest.
+///
+/// Invariant: sources are sorted by their bases, and no two touch (one position lies between them), so that a
+/// position belongs to at most one source. Position 0 belongs to none.
+#[derive(Clone, Default)]
 pub struct SourceMap {
-    sources: Vec<Source>,
+    sources: Vec<Arc<Source>>,
+    /// The bases of the newest sources, the newest last.
+    newest: VecDeque<u32>,
+    /// The bytes of all texts, and how many sources and bytes there may be before the next look.
+    bytes: usize,
+    limit: (usize, usize),
 }
 
-struct Source {
+/// A source text.
+pub struct Source {
     name: String,
-    text: std::sync::Arc<str>,
+    text: Arc<str>,
     base: u32,
-    lines: Vec<u32>,
+    lines: OnceLock<Vec<u32>>,
+}
+
+/// The newest sources are not forgotten: what was submitted to a device, and is not a function's or an error's, may
+/// point into them. So many, and so many bytes of them.
+const NEWEST: usize = 32;
+const NEWEST_BYTES: usize = 256 << 10;
+/// Fewer sources and bytes are not looked at.
+const FEW: (usize, usize) = (128, 1 << 20);
+
+impl Source {
+    fn end(&self) -> u32 {
+        self.base + self.text.len() as u32
+    }
+
+    /// The offsets at which its lines begin.
+    fn lines(&self) -> &[u32] {
+        self.lines.get_or_init(|| {
+            let starts =
+                self.text.bytes().enumerate().filter(|&(_, b)| b == b'\n').map(|(i, _)| i as u32 + 1);
+            std::iter::once(0).chain(starts).collect()
+        })
+    }
+}
+
+impl std::fmt::Debug for SourceMap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.sources.iter().map(|source| &source.name)).finish()
+    }
 }
 
 impl SourceMap {
     /// Adds a source; returns it with the position of its first byte. `None` when the session already holds 4
     /// GiB of source text.
     pub fn add(&mut self, name: &str, text: &str) -> Option<(SourceId, u32)> {
-        let base = self.sources.last().map_or(1, |s| s.base + s.text.len() as u32 + 1);
         let length = u32::try_from(text.len()).ok()?;
-        base.checked_add(length)?.checked_add(1)?;
-        let starts = text.bytes().enumerate().filter(|&(_, b)| b == b'\n').map(|(i, _)| i as u32 + 1);
-        let lines = std::iter::once(0).chain(starts).collect();
-        self.sources.push(Source { name: name.to_string(), text: text.into(), base, lines });
-        Some((SourceId(self.sources.len() as u32 - 1), base))
+        let base = self.room(length)?;
+        let at = self.sources.partition_point(|s| s.base < base);
+        let source = Source { name: name.to_string(), text: text.into(), base, lines: OnceLock::new() };
+        self.sources.insert(at, Arc::new(source));
+        self.newest.push_back(base);
+        self.bytes += text.len();
+        Some((SourceId(at as u32), base))
+    }
+
+    /// Where a text of this length fits: behind the newest, or else between two others.
+    fn room(&self, length: u32) -> Option<u32> {
+        let fits = |base: u32| base.checked_add(length)?.checked_add(1).map(|_| base);
+        let behind = |base: Option<&u32>| {
+            let at = self.sources.partition_point(|s| Some(&s.base) <= base);
+            let before = self.sources.get(at.wrapping_sub(1)).map_or(0, |s| s.end());
+            let base = fits(before.checked_add(1)?)?;
+            self.sources.get(at).is_none_or(|next| base + length < next.base).then_some(base)
+        };
+        behind(self.newest.back()).or_else(|| {
+            let ends = self.sources.iter().map(|s| s.end());
+            let starts = self.sources.iter().map(|s| s.base).chain([u32::MAX]);
+            let mut gaps = std::iter::once(0).chain(ends).zip(starts);
+            gaps.find_map(|(end, next)| {
+                let base = fits(end.checked_add(1)?)?;
+                (base + length < next).then_some(base)
+            })
+        })
+    }
+
+    /// True when there may be sources to forget. So seldom that a look costs nothing beside what was added.
+    pub fn is_due(&self) -> bool {
+        let (count, bytes) = self.limit;
+        self.sources.len() > count.max(FEW.0) || self.bytes > bytes.max(FEW.1)
+    }
+
+    /// Forgets the sources that nobody holds, that none of these places lies in, and that are not among the newest.
+    pub fn forget(&mut self, places: impl IntoIterator<Item = Span>) {
+        let mut kept = vec![false; self.sources.len()];
+        for id in places.into_iter().filter_map(|span| self.find(span)) {
+            kept[id.0 as usize] = true;
+        }
+        let mut bytes = 0;
+        for (count, base) in self.newest.iter().rev().enumerate() {
+            let Ok(at) = self.sources.binary_search_by_key(base, |s| s.base) else { continue };
+            bytes += self.sources[at].text.len();
+            if count > 0 && (count >= NEWEST || bytes > NEWEST_BYTES) {
+                break;
+            }
+            kept[at] = true;
+        }
+        let mut kept = kept.into_iter();
+        self.sources.retain(|source| kept.next() == Some(true) || Arc::strong_count(source) > 1);
+        while self.newest.len() > NEWEST {
+            self.newest.pop_front();
+        }
+        self.bytes = self.sources.iter().map(|s| s.text.len()).sum();
+        self.limit = (2 * self.sources.len(), 2 * self.bytes);
+    }
+
+    /// The source that a place lies in, to be kept as long as this is.
+    pub fn hold(&self, span: Span) -> Option<Arc<Source>> {
+        self.find(span).map(|id| Arc::clone(&self.sources[id.0 as usize]))
+    }
+
+    /// The sources alone that some places lie in.
+    pub fn part(&self, places: impl IntoIterator<Item = Span>) -> SourceMap {
+        let mut part = SourceMap::default();
+        for span in places {
+            if part.find(span).is_none()
+                && let Some(source) = self.hold(span)
+            {
+                let at = part.sources.partition_point(|s| s.base < source.base);
+                part.sources.insert(at, source);
+            }
+        }
+        part
+    }
+
+    /// How many sources it has.
+    pub fn count(&self) -> usize {
+        self.sources.len()
+    }
+
+    fn source(&self, span: Span) -> Option<&Source> {
+        self.find(span).map(|id| &*self.sources[id.0 as usize])
     }
 
     /// The source that contains a position.
@@ -87,8 +206,7 @@ impl SourceMap {
         }
         let after = self.sources.partition_point(|s| s.base <= span.lo);
         let index = after.checked_sub(1)?;
-        let source = &self.sources[index];
-        (span.lo <= source.base + source.text.len() as u32).then_some(SourceId(index as u32))
+        (span.lo <= self.sources[index].end()).then_some(SourceId(index as u32))
     }
 
     /// The name a source was added under: a path, `<repl:3>`, `<-e>`.
@@ -97,7 +215,7 @@ impl SourceMap {
     }
 
     /// The text of a source.
-    pub fn text(&self, id: SourceId) -> &std::sync::Arc<str> {
+    pub fn text(&self, id: SourceId) -> &Arc<str> {
         &self.sources[id.0 as usize].text
     }
 
@@ -106,12 +224,19 @@ impl SourceMap {
         self.sources[id.0 as usize].base
     }
 
+    /// The line (from 1) where a span starts.
+    pub fn line(&self, span: Span) -> Option<usize> {
+        let source = self.source(span)?;
+        let offset = span.lo - source.base;
+        Some(source.lines().partition_point(|&start| start <= offset))
+    }
+
     /// Line and column (both from 1, the column in characters) where a span starts.
     pub fn line_column(&self, span: Span) -> Option<(usize, usize)> {
-        let source = &self.sources[self.find(span)?.0 as usize];
+        let source = self.source(span)?;
         let offset = span.lo - source.base;
-        let line = source.lines.partition_point(|&start| start <= offset);
-        let start = source.lines[line - 1] as usize;
+        let line = self.line(span)?;
+        let start = source.lines()[line - 1] as usize;
         let column = source.text.get(start..offset as usize).map_or(0, |s| s.chars().count());
         Some((line, column + 1))
     }
@@ -126,8 +251,7 @@ impl SourceMap {
 
     /// The text under a span.
     pub fn snippet(&self, span: Span) -> &str {
-        let Some(id) = self.find(span) else { return "" };
-        let source = &self.sources[id.0 as usize];
+        let Some(source) = self.source(span) else { return "" };
         let (lo, hi) = ((span.lo - source.base) as usize, (span.hi - source.base) as usize);
         source.text.get(lo..hi.min(source.text.len())).unwrap_or("")
     }
@@ -150,5 +274,43 @@ mod tests {
         assert_eq!(map.find(two), Some(b));
         assert_eq!(map.place(two), "b.rnl:1:5");
         assert_eq!(map.find(Span::NONE), None);
+    }
+
+    #[test]
+    fn sources_that_nobody_holds_are_forgotten_and_their_places_used_again() {
+        let mut map = SourceMap::default();
+        let (_, first) = map.add("held", "let x = 1").unwrap();
+        let held = map.hold(Span::new(first, first + 1)).unwrap();
+        let (_, second) = map.add("marked", "let y = 1").unwrap();
+        let marked = Span::new(second + 4, second + 5);
+        for i in 0..10_000 {
+            map.add(&format!("<eval:{i}>"), "1 + 1").unwrap();
+            if map.is_due() {
+                map.forget([marked]);
+            }
+        }
+        assert!(map.count() <= FEW.0 + 1, "{}", map.count());
+        assert_eq!(map.snippet(marked), "y");
+        assert_eq!(map.place(Span::new(first + 4, first + 5)), "held:1:5");
+        let part = map.part([marked, marked, Span::NONE]);
+        assert_eq!((part.count(), part.place(marked).as_str()), (1, "marked:1:5"));
+        drop((held, part));
+        map.forget([]);
+        assert!(map.find(marked).is_none() && map.count() == NEWEST);
+    }
+
+    #[test]
+    fn the_space_of_positions_is_used_again() {
+        let mut map = SourceMap::default();
+        let text = "x".repeat(64 << 20);
+        let (_, first) = map.add("first", &text).unwrap();
+        let _held = map.hold(Span::new(first, first + 1));
+        for i in 0..200 {
+            let (id, base) = map.add("another", &text).expect("there is room");
+            assert_eq!(map.find(Span::new(base + 7, base + 8)), Some(id), "{i}");
+            assert!(map.sources.is_sorted_by(|a, b| a.end() < b.base), "{i}");
+            map.forget([]);
+        }
+        assert_eq!(map.place(Span::new(first, first + 1)), "first:1:1");
     }
 }

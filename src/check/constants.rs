@@ -232,7 +232,9 @@ impl Reader<'_> {
             match item {
                 Item::One(e) => {
                     let value = self.expr(e);
-                    all.iter_mut().for_each(|all| all.push(value.clone()));
+                    if let Some(all) = &mut all {
+                        all.push(value);
+                    }
                 }
                 Item::Spread(e) => {
                     self.expr(e);
@@ -434,6 +436,7 @@ impl Reader<'_> {
 /// What is known of a value that gets a name: lists are shared, and may change.
 fn settled(e: &Expr, value: Known) -> Known {
     match (&e.kind, value) {
+        (_, value) if !is_small(&value, &mut SMALL.clone()) => Known::Unknown,
         (ExprKind::Paren(e), value) => settled(e, value),
         (ExprKind::Tuple(items), Known::Several(values)) if items.len() == values.len() => {
             let parts = items.iter().zip(values).map(|(item, value)| match item {
@@ -446,6 +449,24 @@ fn settled(e: &Expr, value: Known) -> Known {
         (_, Known::Several(_)) => Known::Unknown,
         (_, value) => value,
     }
+}
+
+/// Each use of a name copies what is known of it, so that has at most so many parts.
+const SMALL: usize = 256;
+
+/// Whether what is known has no more than `left` parts.
+fn is_small(value: &Known, left: &mut usize) -> bool {
+    let parts = match value {
+        Known::Several(items) => items.len(),
+        Known::Tensor(Facts { dims: Some(dims), .. }) => dims.len(),
+        _ => 0,
+    };
+    *left = left.saturating_sub(parts);
+    let below = match value {
+        Known::Several(items) if *left > 0 => items.iter().all(|item| is_small(item, left)),
+        _ => true,
+    };
+    below && *left > 0
 }
 
 fn is_tensor(value: &Known) -> bool {

@@ -5,7 +5,7 @@
 //! found wrong with these modules would end the program where it comes to their import.
 
 use super::{Exports, exports};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, stack};
 use crate::syntax::ast::*;
 use crate::syntax::{Part, parts};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -59,7 +59,7 @@ impl Imports {
                 }
             }
             let Some((here, code)) = reader.waiting.pop_front() else {
-                found.written = reader.files.iter().any(|file| reader.written.iter().any(|w| w.may_be(file)));
+                found.written = reader.may_write_what_it_imports();
                 return found;
             };
             reader.here = here;
@@ -146,7 +146,18 @@ struct Reader {
     written: Vec<Written>,
 }
 
+/// How much stack an expression must find.
+const ROOM: usize = if cfg!(debug_assertions) { 160 << 10 } else { 64 << 10 };
+/// Up to so many pairs of a file that is imported and one that is written are compared.
+const MAX_PAIRS: usize = 1 << 20;
+
 impl Reader {
+    /// Whether a file that is written may be one that is imported.
+    fn may_write_what_it_imports(&self) -> bool {
+        let pairs = self.files.len().saturating_mul(self.written.len());
+        pairs > MAX_PAIRS || self.files.iter().any(|file| self.written.iter().any(|w| w.may_be(file)))
+    }
+
     fn block(&mut self, block: &Block) {
         block.body.iter().for_each(|stmt| self.stmt(stmt));
     }
@@ -196,6 +207,10 @@ impl Reader {
     }
 
     fn expr(&mut self, e: &Expr) {
+        // What is too deep for the stack is refused by the compiler.
+        if stack::left() < ROOM {
+            return;
+        }
         match &e.kind {
             ExprKind::Call(f, args) if is_write(f) => {
                 self.written.push(match args.first() {

@@ -28,6 +28,7 @@ use crate::base::Error;
 use crate::ops::signature::Signature;
 use crate::syntax::ast::{Block, Expr, ExprKind, Function, StmtKind};
 use imports::Imports;
+use rustc_hash::FxHashSet;
 use std::rc::Rc;
 
 /// What a name that every script sees stands for.
@@ -77,17 +78,14 @@ pub trait Catalog {
 }
 
 /// The names of a module's top level; with the function, where a `fn` alone binds a name.
-pub type Exports = Vec<(Rc<str>, Option<Rc<Function>>)>;
+pub type Exports = indexmap::IndexMap<Rc<str>, Option<Rc<Function>>, rustc_hash::FxBuildHasher>;
 
 /// What a module of this text defines.
 pub fn exports(block: &Block) -> Exports {
-    let mut found: Exports = Vec::new();
-    let mut add = |name: &Rc<str>, function: Option<&Rc<Function>>| match found
-        .iter_mut()
-        .find(|(known, _)| known == name)
-    {
-        Some((_, known)) => *known = None,
-        None => found.push((name.clone(), function.cloned())),
+    let mut found = Exports::default();
+    let mut add = |name: &Rc<str>, function: Option<&Rc<Function>>| match found.entry(name.clone()) {
+        indexmap::map::Entry::Occupied(mut known) => drop(known.insert(None)),
+        indexmap::map::Entry::Vacant(new) => drop(new.insert(function.cloned())),
     };
     for stmt in &block.body {
         match &stmt.kind {
@@ -110,8 +108,70 @@ pub struct Findings {
     pub warnings: Vec<Error>,
 }
 
+/// The names that earlier inputs of the same session have bound.
+pub trait Globals {
+    /// Whether one is bound.
+    fn has(&self, name: &str) -> bool;
+
+    /// Whether none is.
+    fn is_empty(&self) -> bool;
+
+    /// All of them, for suggestions.
+    fn all(&self) -> Vec<Rc<str>>;
+}
+
+impl Globals for FxHashSet<&str> {
+    fn has(&self, name: &str) -> bool {
+        self.contains(name)
+    }
+
+    fn is_empty(&self) -> bool {
+        FxHashSet::is_empty(self)
+    }
+
+    fn all(&self) -> Vec<Rc<str>> {
+        self.iter().map(|name| Rc::from(*name)).collect()
+    }
+}
+
+/// Errors or warnings that are kept: a program may have millions.
+#[derive(Default)]
+struct Kept(Vec<Error>);
+
+impl Kept {
+    const MOST: usize = 1000;
+
+    fn push(&mut self, error: Error) {
+        if !self.is_full() {
+            self.0.push(error);
+        }
+    }
+
+    fn extend(&mut self, errors: impl IntoIterator<Item = Error>) {
+        errors.into_iter().for_each(|error| self.push(error));
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn is_full(&self) -> bool {
+        self.0.len() >= Kept::MOST
+    }
+
+    fn in_order(mut self) -> Vec<Error> {
+        self.0.sort_by_key(|e| e.span().lo);
+        self.0
+    }
+}
+
 /// Checks a program. `globals` are the names that earlier inputs of the same session have bound.
 pub fn check(block: &Block, catalog: &dyn Catalog, globals: &[&str]) -> Findings {
+    let globals: FxHashSet<&str> = globals.iter().copied().collect();
+    check_beside(block, catalog, &globals)
+}
+
+fn check_beside(block: &Block, catalog: &dyn Catalog, globals: &dyn Globals) -> Findings {
     let mut walk = walk::Walk::new(catalog, globals, None);
     walk.program(block);
     walk.finish().0
@@ -123,11 +183,11 @@ pub fn check_all(
     name: &str,
     block: &Block,
     catalog: &dyn Catalog,
-    globals: &[&str],
+    globals: &dyn Globals,
     imports: &mut Imports,
 ) -> Findings {
     if imports.written {
-        return check(block, catalog, globals);
+        return check_beside(block, catalog, globals);
     }
     let mut walk = walk::Walk::new(catalog, globals, Some((imports, name.into())));
     walk.program(block);
@@ -137,7 +197,8 @@ pub fn check_all(
 /// Checks a program and what it imports as [`check_all`] does, and looks for what is wrong with constant shapes and
 /// side streams of the program itself.
 pub fn lint(name: &str, block: &Block, catalog: &dyn Catalog, imports: &mut Imports) -> Findings {
-    let mut walk = walk::Walk::new(catalog, &[], Some((imports, name.into())));
+    let globals = FxHashSet::default();
+    let mut walk = walk::Walk::new(catalog, &globals, Some((imports, name.into())));
     walk.keep_uses();
     walk.program(block);
     let (mut findings, names) = walk.finish();
@@ -150,8 +211,9 @@ pub fn lint(name: &str, block: &Block, catalog: &dyn Catalog, imports: &mut Impo
 
 fn with_modules(mut findings: Findings, catalog: &dyn Catalog, imports: &mut Imports) -> Findings {
     findings.errors.append(&mut imports.errors);
+    let globals = FxHashSet::default();
     for (key, block) in imports.modules() {
-        let mut walk = walk::Walk::new(catalog, &[], Some((imports, Rc::clone(key))));
+        let mut walk = walk::Walk::new(catalog, &globals, Some((imports, Rc::clone(key))));
         walk.program(block);
         findings.errors.extend(walk.finish().0.errors);
     }

@@ -98,8 +98,9 @@ impl Names {
         for stmt in body {
             let mut add = |name: &Rc<str>, span, origin| {
                 let ids = later.entry(name.clone()).or_default();
+                // Those before the last are marked already.
                 let rebound = !ids.is_empty();
-                for &id in ids.iter() {
+                if let Some(&id) = ids.last() {
                     self.bindings[id].rebound = true;
                 }
                 ids.push(self.bindings.len());

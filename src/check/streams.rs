@@ -48,13 +48,83 @@ enum Event {
     Rebound(Id),
 }
 
+/// The events of a frame by what they are about, so that no search goes through all of them.
+struct Index<'e> {
+    all: &'e [Event],
+    /// Where something may wait for all streams, and for each.
+    waits_for_all: Vec<usize>,
+    waits: FxHashMap<Id, Vec<usize>>,
+    /// What happens to each name.
+    by_name: FxHashMap<Id, Vec<usize>>,
+    /// For a name and a stream: where the name gets another value, or is read on other streams; and where it gets
+    /// another value, or goes somewhere from other streams.
+    elsewhere: FxHashMap<(Id, Id), [Vec<usize>; 2]>,
+}
+
+impl<'e> Index<'e> {
+    fn new(all: &'e [Event]) -> Index<'e> {
+        let mut index = Index {
+            all,
+            waits_for_all: Vec::new(),
+            waits: FxHashMap::default(),
+            by_name: FxHashMap::default(),
+            elsewhere: FxHashMap::default(),
+        };
+        for (at, event) in all.iter().enumerate() {
+            match event {
+                Event::WaitAll => index.waits_for_all.push(at),
+                Event::Wait(stream) => index.waits.entry(*stream).or_default().push(at),
+                Event::Use(id, ..) | Event::Mention(id, _) | Event::Rebound(id) => {
+                    index.by_name.entry(*id).or_default().push(at);
+                }
+            }
+        }
+        index
+    }
+
+    /// The next wait for a stream.
+    fn wait(&self, stream: Id, from: usize) -> Option<usize> {
+        let one = self.waits.get(&stream).and_then(|waits| next(waits, from));
+        one.into_iter().chain(next(&self.waits_for_all, from)).min()
+    }
+
+    /// Where a name is next read on other streams than this one, and where it next goes somewhere from others,
+    /// as long as it keeps its value.
+    fn after(&mut self, id: Id, stream: Id, from: usize) -> (Option<usize>, Option<usize>) {
+        let (all, by_name) = (self.all, &self.by_name);
+        let [uses, mentions] = self.elsewhere.entry((id, stream)).or_insert_with(|| {
+            let own = by_name.get(&id).map_or(&[][..], Vec::as_slice);
+            let pick = |takes: fn(&Event, Id) -> bool| {
+                own.iter().copied().filter(|&at| takes(&all[at], stream)).collect::<Vec<usize>>()
+            };
+            [
+                pick(|event, stream| match event {
+                    Event::Use(_, _, on) => !on.contains(&stream),
+                    event => matches!(event, Event::Rebound(_)),
+                }),
+                pick(|event, stream| match event {
+                    Event::Mention(_, on) => !on.contains(&stream),
+                    event => matches!(event, Event::Rebound(_)),
+                }),
+            ]
+        });
+        let keeps = |at: &usize| !matches!(all[*at], Event::Rebound(_));
+        (next(uses, from).filter(keeps), next(mentions, from).filter(keeps))
+    }
+}
+
+/// The first of ascending places that is not before another.
+fn next(places: &[usize], from: usize) -> Option<usize> {
+    places.get(places.partition_point(|&at| at < from)).copied()
+}
+
 /// Work in a `with stream(s) { }`.
 struct Work {
     stream: Id,
     /// `stream(s)`
     span: Span,
     /// What holds its results, or is changed by it.
-    results: Vec<Id>,
+    results: FxHashSet<Id>,
     /// True when it changes tensors that were there before, or gives a function's result.
     leaves: bool,
     /// Its events begin here, those after it there.
@@ -117,50 +187,53 @@ impl Reader<'_> {
             return Vec::new();
         }
         let mut found = Vec::new();
+        let waiting: Vec<bool> = self.frames.iter().map(Frame::waits_for_all).collect();
+        let is_function = |at: usize| self.frames[at].kind == Kind::Function;
+        let all = waiting.iter().filter(|waits| **waits).count();
+        let functions = (0..waiting.len()).filter(|&at| waiting[at] && is_function(at)).count();
         for (at, frame) in self.frames.iter().enumerate() {
-            let others = || self.frames.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, f)| f);
+            let own = usize::from(waiting[at]);
             // It may be called anywhere.
-            if others().any(|other| other.kind == Kind::Function && other.waits_for_all()) {
+            if functions > if is_function(at) { own } else { 0 } {
                 continue;
             }
             // Who calls a function may wait for what it leaves behind.
-            let closed = frame.kind != Kind::Function || !others().any(Frame::waits_for_all);
+            let closed = !is_function(at) || all == own;
             let works = frame.works.iter().filter(|work| !self.shared.contains(&work.stream));
             let works = works.filter(|work| work.leaves || !work.results.is_empty());
-            found.extend(works.filter_map(|work| self.verdict(frame, closed, work)));
+            let mut events = Index::new(&frame.events);
+            found.extend(works.filter_map(|work| self.verdict(&mut events, closed, work)));
         }
         found
     }
 
-    fn verdict(&self, frame: &Frame, closed: bool, work: &Work) -> Option<Error> {
-        let waits = |event: &Event| match event {
-            Event::Wait(stream) => *stream == work.stream,
-            Event::WaitAll => true,
-            _ => false,
-        };
-        if frame.events[work.from..work.to].iter().any(waits) {
+    fn verdict(&self, events: &mut Index<'_>, closed: bool, work: &Work) -> Option<Error> {
+        if events.wait(work.stream, work.from).is_some_and(|at| at < work.to) {
             return None;
         }
         let stream = &self.names.bindings[work.stream].name;
-        let mut results: Vec<Id> = work.results.clone();
+        let wait = events.wait(work.stream, work.to);
         let mut matters = work.leaves;
-        for event in &frame.events[work.to..] {
-            match event {
-                event if waits(event) => return None,
-                Event::Use(id, span, on) if results.contains(id) && !on.contains(&work.stream) => {
-                    let name = &self.names.bindings[*id].name;
-                    return Some(error::used_before_wait(*span, name, work.span, stream));
-                }
-                Event::Mention(id, on) => matters |= results.contains(id) && !on.contains(&work.stream),
-                Event::Rebound(id) => results.retain(|result| result != id),
-                _ => {}
-            }
+        let mut first: Option<(usize, Id)> = None;
+        for &id in &work.results {
+            let (used, mentioned) = events.after(id, work.stream, work.to);
+            let before = |at: &usize| wait.is_none_or(|wait| *at < wait);
+            let used = used.filter(before).map(|at| (at, id));
+            first = first.into_iter().chain(used).min();
+            matters |= mentioned.is_some();
+        }
+        if let Some((at, id)) = first
+            && let Event::Use(_, span, _) = &events.all[at]
+        {
+            let name = &self.names.bindings[id].name;
+            return Some(error::used_before_wait(*span, name, work.span, stream));
         }
         // What nobody looks at again need not be waited for.
-        if !matters || !closed {
+        if wait.is_some() || !matters || !closed {
             return None;
         }
-        if work.looped.is_some_and(|from| frame.events[from..work.from].iter().any(waits)) {
+        let looped = |from: usize| events.wait(work.stream, from).is_some_and(|at| at < work.from);
+        if work.looped.is_some_and(looped) {
             return None;
         }
         Some(error::never_waited_for(work.span, stream))
@@ -270,10 +343,8 @@ impl Reader<'_> {
         let frame = self.frame();
         if let Some(work) = frame.open.last().map(|&at| &mut frame.works[at])
             && before < work.span.lo
-            && !work.results.contains(&id)
         {
-            work.results.push(id);
-            work.leaves = true;
+            work.leaves |= work.results.insert(id);
         }
     }
 
@@ -291,7 +362,10 @@ impl Reader<'_> {
         let e = unparen(e);
         let inside = |w: &&mut Work| e.span.lo <= w.span.lo && w.span.hi <= e.span.hi;
         match &e.kind {
-            ExprKind::With(..) => self.frame().works.iter_mut().rev().find(inside),
+            ExprKind::With(..) => {
+                let works = self.frame().works.iter_mut().rev();
+                works.take_while(|w| e.span.lo <= w.span.lo).find(inside)
+            }
             _ => None,
         }
     }
@@ -460,7 +534,7 @@ impl Reader<'_> {
                     let frame = self.frame();
                     frame.open.push(frame.works.len());
                     let (from, looped) = (frame.events.len(), frame.loops.first().copied());
-                    let (results, leaves) = (Vec::new(), false);
+                    let (results, leaves) = (FxHashSet::default(), false);
                     frame.works.push(Work { stream, span, results, leaves, from, to: from, looped });
                 }
                 Some((name, _)) if matches!(&**name, "races" | "graph") => {

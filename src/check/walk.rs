@@ -7,8 +7,8 @@ use super::error::Owner;
 use super::flow;
 use super::imports::Imports;
 use super::scope::{Found, Id, Names, Origin, Resolved, bound_names};
-use super::{Catalog, Entry, Exports, Findings, error};
-use crate::base::{self, Error, Span};
+use super::{Catalog, Entry, Exports, Findings, Globals, Kept, error};
+use crate::base::{self, Span, stack, stop};
 use crate::syntax::ast::*;
 use crate::syntax::{Part, parts};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -16,14 +16,20 @@ use std::rc::Rc;
 
 /// How many errors a check gives at most.
 const MAX_ERRORS: usize = 100;
+/// How many errors get a suggestion: nobody reads the hundredth.
+const MAX_SUGGESTED: usize = 30;
+/// How much stack an expression must find.
+const ROOM: usize = if cfg!(debug_assertions) { 160 << 10 } else { 64 << 10 };
+/// Expressions between two looks at what may end the check.
+const STEPS: u32 = 4096;
 
 /// What a walk has seen so far.
 pub struct Walk<'c> {
     catalog: &'c dyn Catalog,
-    globals: FxHashSet<&'c str>,
+    globals: &'c dyn Globals,
     names: Names,
-    errors: Vec<Error>,
-    warnings: Vec<Error>,
+    errors: Kept,
+    warnings: Kept,
     /// Unknown names that were reported; each is reported once.
     reported: FxHashSet<Rc<str>>,
     /// Calls of functions of the script: checked at the end, when it is known what is assigned.
@@ -42,6 +48,10 @@ pub struct Walk<'c> {
     modules: Option<(&'c Imports, Rc<str>)>,
     /// What modules define, by their names or paths, once it was asked for.
     exports: FxHashMap<(Rc<str>, bool), Option<Rc<Exports>>>,
+    /// Expressions so far.
+    steps: u32,
+    /// The thread's work should end.
+    ended: bool,
 }
 
 /// What a member is of.
@@ -76,16 +86,16 @@ impl<'c> Walk<'c> {
     /// A walk of a program of a session that has bound `globals`, beside the modules that are known.
     pub fn new(
         catalog: &'c dyn Catalog,
-        globals: &[&'c str],
+        globals: &'c dyn Globals,
         modules: Option<(&'c Imports, Rc<str>)>,
     ) -> Walk<'c> {
         Walk {
             catalog,
             modules,
-            globals: globals.iter().copied().collect(),
+            globals,
             names: Names::default(),
-            errors: Vec::new(),
-            warnings: Vec::new(),
+            errors: Kept::default(),
+            warnings: Kept::default(),
             reported: FxHashSet::default(),
             calls: Vec::new(),
             methods: Vec::new(),
@@ -96,6 +106,8 @@ impl<'c> Walk<'c> {
             functions: 0,
             uses: None,
             exports: FxHashMap::default(),
+            steps: 0,
+            ended: false,
         }
     }
 
@@ -121,6 +133,10 @@ impl<'c> Walk<'c> {
 
     /// What the walk has found.
     pub fn finish(mut self) -> (Findings, Resolved) {
+        if self.ended {
+            let (bindings, uses, defined) = Default::default();
+            return (Findings::default(), Resolved { bindings, uses, defined });
+        }
         for (id, given) in std::mem::take(&mut self.calls) {
             let binding = &self.names.bindings[id];
             if let (Origin::Fn(function), false) = (&binding.origin, binding.rebound) {
@@ -141,13 +157,13 @@ impl<'c> Walk<'c> {
                 self.warnings.push(error::unused(binding.span, what, &binding.name));
             }
         }
-        self.errors.sort_by_key(|e| e.span().lo);
-        self.errors.truncate(MAX_ERRORS);
-        self.warnings.sort_by_key(|e| e.span().lo);
+        let mut errors = self.errors.in_order();
+        errors.truncate(MAX_ERRORS);
+        let warnings = self.warnings.in_order();
         let defined = self.names.bindings.iter().enumerate().map(|(id, b)| (b.span.lo, id)).collect();
         let uses = self.uses.unwrap_or_default();
         let resolved = Resolved { bindings: self.names.bindings, uses, defined };
-        (Findings { errors: self.errors, warnings: self.warnings }, resolved)
+        (Findings { errors, warnings }, resolved)
     }
 
     /// Calls of methods that no type has, or whose arguments fit no type that has it. Where a record
@@ -175,6 +191,9 @@ impl<'c> Walk<'c> {
     }
 
     fn no_method(&mut self, name: &Name, receiver: Option<&'static str>) {
+        if self.errors.is_full() {
+            return;
+        }
         let known = self.catalog.method_names(receiver);
         let is_known = match receiver {
             Some(_) => known.contains(&name.text),
@@ -183,7 +202,7 @@ impl<'c> Walk<'c> {
         if !is_known {
             let fields = self.fields.iter().filter(|_| receiver.is_none());
             let suggestion = self.suggest(&name.text, known.iter().chain(fields).map(|n| &**n));
-            let place = self.elsewhere(&name.text);
+            let place = if self.is_enough() { None } else { self.elsewhere(&name.text) };
             let (span, place) = (name.span, place.as_deref());
             let error = match receiver {
                 Some(of) => error::unknown_member(span, Owner::Value(of), &name.text, suggestion, place),
@@ -356,7 +375,7 @@ impl<'c> Walk<'c> {
                 binding.rebound = true;
                 binding.used |= read;
             }
-            _ if self.globals.contains(&**name) => {}
+            _ if self.globals.has(name) => {}
             Found::Later(id) => {
                 let defined = self.names.bindings[id].span;
                 self.errors.push(error::used_early(span, name, defined));
@@ -366,7 +385,8 @@ impl<'c> Walk<'c> {
             }
             Found::Nothing => {
                 if self.reported.insert(name.clone()) {
-                    let visible = self.names.visible().chain(self.globals.iter().copied());
+                    let globals = if self.is_enough() { Vec::new() } else { self.globals.all() };
+                    let visible = self.names.visible().chain(globals.iter().map(|name| &**name));
                     let suggestion = self.suggest(name, visible);
                     let error = error::unknown_target(span, name, suggestion);
                     self.errors.push(error);
@@ -468,6 +488,15 @@ impl<'c> Walk<'c> {
     }
 
     fn expr(&mut self, e: &Expr) {
+        self.steps = self.steps.wrapping_add(1);
+        // What is too deep for the stack is refused by the compiler.
+        self.ended |= stack::left() < ROOM;
+        if self.steps.is_multiple_of(STEPS) {
+            self.ended |= stop::asked().is_some();
+        }
+        if self.ended {
+            return;
+        }
         match &e.kind {
             ExprKind::Name(name) => {
                 self.name(name, e.span);
@@ -592,7 +621,7 @@ impl<'c> Walk<'c> {
                 }
                 return Meaning::Bound(id);
             }
-            _ if self.globals.contains(&**name) => return Meaning::Global,
+            _ if self.globals.has(name) => return Meaning::Global,
             found => {
                 if let Some(entry) = self.catalog.find(name) {
                     return Meaning::Builtin(entry);
@@ -606,10 +635,14 @@ impl<'c> Walk<'c> {
             }
         }
         if self.reported.insert(name.clone()) {
-            let builtins = self.catalog.names();
-            let visible = self.names.visible().chain(self.globals.iter().copied());
-            let candidates =
-                visible.chain(builtins.iter().map(|b| &**b)).chain(["true", "false", "none", "inf", "nan"]);
+            if self.is_enough() {
+                self.errors.push(error::unknown_name(span, name, None, None));
+                return Meaning::Unknown;
+            }
+            let mut others = self.globals.all();
+            others.extend(self.catalog.names());
+            let candidates = self.names.visible().chain(others.iter().map(|name| &**name));
+            let candidates = candidates.chain(["true", "false", "none", "inf", "nan"]);
             let suggestion = self.suggest(name, candidates);
             let library = self.library_of(name);
             let error = error::unknown_name(span, name, suggestion, library.as_deref());
@@ -664,6 +697,9 @@ impl<'c> Walk<'c> {
         if let Some(found) = self.export(&module, false, name) {
             return found;
         }
+        if self.errors.is_full() {
+            return Member::Unknown;
+        }
         if let Some(members) = self.catalog.members(&module) {
             let suggestion = self.suggest(&name.text, members.iter().map(|m| &**m));
             let place = self.catalog.find(&name.text).map(|_| &*name.text);
@@ -682,16 +718,18 @@ impl<'c> Walk<'c> {
             loaded.or_else(|| if file { None } else { catalog.exports(module) }).map(Rc::new)
         };
         let exports = known.or_insert_with(find).clone()?;
-        if let Some((_, function)) = exports.iter().find(|(known, _)| *known == name.text) {
+        if let Some(function) = exports.get(&name.text) {
             let shown = if file { name.text.to_string() } else { format!("{module}.{}", name.text) };
             return Some(Member::OfLibrary(shown, function.clone()));
         }
         let suggestion = self.suggest(&name.text, exports.iter().map(|(known, _)| &**known));
         let owner = Owner::Module(module);
         let error = error::unknown_member(name.span, owner, &name.text, suggestion, None);
-        let names: Vec<&str> = exports.iter().map(|(known, _)| &**known).collect();
-        self.errors.push(match (suggestion, names.len()) {
-            (None, 1..=12) => error.help(format!("it has `{}`", names.join("`, `"))),
+        self.errors.push(match (suggestion, exports.len()) {
+            (None, 1..=12) => {
+                let names: Vec<&str> = exports.keys().map(|known| &**known).collect();
+                error.help(format!("it has `{}`", names.join("`, `")))
+            }
             _ => error,
         });
         Some(Member::Unknown)
@@ -699,7 +737,12 @@ impl<'c> Walk<'c> {
 
     /// The nearest name, while there are few errors: nobody reads the hundredth suggestion.
     fn suggest<'n>(&self, name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
-        if self.errors.len() < 30 { base::suggest(name, candidates) } else { None }
+        if self.is_enough() { None } else { base::suggest(name, candidates) }
+    }
+
+    /// True when further errors are told without suggestions.
+    fn is_enough(&self) -> bool {
+        self.errors.len() >= MAX_SUGGESTED
     }
 }
 

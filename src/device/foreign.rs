@@ -2,6 +2,7 @@
 
 use super::passing::when_all_passed;
 use super::{DeviceId, Stream};
+use crate::base::guard;
 use crate::kernel::Ptr;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ impl Drop for Foreign {
         let uses = std::mem::take(self.uses.get_mut());
         if let Some(release) = self.release.get_mut().take() {
             // A device that has failed runs nothing any more.
-            when_all_passed(uses, move |_| release());
+            when_all_passed(uses, move |_| guard::quiet("the owner of foreign memory", release));
         }
     }
 }

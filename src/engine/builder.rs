@@ -1,6 +1,7 @@
 //! How a session is set up.
 
 use super::{Engine, error};
+use crate::base::guard::Owned;
 use crate::base::{Error, Result, SourceMap};
 use crate::device::cuda::cache::{self, Cache};
 use crate::device::{Backend, Config, Machine, Schedule};
@@ -42,10 +43,10 @@ type Watch = Box<dyn FnMut(&Progress) + Send>;
 pub struct Builder {
     config: Config,
     settings: Settings,
-    output: Option<Sink>,
+    output: Option<Owned<Sink>>,
     input: Option<Input>,
-    warnings: Option<Warn>,
-    progress: Option<Watch>,
+    warnings: Option<Owned<Warn>>,
+    progress: Option<Owned<Watch>>,
     args: Vec<String>,
     fuel: Option<u64>,
     call_depth: Option<usize>,
@@ -141,7 +142,7 @@ impl Builder {
 
     /// Where the text goes that scripts print; by default nowhere.
     pub fn output(mut self, sink: impl FnMut(&str) + Send + 'static) -> Builder {
-        self.output = Some(Box::new(sink));
+        self.output = Some(Owned::new(Box::new(sink)));
         self
     }
 
@@ -159,7 +160,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn input(mut self, lines: impl FnMut() -> Option<String> + Send + 'static) -> Builder {
-        self.input = Some(Input::Lines(Box::new(lines)));
+        self.input = Some(Input::Lines(Owned::new(Box::new(lines))));
         self
     }
 
@@ -172,7 +173,7 @@ impl Builder {
     /// Who is told of each warning when it arises (a race that was repaired, a deprecated name), with the
     /// sources that its places point into. Without it, [`Engine::take_warnings`] has them.
     pub fn warnings(mut self, warn: impl FnMut(&Error, &SourceMap) + Send + 'static) -> Builder {
-        self.warnings = Some(Box::new(warn));
+        self.warnings = Some(Owned::new(Box::new(warn)));
         self
     }
 
@@ -190,7 +191,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn progress(mut self, watch: impl FnMut(&Progress) + Send + 'static) -> Builder {
-        self.progress = Some(Box::new(watch));
+        self.progress = Some(Owned::new(Box::new(watch)));
         self
     }
 

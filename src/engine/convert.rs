@@ -5,7 +5,7 @@
 use super::element::{Element, bytes_of, elements_of};
 use super::error;
 use crate::array::{Dtype, Scalar};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, guard};
 use crate::device::{DeviceId, Stream};
 use crate::library::device::StreamObject;
 use crate::plan::scalar_of;
@@ -465,10 +465,14 @@ impl<T: IntoValue, E: std::fmt::Display + 'static> IntoValue for std::result::Re
     fn into_value(self, vm: &mut Vm) -> Result<Value> {
         match self {
             Ok(value) => value.into_value(vm),
-            Err(error) => Err(match (&error as &dyn std::any::Any).downcast_ref::<Error>() {
-                Some(own) => own.clone(),
-                None => error::host_function(error.to_string()),
-            }),
+            // Its text and its destructor are the host program's code.
+            Err(error) => Err(guard::call("the text of an error", move || {
+                match (&error as &dyn std::any::Any).downcast_ref::<Error>() {
+                    Some(own) => own.clone().from_elsewhere(),
+                    None => error::host_function(error.to_string()),
+                }
+            })
+            .unwrap_or_else(|panic| panic)),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Errors of the embedding API: E096x.
 
+use crate::base::guard::HOST_FUNCTION;
 use crate::base::{Code, Error, ErrorKind};
 
 /// Every code of this room.
@@ -23,16 +24,6 @@ pub static BAD_SETTING: Code = Code {
     kind: ErrorKind::Value,
     title: "bad setting in the environment",
     page: "`RUNNEL_BACKEND` is `auto`, `cuda` or `emu`; `RUNNEL_CACHE_LIMIT` is a size such as `512MiB`. Correct the variable, or unset it.",
-    example: "",
-};
-
-/// A function of the embedding program that failed.
-pub static HOST_FUNCTION: Code = Code {
-    id: "E0963",
-    kind: ErrorKind::Thrown,
-    title: "a function of the host program failed",
-    page: "The script called a function that the program around it has registered, and that function returned an \
-           error. The message is its own.",
     example: "",
 };
 
@@ -107,6 +98,12 @@ pub(super) fn wrong_arity(name: &str, count: usize, signature: &str) -> Error {
     let arguments = if count == 1 { "1 argument".to_string() } else { format!("{count} arguments") };
     Error::new(&WRONG_TYPE, format!("`{name}` cannot be called with {arguments}"))
         .help(format!("it is `{name}{signature}`"))
+}
+
+#[cold]
+pub(super) fn type_name_taken(name: &str, own: &str) -> Error {
+    Error::new(&BAD_SETTING, format!("a type `{name}` is there already; scripts see the new one as `{own}`"))
+        .help("register it under another name")
 }
 
 #[cold]

@@ -6,6 +6,7 @@ use super::convert::check_own;
 use super::{Engine, error};
 use crate::array::{Dtype, Layout, Strides, contiguous_strides, element_count};
 use crate::base::Result;
+use crate::base::guard::Owned;
 use crate::device::{DeviceId, Foreign, Stream};
 use crate::tensor::{Memory, Storage, Tensor};
 use std::ffi::c_void;
@@ -207,9 +208,11 @@ impl Engine {
         device: DeviceId,
         on_drop: impl FnOnce() + Send + 'static,
     ) -> Result<Tensor> {
+        // What it has captured is dropped where this fails.
+        let on_drop = Owned::new(on_drop);
         let (layout, bytes) = layout_of(ptr, shape, strides, dtype)?;
         let owner = self.vm.rt.device(device)?;
-        let memory = Memory::Foreign(Foreign::new(ptr, on_drop));
+        let memory = Memory::Foreign(Foreign::new(ptr, on_drop.into_inner()));
         Ok(Tensor::new(Storage::bound(owner, bytes, memory), layout, dtype))
     }
 

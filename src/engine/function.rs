@@ -2,11 +2,9 @@
 
 use super::convert::{FromValue, IntoValue};
 use super::error;
-use crate::base::Result;
+use crate::base::{Result, guard};
 use crate::ops::signature::{Kind, Param, Signature};
 use crate::vm::{Native, Run, Value, Vm};
-use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A closure of up to eight typed arguments. Sealed by its hidden method; `A` is the tuple of their
 /// types.
@@ -47,14 +45,10 @@ pub(super) fn argument<T: FromValue>(vm: &mut Vm, args: &mut [Value], index: usi
     })
 }
 
-/// Runs code of the host program. A panic in it becomes an error, so that the machine is not left in
-/// the middle of a call; what the panic did to the closure's own state is the host program's affair.
-pub(super) fn guarded<T>(code: impl FnOnce() -> T) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
-        error::host_function(format!("a function of the host program panicked: {text}"))
-    })
+/// Runs a closure of the host program with what belongs to the call: arguments that are converted, a result that is.
+/// A panic becomes an error, so that the machine is not left in the middle of a call.
+pub(super) fn guarded(code: impl FnOnce() -> Result<Value>) -> Result<Value> {
+    guard::call("a function", code)?
 }
 
 macro_rules! functions {
@@ -74,15 +68,13 @@ macro_rules! functions {
                     doc: None,
                     plain: None,
                     quick: Default::default(),
-                    run: Run::Dynamic(RefCell::new(Box::new(move |vm: &mut Vm, args: &mut [Value]| {
-                        let given = ($(argument::<$name>(vm, args, $index)?,)*);
+                    run: Run::dynamic(move |vm: &mut Vm, args: &mut [Value]| {
                         guarded(|| {
                             #[allow(non_snake_case)]
-                            let ($($name,)*) = given;
-                            self($($name),*)
-                        })?
-                        .into_value(vm)
-                    }))),
+                            let ($($name,)*) = ($(argument::<$name>(vm, args, $index)?,)*);
+                            self($($name),*).into_value(vm)
+                        })
+                    }),
                 }
             }
         }

@@ -34,11 +34,13 @@ impl Holdings {
         Holdings { engine, slots: Vec::new(), free: Vec::new(), limit: 64 }
     }
 
+    /// True when it is time to look for values that nobody names: see [`Holdings::sweep`].
+    pub(super) fn is_due(&self) -> bool {
+        self.free.is_empty() && self.slots.len() >= self.limit
+    }
+
     /// Keeps a value until its handle and the copies of it are gone.
     pub(super) fn hold(&mut self, value: Value) -> Held {
-        if self.free.is_empty() && self.slots.len() >= self.limit {
-            self.sweep();
-        }
         let token = Arc::new(());
         let kept = Some((value, Arc::clone(&token)));
         let slot = match self.free.pop() {
@@ -63,14 +65,17 @@ impl Holdings {
         }
     }
 
-    fn sweep(&mut self) {
+    /// Gives the values that nobody names any more.
+    pub(super) fn sweep(&mut self) -> Vec<Value> {
+        let mut dropped = Vec::new();
         for (at, slot) in self.slots.iter_mut().enumerate() {
-            if slot.as_ref().is_some_and(|(_, token)| Arc::strong_count(token) == 1) {
-                *slot = None;
+            if let Some((value, _)) = slot.take_if(|(_, token)| Arc::strong_count(token) == 1) {
+                dropped.push(value);
                 self.free.push(at);
             }
         }
         self.limit = (2 * (self.slots.len() - self.free.len())).max(64);
+        dropped
     }
 }
 
@@ -83,6 +88,9 @@ mod tests {
         let (mut holdings, other) = (Holdings::new(), Holdings::new());
         let kept = holdings.hold(Value::str("kept"));
         for _ in 0..10_000 {
+            if holdings.is_due() {
+                holdings.sweep();
+            }
             drop(holdings.hold(Value::str("gone")));
         }
         assert!(holdings.slots.len() <= 128, "{}", holdings.slots.len());

@@ -28,13 +28,14 @@ pub use program::{Function, FunctionType, Program};
 pub use ready::Ready;
 pub use register::{Described, HostModule, HostType};
 
-use crate::base::{Code, Error, Result, SourceMap};
+use crate::base::{Code, Error, Result, SourceMap, guard};
 use crate::check::Findings;
 use crate::device::{DeviceId, Stream};
 use crate::syntax::ast::Block;
 use crate::tensor::Tensor;
 use crate::vm::{Mode, Value, Vm};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -112,20 +113,22 @@ impl Engine {
     pub fn eval<T: FromValue>(&mut self, code: &str) -> Result<T> {
         self.evaluations += 1;
         let name = format!("<eval:{}>", self.evaluations);
-        self.evaluate(&name, code, Mode::Input, |vm, value| T::from_value(vm, value))
+        self.evaluate(&name, code, Mode::Input, |vm, value| converted(|| T::from_value(vm, value)))
     }
 
     /// Runs a file. Names that it defines stay; `import` looks beside it.
     ///
     /// # Errors
-    /// E0907 when it cannot be read, E0113 when it is no text; what the script raises.
+    /// E0907 when it cannot be read, E0920 when it is a folder, a pipe or a device (which are not waited for), E0113
+    /// when it is no text; what the script raises.
     pub fn run_file(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let name = path.to_string_lossy();
-        let bytes =
-            std::fs::read(path).map_err(|e| crate::vm::error::file(&name, &crate::library::reason(&e)))?;
-        let text = crate::syntax::decode(&bytes)?;
-        self.evaluate(&name, text, Mode::Script, |_, _| Ok(()))
+        self.vm.within(|vm| {
+            let bytes = crate::library::read_file(&name)?;
+            let block = checked(vm, &name, crate::syntax::decode(&bytes)?, false)?;
+            vm.run(&block, Mode::Script).map(drop)
+        })
     }
 
     /// Calls a function that scripts have defined, or one of the library. For many calls of one function see
@@ -136,10 +139,10 @@ impl Engine {
     pub fn call<T: FromValue>(&mut self, name: &str, args: impl Arguments) -> Result<T> {
         let function = self.lookup(name)?;
         self.vm.within(|vm| {
-            let args = args.into_values(vm)?;
+            let args = converted(|| args.into_values(vm))?;
             let value = vm.call(&function, &args)?;
             drop(args);
-            T::from_value(vm, value)
+            converted(|| T::from_value(vm, value))
         })
     }
 
@@ -149,16 +152,20 @@ impl Engine {
     /// E0328 when there is none; E0961 when it is not a `T`.
     pub fn get<T: FromValue>(&mut self, name: &str) -> Result<T> {
         let value = self.lookup(name)?;
-        self.vm.within(|vm| T::from_value(vm, value))
+        self.vm.within(|vm| converted(|| T::from_value(vm, value)))
     }
 
     /// Defines a name for scripts.
     ///
     /// # Errors
-    /// What putting a tensor on a device raises.
+    /// E0962 when scripts cannot write that name: it is empty, a keyword, or has other characters than a name
+    /// may have. What putting a tensor on a device raises.
     pub fn set(&mut self, name: &str, value: impl IntoValue) -> Result<()> {
         self.vm.within(|vm| {
-            let value = value.into_value(vm)?;
+            let value = converted(|| match crate::syntax::is_name(name) {
+                true => value.into_value(vm),
+                false => Err(error::bad_name("a variable", name)),
+            })?;
             vm.set_global(name, value);
             Ok(())
         })
@@ -184,7 +191,27 @@ impl Engine {
     /// The `test "name" { }` blocks that scripts have met since the last call, in order.
     pub fn take_tests(&mut self) -> Vec<Test> {
         let found = std::mem::take(&mut self.vm.tests).into_iter();
-        found.map(|(name, body)| Test { name, body: self.held.hold(body) }).collect()
+        found.map(|(name, body)| Test { name, body: self.keep(body) }).collect()
+    }
+
+    /// Keeps a value for a handle; what no handle names any more is dropped now and then.
+    fn keep(&mut self, value: Value) -> held::Held {
+        if self.held.is_due() {
+            let dropped = self.held.sweep();
+            let done = self.vm.within(|vm| {
+                let module = |value: &Value| match value {
+                    Value::Module(module) => Some(Rc::clone(module)),
+                    _ => None,
+                };
+                let modules: Vec<_> = dropped.iter().filter_map(module).collect();
+                drop(dropped);
+                modules.into_iter().for_each(|module| vm.retire(module));
+                Ok(())
+            });
+            // A destructor of the host program that panicked: no script is there to hear of it.
+            drop(done);
+        }
+        self.held.hold(value)
     }
 
     /// Runs a test of this engine's scripts.
@@ -228,7 +255,8 @@ impl Engine {
         InterruptHandle(self.vm.interrupt_flag())
     }
 
-    /// Every source text of this session: what spans of errors point into.
+    /// The source texts of this session that functions, errors or tensors refer to, and the newest ones. An error
+    /// that has left the session keeps its own.
     pub fn sources(&self) -> &SourceMap {
         &self.vm.sources
     }
@@ -251,8 +279,8 @@ impl Engine {
         mode: Mode,
         code: impl FnOnce(&mut Vm, Value) -> Result<T>,
     ) -> Result<T> {
-        let block = self.checked(name, text)?;
         self.vm.within(|vm| {
+            let block = checked(vm, name, text, false)?;
             let value = vm.run(&block, mode)?;
             code(vm, value)
         })
@@ -260,11 +288,7 @@ impl Engine {
 
     /// Parses and checks a source.
     pub(crate) fn checked(&mut self, name: &str, text: &str) -> Result<Block> {
-        let block = self.vm.parse(name, text)?;
-        match joined(self.vm.check(name, &block, false).errors) {
-            Some(error) => Err(error),
-            None => Ok(block),
-        }
+        self.vm.within(|vm| checked(vm, name, text, false))
     }
 
     /// The machine, for the command line.
@@ -278,6 +302,20 @@ impl Engine {
             let known = self.vm.globals();
             crate::vm::error::unknown_name(name, known.iter().map(|(name, _)| name.as_ref()))
         })
+    }
+}
+
+/// Makes a value of another: values of the host program that are dropped on the way may panic.
+fn converted<T>(convert: impl FnOnce() -> Result<T>) -> Result<T> {
+    guard::call("a destructor", convert)?
+}
+
+/// Parses and checks a source, which stands beside the names of the session, or alone.
+fn checked(vm: &mut Vm, name: &str, text: &str, alone: bool) -> Result<Block> {
+    let block = vm.parse(name, text)?;
+    match joined(vm.check(name, &block, alone).errors) {
+        Some(error) => Err(error),
+        None => Ok(block),
     }
 }
 

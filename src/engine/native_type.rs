@@ -4,6 +4,7 @@ use super::convert::{FromValue, IntoValue, sealed};
 use super::error;
 use super::function::{PARAMS, argument, guarded};
 use crate::base::Result;
+use crate::base::guard::Owned;
 use crate::ops::signature::Signature;
 use crate::vm::{Native, Object, Run, Value, Vm};
 use parking_lot::ReentrantMutex;
@@ -57,7 +58,7 @@ impl<T> Shared<T> {
 /// The script's side of a shared value.
 struct HostObject<T> {
     name: &'static str,
-    value: Shared<T>,
+    value: Owned<Shared<T>>,
 }
 
 impl<T: Send + 'static> Object for HostObject<T> {
@@ -71,7 +72,7 @@ impl<T: Send + 'static> Object for HostObject<T> {
 
     fn attribute(&self, vm: &mut Vm, name: &str) -> Result<Option<Value>> {
         let Some(field) = vm.natives().field(self.name, name) else { return Ok(None) };
-        let own = Value::object(HostObject { name: self.name, value: self.value.clone() });
+        let own = Value::object(HostObject { name: self.name, value: Owned::new(self.value.clone()) });
         vm.callback(&Value::Native(field), &[own]).map(Some)
     }
 
@@ -89,7 +90,7 @@ impl<T> sealed::Into for Shared<T> {}
 impl<T: Send + 'static> IntoValue for Shared<T> {
     fn into_value(self, vm: &mut Vm) -> Result<Value> {
         match vm.natives().host_type(TypeId::of::<T>()) {
-            Some(name) => Ok(Value::object(HostObject { name, value: self })),
+            Some(name) => Ok(Value::object(HostObject { name, value: Owned::new(self) })),
             None => Err(error::unknown_type()),
         }
     }
@@ -143,15 +144,13 @@ macro_rules! methods {
                     doc: None,
                     plain: None,
                     quick: Default::default(),
-                    run: Run::Dynamic(RefCell::new(Box::new(move |vm: &mut Vm, args: &mut [Value]| {
-                        let receiver = argument::<Shared<T>>(vm, args, 0)?;
-                        let given = ($(argument::<$name>(vm, args, $index)?,)*);
+                    run: Run::dynamic(move |vm: &mut Vm, args: &mut [Value]| {
                         guarded(|| {
-                            let ($($name,)*) = given;
-                            receiver.$access(|value| self(value, $($name),*))
-                        })??
-                        .into_value(vm)
-                    }))),
+                            let receiver = argument::<Shared<T>>(vm, args, 0)?;
+                            let ($($name,)*) = ($(argument::<$name>(vm, args, $index)?,)*);
+                            receiver.$access(|value| self(value, $($name),*))?.into_value(vm)
+                        })
+                    }),
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::convert::{Arguments, FromValue, IntoValue};
 use super::held::Held;
-use super::{Engine, error, joined};
+use super::{Engine, converted, error};
 use crate::base::Result;
 use crate::vm::{Mode, Module, Value, Vm};
 use std::marker::PhantomData;
@@ -84,7 +84,7 @@ impl Program {
     /// What it raises; E0961 when its value is not a `T`; E0965 with another engine than that which compiled
     /// it.
     pub fn run<T: FromValue>(&self, engine: &mut Engine) -> Result<T> {
-        self.run_with(engine, |vm, value| T::from_value(vm, value))
+        self.run_with(engine, |vm, value| converted(|| T::from_value(vm, value)))
     }
 
     /// A function of this program, which is run first if it never was. That the name is a function and can
@@ -104,7 +104,7 @@ impl Program {
     /// E0328 when there is none of that name; E0961 when it is not a `T`; what the program raises.
     pub fn get<T: FromValue>(&self, engine: &mut Engine, name: &str) -> Result<T> {
         let value = self.value(engine, name)?;
-        engine.vm.within(|vm| T::from_value(vm, value))
+        engine.vm.within(|vm| converted(|| T::from_value(vm, value)))
     }
 
     fn run_with<T>(&self, engine: &mut Engine, code: impl FnOnce(&mut Vm, Value) -> Result<T>) -> Result<T> {
@@ -144,10 +144,10 @@ impl<F: FunctionType> Function<F> {
     pub fn call(&self, engine: &mut Engine, args: F::Args) -> Result<F::Out> {
         let code = engine.held.get(&self.code, "function")?;
         engine.vm.within(|vm| {
-            let args = args.into_values(vm)?;
+            let args = converted(|| args.into_values(vm))?;
             let value = vm.call(&code, &args)?;
             drop(args);
-            F::Out::from_value(vm, value)
+            converted(|| F::Out::from_value(vm, value))
         })
     }
 }
@@ -159,14 +159,16 @@ impl Engine {
     /// # Errors
     /// What is wrong with its syntax, its names and its calls, all of it in one report.
     pub fn compile(&mut self, name: &str, text: &str) -> Result<Program> {
-        let block = self.vm.parse(name, text)?;
-        if let Some(error) = joined(self.vm.check(name, &block, true).errors) {
-            return Err(error);
-        }
         let module = Rc::new(Module::new(name));
-        let code = self.vm.compile(&block, &module, Mode::Input)?;
-        let code = self.held.hold(code);
-        let module = self.held.hold(Value::Module(module));
+        let code = self.vm.within(|vm| {
+            let block = super::checked(vm, name, text, true)?;
+            vm.compile(&block, &module, Mode::Input)
+        })?;
+        if let Value::Fn(unit) = &code {
+            *module.unit.borrow_mut() = Some(Rc::clone(&unit.proto));
+        }
+        let code = self.keep(code);
+        let module = self.keep(Value::Module(module));
         Ok(Program { name: name.into(), code, module, ran: AtomicBool::new(false) })
     }
 
@@ -216,7 +218,7 @@ impl Engine {
         if !takes {
             return Err(error::wrong_arity(name, F::COUNT, &crate::library::signature_of(&value)));
         }
-        let code = self.held.hold(value);
+        let code = self.keep(value);
         Ok(Function { name: name.into(), code, types: PhantomData })
     }
 }

@@ -1,6 +1,6 @@
 //! Waiting for a tensor without a thread: a future.
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, guard};
 use crate::device::{DeviceId, Stream, when_all_passed};
 use crate::tensor::{Memory, Tensor};
 use parking_lot::Mutex;
@@ -55,7 +55,7 @@ impl Tensor {
             let waker = state.waker.take();
             drop(state);
             if let Some(waker) = waker {
-                waker.wake();
+                guard::quiet("an executor", || waker.wake());
             }
         };
         match self.storage().memory() {

@@ -4,7 +4,7 @@ use super::convert::IntoValue;
 use super::function::HostFunction;
 use super::native_type::{HostMethod, Shared};
 use super::{Engine, error};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, guard};
 use crate::ops::signature::{Param, Signature};
 use crate::vm::{Native, Value, Vm};
 use parking_lot::Mutex;
@@ -155,7 +155,7 @@ impl HostModule<'_> {
 
     /// Adds a value that never changes.
     pub fn constant(&mut self, name: &str, value: impl IntoValue) {
-        match self.vm.within(|vm| value.into_value(vm)) {
+        match self.vm.within(|vm| super::converted(|| value.into_value(vm))) {
             Ok(value) => self.vm.natives_mut().add_to(&self.name, name, value),
             Err(error) => self.failed = self.failed.take().or(Some(error)),
         }
@@ -242,12 +242,13 @@ impl Engine {
             return Err(error::bad_name("a module", name));
         }
         let mut module = HostModule { vm: &mut self.vm, name: name.into(), failed: None };
-        fill(&mut module);
+        guard::call("a function", || fill(&mut module))?;
         module.failed.map_or(Ok(()), Err)
     }
 
     /// Makes a Rust type one that scripts can hold, with the methods and attributes that are listed next.
-    /// Values cross as [`Shared`].
+    /// Values cross as [`Shared`]. Where the name is one of Runnel's own types, or of another type of the program,
+    /// scripts see it with a number (`tensor_2`), and a warning says so.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
@@ -269,8 +270,11 @@ impl Engine {
     /// # }
     /// ```
     pub fn register_type<T: Send + 'static>(&mut self, name: &'static str) -> HostType<'_, T> {
-        self.vm.natives_mut().add_type(std::any::TypeId::of::<T>(), name);
-        HostType { last: Last { vm: &mut self.vm, pending: None }, name, of: PhantomData }
+        let own = self.vm.natives_mut().add_type(std::any::TypeId::of::<T>(), name);
+        if own != name {
+            self.vm.rt.warn(error::type_name_taken(name, own));
+        }
+        HostType { last: Last { vm: &mut self.vm, pending: None }, name: own, of: PhantomData }
     }
 
     /// The signature of a function that scripts can call, and what it does: `mean`, `stats.mean`, or

@@ -40,20 +40,29 @@ pub enum Severity {
 
 /// How many active calls a report shows at each end of a long chain.
 const CALLS_SHOWN: usize = 4;
+/// How many errors and labels it shows.
+const ERRORS_SHOWN: usize = 100;
+const LABELS_SHOWN: usize = 24;
+/// How many characters of a message or a help it shows, and of a label.
+const MESSAGE_SHOWN: usize = 4000;
+const LABEL_SHOWN: usize = 400;
 
 /// The report of an error and of the others it came with, each with its source lines. Ends in a line
 /// end.
 pub fn render(error: &Error, sources: &SourceMap, severity: Severity, look: Look) -> String {
-    let errors = flatten(error);
+    let errors = flatten(error, sources);
     let mut out = String::new();
-    for (at, error) in errors.iter().enumerate() {
+    for (at, (error, sources)) in errors.iter().take(ERRORS_SHOWN).enumerate() {
         if at > 0 {
             out.push('\n');
         }
         one(&mut out, error, sources, severity, look);
     }
+    if errors.len() > ERRORS_SHOWN {
+        out.push_str(&format!("\n  ... {} errors more\n", errors.len() - ERRORS_SHOWN));
+    }
     let mut codes: Vec<&str> = Vec::new();
-    for error in &errors {
+    for (error, _) in &errors {
         if !codes.contains(&error.code().id) && !error.code().page.is_empty() {
             codes.push(error.code().id);
         }
@@ -66,12 +75,14 @@ pub fn render(error: &Error, sources: &SourceMap, severity: Severity, look: Look
     out
 }
 
-/// An error and those it came with, in order, however they are nested.
-pub(crate) fn flatten(error: &Error) -> Vec<&Error> {
-    let (mut flat, mut left) = (Vec::new(), vec![error]);
-    while let Some(error) = left.pop() {
-        flat.push(error);
-        left.extend(error.others().iter().rev());
+/// An error and those it came with, in order, however they are nested; each with the sources of its places: those
+/// that it has taken along, or else these.
+pub(crate) fn flatten<'e>(error: &'e Error, sources: &'e SourceMap) -> Vec<(&'e Error, &'e SourceMap)> {
+    let (mut flat, mut left) = (Vec::new(), vec![(error, sources)]);
+    while let Some((error, sources)) = left.pop() {
+        let sources = error.sources().unwrap_or(sources);
+        flat.push((error, sources));
+        left.extend(error.others().iter().rev().map(|other| (other, sources)));
     }
     flat
 }
@@ -84,6 +95,7 @@ fn one(out: &mut String, error: &Error, sources: &SourceMap, severity: Severity,
             Place::Span(span) => Some((span, label.text())),
             _ => None,
         })
+        .take(LABELS_SHOWN)
         .collect();
     spans.extend(caller(error, sources, &spans));
     let excerpts = Excerpts::new(sources, spans.iter().map(|(span, _)| *span));
@@ -92,7 +104,8 @@ fn one(out: &mut String, error: &Error, sources: &SourceMap, severity: Severity,
         .enumerate()
         .filter_map(|(at, (span, text))| {
             let place = excerpts.place(*span)?;
-            let text = (!text.is_empty()).then(|| text::visible(text).into_owned());
+            let text =
+                (!text.is_empty()).then(|| text::clipped(&text::visible(text), LABEL_SHOWN).into_owned());
             Some(match at {
                 0 => LabeledSpan::new_primary_with_span(text, place),
                 _ => LabeledSpan::new_with_span(text, place),
@@ -107,7 +120,7 @@ fn one(out: &mut String, error: &Error, sources: &SourceMap, severity: Severity,
     let start = out.len();
     if handler.render_report(out, &shown).is_err() {
         out.truncate(start);
-        out.push_str(&format!("  {error}\n"));
+        out.push_str(&format!("  {}\n", text::clipped(&error.to_string(), MESSAGE_SHOWN)));
     }
     calls(out, error, sources);
 }
@@ -137,7 +150,9 @@ fn calls(out: &mut String, error: &Error, sources: &SourceMap) {
         if sources.find(span).is_none() {
             continue;
         }
-        let line = format!("{}: {}", sources.place(span), text::first_line(sources.snippet(span)));
+        let place = sources.place(span);
+        let line =
+            format!("{}: {}", text::clipped(&place, LABEL_SHOWN), text::first_line(sources.snippet(span)));
         match lines.last_mut() {
             Some((last, times)) if *last == line => *times += 1,
             _ => lines.push((line, 1)),
@@ -172,7 +187,12 @@ struct Shown<'a> {
 
 impl std::fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.error.code().id, text::visible(self.error.message()))
+        write!(
+            f,
+            "{}: {}",
+            self.error.code().id,
+            text::clipped(&text::visible(self.error.message()), MESSAGE_SHOWN)
+        )
     }
 }
 
@@ -194,7 +214,7 @@ impl Diagnostic for Shown<'_> {
 
     fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
         let help = self.error.help_text()?;
-        Some(Box::new(text::visible(help)))
+        Some(Box::new(text::clipped(&text::visible(help), MESSAGE_SHOWN).into_owned()))
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {

@@ -2,7 +2,7 @@
 //!
 //! Invariant: what was read beyond a line is kept for the next one, for the whole process.
 
-use crate::base::Result;
+use crate::base::{Result, guard};
 use crate::vm::{Input, Vm, charge, error};
 use parking_lot::Mutex;
 #[cfg(not(unix))]
@@ -18,7 +18,7 @@ static READ: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 pub(super) fn line(vm: &mut Vm) -> Result<Option<String>> {
     match &mut vm.input {
         Input::None => return Err(error::input_off()),
-        Input::Lines(next) => return Ok(next()),
+        Input::Lines(next) => return guard::call("the input", || next()),
         Input::Session(next) => return next(),
         Input::Process => {}
     }

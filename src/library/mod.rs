@@ -23,7 +23,7 @@ mod text;
 mod tree;
 
 pub use self::core::{documentation, signature_of};
-pub(crate) use io::reason;
+pub(crate) use files::read_file;
 pub use modules::{Documented, Embedded, MODULES};
 
 use self::files::open::Refusal;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::core::owned;
 use super::{any, optional, takes};
-use crate::base::Result;
+use crate::base::{Result, guard};
 use crate::ops::signature::{Default, Kind, Param};
 use crate::vm::{NativeDef, Object, Reported, Tuple, Value, Vm, error};
 
@@ -111,6 +111,9 @@ impl Object for Going {
         let found = vm.element(&self.of.items()[0], self.position.get())?;
         if let Ok(mut reported) = self.reported.try_borrow_mut() {
             reported.next(found.is_some());
+        }
+        if let Some(panic) = guard::take() {
+            return Err(panic);
         }
         Ok(found.map(|(value, next)| {
             self.position.set(next);

@@ -449,7 +449,6 @@ fn replace(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
 }
 
 fn ends(vm: &mut Vm, args: &mut [Value], fits: fn(&str, &str) -> bool) -> Result<Value> {
-    let s = owned(&args[0]);
     let parts = match &args[1] {
         Value::Str(_) => vec![args[1].clone()],
         Value::Tuple(_) | Value::List(_) => vm.collect(&args[1])?,
@@ -463,7 +462,8 @@ fn ends(vm: &mut Vm, args: &mut [Value], fits: fn(&str, &str) -> bool) -> Result
             ));
         }
     };
-    Ok(Value::Bool(parts.iter().any(|p| p.as_str().is_some_and(|p| fits(&s, p)))))
+    let s = args[0].as_str().unwrap_or("");
+    Ok(Value::Bool(parts.iter().any(|p| p.as_str().is_some_and(|p| fits(s, p)))))
 }
 
 /// The part of a text between `start` and `end`, and the character where it begins. Positions behind the end give
@@ -474,17 +474,20 @@ fn within(args: &[Value]) -> (usize, &str) {
     if start == 0 && end.is_none() {
         return (0, s);
     }
-    let count = s.chars().count() as i64;
+    let Value::Str(text) = &args[0] else { return (0, s) };
+    let count = text.chars() as i64;
     let clamp = |at: i64| if at < 0 { at.saturating_add(count).max(0) } else { at.min(count) } as usize;
     let (first, last) = (clamp(start), end.map_or(count as usize, clamp));
-    let byte = |at: usize| s.char_indices().nth(at).map_or(s.len(), |(byte, _)| byte);
-    (first, &s[byte(first)..byte(last.max(first))])
+    (first, text.part(first, last.max(first)))
 }
 
 fn position(args: &[Value], last: bool) -> Option<i64> {
     let ((first, s), part) = (within(args), args[1].as_str()?);
     let at = if last { s.rfind(part) } else { s.find(part) }?;
-    Some((first + s[..at].chars().count()) as i64)
+    Some(match &args[0] {
+        Value::Str(text) => text.position(text.offset(first) + at),
+        _ => at,
+    } as i64)
 }
 
 fn partition(args: &[Value], last: bool) -> Result<Value> {

@@ -266,6 +266,24 @@ impl Runtime {
         result
     }
 
+    /// Where the script asked for the memory of tensors that are alive.
+    pub fn live_places(&self) -> Vec<Span> {
+        let devices = self.machine.opened();
+        devices.flat_map(|device| device.holders(usize::MAX)).map(|(span, ..)| span).collect()
+    }
+
+    /// Forgets what was told of places that are not there any more, and warnings that nobody takes beyond a number.
+    pub fn forget_places(&mut self, warnings: usize, is_there: impl Fn(Span) -> bool) {
+        self.told.retain(|(one, other)| is_there(*one) && is_there(*other));
+        self.waits_told.retain(|span| is_there(*span));
+        self.warnings.truncate(warnings);
+    }
+
+    /// Reports something for [`Runtime::take_warnings`].
+    pub fn warn(&mut self, warning: crate::base::Error) {
+        self.warnings.push(warning);
+    }
+
     /// True when there is something to tell.
     pub fn has_warnings(&self) -> bool {
         !self.warnings.is_empty()

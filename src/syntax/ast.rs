@@ -101,13 +101,12 @@ pub enum PatternKind {
     Discard,
     /// `x`
     Bind(Name),
-    /// `(a, b, ..rest)`: a tuple or a list of that length
+    /// `(a, b, ..rest)`: a tuple, record or list of that length, by position
     Tuple(Vec<Pattern>, Option<Rest>),
     /// `[a, b, ..rest]`
     List(Vec<Pattern>, Option<Rest>),
-    /// `(w, b = bias)` against a record is written as fields: the field's name, what it binds.
-    /// A tuple of plain names binds record fields by name when the value is a record.
-    Record(Vec<(Name, Pattern)>, Option<Rest>),
+    /// `(w, b = bias)`: fields of a record, by position and then by name
+    Record(Vec<(Option<Name>, Pattern)>, Option<Rest>),
     /// A literal, a range or a dotted name, in `match` alone: equal, contained
     Value(Box<Expr>),
     /// `a | b`, in `match` alone; all bind the same names

@@ -432,6 +432,14 @@ pub(super) fn place_after_name(span: Span) -> Error {
         .help("move it to the front, or write its name")
 }
 
+pub(super) fn pattern_after_name(span: Span, text: &str) -> Error {
+    let help = match super::is_name(text) {
+        true => format!("move it to the front, or write `{text} = {text}` for the field `{text}`"),
+        false => "move it to the front, or write the field's name: `name = pattern`".into(),
+    };
+    Error::new(&MIXED_ITEMS, "a pattern without a name follows one with a name").at(span, "").help(help)
+}
+
 pub(super) fn import_name(span: Span, path: &str) -> Error {
     Error::new(&IMPORT_NAME, format!("`{path}` gives no name to import under"))
         .at(span, "")

@@ -10,6 +10,9 @@ use super::scan::{self, Scanned};
 use super::tokens::{T, Token};
 use crate::base::{Error, Result};
 
+/// Comments behind code that is wider than this are not aligned, nor is anything aligned with them.
+const WIDE: usize = 120;
+
 /// Spaces of a level.
 const INDENT: usize = 4;
 
@@ -138,13 +141,19 @@ fn lines(text: &str, pieces: &[Piece]) -> Vec<Line> {
         prefix: false,
         lines: Vec::new(),
     };
+    // The kind of the first piece from each on that is no comment.
+    let mut next: Vec<Option<T>> = vec![None; pieces.len()];
+    for (i, piece) in pieces.iter().enumerate().rev() {
+        let below = next.get(i + 1).copied().flatten();
+        next[i] = if piece.kind == T::Comment { below } else { Some(piece.kind) };
+    }
     let mut end = 0;
     for (i, piece) in pieces.iter().enumerate() {
         let breaks = text[end..piece.lo].matches('\n').count();
         let joins = matches!(piece.kind, T::Else | T::Catch) && walk.last == Some(T::RBrace);
         let after_comment = i > 0 && pieces[i - 1].kind == T::Comment;
         if i == 0 || after_comment || (breaks > 0 && !joins) {
-            walk.start_line(&pieces[i..], breaks > 1 && i > 0);
+            walk.start_line(&pieces[i..], next[i], breaks > 1 && i > 0);
         }
         walk.put(*piece);
         end = piece.hi;
@@ -153,13 +162,14 @@ fn lines(text: &str, pieces: &[Piece]) -> Vec<Line> {
 }
 
 impl Walk<'_> {
-    /// Begins the line that `rest` starts.
-    fn start_line(&mut self, rest: &[Piece], blank: bool) {
+    /// Begins the line that `rest` starts; `next` is its first piece that is no comment.
+    fn start_line(&mut self, rest: &[Piece], next: Option<T>, blank: bool) {
+        let goes_on = self.goes_on(next);
         let line = 1 + rest.windows(2).take_while(|w| !self.text[w[0].hi..w[1].lo].contains('\n')).count();
         let closes = |p: &&Piece| matches!(p.kind, T::RParen | T::RBracket | T::RBrace);
         let closers = rest[..line].iter().take_while(closes).count();
         let indent = match closers {
-            0 => self.open.last().map_or(0, |o| o.indent + 1) + usize::from(self.goes_on(rest)),
+            0 => self.open.last().map_or(0, |o| o.indent + 1) + usize::from(goes_on),
             n => self.open.len().checked_sub(n).and_then(|at| self.open.get(at)).map_or(0, |o| o.indent),
         };
         let opened = matches!(self.last, Some(T::LBrace | T::LParen | T::LBracket))
@@ -167,15 +177,14 @@ impl Walk<'_> {
         let blank_before = blank && !opened && closers == 0;
         self.lines.push(Line { indent, blank_before, ..Line::default() });
         let in_lines = self.open.last().is_none_or(|o| o.brace);
-        if in_lines && !self.goes_on(rest) && self.last.is_some_and(T::can_end) {
+        if in_lines && !self.goes_on(next) && self.last.is_some_and(T::can_end) {
             // What follows is no operator of the statement before.
             (self.before_last, self.last) = (None, Some(T::Newline));
         }
     }
 
     /// True when the statement of the line before goes on in this one.
-    fn goes_on(&self, rest: &[Piece]) -> bool {
-        let next = rest.iter().find(|p| p.kind != T::Comment).map(|p| p.kind);
+    fn goes_on(&self, next: Option<T>) -> bool {
         if matches!(next, Some(T::Dot | T::Pipe)) {
             return true;
         }
@@ -288,7 +297,8 @@ fn print(lines: &[Line]) -> String {
             if !line.code.is_empty() {
                 if i == 0 || !beside(&lines[i - 1], line) {
                     let group = lines[i..].windows(2).take_while(|w| beside(&w[0], &w[1])).count();
-                    column = lines[i..=i + group].iter().map(width).max().unwrap_or(0) + 2;
+                    let widths = lines[i..=i + group].iter().map(width).filter(|w| *w <= WIDE);
+                    column = widths.max().unwrap_or(0) + 2;
                 }
                 out.push_str(&" ".repeat(column.saturating_sub(width(line)).max(2)));
             }

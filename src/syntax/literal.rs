@@ -94,8 +94,8 @@ fn suffix_help(radix: u32, suffix: &str) -> &'static str {
 
 /// The characters of a piece of a string: escapes resolved, `{{` and `}}` as single braces.
 ///
-/// `lo` is the position of the piece's first byte. Every fault is pushed to `errors`.
-pub fn unescape<'t>(text: &'t str, lo: u32, errors: &mut Vec<Error>) -> Cow<'t, str> {
+/// `lo` is the position of the piece's first byte. Every fault goes to `report`.
+pub fn unescape<'t>(text: &'t str, lo: u32, report: &mut dyn FnMut(Error)) -> Cow<'t, str> {
     if !text.contains(['\\', '{', '}', '\r']) {
         return Cow::Borrowed(text);
     }
@@ -113,7 +113,7 @@ pub fn unescape<'t>(text: &'t str, lo: u32, errors: &mut Vec<Error>) -> Cow<'t, 
                     Escape::Wrong(help) => {
                         let start = lo + (text.len() - here.len()) as u32;
                         let span = Span::new(start, start + width as u32);
-                        errors.push(error::bad_escape(span, &error::shortened(&here[..width]), help));
+                        report(error::bad_escape(span, &error::shortened(&here[..width]), help));
                     }
                 }
                 width
@@ -247,9 +247,12 @@ mod tests {
     #[test]
     fn escapes_become_characters_or_errors_with_places() {
         let mut errors = Vec::new();
-        assert_eq!(unescape(r#"a\n\"\x41\u00e9\u{1F600}{{}}"#, 10, &mut errors), "a\n\"Aé😀{}");
+        assert_eq!(
+            unescape(r#"a\n\"\x41\u00e9\u{1F600}{{}}"#, 10, &mut |error| errors.push(error)),
+            "a\n\"Aé😀{}"
+        );
         assert!(errors.is_empty());
-        assert_eq!(unescape("a\\q\\xff\\u{}b", 10, &mut errors), "ab");
+        assert_eq!(unescape("a\\q\\xff\\u{}b", 10, &mut |error| errors.push(error)), "ab");
         let places: Vec<_> = errors.iter().map(|e| (e.span().lo, e.span().hi)).collect();
         assert_eq!(places, [(11, 13), (13, 17), (17, 21)]);
     }

@@ -32,9 +32,9 @@ lalrpop_util::lalrpop_mod!(
 
 pub use classify::{Class, classify};
 pub use format::format;
-pub use parse::{Parsed, parse};
+pub use parse::{Parsed, parse, parse_within};
 pub use parts::{Part, parts};
-pub use scan::MAX_OPEN;
+pub use scan::{Ended, MAX_OPEN};
 pub use tree::MAX_DEPTH;
 
 /// True when `text` can name a variable: an identifier that is not reserved.

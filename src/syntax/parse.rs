@@ -9,15 +9,18 @@ use super::ast::{Block, Stmt, StmtKind};
 use super::consequences::{Finding, causes};
 use super::explain::explain;
 use super::grammar::ProgramParser;
-use super::scan::{self, Scanned};
+use super::scan::{self, Ended, Scanned};
 use super::tokens::{Comment, T, Token};
 use super::tree::Tree;
-use crate::base::{Error, Span};
+use crate::base::{Error, Span, stop};
 use lalrpop_util::ParseError;
 use std::cell::Cell;
 
 /// How many errors one report holds at most.
 const MAX_ERRORS: usize = 30;
+
+/// How often one statement of the top level is parsed at most.
+const MAX_RUNS: usize = 2 * MAX_ERRORS;
 
 /// A source as a tree, with all that is wrong with it.
 #[derive(Debug)]
@@ -30,6 +33,8 @@ pub struct Parsed {
     pub errors: Vec<Error>,
     /// True when the only fault is that the text ends too early: more of it may make it right.
     pub incomplete: bool,
+    /// Why the text was not read to its end; the rest says nothing then.
+    pub ended: Option<Ended>,
 }
 
 /// Parses a source whose first byte has the position `base` (see `SourceMap::add`).
@@ -37,7 +42,17 @@ pub struct Parsed {
 /// # Errors
 /// None by itself: what is wrong stands in [`Parsed::errors`], E01xx.
 pub fn parse(base: u32, text: &str) -> Parsed {
-    let Scanned { tokens, comments, errors, open_end } = scan::scan(base, text);
+    stop::masked(|| parse_within(base, text, usize::MAX))
+}
+
+/// The same for a text of at most `most` tokens, and until the thread's work should end: see
+/// [`Parsed::ended`].
+pub fn parse_within(base: u32, text: &str, most: usize) -> Parsed {
+    let Scanned { tokens, comments, errors, open_end, ended } = scan::scan_within(base, text, most);
+    if ended.is_some() {
+        let block = Block { body: Vec::new(), span: Span::new(base, base + text.len() as u32) };
+        return Parsed { block, comments, errors: Vec::new(), incomplete: false, ended };
+    }
     let mut tree = Tree::new(base, text, &comments);
     let (mut block, mut incomplete) = (Block { body: Vec::new(), span: Span::NONE }, open_end);
     let mut parse_errors = Vec::new();
@@ -61,13 +76,14 @@ pub fn parse(base: u32, text: &str) -> Parsed {
     }
     tree.finish();
     incomplete &= tree.errors.is_empty() && errors.len() <= usize::from(open_end);
+    let ended = tree.ended.then_some(Ended::Asked);
     let of_tree = tree.errors.into_iter().map(Finding::from);
     let mut findings: Vec<Finding> = errors.into_iter().chain(parse_errors).chain(of_tree).collect();
     findings.sort_by_key(|finding| finding.error.span().lo);
     let mut errors = causes(findings, base, text);
     errors.truncate(MAX_ERRORS);
     block.span = Span::new(base, base + text.len() as u32);
-    Parsed { block, comments, errors, incomplete }
+    Parsed { block, comments, errors, incomplete, ended }
 }
 
 /// Where a run of the grammar stopped, and what could have stood there.
@@ -79,12 +95,18 @@ struct Failure {
 
 fn run(tree: &mut Tree<'_>, base: u32, tokens: &[Token]) -> Result<Block, Failure> {
     let errors = tree.errors.len();
-    let read = Cell::new(0);
+    let (read, ended) = (Cell::new(0), Cell::new(false));
     let stream = tokens.iter().map(|t| {
         read.set(read.get() + 1);
+        if read.get() % scan::STEPS == 0 && stop::asked().is_some() {
+            ended.set(true);
+            return Err(());
+        }
         Ok((base + t.lo, t.kind, base + t.hi))
     });
-    ProgramParser::new().parse(tree, stream).map_err(|error| {
+    let parsed = ProgramParser::new().parse(tree, stream);
+    tree.ended |= ended.get();
+    parsed.map_err(|error| {
         tree.forget(errors);
         match error {
             ParseError::UnrecognizedToken { expected, .. } => Failure { index: read.get() - 1, expected },
@@ -112,7 +134,7 @@ impl Recovery<'_, '_> {
     fn statements(&mut self, tokens: &[Token]) -> Vec<Stmt> {
         let mut body = Vec::new();
         let mut start = 0;
-        while start < tokens.len() {
+        while start < tokens.len() && !self.tree.ended {
             let end = statement_end(tokens, start);
             let last = end == tokens.len();
             body.extend(self.statement(tokens[start..end].to_vec(), last));
@@ -132,7 +154,9 @@ impl Recovery<'_, '_> {
             return Vec::new();
         };
         // Enough has been said: what else is wrong is not worth the time.
-        while self.errors.len() < MAX_ERRORS {
+        let mut runs = 0;
+        while self.errors.len() < MAX_ERRORS && runs < MAX_RUNS && !self.tree.ended {
+            runs += 1;
             let failure = match run(self.tree, self.base, &tokens) {
                 Ok(block) => return block.body,
                 Err(failure) => failure,

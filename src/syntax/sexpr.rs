@@ -150,7 +150,10 @@ fn pattern(p: &Pattern) -> String {
         PatternKind::Tuple(p, r) => parts("tuple", p, r),
         PatternKind::List(p, r) => parts("list", p, r),
         PatternKind::Record(fields, r) => {
-            let all = list("record", fields, |(n, p)| format!("{}={}", n.text, pattern(p)));
+            let all = list("record", fields, |(n, p)| match n {
+                Some(n) => format!("{}={}", n.text, pattern(p)),
+                None => pattern(p),
+            });
             format!("{}{})", &all[..all.len() - 1], rest(r))
         }
         PatternKind::Value(e) => format!("'{}", expr(e)),

@@ -74,6 +74,12 @@ pub fn charge(bytes: usize) -> Result<()> {
     if needed(bytes) > ROOM.get() { short(bytes) } else { Ok(()) }
 }
 
+/// How many bytes may be taken before the limit is reached, and the limit.
+pub(super) fn left() -> (usize, usize) {
+    let limit = LIMIT.get();
+    (limit.saturating_sub(LIVE.get().max(0) as usize), limit)
+}
+
 /// As [`charge`], for `count` values.
 #[inline]
 pub fn charge_values(count: usize) -> Result<()> {

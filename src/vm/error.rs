@@ -156,7 +156,7 @@ codes! {
         "Source text, or lists within lists, go deeper than what can be handled."
         "let a = []\nlet b = []\nfor i in 0..20000 { a = [a]; b = [b] }\na == b";
     CALLBACK_DEPTH "E1006" Limit "callbacks are nested too deeply"
-        "Functions such as `sorted` and `map` call back into the script, which called them again, deeper than the stack allows (100 levels at most)."
+        "Functions such as `sorted` and `map` call back into the script, which called them again, deeper than the stack allows (100 levels at most). Or the program around runs scripts on a thread with a small stack: it needs 512 KiB, and what its own calls take."
         "fn f(x) { map(f, [x]) }\nf(1)";
     FUNCTION_SIZE "E1007" Limit "a function is too large"
         "One function uses more than 60,000 variables and intermediate values at once. Split it."
@@ -467,6 +467,12 @@ pub fn unpack(mismatch: &Mismatch) -> Error {
                 help,
             )
         }
+        Mismatch::Twice { name } => (
+            format!("the field `{name}` is taken twice"),
+            format!("this takes the field `{name}` by name"),
+            "the pattern takes the field already".into(),
+            "names without `=` go by position; write each field once".to_string(),
+        ),
         Mismatch::NoRecord { found } => (
             format!("a record fits this pattern, not {}", a(found)),
             "this reads fields by name".to_string(),
@@ -518,6 +524,11 @@ pub enum Mismatch {
         name: Rc<str>,
         /// What the record has.
         fields: Vec<Rc<str>>,
+    },
+    /// A field that is taken by position and by name, or twice by name.
+    Twice {
+        /// Its name.
+        name: Rc<str>,
     },
     /// No record; its type.
     NoRecord {
@@ -717,6 +728,27 @@ pub fn host_memory(wanted: usize, limit: usize) -> Error {
 #[cold]
 pub fn interrupted() -> Error {
     Error::new(&INTERRUPTED, "interrupted")
+}
+
+/// A stack that is too small.
+#[cold]
+pub fn small_stack(left: usize, needed: usize) -> Error {
+    let [left, needed] = [left, needed].map(|bytes| crate::base::bytes_text(bytes as u64));
+    Error::new(&CALLBACK_DEPTH, format!("this thread has {left} of stack left, and a script needs {needed}"))
+        .help("run it on a thread with a larger stack: `std::thread::Builder::new().stack_size(...)`")
+}
+
+/// Raises what should end the work of this thread, if anything does.
+///
+/// # Errors
+/// E1008 when somebody has interrupted it, and E1002 when its time is over.
+pub fn look_for_end() -> crate::base::Result<()> {
+    use crate::base::stop::{Reason, asked};
+    match asked() {
+        Some(Reason::Interrupt) => Err(interrupted()),
+        Some(Reason::Time) => Err(fuel()),
+        None => Ok(()),
+    }
 }
 
 /// Nested too deeply.

@@ -3,6 +3,7 @@
 use std::cell::{self, OnceCell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 
@@ -10,7 +11,8 @@ use super::Vm;
 use super::bytecode::Op;
 use super::heap::Cell;
 use super::value::Value;
-use crate::base::{Result, Site, Span};
+use crate::base::guard::Owned;
+use crate::base::{Result, Site, Source, Span};
 use crate::ops::signature::{Kind, Signature};
 
 /// A function as the compiler leaves it.
@@ -42,6 +44,8 @@ pub struct Proto {
     pub doc: Option<Rc<str>>,
     /// Where it is defined.
     pub span: Span,
+    /// The source that its places lie in.
+    pub source: Option<Arc<Source>>,
     /// Places of the instructions; only errors read it.
     pub places: Places,
     /// Operand shapes: calls by name, record fields, patterns.
@@ -196,20 +200,24 @@ pub enum Passed {
     Spread,
 }
 
-/// A tuple or list pattern: how many elements, where the rest is, and the names that bind record
-/// fields.
+/// A tuple, list or record pattern: how many elements, where the rest is, which fields.
 #[derive(Debug)]
 pub struct PatternShape {
     /// Patterns, the rest not counted.
     pub count: u16,
     /// Position of `..rest` among them, and whether its elements are kept.
     pub rest: Option<(u16, bool)>,
-    /// Field names, when the pattern reads records by name.
-    pub names: Option<Box<[Rc<str>]>>,
-    /// True when only a record fits.
-    pub record_only: bool,
+    /// The fields that the last of the patterns take by name; only a record fits where there are some.
+    pub names: Box<[Rc<str>]>,
     /// True when only a list fits (in `match`), false when only tuples and records do.
     pub list: bool,
+}
+
+impl PatternShape {
+    /// Whether it takes fields by name.
+    pub fn takes_names(&self) -> bool {
+        !self.names.is_empty()
+    }
 }
 
 /// A parameter of a function written in Runnel.
@@ -254,7 +262,7 @@ pub struct Closure {
 }
 
 /// A function of an embedder.
-pub type Dynamic = RefCell<Box<dyn FnMut(&mut Vm, &mut [Value]) -> Result<Value> + Send>>;
+pub type Dynamic = RefCell<Owned<Box<dyn FnMut(&mut Vm, &mut [Value]) -> Result<Value> + Send>>>;
 
 /// The plain case of a native, done where its arguments stand: the first, or the receiver, then the others, as
 /// many as the call has, and where its result goes, which is none before. It raises nothing and runs no script
@@ -274,6 +282,13 @@ pub enum Run {
     Op(&'static crate::ops::Op),
     /// An operation's in-place form.
     OpInPlace(&'static crate::ops::Op),
+}
+
+impl Run {
+    /// A function of an embedder.
+    pub fn dynamic(code: impl FnMut(&mut Vm, &mut [Value]) -> Result<Value> + Send + 'static) -> Run {
+        Run::Dynamic(RefCell::new(Owned::new(Box::new(code))))
+    }
 }
 
 /// A native function, documented where it is defined.
@@ -350,12 +365,19 @@ pub struct Module {
     pub names: RefCell<IndexMap<Rc<str>, u32, rustc_hash::FxBuildHasher>>,
     /// Natives of an embedded module, looked up after its names.
     pub natives: RefCell<IndexMap<Rc<str>, Value, rustc_hash::FxBuildHasher>>,
+    /// The code of a program that the embedding program has compiled.
+    pub unit: RefCell<Option<Rc<Proto>>>,
 }
 
 impl Module {
     /// An empty module.
     pub fn new(name: &str) -> Module {
-        Module { name: name.into(), names: RefCell::default(), natives: RefCell::default() }
+        Module {
+            name: name.into(),
+            names: RefCell::default(),
+            natives: RefCell::default(),
+            unit: RefCell::default(),
+        }
     }
 
     /// The function that a call of the module itself means: `nvtx("forward")`.

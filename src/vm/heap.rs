@@ -1,4 +1,4 @@
-//! The script heap: texts, lists, tuples, records, dicts, ranges, errors, captured variables.
+//! The script heap: lists, tuples, records, dicts, ranges, errors, captured variables.
 //!
 //! Values are reference-counted (`Rc`) and belong to one machine, whose account is charged for their bytes
 //! ([`charge_values`]). A container that receives a value which may refer back to it is registered with
@@ -7,86 +7,18 @@
 use std::cell::{self, RefCell};
 use std::rc::Rc;
 
-use compact_str::CompactString;
 use smallvec::SmallVec;
 
 use super::account::{bury, bury_vec, charge, charge_values, note};
 use super::cycles::{self, Mark};
-use super::key::{self, Key, check_key};
+use super::key::{Key, check_key};
 use super::table::Table;
+use super::text::Text;
 use super::value::Value;
 use crate::base::{Error, Result};
 
 const fn bytes(count: usize) -> isize {
     (count * std::mem::size_of::<Value>()) as isize
-}
-
-/// A `str`. Short texts are stored inline.
-pub struct Text {
-    text: CompactString,
-    chars: cell::Cell<u32>,
-    hash: cell::Cell<u32>,
-    /// The position where it was last found as a dict key.
-    place: cell::Cell<u32>,
-}
-
-impl Text {
-    /// A text. Character count and hash are computed on first use.
-    pub fn new(text: CompactString) -> Text {
-        note(text.len() as isize);
-        Text { text, chars: cell::Cell::new(u32::MAX), hash: cell::Cell::new(0), place: cell::Cell::new(0) }
-    }
-
-    /// The position where it was last found as a key: a hint for tables.
-    #[inline(always)]
-    pub(super) fn place(&self) -> &cell::Cell<u32> {
-        &self.place
-    }
-
-    /// The hash; equal texts have equal hashes. Never 0.
-    #[inline]
-    pub(super) fn hash_code(&self) -> u32 {
-        match self.hash.get() {
-            0 => self.hash_now(),
-            hash => hash,
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn hash_now(&self) -> u32 {
-        let hash = key::hash_of(self.text.as_str()) | 1;
-        self.hash.set(hash);
-        hash
-    }
-
-    /// The text.
-    #[inline]
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    /// The number of characters.
-    pub fn chars(&self) -> usize {
-        if self.chars.get() == u32::MAX {
-            self.chars.set(self.text.chars().count().min(u32::MAX as usize - 1) as u32);
-        }
-        self.chars.get() as usize
-    }
-
-    /// The byte offset of the n-th character; the length for one past the last.
-    pub fn offset(&self, index: usize) -> usize {
-        if self.chars() == self.text.len() {
-            return index.min(self.text.len());
-        }
-        self.text.char_indices().nth(index).map_or(self.text.len(), |(at, _)| at)
-    }
-}
-
-impl Drop for Text {
-    fn drop(&mut self) {
-        note(-(self.text.len() as isize));
-    }
 }
 
 /// A `list`: mutable, shared.
@@ -632,6 +564,8 @@ pub struct ErrorValue {
     pub error: Error,
     /// The line where it happened, from 1; 0 when unknown.
     pub line: usize,
+    /// The source that it points into.
+    pub source: Option<std::sync::Arc<crate::base::Source>>,
 }
 
 /// A captured variable.

@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{FileAccess, Vm, account, cycles, error};
+use crate::base::stack;
 use crate::base::stop::{self, Stop};
-use crate::base::{Error, ErrorKind, Result};
+use crate::base::{Error, ErrorKind, Result, guard};
 use crate::plan::Limits as Things;
 
 /// Backward jumps and calls between two looks at the limits.
@@ -13,8 +14,14 @@ pub(super) const SLICE: u32 = 4096;
 /// The most callbacks from natives into the script within one another: each uses Rust stack.
 pub(super) const CALLBACKS: usize = 100;
 
-/// The most Rust stack that callbacks use, in bytes: threads have at least twice as much.
+/// The most Rust stack that callbacks use, in bytes.
 const CALLBACK_STACK: usize = 1 << 20;
+
+/// How much stack a callback must find: what runs without a look at the stack takes less. Frames of builds without
+/// optimisation are larger.
+const CALLBACK_ROOM: usize = if cfg!(debug_assertions) { 512 << 10 } else { 192 << 10 };
+/// How much an entry from Rust must find. Threads with 512 KiB have it (1 MiB without optimisation).
+const ENTRY_ROOM: usize = if cfg!(debug_assertions) { 768 << 10 } else { 320 << 10 };
 
 /// What a script may use. Each bound, when reached, is a coded error of kind `Limit`.
 #[derive(Clone, Debug)]
@@ -67,7 +74,7 @@ impl Vm {
             self.depth_limit = self.limits.call_depth;
             self.frame_room = 0;
             self.started = std::time::Instant::now();
-            self.stack_start = stack_address();
+            self.stack_start = stack::address();
             self.budget = 1;
             let account = std::mem::take(&mut self.account).limited(self.limits.host_bytes);
             self.outer_account = account::enter(account);
@@ -80,6 +87,9 @@ impl Vm {
     }
 
     pub(super) fn leave(&mut self) {
+        if self.entered == 1 {
+            self.tidy();
+        }
         self.entered -= 1;
         if self.entered == 0 {
             self.account = account::enter(std::mem::take(&mut self.outer_account));
@@ -95,10 +105,10 @@ impl Vm {
     /// # Errors
     /// Those of `code`, and of the submitted work.
     pub fn within<T>(&mut self, code: impl FnOnce(&mut Vm) -> Result<T>) -> Result<T> {
+        check_entry()?;
         self.enter();
         let result = code(self);
-        let result =
-            if self.entered == 1 { result.and_then(|out| self.flush().map(|()| out)) } else { result };
+        let result = self.settle(result);
         if let Err(error) = &result {
             self.note_stop(error);
         }
@@ -106,11 +116,30 @@ impl Vm {
         result.map_err(|error| self.name_streams(error, None))
     }
 
+    /// The result of an entry: at the end of the outermost one, work that is pending is submitted, and an error
+    /// takes along what nothing could raise.
+    pub(super) fn settle<T>(&mut self, result: Result<T>) -> Result<T> {
+        if self.entered != 1 {
+            return result;
+        }
+        let result = result.and_then(|out| self.flush().map(|()| out));
+        result.map_err(|error| {
+            let error = match guard::take() {
+                Some(other) => error.and(other),
+                None => error,
+            };
+            error.with_sources(&self.sources)
+        })
+    }
+
     /// Looks at the limits, and sets how long until the next look.
     #[cold]
     #[inline(never)]
     pub(super) fn refill(&mut self) -> Result<()> {
         self.budget = SLICE;
+        if let Some(error) = guard::take() {
+            return Err(error);
+        }
         if self.interrupt.swap(false, Ordering::Relaxed) {
             return Err(error::interrupted());
         }
@@ -162,8 +191,8 @@ impl Vm {
 
     /// Refuses a callback that would nest too deeply.
     pub(super) fn check_callback(&self) -> Result<()> {
-        let used = self.stack_start.abs_diff(stack_address());
-        match self.callbacks >= CALLBACKS || used > CALLBACK_STACK {
+        let used = self.stack_start.abs_diff(stack::address());
+        match self.callbacks >= CALLBACKS || used > CALLBACK_STACK || stack::left() < CALLBACK_ROOM {
             true => Err(error::callback_depth(self.callbacks)),
             false => Ok(()),
         }
@@ -228,8 +257,8 @@ impl Vm {
     }
 }
 
-/// About where the Rust stack is now.
-fn stack_address() -> usize {
-    let here = 0u8;
-    std::hint::black_box(&raw const here).addr()
+/// Refuses to begin on a stack that is too small for what a script may need.
+pub(super) fn check_entry() -> Result<()> {
+    let left = stack::left();
+    if left < ENTRY_ROOM { Err(error::small_stack(left, ENTRY_ROOM)) } else { Ok(()) }
 }

@@ -30,6 +30,8 @@ mod run;
 mod table;
 mod tensor_index;
 mod tensors;
+mod text;
+mod tidy;
 mod value;
 
 use std::cell::Cell as Slot;
@@ -45,7 +47,7 @@ pub use catalog::Known;
 pub use colors::Colors;
 pub use compile::Mode;
 pub use function::{Bound, Closure, Module, Native, NativeDef, ParamInfo, Passed, Proto, Quick, Run};
-pub use heap::{Cell, Dict, ErrorValue, List, Names, Range, Record, Text, Tuple};
+pub use heap::{Cell, Dict, ErrorValue, List, Names, Range, Record, Tuple};
 pub use key::Key;
 pub use limits::Limits;
 pub use modules::Loader;
@@ -54,13 +56,20 @@ pub use object::{Context, Exit, Handle, Object};
 pub use progress::{Progress, Reported};
 pub use run::arith;
 pub use table::Table;
+pub use text::Text;
 pub use value::Value;
 
+use crate::base::guard::{self, Owned};
 use crate::base::{Error, Result, SourceMap, Span};
+use crate::check::Globals;
 use crate::plan::Runtime;
+use crate::syntax::Ended;
 use crate::syntax::ast::Block;
 use crate::tensor::PrintOptions;
 use run::{Frame, Handler, Left};
+
+/// Gives the lines that `input()` reads.
+pub type Lines = Box<dyn FnMut() -> Option<String> + Send>;
 
 /// What `input()` reads.
 pub enum Input {
@@ -69,13 +78,22 @@ pub enum Input {
     /// The process's standard input.
     Process,
     /// Lines of the program around, until there is none.
-    Lines(Box<dyn FnMut() -> Option<String> + Send>),
+    Lines(Owned<Lines>),
     /// Lines of an interactive session, which shows again what stands before the cursor.
     Session(Box<dyn FnMut() -> Result<Option<String>>>),
 }
 
 /// Told of each warning, with the sources that its places point into.
 type Warn = Box<dyn FnMut(&Error, &SourceMap) + Send>;
+
+/// Texts up to this many bytes are read, checked and compiled for no fuel; longer ones for a unit each
+/// [`BYTES_PER_STEP`] bytes beyond.
+const FREE_TEXT: usize = 4096;
+const BYTES_PER_STEP: usize = 4;
+/// About what a token takes until its program is compiled, in bytes; these count against the limit of host
+/// memory, but for the first few tokens of a text.
+const TOKEN_BYTES: usize = 200;
+const FREE_TOKENS: usize = 4096;
 
 /// A virtual machine.
 ///
@@ -99,12 +117,15 @@ pub struct Vm {
     pub colors: Colors,
     natives: Natives,
     loader: Box<dyn Loader>,
-    out: Box<dyn FnMut(&str) + Send>,
-    flush_out: Option<Box<dyn FnMut() + Send>>,
-    warn: Option<Warn>,
+    out: Owned<Box<dyn FnMut(&str) + Send>>,
+    flush_out: Option<Owned<Box<dyn FnMut() + Send>>>,
+    warn: Option<Owned<Warn>>,
     watched: progress::Watched,
     names: FxHashSet<Rc<str>>,
+    /// How many names there may be before the next look for those that nobody uses.
+    names_limit: usize,
     globals: Vec<Value>,
+    slots: tidy::Slots,
     main: Rc<Module>,
     modules: FxHashMap<Rc<str>, modules::State>,
     /// Modules that were parsed before the program that imports them ran.
@@ -163,11 +184,13 @@ impl Vm {
             colors: Colors::None,
             natives,
             loader,
-            out: Box::new(|_| {}),
+            out: Owned::new(Box::new(|_| {})),
             flush_out: None,
             warn: None,
             watched: progress::Watched::default(),
             names: FxHashSet::default(),
+            names_limit: 0,
+            slots: tidy::Slots::default(),
             globals: Vec::new(),
             main: Rc::new(Module::new("main")),
             modules: FxHashMap::default(),
@@ -204,24 +227,24 @@ impl Vm {
 
     /// Sends what scripts print to `out`.
     pub fn set_output(&mut self, out: impl FnMut(&str) + Send + 'static) {
-        self.out = Box::new(out);
+        self.out = Owned::new(Box::new(out));
     }
 
     /// Calls `flush` where a script wants that what it has printed is sent off: `print(..., flush=true)`.
     pub fn set_flush(&mut self, flush: impl FnMut() + Send + 'static) {
-        self.flush_out = Some(Box::new(flush));
+        self.flush_out = Some(Owned::new(Box::new(flush)));
     }
 
     /// Sends off what was printed, where the output is buffered.
     pub fn flush_output(&mut self) {
         if let Some(flush) = &mut self.flush_out {
-            flush();
+            guard::quiet("the output", || flush());
         }
     }
 
     /// Sends warnings to `warn` at the time they arise. Without it they wait for [`Vm::take_warnings`].
     pub fn set_warnings(&mut self, warn: impl FnMut(&Error, &SourceMap) + Send + 'static) {
-        self.warn = Some(Box::new(warn));
+        self.warn = Some(Owned::new(Box::new(warn)));
     }
 
     /// Tells what the instruction at `pc` of the function at `base` gave rise to.
@@ -236,17 +259,19 @@ impl Vm {
     fn tell_warnings(&mut self, base: usize, pc: usize) {
         let Some(mut warn) = self.warn.take() else { return };
         for warning in self.rt.take_warnings() {
-            warn(&self.name_streams(warning, Some((base, pc))), &self.sources);
+            let warning = self.name_streams(warning, Some((base, pc)));
+            guard::quiet("the receiver of warnings", || warn(&warning, &self.sources));
         }
         self.warn = Some(warn);
+        // A panic is raised at the next look at the limits.
+        self.budget = self.budget.min(1);
     }
 
     /// Writes to the output. Errors: E1010, when the script may not print so much; then nothing is
     /// written.
     pub fn write(&mut self, text: &str) -> Result<()> {
         self.charge_output(text.len())?;
-        (self.out)(text);
-        Ok(())
+        guard::call("the output", || (self.out)(text))
     }
 
     /// The natives that scripts may call.
@@ -271,16 +296,34 @@ impl Vm {
     /// Syntax errors (the first, with the others attached), and whatever the script raises. What
     /// earlier sources defined is untouched by a failure.
     pub fn eval(&mut self, name: &str, text: &str, mode: Mode) -> Result<Value> {
-        let block = self.parse(name, text)?;
-        self.run(&block, mode)
+        self.within(|vm| {
+            let block = vm.parse(name, text)?;
+            vm.run(&block, mode)
+        })
     }
 
-    /// Parses a source text and keeps it for error reports.
+    /// Parses a source text and keeps it for error reports. The limits of the machine hold for it, where that
+    /// has been entered: see [`Vm::within`].
+    ///
+    /// # Errors
+    /// E01xx, all of them in one; E1002, E1003 and E1004 where a limit ends it.
     pub fn parse(&mut self, name: &str, text: &str) -> Result<Block> {
+        if self.entered > 0 {
+            self.charge(text.len().saturating_sub(FREE_TEXT) / BYTES_PER_STEP)?;
+        }
         let Some((_, base)) = self.sources.add(name, text) else {
             return Err(error::bad_value(0, "the session holds too much source text"));
         };
-        let parsed = crate::syntax::parse(base, text);
+        let (left, limit) = account::left();
+        let parsed = crate::syntax::parse_within(base, text, (left / TOKEN_BYTES).max(FREE_TOKENS));
+        match parsed.ended {
+            Some(Ended::Tokens) => {
+                let needed = (limit - left).saturating_add(text.len().saturating_mul(TOKEN_BYTES / 2));
+                return Err(error::host_memory(needed.max(limit), limit));
+            }
+            Some(Ended::Asked) => error::look_for_end()?,
+            None => {}
+        }
         let mut errors = parsed.errors.into_iter();
         match errors.next() {
             Some(first) => Err(errors.fold(first, Error::and)),
@@ -293,9 +336,10 @@ impl Vm {
     /// beside the names of the main module, or alone.
     pub fn check(&mut self, name: &str, block: &Block, alone: bool) -> crate::check::Findings {
         let mut imports = self.look_ahead(name, block);
-        let globals = if alone { Vec::new() } else { self.globals() };
-        let globals: Vec<&str> = globals.iter().map(|(name, _)| &**name).collect();
-        crate::check::check_all(name, block, &self.known(), &globals, &mut imports)
+        let none = FxHashSet::<&str>::default();
+        let own = MainNames { module: &self.main, globals: &self.globals };
+        let globals: &dyn Globals = if alone { &none } else { &own };
+        crate::check::check_all(name, block, &self.known(), globals, &mut imports)
     }
 
     fn known(&self) -> Known<'_> {
@@ -330,8 +374,21 @@ impl Vm {
     }
 
     fn run_in(&mut self, block: &Block, module: &Rc<Module>, mode: Mode) -> Result<Value> {
-        let code = self.compile(block, module, mode)?;
-        self.call(&code, &[])
+        self.slots.begin();
+        let code = match self.compile(block, module, mode) {
+            Ok(code) => code,
+            Err(error) => {
+                self.give_back(None);
+                return Err(error);
+            }
+        };
+        let begun = self.slots.begun();
+        let result = self.call(&code, &[]);
+        if result.is_err() {
+            self.slots.resume(begun);
+            self.give_back(Some(code));
+        }
+        result
     }
 
     /// Compiles a parsed source against the names of a module; calling what it gives runs it there.
@@ -341,6 +398,8 @@ impl Vm {
             globals: &mut self.globals,
             builtins: self.natives.functions(),
             names: &mut self.names,
+            slots: &mut self.slots,
+            source: self.sources.hold(block.span),
         };
         let proto = compile::compile(block, &mut world, mode)?;
         Ok(Value::Fn(Rc::new(Closure { proto, captures: Box::default() })))
@@ -365,12 +424,10 @@ impl Vm {
         args: Vec<Value>,
         named: Vec<(Rc<str>, Value)>,
     ) -> Result<Value> {
+        limits::check_entry()?;
         self.enter();
         let result = self.call_from_rust(function, args, named);
-        let result = match (result, self.entered) {
-            (Ok(value), 1) => self.flush().map(|()| value),
-            (result, _) => result,
-        };
+        let result = self.settle(result);
         self.leave();
         result
     }
@@ -410,8 +467,9 @@ impl Vm {
         match known {
             Some(slot) => self.globals[slot as usize] = value,
             None => {
-                self.main.names.borrow_mut().insert(name.into(), self.globals.len() as u32);
-                self.globals.push(value);
+                let slot = self.slots.take(&mut self.globals);
+                self.globals[slot as usize] = value;
+                self.main.names.borrow_mut().insert(name.into(), slot);
             }
         }
     }
@@ -423,7 +481,7 @@ impl Vm {
 
     /// The source line of a span, from 1; 0 when it has none.
     pub fn line(&self, span: Span) -> usize {
-        self.sources.line_column(span).map_or(0, |(line, _)| line)
+        self.sources.line(span).unwrap_or(0)
     }
 
     /// Warnings since the last call, in the script's words.
@@ -432,9 +490,37 @@ impl Vm {
         warnings.into_iter().map(|warning| self.name_streams(warning, None)).collect()
     }
 
-    /// Submits pending tensor work, so that its errors surface now.
+    /// Submits pending tensor work, so that its errors surface now, and those of host code that nothing could raise.
     pub fn flush(&mut self) -> Result<()> {
-        self.rt.flush()
+        self.rt.flush()?;
+        guard::take().map_or(Ok(()), Err)
+    }
+}
+
+/// The names of the main module, for the checker.
+struct MainNames<'a> {
+    module: &'a Module,
+    globals: &'a [Value],
+}
+
+impl MainNames<'_> {
+    fn is_bound(&self, slot: u32) -> bool {
+        !matches!(self.globals[slot as usize], Value::Unset)
+    }
+}
+
+impl Globals for MainNames<'_> {
+    fn has(&self, name: &str) -> bool {
+        self.module.names.borrow().get(name).is_some_and(|&slot| self.is_bound(slot))
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.module.names.borrow().values().any(|&slot| self.is_bound(slot))
+    }
+
+    fn all(&self) -> Vec<Rc<str>> {
+        let names = self.module.names.borrow();
+        names.iter().filter(|(_, slot)| self.is_bound(**slot)).map(|(name, _)| Rc::clone(name)).collect()
     }
 }
 

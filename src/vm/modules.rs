@@ -5,12 +5,13 @@
 
 use std::collections::hash_map::Entry;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::error;
 use super::function::Module;
 use super::value::Value;
 use super::{Mode, Vm};
-use crate::base::{Error, Result, Span};
+use crate::base::{Error, Result, Source, Span};
 use crate::check::imports::{Imports, key_of};
 use crate::device::DeviceId;
 use crate::syntax::ast::Block;
@@ -38,6 +39,8 @@ pub(super) enum State {
 pub(super) struct Ahead {
     text: String,
     block: Rc<Block>,
+    /// Its places lie there.
+    _source: Option<Arc<Source>>,
 }
 
 /// An option that the script has read.
@@ -126,7 +129,8 @@ impl Vm {
             };
             let parsed = self.parse(key, &text).map(Rc::new);
             if let Ok(block) = &parsed {
-                self.ahead.insert(Rc::clone(key), Ahead { text, block: Rc::clone(block) });
+                let _source = self.sources.hold(block.span);
+                self.ahead.insert(Rc::clone(key), Ahead { text, block: Rc::clone(block), _source });
             }
             Some(parsed)
         });

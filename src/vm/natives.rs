@@ -4,6 +4,7 @@ use std::any::TypeId;
 use std::cell::Cell;
 use std::rc::Rc;
 
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use super::Vm;
@@ -60,10 +61,52 @@ pub struct Natives {
     attributes: FxHashMap<&'static str, FxHashMap<&'static str, Attribute>>,
     /// What the program around reads from its own types, by type and name.
     fields: FxHashMap<&'static str, FxHashMap<Rc<str>, Rc<Native>>>,
-    /// The names of its types.
-    host_types: FxHashMap<TypeId, &'static str>,
+    /// The names of its types: as they were asked for, and as scripts see them.
+    host_types: FxHashMap<TypeId, (&'static str, &'static str)>,
     /// The operations behind operators.
     pub operators: Operators,
+}
+
+/// Types of Runnel that may have no methods or attributes.
+const OWN_TYPES: [&str; 30] = [
+    "none",
+    "ellipsis",
+    "bool",
+    "int",
+    "float",
+    "dtype",
+    "device",
+    "str",
+    "list",
+    "tuple",
+    "record",
+    "dict",
+    "range",
+    "fn",
+    "module",
+    "error",
+    "tensor",
+    "variable",
+    "context",
+    "elements",
+    "stream",
+    "event",
+    "generator",
+    "graph",
+    "iterable",
+    "mem_pool",
+    "graph_pool",
+    "graphed",
+    "plan_cache",
+    "opaque",
+];
+
+/// A name with a number: one text per process for each, since names of types are static.
+fn numbered(name: &'static str, number: usize) -> &'static str {
+    static NAMES: Mutex<Option<FxHashMap<(&'static str, usize), &'static str>>> = Mutex::new(None);
+    let mut names = NAMES.lock();
+    let names = names.get_or_insert_with(FxHashMap::default);
+    names.entry((name, number)).or_insert_with(|| Box::leak(format!("{name}_{number}").into_boxed_str()))
 }
 
 impl Natives {
@@ -177,15 +220,32 @@ impl Natives {
         self.add_native(name, receiver, Rc::new(native));
     }
 
-    /// Adds a type of the program around.
-    pub fn add_type(&mut self, of: TypeId, name: &'static str) {
-        self.host_types.insert(of, name);
-        self.methods.entry(name).or_default();
+    /// Adds a type of the program around; gives the name that scripts see. That is another one where `name` is one of
+    /// Runnel's own types or of another type: methods go by the names of types.
+    pub fn add_type(&mut self, of: TypeId, name: &'static str) -> &'static str {
+        if let Some((asked, own)) = self.host_types.get(&of)
+            && *asked == name
+        {
+            return own;
+        }
+        let is_taken = |name: &str| {
+            OWN_TYPES.contains(&name)
+                || self.methods.contains_key(name)
+                || self.attributes.contains_key(name)
+                || self.host_types.values().any(|(_, own)| *own == name)
+        };
+        let own = match is_taken(name) {
+            false => name,
+            true => (2..).map(|n| numbered(name, n)).find(|name| !is_taken(name)).unwrap_or(name),
+        };
+        self.host_types.insert(of, (name, own));
+        self.methods.entry(own).or_default();
+        own
     }
 
     /// What scripts call a type of the program around.
     pub fn host_type(&self, of: TypeId) -> Option<&'static str> {
-        self.host_types.get(&of).copied()
+        self.host_types.get(&of).map(|(_, own)| *own)
     }
 
     /// Adds what `value.name` reads from a type of the program around.

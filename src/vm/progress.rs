@@ -7,9 +7,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Vm;
+use crate::base::guard::{self, Owned};
 
 /// Who is told; shared with the loops that are under way.
-type Watch = Arc<Mutex<dyn FnMut(&Progress) + Send>>;
+type Watch = Arc<Mutex<Owned<Box<dyn FnMut(&Progress) + Send>>>>;
 
 /// How far a loop over `progress(...)` is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,7 +49,8 @@ impl Reported {
 
     fn tell(&mut self) {
         if let Some(watch) = &self.watch {
-            (watch.lock().unwrap_or_else(PoisonError::into_inner))(&self.now);
+            let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
+            guard::quiet("the receiver of progress", || watch(&self.now));
         }
     }
 }
@@ -78,7 +80,7 @@ pub(super) struct Watched {
 impl Vm {
     /// Tells `watch` how far loops over `progress(...)` are: at each element, and at their end.
     pub fn set_progress(&mut self, watch: impl FnMut(&Progress) + Send + 'static) {
-        self.watched.watch = Some(Arc::new(Mutex::new(watch)));
+        self.watched.watch = Some(Arc::new(Mutex::new(Owned::new(Box::new(watch)))));
     }
 
     /// Begins a loop that reports.

@@ -10,8 +10,8 @@ use std::cell::Cell;
 use std::mem::size_of;
 use std::rc::Rc;
 
-use super::heap::Text;
 use super::key::{Key, hash_key, same_key, seed, whole};
+use super::text::Text;
 use super::value::Value;
 
 /// Up to this many entries are searched linearly.

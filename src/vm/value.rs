@@ -11,8 +11,9 @@ use std::rc::Rc;
 use compact_str::CompactString;
 
 use super::function::{Bound, Closure, Module, Native};
-use super::heap::{Cell, Dict, ErrorValue, List, Range, Record, Text, Tuple};
+use super::heap::{Cell, Dict, ErrorValue, List, Range, Record, Tuple};
 use super::object::Handle;
+use super::text::Text;
 use crate::array::{Dtype, Scalar};
 use crate::device::DeviceId;
 use crate::tensor::Tensor;

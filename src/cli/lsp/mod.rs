@@ -294,7 +294,15 @@ fn diagnostics<'d>(
             "relatedInformation": related,
         })
     };
-    let errors = found.errors.iter().flat_map(flatten).map(|error| one(error, Severity::Error));
-    let warnings = found.warnings.iter().flat_map(flatten).map(|error| one(error, Severity::Warning));
+    let errors = found
+        .errors
+        .iter()
+        .flat_map(|error| flatten(error, &sources))
+        .map(|(error, _)| one(error, Severity::Error));
+    let warnings = found
+        .warnings
+        .iter()
+        .flat_map(|error| flatten(error, &sources))
+        .map(|(error, _)| one(error, Severity::Warning));
     errors.chain(warnings).collect()
 }

@@ -1,14 +1,17 @@
 //! Errors as JSON, one object per error: for editors and continuous integration.
 
+use super::text::clipped;
 use super::{Severity, flatten};
 use crate::base::{Error, Label, Place, SourceMap, Span};
 
 /// An array of one object per error: `code kind severity message labels help calls`. A place has
 /// `file line column end_line end_column`, all counted from 1, columns in characters.
 pub fn json(all: &[(Vec<Error>, Severity)], sources: &SourceMap) -> String {
+    let flat = all.iter().flat_map(|(errors, severity)| errors.iter().map(move |error| (error, *severity)));
     let flat =
-        all.iter().flat_map(|(errors, severity)| errors.iter().flat_map(flatten).map(|e| (e, *severity)));
-    let objects: Vec<String> = flat.map(|(error, severity)| object(error, sources, severity)).collect();
+        flat.flat_map(|(error, severity)| flatten(error, sources).into_iter().map(move |e| (e, severity)));
+    let objects: Vec<String> =
+        flat.map(|((error, sources), severity)| object(error, sources, severity)).collect();
     format!("[{}]\n", objects.join(",\n "))
 }
 
@@ -19,7 +22,7 @@ fn object(error: &Error, sources: &SourceMap, severity: Severity) -> String {
     };
     let label = |label: &Label| match label.place {
         Place::Span(span) => {
-            Some(format!("{{{},\"text\":{}}}", place(sources, span)?, quoted(&label.text())))
+            Some(format!("{{{},\"text\":{}}}", place(sources, span)?, quoted(&clipped(&label.text(), 4000))))
         }
         _ => None,
     };
@@ -30,9 +33,9 @@ fn object(error: &Error, sources: &SourceMap, severity: Severity) -> String {
         quoted(error.code().id),
         quoted(&error.kind().to_string()),
         quoted(severity),
-        quoted(error.message()),
+        quoted(&clipped(error.message(), 4000)),
         labels.join(","),
-        error.help_text().map_or("null".to_string(), quoted),
+        error.help_text().map_or("null".to_string(), |help| quoted(&clipped(help, 4000))),
         calls.collect::<Vec<_>>().join(","),
     )
 }

@@ -10,6 +10,8 @@ const LONG_LINE: usize = 240;
 const AROUND: usize = 60;
 /// A label over more lines than this marks only the first of them.
 const MAX_LINES: usize = 8;
+/// Names of sources are cut beyond this.
+const LONG_NAME: usize = 200;
 
 /// True for characters that a terminal may obey or that change how others are read: controls, and
 /// the marks that turn the direction of writing.
@@ -32,6 +34,17 @@ pub fn visible(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(out)
+}
+
+/// A text cut in its middle where it has more than `most` characters.
+pub fn clipped(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most || text.chars().nth(most).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let count = text.chars().count();
+    let head: String = text.chars().take(most * 2 / 3).collect();
+    let tail: String = text.chars().skip(count - most / 4).collect();
+    Cow::Owned(format!("{head} [... {} characters ...] {tail}", count - most * 2 / 3 - most / 4))
 }
 
 /// The first line of a text, cut where it is long.
@@ -70,7 +83,7 @@ impl<'a> Excerpts<'a> {
             if files.iter().all(|file| file.id != id) {
                 files.push(File {
                     id,
-                    name: visible(sources.name(id)),
+                    name: Cow::Owned(clipped(&visible(sources.name(id)), LONG_NAME).into_owned()),
                     text: line_ends(visible_source(sources.text(id))),
                     base: sources.base(id) as usize,
                     start: files.last().map_or(0, |file| file.start + file.text.len() + 1),
@@ -101,7 +114,11 @@ impl<'a> Excerpts<'a> {
             hi = lo;
         }
         let marked = &text[lo..hi];
-        if marked.matches('\n').count() >= MAX_LINES {
+        // Whole lines are shown of what is marked on several.
+        let first = text[..lo].rfind('\n').map_or(0, |at| at + 1);
+        let last = text[hi..].find('\n').map_or(text.len(), |at| hi + at);
+        let lines = marked.matches('\n').count();
+        if lines >= MAX_LINES || lines > 0 && last - first > MAX_LINES * LONG_LINE {
             hi = lo + marked.find('\n').unwrap_or(0);
         }
         // A label that is wider than a screen marks its beginning.
@@ -145,6 +162,10 @@ impl SourceCode for Excerpts<'_> {
         let (lo, hi) = (span.offset() - file.start, span.offset() + span.len() - file.start);
         // Labels of two files are never one excerpt.
         let marked = text.get(lo..hi).ok_or(MietteError::OutOfBounds)?;
+        // Labels that stand far from each other on one line are not one excerpt either.
+        if marked.len() > MAX_LINES * LONG_LINE {
+            return Err(MietteError::OutOfBounds);
+        }
         let line_start = text[..lo].rfind('\n').map_or(0, |at| at + 1);
         let line_end = text[hi..].find('\n').map_or(text.len(), |at| hi + at);
         let long = line_end - line_start > LONG_LINE;

@@ -156,3 +156,11 @@ fn options(source: &Source, args: &[Value], [header, delimiter]: [usize; 2]) -> 
     }
     Ok(options)
 }
+
+/// What an ordinary file of the program around holds; a pipe or a device is not waited for.
+///
+/// # Errors
+/// E0907, and E0920 for what is no ordinary file; what ends a script anyway.
+pub(crate) fn read_file(path: &str) -> Result<Vec<u8>> {
+    open::bytes(path).map_err(|refusal| refusal.of(path))
+}

@@ -60,8 +60,14 @@ pub(in crate::library) fn read_text(path: &str) -> Result<String> {
     text(path).map_err(|refusal| refusal.of(path))
 }
 
-/// As [`read_text`]. It is charged as it is read: a file may grow, and some of the system's have no length.
+/// As [`read_text`].
 pub(in crate::library) fn text(path: &str) -> Result<String, Refusal> {
+    String::from_utf8(bytes(path)?).map_err(|_| Refusal::System("it is not UTF-8 text".into()))
+}
+
+/// What an ordinary file holds. It is charged as it is read: a file may grow, and some of the system's have no
+/// length.
+pub(in crate::library) fn bytes(path: &str) -> Result<Vec<u8>, Refusal> {
     let mut file = opened(path, true)?;
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     charge(length)?;
@@ -72,7 +78,7 @@ pub(in crate::library) fn text(path: &str) -> Result<String, Refusal> {
         let more = (&mut file).take(PIECE).read_to_end(&mut bytes)?;
         charge(bytes.len())?;
         if more == 0 {
-            return String::from_utf8(bytes).map_err(|_| Refusal::System("it is not UTF-8 text".into()));
+            return Ok(bytes);
         }
     }
 }

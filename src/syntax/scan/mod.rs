@@ -12,7 +12,7 @@ mod words;
 use super::consequences::{Finding, Role};
 use super::error;
 use super::tokens::{Comment, T, Token};
-use crate::base::Span;
+use crate::base::{Span, stop};
 use logos::Logos;
 
 /// How many brackets may be open at once.
@@ -32,10 +32,29 @@ pub struct Scanned {
     pub errors: Vec<Finding>,
     /// True when the text ends inside a bracket or a `"""` string.
     pub open_end: bool,
+    /// Why it ended before the text did.
+    pub ended: Option<Ended>,
 }
+
+/// Why a text was not read to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// [`crate::base::stop`] says so.
+    Asked,
+    /// It has more tokens than it may have.
+    Tokens,
+}
+
+/// Tokens between two looks at what may end the work.
+pub const STEPS: usize = 4096;
 
 /// Scans a source whose first byte has the position `base`.
 pub fn scan(base: u32, text: &str) -> Scanned {
+    stop::masked(|| scan_within(base, text, usize::MAX))
+}
+
+/// The same, up to `most` tokens, and until the thread's work should end.
+pub fn scan_within(base: u32, text: &str, most: usize) -> Scanned {
     let mut scanner = Scanner {
         base,
         text,
@@ -47,8 +66,8 @@ pub fn scan(base: u32, text: &str) -> Scanned {
         suspect: None,
         stopped: false,
     };
-    scanner.out.tokens.reserve(text.len() / 4 + 8);
-    scanner.run();
+    scanner.out.tokens.reserve((text.len() / 4 + 8).min(most));
+    scanner.run(most);
     scanner.out
 }
 
@@ -77,7 +96,7 @@ struct Scanner<'s> {
 }
 
 impl Scanner<'_> {
-    fn run(&mut self) {
+    fn run(&mut self, most: usize) {
         if self.text.starts_with('\u{feff}') {
             self.go_to('\u{feff}'.len_utf8());
         }
@@ -85,7 +104,17 @@ impl Scanner<'_> {
             let end = self.raw.remainder().find('\n').unwrap_or(self.raw.remainder().len());
             self.go_to(self.position() + end);
         }
+        let mut steps = 0;
         while !self.stopped {
+            steps += 1;
+            if self.out.tokens.len() > most {
+                self.out.ended = Some(Ended::Tokens);
+                return;
+            }
+            if steps % STEPS == 0 && stop::asked().is_some() {
+                self.out.ended = Some(Ended::Asked);
+                return;
+            }
             match self.open.last().copied() {
                 Some(open) if matches!(open.kind, T::StrOpen | T::FormatColon) => self.characters(open),
                 Some(open) if open.kind == T::RawOpen => self.raw_characters(open),

@@ -118,8 +118,13 @@ impl Scanner<'_> {
         let start = self.position();
         let rest = &self.text[start..];
         let end = if open.triple { "\"\"\"" } else { "\"" };
-        let stop = rest.find(end);
-        let line = rest.find('\n').filter(|_| !open.triple);
+        // Neither search goes beyond what the string may hold.
+        let line = if open.triple {
+            None
+        } else {
+            rest.find(['"', '\n']).filter(|&at| rest[at..].starts_with('\n'))
+        };
+        let stop = if line.is_some() { None } else { rest.find(end) };
         match (stop, line) {
             (Some(stop), line) if line.is_none_or(|line| stop < line) => {
                 self.piece(T::RawText, start, start + stop);

@@ -64,7 +64,7 @@ impl<'s> Tree<'s> {
 
     /// The characters of a string between two interpolations.
     pub fn text(&mut self, lo: u32, hi: u32) -> Node<StrPiece> {
-        let text = literal::unescape(self.source(lo, hi), lo, &mut self.errors);
+        let text = literal::unescape(self.source(lo, hi), lo, &mut |error| self.errors.push(error));
         Node::new(StrPiece::Text(text.into()), 0)
     }
 

@@ -104,11 +104,52 @@ pub struct Tree<'s> {
     text: &'s str,
     comments: &'s [Comment],
     /// What is wrong so far.
-    pub errors: Vec<Error>,
+    pub errors: Faults,
+    /// True when the thread's work should end.
+    pub ended: bool,
     names: FxHashMap<&'s str, Rc<str>>,
     /// Where `9223372036854775808` stands with no `-` seen before it so far.
     minimums: Vec<Span>,
     too_deep: bool,
+}
+
+/// Errors, as many as anybody may read: a text may have millions.
+#[derive(Default)]
+pub struct Faults(Vec<Error>);
+
+/// How many errors are kept.
+const MAX_FAULTS: usize = 1000;
+
+impl Faults {
+    /// Adds an error.
+    pub fn push(&mut self, error: Error) {
+        if self.0.len() < MAX_FAULTS {
+            self.0.push(error);
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn truncate(&mut self, count: usize) {
+        self.0.truncate(count);
+    }
+}
+
+impl IntoIterator for Faults {
+    type Item = Error;
+    type IntoIter = std::vec::IntoIter<Error>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
 }
 
 fn depth_of<X>(nodes: &[Node<X>]) -> u32 {
@@ -127,7 +168,8 @@ impl<'s> Tree<'s> {
     /// A builder for a source whose first byte has the position `base`.
     pub fn new(base: u32, text: &'s str, comments: &'s [Comment]) -> Tree<'s> {
         let names = FxHashMap::default();
-        Tree { base, text, comments, errors: Vec::new(), names, minimums: Vec::new(), too_deep: false }
+        let (errors, minimums) = (Faults::default(), Vec::new());
+        Tree { base, text, comments, errors, ended: false, names, minimums, too_deep: false }
     }
 
     /// Reports what can be said only at the end of a text.

@@ -77,18 +77,21 @@ impl<'s> Tree<'s> {
     }
 
     fn record_pattern(&mut self, span: Span, elements: Vec<Node<Part>>) -> Node<Pattern> {
-        let (mut fields, mut rest, mut depth) = (Vec::new(), RestSeen::default(), 0);
+        let (mut fields, mut rest, mut depth) = (Vec::<(Option<Name>, _)>::new(), RestSeen::default(), 0);
         for Part { element, span } in elements.into_iter().map(|e| *e.it) {
             match element {
                 Element::Field(name, p) => {
                     depth = depth.max(p.depth);
-                    fields.push((name, *p.it));
+                    fields.push((Some(name), *p.it));
                 }
-                Element::One(p) => match &p.it.kind {
-                    // A name alone is the field of that name.
-                    PatternKind::Bind(name) => fields.push((name.clone(), *p.it)),
-                    _ => self.errors.push(error::mixed_record(p.it.span)),
-                },
+                Element::One(p) => {
+                    // By position first, then by name: as in calls.
+                    if fields.last().is_some_and(|(name, _)| name.is_some()) {
+                        self.errors.push(error::pattern_after_name(span, self.source(span.lo, span.hi)));
+                    }
+                    depth = depth.max(p.depth);
+                    fields.push((None, *p.it));
+                }
                 Element::Rest(name) => self.rest(&mut rest, fields.len(), name, span),
             }
         }

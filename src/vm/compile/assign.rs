@@ -112,7 +112,7 @@ impl<'a> Compiler<'_, '_, 'a> {
                 let spread = items.iter().position(|i| matches!(i, Item::Spread(_)));
                 let rest = spread.map(|at| (at as u16, true));
                 let count = count - u16::from(rest.is_some());
-                let shape = PatternShape { count, rest, names: None, record_only: false, list: false };
+                let shape = PatternShape { count, rest, names: Box::default(), list: false };
                 let shape = c.pattern_shape(shape)?;
                 c.emit_at(Op::Unpack { src, base, shape }, place.span, vec![value_span], u16::MAX);
                 for (reg, Item::One(e) | Item::Spread(e)) in (base..).zip(items) {

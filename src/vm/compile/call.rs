@@ -68,8 +68,8 @@ impl<'a> Compiler<'_, '_, 'a> {
                 let reg = c.temp()?;
                 if let (Callee::Method(_, Some(_)), Arg::One(e)) = (&target, arg)
                     && let ExprKind::Name(name) = &e.kind
-                    && args.iter().all(|arg| matches!(arg, Arg::One(_)))
                     && u8::try_from(args.len() + 1).is_ok()
+                    && args.iter().all(|arg| matches!(arg, Arg::One(_)))
                     && let Some(Place::Register(variable)) = c.resolve(name)?
                 {
                     // Nothing assigns it before the call either.

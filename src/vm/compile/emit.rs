@@ -20,6 +20,7 @@ pub(super) enum ConstKey {
 impl<'a> Compiler<'_, '_, 'a> {
     /// Appends an instruction for the current place; gives its position.
     pub(super) fn emit(&mut self, op: Op) -> usize {
+        self.emitted += 1;
         let function = self.last();
         function.code.push(op);
         function.places.spans.push(function.here);
@@ -30,6 +31,7 @@ impl<'a> Compiler<'_, '_, 'a> {
     /// Appends an instruction at `span` with the places of its operands; operands in registers
     /// from `dead` on are released by it.
     pub(super) fn emit_at(&mut self, op: Op, span: Span, operands: Vec<Span>, dead: Reg) -> usize {
+        self.emitted += 1;
         let function = self.last();
         let at = function.code.len();
         function.code.push(op);

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use rustc_hash::FxHashSet;
+
 use super::super::bytecode::Op;
 use super::super::error;
 use super::super::value::Value;
@@ -178,7 +180,7 @@ impl<'a> Compiler<'_, '_, 'a> {
                     continue;
                 }
                 let one = |i: &&Item| matches!(i, Item::One(_));
-                let (now, later) = rest.split_at(rest.iter().take_while(one).count().min(CHUNK));
+                let (now, later) = rest.split_at(rest.iter().take(CHUNK).take_while(one).count());
                 c.temporary(|c| {
                     let base = c.items(now)?;
                     c.emit(Op::ListPush { list, base, count: now.len() as u16 });
@@ -264,11 +266,12 @@ impl<'a> Compiler<'_, '_, 'a> {
     fn fields(&mut self, fields: &'a [Field], dst: Reg) -> Result<()> {
         let count = u16::try_from(fields.len()).map_err(|_| error::function_size())?;
         let mut names: Vec<Rc<str>> = Vec::with_capacity(fields.len());
+        let mut seen = FxHashSet::default();
         self.temporary(|c| {
             let base = c.reserve(count)?;
             for (reg, field) in (base..).zip(fields) {
                 if let Field::Named(name, e) = field {
-                    if names.contains(&name.text) {
+                    if !seen.insert(&name.text) {
                         return Err(
                             error::argument_twice("(...)", &name.text, 0, None).at(name.span, "given again")
                         );

@@ -16,6 +16,7 @@ mod scope;
 mod stmt;
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -23,7 +24,7 @@ use super::bytecode::Op;
 use super::error;
 use super::function::{Capture, Module, NEVER_PLAIN, ParamInfo, Places, Proto, Shapes};
 use super::value::Value;
-use crate::base::{Error, Result, Span};
+use crate::base::{Error, Result, Source, Span, stack};
 use crate::syntax::ast::{self, Block, Expr};
 use emit::ConstKey;
 use mentions::NameSet;
@@ -33,6 +34,15 @@ pub(super) type Reg = u16;
 
 /// The most registers of one function.
 const MAX_REGISTERS: u16 = 60_000;
+/// Top-level variables of a unit of more statements than this are global slots.
+const MANY_STATEMENTS: usize = 10_000;
+/// The most instructions of a unit: for each byte of its text, and beside that.
+const OPS_PER_BYTE: usize = 4;
+const FREE_OPS: usize = 100_000;
+/// Expressions between two looks at what may end the compilation.
+const STEPS: u32 = 4096;
+/// How much stack a level must find.
+const ROOM: usize = if cfg!(debug_assertions) { 160 << 10 } else { 64 << 10 };
 /// The most nested expressions.
 const MAX_DEPTH: u32 = 160;
 
@@ -56,6 +66,10 @@ pub struct World<'a> {
     pub builtins: &'a FxHashMap<Rc<str>, Value>,
     /// One shared text per name.
     pub names: &'a mut rustc_hash::FxHashSet<Rc<str>>,
+    /// Which slots are free.
+    pub slots: &'a mut super::tidy::Slots,
+    /// The source that it comes from, which its functions hold.
+    pub source: Option<Arc<Source>>,
 }
 
 /// Compiles a unit. Its code takes no arguments and returns the unit's value.
@@ -80,8 +94,13 @@ struct Compiler<'w, 'g, 'a> {
     /// Names that something in the unit assigns.
     assigned: NameSet,
     /// Top-level names that live in registers until the unit ends.
-    exported: Vec<Rc<str>>,
+    exported: indexmap::IndexSet<Rc<str>, rustc_hash::FxBuildHasher>,
     depth: u32,
+    /// Expressions so far.
+    steps: u32,
+    /// Instructions so far, and the most: what runs at several exits is compiled for each.
+    emitted: usize,
+    most: usize,
 }
 
 /// A function being compiled.
@@ -94,7 +113,7 @@ struct Function<'a> {
     const_index: FxHashMap<ConstKey, u32>,
     protos: Vec<Rc<Proto>>,
     captures: Vec<Capture>,
-    capture_names: Vec<Rc<str>>,
+    capture_names: FxHashMap<Rc<str>, u16>,
     scopes: Vec<Scope>,
     next: Reg,
     most: Reg,
@@ -126,14 +145,31 @@ enum Exit<'a> {
 
 impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
     fn new(world: &'w mut World<'g>, mode: Mode, fuse: bool) -> Self {
-        let (assigned, exported) = (NameSet::default(), Vec::new());
-        Compiler { world, mode, fuse, too_far: false, functions: Vec::new(), assigned, exported, depth: 0 }
+        Compiler {
+            world,
+            mode,
+            fuse,
+            too_far: false,
+            functions: Vec::new(),
+            assigned: NameSet::default(),
+            exported: Default::default(),
+            depth: 0,
+            steps: 0,
+            emitted: 0,
+            most: usize::MAX,
+        }
     }
 
     /// The unit's code; `None` when a short jump did not reach.
     fn unit(mut self, block: &'a Block) -> Result<Option<Rc<Proto>>> {
         let (inner, assigned) = mentions::mentions(&[], block);
         self.assigned = assigned;
+        let bytes = block.span.hi.saturating_sub(block.span.lo) as usize;
+        self.most = bytes.saturating_mul(OPS_PER_BYTE).saturating_add(FREE_OPS);
+        if block.body.len() > MANY_STATEMENTS {
+            // Its variables would not fit the registers.
+            self.mode = Mode::Input;
+        }
         self.functions.push(Function::new("<script>".into(), inner, block.span));
         self.open_scope();
         self.top_names(block);
@@ -141,7 +177,10 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
         self.top_level(block, value)?;
         self.emit(Op::Return { src: value });
         let Some(function) = self.functions.pop() else { return Ok(None) };
-        Ok((!self.too_far).then(|| function.finish(Vec::new(), None, block.span)))
+        Ok((!self.too_far).then(|| {
+            let source = self.world.source.clone();
+            function.finish(Vec::new(), None, block.span, source)
+        }))
     }
 
     /// Compiles a function; gives its index among the protos of the one around it.
@@ -158,7 +197,7 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
         let params = self.parameters(function, itself.then_some(&name))?;
         self.tail_block(&function.body)?;
         let Some(done) = self.functions.pop() else { return Err(error::function_size()) };
-        let proto = done.finish(params, function.doc.clone(), span);
+        let proto = done.finish(params, function.doc.clone(), span, self.world.source.clone());
         let outer = self.last();
         outer.protos.push(proto);
         Ok(outer.protos.len() as u32 - 1)
@@ -214,8 +253,15 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
 
     /// Runs `body` one level deeper, refusing trees that are too deep.
     fn deeper<T>(&mut self, span: Span, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        if self.depth >= MAX_DEPTH {
+        if self.depth >= MAX_DEPTH || stack::left() < ROOM {
             return Err(error::nesting("this expression").at(span, "too deep here"));
+        }
+        self.steps += 1;
+        if self.emitted > self.most {
+            return Err(error::function_size().at(span, "the exits of a block repeat what it defers"));
+        }
+        if self.steps.is_multiple_of(STEPS) {
+            error::look_for_end()?;
         }
         self.depth += 1;
         let result = body(self);
@@ -236,8 +282,7 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
         if let Some(&slot) = self.world.module.names.borrow().get(name) {
             return slot;
         }
-        let slot = self.world.globals.len() as u32;
-        self.world.globals.push(Value::Unset);
+        let slot = self.world.slots.take(self.world.globals);
         let name = self.intern(name);
         self.world.module.names.borrow_mut().insert(name, slot);
         slot
@@ -265,7 +310,7 @@ impl Function<'_> {
             const_index: FxHashMap::default(),
             protos: Vec::new(),
             captures: Vec::new(),
-            capture_names: Vec::new(),
+            capture_names: FxHashMap::default(),
             scopes: Vec::new(),
             next: 1,
             most: 1,
@@ -276,7 +321,13 @@ impl Function<'_> {
         }
     }
 
-    fn finish(self, params: Vec<ParamInfo>, doc: Option<Rc<str>>, span: Span) -> Rc<Proto> {
+    fn finish(
+        self,
+        params: Vec<ParamInfo>,
+        doc: Option<Rc<str>>,
+        span: Span,
+        source: Option<Arc<Source>>,
+    ) -> Rc<Proto> {
         let rest = params.iter().any(|p| p.rest);
         let plain = if rest { NEVER_PLAIN } else { u16::try_from(params.len()).unwrap_or(NEVER_PLAIN) };
         Rc::new(Proto {
@@ -290,6 +341,7 @@ impl Function<'_> {
             captures: self.captures,
             doc,
             span,
+            source,
             places: self.places,
             shapes: self.shapes,
         })

@@ -65,29 +65,22 @@ impl<'a> Compiler<'_, '_, 'a> {
         &mut self,
         pattern: &'a Pattern,
     ) -> Result<Option<(u16, Vec<&'a Pattern>, Option<&'a Rest>)>> {
-        let (parts, rest, names): (Vec<&Pattern>, _, Option<Box<[Rc<str>]>>) = match &pattern.kind {
-            PatternKind::Tuple(list, rest) => {
-                let name = |p: &Pattern| match &p.kind {
-                    PatternKind::Bind(name) => Some(Rc::clone(&name.text)),
-                    _ => None,
-                };
-                let names: Option<Box<[Rc<str>]>> = list.iter().map(name).collect();
-                (list.iter().collect(), rest, names.filter(|n| !n.is_empty()))
+        let (parts, rest, names): (Vec<&Pattern>, _, Vec<&Name>) = match &pattern.kind {
+            PatternKind::Tuple(list, rest) | PatternKind::List(list, rest) => {
+                (list.iter().collect(), rest, Vec::new())
             }
-            PatternKind::List(list, rest) => (list.iter().collect(), rest, None),
             PatternKind::Record(fields, rest) => {
-                let names = fields.iter().map(|(name, _)| Rc::clone(&name.text)).collect();
-                (fields.iter().map(|(_, p)| p).collect(), rest, Some(names))
+                let names = fields.iter().filter_map(|(name, _)| name.as_ref()).collect();
+                (fields.iter().map(|(_, p)| p).collect(), rest, names)
             }
             _ => return Ok(None),
         };
         let count = u16::try_from(parts.len()).map_err(|_| error::function_size())?;
-        let names = names.map(|list| list.iter().map(|n| self.intern(n)).collect());
+        let names = names.into_iter().map(|n| self.intern(&n.text)).collect();
         let shape = self.pattern_shape(PatternShape {
             count,
             rest: rest.as_ref().map(|r| (r.at as u16, r.name.is_some())),
             names,
-            record_only: matches!(pattern.kind, PatternKind::Record(..)),
             list: matches!(pattern.kind, PatternKind::List(..)),
         })?;
         Ok(Some((shape, parts, rest.as_ref())))

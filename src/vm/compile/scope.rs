@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use rustc_hash::FxHashMap;
+
 use super::super::bytecode::Op;
 use super::super::function::{Capture, Named};
 use super::super::value::Value;
@@ -11,15 +13,58 @@ use crate::syntax::ast::{Block, Pattern, PatternKind, StmtKind};
 
 /// A block's names, and the first register it may use.
 pub(super) struct Scope {
-    locals: Vec<(Rc<str>, Reg, bool)>,
+    locals: Vec<Local>,
+    /// The positions of each name in `locals`, once those are more than a few.
+    index: FxHashMap<Rc<str>, Vec<usize>>,
+    /// How many of `locals` can be seen, while some are hidden.
+    shown: Option<usize>,
     from: Reg,
     /// How many names the function's registers had been given before it.
     named: usize,
 }
 
+/// A name, its register, and whether that holds a cell.
+struct Local {
+    name: Rc<str>,
+    reg: Reg,
+    cell: bool,
+}
+
+/// Up to this many names a search goes through all of them.
+const FEW: usize = 12;
+
 impl Scope {
     pub(super) fn names(&self) -> impl Iterator<Item = Rc<str>> {
-        self.locals.iter().map(|(name, ..)| Rc::clone(name))
+        self.locals.iter().map(|local| Rc::clone(&local.name))
+    }
+
+    /// How many names it has.
+    pub(super) fn count(&self) -> usize {
+        self.locals.len()
+    }
+
+    fn push(&mut self, local: Local) {
+        let at = self.locals.len();
+        if at == FEW {
+            for (at, local) in self.locals.iter().enumerate() {
+                self.index.entry(Rc::clone(&local.name)).or_default().push(at);
+            }
+        }
+        if at >= FEW {
+            self.index.entry(Rc::clone(&local.name)).or_default().push(at);
+        }
+        self.locals.push(local);
+    }
+
+    /// The newest variable of a name.
+    fn find(&self, name: &str) -> Option<&Local> {
+        let shown = self.shown.unwrap_or(self.locals.len());
+        if self.locals.len() <= FEW {
+            return self.locals[..shown].iter().rev().find(|local| *local.name == *name);
+        }
+        let places = self.index.get(name)?;
+        let before = places.partition_point(|&at| at < shown);
+        Some(&self.locals[places[before.checked_sub(1)?]])
     }
 }
 
@@ -42,7 +87,13 @@ impl<'a> Compiler<'_, '_, 'a> {
     pub(super) fn open_scope_at(&mut self, from: Reg) {
         let function = self.last();
         let named = function.places.names.len();
-        function.scopes.push(Scope { locals: Vec::new(), from, named });
+        function.scopes.push(Scope {
+            locals: Vec::new(),
+            index: FxHashMap::default(),
+            shown: None,
+            from,
+            named,
+        });
     }
 
     /// Ends a block: its variables are released and their registers free.
@@ -74,11 +125,14 @@ impl<'a> Compiler<'_, '_, 'a> {
     ) -> Result<T> {
         let function = self.last();
         let hidden = function.scopes.split_off(scopes);
-        let later = function.scopes.last_mut().map(|s| s.locals.split_off(names)).unwrap_or_default();
+        let before = function.scopes.last_mut().map(|scope| {
+            let shown = scope.shown.map_or(names, |shown| shown.min(names));
+            scope.shown.replace(shown)
+        });
         let result = body(self);
         let function = self.last();
-        if let Some(scope) = function.scopes.last_mut() {
-            scope.locals.extend(later);
+        if let (Some(scope), Some(before)) = (function.scopes.last_mut(), before) {
+            scope.shown = before;
         }
         function.scopes.extend(hidden);
         result
@@ -111,8 +165,8 @@ impl<'a> Compiler<'_, '_, 'a> {
         if cell {
             self.emit(Op::NewCell { reg });
         }
-        if self.is_top_level() && !self.exported.contains(name) {
-            self.exported.push(Rc::clone(name));
+        if self.is_top_level() {
+            self.exported.insert(Rc::clone(name));
         }
         self.push_local(name, reg, cell);
     }
@@ -128,7 +182,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         let during = function.code.len() as u32..u32::MAX;
         function.places.names.push(Named { name: Rc::clone(&name), register: reg, during });
         if let Some(scope) = function.scopes.last_mut() {
-            scope.locals.push((name, reg, cell));
+            scope.push(Local { name, reg, cell });
         }
     }
 
@@ -149,40 +203,36 @@ impl<'a> Compiler<'_, '_, 'a> {
 
     /// The place of a function's name that its block has made already.
     pub(super) fn predeclared(&mut self, name: &str) -> Option<Place> {
-        let scope = self.last().scopes.last()?;
-        let found = scope.locals.iter().rev().find(|(n, ..)| **n == *name)?;
-        found.2.then_some(Place::Cell(found.1))
+        let found = self.last().scopes.last()?.find(name)?;
+        found.cell.then_some(Place::Cell(found.reg))
     }
 
     fn local(&self, depth: usize, name: &str) -> Option<(Reg, bool)> {
-        let scopes = self.functions[depth].scopes.iter().rev();
-        let mut locals = scopes.flat_map(|s| s.locals.iter().rev());
-        locals.find(|(n, ..)| **n == *name).map(|&(_, reg, cell)| (reg, cell))
+        let found = self.functions[depth].scopes.iter().rev().find_map(|scope| scope.find(name))?;
+        Some((found.reg, found.cell))
     }
 
     /// The capture of the function at `depth` that holds `name`, made through all functions between.
     fn capture(&mut self, depth: usize, name: &str) -> Option<u16> {
-        if let Some(at) = self.functions[depth].capture_names.iter().position(|n| **n == *name) {
-            return u16::try_from(at).ok();
+        if let Some(&at) = self.functions[depth].capture_names.get(name) {
+            return Some(at);
         }
         // The nearest function around that has it, from the inside out.
-        let owner = (0..depth).rev().find(|&d| {
-            self.local(d, name).is_some() || self.functions[d].capture_names.iter().any(|n| **n == *name)
-        })?;
+        let owner = (0..depth)
+            .rev()
+            .find(|&d| self.local(d, name).is_some() || self.functions[d].capture_names.contains_key(name))?;
         let mut from = match self.local(owner, name) {
             Some((reg, true)) => Capture::Register(reg),
             // Plain locals are invisible to functions inside: their names are mentioned nowhere.
             Some((_, false)) => return None,
-            None => {
-                let at = self.functions[owner].capture_names.iter().position(|n| **n == *name)?;
-                Capture::Outer(u16::try_from(at).ok()?)
-            }
+            None => Capture::Outer(*self.functions[owner].capture_names.get(name)?),
         };
         let name = self.intern(name);
         for function in &mut self.functions[owner + 1..=depth] {
+            let index = u16::try_from(function.captures.len()).ok()?;
             function.captures.push(from);
-            function.capture_names.push(Rc::clone(&name));
-            from = Capture::Outer(u16::try_from(function.captures.len() - 1).ok()?);
+            function.capture_names.insert(Rc::clone(&name), index);
+            from = Capture::Outer(index);
         }
         match from {
             Capture::Outer(index) => Some(index),

@@ -7,9 +7,21 @@ use super::super::error;
 use super::super::function::Run;
 use super::super::value::Value;
 use super::expr::not_compiled;
+use super::scope::Scope;
 use super::{Compiler, Exit, Loop, Reg};
 use crate::base::{Result, Span};
 use crate::syntax::ast::*;
+
+/// A `defer` whose block has not ended.
+struct Deferred<'a> {
+    e: &'a Expr,
+    /// The register for an error on its way out.
+    error: Reg,
+    handler: usize,
+    /// How many scopes, and names of the innermost one, it sees.
+    scopes: usize,
+    names: usize,
+}
 
 impl<'a> Compiler<'_, '_, 'a> {
     /// A block with a scope of its own; its value goes to `dst`, if that is wanted.
@@ -48,8 +60,9 @@ impl<'a> Compiler<'_, '_, 'a> {
             StmtKind::Fn(name, _) => Some(name),
             _ => None,
         });
+        let lone = names.clone().nth(1).is_none();
         for name in names {
-            if self.last().inner.contains(&name.text) && !self.is_lone(name, body) {
+            if self.last().inner.contains(&name.text) && !(lone && self.is_lone(name, body)) {
                 let reg = self.temp()?;
                 self.load(reg, Value::Unset);
                 self.declare_register(&name.text, reg);
@@ -58,37 +71,31 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(())
     }
 
-    /// Whether no function before it in its block mentions a function's name, so that its variable
-    /// can be made where it is defined.
+    /// Whether nothing before it in its block mentions the name of the block's only function, so that its
+    /// variable can be made where it is defined.
     fn is_lone(&self, name: &Name, body: &[Stmt]) -> bool {
-        let functions = body.iter().filter(|s| matches!(s.kind, StmtKind::Fn(..))).count();
         let is_it = |s: &Stmt| matches!(&s.kind, StmtKind::Fn(n, _) if n.span == name.span);
         let before = body.iter().position(is_it).unwrap_or(0);
         let mentioned = before > 0 && super::mentions::in_statements(&body[..before]).contains(&name.text);
-        functions == 1 && !mentioned && !self.assigned.contains(&name.text)
+        !mentioned && !self.assigned.contains(&name.text)
     }
 
     /// Statements in the current scope. The last one's value goes to `dst`.
     fn statements(&mut self, body: &'a [Stmt], dst: Option<Reg>) -> Result<()> {
-        let Some((first, rest)) = body.split_first() else {
-            if let Some(dst) = dst {
-                self.load(dst, Value::None);
+        let mut defers = Vec::new();
+        for (i, stmt) in body.iter().enumerate() {
+            if let StmtKind::Defer(e) = &stmt.kind {
+                let deferred = self.located(stmt.span, |c| c.begin_defer(e))?;
+                defers.push(deferred);
+                continue;
             }
-            return Ok(());
-        };
-        let mut current = first;
-        let mut rest = rest;
-        loop {
-            if let StmtKind::Defer(e) = &current.kind {
-                return self.defer(e, rest, dst);
-            }
-            let target = if rest.is_empty() { dst } else { None };
-            self.located(current.span, |c| c.stmt(current, target))?;
-            match rest.split_first() {
-                Some((next, others)) => (current, rest) = (next, others),
-                None => return Ok(()),
-            }
+            let target = if i + 1 == body.len() { dst } else { None };
+            self.located(stmt.span, |c| c.stmt(stmt, target))?;
         }
+        if let (Some(dst), None | Some(Stmt { kind: StmtKind::Defer(_), .. })) = (dst, body.last()) {
+            self.load(dst, Value::None);
+        }
+        defers.into_iter().rev().try_for_each(|deferred| self.end_defer(deferred))
     }
 
     fn stmt(&mut self, stmt: &'a Stmt, dst: Option<Reg>) -> Result<()> {
@@ -146,12 +153,12 @@ impl<'a> Compiler<'_, '_, 'a> {
         {
             return self.let_each(parts, items);
         }
-        let names_before = self.last().scopes.last().map_or(0, |s| s.names().count());
+        let names_before = self.last().scopes.last().map_or(0, Scope::count);
         let reg = self.temp()?;
         self.expr(value, reg)?;
         self.pattern_of(pattern, reg, Some(value.span))?;
         // What went to global slots or nowhere leaves no register behind.
-        if self.last().scopes.last().map_or(0, |s| s.names().count()) == names_before {
+        if self.last().scopes.last().map_or(0, Scope::count) == names_before {
             self.last().next = reg;
         }
         Ok(())
@@ -275,14 +282,20 @@ impl<'a> Compiler<'_, '_, 'a> {
 
     fn while_loop(&mut self, condition: &'a Expr, block: &'a Block) -> Result<()> {
         let mut exits = Vec::new();
+        // A condition with blocks is compiled once, at the top: loops in conditions of loops would double each time.
+        let once = super::mentions::has_block(condition);
+        let start = self.position();
         self.condition(condition, false, &mut exits)?;
-        let top = self.position();
+        let top = if once { start } else { self.position() };
         let from = self.last().next;
         self.begin_loop(from);
         self.block(block, None)?;
         let Some(done) = self.last().loops.pop() else { return Ok(()) };
         self.patch_all(done.continues);
-        if self.fuse {
+        if once {
+            let back = self.emit(Op::Loop { offset: 0 });
+            self.patch_to(back, top);
+        } else if self.fuse {
             let mut back = Vec::new();
             self.condition(condition, true, &mut back)?;
             back.into_iter().for_each(|at| self.patch_to(at, top));
@@ -356,14 +369,18 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(())
     }
 
-    /// `defer e` and the rest of its block: `e` runs when the rest ends, however it ends.
-    fn defer(&mut self, e: &'a Expr, rest: &'a [Stmt], dst: Option<Reg>) -> Result<()> {
+    /// `defer e`: what runs from here to the end of its block is followed by `e`, however it ends.
+    fn begin_defer(&mut self, e: &'a Expr) -> Result<Deferred<'a>> {
         let error = self.temp()?;
         let handler = self.emit(Op::PushHandler { catch: false, dst: error, offset: 0 });
         let scopes = self.last().scopes.len();
-        let names = self.last().scopes.last().map_or(0, |s| s.names().count());
+        let names = self.last().scopes.last().map_or(0, Scope::count);
         self.last().exits.push(Exit::Defer(e, scopes, names));
-        self.statements(rest, dst)?;
+        Ok(Deferred { e, error, handler, scopes, names })
+    }
+
+    fn end_defer(&mut self, deferred: Deferred<'a>) -> Result<()> {
+        let Deferred { e, error, handler, scopes, names } = deferred;
         self.last().exits.pop();
         self.emit(Op::PopHandler { flush: true });
         self.hiding(scopes, names, |c| c.effect(e))?;
@@ -389,7 +406,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.open_scope();
         self.tail_block(block)?;
         let Some(done) = self.functions.pop() else { return Err(error::function_size()) };
-        let proto = done.finish(Vec::new(), None, span);
+        let proto = done.finish(Vec::new(), None, span, self.world.source.clone());
         self.last().protos.push(proto);
         let proto = self.last().protos.len() as u32 - 1;
         self.temporary(|c| {

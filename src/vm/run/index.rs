@@ -34,13 +34,17 @@ impl Vm {
             Value::Str(text) => match index {
                 Value::Range(range) => {
                     let (start, step, count) = range.slice(text.chars());
-                    if step == 1 {
-                        let (from, to) = (text.offset(start), text.offset(start + count));
-                        return Ok(Value::str(&text.as_str()[from..to]));
+                    if step == 1 || count == 0 {
+                        return Ok(Value::str(text.part(start, start + count)));
                     }
-                    let chars: Vec<char> = text.as_str().chars().collect();
-                    let at = |i: usize| (start as i64 + i as i64 * step) as usize;
-                    Ok(Value::str((0..count).map(|i| chars[at(i)]).collect::<String>()))
+                    // Only what lies between the first and the last of them is walked.
+                    let last = (start as i64 + (count as i64 - 1) * step) as usize;
+                    let part = text.part(start.min(last), start.max(last) + 1).chars();
+                    let (skip, back) = (step.unsigned_abs() as usize, step < 0);
+                    Ok(Value::str(match back {
+                        true => part.rev().step_by(skip).collect::<String>(),
+                        false => part.step_by(skip).collect(),
+                    }))
                 }
                 _ => {
                     let from = text.offset(position("str", index, text.chars())?);

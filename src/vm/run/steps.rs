@@ -305,13 +305,13 @@ impl Vm {
     ) -> Result<()> {
         let value = self.stack[base + src as usize].clone();
         let at = base + first as usize;
-        if let (Value::Tuple(tuple), None, false) = (&value, shape.rest, shape.record_only)
+        if let (Value::Tuple(tuple), None, false) = (&value, shape.rest, shape.takes_names())
             && tuple.items().len() == shape.count as usize
         {
             self.stack[at..at + tuple.items().len()].clone_from_slice(tuple.items());
             return Ok(());
         }
-        let parts = match self.take_apart(&value, shape, true)? {
+        let parts = match self.take_apart(&value, shape)? {
             Ok(parts) => parts,
             Err(mismatch) => return Err(error::unpack(&mismatch)),
         };
@@ -333,11 +333,11 @@ impl Vm {
         let at = base + first as usize;
         let right_type = match &value {
             Value::List(_) => shape.list,
-            Value::Tuple(_) => !shape.list && !shape.record_only,
+            Value::Tuple(_) => !shape.list && !shape.takes_names(),
             Value::Record(_) => !shape.list,
             _ => false,
         };
-        let parts = if right_type { self.take_apart(&value, shape, false)?.ok() } else { None };
+        let parts = if right_type { self.take_apart(&value, shape)?.ok() } else { None };
         self.stack[at] = Value::Bool(parts.is_some());
         for (i, part) in parts.into_iter().flatten().enumerate() {
             self.stack[at + 1 + i] = part;
@@ -345,40 +345,13 @@ impl Vm {
         Ok(())
     }
 
-    /// The parts that a pattern binds, or what does not fit. Where the pattern `must_fit`, names of which none
-    /// is a field take a record by position, as a tuple; in `match` names stand for fields.
-    fn take_apart(
-        &mut self,
-        value: &Value,
-        shape: &PatternShape,
-        must_fit: bool,
-    ) -> Result<Result<Vec<Value>, Mismatch>> {
-        let by_name = |record: &Record, names: &[Rc<str>]| {
-            !must_fit || shape.record_only || names.iter().any(|name| record.get(name).is_some())
-        };
-        if let (Value::Record(record), Some(names)) = (value, &shape.names)
-            && by_name(record, names)
-        {
-            let mut parts = Vec::with_capacity(names.len() + 1);
-            for name in names.iter() {
-                match record.get(name) {
-                    Some(part) => parts.push(part.clone()),
-                    None => {
-                        let fields = record.names().iter().cloned().collect();
-                        return Ok(Err(Mismatch::NoField { name: Rc::clone(name), fields }));
-                    }
-                }
-            }
-            if let Some((at, _)) = shape.rest {
-                let other = |(name, _): &(&Rc<str>, &Value)| !names.contains(name);
-                let (left, values) =
-                    record.fields().filter(other).map(|(n, v)| (Rc::clone(n), v.clone())).unzip();
-                parts.insert(at as usize, Value::Record(Rc::new(Record::new(Rc::new(left), values))));
-            }
-            return Ok(Ok(parts));
+    /// The parts that a pattern binds, or what does not fit.
+    fn take_apart(&mut self, value: &Value, shape: &PatternShape) -> Result<Result<Vec<Value>, Mismatch>> {
+        if let (Value::Record(record), true) = (value, shape.takes_names()) {
+            return Ok(fields(record, shape));
         }
         let items = match value {
-            _ if shape.record_only => {
+            _ if shape.takes_names() => {
                 return Ok(Err(Mismatch::NoRecord { found: value.type_name() }));
             }
             Value::List(list) => list.to_vec(),
@@ -470,4 +443,36 @@ pub(super) fn merge(a: &Value, b: &Value) -> Result<Value> {
         (Value::Record(a), Value::Record(b)) => Ok(Value::Record(Rc::new(a.merged(b)))),
         (Value::Record(_), other) | (other, _) => Err(error::not_spreadable(other.type_name(), "a record")),
     }
+}
+
+/// The fields that a pattern with names takes: by position from both ends, then by name. Fields that it does
+/// not mention are left out, or go to the rest.
+fn fields(record: &Record, shape: &PatternShape) -> Result<Vec<Value>, Mismatch> {
+    let (values, names) = (record.values(), &shape.names);
+    let by_place = shape.count as usize - names.len();
+    if values.len() < by_place {
+        return Err(Mismatch::Count { wanted: by_place, rest: true, found: values.len() });
+    }
+    let before = shape.rest.map_or(by_place, |(at, _)| by_place.min(at as usize));
+    let after = values.len() - (by_place - before);
+    let mut taken = vec![false; values.len()];
+    taken[..before].fill(true);
+    taken[after..].fill(true);
+    let mut parts: Vec<Value> = values[..before].iter().chain(&values[after..]).cloned().collect();
+    for name in names.iter() {
+        let Some(at) = record.position(name) else {
+            let fields = record.names().iter().cloned().collect();
+            return Err(Mismatch::NoField { name: Rc::clone(name), fields });
+        };
+        if std::mem::replace(&mut taken[at], true) {
+            return Err(Mismatch::Twice { name: Rc::clone(name) });
+        }
+        parts.push(values[at].clone());
+    }
+    if let Some((at, _)) = shape.rest {
+        let left = record.fields().zip(taken).filter(|(_, taken)| !taken);
+        let (names, values) = left.map(|((name, value), _)| (Rc::clone(name), value.clone())).unzip();
+        parts.insert(at as usize, Value::Record(Rc::new(Record::new(Rc::new(names), values))));
+    }
+    Ok(parts)
 }

@@ -5,12 +5,15 @@ use std::rc::Rc;
 use super::super::heap::ErrorValue;
 use super::super::value::Value;
 use super::super::{Vm, error};
-use crate::base::{Error, ErrorKind, Result, Span};
+use crate::base::{Error, ErrorKind, Result, Span, guard};
 use crate::device::error::stream_token;
 use crate::device::races::Where;
 use crate::ops::Arg;
 use crate::ops::signature::Kind;
 use crate::syntax::ast::{ExprKind, Item, Stmt, StmtKind};
+
+/// A longer list is not read again for the place of an element.
+const SHORT: usize = 1 << 16;
 
 impl Vm {
     /// Takes an error to the innermost handler above `floor` frames. Gives where to go on, or the
@@ -34,15 +37,18 @@ impl Vm {
                     continue;
                 }
                 error = self.leave_failed(handler.contexts, error);
-                let line = self.line(error.span());
-                let value = Value::Error(Rc::new(ErrorValue { error, line }));
                 let at = base + handler.dst as usize;
-                self.stack[at] = value;
                 self.top = base + self.registers_at(base);
                 // Whatever the failed region left in registers is released.
-                for register in &mut self.stack[at + 1..self.top] {
+                for register in &mut self.stack[at..self.top] {
                     *register = Value::None;
                 }
+                if let Some(panic) = guard::take() {
+                    error = error.and(panic);
+                }
+                let line = self.line(error.span());
+                let source = self.sources.hold(error.span());
+                self.stack[at] = Value::Error(Rc::new(ErrorValue { error, line, source }));
                 return Ok((base, handler.target));
             }
             let count = self.registers_at(base);
@@ -82,7 +88,11 @@ impl Vm {
 
     /// Where the text writes an element of the list that it writes at `list`.
     fn element_written(&self, list: Span, at: usize) -> Option<Span> {
-        let parsed = crate::syntax::parse(list.lo, self.sources.snippet(list));
+        let text = self.sources.snippet(list);
+        if text.len() > SHORT {
+            return None;
+        }
+        let parsed = crate::syntax::parse(list.lo, text);
         let [Stmt { kind: StmtKind::Expr(whole), .. }] = parsed.block.body.as_slice() else { return None };
         let mut whole = whole;
         while let ExprKind::Paren(inner) = &whole.kind {

@@ -1,0 +1,144 @@
+//! Calls of the program around: a panic in its code becomes an error.
+//!
+//! Host code runs while the machine is in the middle of something, so a panic must not unwind through it. [`call`]
+//! gives the panic as an error, for callers that can raise one. What runs where nothing can be raised (a destructor,
+//! a report of progress) goes through [`quiet`], which keeps the error for whoever asks next ([`take`]): the machine
+//! does at the next look at its limits, at the end of a `try`, and at the end of a call.
+//!
+//! Invariant: no panic of host code passes a function of this file, not even one of a panic's own payload.
+
+use super::{Code, Error, ErrorKind, Result};
+use std::any::Any;
+use std::cell::RefCell;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A function of the embedding program that failed.
+pub static HOST_FUNCTION: Code = Code {
+    id: "E0963",
+    kind: ErrorKind::Thrown,
+    title: "a function of the host program failed",
+    page: "The script called a function that the program around it has registered, and that function returned an \
+           error; the message is its own. Or code of that program panicked: a function, its output, its input, what \
+           it is told of progress and warnings, a destructor of its values.",
+    example: "",
+};
+
+thread_local! {
+    /// The first panic that nobody has heard of.
+    static PENDING: RefCell<Option<Error>> = const { RefCell::new(None) };
+}
+
+/// Runs host code; `what` names it in the error of a panic: "a function", "the output".
+///
+/// # Errors
+/// E0963 when it panics.
+pub fn call<T>(what: &str, code: impl FnOnce() -> T) -> Result<T> {
+    // What the panic did to the state of the closure is the host program's affair.
+    catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
+        let error = Error::new(&HOST_FUNCTION, format!("{what} of the host program panicked: {text}"));
+        discard(payload);
+        error
+    })
+}
+
+/// Runs host code where no error can be raised.
+pub fn quiet(what: &str, code: impl FnOnce()) {
+    if let Err(error) = call(what, code) {
+        let _ = PENDING.try_with(|pending| {
+            if let Ok(mut pending) = pending.try_borrow_mut() {
+                pending.get_or_insert(error);
+            }
+        });
+    }
+}
+
+/// The error of a panic that [`quiet`] has caught on this thread.
+#[inline]
+pub fn take() -> Option<Error> {
+    PENDING.try_with(|pending| pending.try_borrow_mut().ok()?.take()).ok().flatten()
+}
+
+/// Drops what a panic carried, which may panic once more.
+fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(another);
+    }
+}
+
+/// A value of the host program, whose destructor may panic.
+pub struct Owned<T>(ManuallyDrop<T>);
+
+impl<T> Owned<T> {
+    /// Takes a value over.
+    pub fn new(value: T) -> Owned<T> {
+        Owned(ManuallyDrop::new(value))
+    }
+
+    /// Gives it back.
+    pub fn into_inner(mut self) -> T {
+        // SAFETY: `self` is forgotten, so nobody takes or drops it again.
+        let value = unsafe { ManuallyDrop::take(&mut self.0) };
+        std::mem::forget(self);
+        value
+    }
+}
+
+impl<T> Deref for Owned<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Owned<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: dropped once, here.
+        quiet("a destructor", || unsafe { ManuallyDrop::drop(&mut self.0) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bomb(u32);
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if self.0 > 0 {
+                std::panic::panic_any(Bomb(self.0 - 1));
+            }
+        }
+    }
+
+    #[test]
+    fn no_panic_passes() {
+        assert_eq!(call("it", || 7).unwrap(), 7);
+        let text = |e: Error| e.message().to_string();
+        assert_eq!(
+            text(call("it", || panic!("a {}", 1)).unwrap_err()),
+            "it of the host program panicked: a 1"
+        );
+        let odd = call("it", || std::panic::panic_any(Bomb(5))).unwrap_err();
+        assert_eq!(text(odd), "it of the host program panicked: no reason given");
+        assert!(take().is_none());
+        drop(Owned::new(Bomb(1)));
+        quiet("another", || panic!("later"));
+        assert_eq!(
+            take().map(text).as_deref(),
+            Some("a destructor of the host program panicked: no reason given")
+        );
+        assert!(take().is_none());
+    }
+}

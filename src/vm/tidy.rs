@@ -1,0 +1,164 @@
+//! What a machine keeps of programs that are over, and how it lets go of it.
+//!
+//! Functions hold their source texts, and names their slots of the global table. Sources that nothing holds are
+//! forgotten when their number has doubled ([`Vm::tidy`]); slots are used again when no code can refer to them any
+//! more: those of a unit that failed before it gave them values, and those of a compiled program that was dropped
+//! ([`Vm::retire`]). Invariant: a free slot has no value, and no live code reads or writes it.
+
+use std::rc::Rc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::Vm;
+use super::function::{Module, Proto};
+use super::value::Value;
+
+/// Warnings that nobody takes are kept up to this number.
+const MAX_WARNINGS: usize = 1000;
+/// The most values that are looked at for closures of a program.
+const MAX_WALK: usize = 10_000;
+/// Fewer names are not looked at.
+const FEW_NAMES: usize = 4096;
+
+/// Which slots of the global table are free, and which were taken by the unit that is compiled.
+#[derive(Default)]
+pub(super) struct Slots {
+    free: Vec<u32>,
+    taken: Vec<u32>,
+    /// Programs whose handles are gone, and whose functions something still holds.
+    retired: Vec<Rc<Module>>,
+}
+
+impl Slots {
+    /// A slot without a value.
+    pub(super) fn take(&mut self, globals: &mut Vec<Value>) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            globals.push(Value::Unset);
+            globals.len() as u32 - 1
+        });
+        self.taken.push(slot);
+        slot
+    }
+
+    /// Notes the slots that are taken from here on.
+    pub(super) fn begin(&mut self) {
+        self.taken.clear();
+    }
+
+    /// Those that were taken, while another unit may begin.
+    pub(super) fn begun(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.taken)
+    }
+
+    pub(super) fn resume(&mut self, taken: Vec<u32>) {
+        self.taken = taken;
+    }
+}
+
+impl Vm {
+    /// Forgets what no function, error or tensor refers to, now and then: at the end of the outermost entry.
+    #[inline]
+    pub(super) fn tidy(&mut self) {
+        if self.sources.is_due() || self.names.len() > self.names_limit.max(FEW_NAMES) {
+            self.tidy_now();
+        }
+        self.slots.taken.clear();
+    }
+
+    #[cold]
+    fn tidy_now(&mut self) {
+        for module in std::mem::take(&mut self.slots.retired) {
+            self.retire(module);
+        }
+        // Tensors remember where their memory was asked for.
+        let places = self.rt.live_places();
+        self.sources.forget(places);
+        let sources = &self.sources;
+        self.rt.forget_places(MAX_WARNINGS, |span| sources.find(span).is_some());
+        self.names.retain(|name| Rc::strong_count(name) > 1);
+        self.names_limit = 2 * self.names.len();
+    }
+
+    /// Frees the slots that a unit has taken and that got no value; `code` is its function, where it was compiled.
+    pub(super) fn give_back(&mut self, code: Option<Value>) {
+        let taken = self.slots.begun();
+        let gone = match &code {
+            Some(Value::Fn(closure)) => Rc::strong_count(closure) == 1 && is_alone(&closure.proto),
+            Some(_) => false,
+            None => true,
+        };
+        if gone {
+            let unset = |slot: &u32| matches!(self.globals[*slot as usize], Value::Unset);
+            let unset: Vec<u32> = taken.into_iter().filter(unset).collect();
+            if !unset.is_empty() {
+                let set: FxHashSet<u32> = unset.iter().copied().collect();
+                self.main.names.borrow_mut().retain(|_, slot| !set.contains(slot));
+                self.slots.free.extend(unset);
+            }
+        }
+    }
+
+    /// Lets go of a compiled program that no handle names any more, unless something still holds functions of it:
+    /// then it is looked at again later.
+    pub(crate) fn retire(&mut self, module: Rc<Module>) {
+        let unit = module.unit.borrow().clone();
+        let Some(unit) = unit else { return };
+        let slots: Vec<u32> = module.names.borrow().values().copied().collect();
+        // Who may hold each function: the one around it, the module and this, and closures in the program's variables.
+        let mut known: FxHashMap<*const Proto, usize> = FxHashMap::default();
+        let mut protos = vec![&unit];
+        while let Some(proto) = protos.pop() {
+            known.insert(Rc::as_ptr(proto), 1);
+            protos.extend(&proto.protos);
+        }
+        known.insert(Rc::as_ptr(&unit), 2);
+        let mut left = MAX_WALK;
+        for slot in &slots {
+            count_closures(&self.globals[*slot as usize], &mut known, &mut left);
+        }
+        let mut protos = vec![&unit];
+        while let Some(proto) = protos.pop() {
+            if Rc::strong_count(proto) != known.get(&Rc::as_ptr(proto)).copied().unwrap_or(0) {
+                self.slots.retired.push(module);
+                return;
+            }
+            protos.extend(&proto.protos);
+        }
+        module.names.borrow_mut().clear();
+        for slot in slots {
+            self.globals[slot as usize] = Value::Unset;
+            self.slots.free.push(slot);
+        }
+    }
+}
+
+/// Whether nobody but the function around it holds a function and those inside.
+fn is_alone(proto: &Rc<Proto>) -> bool {
+    Rc::strong_count(proto) == 1 && proto.protos.iter().all(is_alone)
+}
+
+/// Counts closures that a variable alone holds, directly or in lists, tuples and captured variables.
+fn count_closures(value: &Value, known: &mut FxHashMap<*const Proto, usize>, left: &mut usize) {
+    let mut todo = vec![value.clone()];
+    // Of what is looked at, the variable holds one, and this another.
+    while let Some(value) = todo.pop() {
+        let Some(fewer) = left.checked_sub(1) else { return };
+        *left = fewer;
+        match &value {
+            Value::Fn(closure) if Rc::strong_count(closure) == 2 => {
+                if let Some(count) = known.get_mut(&Rc::as_ptr(&closure.proto)) {
+                    *count += 1;
+                }
+                for cell in closure.captures.iter().filter(|cell| Rc::strong_count(cell) == 1) {
+                    todo.push(cell.get());
+                }
+            }
+            Value::List(list) if Rc::strong_count(list) == 2 => todo.extend(list.borrow().iter().cloned()),
+            Value::Tuple(tuple) if Rc::strong_count(tuple) == 2 => todo.extend(tuple.items().iter().cloned()),
+            Value::Record(record) if Rc::strong_count(record) == 2 => {
+                todo.extend(record.values().iter().cloned());
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Panics in code of the host program: wherever Runnel calls it, a panic is an error of the script, and the engine
+//! goes on as after any other error.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
+
+use runnel::engine::Builder;
+use runnel::{Backend, DeviceId, Dtype, Engine, Error, Shared};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a bomb");
+    }
+}
+
+/// An error whose text cannot be made.
+struct Mute;
+
+impl fmt::Display for Mute {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("no text");
+    }
+}
+
+fn builder() -> Builder {
+    Engine::builder().backend(Backend::Emu).devices(2)
+}
+
+/// Everything that a script may leave open when it fails.
+fn inside(code: &str) -> String {
+    format!(
+        "let s = Stream(device=1)\nfn deep(n) {{ if n > 0 {{ deep(n - 1) }} else {{ {code} }} }}\n\
+         with device(1), stream(s), no_grad() {{ deep(20); zeros(1) + 1 }}"
+    )
+}
+
+fn is_sound(engine: &mut Engine) {
+    assert_eq!(engine.eval::<String>("\"{zeros(1).device} {cuda.current_device()}\"").unwrap(), "cuda:0 0");
+    assert!(engine.eval::<bool>("cuda.current_stream(1) == cuda.default_stream(1)").unwrap());
+    assert_eq!(
+        engine.eval::<i64>("fn depth(n) { if n == 0 { 0 } else { 1 + depth(n - 1) } }\ndepth(9000)").unwrap(),
+        9000
+    );
+    assert_eq!(engine.eval::<f64>("(ones(3) on cuda:1).sum().item()").unwrap(), 3.0);
+    assert!(engine.eval::<()>("throw \"x\"").unwrap_err().message().contains('x'));
+    assert_eq!(engine.eval::<i64>("try { throw 1 } catch { 2 }").unwrap(), 2);
+}
+
+fn panicked(error: &Error, text: &str) {
+    assert_eq!(error.code().id, "E0963", "{error:?}");
+    assert!(error.message().ends_with(text) && error.message().contains("panicked"), "{error:?}");
+}
+
+/// The script fails with the panic of this text, `try` takes it, and the engine is sound each time.
+fn fails(mut engine: Engine, code: &str, text: &str) {
+    for _ in 0..2 {
+        panicked(&engine.eval::<()>(&inside(code)).unwrap_err(), text);
+        is_sound(&mut engine);
+        let caught = format!("let got = none\ntry {{ {} }} catch e {{ got = e.code }}\ngot", inside(code));
+        assert_eq!(engine.eval::<Option<String>>(&caught).unwrap().as_deref(), Some("E0963"));
+        is_sound(&mut engine);
+    }
+}
+
+fn with(register: impl FnOnce(&mut Engine)) -> Engine {
+    let mut engine = builder().build().unwrap();
+    register(&mut engine);
+    engine
+}
+
+/// Only once, since a closure may fail on each call of the checks as well.
+fn once(what: &'static str, armed: &Arc<AtomicBool>) -> impl Fn() + Send + 'static {
+    let armed = Arc::clone(armed);
+    move || assert!(!armed.load(Ordering::Relaxed), "{what}")
+}
+
+type Case = (&'static str, fn());
+
+/// The places of the API that take host code, by the files and functions that do, and what holds each to the promise.
+const CASES: &[Case] = &[
+    ("builder.rs output", || {
+        let engine =
+            builder().output(|text| assert!(!text.contains("bang"), "in the output")).build().unwrap();
+        fails(engine, "print(\"bang\")", "in the output");
+    }),
+    ("builder.rs input", || {
+        fails(builder().input(|| panic!("in the input")).build().unwrap(), "input()", "in the input");
+    }),
+    ("builder.rs warnings", || {
+        let engine = builder().warnings(|_, _| panic!("in a warning")).build().unwrap();
+        let race = "races(\"warn\")";
+        let code = format!(
+            "let q = Stream(device=1)\nlet x = zeros(1000)\nwith {race} {{ with stream(q) {{ x.add_(1) }} }}\nfor i in 0..2 {{ }}"
+        );
+        fails(engine, &code, "in a warning");
+    }),
+    ("builder.rs progress", || {
+        let engine = builder().progress(|_| panic!("in the progress")).build().unwrap();
+        fails(engine, "for x in progress([1, 2]) { }", "in the progress");
+        let engine = builder().progress(|now| assert!(!now.ended, "at the end")).build().unwrap();
+        fails(engine, "for x in progress([1, 2]) { break }", "at the end");
+    }),
+    ("register.rs register_fn", || {
+        fails(
+            with(|e| drop(e.register_fn("f", || -> i64 { panic!("in a function") }))),
+            "f()",
+            "in a function",
+        );
+        fails(
+            with(|e| drop(e.register_fn("f", |x: i64| assert!(x < 0, "by a callback")))),
+            "map(f, [1])",
+            "by a callback",
+        );
+        fails(with(|e| drop(e.register_fn("f", || Err::<(), _>(Mute)))), "f()", "no text");
+        let odd = |_: i64| -> i64 { std::panic::panic_any(Bomb) };
+        fails(with(|e| drop(e.register_fn("f", odd))), "f(1)", "no reason given");
+        // What a call has converted already is dropped where another argument does not fit.
+        let two = |_: Shared<Bomb>, _: i64| ();
+        fails(
+            with(|e| {
+                drop(e.register_type::<Bomb>("bomb"));
+                drop(e.register_fn("make", || Shared::new(Bomb)));
+                drop(e.register_fn("f", two));
+            }),
+            "f(make(), \"no int\")",
+            "a bomb",
+        );
+        // A type that scripts do not know.
+        fails(with(|e| drop(e.register_fn("f", || Shared::new(Bomb)))), "f()", "a bomb");
+        drop(with(|e| {
+            let bomb = Bomb;
+            drop(e.register_fn("f", move || {
+                let _ = &bomb;
+            }));
+        }));
+    }),
+    ("register.rs function", || {
+        let engine = with(|e| {
+            e.register_module("m", |m| drop(m.function("f", || -> i64 { panic!("in a module") }))).unwrap()
+        });
+        fails(engine, "m.f()", "in a module");
+    }),
+    ("register.rs register_module", || {
+        let mut engine = builder().build().unwrap();
+        panicked(&engine.register_module("m", |_| panic!("in the filling")).unwrap_err(), "in the filling");
+        is_sound(&mut engine);
+    }),
+    ("register.rs method", || {
+        struct Thing;
+        let engine = with(|e| {
+            e.register_type::<Thing>("thing")
+                .method("read", |_: &Thing| -> i64 { panic!("in a method") })
+                .method("write", |_: &mut Thing, _: i64| -> i64 { panic!("in a change") });
+            drop(e.register_fn("thing_of", || Shared::new(Thing)));
+        });
+        fails(engine, "thing_of().read()", "in a method");
+        let engine = with(|e| {
+            e.register_type::<Thing>("thing")
+                .method("write", |_: &mut Thing, _: i64| -> i64 { panic!("in a change") });
+            e.set("t", Shared::new(Thing)).unwrap_or_else(|e| panic!("{e}"));
+        });
+        fails(engine, "t.write(1)", "in a change");
+    }),
+    ("register.rs field", || {
+        struct Thing;
+        let engine = with(|e| {
+            drop(e.register_type::<Thing>("thing").field("x", |_: &Thing| -> i64 { panic!("in a field") }));
+            e.set("t", Shared::new(Thing)).unwrap_or_else(|e| panic!("{e}"));
+        });
+        fails(engine, "t.x", "in a field");
+    }),
+    ("native_type.rs a shared value", || {
+        let engine = with(|e| {
+            drop(e.register_type::<Bomb>("bomb"));
+            drop(e.register_fn("make", || Shared::new(Bomb)));
+        });
+        fails(engine, "let b = make(); b = none; for i in 0..2 { }; 1", "a bomb");
+        let mut engine = with(|e| drop(e.register_type::<Bomb>("bomb")));
+        engine.set("b", Shared::new(Bomb)).unwrap();
+        panicked(&engine.set("b", 1).unwrap_err(), "a bomb");
+        is_sound(&mut engine);
+        engine.set("b", Shared::new(Bomb)).unwrap();
+        drop(engine);
+        panicked(&with(|_| ()).set("a b", Shared::new(Bomb)).unwrap_err().others()[0].clone(), "a bomb");
+    }),
+    ("foreign.rs tensor_from_raw", || {
+        let mut engine = builder().build().unwrap();
+        let data = [1.0f32, 2.0];
+        for device in [DeviceId::Cpu, DeviceId::Cuda(1)] {
+            let ptr = data.as_ptr() as u64;
+            // SAFETY: the data live through the test, and nobody writes them.
+            let tensor = unsafe {
+                engine
+                    .tensor_from_raw(ptr, &[2], None, Dtype::F32, device, || panic!("in the owner"))
+                    .unwrap()
+            };
+            engine.set("x", tensor).unwrap();
+            // It is dropped here, or by the thread that waits for the stream, where nobody can be told.
+            match engine.eval::<f64>("let total = x.sum().item()\nx = none\ntotal") {
+                Ok(total) => assert_eq!(total, 3.0),
+                Err(error) => panicked(&error, "in the owner"),
+            }
+            engine.eval::<()>("cuda.synchronize(1)").unwrap();
+            is_sound(&mut engine);
+        }
+        let bomb = Bomb;
+        // SAFETY: nothing is read: the address is refused.
+        let refused = unsafe {
+            engine.tensor_from_raw(0, &[2], None, Dtype::F32, DeviceId::Cpu, move || {
+                let _ = &bomb;
+            })
+        };
+        assert_eq!(refused.unwrap_err().code().id, "E0967");
+        is_sound(&mut engine);
+    }),
+    ("ready.rs poll", || {
+        struct Loud;
+        impl std::task::Wake for Loud {
+            fn wake(self: Arc<Loud>) {
+                panic!("in an executor");
+            }
+        }
+        let mut engine = builder().build().unwrap();
+        let tensor: runnel::Tensor = engine.eval("ones(1000, 1000) @ ones(1000, 1000)").unwrap();
+        let mut ready = Box::pin(tensor.ready());
+        let waker = Arc::new(Loud).into();
+        let _ = std::future::Future::poll(ready.as_mut(), &mut std::task::Context::from_waker(&waker));
+        assert_eq!(engine.read::<f32>(&tensor).unwrap()[0], 1000.0);
+        is_sound(&mut engine);
+        // Whoever waits for the stream after it hears of it all the same.
+        let another: runnel::Tensor = engine.eval("ones(2) + 1").unwrap();
+        let mut ready = Box::pin(another.ready());
+        let noop = std::task::Waker::noop();
+        for _ in 0..1000 {
+            match std::future::Future::poll(ready.as_mut(), &mut std::task::Context::from_waker(noop)) {
+                std::task::Poll::Ready(result) => return result.unwrap(),
+                std::task::Poll::Pending => std::thread::sleep(std::time::Duration::from_millis(10)),
+            }
+        }
+        panic!("nobody woke it");
+    }),
+    ("builder.rs what closures own", || {
+        let bombs = [(); 4].map(|()| Bomb);
+        let [a, b, c, d] = bombs;
+        let builder = builder()
+            .output(move |_| {
+                let _ = &a;
+            })
+            .input(move || {
+                let _ = &b;
+                None
+            })
+            .warnings(move |_, _| {
+                let _ = &c;
+            })
+            .progress(move |_| {
+                let _ = &d;
+            });
+        let mut engine = builder.build().unwrap();
+        assert_eq!(engine.eval::<i64>("for x in progress([1]) { print(input()) }; 7").unwrap(), 7);
+        drop(engine);
+    }),
+];
+
+#[test]
+fn a_panic_of_the_host_program_is_an_error_of_the_script() {
+    // The panics are meant; a message for each would bury a real one.
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let failed: Vec<String> = CASES
+        .iter()
+        .filter_map(|(name, case)| Some((*name, std::panic::catch_unwind(case).err()?)))
+        .map(|(name, why)| format!("{name}: {}", why.downcast_ref::<String>().map_or("?", |why| why)))
+        .collect();
+    std::panic::set_hook(usual);
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    let armed = Arc::new(AtomicBool::new(false));
+    let mut engine = builder().build().unwrap();
+    drop(engine.register_fn("f", once("it", &armed)));
+    engine.eval::<()>("f()").unwrap();
+}
+
+/// Whoever adds a closure to the API adds a case.
+#[test]
+fn every_place_that_takes_host_code_has_a_case() {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("src/engine").unwrap() {
+        let path = entry.unwrap().path();
+        let Some(file) = path.file_name().and_then(|f| f.to_str()).filter(|f| f.ends_with(".rs")) else {
+            continue;
+        };
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut function = String::new();
+        for line in text.lines().take_while(|line| !line.contains("#[cfg(test)]")) {
+            if let Some((_, rest)) = line.split_once("pub fn ").or_else(|| line.split_once("pub unsafe fn "))
+            {
+                function = rest.split(['(', '<']).next().unwrap().to_string();
+            }
+            let takes = ["impl FnMut(", "impl FnOnce(", "impl Fn(", "impl HostFunction<", "impl HostMethod<"];
+            let private = line.contains("pub(crate)") || line.contains("    fn ") || line.starts_with("fn ");
+            if takes.iter().any(|take| line.contains(take))
+                && !private
+                && !line.trim_start().starts_with("//")
+            {
+                found.push(format!("{file} {function}"));
+            }
+        }
+    }
+    let known = |place: &String| CASES.iter().any(|(name, _)| name == place);
+    // `Shared::with` runs its closure for its caller, and nothing is in between.
+    let missing: Vec<&String> =
+        found.iter().filter(|place| !known(place) && *place != "native_type.rs with").collect();
+    assert!(found.len() >= 10, "{found:?}");
+    assert!(missing.is_empty(), "{missing:?}");
+}
