@@ -540,7 +540,7 @@ fn reports_are_short_whatever_the_program_is() {
         format!("import \"{long}\""),
         format!("dict()[\"{long}\"]"),
         format!("(a = 1).{long}"),
-        "print(x)\n".repeat(1 << 14),
+        "print(xyzw)\n".repeat(1 << 14),
         (0..1 << 12).map(|i| format!("print(x{i})\n")).collect(),
         format!("let = {long}\nlet y = '{long}'\n\"{long}"),
     ];

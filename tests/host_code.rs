@@ -297,14 +297,13 @@ fn every_place_that_takes_host_code_has_a_case() {
         let text = std::fs::read_to_string(&path).unwrap();
         let mut function = String::new();
         for line in text.lines().take_while(|line| !line.contains("#[cfg(test)]")) {
-            if let Some((_, rest)) = line.split_once("pub fn ").or_else(|| line.split_once("pub unsafe fn "))
-            {
-                function = rest.split(['(', '<']).next().unwrap().to_string();
+            if let Some((before, rest)) = line.split_once("fn ") {
+                let public = matches!(before.trim(), "pub" | "pub unsafe");
+                function = rest.split(['(', '<']).next().filter(|_| public).unwrap_or("").to_string();
             }
             let takes = ["impl FnMut(", "impl FnOnce(", "impl Fn(", "impl HostFunction<", "impl HostMethod<"];
-            let private = line.contains("pub(crate)") || line.contains("    fn ") || line.starts_with("fn ");
             if takes.iter().any(|take| line.contains(take))
-                && !private
+                && !function.is_empty()
                 && !line.trim_start().starts_with("//")
             {
                 found.push(format!("{file} {function}"));

@@ -68,6 +68,8 @@ impl Vm {
     pub(super) fn enter(&mut self) {
         self.entered += 1;
         if self.entered == 1 {
+            // A panic of before, when no script ran.
+            drop(guard::take());
             self.rt.fuel = self.limits.fuel;
             self.rt.limits = Things { host_bytes: Some(self.limits.host_bytes), ..self.limits.things };
             self.fuel_grace = false;
