@@ -530,6 +530,7 @@ impl Drop for Vm {
         self.enter();
         let globals = std::mem::take(&mut self.globals);
         drop(globals);
+        self.slots = tidy::Slots::default();
         self.stack.clear();
         self.modules.clear();
         self.tests.clear();
