@@ -101,9 +101,12 @@ template <class T> INLINE T clamp_to(T a, T low, T high) {
 
 // --- Logarithms ------------------------------------------------------------------------------------
 
+// Near 1/2 the logarithm cancels nearly all digits of the quotient, so `float` computes in `double`.
+INLINE float logit_of(float a) { return (float)log((double)a / (1.0 - (double)a)); }
+INLINE double logit_of(double a) { return log(a / (1.0 - a)); }
 INLINE float logit_clamped(float a, float eps) {
     const float high = 1.0f - eps, inner = a < eps ? eps : a > high ? high : a;
-    return logf(inner / (1.0f - inner));
+    return logit_of(inner);
 }
 INLINE double logit_clamped(double a, double eps) {
     const double high = 1.0 - eps, inner = a < eps ? eps : a > high ? high : a;

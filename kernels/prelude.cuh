@@ -45,26 +45,27 @@ INLINE i64 i64_of(u64 w) { return (i64)w; }
 
 // --- Halves ----------------------------------------------------------------------------------
 
+// The conversion instructions give every nan one pattern without a sign. The sign bit is put back, as the host keeps it.
 INLINE float load_f16(u16 b) {
     float a;
     asm("cvt.f32.f16 %0, %1;" : "=f"(a) : "h"(b));
-    return a;
+    return __uint_as_float(__float_as_uint(a) | ((u32)b & 0x8000u) << 16);
 }
 INLINE u16 store_f16(float a) {
     u16 b;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(b) : "f"(a));
-    return b;
+    return (u16)(b | (__float_as_uint(a) >> 16 & 0x8000u));
 }
 INLINE float load_bf16(u16 b) { return __uint_as_float((u32)b << 16); }
 INLINE u16 store_bf16(float a) {
 #if __CUDA_ARCH__ >= 800
     u16 b;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(b) : "f"(a));
-    return b;
+    return (u16)(b | (__float_as_uint(a) >> 16 & 0x8000u));
 #else
-    // Round to nearest, ties to even. Like the instruction, drops the payload of a nan.
+    // Round to nearest, ties to even. Like the instruction, drops the payload of a nan, but keeps its sign.
     const u32 x = __float_as_uint(a);
-    return a != a ? (u16)0x7fff : (u16)((x + 0x7fffu + ((x >> 16) & 1u)) >> 16);
+    return a != a ? (u16)(0x7fffu | (x >> 16 & 0x8000u)) : (u16)((x + 0x7fffu + ((x >> 16) & 1u)) >> 16);
 #endif
 }
 

@@ -41,6 +41,8 @@ struct Slot<'a> {
     name: &'a str,
     required: bool,
     rest: bool,
+    /// A rest parameter that may be given by name, as one list.
+    listed: bool,
     named_only: bool,
 }
 
@@ -53,6 +55,7 @@ pub fn native(function: &str, signature: &Signature, given: &Given) -> Vec<Error
             name: p.name,
             required: p.default == Default::Required && !p.rest,
             rest: p.rest,
+            listed: p.listed(),
             named_only: p.named_only,
         })
         .collect();
@@ -80,7 +83,7 @@ pub fn script(name: &str, function: &Function, given: &Given) -> Vec<Error> {
                 _ => "_",
             };
             let slot =
-                Slot { name, required: p.default.is_none() && !p.rest, rest: p.rest, named_only: after_rest };
+                Slot { name, required: p.default.is_none() && !p.rest, rest: p.rest, listed: false, named_only: after_rest };
             after_rest |= p.rest;
             slot
         })
@@ -108,7 +111,10 @@ fn fit(function: &str, slots: &[Slot<'_>], given: &Given, signature: &str) -> Ve
         *place = Some(*span);
     }
     for (name, span) in &given.named {
-        match slots.iter().position(|s| *s.name == **name && !s.rest && s.name != "_") {
+        match slots.iter().position(|s| *s.name == **name && (!s.rest || s.listed) && s.name != "_") {
+            Some(at) if slots[at].rest && given.positional.len() > by_place => {
+                errors.push(error::argument_twice(*span, function, name, Some(given.positional[by_place])));
+            }
             Some(at) => match filled[at] {
                 Some(first) => errors.push(error::argument_twice(*span, function, name, Some(first))),
                 None => filled[at] = Some(*span),

@@ -10,7 +10,7 @@ use super::{called, error};
 use crate::base::{Error, Span};
 use crate::ops::known::{self, Clash, Facts, Index, Known};
 use crate::ops::signature::Param;
-use crate::ops::{Op, table};
+use crate::ops::{Op, Run, table};
 use crate::syntax::ast::*;
 use rustc_hash::FxHashSet;
 
@@ -26,8 +26,27 @@ pub struct Constants {
 pub fn constants(block: &Block, names: &Resolved) -> Constants {
     let values = vec![Known::Unknown; names.bindings.len()];
     let called = called::called(block, names);
-    let mut reader = Reader { names, called, values, warnings: Vec::new(), quiet: 0, elsewhere: 0 };
-    reader.statements(&block.body);
+    let reader = |shapes, called| Reader {
+        names,
+        called,
+        values: values.clone(),
+        warnings: Vec::new(),
+        quiet: 0,
+        elsewhere: 0,
+        shapes,
+        relaid: false,
+    };
+    let mut first = reader(true, called);
+    first.statements(&block.body);
+    let reader = match first.relaid {
+        false => first,
+        // Shapes that change in place are not those of the `let`.
+        true => {
+            let mut again = reader(false, first.called);
+            again.statements(&block.body);
+            again
+        }
+    };
     Constants { values: reader.values, warnings: reader.warnings }
 }
 
@@ -41,6 +60,10 @@ struct Reader<'n> {
     quiet: usize,
     /// How many contexts are open that may make the host the current device.
     elsewhere: usize,
+    /// Whether shapes of tensors are looked at.
+    shapes: bool,
+    /// A tensor's shape changes in place somewhere: `x.t_()`.
+    relaid: bool,
 }
 
 /// An argument: its name where it has one, its value, its place.
@@ -136,6 +159,13 @@ impl Reader<'_> {
     // --- Expressions ---
 
     fn expr(&mut self, e: &Expr) -> Known {
+        match self.expr_as_written(e) {
+            Known::Tensor(facts) if !self.shapes => Known::Tensor(Facts { dims: None, ..facts }),
+            known => known,
+        }
+    }
+
+    fn expr_as_written(&mut self, e: &Expr) -> Known {
         match &e.kind {
             ExprKind::None => Known::Absent,
             ExprKind::Bool(b) => Known::Bool(*b),
@@ -302,8 +332,10 @@ impl Reader<'_> {
             }
             ExprKind::Member(base, name) => {
                 let value = self.expr(base);
+                let method = table::find_method(&name.text);
+                self.relaid |= method.is_some_and(|(op, in_place)| in_place && matches!(op.run, Run::View(_)));
                 if let Known::Tensor(_) = value {
-                    op = table::find_method(&name.text);
+                    op = method;
                 }
                 passed.push(Passed { name: None, value, span: base.span });
             }

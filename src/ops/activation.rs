@@ -4,7 +4,8 @@ use super::folds::{MAX, MEAN, SUM};
 use super::params::{UNARY, X};
 use super::select::CLAMP;
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, MapOp, Op, Out, Rule, Run, error, map};
+use super::composed::{call, t};
+use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, error, map};
 use crate::array::{Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_quaternary, host_ternary, host_unary};
@@ -101,7 +102,7 @@ pub static OPS: &[Op] = &[
               `torch.selu`.",
         search: &["self-normalizing", "activation"],
         params: UNARY,
-        form: Form::BOTH,
+        form: Form::ALL,
         example: "assert(allclose(selu([1.0]), [1.0507010]))",
         run: Run::Map(MapOp {
             rule: Rule::Float,
@@ -221,7 +222,7 @@ pub static OPS: &[Op] = &[
         doc: "Gives `x * tanh(softplus(x))`. Source: `torch.nn.functional.mish`.",
         search: &["activation"],
         params: UNARY,
-        form: Form::BOTH,
+        form: Form::ALL,
         example: "assert(equal(mish([0.0]), [0.0]))",
         run: Run::Map(MapOp {
             rule: Rule::Float,
@@ -479,7 +480,7 @@ fn wide(dtype: Dtype) -> Dtype {
 fn softmax(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Args<'_>) -> Result<Out> {
     let given = args.tensor(0)?;
     let x = match args.dtype(2) {
-        Some(dtype) if dtype != given.dtype() => &rt.convert(given, dtype)?,
+        Some(dtype) if dtype != given.dtype() => &rt.cast(given, dtype)?,
         _ => given,
     };
     let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::F32 };
@@ -533,6 +534,9 @@ fn rms_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     const NAME: &str = "rms_norm";
     let x = args.tensor(0)?;
     let dims = normalised_dims(x, args)?;
+    if x.dtype().is_complex() {
+        return complex_rms_norm(rt, x, &dims, args);
+    }
     let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::F32 };
     let wide = wide(dtype);
     let element = MapArg::Tensor(x);
@@ -544,9 +548,24 @@ fn rms_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     affine(rt, NAME, &RESCALE, &operands, (args.opt_tensor(2), None), (wide, dtype))
 }
 
+/// `rms_norm` of complex numbers, whose squares are complex too.
+fn complex_rms_norm(rt: &mut Runtime, x: &Tensor, dims: &[usize], args: &Args<'_>) -> Result<Out> {
+    let eps = if args.is_given(3) { args.float(3)? } else { epsilon(x.dtype()) };
+    let dims = dims.iter().map(|&dim| dim as i64).collect();
+    let squares = call(rt, "square", &[t(x)])?;
+    let mean = call(rt, "mean", &[t(&squares), Arg::Ints(dims), Arg::Bool(true)])?;
+    let mean = call(rt, "add", &[t(&mean), Arg::Float(eps)])?;
+    let scale = call(rt, "rsqrt", &[t(&mean)])?;
+    let out = call(rt, "mul", &[t(x), t(&scale)])?;
+    match args.opt_tensor(2) {
+        Some(weight) => call(rt, "mul", &[t(&out), t(weight)]).map(Out::Tensor),
+        None => Ok(Out::Tensor(out)),
+    }
+}
+
 /// The distance from 1 to the next number of a float dtype.
 fn epsilon(dtype: Dtype) -> f64 {
-    match dtype {
+    match dtype.real() {
         Dtype::F16 => half::f16::EPSILON.to_f64(),
         Dtype::BF16 => half::bf16::EPSILON.to_f64(),
         Dtype::F64 => f64::EPSILON,

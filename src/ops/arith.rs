@@ -168,7 +168,7 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::ALL,
         example: "assert(equal(square([3.0, -4.0]), [9.0, 16.0]))",
-        run: Run::Map(MapOp { rule: Rule::NotBool, f: &SQUARE }),
+        run: Run::Map(MapOp { rule: Rule::Whole, f: &SQUARE }),
     },
     Op {
         name: "reciprocal",

@@ -19,7 +19,7 @@ pub static OPS: &[Op] = &[
               Source: `torch.eq`.",
         search: &["equal", "same", "=="],
         params: BINARY,
-        form: Form::BOTH,
+        form: Form::ALL,
         example: "assert(equal(tensor([1, 2, 3]) == [1, 0, 3], [true, false, true]))",
         run: Run::Map(MapOp { rule: Rule::Compare, f: &EQ }),
     },
@@ -28,7 +28,7 @@ pub static OPS: &[Op] = &[
         doc: "Tells elementwise whether `x != other`; nan differs from everything. Source: `torch.ne`.",
         search: &["not equal", "different", "!="],
         params: BINARY,
-        form: Form::BOTH,
+        form: Form::ALL,
         example: "assert(equal(tensor([1, 2]) != 2, [true, false]))",
         run: Run::Map(MapOp {
             rule: Rule::Compare,
@@ -46,7 +46,7 @@ pub static OPS: &[Op] = &[
         doc: "Tells elementwise whether `x < other`. Source: `torch.lt`.",
         search: &["less", "smaller", "<"],
         params: BINARY,
-        form: Form::BOTH,
+        form: Form::ALL,
         example: "assert(equal([1, 2, 3] < 2, [true, false, false]))",
         run: Run::Map(MapOp {
             rule: Rule::Compare,
@@ -64,7 +64,7 @@ pub static OPS: &[Op] = &[
         doc: "Tells elementwise whether `x <= other`. Source: `torch.le`.",
         search: &["less or equal", "at most", "<="],
         params: BINARY,
-        form: Form::BOTH,
+        form: Form::ALL,
         example: "assert(equal([1, 2, 3] <= 2, [true, true, false]))",
         run: Run::Map(MapOp {
             rule: Rule::Compare,
@@ -82,7 +82,7 @@ pub static OPS: &[Op] = &[
         doc: "Tells elementwise whether `x > other`. Source: `torch.gt`.",
         search: &["greater", "larger", ">"],
         params: BINARY,
-        form: Form::BOTH,
+        form: Form::ALL,
         example: "assert(equal([1, 2, 3] > 2, [false, false, true]))",
         run: Run::Map(MapOp {
             rule: Rule::Compare,
@@ -100,7 +100,7 @@ pub static OPS: &[Op] = &[
         doc: "Tells elementwise whether `x >= other`. Source: `torch.ge`.",
         search: &["greater or equal", "at least", ">="],
         params: BINARY,
-        form: Form::BOTH,
+        form: Form::ALL,
         example: "assert(equal([1, 2, 3] >= 2, [false, true, true]))",
         run: Run::Map(MapOp {
             rule: Rule::Compare,

@@ -184,12 +184,21 @@ fn contracted(
     if mine.len() != theirs.len() {
         return Err(wrong(format!("{} dimensions meet {}", mine.len(), theirs.len())));
     }
+    let (mut left, mut right) = (x.clone(), other.clone());
     for (&a, &b) in mine.iter().zip(&theirs) {
         let (n, m) = (x.shape()[a], other.shape()[b]);
-        if n != m {
+        // An extent of 1 is stretched, so the other side is summed.
+        let stretched = name == "tensordot" && n != m && (n == 1 || m == 1);
+        let (longer, dim) = if n == 1 { (&mut right, b) } else { (&mut left, a) };
+        if stretched {
+            let along = [Arg::Ints(vec![dim as i64]), Arg::Bool(true), Arg::Dtype(longer.dtype())];
+            let [dim, keep, dtype] = along;
+            *longer = call(rt, "sum", &[t(longer), dim, keep, dtype])?;
+        } else if n != m {
             return Err(wrong(format!("dimension {a} of size {n} meets dimension {b} of size {m}")));
         }
     }
+    let (x, other) = (&left, &right);
     for dims in [&mine, &theirs] {
         if let Some((_, &twice)) = dims.iter().enumerate().find(|(i, dim)| dims[..*i].contains(dim)) {
             return Err(error::dim_twice(2, twice));

@@ -5,7 +5,7 @@ use super::make::filled;
 use super::params::X;
 use super::select::WHERE;
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, Op, Out, Run, dims, error};
+use super::{Args, Form, Op, Out, Run, complex, dims, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::host_map;
@@ -73,8 +73,13 @@ pub static OPS: &[Op] = &[
             if x.rank() != 2 {
                 return Err(error::wrong_rank("trace", 0, x, "a matrix", "write `x.diagonal().sum(-1)`"));
             }
-            let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::I64 };
             let diagonal = diagonal_of(x, 0, 0, 1);
+            if x.dtype().is_complex() {
+                return complex::by_parts(rt, &diagonal, None, |rt, parts| {
+                    rt.reduce("trace", &SUM, parts, &[0], false, parts.dtype(), parts.dtype())
+                });
+            }
+            let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::I64 };
             rt.reduce("trace", &SUM, &diagonal, &[0], false, x.dtype(), dtype).map(Out::Tensor)
         }),
     },
@@ -126,7 +131,8 @@ fn triangle(rt: &mut Runtime, name: &'static str, test: &'static MapFn, args: &A
     let place = [MapArg::Position, number(*rows as i64), number(*columns as i64), number(args.int(1)?)];
     let inside = rt.map_over(name, test, &place, Dtype::I64, Dtype::Bool, x.shape().clone(), x.device())?;
     let operands = [MapArg::Tensor(&inside), MapArg::Tensor(x), number(0)];
-    rt.map(name, &WHERE, &operands, x.dtype(), x.dtype()).map(Out::Tensor)
+    let (choose, _) = complex::over(name, &WHERE, x.dtype())?;
+    rt.map(name, choose, &operands, x.dtype(), x.dtype()).map(Out::Tensor)
 }
 
 /// The diagonal between two different dimensions, as the last dimension of a view.

@@ -8,7 +8,7 @@ use super::folds::SUM;
 use super::matmul::product;
 use super::shape::{permuted, reshaped};
 use super::signature::{Kind, Param};
-use super::{Args, Form, Op, Out, Run, error};
+use super::{Args, Form, Op, Out, Run, complex, error};
 use crate::array::{Dims, Dtype};
 use crate::base::{Result, this_is};
 use crate::plan::Runtime;
@@ -211,6 +211,16 @@ fn summed(rt: &mut Runtime, term: Term, kept: &dyn Fn(&Label) -> bool) -> Result
     let dims: Dims = (0..term.labels.len()).filter(|&d| !kept(&term.labels[d])).collect();
     if dims.is_empty() {
         return Ok(term);
+    }
+    if term.tensor.dtype().is_complex() {
+        let summed = complex::by_parts(rt, &term.tensor, None, |rt, parts| {
+            rt.reduce("einsum", &SUM, parts, &dims, false, parts.dtype(), parts.dtype())
+        })?;
+        let labels = term.labels.into_iter().filter(kept).collect();
+        return match summed {
+            Out::Tensor(tensor) => Ok(Term { tensor, labels }),
+            _ => Err(error::wrong_argument(1, "tensors")),
+        };
     }
     let dtype = match term.tensor.dtype() {
         Dtype::Bool => Dtype::I64,

@@ -506,26 +506,7 @@ pub static OPS: &[Op] = &[
         example: "assert(allclose(logaddexp([1000.0], [1000.0]), [1000.6931472]))",
         run: Run::Map(MapOp {
             rule: Rule::Float,
-            f: &MapFn {
-                name: "logaddexp",
-                arity: 2,
-                select: false,
-                cuda: CudaText {
-                    f32: "(a == b ? a + 0.69314718055994531f : fmaxf(a, b) + log1pf(expf(-fabsf(a - b))))",
-                    f64: "(a == b ? a + 0.69314718055994531 : fmax(a, b) + log1p(exp(-fabs(a - b))))",
-                    i64: "",
-                },
-                host: host_binary!(
-                    f32: |a, b| {
-                        let far = a.max(b) + math::log1p(math::exp(-(a - b).abs()));
-                        if a == b { a + std::f32::consts::LN_2 } else { far }
-                    },
-                    f64: |a, b| {
-                        let far = a.max(b) + math::log1p(math::exp(-(a - b).abs()));
-                        if a == b { a + std::f64::consts::LN_2 } else { far }
-                    },
-                ),
-            },
+            f: &LOG_ADD_EXP,
         }),
     },
     Op {
@@ -533,7 +514,7 @@ pub static OPS: &[Op] = &[
         doc: "Gives `x * log(other)`, and 0 where `x` is 0 unless `other` is nan. Source: `torch.xlogy`.",
         search: &["entropy", "cross entropy"],
         params: &[X_OR_NUMBER, Param::new("other", Kind::TensorOrNumber)],
-        form: Form::BOTH,
+        form: Form::ALL,
         example: "assert(equal(xlogy([0.0, 2.0], [0.0, 1.0]), [0.0, 0.0]))",
         run: Run::Map(MapOp {
             rule: Rule::Float,
@@ -584,12 +565,40 @@ fn of_angle(fast: HostMap, exact: fn(f32) -> f32, args: &[Reg<'_>], out: RegMut<
     }
 }
 
+/// ln(e^a + e^b)
+pub static LOG_ADD_EXP: MapFn = MapFn {
+    name: "logaddexp",
+    arity: 2,
+    select: false,
+    cuda: CudaText {
+        // The two terms may cancel: `f32` computes in `f64`.
+        f32: "(a == b ? a + 0.69314718055994531f : (float)((double)fmaxf(a, b) + log1p(exp(-fabs((double)a - (double)b)))))",
+        f64: "(a == b ? a + 0.69314718055994531 : fmax(a, b) + log1p(exp(-fabs(a - b))))",
+        i64: "",
+    },
+    host: host_binary!(
+        f32: |a, b| {
+            let (x, y) = (f64::from(a), f64::from(b));
+            let far = x.max(y) + math::log1p(math::exp(-(x - y).abs()));
+            if a == b { a + std::f32::consts::LN_2 } else { far as f32 }
+        },
+        f64: |a, b| {
+            let far = a.max(b) + math::log1p(math::exp(-(a - b).abs()));
+            if a == b { a + std::f64::consts::LN_2 } else { far }
+        },
+    ),
+};
+
+/// Near 1/2 the logarithm cancels nearly all digits of the quotient, so `f32` computes in `f64`.
 static LOGIT: MapFn = MapFn {
     name: "logit",
     arity: 1,
     select: false,
-    cuda: CudaText { f32: "logf(a / (1.0f - a))", f64: "log(a / (1.0 - a))", i64: "" },
-    host: host_unary!(float: |a| math::ln(a / (1.0 - a))),
+    cuda: CudaText { f32: "logit_of(a)", f64: "logit_of(a)", i64: "" },
+    host: host_unary!(
+        f32: |a| math::ln(f64::from(a) / (1.0 - f64::from(a))) as f32,
+        f64: |a| math::ln(a / (1.0 - a)),
+    ),
 };
 
 /// `b` is what elements are kept away from 0 and 1 by.
@@ -599,7 +608,12 @@ static LOGIT_CLAMPED: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "logit_clamped(a, b)", f64: "logit_clamped(a, b)", i64: "" },
     host: host_binary!(
-        float: |a, b| {
+        f32: |a, b| {
+            let high = 1.0 - b;
+            let inner = f64::from(if a < b { b } else if a > high { high } else { a });
+            math::ln(inner / (1.0 - inner)) as f32
+        },
+        f64: |a, b| {
             let high = 1.0 - b;
             let inner = if a < b { b } else if a > high { high } else { a };
             math::ln(inner / (1.0 - inner))

@@ -5,8 +5,9 @@
 
 use super::params::{DEVICE, DTYPE, X};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Form, Op, Out, Run, data, error};
-use crate::array::{Dims, Dtype, Scalar};
+use super::subscript::set;
+use super::{Arg, Args, Form, Op, Out, Run, data, error, map};
+use crate::array::{Dims, Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::device::DeviceId;
 use crate::kernel::CAST;
@@ -55,12 +56,12 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "full",
-        doc: "Makes a tensor of one number; the dtype follows the number (`bool`, `i64` or `f32`) unless \
-              `dtype` is given. Source: `torch.full`.",
+        doc: "Makes a tensor of one number; the dtype follows the number (`bool`, `i64`, `f32` or a complex one) \
+              unless `dtype` is given. Source: `torch.full`.",
         search: &["create", "constant", "fill"],
         params: &[
             Param::new("size", Kind::Shape),
-            Param::new("fill_value", Kind::Number),
+            Param::new("fill_value", Kind::TensorOrNumber),
             DTYPE,
             DEVICE,
             PIN_MEMORY,
@@ -68,10 +69,9 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(equal(full([2], 7), [7, 7]))",
         run: Run::Call(|rt, args| {
-            let value = args.number(1)?;
+            let value = Value::of(rt, args, 1)?;
             let place = Place::of(rt, args, 2, value.dtype());
-            let shape = args.shape(0)?;
-            filled(rt, "full", &shape, place, Some(value)).map(Out::Tensor)
+            value.written(rt, "full", &args.shape(0)?, place).map(Out::Tensor)
         }),
     },
     Op {
@@ -107,12 +107,14 @@ pub static OPS: &[Op] = &[
         doc: "Makes a tensor of one number with the shape, dtype and device of `x`. Source: \
               `torch.full_like`.",
         search: &["create", "same shape", "constant"],
-        params: &[X, Param::new("fill_value", Kind::Number), DTYPE, DEVICE],
+        params: &[X, Param::new("fill_value", Kind::TensorOrNumber), DTYPE, DEVICE],
         form: Form::FUNCTION,
         example: "assert(equal(full_like(tensor([1, 2]), 9), [9, 9]))",
         run: Run::Call(|rt, args| {
-            let value = args.number(1)?;
-            like(rt, "full_like", args, 2, Some(value))
+            let value = Value::of(rt, args, 1)?;
+            let x = args.tensor(0)?;
+            let place = Place::beside(rt, args, 2, x);
+            value.written(rt, "full_like", x.shape(), place).map(Out::Tensor)
         }),
     },
     Op {
@@ -134,13 +136,13 @@ pub static OPS: &[Op] = &[
         doc: "Makes a tensor of one number with the dtype and on the device of this one. Source: \
               `torch.Tensor.new_full`.",
         search: &["create", "same device", "same dtype", "constant"],
-        params: &[X, Param::new("size", Kind::Shape), Param::new("fill_value", Kind::Number), DTYPE, DEVICE],
+        params: &[X, Param::new("size", Kind::Shape), Param::new("fill_value", Kind::TensorOrNumber), DTYPE, DEVICE],
         form: Form::METHOD,
         example: "assert(equal(tensor([1]).new_full([2], 3), [3, 3]))",
         run: Run::Call(|rt, args| {
-            let (shape, value) = (args.shape(1)?, args.number(2)?);
+            let (shape, value) = (args.shape(1)?, Value::of(rt, args, 2)?);
             let place = Place::beside(rt, args, 3, args.tensor(0)?);
-            filled(rt, "new_full", &shape, place, Some(value)).map(Out::Tensor)
+            value.written(rt, "new_full", &shape, place).map(Out::Tensor)
         }),
     },
     Op {
@@ -181,16 +183,10 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("value", Kind::TensorOrNumber)],
         form: Form::ALL,
         example: "let x = zeros(2)\nx.fill_(3)\nassert(equal(x, [3.0, 3.0]))",
-        run: Run::Call(|rt, args| {
-            let (x, value) = (args.tensor(0)?, args.operand(1)?);
-            if let MapArg::Tensor(value) = value
-                && value.rank() > 0
-            {
-                let help = "take one element, `value[0]`, or write all: `x.copy_(value)`";
-                return Err(error::wrong_tensor(1, "a number or a tensor without dimensions", value, help));
-            }
-            constant(rt, "fill", x, value)
-        }),
+        run: Run::Both(
+            |rt, args| constant(rt, "fill", args.tensor(0)?, one_value(args)?),
+            |rt, _, args| set(rt, args.tensor(0)?, &[], one_value(args)?),
+        ),
     },
     Op {
         name: "zero",
@@ -199,9 +195,69 @@ pub static OPS: &[Op] = &[
         params: &[X],
         form: Form { function: false, method: false, in_place: true },
         example: "let x = ones(2)\nx.zero_()\nassert(equal(x, [0.0, 0.0]))",
-        run: Run::Call(|rt, args| constant(rt, "zero", args.tensor(0)?, MapArg::Number(Scalar::Int(0)))),
+        run: Run::Both(
+            |rt, args| constant(rt, "zero", args.tensor(0)?, MapArg::Number(Scalar::Int(0))),
+            |rt, _, args| set(rt, args.tensor(0)?, &[], MapArg::Number(Scalar::Int(0))),
+        ),
     },
 ];
+
+/// The value of `fill`: a number or a tensor without dimensions.
+fn one_value<'a>(args: &Args<'a>) -> Result<MapArg<'a>> {
+    let value = args.operand(1)?;
+    if let MapArg::Tensor(value) = value {
+        if value.rank() > 0 {
+            let help = "take one element, `value[0]`, or write all: `x.copy_(value)`";
+            return Err(error::wrong_tensor(1, "a number or a tensor without dimensions", value, help));
+        }
+        if value.dtype().is_complex() {
+            map::check_fits("fill", value.dtype(), args.tensor(0)?)?;
+        }
+    }
+    Ok(value)
+}
+
+/// What `full` and its kin write: a number, or a tensor with one element, as complex ones are.
+enum Value<'a> {
+    Number(Scalar),
+    Complex(&'a Tensor),
+}
+
+impl<'a> Value<'a> {
+    fn of(rt: &mut Runtime, args: &Args<'a>, index: usize) -> Result<Value<'a>> {
+        match args.operand(index)? {
+            MapArg::Tensor(value) if value.count() != 1 => {
+                let help = "`x.expand(size).clone()` repeats a tensor";
+                Err(error::wrong_tensor(index, "one number", value, help))
+            }
+            MapArg::Tensor(value) if value.dtype().is_complex() => Ok(Value::Complex(value)),
+            MapArg::Tensor(value) => rt.item(value).map(Value::Number),
+            _ => args.number(index).map(Value::Number),
+        }
+    }
+
+    /// The dtype of a tensor of it.
+    fn dtype(&self) -> Dtype {
+        match self {
+            Value::Number(number) => number.dtype(),
+            Value::Complex(value) => value.dtype(),
+        }
+    }
+
+    fn written(&self, rt: &mut Runtime, name: &'static str, shape: &Dims, place: Place) -> Result<Tensor> {
+        match self {
+            Value::Number(number) => filled(rt, name, shape, place, Some(*number)),
+            Value::Complex(value) => {
+                let tensor = allocate(rt, shape, place)?;
+                map::check_fits(name, value.dtype(), &tensor)?;
+                let value = value.with_layout(Layout { offset: value.layout().offset, ..Layout::contiguous(&[]) });
+                let value = rt.copy_to(&value, tensor.device(), false)?;
+                rt.map_into(name, &CAST, &tensor, &[MapArg::Tensor(&value)], value.dtype(), place.dtype)?;
+                Ok(tensor)
+            }
+        }
+    }
+}
 
 /// `pin_memory=false`
 pub(super) const PIN_MEMORY: Param = Param::named("pin_memory", Kind::Bool, Default::Bool(false));

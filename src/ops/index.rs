@@ -6,10 +6,10 @@
 use super::folds::{MAX, SUM};
 use super::params::X;
 use super::reduce::{MIN, PROD};
-use super::shape::{needs_dim, reshaped, selected, unsqueezed};
+use super::shape::{narrowed, needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
 use super::subscript::{Index, get, set_with};
-use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, error, make};
+use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, complex, error, make};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
 use crate::kernel::{Body, Gather, ReduceFn, Scatter};
@@ -45,10 +45,18 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "embedding",
-        doc: "Looks up rows of `weight`: the result has the shape of `ids` and one dimension more. \
+        doc: "Looks up rows of `weight`: the result has the shape of `ids` and one dimension more. With `max_norm`, \
+              rows that are looked up and whose norm of order `norm_type` is greater are first scaled down to it, \
+              in `weight` itself. `padding_idx` names the row of what is no token; without gradients it changes nothing. \
               Source: `torch.nn.functional.embedding`.",
         search: &["lookup", "rows", "token", "vocabulary"],
-        params: &[Param::new("ids", Kind::Tensor), Param::new("weight", Kind::Tensor)],
+        params: &[
+            Param::new("ids", Kind::Tensor),
+            Param::new("weight", Kind::Tensor),
+            Param::or("padding_idx", Kind::Int, Default::None),
+            Param::or("max_norm", Kind::Float, Default::None),
+            Param::or("norm_type", Kind::Float, Default::Float(2.0)),
+        ],
         form: Form::FUNCTION,
         example: "assert(equal(embedding([1, 0], [[1.0, 2.0], [3.0, 4.0]]), [[3.0, 4.0], [1.0, 2.0]]))",
         run: Run::Call(embedding),
@@ -143,17 +151,22 @@ pub static OPS: &[Op] = &[
             DIM,
             INDEX,
             Param::new("source", Kind::Tensor),
-            Param::named("alpha", Kind::Number, Default::Int(1)),
+            Param::named("alpha", Kind::TensorOrNumber, Default::Int(1)),
         ],
         form: Form::ALL,
         example: "assert(equal(zeros(3).index_add(0, [0, 0], [1.0, 2.0]), [3.0, 0.0, 0.0]))",
         run: Run::Call(|rt, args| {
             let source = args.tensor(3)?;
-            let alpha = args.number(4)?;
+            let alpha = args.operand(4)?;
+            if let MapArg::Tensor(alpha) = alpha
+                && alpha.rank() > 0
+            {
+                return Err(error::wrong_rank("index_add", 4, alpha, "no dimensions", "`alpha` is one number"));
+            }
             let op = MapOp { f: &super::arith::MUL, rule: Rule::Promote };
-            let scaled = match alpha.as_f64() == 1.0 {
-                true => source.clone(),
-                false => super::map(rt, "index_add", &op, &[MapArg::Tensor(source), MapArg::Number(alpha)])?,
+            let scaled = match alpha {
+                MapArg::Number(one) if one.as_f64() == 1.0 => source.clone(),
+                _ => super::map(rt, "index_add", &op, &[MapArg::Tensor(source), alpha])?,
             };
             indexed_write(rt, "index_add", args, MapArg::Tensor(&scaled), Some(&SUM))
         }),
@@ -178,21 +191,15 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(zeros(3).index_fill(0, [1], 7), [0.0, 7.0, 0.0]))",
         run: Run::Call(|rt, args| {
-            let value = match args.operand(3)? {
-                MapArg::Tensor(value) if value.rank() > 0 => {
-                    let help =
-                        "take one element, `value[0]`, or write all: `x.index_copy(dim, index, value)`";
-                    return Err(error::wrong_tensor(
-                        3,
-                        "a number or a tensor without dimensions",
-                        value,
-                        help,
-                    ));
-                }
-                MapArg::Tensor(value) => MapArg::Number(rt.item(value)?),
-                number => number,
-            };
-            indexed_write(rt, "index_fill", args, value, None)
+            let value = args.operand(3)?;
+            let MapArg::Tensor(one) = value else { return indexed_write(rt, "index_fill", args, value, None) };
+            if one.rank() > 0 {
+                let help = "`index_copy` writes a slice to each position";
+                return Err(error::wrong_rank("index_fill", 3, one, "no dimensions", help));
+            }
+            super::map::check_fits("index_fill", one.dtype(), args.tensor(0)?)?;
+            let one = rt.convert(one, args.tensor(0)?.dtype())?;
+            indexed_write(rt, "index_fill", args, MapArg::Tensor(&one), None)
         }),
     },
     Op {
@@ -343,8 +350,9 @@ fn same_rank(name: &str, x: &Tensor, ids: (usize, &Tensor), dim: i64) -> Result<
         _ => (x.clone(), ids.1.clone()),
     };
     let dim = needs_dim(name, &one, 1, dim)?;
-    let fits = one.rank() == two.rank()
-        && (two.count() == 0 || (0..one.rank()).all(|d| d == dim || two.shape()[d] <= one.shape()[d]));
+    // An index without elements fits everything, of whatever rank it is.
+    let fits = two.count() == 0 || one.rank() == two.rank()
+            && (0..one.rank()).all(|d| d == dim || two.shape()[d] <= one.shape()[d]);
     match fits {
         true => Ok((one, two, dim)),
         false => Err(error::index_shape(name, (0, x), ids, dim)),
@@ -355,6 +363,10 @@ fn gather(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (x, given) = (args.tensor(0)?, args.tensor(2)?);
     let ids = as_positions(rt, 2, given)?;
     let (x, ids, dim) = same_rank("gather", x, (2, &ids), args.int(1)?)?;
+    if ids.count() == 0 {
+        let device = rt.common_device("gather", [&x, &ids])?;
+        return rt.empty(given.shape(), x.dtype(), device).map(Out::Tensor);
+    }
     let out = gather_along(rt, "gather", &x, &ids, dim)?;
     reshaped(rt, &out, given.shape()).map(Out::Tensor)
 }
@@ -377,7 +389,28 @@ fn embedding(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     rt.common_device("embedding", [ids, weight])?;
     let ids = as_positions(rt, 0, ids)?;
+    if let Some(padding) = args.opt_int(2) {
+        super::shape::position(2, padding, 0, weight.shape()[0])?;
+    }
+    if args.is_given(3) {
+        renormed(rt, weight, &ids, args.float(3)?, args.float(4)?)?;
+    }
     get(rt, weight, &[Index::Ids(ids)]).map(Out::Tensor)
+}
+
+/// Scales the rows `ids` of a matrix down to a greatest norm, in place.
+fn renormed(rt: &mut Runtime, weight: &Tensor, ids: &Tensor, most: f64, order: f64) -> Result<()> {
+    use super::composed::{call, t};
+    let rows = get(rt, weight, &[Index::Ids(ids.clone())])?;
+    let norms = call(rt, "norm", &[t(&rows), Arg::Float(order), Arg::Ints(vec![-1]), Arg::Bool(true)])?;
+    let over = call(rt, "gt", &[t(&norms), Arg::Float(most)])?;
+    // PyTorch adds as much.
+    let room = call(rt, "add", &[t(&norms), Arg::Float(1e-7)])?;
+    let scale = call(rt, "reciprocal", &[t(&room)])?;
+    let scale = call(rt, "mul", &[t(&scale), Arg::Float(most)])?;
+    let scale = call(rt, "where", &[t(&over), t(&scale), Arg::Float(1.0)])?;
+    let rows = call(rt, "mul", &[t(&rows), t(&scale)])?;
+    set_with(rt, "embedding", weight, &[Index::Ids(ids.clone())], MapArg::Tensor(&rows), None)
 }
 
 fn one_hot(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -495,6 +528,9 @@ pub(super) fn scatter_into(
     };
     let shape = ids.shape().clone();
     let strides = if value.rank() == 0 { smallvec![0; shape.len()] } else { value.layout().strides.clone() };
+    if let Some(f) = f.filter(|_| target.dtype().is_complex()) {
+        return scatter_complex(rt, name, (target, own), &ids, (value, strides), axis, limit, f);
+    }
     let views = smallvec![
         SubmittedView { tensor: value, strides, write: false },
         SubmittedView::read(&ids),
@@ -502,6 +538,50 @@ pub(super) fn scatter_into(
     ];
     let body = Body::Scatter(Scatter { dtype: target.dtype(), f });
     rt.submit(Submission { name, body, shape, views, axis, limit })
+}
+
+/// [`scatter_into`] that combines complex numbers: sums go over the parts, products over one position of the
+/// axis at a time, where no two meet the same target.
+#[allow(clippy::too_many_arguments)]
+fn scatter_complex(
+    rt: &mut Runtime,
+    name: &'static str,
+    (target, own): (&Tensor, Strides),
+    ids: &Tensor,
+    (value, strides): (&Tensor, Strides),
+    axis: usize,
+    limit: usize,
+    f: &'static ReduceFn,
+) -> Result<()> {
+    let seen = |x: &Tensor, shape: &Dims, strides: &Strides| {
+        let layout = Layout { shape: shape.clone(), strides: strides.clone(), offset: x.layout().offset };
+        x.with_layout(layout)
+    };
+    if std::ptr::eq(f, &SUM) {
+        let last = ids.rank();
+        let mut wide = ids.layout().clone();
+        wide.shape.push(2);
+        wide.strides.push(0);
+        let ids = ids.with_layout(wide);
+        let mut shape = ids.shape().clone();
+        shape.truncate(last);
+        let value = complex::as_real(&seen(value, &shape, &strides), name)?;
+        let own = own.iter().map(|s| s * 2).chain([1]).collect();
+        return scatter_into(rt, name, (&complex::as_real(target, name)?, own), &ids, &value, axis, limit, Some(f));
+    }
+    if !std::ptr::eq(f, &PROD) {
+        return Err(crate::plan::error::not_over_complex(name, target.dtype()));
+    }
+    let value = seen(value, ids.shape(), &strides);
+    let dtype = target.dtype();
+    let (mul, _) = complex::over(name, &super::arith::MUL, dtype)?;
+    for at in 0..ids.shape()[axis] {
+        let (ids, value) = (narrowed(ids, axis, at, 1), narrowed(&value, axis, at, 1));
+        let held = gather_from(rt, name, (target, own.clone()), &ids, axis, limit)?;
+        let product = rt.map(name, mul, &[MapArg::Tensor(&held), MapArg::Tensor(&value)], dtype, dtype)?;
+        scatter_into(rt, name, (target, own.clone()), &ids, &product, axis, limit, None)?;
+    }
+    Ok(())
 }
 
 fn scatter(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -598,6 +678,9 @@ fn scattered(
     }
     let out = rt.contiguous_copy(x)?;
     let (target, ids, dim) = same_rank(name, &out, (2, &ids), args.int(1)?)?;
+    if ids.count() == 0 {
+        return Ok(Out::Tensor(out));
+    }
     let value = value_for(rt, &target, src)?;
     let covers = |rank| rank == ids.rank() && (0..rank).all(|d| ids.shape()[d] <= value.shape()[d]);
     if value.rank() > 0 && !covers(value.rank()) {

@@ -88,9 +88,10 @@ pub static OPS: &[Op] = &[
     Op {
         name: "tensor_split",
         doc: "Cuts a dimension into so many parts, the first ones longer by one where they are not equal, or before \
-              each of a list of positions. Views. Source: `torch.tensor_split`.",
+              each of a list of positions. A tensor of i64 may say either; it is read, which waits. Views. \
+              Source: `torch.tensor_split`.",
         search: &["cut", "divide", "parts", "array_split"],
-        params: &[X, Param::new("indices_or_sections", Kind::Dims), FIRST_DIM],
+        params: &[X, Param::new("indices_or_sections", Kind::Any), FIRST_DIM],
         form: Form::BOTH,
         example: "let (a, b) = tensor([1, 2, 3]).tensor_split(2)\nassert(equal(a, [1, 2]))\n\
                   let (c, d, e) = arange(5).tensor_split([1, 3])\nassert(equal(d, [1, 2]))",
@@ -124,9 +125,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "tile",
-        doc: "Repeats a tensor along its last dimensions, copying; missing repeats count as 1. Source: `torch.tile`.",
+        doc: "Repeats a tensor along its last dimensions, copying; missing ones count as 1. Source: `torch.tile`.",
         search: &["repeat", "copy", "duplicate"],
-        params: &[X, Param::rest("repeats", Kind::Shape)],
+        params: &[X, Param::rest("dims", Kind::Shape)],
         form: Form::BOTH,
         example: "assert(equal(tile([[1, 2]], 2), [[1, 2, 1, 2]]))",
         run: Run::Call(|rt, args| {
@@ -360,11 +361,31 @@ fn chunk(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     Ok(parts(x, dim, equal_parts(extent, extent.div_ceil(chunks))))
 }
 
-fn tensor_split(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+/// The ints of a tensor of i64 with one dimension at most; that of one without dimensions is an int.
+fn ints_of(rt: &mut Runtime, index: usize, x: &Tensor) -> Result<Arg> {
+    if x.dtype() != Dtype::I64 {
+        return Err(error::wrong_tensor(index, "i64", x, "convert it: `.to(i64)`"));
+    }
+    if x.rank() == 0 {
+        return Ok(Arg::Int(rt.item(x)?.as_i64()));
+    }
+    if x.rank() > 1 {
+        return Err(error::wrong_rank("tensor_split", index, x, "a number or a vector", "flatten it"));
+    }
+    let bytes = rt.read(x)?;
+    Ok(Arg::Ints(bytes.chunks_exact(8).map(|b| crate::plan::scalar_of(b, Dtype::I64).as_i64()).collect()))
+}
+
+fn tensor_split(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
     let dim = needs_dim("tensor_split", x, 2, args.int(2)?)?;
     let extent = x.shape()[dim];
-    if let Arg::Int(sections) = args.get(1) {
+    let given = match args.get(1) {
+        Arg::Tensor(given) => ints_of(rt, 1, given)?,
+        given @ (Arg::Int(_) | Arg::Ints(_)) => given.clone(),
+        _ => return Err(error::wrong_argument(1, "an int, a list of ints or a tensor of them")),
+    };
+    if let Arg::Int(sections) = &given {
         let Some(count) = usize::try_from(*sections).ok().filter(|n| (1..=MOST_PARTS).contains(n)) else {
             let help = format!("write 1 to {MOST_PARTS}");
             return Err(error::bad_value(1, format!("{sections} sections"), help));
@@ -376,7 +397,8 @@ fn tensor_split(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let at = if at < 0 { at.saturating_add(extent as i64) } else { at };
         usize::try_from(at).map_or(0, |at| at.min(extent))
     };
-    let mut cuts: Vec<usize> = args.ints(1).unwrap_or(&[]).iter().map(|&at| clamp(at)).collect();
+    let places = if let Arg::Ints(places) = &given { places.as_slice() } else { &[] };
+    let mut cuts: Vec<usize> = places.iter().map(|&at| clamp(at)).collect();
     cuts.push(extent);
     let mut from = 0;
     let part = |to: usize| {

@@ -109,8 +109,11 @@ pub fn is_on_host(op: &Op) -> bool {
     ["item", "tolist", "cpu"].contains(&op.name)
 }
 
-/// What the in-place form of `op` gives: the shape of its target stays.
+/// What the in-place form of `op` gives: the shape of its target stays, but for that of a view.
 pub fn in_place(name: &str, op: &Op, args: &[Known]) -> Outcome {
+    if matches!(op.run, super::Run::View(_)) {
+        return result(name, op, args);
+    }
     let Some(Known::Tensor(target)) = args.first() else { return Ok(Known::Unknown) };
     if op.elementwise().is_some()
         && let Known::Tensor(Facts { dims: Some(result), .. }) = result(name, op, args)?

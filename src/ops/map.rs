@@ -25,6 +25,8 @@ pub enum Rule {
     NotBool,
     /// The same where one operand is `bool`. `sub`
     NoBools,
+    /// Promoted; bools become `i64`. `square`
+    Whole,
     /// Promoted; ints and bools become `f32`. `div`, `exp`
     Float,
     /// Promoted; must be a float dtype already or is left as it is (`floor` of ints is the identity):
@@ -75,6 +77,8 @@ impl MapOp {
                 return Err(error::not_for_dtype(name, Dtype::Bool, operands));
             }
             Rule::NoBools => (common, common),
+            Rule::Whole if common == Dtype::Bool => (Dtype::I64, Dtype::I64),
+            Rule::Whole => (common, common),
             Rule::Float if common.is_float() || common.is_complex() => (common, common),
             Rule::Float => (Dtype::F32, Dtype::F32),
             Rule::Compare => (common, Dtype::Bool),

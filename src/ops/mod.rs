@@ -34,6 +34,7 @@ pub mod logic;
 mod make;
 mod map;
 pub mod matmul;
+mod nuclear;
 pub mod params;
 pub mod random;
 pub mod ranges;
@@ -90,7 +91,7 @@ pub struct Form {
     pub function: bool,
     /// `x.name()`
     pub method: bool,
-    /// `x.name_()`
+    /// `x.name_()`: writes the result into `x`; that of a view gives `x` itself its shape.
     pub in_place: bool,
 }
 
@@ -116,6 +117,11 @@ pub enum Run {
     Chosen(MapOp, fn(&Args<'_>) -> Result<MapOp>),
     /// Rust code over the planner's primitives and other operations.
     Call(fn(&mut Runtime, &Args<'_>) -> Result<Out>),
+    /// The same, and code for the in-place form, which writes the first argument itself. `fill`
+    Both(fn(&mut Runtime, &Args<'_>) -> Result<Out>, fn(&mut Runtime, &'static str, &Args<'_>) -> Result<()>),
+    /// A view of the first argument: the in-place form changes the tensor's own shape and strides, and writes
+    /// nothing. `t`
+    View(fn(&mut Runtime, &Args<'_>) -> Result<Out>),
 }
 
 impl Op {
@@ -129,7 +135,7 @@ impl Op {
     pub fn elementwise(&self) -> Option<&MapOp> {
         match &self.run {
             Run::Map(op) | Run::Scaled(op, _) | Run::Chosen(op, _) => Some(op),
-            Run::Call(_) => None,
+            Run::Call(_) | Run::Both(..) | Run::View(_) => None,
         }
     }
 
@@ -141,7 +147,7 @@ impl Op {
                 map::call(rt, self.name, &map::scaled(op, scaled, args)?, args).map(Out::Tensor)
             }
             Run::Chosen(_, choose) => map::call(rt, self.name, &choose(args)?, args).map(Out::Tensor),
-            Run::Call(f) => rt.named(self.name, |rt| f(rt, args)),
+            Run::Call(f) | Run::Both(f, _) | Run::View(f) => rt.named(self.name, |rt| f(rt, args)),
         }
     }
 
@@ -161,6 +167,19 @@ impl Op {
                 map::check_fits(name, result.dtype(), &target)?;
                 rt.assign(name, &target, &result)?;
                 Ok(Out::Tensor(target))
+            }
+            Run::Both(_, write) => {
+                rt.named(name, |rt| write(rt, name, args))?;
+                Ok(Out::Tensor(args.tensor(0)?.clone()))
+            }
+            Run::View(f) => {
+                let target = args.tensor(0)?;
+                if let Out::Tensor(view) = rt.named(name, |rt| f(rt, args))? {
+                    // What is queued asks for the tensor's layout when it is launched.
+                    rt.flush()?;
+                    target.relay(view.layout().clone());
+                }
+                Ok(Out::Tensor(target.clone()))
             }
         }
     }

@@ -9,6 +9,7 @@ use super::folds::{ALL, MAX, MEAN, SUM};
 use super::params::{DTYPE, X};
 use super::shape::{narrowed, permuted, reshaped};
 use super::signature::{Default, Kind, Param};
+use super::composed::{call, t};
 use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, complex, dims, error, make};
 use crate::array::{Class, Dtype, Layout, Scalar};
 use crate::base::Result;
@@ -32,9 +33,10 @@ const PLAIN: &[Param] = &[X, DIM, KEEPDIM];
 const TYPED: &[Param] = &[X, DIM, KEEPDIM, DTYPE];
 const SPREAD: &[Param] = &[
     X,
-    DIM,
-    Param::named("correction", Kind::Number, Default::Int(1)),
-    Param::named("keepdim", Kind::Bool, Default::Bool(false)),
+    Param::or("dim", Kind::Any, Default::None),
+    Param::or("unbiased", Kind::Bool, Default::None),
+    KEEPDIM,
+    Param::named("correction", Kind::Number, Default::None),
 ];
 
 /// The operations of this file.
@@ -166,7 +168,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "var",
         doc: "Gives the variance, over all or along `dim`: the squared distances from the mean, added and divided \
-              by the count less `correction` (1: Bessel's). Needs floats. Source: `torch.var`.",
+              by the count less `correction` (left out 1, Bessel's). `unbiased=false` says `correction=0`, as \
+              in `x.var(dim, false)` and `x.var(false)`. Needs floats. Source: `torch.var`.",
         search: &["variance", "spread", "second moment"],
         params: SPREAD,
         form: Form::BOTH,
@@ -253,10 +256,12 @@ pub static OPS: &[Op] = &[
     Op {
         name: "norm",
         doc: "Gives the vector norm of order `p` over all elements or along `dim`: 2 is the Euclidean one, 1 sums \
-              magnitudes, `inf` takes the greatest, 0 counts what is not 0. Needs floats. \
+              magnitudes, `inf` takes the greatest, 0 counts what is not 0. Of matrices, `\"fro\"` is the \
+              Frobenius norm and `\"nuc\"` the nuclear one, the sum of the singular values (computed on the host, which waits). \
+              Needs floats. \
               Source: `torch.linalg.vector_norm`.",
         search: &["length", "magnitude", "euclidean", "l2", "l1"],
-        params: &[X, Param::or("p", Kind::Number, Default::Float(2.0)), DIM, KEEPDIM, DTYPE],
+        params: &[X, Param::or("p", Kind::Any, Default::Float(2.0)), DIM, KEEPDIM, DTYPE],
         form: Form::BOTH,
         example: "let x = tensor([3.0, -4.0])\n\
                   assert(x.norm().item() == 5.0)\n\
@@ -436,11 +441,17 @@ static LOG_ABOVE: MapFn = MapFn {
     arity: 2,
     select: false,
     cuda: CudaText {
-        f32: "(fabsf(b) == INFINITY ? logf(a) : logf(a) + b)",
+        // The two may cancel: `f32` computes in `f64`.
+        f32: "(fabsf(b) == INFINITY ? logf(a) : (float)(log((double)a) + (double)b))",
         f64: "(fabs(b) == (double)INFINITY ? log(a) : log(a) + b)",
         i64: "",
     },
-    host: host_binary!(float: |a, b| if b.is_infinite() { math::ln(a) } else { math::ln(a) + b }),
+    host: host_binary!(
+        f32: |a, b| {
+            if b.is_infinite() { math::ln(a) } else { (math::ln(f64::from(a)) + f64::from(b)) as f32 }
+        },
+        f64: |a, b| if b.is_infinite() { math::ln(a) } else { math::ln(a) + b },
+    ),
 };
 
 type DimList = SmallVec<[usize; 6]>;
@@ -666,19 +677,42 @@ fn spread_and_mean(
     args: &Args<'_>,
     spread: fn(&mut Runtime, &Args<'_>) -> Result<Out>,
 ) -> Result<Out> {
+    let dim = if let Arg::Bool(_) = args.get(1) { Arg::None } else { args.get(1).clone() };
     let Out::Tensor(spread) = spread(rt, args)? else { return Ok(Out::None) };
     let Out::Tensor(mean) =
-        mean(rt, &Args(&[args.get(0).clone(), args.get(1).clone(), args.get(3).clone()]))?
+        mean(rt, &Args(&[args.get(0).clone(), dim, args.get(3).clone()]))?
     else {
         return Ok(Out::None);
     };
     Ok(Out::Tuple(vec![spread, mean]))
 }
 
+/// The dimensions of `var` and its kin, and what is taken off the count. A bool in the place of the dimensions is
+/// `unbiased`.
+fn spread_of<'a>(args: &Args<'a>) -> Result<(Option<&'a [i64]>, f64)> {
+    let unbiased = match (args.get(1), args.get(2)) {
+        (Arg::Bool(unbiased), Arg::None) => Some(*unbiased),
+        (Arg::None | Arg::Int(_) | Arg::Ints(_), Arg::Bool(unbiased)) => Some(*unbiased),
+        (Arg::None | Arg::Int(_) | Arg::Ints(_), _) => None,
+        _ => return Err(error::wrong_argument(1, "a dimension or a list of them")),
+    };
+    let correction = match (unbiased, args.is_given(4)) {
+        (Some(_), true) => {
+            let help = "`unbiased=false` is `correction=0`";
+            return Err(error::bad_value(4, "`unbiased` and `correction` say the same", help));
+        }
+        (Some(unbiased), false) => f64::from(u8::from(unbiased)),
+        (None, true) => args.float(4)?,
+        (None, false) => 1.0,
+    };
+    Ok((args.ints(1), correction))
+}
+
 /// Two passes, as accuracy needs them: the mean, then the squared distances from it.
 fn spread(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Args<'_>) -> Result<Out> {
     let given = args.tensor(0)?;
-    let dims = dims::many(1, args.ints(1), given.rank())?;
+    let (dims, correction) = spread_of(args)?;
+    let dims = dims::many(1, dims, given.rank())?;
     // The variance of complex numbers is that of their real and their imaginary parts, added.
     let parts = given.dtype().is_complex();
     let x = &if parts { complex::as_real(given, name)? } else { given.clone() };
@@ -693,12 +727,24 @@ fn spread(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Arg
         let last = sum.rank() - 1;
         sum = rt.reduce(name, &SUM, &sum, &[last], false, acc, acc)?;
     }
-    let divisor = (count(x, &dims) as f64 - args.float(2)?).max(0.0);
+    let divisor = (count(x, &dims) as f64 - correction).max(0.0);
     let operands = [MapArg::Tensor(&sum), MapArg::Number(Scalar::Float(divisor))];
     rt.map(name, last, &operands, acc, x.dtype()).map(Out::Tensor)
 }
 
 fn norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let p = match args.get(1) {
+        Arg::Str(kind) if kind == "fro" => {
+            if let Some(dims) = args.ints(2).filter(|dims| dims.len() > 2) {
+                let message = format!("`\"fro\"` over {} dimensions", dims.len());
+                return Err(error::bad_value(2, message, "a matrix has two"));
+            }
+            2.0
+        }
+        Arg::Str(kind) if kind == "nuc" => return super::nuclear::norm(rt, args).map(Out::Tensor),
+        Arg::Str(other) => return Err(error::not_one_of(1, "p", other, &["fro", "nuc"])),
+        _ => args.float(1)?,
+    };
     let given = &complex::magnitude(rt, "norm", args.tensor(0)?)?;
     let x = match args.dtype(4) {
         Some(dtype) if !dtype.is_float() => return Err(error::not_a_float("norm", 4, dtype)),
@@ -710,7 +756,7 @@ fn norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     let dims = dims::many(2, args.ints(2), x.rank())?;
     let keepdim = args.flag(3);
-    let (acc, dtype, p) = (wide(x.dtype()), x.dtype(), args.float(1)?);
+    let (acc, dtype) = (wide(x.dtype()), x.dtype());
     let power = MapArg::Number(Scalar::Float(p));
     let x = MapArg::Tensor(&x);
     let total = |rt: &mut Runtime, f: &'static MapFn, args: &[MapArg<'_>], fold, dtype| {
@@ -742,6 +788,9 @@ fn norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 fn logsumexp(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let name = "logsumexp";
     let given = args.tensor(0)?;
+    if given.dtype().is_complex() {
+        return complex_logsumexp(rt, given, args);
+    }
     let x = match given.dtype().is_float() {
         true => given.clone(),
         false => rt.convert(given, Dtype::F32)?,
@@ -758,6 +807,32 @@ fn logsumexp(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let sum = rt.reduce(name, &SUM, &terms, &dims, args.flag(2), acc, acc)?;
     let most = most.with_layout(Layout::contiguous(&shape));
     rt.map(name, &LOG_ABOVE, &[MapArg::Tensor(&sum), MapArg::Tensor(&most)], acc, x.dtype()).map(Out::Tensor)
+}
+
+/// `logsumexp` of complex numbers, less the greatest real part.
+fn complex_logsumexp(rt: &mut Runtime, x: &Tensor, args: &Args<'_>) -> Result<Out> {
+    let dims = dims::many(1, args.ints(1), x.rank())?;
+    let shape = kept_shape(x, &dims, args.flag(2));
+    if count(x, &dims) == 0 {
+        let nothing = Scalar::Float(f64::NEG_INFINITY);
+        return make::filled(rt, &shape, x.dtype(), x.device(), nothing).map(Out::Tensor);
+    }
+    let part = x.dtype().real();
+    let most = rt.reduce("logsumexp", &MAX, &complex::real(x)?, &dims, true, part, part)?;
+    let finite = call(rt, "isfinite", &[t(&most)])?;
+    let most = call(rt, "where", &[t(&finite), t(&most), Arg::Float(0.0)])?;
+    let below = call(rt, "sub", &[t(x), t(&most)])?;
+    let terms = call(rt, "exp", &[t(&below)])?;
+    let sum = match dims.is_empty() {
+        true => terms,
+        false => {
+            let dims = dims.iter().map(|&dim| dim as i64).collect();
+            call(rt, "sum", &[t(&terms), Arg::Ints(dims), args.get(2).clone()])?
+        }
+    };
+    let logs = call(rt, "log", &[t(&sum)])?;
+    let most = most.with_layout(Layout { offset: most.layout().offset, ..Layout::contiguous(&shape) });
+    call(rt, "add", &[t(&logs), t(&most)]).map(Out::Tensor)
 }
 
 pub(super) fn all_dims(x: &Tensor) -> DimList {

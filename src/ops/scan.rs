@@ -4,7 +4,7 @@ use super::folds::{MAX, SUM};
 use super::params::{DTYPE, X};
 use super::reduce::{MIN, PROD};
 use super::select::WHERE;
-use super::shape::reshaped;
+use super::shape::{narrowed, reshaped};
 use super::signature::{Kind, Param};
 use super::{Arg, Args, Form, Op, Out, Run, complex, dims, error, make};
 use crate::array::{Class, Dims, Dtype, Scalar, Strides};
@@ -73,7 +73,7 @@ pub static OPS: &[Op] = &[
         example: "assert(allclose(tensor([1000.0, 1000.0]).logcumsumexp(0), [1000.0, 1000.6931472]))",
         run: Run::Call(|rt, args| {
             let x = args.tensor(0)?;
-            if !x.dtype().is_float() {
+            if !x.dtype().is_float() && !x.dtype().is_complex() {
                 return Err(error::floats_alone("logcumsumexp", 0, x));
             }
             running(rt, "logcumsumexp", &LOG_SUM, args)
@@ -90,14 +90,16 @@ pub static LOG_SUM: ReduceFn = ReduceFn {
         _ => f64::NEG_INFINITY.to_bits(),
     },
     cuda: CudaText {
-        f32: "(a == b ? a + 0.69314718055994531f : a != a || b != b ? a + b : fmaxf(a, b) + log1pf(expf(-fabsf(a - b))))",
+        // The two terms may cancel: `f32` computes in `f64`.
+        f32: "(a == b ? a + 0.69314718055994531f : a != a || b != b ? a + b : (float)((double)fmaxf(a, b) + log1p(exp(-fabs((double)a - (double)b)))))",
         f64: "(a == b ? a + 0.69314718055994531 : a != a || b != b ? a + b : fmax(a, b) + log1p(exp(-fabs(a - b))))",
         i64: "",
     },
     host: host_combine!(
         f32: |a, b| {
-            let far = a.max(b) + math::log1p(math::exp(-(a - b).abs()));
-            if a == b { a + std::f32::consts::LN_2 } else if a.is_nan() || b.is_nan() { a + b } else { far }
+            let (x, y) = (f64::from(a), f64::from(b));
+            let far = x.max(y) + math::log1p(math::exp(-(x - y).abs()));
+            if a == b { a + std::f32::consts::LN_2 } else if a.is_nan() || b.is_nan() { a + b } else { far as f32 }
         },
         f64: |a, b| {
             let far = a.max(b) + math::log1p(math::exp(-(a - b).abs()));
@@ -120,8 +122,13 @@ fn running(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Ar
     let given = args.tensor(0)?;
     let dim = dims::one(1, args.int(1)?, given.rank())?;
     if complex::is_summed(given, args.dtype(2)) {
+        let dtype = args.dtype(2).unwrap_or(given.dtype());
+        if given.rank() == 0 {
+            return rt.convert(given, dtype).map(Out::Tensor);
+        }
         if !std::ptr::eq(f, &SUM) {
-            return Err(not_over_complex(name, given.dtype().complex()));
+            let x = if given.dtype() == dtype { given.clone() } else { rt.convert(given, dtype)? };
+            return doubled(rt, name, f, &x, dim).map(Out::Tensor);
         }
         return complex::by_parts(rt, given, args.dtype(2), |rt, parts| {
             match running(rt, name, f, &Args(&[Arg::Tensor(parts.clone()), Arg::Int(dim as i64)]))? {
@@ -137,6 +144,23 @@ fn running(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Ar
     }
     let x = if given.dtype() == dtype { given.clone() } else { rt.convert(given, dtype)? };
     scanned(rt, name, f, &x, dim).map(Out::Tensor)
+}
+
+/// A running combination of complex numbers: each element takes in the one 1, then 2, 4, 8 places before it.
+fn doubled(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, x: &Tensor, dim: usize) -> Result<Tensor> {
+    let combine = if std::ptr::eq(f, &PROD) { &super::arith::MUL } else { &super::elementary::LOG_ADD_EXP };
+    let dtype = x.dtype();
+    let (combine, _) = complex::over(name, combine, dtype)?;
+    let mut out = rt.contiguous_copy(x)?;
+    let (extent, mut by) = (x.shape()[dim], 1);
+    while by < extent && x.count() > 0 {
+        let (before, after) = (narrowed(&out, dim, 0, extent - by), narrowed(&out, dim, by, extent - by));
+        let taken = rt.map(name, combine, &[MapArg::Tensor(&before), MapArg::Tensor(&after)], dtype, dtype)?;
+        let next = rt.contiguous_copy(&out)?;
+        rt.assign(name, &narrowed(&next, dim, by, extent - by), &taken)?;
+        (out, by) = (next, by * 2);
+    }
+    Ok(out)
 }
 
 /// A running combination along a dimension, in the tensor's own dtype.

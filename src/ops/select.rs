@@ -4,12 +4,14 @@ use super::arith::{MAXIMUM, MINIMUM};
 use super::composed::{call, t};
 use super::params::X;
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, error, map};
+use super::subscript::fill_where;
+use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, complex, error, map};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_quaternary, host_select, host_ternary};
 use crate::kernel::{CudaText, MapFn};
 use crate::plan::{MapArg, Runtime};
+use crate::tensor::Tensor;
 
 /// The operations of this file.
 pub static OPS: &[Op] = &[
@@ -18,7 +20,7 @@ pub static OPS: &[Op] = &[
         doc: "Gives 0 where `x` is below 0 (or nan), `values` where it is 0, and 1 above. Source: `torch.heaviside`.",
         search: &["step function", "threshold", "unit step"],
         params: &[X, Param::new("values", Kind::TensorOrNumber)],
-        form: Form::BOTH,
+        form: Form::ALL,
         example: "assert(equal(heaviside(tensor([-1.5, 0.0, 2.0]), 0.5), [0.0, 0.5, 1.0]))",
         run: Run::Call(|rt, args| {
             let x = args.tensor(0)?;
@@ -98,7 +100,11 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("mask", Kind::Tensor), Param::new("value", Kind::TensorOrNumber)],
         form: Form::ALL,
         example: "assert(equal(masked_fill([1.0, 2.0], [true, false], -1), [-1.0, 2.0]))",
-        run: Run::Call(masked_fill),
+        run: Run::Both(masked_fill, |rt, name, args| {
+            let (x, mask, value) = masked(args)?;
+            let value = super::index::value_for(rt, x, value)?;
+            fill_where(rt, name, x, mask, MapArg::Tensor(&value)).map_err(|e| e.reorder(&[1, 2, 0]))
+        }),
     },
 ];
 
@@ -166,12 +172,13 @@ fn nan_to_num(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         Ok(MapArg::Number(Scalar::Float(value)))
     };
     let operands = [MapArg::Tensor(x), given(1, 0.0)?, given(2, greatest)?, given(3, -greatest)?];
-    rt.map("nan_to_num", &NAN_TO_NUM, &operands, x.dtype(), x.dtype()).map(Out::Tensor)
+    let (f, _) = complex::over("nan_to_num", &NAN_TO_NUM, x.dtype())?;
+    rt.map("nan_to_num", f, &operands, x.dtype(), x.dtype()).map(Out::Tensor)
 }
 
 /// The greatest finite number of a float dtype.
 fn greatest(dtype: Dtype) -> f64 {
-    match dtype {
+    match dtype.real() {
         Dtype::F16 => half::f16::MAX.to_f64(),
         Dtype::BF16 => half::bf16::MAX.to_f64(),
         Dtype::F32 => f64::from(f32::MAX),
@@ -179,7 +186,8 @@ fn greatest(dtype: Dtype) -> f64 {
     }
 }
 
-fn masked_fill(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+/// The arguments of `masked_fill`, checked.
+fn masked<'a>(args: &Args<'a>) -> Result<(&'a Tensor, &'a Tensor, MapArg<'a>)> {
     let (x, mask, value) = (args.tensor(0)?, args.tensor(1)?, args.operand(2)?);
     if mask.dtype() != Dtype::Bool {
         let help = "compare to get one, `x > 0`, or convert: `mask.to(bool)`";
@@ -196,8 +204,17 @@ fn masked_fill(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let help = "take one element, `value[0]`, or write all: `where(mask, value, x)`";
         return Err(error::wrong_tensor(2, "a number or a tensor without dimensions", value, help));
     }
-    super::map::check_fits("masked_fill", dtype, x)?;
+    // Real values are converted to whatever the tensor holds.
+    if dtype.is_complex() {
+        super::map::check_fits("masked_fill", dtype, x)?;
+    }
+    Ok((x, mask, value))
+}
+
+fn masked_fill(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (x, mask, value) = masked(args)?;
     let operands = [MapArg::Tensor(mask), value, MapArg::Tensor(x)];
-    let out = rt.map("masked_fill", &WHERE, &operands, x.dtype(), x.dtype());
+    let (choose, _) = complex::over("masked_fill", &WHERE, x.dtype())?;
+    let out = rt.map("masked_fill", choose, &operands, x.dtype(), x.dtype());
     out.map(Out::Tensor).map_err(|e| e.reorder(&[1, 2, 0]))
 }

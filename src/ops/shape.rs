@@ -14,6 +14,7 @@ use smallvec::smallvec;
 pub const MAX_RANK: usize = 64;
 
 const SHAPE: &[Param] = &[X, Param::rest("shape", Kind::Shape)];
+const SIZE: &[Param] = &[X, Param::rest("size", Kind::Shape)];
 const OTHER: &[Param] = &[X, Param::new("other", Kind::Tensor)];
 
 /// The operations of this file.
@@ -51,7 +52,7 @@ pub static OPS: &[Op] = &[
               extent may be `-1`. With a dtype in place of a shape, sees the same bytes as elements of that dtype: \
               where its size is another, the last dimension grows or shrinks. Source: `torch.Tensor.view`.",
         search: &["shape", "reshape", "alias", "bits", "bitcast", "reinterpret"],
-        params: &[X, Param::rest("shape", Kind::ShapeOrDtype)],
+        params: &[X, Param::rest("size", Kind::ShapeOrDtype)],
         form: Form::METHOD,
         example: "let x = zeros(4)\nx.view(2, 2)[0, 1] = 5\nassert(x[1].item() == 5)\n\
                   assert(tensor([1.0]).view(i32).item() == 0x3f800000)",
@@ -88,12 +89,12 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "transpose",
-        doc: "Swaps two dimensions. A view. Source: `torch.transpose`.",
+        doc: "Swaps two dimensions. A view; `transpose_` changes the shape of the tensor itself. Source: `torch.transpose`.",
         search: &["swap", "axes", "swapaxes", "mT"],
         params: &[X, Param::new("dim0", Kind::Int), Param::new("dim1", Kind::Int)],
-        form: Form::BOTH,
+        form: Form::ALL,
         example: "assert(zeros(2, 3, 4).transpose(0, -1).shape == (4, 3, 2))",
-        run: Run::Call(|_, args| {
+        run: Run::View(|_, args| {
             let x = args.tensor(0)?;
             let (a, b) = (dims::one(1, args.int(1)?, x.rank())?, dims::one(2, args.int(2)?, x.rank())?);
             Ok(Out::Tensor(swapped(x, a, b)))
@@ -101,13 +102,13 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "t",
-        doc: "Transposes a matrix; a vector or a tensor without dimensions stays as it is. A view. \
-              Source: `torch.t`.",
+        doc: "Transposes a matrix; a vector or a tensor without dimensions stays as it is. A view; `t_` changes the \
+              shape of the tensor itself. Source: `torch.t`.",
         search: &["transpose", "matrix"],
         params: &[X],
-        form: Form::BOTH,
+        form: Form::ALL,
         example: "assert(equal(tensor([[1, 2], [3, 4]]).t(), [[1, 3], [2, 4]]))",
-        run: Run::Call(|_, args| {
+        run: Run::View(|_, args| {
             let x = args.tensor(0)?;
             match x.rank() {
                 0 | 1 => Ok(Out::Tensor(x.clone())),
@@ -131,12 +132,12 @@ pub static OPS: &[Op] = &[
     Op {
         name: "squeeze",
         doc: "Drops dimensions of extent 1: all of them, or those named by `dim` (which are kept when they are \
-              longer). A view. Source: `torch.squeeze`.",
+              longer). A view; `squeeze_` changes the shape of the tensor itself. Source: `torch.squeeze`.",
         search: &["remove dimension", "drop", "unsqueeze"],
         params: &[X, Param::or("dim", Kind::Dims, Default::None)],
-        form: Form::BOTH,
+        form: Form::ALL,
         example: "assert(zeros(1, 3, 1).squeeze().shape == (3,))\nassert(zeros(1, 3, 1).squeeze(0).shape == (3, 1))",
-        run: Run::Call(|_, args| {
+        run: Run::View(|_, args| {
             let x = args.tensor(0)?;
             let dropped = match args.ints(1) {
                 Some([]) => return Ok(Out::Tensor(x.clone())),
@@ -147,12 +148,12 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "unsqueeze",
-        doc: "Puts in a dimension of extent 1. A view. Source: `torch.unsqueeze`.",
+        doc: "Puts in a dimension of extent 1. A view; `unsqueeze_` changes the shape of the tensor itself. Source: `torch.unsqueeze`.",
         search: &["add dimension", "new axis", "expand_dims", "none"],
         params: &[X, Param::new("dim", Kind::Int)],
-        form: Form::BOTH,
+        form: Form::ALL,
         example: "assert(zeros(3).unsqueeze(0).shape == (1, 3))\nassert(zeros(3).unsqueeze(-1).shape == (3, 1))",
-        run: Run::Call(|_, args| {
+        run: Run::View(|_, args| {
             let x = args.tensor(0)?;
             let at = dims::one(1, args.int(1)?, x.rank() + 1)?;
             unsqueezed(x, at).map(Out::Tensor)
@@ -163,7 +164,7 @@ pub static OPS: &[Op] = &[
         doc: "Stretches dimensions of extent 1 and adds dimensions in front, without a copy; `-1` keeps an extent. \
               Elements of the result share memory, so it cannot be written in place. Source: `torch.Tensor.expand`.",
         search: &["broadcast", "repeat", "stretch"],
-        params: SHAPE,
+        params: SIZE,
         form: Form::METHOD,
         example: "assert(tensor([[1], [2]]).expand(-1, 3).shape == (2, 3))",
         run: Run::Call(|_, args| {

@@ -101,6 +101,11 @@ impl Param {
         Param { name, kind, default, rest: false, named_only: true }
     }
 
+    /// True for a rest parameter that may be given by name too, as one list: `flip(x, dims=[0])`.
+    pub const fn listed(&self) -> bool {
+        self.rest && matches!(self.kind, Kind::Shape | Kind::ShapeOrDtype | Kind::Dims | Kind::Tensors)
+    }
+
     /// A parameter that takes all further positional arguments.
     pub const fn rest(name: &'static str, kind: Kind) -> Param {
         Param { name, kind, default: Default::None, rest: true, named_only: false }

@@ -196,8 +196,7 @@ fn median(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         None => (reshaped(rt, given, &[given.count()])?, 0),
     };
     if x.rank() > 0 && x.shape()[dim] == 0 {
-        let whole = !args.is_given(1);
-        return Err(error::nothing_to_reduce("median", given, (!whole).then_some(dim)));
+        return median_of_nothing(rt, "median", args, dim);
     }
     let count = x.shape().get(dim).copied().unwrap_or(1);
     let (values, indices) = sorted(rt, "median", &x, dim, false)?;
@@ -219,6 +218,20 @@ fn median(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         chosen.push(rt.map("median", &WHERE, &operands, dtype, dtype)?);
     }
     Ok(record_or_value(args, chosen))
+}
+
+/// The median of no elements: nan over all, and an error along a dimension. (An integer is what PyTorch makes of
+/// the nan: the least one, wrapped.)
+pub(super) fn median_of_nothing(rt: &mut Runtime, name: &str, args: &Args<'_>, dim: usize) -> Result<Out> {
+    let x = args.tensor(0)?;
+    if args.is_given(1) {
+        return Err(error::nothing_to_reduce(name, x, Some(dim)));
+    }
+    let nan = match x.dtype().is_float() {
+        true => Scalar::Float(f64::NAN),
+        false => Scalar::Int(if x.dtype() == Dtype::I64 { i64::MIN } else { 0 }),
+    };
+    filled(rt, &[], x.dtype(), x.device(), nan).map(Out::Tensor)
 }
 
 fn record_or_value(args: &Args<'_>, mut pair: Vec<Tensor>) -> Out {

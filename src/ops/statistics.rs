@@ -7,7 +7,7 @@ use super::make::filled;
 use super::params::{DTYPE, X};
 use super::shape::{expanded, narrowed, needs_dim, permuted, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
-use super::sort::sorted;
+use super::sort::{median_of_nothing, sorted};
 use super::{Arg, Args, Form, Op, Out, Run, assertion, error};
 use crate::array::{Dims, Dtype, Operand, Scalar, result_type};
 use crate::base::Result;
@@ -288,7 +288,7 @@ fn nanmedian(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     let (x, dim) = one_row(rt, "nanmedian", given, 1, args.opt_int(1))?;
     if x.shape()[dim] == 0 {
-        return Err(error::nothing_to_reduce("nanmedian", given, args.is_given(1).then_some(dim)));
+        return median_of_nothing(rt, "nanmedian", args, dim);
     }
     let (values, indices) = sorted(rt, "nanmedian", &x, dim, false)?;
     let count = numbers(rt, &x, dim, Dtype::I64)?;
@@ -462,15 +462,25 @@ fn trapezoids(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<(
     let steps = match args.opt_tensor(1) {
         None => args.get(2).clone(),
         Some(x) => {
-            let along = if x.rank() == 1 { 0 } else { dim };
-            if !(x.rank() == 1 && x.count() == y.shape()[dim] || x.shape() == y.shape()) {
+            let mut shape: Dims = Dims::from_elem(1, y.rank());
+            match x.rank() {
+                1 => shape[dim] = x.count(),
+                _ => {
+                    let added = y.rank().saturating_sub(x.rank());
+                    shape.truncate(added);
+                    shape.extend_from_slice(x.shape());
+                }
+            }
+            let steps = reshaped(rt, x, &shape)?;
+            let along = dim + steps.rank() - y.rank();
+            let fits = steps.shape()[along] == y.shape()[dim]
+                || x.rank() > 1 && [y.shape()[dim], steps.shape()[along]].contains(&2)
+                || x.rank() > 1 && steps.shape()[along] == 2;
+            if !fits {
                 let why = format!("there are {} points along dimension {dim}", y.shape()[dim]);
                 return Err(error::matmul_shapes(name, (0, y), (1, x), why, "give one place per point"));
             }
-            let steps = call(rt, "diff", &[t(x), Arg::Int(1), Arg::Int(along as i64)])?;
-            let mut shape: Dims = Dims::from_elem(1, y.rank());
-            shape[dim] = between;
-            Arg::Tensor(if x.rank() == 1 { reshaped(rt, &steps, &shape)? } else { steps })
+            Arg::Tensor(call(rt, "diff", &[t(&steps), Arg::Int(1), Arg::Int(along as i64)])?)
         }
     };
     let areas = call(rt, "mul", &[t(&both), steps])?;

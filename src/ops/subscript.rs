@@ -5,11 +5,11 @@
 //! dimensions they give stand where the tensors stood when those were neighbours, else in front.
 //! Source: <https://numpy.org/doc/stable/user/basics.indexing.html>
 
-use super::error;
+use super::{complex, error};
 use super::index::{as_positions, gather_from, scatter_into, true_positions, value_for};
 use super::make::{AFFINE, DIGIT};
 use super::select::WHERE;
-use super::shape::{MAX_RANK, position, reshaped};
+use super::shape::{MAX_RANK, narrowed, position, reshaped};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
 use crate::device::DeviceId;
@@ -86,11 +86,26 @@ pub(super) fn set_with(
     f: Option<&'static ReduceFn>,
 ) -> Result<()> {
     let (view, selectors) = basic(x, indices)?;
+    let without;
+    let value = match value {
+        // Leading dimensions of extent 1 that what is selected has not got.
+        MapArg::Tensor(given) if given.rank() > 0 && given.shape()[0] == 1 => {
+            without = given.with_layout(trimmed(given.layout(), selected_rank(&view, &selectors)));
+            MapArg::Tensor(&without)
+        }
+        value => value,
+    };
     if selectors.is_empty() && f.is_none() {
         let compute = match value {
             MapArg::Tensor(value) => value.dtype(),
             _ => view.dtype(),
         };
+        let single = !matches!(value, MapArg::Tensor(t) if t.rank() > 0);
+        if single && crate::plan::overlaps_itself(view.layout()) {
+            return each_apart(&view, None, &mut |part, _| {
+                rt.map_into(name, &CAST, part, &[value], compute, view.dtype())
+            });
+        }
         return rt.map_into(name, &CAST, &view, &[value], compute, view.dtype());
     }
     let single = !matches!(value, MapArg::Tensor(t) if t.rank() > 0);
@@ -98,8 +113,7 @@ pub(super) fn set_with(
         (selectors.as_slice(), single, f)
     {
         let mask = mask_over(rt, &view, *dim, (*argument, mask))?;
-        let operands = [MapArg::Tensor(&mask), value, MapArg::Tensor(&view)];
-        return rt.map_into(name, &WHERE, &view, &operands, view.dtype(), view.dtype());
+        return fill_where(rt, name, &view, &mask, value);
     }
     let value = value_for(rt, &view, value)?;
     let picks = Picks::new(rt, &view, selectors)?;
@@ -115,6 +129,94 @@ pub(super) fn set_with(
     let value = value.with_layout(wide);
     let target = (&view, picks.own);
     scatter_into(rt, name, target, &picks.ids, &value, picks.axis, picks.limit, f)
+}
+
+/// `target[mask] = value`, one value. Elements of the target may share memory: it is written where any of them is
+/// masked.
+pub(super) fn fill_where(
+    rt: &mut Runtime,
+    name: &'static str,
+    target: &Tensor,
+    mask: &Tensor,
+    value: MapArg<'_>,
+) -> Result<()> {
+    let dtype = target.dtype();
+    let (choose, _) = complex::over(name, &WHERE, dtype)?;
+    let mut write = |part: &Tensor, mask: &Tensor| {
+        let operands = [MapArg::Tensor(mask), value, MapArg::Tensor(part)];
+        rt.map_into(name, choose, part, &operands, dtype, dtype)
+    };
+    let wide = mask.layout().broadcast_to(target.shape()).filter(|_| crate::plan::overlaps_itself(target.layout()));
+    match wide {
+        None => write(target, mask),
+        Some(wide) => {
+            let mask = mask.with_layout(wide);
+            each_apart(target, Some(&mask), &mut |part, mask| match mask {
+                Some(mask) => write(part, mask),
+                None => Ok(()),
+            })
+        }
+    }
+}
+
+/// Calls `write` with parts of a target whose elements share memory, one after the other: within each part they do
+/// not. With a mask it gets the same part of that, and every element of the target is in one of the parts; without
+/// one, every byte of it is.
+fn each_apart(
+    target: &Tensor,
+    mask: Option<&Tensor>,
+    write: &mut dyn FnMut(&Tensor, Option<&Tensor>) -> Result<()>,
+) -> Result<()> {
+    if !crate::plan::overlaps_itself(target.layout()) {
+        return write(target, mask);
+    }
+    let layout = target.layout();
+    let longer = (0..target.rank()).filter(|&d| layout.shape[d] > 1);
+    if let Some(same) = longer.clone().find(|&d| layout.strides[d] == 0)
+        && mask.is_none_or(|mask| mask.layout().strides[same] == 0)
+    {
+        let mask = mask.map(|mask| narrowed(mask, same, 0, 1));
+        return each_apart(&narrowed(target, same, 0, 1), mask.as_ref(), write);
+    }
+    // The dimension with the fewest positions among those that meet a shorter step within their own.
+    let meets = |d: usize| {
+        longer.clone().any(|other| {
+            other != d && layout.strides[other] * (layout.shape[other] as isize - 1) >= layout.strides[d]
+        }) || layout.strides[d] == 0
+    };
+    let Some(shortest) = longer.clone().filter(|&d| meets(d)).min_by_key(|&d| layout.shape[d]) else {
+        return write(target, mask);
+    };
+    for at in 0..layout.shape[shortest] {
+        let mask = mask.map(|mask| narrowed(mask, shortest, at, 1));
+        each_apart(&narrowed(target, shortest, at, 1), mask.as_ref(), write)?;
+    }
+    Ok(())
+}
+
+/// How many dimensions indices select.
+fn selected_rank(view: &Tensor, selectors: &[Selector]) -> usize {
+    let (mut taken, mut together) = (0, 0);
+    for selector in selectors {
+        let (takes, gives) = match &selector.ids {
+            Index::Mask(mask) => (mask.rank(), 1),
+            Index::Ids(ids) => (1, ids.rank()),
+            _ => (0, 0),
+        };
+        (taken, together) = (taken + takes, together.max(gives));
+    }
+    view.rank() - taken + together
+}
+
+/// Without leading dimensions of extent 1, down to a rank.
+fn trimmed(layout: &Layout, rank: usize) -> Layout {
+    let ones = layout.shape.iter().take_while(|&&extent| extent == 1).count();
+    let without = ones.min(layout.rank().saturating_sub(rank));
+    Layout {
+        shape: layout.shape[without..].into(),
+        strides: layout.strides[without..].into(),
+        offset: layout.offset,
+    }
 }
 
 /// An index tensor, and the first dimension of the view that it selects from.

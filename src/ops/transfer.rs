@@ -21,15 +21,16 @@ pub static OPS: &[Op] = &[
         name: "to",
         doc: "Gives the tensor in another dtype, on another device, or like another tensor. It is the tensor itself \
               when it is that already, unless `copy`. To the host with `non_blocking` the result is pinned and \
-              the call does not wait. Source: `torch.Tensor.to`.",
+              the call does not wait. By place: `x.to(device, dtype, non_blocking, copy)`, or `x.to(dtype, \
+              non_blocking, copy)`, or the same with a tensor. Source: `torch.Tensor.to`.",
         search: &["move", "convert", "cast", "device", "dtype", "transfer", "astype"],
         params: &[
             X,
             Param::or("target", Kind::Any, Default::None),
-            Param::or("dtype", Kind::Dtype, Default::None),
+            Param::or("dtype", Kind::Any, Default::None),
+            NON_BLOCKING,
+            Param::or("copy", Kind::Bool, Default::Bool(false)),
             Param::named("device", Kind::Device, Default::None),
-            NON_BLOCKING_NAMED,
-            Param::named("copy", Kind::Bool, Default::Bool(false)),
         ],
         form: Form::METHOD,
         example: "let x = tensor([1.5, 2.5])\nassert(equal(x.to(i64), [1, 2]))\n\
@@ -258,8 +259,6 @@ pub static OPS: &[Op] = &[
     ),
 ];
 
-const NON_BLOCKING_NAMED: Param = Param::named("non_blocking", Kind::Bool, Default::Bool(false));
-
 /// A method named after a dtype as PyTorch calls it.
 const fn shorthand(
     name: &'static str,
@@ -288,7 +287,17 @@ fn converted(rt: &mut Runtime, args: &Args<'_>, dtype: Dtype) -> Result<Out> {
 
 fn to(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
-    let (mut dtype, mut device) = (args.dtype(2), args.device(3));
+    let (mut dtype, mut device) = (args.dtype(2), args.device(5));
+    let (mut non_blocking, mut copy) = (args.flag(3), args.flag(4));
+    match args.get(2) {
+        Arg::None | Arg::Dtype(_) => {}
+        // Without a dtype of their own the flags come one place earlier.
+        Arg::Bool(flag) if !matches!(args.get(1), Arg::None) => {
+            copy |= non_blocking;
+            non_blocking = *flag;
+        }
+        _ => return Err(error::wrong_argument(2, "a dtype")),
+    }
     match args.get(1) {
         Arg::None => {}
         Arg::Dtype(given) => dtype = Some(*given),
@@ -302,7 +311,7 @@ fn to(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         _ => return Err(error::wrong_argument(1, "a dtype, a device or a tensor")),
     }
     let (dtype, device) = (dtype.unwrap_or(x.dtype()), device.unwrap_or(x.device()));
-    moved(rt, x, dtype, device, args.flag(4), args.flag(5)).map(Out::Tensor)
+    moved(rt, x, dtype, device, non_blocking, copy).map(Out::Tensor)
 }
 
 fn cuda_of(index: i64) -> Result<DeviceId> {

@@ -43,6 +43,7 @@ pub use graph::{Drawn, Graph, GraphPool};
 pub use group::Folding;
 pub use infer::MapArg;
 pub use listing::{Listed, Listing};
+pub(crate) use submit::overlaps_itself;
 pub use submit::{Submission, SubmittedView};
 pub use transfer::scalar_of;
 
@@ -200,7 +201,7 @@ impl Runtime {
 
     /// Charges for elements that are moved or computed. Errors: E1002.
     #[inline]
-    fn spend(&mut self, elements: usize) -> Result<()> {
+    pub(crate) fn spend(&mut self, elements: usize) -> Result<()> {
         let Some(fuel) = &mut self.fuel else { return Ok(()) };
         let left = fuel.checked_sub(elements as u64);
         *fuel = left.unwrap_or(0);

@@ -204,7 +204,7 @@ impl Runtime {
 }
 
 /// True when two elements of a layout are one place in memory.
-pub(super) fn overlaps_itself(layout: &Layout) -> bool {
+pub(crate) fn overlaps_itself(layout: &Layout) -> bool {
     let mut dims: SmallVec<[(isize, usize); 6]> =
         layout.strides.iter().copied().zip(layout.shape.iter().copied()).filter(|&(_, n)| n > 1).collect();
     dims.sort_unstable();

@@ -5,6 +5,7 @@
 
 mod generator;
 mod print;
+mod relaid;
 mod storage;
 
 pub use generator::{Generator, GeneratorState};
@@ -15,8 +16,9 @@ use crate::array::{Dims, Dtype, Layout};
 use crate::base::Piece;
 use crate::device::DeviceId;
 use crate::device::races::Region;
+use relaid::Relaid;
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// A tensor.
 ///
@@ -30,6 +32,8 @@ struct Content {
     base: Base,
     layout: Layout,
     dtype: Dtype,
+    /// Layouts that took the place of the first one: `x.t_()`.
+    relaid: OnceLock<Box<Relaid>>,
 }
 
 /// The location of a tensor's storage. A tensor created with its storage needs one allocation for both.
@@ -65,14 +69,14 @@ impl Tensor {
         debug_assert!(
             (layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= self.storage().bytes()
         );
-        Tensor(Arc::new(Content { base: Base::Of(self.storage_ref()), layout, dtype }))
+        Tensor(Arc::new(Content { base: Base::Of(self.storage_ref()), layout, dtype, relaid: OnceLock::new() }))
     }
 
     /// Another layout over the same storage. A layout without elements keeps this one's offset.
     #[doc(hidden)]
     pub fn with_layout(&self, mut layout: Layout) -> Tensor {
         if layout.shape.contains(&0) {
-            layout.offset = self.0.layout.offset;
+            layout.offset = self.layout().offset;
         }
         self.view(layout, self.0.dtype)
     }
@@ -84,23 +88,36 @@ impl Tensor {
 
     /// Shape, strides, offset.
     #[doc(hidden)]
+    #[inline]
     pub fn layout(&self) -> &Layout {
-        &self.0.layout
+        match self.0.relaid.get() {
+            None => &self.0.layout,
+            Some(relaid) => relaid.current(&self.0.layout),
+        }
+    }
+
+    /// Gives this tensor, and all who hold it, another layout over its storage. Work that reads or writes it
+    /// must have left the queues: they ask for its layout later.
+    pub(crate) fn relay(&self, layout: Layout) {
+        debug_assert!(
+            (layout.extent().end as u64).saturating_mul(self.0.dtype.size() as u64) <= self.storage().bytes()
+        );
+        self.0.relaid.get_or_init(Box::default).set(&self.0.layout, layout);
     }
 
     /// Extents of the dimensions: `x.shape()[0]`, `x.shape().as_slice()`.
     pub fn shape(&self) -> &Dims {
-        &self.0.layout.shape
+        &self.layout().shape
     }
 
     /// The number of dimensions.
     pub fn rank(&self) -> usize {
-        self.0.layout.rank()
+        self.layout().rank()
     }
 
     /// The number of elements.
     pub fn count(&self) -> usize {
-        self.0.layout.count()
+        self.layout().count()
     }
 
     /// True for a single real element, which can act as a script number.
@@ -155,7 +172,7 @@ impl Tensor {
     /// The range of bytes of the storage that the layout spans.
     #[doc(hidden)]
     pub fn byte_range(&self) -> std::ops::Range<u64> {
-        let extent = self.0.layout.extent();
+        let extent = self.layout().extent();
         let size = self.0.dtype.size() as u64;
         extent.start as u64 * size..extent.end as u64 * size
     }
@@ -164,7 +181,7 @@ impl Tensor {
     #[doc(hidden)]
     #[inline]
     pub fn region(&self) -> Region {
-        let (layout, size) = (&self.0.layout, self.0.dtype.size());
+        let (layout, size) = (self.layout(), self.0.dtype.size());
         match layout.is_contiguous() {
             true => {
                 let start = (layout.offset * size) as u64;
@@ -207,7 +224,7 @@ impl Room {
         let place = Arc::as_ptr(&self.0).cast_mut().cast::<Content>();
         // SAFETY: the memory has no other owner and is written completely.
         Tensor(unsafe {
-            place.write(Content { base: Base::Own(storage), layout, dtype });
+            place.write(Content { base: Base::Own(storage), layout, dtype, relaid: OnceLock::new() });
             self.0.assume_init()
         })
     }

@@ -37,15 +37,23 @@ pub(super) fn sources<'n>(
     if taken < given && !params.iter().any(|p| p.rest) {
         return None;
     }
+    let mut rest = taken..given;
     for (i, name) in names.enumerate() {
-        let at = params.iter().position(|p| *p.name == **name && !p.rest)?;
+        let at = params.iter().position(|p| *p.name == **name && (!p.rest || p.listed()))?;
+        if params[at].rest {
+            if !rest.is_empty() {
+                return None;
+            }
+            rest = given + i..given + i + 1;
+            continue;
+        }
         if of[at] != LEFT_OUT {
             return None;
         }
         of[at] = u8::try_from(given + i).ok()?;
     }
     let complete = params.iter().zip(&of).all(|(p, source)| !p.required() || *source != LEFT_OUT);
-    complete.then_some(Sources { of, rest: taken..given })
+    complete.then_some(Sources { of, rest })
 }
 
 /// What binding needs to know of a parameter.
@@ -54,6 +62,8 @@ trait Slot {
     fn required(&self) -> bool;
     fn rest(&self) -> bool;
     fn named_only(&self) -> bool;
+    /// A rest parameter that may be given by name, as one list.
+    fn listed(&self) -> bool;
 }
 
 impl Slot for Param {
@@ -69,6 +79,9 @@ impl Slot for Param {
     fn named_only(&self) -> bool {
         self.named_only
     }
+    fn listed(&self) -> bool {
+        Param::listed(self)
+    }
 }
 
 impl Slot for ParamInfo {
@@ -83,6 +96,9 @@ impl Slot for ParamInfo {
     }
     fn named_only(&self) -> bool {
         self.named_only
+    }
+    fn listed(&self) -> bool {
+        false
     }
 }
 
@@ -120,13 +136,19 @@ fn assign<S: Slot>(
     for (slot, value) in values.iter_mut().zip(positional.by_ref().take(taken)) {
         *slot = value;
     }
-    let rest: Positional = positional.collect();
+    let mut rest: Positional = positional.collect();
     if !rest.is_empty() && !slots.iter().any(S::rest) {
         return Err(error::argument_extra(function, taken, given, &signature()));
     }
     for (i, (name, value)) in named.into_iter().enumerate() {
         let operand = given + i;
-        match slots.iter().position(|s| *s.name() == *name && !s.rest()) {
+        match slots.iter().position(|s| *s.name() == *name && (!s.rest() || s.listed())) {
+            Some(at) if slots[at].rest() => {
+                if !rest.is_empty() {
+                    return Err(error::argument_twice(function, &name, operand, (taken < given).then_some(taken)));
+                }
+                rest.push(value);
+            }
             Some(at) if !matches!(values[at], Value::Unset) => {
                 let by_place = (at < taken.min(given)).then_some(at);
                 return Err(error::argument_twice(function, &name, operand, by_place));
@@ -151,7 +173,7 @@ fn assign<S: Slot>(
 pub(super) fn passed(params: &[Param], parameter: usize, given: usize, names: &[Rc<str>]) -> (usize, usize) {
     let by_place = params.iter().take_while(|p| !p.rest && !p.named_only).count();
     let Some(param) = params.get(parameter) else { return (0, 0) };
-    if param.rest {
+    if param.rest && (given > by_place || !param.listed()) {
         return (by_place, given.max(by_place));
     }
     if parameter < by_place.min(given) {

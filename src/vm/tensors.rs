@@ -391,6 +391,7 @@ impl Vm {
                 Some(Arg::Device(self.device_named(value).map_err(|e| e.operand(index, "this device"))?))
             }
             (Kind::Any | Kind::Data, Value::Tensor(tensor)) => Some(Arg::Tensor(tensor.clone())),
+            (Kind::Any, Value::List(_) | Value::Tuple(_)) => self.ints(&value)?.map(Arg::Ints),
             (Kind::Data, _) => data(&value, 0)?.map(Arg::Data),
             (Kind::Stream | Kind::Event | Kind::Generator, Value::Object(handle)) => {
                 handle.get().as_arg(param.kind)

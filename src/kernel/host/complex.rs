@@ -30,6 +30,12 @@ pub trait Part:
     const HALF: Self;
     const ONE: Self;
     const TWO: Self;
+    const LN_2: Self;
+    const LN_10: Self;
+    /// Beyond it 1 is nothing beside the square of a number.
+    const HUGE: Self;
+    /// Beyond it the hyperbolic tangent is 1.
+    const FLAT: Self;
     fn magnitude(self) -> Self;
     fn root(self) -> Self;
     fn with_sign(self, sign: Self) -> Self;
@@ -38,8 +44,12 @@ pub trait Part:
 }
 
 macro_rules! parts {
-    ($($t:ty),*) => {
+    ($($t:ident, $huge:literal, $flat:literal);*) => {
         $(impl Part for $t {
+            const LN_2: $t = std::$t::consts::LN_2;
+            const LN_10: $t = std::$t::consts::LN_10;
+            const HUGE: $t = $huge;
+            const FLAT: $t = $flat;
             const ZERO: $t = 0.0;
             const HALF: $t = 0.5;
             const ONE: $t = 1.0;
@@ -68,7 +78,7 @@ macro_rules! parts {
     };
 }
 
-parts!(f32, f64);
+parts!(f32, 1e5, 12.0; f64, 1e9, 24.0);
 
 /// A complex number of its parts.
 #[inline(always)]
@@ -222,6 +232,193 @@ pub fn cosh<T: Part>(a: Complex<T>) -> Complex<T> {
     pair(math::cosh(a.re) * math::cos(a.im), math::sinh(a.re) * math::sin(a.im))
 }
 
+/// The tangent.
+#[inline(always)]
+pub fn tan<T: Part>(a: Complex<T>) -> Complex<T> {
+    let b = tanh(pair(-a.im, a.re));
+    pair(b.im, -b.re)
+}
+
+/// The hyperbolic tangent. Source: W. Kahan, "Branch cuts for complex elementary functions".
+#[inline(always)]
+pub fn tanh<T: Part>(a: Complex<T>) -> Complex<T> {
+    if a.re.magnitude() > T::FLAT {
+        let four = T::TWO * T::TWO;
+        let small = four * math::exp(-T::TWO * a.re.magnitude());
+        let im = if a.im.finite() { math::sin(a.im) * math::cos(a.im) * small } else { T::ZERO };
+        return pair(T::ONE.with_sign(a.re), im);
+    }
+    let (t, s) = (math::tan(a.im), math::sinh(a.re));
+    let (beta, rho) = (T::ONE + t * t, (T::ONE + s * s).root());
+    let scale = T::ONE / (T::ONE + beta * s * s);
+    match t.infinite() {
+        true => pair(rho / s, T::ONE / t),
+        false => pair(beta * rho * s * scale, t * scale),
+    }
+}
+
+/// 1 / (1 + e^-a)
+#[inline(always)]
+pub fn sigmoid<T: Part>(a: Complex<T>) -> Complex<T> {
+    reciprocal(add(pair(T::ONE, T::ZERO), exp(neg(a))))
+}
+
+/// a / (1 + e^-a)
+#[inline(always)]
+pub fn silu<T: Part>(a: Complex<T>) -> Complex<T> {
+    div(a, add(pair(T::ONE, T::ZERO), exp(neg(a))))
+}
+
+/// a / (1 + |a|)
+#[inline(always)]
+pub fn softsign<T: Part>(a: Complex<T>) -> Complex<T> {
+    let scale = T::ONE + abs(a);
+    pair(a.re / scale, a.im / scale)
+}
+
+/// e^a - 1, exact near 0.
+#[inline(always)]
+pub fn expm1<T: Part>(a: Complex<T>) -> Complex<T> {
+    let half = math::sin(T::HALF * a.im);
+    let re = math::expm1(a.re) * math::cos(a.im) - T::TWO * half * half;
+    let im = if a.im == T::ZERO { a.im } else { math::exp(a.re) * math::sin(a.im) };
+    pair(re, im)
+}
+
+/// 2^a
+#[inline(always)]
+pub fn exp2<T: Part>(a: Complex<T>) -> Complex<T> {
+    exp(pair(a.re * T::LN_2, a.im * T::LN_2))
+}
+
+/// The binary logarithm.
+#[inline(always)]
+pub fn log2<T: Part>(a: Complex<T>) -> Complex<T> {
+    let b = ln(a);
+    pair(b.re / T::LN_2, b.im / T::LN_2)
+}
+
+/// The decimal logarithm.
+#[inline(always)]
+pub fn log10<T: Part>(a: Complex<T>) -> Complex<T> {
+    let b = ln(a);
+    pair(b.re / T::LN_10, b.im / T::LN_10)
+}
+
+/// ln(1 + a), exact near 0.
+#[inline(always)]
+pub fn log1p<T: Part>(a: Complex<T>) -> Complex<T> {
+    let far = ln(pair(T::ONE + a.re, a.im));
+    let near = a.re.magnitude() < T::HALF && a.im.magnitude() < T::HALF;
+    let size = T::HALF * math::log1p(a.re * (a.re + T::TWO) + a.im * a.im);
+    pair(if near { size } else { far.re }, far.im)
+}
+
+/// ln(e^a + e^b), by the one with the greater real part.
+#[inline(always)]
+pub fn log_add_exp<T: Part>(a: Complex<T>, b: Complex<T>) -> Complex<T> {
+    let (least, most) = if a.re < b.re { (a, b) } else { (b, a) };
+    if is_nan(a) || is_nan(b) {
+        return add(a, pair(b.re + b.im, b.re + b.im));
+    }
+    if least.re.infinite() && least.re == most.re {
+        return if least.re < T::ZERO { least } else { ln(add(exp(least), exp(most))) };
+    }
+    add(log1p(exp(sub(least, most))), most)
+}
+
+/// ln(2 |a|), without overflow.
+#[inline(always)]
+fn ln_of_twice<T: Part>(a: Complex<T>) -> T {
+    math::ln(math::hypot(T::HALF * a.re, T::HALF * a.im)) + T::LN_2 + T::LN_2
+}
+
+#[inline(always)]
+fn is_huge<T: Part>(a: Complex<T>) -> bool {
+    a.re.magnitude() > T::HUGE || a.im.magnitude() > T::HUGE
+}
+
+/// The arc sine. Source, as of the others: W. Kahan, "Branch cuts for complex elementary functions".
+#[inline(always)]
+pub fn asin<T: Part>(a: Complex<T>) -> Complex<T> {
+    if is_huge(a) {
+        return pair(math::atan2(a.re, a.im.magnitude()), ln_of_twice(a).with_sign(a.im));
+    }
+    let (less, more) = (sqrt(pair(T::ONE - a.re, -a.im)), sqrt(pair(T::ONE + a.re, a.im)));
+    let re = math::atan2(a.re, less.re * more.re - less.im * more.im);
+    pair(re, math::asinh(less.re * more.im - less.im * more.re))
+}
+
+/// The arc cosine.
+#[inline(always)]
+pub fn acos<T: Part>(a: Complex<T>) -> Complex<T> {
+    if is_huge(a) {
+        return pair(math::atan2(a.im.magnitude(), a.re), ln_of_twice(a).with_sign(-a.im));
+    }
+    let (less, more) = (sqrt(pair(T::ONE - a.re, -a.im)), sqrt(pair(T::ONE + a.re, a.im)));
+    pair(T::TWO * math::atan2(less.re, more.re), math::asinh(more.re * less.im - more.im * less.re))
+}
+
+/// The inverse hyperbolic sine.
+#[inline(always)]
+pub fn asinh<T: Part>(a: Complex<T>) -> Complex<T> {
+    let b = asin(pair(-a.im, a.re));
+    pair(b.im, -b.re)
+}
+
+/// The inverse hyperbolic cosine.
+#[inline(always)]
+pub fn acosh<T: Part>(a: Complex<T>) -> Complex<T> {
+    if is_huge(a) {
+        return pair(ln_of_twice(a), math::atan2(a.im, a.re));
+    }
+    let (less, more) = (sqrt(pair(a.re - T::ONE, a.im)), sqrt(pair(a.re + T::ONE, a.im)));
+    pair(math::asinh(less.re * more.re + less.im * more.im), T::TWO * math::atan2(less.im, more.re))
+}
+
+/// The inverse hyperbolic tangent.
+#[inline(always)]
+pub fn atanh<T: Part>(a: Complex<T>) -> Complex<T> {
+    let four = T::TWO * T::TWO;
+    if is_huge(a) {
+        // 1 / a, whose parts may be below the least number.
+        let size = math::hypot(a.re, a.im);
+        let re = if size.infinite() { T::ZERO } else { a.re / size / size };
+        return pair(re.with_sign(a.re), math::atan2(T::ONE, T::ZERO).with_sign(a.im));
+    }
+    let (less, square) = (T::ONE - a.re, a.im * a.im);
+    let re = math::log1p(four * a.re / (less * less + square)) / four;
+    pair(re, T::HALF * math::atan2(T::TWO * a.im, less * (T::ONE + a.re) - square))
+}
+
+/// The arc tangent.
+#[inline(always)]
+pub fn atan<T: Part>(a: Complex<T>) -> Complex<T> {
+    let b = atanh(pair(-a.im, a.re));
+    pair(b.im, -b.re)
+}
+
+/// Each part limited as `nan_to_num` does.
+#[inline(always)]
+pub fn nan_to_num<T: Part>(a: Complex<T>, nan: T, above: T, below: T) -> Complex<T> {
+    let part = |a: T| {
+        #[allow(clippy::eq_op)]
+        let odd = a != a;
+        if odd { nan } else if !a.infinite() { a } else if a > T::ZERO { above } else { below }
+    };
+    pair(part(a.re), part(a.im))
+}
+
+/// a + c (b - a), from the nearer end.
+#[inline(always)]
+pub fn lerp<T: Part>(a: Complex<T>, b: Complex<T>, c: Complex<T>) -> Complex<T> {
+    let way = sub(b, a);
+    match abs(c) < T::HALF {
+        true => add(a, mul(c, way)),
+        false => sub(b, mul(way, sub(pair(T::ONE, T::ZERO), c))),
+    }
+}
+
 /// Whether both parts are finite.
 #[inline(always)]
 pub fn is_finite<T: Part>(a: Complex<T>) -> bool {
@@ -269,10 +466,41 @@ mod tests {
             assert!(close(exp(a), a.exp()) && close(ln(a), a.ln()) && close(sqrt(a), a.sqrt()), "{a}");
             assert!(close(sin(a), a.sin()) && close(cos(a), a.cos()), "{a}");
             assert!(close(sinh(a), a.sinh()) && close(cosh(a), a.cosh()), "{a}");
+            assert!(close(tan(a), a.tan()) && close(tanh(a), a.tanh()), "{a}");
+            assert!(close(asin(a), a.asin()) && close(acos(a), a.acos()) && close(atan(a), a.atan()), "{a}");
+            assert!(close(asinh(a), a.asinh()) && close(acosh(a), a.acosh()) && close(atanh(a), a.atanh()), "{a}");
+            assert!(close(exp(log1p(a)), a + 1.0) && close(expm1(a), a.exp() - 1.0), "{a}");
+            assert!(close(exp2(a), a.exp2()) && close(log2(a), a.log2()) && close(log10(a), a.log10()), "{a}");
+            assert!(close(exp(log_add_exp(a, b)), a.exp() + b.exp()), "{a} {b}");
             let (power, want) = (pow(a, b), a.powc(b));
             assert!((power - want).norm() <= 1e-12 * (1.0 + want.norm()), "{a} {b}");
             assert!(close(polar(abs(a), angle(a)), a));
         }
+    }
+
+    #[test]
+    fn inverse_functions_hold_for_large_and_small_numbers() {
+        for exponent in [-300, -150, -20, -9, -3, 3, 8, 10, 20, 150, 300] {
+            let size = 10f64.powi(exponent);
+            for (re, im) in [(1.0, 0.5), (-1.0, 0.5), (0.5, -1.0), (-0.7, -0.7)] {
+                let a = pair(re * size, im * size);
+                for (name, b) in [("asin", asin(a)), ("asinh", asinh(a)), ("acos", acos(a)), ("acosh", acosh(a))] {
+                    assert!(is_finite(b), "{name} {a}");
+                }
+                if exponent < 0 {
+                    for (name, b) in [("asin", asin(a)), ("asinh", asinh(a)), ("atan", atan(a)), ("atanh", atanh(a))] {
+                        assert!(exponent > -9 || (b - a).norm() <= 1e-12 * a.norm(), "{name} {a}: {b}");
+                    }
+                } else if exponent < 9 {
+                    assert!((sin(asin(a)) - a).norm() <= 1e-12 * size && (cosh(acosh(a)) - a).norm() <= 1e-12 * size);
+                    let one = mul(atanh(a), a);
+                    assert!(is_finite(one) && (tanh(atanh(a)) - a).norm() <= 1e-2 * size * size, "{a}");
+                }
+            }
+        }
+        assert_eq!(tanh(pair(400.0f64, 1.0)), pair(1.0, 0.0));
+        assert!((tanh(pair(20.0f64, 1.0)) - pair(20.0f64, 1.0).tanh()).norm() < 1e-15);
+        assert!(is_nan(tan(pair(f64::NAN, 0.0))) && is_nan(asin(pair(f64::NAN, 1.0))));
     }
 
     #[test]

@@ -140,7 +140,7 @@ impl Real for f64 {
         exp() = libm::exp, exp2() = libm::exp2, expm1() = libm::expm1, ln() = libm::log, log1p() = libm::log1p,
         log2() = libm::log2, log10() = libm::log10, sin() = libm::sin, cos() = libm::cos, tan() = libm::tan,
         asin() = libm::asin, acos() = libm::acos, atan() = libm::atan, sinh() = libm::sinh, cosh() = libm::cosh,
-        tanh() = libm::tanh, asinh() = libm::asinh, acosh() = libm::acosh, atanh() = libm::atanh,
+        tanh() = libm::tanh, asinh() = libm::asinh, acosh() = acosh_wide, atanh() = libm::atanh,
         sigmoid() = |a| 1.0 / (1.0 + libm::exp(-a)),
         erf() = libm::erf, erfc() = libm::erfc, gelu() = gelu_wide, lgamma() = libm::lgamma, tgamma() = libm::tgamma,
         cbrt() = libm::cbrt, pow(exponent) = libm::pow, atan2(x) = libm::atan2, hypot(other) = libm::hypot,
@@ -163,12 +163,18 @@ fn gelu_wide(a: f64) -> f64 {
     0.5 * a * (tail + tail * correction)
 }
 
+/// The inverse hyperbolic cosine. `libm` forgets the sign of large arguments.
+#[inline(always)]
+fn acosh_wide(a: f64) -> f64 {
+    if a < 1.0 { f64::NAN } else { libm::acosh(a) }
+}
+
 impl Real for f32 {
     methods! {
         f64,
         sin() = libm::sin, cos() = libm::cos, tan() = libm::tan,
         asin() = libm::asin, acos() = libm::acos, atan() = libm::atan,
-        asinh() = libm::asinh, acosh() = libm::acosh, atanh() = libm::atanh,
+        asinh() = libm::asinh, acosh() = acosh_wide, atanh() = libm::atanh,
         lgamma() = libm::lgamma, tgamma() = libm::tgamma,
         cbrt() = libm::cbrt, atan2(x) = libm::atan2, hypot(other) = libm::hypot,
         fmod(divisor) = |a, b| a % b,
