@@ -149,20 +149,6 @@ const ON_PURPOSE: &[Purpose] = &[
     Purpose { calls: &["all(", "any("], dtype: "u8" },
     // The root of -inf is nan, as in PyTorch on CUDA and for other dtypes.
     Purpose { calls: &["x ** 0.5", "x ** -0.5"], dtype: "f16" },
-    // Not defined for complex numbers; each is refused (E0354).
-    Purpose {
-        calls: &[
-            "tril(",
-            "triu(",
-            "trace(",
-            "scatter_add(",
-            "index_add(",
-            "tanh(",
-            "sigmoid(",
-            "einsum(\"ij,jk->\"",
-        ],
-        dtype: "c",
-    },
 ];
 
 struct Purpose {

@@ -82,8 +82,13 @@ pub fn script(name: &str, function: &Function, given: &Given) -> Vec<Error> {
                 PatternKind::Bind(name) => &*name.text,
                 _ => "_",
             };
-            let slot =
-                Slot { name, required: p.default.is_none() && !p.rest, rest: p.rest, listed: false, named_only: after_rest };
+            let slot = Slot {
+                name,
+                required: p.default.is_none() && !p.rest,
+                rest: p.rest,
+                listed: false,
+                named_only: after_rest,
+            };
             after_rest |= p.rest;
             slot
         })

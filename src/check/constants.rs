@@ -333,7 +333,8 @@ impl Reader<'_> {
             ExprKind::Member(base, name) => {
                 let value = self.expr(base);
                 let method = table::find_method(&name.text);
-                self.relaid |= method.is_some_and(|(op, in_place)| in_place && matches!(op.run, Run::View(_)));
+                self.relaid |=
+                    method.is_some_and(|(op, in_place)| in_place && matches!(op.run, Run::View(_)));
                 if let Known::Tensor(_) = value {
                     op = method;
                 }

@@ -1,10 +1,10 @@
 //! Activations of neural networks, and the normalisations that are made of reductions and maps.
 
+use super::composed::{call, t};
 use super::folds::{MAX, MEAN, SUM};
 use super::params::{UNARY, X};
 use super::select::CLAMP;
 use super::signature::{Default, Kind, Param};
-use super::composed::{call, t};
 use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, error, map};
 use crate::array::{Dtype, Layout, Scalar};
 use crate::base::Result;

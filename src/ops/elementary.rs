@@ -504,10 +504,7 @@ pub static OPS: &[Op] = &[
         params: BINARY,
         form: Form::BOTH,
         example: "assert(allclose(logaddexp([1000.0], [1000.0]), [1000.6931472]))",
-        run: Run::Map(MapOp {
-            rule: Rule::Float,
-            f: &LOG_ADD_EXP,
-        }),
+        run: Run::Map(MapOp { rule: Rule::Float, f: &LOG_ADD_EXP }),
     },
     Op {
         name: "xlogy",

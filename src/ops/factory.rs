@@ -136,7 +136,13 @@ pub static OPS: &[Op] = &[
         doc: "Makes a tensor of one number with the dtype and on the device of this one. Source: \
               `torch.Tensor.new_full`.",
         search: &["create", "same device", "same dtype", "constant"],
-        params: &[X, Param::new("size", Kind::Shape), Param::new("fill_value", Kind::TensorOrNumber), DTYPE, DEVICE],
+        params: &[
+            X,
+            Param::new("size", Kind::Shape),
+            Param::new("fill_value", Kind::TensorOrNumber),
+            DTYPE,
+            DEVICE,
+        ],
         form: Form::METHOD,
         example: "assert(equal(tensor([1]).new_full([2], 3), [3, 3]))",
         run: Run::Call(|rt, args| {
@@ -250,7 +256,8 @@ impl<'a> Value<'a> {
             Value::Complex(value) => {
                 let tensor = allocate(rt, shape, place)?;
                 map::check_fits(name, value.dtype(), &tensor)?;
-                let value = value.with_layout(Layout { offset: value.layout().offset, ..Layout::contiguous(&[]) });
+                let value =
+                    value.with_layout(Layout { offset: value.layout().offset, ..Layout::contiguous(&[]) });
                 let value = rt.copy_to(&value, tensor.device(), false)?;
                 rt.map_into(name, &CAST, &tensor, &[MapArg::Tensor(&value)], value.dtype(), place.dtype)?;
                 Ok(tensor)

@@ -161,7 +161,13 @@ pub static OPS: &[Op] = &[
             if let MapArg::Tensor(alpha) = alpha
                 && alpha.rank() > 0
             {
-                return Err(error::wrong_rank("index_add", 4, alpha, "no dimensions", "`alpha` is one number"));
+                return Err(error::wrong_rank(
+                    "index_add",
+                    4,
+                    alpha,
+                    "no dimensions",
+                    "`alpha` is one number",
+                ));
             }
             let op = MapOp { f: &super::arith::MUL, rule: Rule::Promote };
             let scaled = match alpha {
@@ -192,7 +198,9 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(zeros(3).index_fill(0, [1], 7), [0.0, 7.0, 0.0]))",
         run: Run::Call(|rt, args| {
             let value = args.operand(3)?;
-            let MapArg::Tensor(one) = value else { return indexed_write(rt, "index_fill", args, value, None) };
+            let MapArg::Tensor(one) = value else {
+                return indexed_write(rt, "index_fill", args, value, None);
+            };
             if one.rank() > 0 {
                 let help = "`index_copy` writes a slice to each position";
                 return Err(error::wrong_rank("index_fill", 3, one, "no dimensions", help));
@@ -351,8 +359,8 @@ fn same_rank(name: &str, x: &Tensor, ids: (usize, &Tensor), dim: i64) -> Result<
     };
     let dim = needs_dim(name, &one, 1, dim)?;
     // An index without elements fits everything, of whatever rank it is.
-    let fits = two.count() == 0 || one.rank() == two.rank()
-            && (0..one.rank()).all(|d| d == dim || two.shape()[d] <= one.shape()[d]);
+    let fits = two.count() == 0
+        || one.rank() == two.rank() && (0..one.rank()).all(|d| d == dim || two.shape()[d] <= one.shape()[d]);
     match fits {
         true => Ok((one, two, dim)),
         false => Err(error::index_shape(name, (0, x), ids, dim)),
@@ -567,7 +575,16 @@ fn scatter_complex(
         shape.truncate(last);
         let value = complex::as_real(&seen(value, &shape, &strides), name)?;
         let own = own.iter().map(|s| s * 2).chain([1]).collect();
-        return scatter_into(rt, name, (&complex::as_real(target, name)?, own), &ids, &value, axis, limit, Some(f));
+        return scatter_into(
+            rt,
+            name,
+            (&complex::as_real(target, name)?, own),
+            &ids,
+            &value,
+            axis,
+            limit,
+            Some(f),
+        );
     }
     if !std::ptr::eq(f, &PROD) {
         return Err(crate::plan::error::not_over_complex(name, target.dtype()));

@@ -22,7 +22,11 @@ pub(super) fn norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
         return Err(error::wrong_rank(NAME, 0, x, "a matrix", "name its two dimensions: `dim=(-2, -1)`"));
     }
     let &[rows, columns] = given else {
-        return Err(error::bad_value(2, format!("`\"nuc\"` over {} dimensions", given.len()), "a matrix has two"));
+        return Err(error::bad_value(
+            2,
+            format!("`\"nuc\"` over {} dimensions", given.len()),
+            "a matrix has two",
+        ));
     };
     let (rows, columns) = (dims::one(2, rows, x.rank())?, dims::one(2, columns, x.rank())?);
     if rows == columns {
@@ -128,12 +132,17 @@ mod tests {
 
     #[test]
     fn sums_singular_values() {
-        let nuclear = |numbers: &[f64], height, width, parts| nuclear(numbers, height, width, parts, |_| Ok(())).unwrap();
+        let nuclear = |numbers: &[f64], height, width, parts| {
+            nuclear(numbers, height, width, parts, |_| Ok(())).unwrap()
+        };
         let close = |a: f64, b: f64| assert!((a - b).abs() <= 1e-12 * b.abs().max(1.0), "{a} {b}");
         close(nuclear(&[1.0, 0.0, 0.0, 1.0], 2, 2, 1), 2.0);
         close(nuclear(&[3.0, 0.0, 0.0, 0.0, -4.0, 0.0], 2, 3, 1), 7.0);
         close(nuclear(&[1.0; 6], 3, 2, 1), 6f64.sqrt());
-        close(nuclear(&[0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0], 2, 2, 2), nuclear(&[1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0], 2, 2, 2));
+        close(
+            nuclear(&[0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0], 2, 2, 2),
+            nuclear(&[1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0], 2, 2, 2),
+        );
         close(nuclear(&[0.0, 2.0], 1, 1, 2), 2.0);
         close(nuclear(&[], 0, 3, 1), 0.0);
         assert!(nuclear(&[f64::NAN], 1, 1, 1).is_nan());

@@ -5,11 +5,11 @@
 //! of nothing (a sum is 0, a product 1) is given, what does not (a greatest element) is an error.
 
 use super::arith::{MAXIMUM, MINIMUM, MUL, SQUARE};
+use super::composed::{call, t};
 use super::folds::{ALL, MAX, MEAN, SUM};
 use super::params::{DTYPE, X};
 use super::shape::{narrowed, permuted, reshaped};
 use super::signature::{Default, Kind, Param};
-use super::composed::{call, t};
 use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, complex, dims, error, make};
 use crate::array::{Class, Dtype, Layout, Scalar};
 use crate::base::Result;
@@ -679,9 +679,7 @@ fn spread_and_mean(
 ) -> Result<Out> {
     let dim = if let Arg::Bool(_) = args.get(1) { Arg::None } else { args.get(1).clone() };
     let Out::Tensor(spread) = spread(rt, args)? else { return Ok(Out::None) };
-    let Out::Tensor(mean) =
-        mean(rt, &Args(&[args.get(0).clone(), dim, args.get(3).clone()]))?
-    else {
+    let Out::Tensor(mean) = mean(rt, &Args(&[args.get(0).clone(), dim, args.get(3).clone()]))? else {
         return Ok(Out::None);
     };
     Ok(Out::Tuple(vec![spread, mean]))

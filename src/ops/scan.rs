@@ -147,7 +147,13 @@ fn running(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Ar
 }
 
 /// A running combination of complex numbers: each element takes in the one 1, then 2, 4, 8 places before it.
-fn doubled(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, x: &Tensor, dim: usize) -> Result<Tensor> {
+fn doubled(
+    rt: &mut Runtime,
+    name: &'static str,
+    f: &'static ReduceFn,
+    x: &Tensor,
+    dim: usize,
+) -> Result<Tensor> {
     let combine = if std::ptr::eq(f, &PROD) { &super::arith::MUL } else { &super::elementary::LOG_ADD_EXP };
     let dtype = x.dtype();
     let (combine, _) = complex::over(name, combine, dtype)?;
@@ -155,7 +161,8 @@ fn doubled(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, x: &Tenso
     let (extent, mut by) = (x.shape()[dim], 1);
     while by < extent && x.count() > 0 {
         let (before, after) = (narrowed(&out, dim, 0, extent - by), narrowed(&out, dim, by, extent - by));
-        let taken = rt.map(name, combine, &[MapArg::Tensor(&before), MapArg::Tensor(&after)], dtype, dtype)?;
+        let taken =
+            rt.map(name, combine, &[MapArg::Tensor(&before), MapArg::Tensor(&after)], dtype, dtype)?;
         let next = rt.contiguous_copy(&out)?;
         rt.assign(name, &narrowed(&next, dim, by, extent - by), &taken)?;
         (out, by) = (next, by * 2);

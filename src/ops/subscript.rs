@@ -5,11 +5,11 @@
 //! dimensions they give stand where the tensors stood when those were neighbours, else in front.
 //! Source: <https://numpy.org/doc/stable/user/basics.indexing.html>
 
-use super::{complex, error};
 use super::index::{as_positions, gather_from, scatter_into, true_positions, value_for};
 use super::make::{AFFINE, DIGIT};
 use super::select::WHERE;
 use super::shape::{MAX_RANK, narrowed, position, reshaped};
+use super::{complex, error};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
 use crate::device::DeviceId;
@@ -146,7 +146,8 @@ pub(super) fn fill_where(
         let operands = [MapArg::Tensor(mask), value, MapArg::Tensor(part)];
         rt.map_into(name, choose, part, &operands, dtype, dtype)
     };
-    let wide = mask.layout().broadcast_to(target.shape()).filter(|_| crate::plan::overlaps_itself(target.layout()));
+    let wide =
+        mask.layout().broadcast_to(target.shape()).filter(|_| crate::plan::overlaps_itself(target.layout()));
     match wide {
         None => write(target, mask),
         Some(wide) => {

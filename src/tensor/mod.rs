@@ -69,7 +69,12 @@ impl Tensor {
         debug_assert!(
             (layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= self.storage().bytes()
         );
-        Tensor(Arc::new(Content { base: Base::Of(self.storage_ref()), layout, dtype, relaid: OnceLock::new() }))
+        Tensor(Arc::new(Content {
+            base: Base::Of(self.storage_ref()),
+            layout,
+            dtype,
+            relaid: OnceLock::new(),
+        }))
     }
 
     /// Another layout over the same storage. A layout without elements keeps this one's offset.

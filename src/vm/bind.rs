@@ -145,7 +145,12 @@ fn assign<S: Slot>(
         match slots.iter().position(|s| *s.name() == *name && (!s.rest() || s.listed())) {
             Some(at) if slots[at].rest() => {
                 if !rest.is_empty() {
-                    return Err(error::argument_twice(function, &name, operand, (taken < given).then_some(taken)));
+                    return Err(error::argument_twice(
+                        function,
+                        &name,
+                        operand,
+                        (taken < given).then_some(taken),
+                    ));
                 }
                 rest.push(value);
             }

@@ -729,8 +729,45 @@ def named():
         case(call, 1, "max")
 
 
+def forms():
+    """Complex functions, and what PyTorch takes by place, by name or over nothing."""
+    for dtype in ["c64", "c128"]:
+        x, y = given(dtype, (3, 4), "gauss", 2), given(dtype, (3, 4), "unit", 3)
+        for name in ["tan", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "exp2", "expm1", "log2", "log10", "log1p",
+                     "sigmoid", "rsqrt", "nan_to_num"]:
+            case(f"torch.{name}(x)", 32, "max", x=x)
+            case(f"torch.{name}(x)", 32, "max", x=y)
+        for call in ["torch.logaddexp(x, y)", "torch.lerp(x, y, 0.25)", "torch.lerp(x, y, 0.75)",
+                     "torch.addcmul(x, y, y, value=2)", "torch.addcdiv(x, y, y, value=2)", "torch.where(x == y, x, y)"]:
+            case(call, 64, "max", x=x, y=y)
+        for call in ["torch.cumprod(x, 0)", "torch.logcumsumexp(x, 1)", "torch.logsumexp(x, 1)", "torch.prod(x)", "F.silu(x)",
+                     "F.softsign(x)", "torch.tril(x)", "torch.triu(x, 1)", "torch.trace(x)", "torch.einsum('ij->i', x)",
+                     "torch.norm(x, 'nuc')", "torch.norm(x, 'fro')", "F.rms_norm(x, (4,))"]:
+            case(call, 64, "max", x=x)
+        index = constant([2, 0, 2])
+        case("torch.index_add(x, 0, i, y)", 4, "max", x=x, y=y, i=index)
+        case("torch.scatter_add(x, 0, i.unsqueeze(1).expand(3, 4), y)", 4, "max", x=x, y=y, i=index)
+        case("torch.cumsum(x, 0)", x=given(dtype, (), "gauss"))
+    for dtype in WIDE:
+        x = given(dtype, (3, 4), "gauss")
+        for call in ["torch.var(x, 1, False)", "torch.std(x, False)", "torch.var(x, dim=0, unbiased=False, keepdim=True)",
+                     "torch.std(x, 0, correction=None)", "torch.norm(x, 'nuc')", "torch.norm(x, 'fro', dim=1)",
+                     "torch.flip(x, dims=(0, 1))", "torch.permute(x, dims=(1, 0))", "torch.tile(x, dims=(2,))"]:
+            case(call, 32, "max", x=x)
+        case("torch.norm(x, 'nuc', dim=(0, 2), keepdim=True)", 32, "max", x=given(dtype, (2, 3, 4), "gauss"))
+        case("torch.trapezoid(x, y)", 32, "max", x=x, y=given(dtype, (1, 4), "gauss"))
+        case("torch.tensordot(x, y, 1)", 32, "max", x=x, y=given(dtype, (1, 5), "gauss"))
+        case("torch.median(x)", x=given(dtype, (0,), "gauss"))
+        case("torch.nanmedian(x)", x=given(dtype, (0,), "gauss"))
+        case("torch.acosh(x)", x=constant([-1e30, -1e10, -300.0, -2.5, 0.5], dtype))
+        case("torch.acosh(x)", x=constant([-6e4, -300.0, -2.5, 0.5], "f16"))
+        case("torch.gather(x, 0, i)", x=x, i=given("i64", (0,), "small"))
+    for call in ["torch.square(x)", "torch.masked_fill(x, x, 10)"]:
+        case(call, x=given("bool", (3, 4)))
+
+
 for part in [unary, activations, binary, reductions, scans, orders, moves, products, norms, transforms, complexes,
-             statistics, named]:
+             statistics, named, forms]:
     torch.manual_seed(0)
     part()
 

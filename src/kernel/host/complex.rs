@@ -404,7 +404,15 @@ pub fn nan_to_num<T: Part>(a: Complex<T>, nan: T, above: T, below: T) -> Complex
     let part = |a: T| {
         #[allow(clippy::eq_op)]
         let odd = a != a;
-        if odd { nan } else if !a.infinite() { a } else if a > T::ZERO { above } else { below }
+        if odd {
+            nan
+        } else if !a.infinite() {
+            a
+        } else if a > T::ZERO {
+            above
+        } else {
+            below
+        }
     };
     pair(part(a.re), part(a.im))
 }
@@ -468,9 +476,15 @@ mod tests {
             assert!(close(sinh(a), a.sinh()) && close(cosh(a), a.cosh()), "{a}");
             assert!(close(tan(a), a.tan()) && close(tanh(a), a.tanh()), "{a}");
             assert!(close(asin(a), a.asin()) && close(acos(a), a.acos()) && close(atan(a), a.atan()), "{a}");
-            assert!(close(asinh(a), a.asinh()) && close(acosh(a), a.acosh()) && close(atanh(a), a.atanh()), "{a}");
+            assert!(
+                close(asinh(a), a.asinh()) && close(acosh(a), a.acosh()) && close(atanh(a), a.atanh()),
+                "{a}"
+            );
             assert!(close(exp(log1p(a)), a + 1.0) && close(expm1(a), a.exp() - 1.0), "{a}");
-            assert!(close(exp2(a), a.exp2()) && close(log2(a), a.log2()) && close(log10(a), a.log10()), "{a}");
+            assert!(
+                close(exp2(a), a.exp2()) && close(log2(a), a.log2()) && close(log10(a), a.log10()),
+                "{a}"
+            );
             assert!(close(exp(log_add_exp(a, b)), a.exp() + b.exp()), "{a} {b}");
             let (power, want) = (pow(a, b), a.powc(b));
             assert!((power - want).norm() <= 1e-12 * (1.0 + want.norm()), "{a} {b}");
@@ -484,15 +498,22 @@ mod tests {
             let size = 10f64.powi(exponent);
             for (re, im) in [(1.0, 0.5), (-1.0, 0.5), (0.5, -1.0), (-0.7, -0.7)] {
                 let a = pair(re * size, im * size);
-                for (name, b) in [("asin", asin(a)), ("asinh", asinh(a)), ("acos", acos(a)), ("acosh", acosh(a))] {
+                for (name, b) in
+                    [("asin", asin(a)), ("asinh", asinh(a)), ("acos", acos(a)), ("acosh", acosh(a))]
+                {
                     assert!(is_finite(b), "{name} {a}");
                 }
                 if exponent < 0 {
-                    for (name, b) in [("asin", asin(a)), ("asinh", asinh(a)), ("atan", atan(a)), ("atanh", atanh(a))] {
+                    for (name, b) in
+                        [("asin", asin(a)), ("asinh", asinh(a)), ("atan", atan(a)), ("atanh", atanh(a))]
+                    {
                         assert!(exponent > -9 || (b - a).norm() <= 1e-12 * a.norm(), "{name} {a}: {b}");
                     }
                 } else if exponent < 9 {
-                    assert!((sin(asin(a)) - a).norm() <= 1e-12 * size && (cosh(acosh(a)) - a).norm() <= 1e-12 * size);
+                    assert!(
+                        (sin(asin(a)) - a).norm() <= 1e-12 * size
+                            && (cosh(acosh(a)) - a).norm() <= 1e-12 * size
+                    );
                     let one = mul(atanh(a), a);
                     assert!(is_finite(one) && (tanh(atanh(a)) - a).norm() <= 1e-2 * size * size, "{a}");
                 }
