@@ -34,6 +34,7 @@ pub mod logic;
 mod make;
 mod map;
 pub mod matmul;
+pub mod moments;
 mod nuclear;
 pub mod params;
 pub mod random;

@@ -17,6 +17,7 @@ static TABLES: &[(&str, &[Op])] = &[
     ("choosing", super::select::OPS),
     ("activations", super::activation::OPS),
     ("reductions", super::reduce::OPS),
+    ("reductions", super::moments::OPS),
     ("reductions", super::statistics::OPS),
     ("reductions", super::histogram::OPS),
     ("scans", super::scan::OPS),

@@ -1,0 +1,263 @@
+//! Spread and size: variances, standard deviations, norms.
+//!
+//! Variances take two passes, as accuracy needs them. Halves compute in `f32` and are rounded once.
+
+use super::arith::SQUARE;
+use super::folds::{MAX, MEAN, SUM};
+use super::params::{DTYPE, X};
+use super::reduce::{DIM, KEEPDIM, MIN, count, mean, not_empty, wide};
+use super::signature::{Default, Kind, Param};
+use super::{Arg, Args, Form, Op, Out, Run, complex, dims, error};
+use crate::array::Scalar;
+use crate::base::Result;
+use crate::kernel::host::define::{host_binary, host_unary};
+use crate::kernel::host::math;
+use crate::kernel::{CudaText, MapFn};
+use crate::plan::{MapArg, Runtime};
+
+const SPREAD: &[Param] = &[
+    X,
+    Param::or("dim", Kind::Any, Default::None),
+    Param::or("unbiased", Kind::Bool, Default::None),
+    KEEPDIM,
+    Param::named("correction", Kind::Number, Default::None),
+];
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "var",
+        doc: "Gives the variance, over all or along `dim`: the squared distances from the mean, added and divided \
+              by the count less `correction` (left out 1, Bessel's). `unbiased=false` says `correction=0`, as \
+              in `x.var(dim, false)` and `x.var(false)`. Needs floats. Source: `torch.var`.",
+        search: &["variance", "spread", "second moment"],
+        params: SPREAD,
+        form: Form::BOTH,
+        example: "let x = tensor([1.0, 2.0, 3.0, 4.0])\n\
+                  assert(abs(x.var().item() - 1.6666666) < 1e-6)\n\
+                  assert(x.var(correction=0).item() == 1.25)",
+        run: Run::Call(var),
+    },
+    Op {
+        name: "std",
+        doc: "Gives the standard deviation: the root of `var`. Needs floats. Source: `torch.std`.",
+        search: &["standard deviation", "spread", "sigma"],
+        params: SPREAD,
+        form: Form::BOTH,
+        example: "assert(tensor([1.0, 3.0]).std(correction=0).item() == 1.0)",
+        run: Run::Call(std),
+    },
+    Op {
+        name: "var_mean",
+        doc: "Gives the variance and the mean as a tuple, over all or along `dim`. Needs floats. \
+              Source: `torch.var_mean`.",
+        search: &["variance", "average", "moments"],
+        params: SPREAD,
+        form: Form::FUNCTION,
+        example: "let (v, m) = var_mean(tensor([1.0, 3.0]), correction=0)\n\
+                  assert(v.item() == 1.0 and m.item() == 2.0)",
+        run: Run::Call(|rt, args| spread_and_mean(rt, args, var)),
+    },
+    Op {
+        name: "std_mean",
+        doc: "Gives the standard deviation and the mean as a tuple, over all or along `dim`. Needs floats. \
+              Source: `torch.std_mean`.",
+        search: &["standard deviation", "average", "moments"],
+        params: SPREAD,
+        form: Form::FUNCTION,
+        example: "let (s, m) = std_mean(tensor([1.0, 3.0]), correction=0)\n\
+                  assert(s.item() == 1.0 and m.item() == 2.0)",
+        run: Run::Call(|rt, args| spread_and_mean(rt, args, std)),
+    },
+    Op {
+        name: "norm",
+        doc: "Gives the vector norm of order `p` over all elements or along `dim`: 2 is the Euclidean one, 1 sums \
+              magnitudes, `inf` takes the greatest, 0 counts what is not 0. Of matrices, `\"fro\"` is the \
+              Frobenius norm and `\"nuc\"` the nuclear one, the sum of the singular values (computed on the host, which waits). \
+              Needs floats. \
+              Source: `torch.linalg.vector_norm`.",
+        search: &["length", "magnitude", "euclidean", "l2", "l1"],
+        params: &[X, Param::or("p", Kind::Any, Default::Float(2.0)), DIM, KEEPDIM, DTYPE],
+        form: Form::BOTH,
+        example: "let x = tensor([3.0, -4.0])\n\
+                  assert(x.norm().item() == 5.0)\n\
+                  assert(x.norm(1).item() == 7.0)\n\
+                  assert(x.norm(inf).item() == 4.0)",
+        run: Run::Call(norm),
+    },
+];
+
+static SQUARED_DISTANCE: MapFn = MapFn {
+    name: "squared_distance",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "((a - b) * (a - b))", f64: "((a - b) * (a - b))", i64: "" },
+    host: host_binary!(float: |a, b| (a - b) * (a - b)),
+};
+
+static QUOTIENT: MapFn = MapFn {
+    name: "quotient",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "(a / b)", f64: "(a / b)", i64: "" },
+    host: host_binary!(float: |a, b| a / b),
+};
+
+static ROOT_OF_QUOTIENT: MapFn = MapFn {
+    name: "root_of_quotient",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "sqrtf(a / b)", f64: "sqrt(a / b)", i64: "" },
+    host: host_binary!(float: |a, b| (a / b).sqrt()),
+};
+
+static ROOT: MapFn = MapFn {
+    name: "root",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "sqrtf(a)", f64: "sqrt(a)", i64: "" },
+    host: host_unary!(float: |a| a.sqrt()),
+};
+
+static MAGNITUDE: MapFn = MapFn {
+    name: "magnitude",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "fabsf(a)", f64: "fabs(a)", i64: "" },
+    host: host_unary!(float: |a| a.abs()),
+};
+
+static POWER_OF_MAGNITUDE: MapFn = MapFn {
+    name: "power_of_magnitude",
+    arity: 2,
+    select: false,
+    cuda: CudaText { f32: "powf(fabsf(a), b)", f64: "pow(fabs(a), b)", i64: "" },
+    host: host_binary!(float: |a, b| math::pow(a.abs(), b)),
+};
+
+static ONE_IF_NOT_ZERO: MapFn = MapFn {
+    name: "one_if_not_zero",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "(a != 0.0f ? 1.0f : 0.0f)", f64: "(a != 0.0 ? 1.0 : 0.0)", i64: "" },
+    host: host_unary!(float: |a| if a != 0.0 { 1.0 } else { 0.0 }),
+};
+
+fn var(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    spread(rt, "var", &QUOTIENT, args)
+}
+
+fn std(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    spread(rt, "std", &ROOT_OF_QUOTIENT, args)
+}
+
+fn spread_and_mean(
+    rt: &mut Runtime,
+    args: &Args<'_>,
+    spread: fn(&mut Runtime, &Args<'_>) -> Result<Out>,
+) -> Result<Out> {
+    let dim = if let Arg::Bool(_) = args.get(1) { Arg::None } else { args.get(1).clone() };
+    let Out::Tensor(spread) = spread(rt, args)? else { return Ok(Out::None) };
+    let Out::Tensor(mean) = mean(rt, &Args(&[args.get(0).clone(), dim, args.get(3).clone()]))? else {
+        return Ok(Out::None);
+    };
+    Ok(Out::Tuple(vec![spread, mean]))
+}
+
+/// The dimensions of `var` and its kin, and what is taken off the count. A bool in the place of the dimensions is
+/// `unbiased`.
+fn spread_of<'a>(args: &Args<'a>) -> Result<(Option<&'a [i64]>, f64)> {
+    let unbiased = match (args.get(1), args.get(2)) {
+        (Arg::Bool(unbiased), Arg::None) => Some(*unbiased),
+        (Arg::None | Arg::Int(_) | Arg::Ints(_), Arg::Bool(unbiased)) => Some(*unbiased),
+        (Arg::None | Arg::Int(_) | Arg::Ints(_), _) => None,
+        _ => return Err(error::wrong_argument(1, "a dimension or a list of them")),
+    };
+    let correction = match (unbiased, args.is_given(4)) {
+        (Some(_), true) => {
+            let help = "`unbiased=false` is `correction=0`";
+            return Err(error::bad_value(4, "`unbiased` and `correction` say the same", help));
+        }
+        (Some(unbiased), false) => f64::from(u8::from(unbiased)),
+        (None, true) => args.float(4)?,
+        (None, false) => 1.0,
+    };
+    Ok((args.ints(1), correction))
+}
+
+/// Two passes, as accuracy needs them: the mean, then the squared distances from it.
+fn spread(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Args<'_>) -> Result<Out> {
+    let given = args.tensor(0)?;
+    let (dims, correction) = spread_of(args)?;
+    let dims = dims::many(1, dims, given.rank())?;
+    // The variance of complex numbers is that of their real and their imaginary parts, added.
+    let parts = given.dtype().is_complex();
+    let x = &if parts { complex::as_real(given, name)? } else { given.clone() };
+    if !x.dtype().is_float() {
+        return Err(error::needs_float(name, x));
+    }
+    let acc = wide(x.dtype());
+    let mean = rt.reduce(name, &MEAN, x, &dims, true, x.dtype(), acc)?;
+    let distances = rt.map(name, &SQUARED_DISTANCE, &[MapArg::Tensor(x), MapArg::Tensor(&mean)], acc, acc)?;
+    let mut sum = rt.reduce(name, &SUM, &distances, &dims, args.flag(3), acc, acc)?;
+    if parts {
+        let last = sum.rank() - 1;
+        sum = rt.reduce(name, &SUM, &sum, &[last], false, acc, acc)?;
+    }
+    let divisor = (count(x, &dims) as f64 - correction).max(0.0);
+    let operands = [MapArg::Tensor(&sum), MapArg::Number(Scalar::Float(divisor))];
+    rt.map(name, last, &operands, acc, x.dtype()).map(Out::Tensor)
+}
+
+fn norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let p = match args.get(1) {
+        Arg::Str(kind) if kind == "fro" => {
+            if let Some(dims) = args.ints(2).filter(|dims| dims.len() > 2) {
+                let message = format!("`\"fro\"` over {} dimensions", dims.len());
+                return Err(error::bad_value(2, message, "a matrix has two"));
+            }
+            2.0
+        }
+        Arg::Str(kind) if kind == "nuc" => return super::nuclear::norm(rt, args).map(Out::Tensor),
+        Arg::Str(other) => return Err(error::not_one_of(1, "p", other, &["fro", "nuc"])),
+        _ => args.float(1)?,
+    };
+    let given = &complex::magnitude(rt, "norm", args.tensor(0)?)?;
+    let x = match args.dtype(4) {
+        Some(dtype) if !dtype.is_float() => return Err(error::not_a_float("norm", 4, dtype)),
+        Some(dtype) if dtype != given.dtype() => rt.convert(given, dtype)?,
+        _ => given.clone(),
+    };
+    if !x.dtype().is_float() {
+        return Err(error::needs_float("norm", &x));
+    }
+    let dims = dims::many(2, args.ints(2), x.rank())?;
+    let keepdim = args.flag(3);
+    let (acc, dtype) = (wide(x.dtype()), x.dtype());
+    let power = MapArg::Number(Scalar::Float(p));
+    let x = MapArg::Tensor(&x);
+    let total = |rt: &mut Runtime, f: &'static MapFn, args: &[MapArg<'_>], fold, dtype| {
+        let terms = rt.map("norm", f, args, acc, acc)?;
+        rt.reduce("norm", fold, &terms, &dims, keepdim, acc, dtype)
+    };
+    if p.is_infinite() {
+        if let MapArg::Tensor(x) = x {
+            not_empty("norm", x, &dims)?;
+        }
+        let fold = if p > 0.0 { &MAX } else { &MIN };
+        return total(rt, &MAGNITUDE, &[x], fold, dtype).map(Out::Tensor);
+    }
+    if p == 0.0 {
+        return total(rt, &ONE_IF_NOT_ZERO, &[x], &SUM, dtype).map(Out::Tensor);
+    }
+    if p == 1.0 {
+        return total(rt, &MAGNITUDE, &[x], &SUM, dtype).map(Out::Tensor);
+    }
+    if p == 2.0 {
+        let sum = total(rt, &SQUARE, &[x], &SUM, acc)?;
+        return rt.map("norm", &ROOT, &[MapArg::Tensor(&sum)], acc, dtype).map(Out::Tensor);
+    }
+    let sum = total(rt, &POWER_OF_MAGNITUDE, &[x, power], &SUM, acc)?;
+    let root = MapArg::Number(Scalar::Float(1.0 / p));
+    rt.map("norm", &POWER_OF_MAGNITUDE, &[MapArg::Tensor(&sum), root], acc, dtype).map(Out::Tensor)
+}
