@@ -126,6 +126,11 @@ template <class T> INLINE complex<T> complex_pow(complex<T> a, complex<T> b) {
     const complex<T> power = complex_exp(complex_mul(b, complex_log(a)));
     return complex<T>{one ? (T)1 : nothing ? (T)0 : power.re, one | nothing ? (T)0 : power.im};
 }
+// The exponent multiplies the error of the logarithm: `c64` computes in `c128`.
+INLINE c64 complex_pow(c64 a, c64 b) {
+    const c128 power = complex_pow(to_c128(a), to_c128(b));
+    return c64{(float)power.re, (float)power.im};
+}
 template <class T> INLINE complex<T> complex_sin(complex<T> a) {
     return complex<T>{part_sin(a.re) * part_cosh(a.im), part_cos(a.re) * part_sinh(a.im)};
 }
@@ -239,9 +244,10 @@ template <class T> INLINE complex<T> complex_atanh(complex<T> a) {
     const bool huge = complex_huge(a);
     const T size = part_hypot(a.re, a.im);
     const T far = part_sign(part_infinite(size) ? (T)0 : a.re / size / size, a.re);
-    const T less = (T)1 - a.re, square = a.im * a.im;
-    const T re = part_log1p((T)4 * a.re / (less * less + square)) / (T)4;
-    const T im = (T)0.5 * part_atan2((T)2 * a.im, less * ((T)1 + a.re) - square);
+    // By the magnitude: near -1 the logarithm would cancel.
+    const T along = part_abs(a.re), less = (T)1 - along, square = a.im * a.im;
+    const T re = part_sign(part_log1p((T)4 * along / (less * less + square)) / (T)4, a.re);
+    const T im = (T)0.5 * part_atan2((T)2 * a.im, less * ((T)1 + along) - square);
     return complex<T>{huge ? far : re, huge ? part_sign(part_atan2((T)1, (T)0), a.im) : im};
 }
 template <class T> INLINE complex<T> complex_atan(complex<T> a) {

@@ -193,7 +193,17 @@ static FUNCTIONS: &[Twin] = &[
     ),
     twin("exp", "complex_exp", 1, "complex_exp(a)", both!(|a| number::exp(a))),
     twin("log", "complex_log", 1, "complex_log(a)", both!(|a| number::ln(a))),
-    twin("pow", "complex_pow", 2, "complex_pow(a, b)", both!(|a, b| number::pow(a, b))),
+    twin(
+        "pow",
+        "complex_pow",
+        2,
+        "complex_pow(a, b)",
+        // The exponent multiplies the error of the logarithm: `c64` computes in `c128`.
+        host_map!(
+            (a: C64, b: C64) -> C64: number::narrow(number::pow(number::wide(a), number::wide(b))),
+            (a: C128, b: C128) -> C128: number::pow(a, b),
+        ),
+    ),
     twin("sin", "complex_sin", 1, "complex_sin(a)", both!(|a| number::sin(a))),
     twin("cos", "complex_cos", 1, "complex_cos(a)", both!(|a| number::cos(a))),
     twin("sinh", "complex_sinh", 1, "complex_sinh(a)", both!(|a| number::sinh(a))),

@@ -6,10 +6,11 @@
 use super::arith::{MINIMUM, SUB};
 use super::compare::EQ;
 use super::folds::SUM;
-use super::index::{pick, scatter_into, taken, true_positions};
+use super::index::{pick, taken, true_positions};
 use super::make::{AFFINE, filled, positions};
 use super::params::X;
 use super::scan::scanned;
+use super::scatter::scatter_into;
 use super::search::{Rows, common, places};
 use super::shape::{narrowed, permuted, reshaped};
 use super::signature::{Default, Kind, Param};

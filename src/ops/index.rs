@@ -5,14 +5,14 @@
 
 use super::folds::{MAX, SUM};
 use super::params::X;
-use super::reduce::{MIN, PROD};
-use super::shape::{narrowed, needs_dim, reshaped, selected, unsqueezed};
+use super::scatter::{scatter, scatter_into, scatter_reduce, scattered};
+use super::shape::{needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
 use super::subscript::{Index, get, set_with};
-use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, complex, error, make};
+use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, error, make};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
-use crate::kernel::{Body, Gather, ReduceFn, Scatter};
+use crate::kernel::{Body, Gather, ReduceFn};
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -47,7 +47,7 @@ pub static OPS: &[Op] = &[
         name: "embedding",
         doc: "Looks up rows of `weight`: the result has the shape of `ids` and one dimension more. With `max_norm`, \
               rows that are looked up and whose norm of order `norm_type` is greater are first scaled down to it, \
-              in `weight` itself. `padding_idx` names the row of what is no token; without gradients it changes nothing. \
+              in `weight` itself. `padding_idx` names the row of what is no token; it, `scale_grad_by_freq` and `sparse` are about gradients alone. \
               Source: `torch.nn.functional.embedding`.",
         search: &["lookup", "rows", "token", "vocabulary"],
         params: &[
@@ -56,6 +56,8 @@ pub static OPS: &[Op] = &[
             Param::or("padding_idx", Kind::Int, Default::None),
             Param::or("max_norm", Kind::Float, Default::None),
             Param::or("norm_type", Kind::Float, Default::Float(2.0)),
+            Param::or("scale_grad_by_freq", Kind::Bool, Default::Bool(false)),
+            Param::or("sparse", Kind::Bool, Default::Bool(false)),
         ],
         form: Form::FUNCTION,
         example: "assert(equal(embedding([1, 0], [[1.0, 2.0], [3.0, 4.0]]), [[3.0, 4.0], [1.0, 2.0]]))",
@@ -350,7 +352,12 @@ fn vector_of_positions(rt: &mut Runtime, name: &str, args: &Args<'_>) -> Result<
 }
 
 /// Checks an index for `gather` and `scatter`, and makes both at least vectors.
-fn same_rank(name: &str, x: &Tensor, ids: (usize, &Tensor), dim: i64) -> Result<(Tensor, Tensor, usize)> {
+pub(super) fn same_rank(
+    name: &str,
+    x: &Tensor,
+    ids: (usize, &Tensor),
+    dim: i64,
+) -> Result<(Tensor, Tensor, usize)> {
     let (one, two) = match (x.rank(), ids.1.rank()) {
         (0, 0) => (unsqueezed(x, 0)?, unsqueezed(ids.1, 0)?),
         (0, 1) => (unsqueezed(x, 0)?, ids.1.clone()),
@@ -507,205 +514,6 @@ pub(super) fn value_for(rt: &mut Runtime, target: &Tensor, value: MapArg<'_>) ->
         MapArg::Number(number) => make::filled(rt, &[], target.dtype(), target.device(), number),
         MapArg::Raw(..) | MapArg::Position => Ok(target.clone()),
     }
-}
-
-/// The scatter kernel: `target[.., ids[i], ..] = value[i]` over the shape of `ids`, which `value` has
-/// too or, without dimensions, is stretched to; `own` are the strides of the target over it, and
-/// `limit` is the extent that positions may reach.
-#[allow(clippy::too_many_arguments)]
-pub(super) fn scatter_into(
-    rt: &mut Runtime,
-    name: &'static str,
-    (target, own): (&Tensor, Strides),
-    ids: &Tensor,
-    value: &Tensor,
-    axis: usize,
-    limit: usize,
-    f: Option<&'static ReduceFn>,
-) -> Result<()> {
-    rt.common_device(name, [target, ids, value])?;
-    if ids.count() == 0 {
-        return Ok(());
-    }
-    if target.count() == 0 {
-        return Err(error::indexes_nothing(name, target));
-    }
-    let ids = match std::ptr::eq(ids.storage(), target.storage()) {
-        true => rt.contiguous_copy(ids)?,
-        false => ids.clone(),
-    };
-    let shape = ids.shape().clone();
-    let strides = if value.rank() == 0 { smallvec![0; shape.len()] } else { value.layout().strides.clone() };
-    if let Some(f) = f.filter(|_| target.dtype().is_complex()) {
-        return scatter_complex(rt, name, (target, own), &ids, (value, strides), axis, limit, f);
-    }
-    let views = smallvec![
-        SubmittedView { tensor: value, strides, write: false },
-        SubmittedView::read(&ids),
-        SubmittedView { tensor: target, strides: own, write: true },
-    ];
-    let body = Body::Scatter(Scatter { dtype: target.dtype(), f });
-    rt.submit(Submission { name, body, shape, views, axis, limit })
-}
-
-/// [`scatter_into`] that combines complex numbers: sums go over the parts, products over one position of the
-/// axis at a time, where no two meet the same target.
-#[allow(clippy::too_many_arguments)]
-fn scatter_complex(
-    rt: &mut Runtime,
-    name: &'static str,
-    (target, own): (&Tensor, Strides),
-    ids: &Tensor,
-    (value, strides): (&Tensor, Strides),
-    axis: usize,
-    limit: usize,
-    f: &'static ReduceFn,
-) -> Result<()> {
-    let seen = |x: &Tensor, shape: &Dims, strides: &Strides| {
-        let layout = Layout { shape: shape.clone(), strides: strides.clone(), offset: x.layout().offset };
-        x.with_layout(layout)
-    };
-    if std::ptr::eq(f, &SUM) {
-        let last = ids.rank();
-        let mut wide = ids.layout().clone();
-        wide.shape.push(2);
-        wide.strides.push(0);
-        let ids = ids.with_layout(wide);
-        let mut shape = ids.shape().clone();
-        shape.truncate(last);
-        let value = complex::as_real(&seen(value, &shape, &strides), name)?;
-        let own = own.iter().map(|s| s * 2).chain([1]).collect();
-        return scatter_into(
-            rt,
-            name,
-            (&complex::as_real(target, name)?, own),
-            &ids,
-            &value,
-            axis,
-            limit,
-            Some(f),
-        );
-    }
-    if !std::ptr::eq(f, &PROD) {
-        return Err(crate::plan::error::not_over_complex(name, target.dtype()));
-    }
-    let value = seen(value, ids.shape(), &strides);
-    let dtype = target.dtype();
-    let (mul, _) = complex::over(name, &super::arith::MUL, dtype)?;
-    for at in 0..ids.shape()[axis] {
-        let (ids, value) = (narrowed(ids, axis, at, 1), narrowed(&value, axis, at, 1));
-        let held = gather_from(rt, name, (target, own.clone()), &ids, axis, limit)?;
-        let product = rt.map(name, mul, &[MapArg::Tensor(&held), MapArg::Tensor(&value)], dtype, dtype)?;
-        scatter_into(rt, name, (target, own.clone()), &ids, &product, axis, limit, None)?;
-    }
-    Ok(())
-}
-
-fn scatter(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
-    let f = match args.text(4) {
-        None => None,
-        Some("add" | "sum") => Some(&SUM),
-        Some("multiply" | "prod") => Some(&PROD),
-        Some("amax") => Some(&MAX),
-        Some("amin") => Some(&MIN),
-        Some(other) => {
-            return Err(error::not_one_of(4, "reduce", other, &["add", "multiply", "amax", "amin"]));
-        }
-    };
-    scattered(rt, "scatter", args, args.operand(3)?, f)
-}
-
-/// `scatter_reduce`: what is there takes part, or gives way to what is scattered first.
-fn scatter_reduce(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
-    const NAME: &str = "scatter_reduce";
-    let (x, dtype) = (args.tensor(0)?, args.tensor(0)?.dtype());
-    let src = MapArg::Tensor(args.tensor(3)?);
-    let (f, neutral) = match args.text(4).unwrap_or("") {
-        "sum" | "mean" => (&SUM, Scalar::Int(0)),
-        "prod" => (&PROD, Scalar::Int(1)),
-        "amax" => (&MAX, lowest(dtype)),
-        "amin" => (&MIN, highest(dtype)),
-        other => {
-            return Err(error::not_one_of(4, "reduce", other, &["sum", "prod", "mean", "amax", "amin"]));
-        }
-    };
-    let at = |x: Tensor| [Arg::Tensor(x), args.get(1).clone(), args.get(2).clone()];
-    let write = |rt: &mut Runtime, x: Tensor, src: MapArg<'_>, f| -> Result<Tensor> {
-        match scattered(rt, NAME, &Args(&at(x.clone())), src, f)? {
-            Out::Tensor(out) => Ok(out),
-            _ => Ok(x),
-        }
-    };
-    let own = args.flag(5);
-    let base = if own { x.clone() } else { write(rt, x.clone(), MapArg::Number(neutral), None)? };
-    let found = write(rt, base, src, Some(f))?;
-    if args.text(4) != Some("mean") {
-        return Ok(Out::Tensor(found));
-    }
-    let mut counts = super::make::filled(rt, x.shape(), dtype, x.device(), Scalar::Int(1))?;
-    if !own {
-        counts = write(rt, counts, MapArg::Number(Scalar::Int(0)), None)?;
-    }
-    let each = super::make::filled(rt, args.tensor(3)?.shape(), dtype, x.device(), Scalar::Int(1))?;
-    let counts = write(rt, counts, MapArg::Tensor(&each), Some(&SUM))?;
-    let untouched = super::composed::call(rt, "clamp_min", &[Arg::Tensor(counts), Arg::Int(1)])?;
-    let divide = if dtype.is_float() || dtype.is_complex() { "div" } else { "floor_divide" };
-    super::composed::call(rt, divide, &[Arg::Tensor(found), Arg::Tensor(untouched)]).map(Out::Tensor)
-}
-
-/// What every number of a dtype is at least.
-fn lowest(dtype: Dtype) -> Scalar {
-    match dtype {
-        Dtype::Bool | Dtype::U8 => Scalar::Int(0),
-        Dtype::I8 => Scalar::Int(i8::MIN.into()),
-        Dtype::I16 => Scalar::Int(i16::MIN.into()),
-        Dtype::I32 => Scalar::Int(i32::MIN.into()),
-        Dtype::I64 => Scalar::Int(i64::MIN),
-        _ => Scalar::Float(f64::NEG_INFINITY),
-    }
-}
-
-/// What every number of a dtype is at most.
-fn highest(dtype: Dtype) -> Scalar {
-    match dtype {
-        Dtype::Bool => Scalar::Int(1),
-        Dtype::U8 => Scalar::Int(u8::MAX.into()),
-        Dtype::I8 => Scalar::Int(i8::MAX.into()),
-        Dtype::I16 => Scalar::Int(i16::MAX.into()),
-        Dtype::I32 => Scalar::Int(i32::MAX.into()),
-        Dtype::I64 => Scalar::Int(i64::MAX),
-        _ => Scalar::Float(f64::INFINITY),
-    }
-}
-
-fn scattered(
-    rt: &mut Runtime,
-    name: &'static str,
-    args: &Args<'_>,
-    src: MapArg<'_>,
-    f: Option<&'static ReduceFn>,
-) -> Result<Out> {
-    let x = args.tensor(0)?;
-    let ids = as_positions(rt, 2, args.tensor(2)?)?;
-    if let MapArg::Tensor(src) = src {
-        rt.common_device(name, [x, &ids, src])?;
-        if src.dtype() != x.dtype() && src.rank() > 0 {
-            return Err(error::dtypes_differ(name, (0, x), (3, src)));
-        }
-    }
-    let out = rt.contiguous_copy(x)?;
-    let (target, ids, dim) = same_rank(name, &out, (2, &ids), args.int(1)?)?;
-    if ids.count() == 0 {
-        return Ok(Out::Tensor(out));
-    }
-    let value = value_for(rt, &target, src)?;
-    let covers = |rank| rank == ids.rank() && (0..rank).all(|d| ids.shape()[d] <= value.shape()[d]);
-    if value.rank() > 0 && !covers(value.rank()) {
-        return Err(error::index_shape(name, (3, &value), (2, &ids), dim));
-    }
-    let own = target.layout().strides.clone();
-    scatter_into(rt, name, (&target, own), &ids, &value, dim, target.shape()[dim], f)?;
-    Ok(Out::Tensor(out))
 }
 
 /// `index_add`, `index_copy`, `index_fill`: slices along a dimension.

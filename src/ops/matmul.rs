@@ -89,8 +89,8 @@ pub static OPS: &[Op] = &[
             X,
             Param::new("mat1", Kind::Tensor),
             Param::new("mat2", Kind::Tensor),
-            Param::named("beta", Kind::Number, Default::Int(1)),
-            Param::named("alpha", Kind::Number, Default::Int(1)),
+            Param::named("beta", Kind::TensorOrNumber, Default::Int(1)),
+            Param::named("alpha", Kind::TensorOrNumber, Default::Int(1)),
         ],
         form: Form::ALL,
         example: "assert(equal(addmm([10, 20], [[1, 2]], [[3, 4], [5, 6]]), [[23, 36]]))",
@@ -114,8 +114,8 @@ pub static OPS: &[Op] = &[
             X,
             Param::new("batch1", Kind::Tensor),
             Param::new("batch2", Kind::Tensor),
-            Param::named("beta", Kind::Number, Default::Int(1)),
-            Param::named("alpha", Kind::Number, Default::Int(1)),
+            Param::named("beta", Kind::TensorOrNumber, Default::Int(1)),
+            Param::named("alpha", Kind::TensorOrNumber, Default::Int(1)),
         ],
         form: Form::ALL,
         example: "assert(baddbmm(zeros(1), ones(2, 3, 4), ones(2, 4, 5)).shape == (2, 3, 5))",
@@ -213,6 +213,18 @@ fn linear(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     super::map(rt, "linear", &op, &[MapArg::Tensor(&product), MapArg::Tensor(bias)]).map(Out::Tensor)
 }
 
+/// A number, or a complex one: a tensor without dimensions.
+fn factor<'a>(rt: &mut Runtime, args: &Args<'a>, index: usize, dtype: Dtype) -> Result<MapArg<'a>> {
+    match args.operand(index)? {
+        MapArg::Tensor(value) if value.rank() > 0 || value.dtype().is_complex() && !dtype.is_complex() => {
+            let help = "complex factors are for complex tensors";
+            Err(error::wrong_tensor(index, "a number", value, help))
+        }
+        MapArg::Tensor(value) if !value.dtype().is_complex() => rt.item(value).map(MapArg::Number),
+        value => Ok(value),
+    }
+}
+
 /// `beta * x + alpha * product`.
 fn added(
     rt: &mut Runtime,
@@ -230,14 +242,16 @@ fn added(
         let shape: Vec<i64> = product.shape().iter().map(|&n| n as i64).collect();
         return Err(error::cannot_expand(name, x, &shape));
     }
-    let (beta, alpha) = (args.number(3)?, args.number(4)?);
     let dtype = product.dtype();
-    if beta.as_f64() == 0.0 {
-        let operands = [MapArg::Tensor(&product), MapArg::Number(alpha)];
+    let (beta, alpha) = (factor(rt, args, 3, dtype)?, factor(rt, args, 4, dtype)?);
+    if let MapArg::Number(zero) = beta
+        && zero.as_f64() == 0.0
+    {
+        let operands = [MapArg::Tensor(&product), alpha];
         let (f, _) = complex::over(name, &MUL, dtype)?;
         return rt.map(name, f, &operands, dtype, dtype).map(Out::Tensor);
     }
-    let operands = [MapArg::Tensor(x), MapArg::Tensor(&product), MapArg::Number(beta), MapArg::Number(alpha)];
+    let operands = [MapArg::Tensor(x), MapArg::Tensor(&product), beta, alpha];
     let (f, _) = complex::over(name, &COMBINED, dtype)?;
     rt.map(name, f, &operands, dtype, dtype).map(Out::Tensor)
 }

@@ -42,6 +42,7 @@ pub mod ranges;
 pub mod reduce;
 pub mod round;
 pub mod scan;
+mod scatter;
 pub mod search;
 pub mod select;
 pub mod shape;

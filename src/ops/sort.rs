@@ -3,11 +3,12 @@
 //! Sorting is stable, and nan is greater than every number.
 
 use super::folds::{MAX, SUM};
-use super::index::{as_positions, scatter_into};
+use super::index::as_positions;
 use super::make::filled;
 use super::params::X;
 use super::reduce::MIN;
 use super::scan::last;
+use super::scatter::scatter_into;
 use super::select::WHERE;
 use super::shape::{narrowed, reshaped, selected};
 use super::signature::{Default, Kind, Param};

@@ -361,11 +361,9 @@ fn covariance(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<T
     if given.rank() > 2 {
         return Err(error::wrong_rank(name, 0, given, "a vector or a matrix", "one variable per row"));
     }
-    if given.dtype().is_complex() {
-        return Err(crate::plan::error::not_over_complex(name, given.dtype()));
-    }
     error::refuse_bool(name, 0, given)?;
-    let mut dtype = if given.dtype().is_float() { given.dtype() } else { Dtype::F32 };
+    let mut dtype =
+        if given.dtype().is_float() || given.dtype().is_complex() { given.dtype() } else { Dtype::F32 };
     if let Some(weight) = args.opt_tensor(3).filter(|weight| weight.dtype().is_float()) {
         dtype = result_type([Operand::Tensor(dtype), Operand::Tensor(weight.dtype())].into_iter());
     }
@@ -392,7 +390,7 @@ fn covariance(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<T
         let none = call(rt, "logical_not", &[t(&any)])?;
         assertion::holds(rt, &none, "the weights of `cov` are 0 or more")?;
         let weight = reshaped(rt, weight, &[count])?;
-        weights[at] = Some(rt.convert(&weight, x.dtype())?);
+        weights[at] = Some(rt.convert(&weight, x.dtype().real())?);
     }
     let weight = match &weights {
         [Some(f), Some(a)] => Some(call(rt, "mul", &[t(f), t(a)])?),
@@ -433,6 +431,7 @@ fn covariance(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<T
             (far, heavy, Arg::Tensor(norm))
         }
     };
+    let heavy = call(rt, "conj", &[t(&heavy)])?;
     let products = call(rt, "matmul", &[t(&far), Arg::Tensor(permuted(&heavy, &[1, 0]))])?;
     let found = call(rt, "div", &[t(&products), norm])?;
     if variables == 1 { reshaped(rt, &found, &[]) } else { Ok(found) }
@@ -444,9 +443,17 @@ fn correlation(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         return call(rt, "div", &[t(&found), t(&found)]).map(Out::Tensor);
     }
     let spread = call(rt, "diagonal", &[t(&found)])?;
-    let spread = call(rt, "sqrt", &[t(&spread)])?;
+    let spread = call(rt, "sqrt", &[Arg::Tensor(super::complex::real(&spread)?)])?;
     let found = call(rt, "div", &[t(&found), Arg::Tensor(unsqueezed(&spread, 1)?)])?;
     let found = call(rt, "div", &[t(&found), t(&spread)])?;
+    let within = |rt: &mut Runtime, part: &Tensor| {
+        call(rt, "clamp", &[t(part), Arg::Float(-1.0), Arg::Float(1.0)]).map(Arg::Tensor)
+    };
+    if found.dtype().is_complex() {
+        let (re, im) = (super::complex::real(&found)?, super::complex::imag(&found)?);
+        let parts = [within(rt, &re)?, within(rt, &im)?];
+        return call(rt, "complex", &parts).map(Out::Tensor);
+    }
     call(rt, "clamp", &[t(&found), Arg::Float(-1.0), Arg::Float(1.0)]).map(Out::Tensor)
 }
 

@@ -5,8 +5,9 @@
 //! dimensions they give stand where the tensors stood when those were neighbours, else in front.
 //! Source: <https://numpy.org/doc/stable/user/basics.indexing.html>
 
-use super::index::{as_positions, gather_from, scatter_into, true_positions, value_for};
+use super::index::{as_positions, gather_from, true_positions, value_for};
 use super::make::{AFFINE, DIGIT};
+use super::scatter::scatter_into;
 use super::select::WHERE;
 use super::shape::{MAX_RANK, narrowed, position, reshaped};
 use super::{complex, error};

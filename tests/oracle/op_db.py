@@ -52,7 +52,7 @@ TOLERANCES = {"f16": (1e-3, 1e-5), "bf16": (1.6e-2, 1e-5), "f32": (1.3e-6, 1e-5)
 # Names of PyTorch's implementation, where they are not those of its documentation.
 TRUE_NAMES = {"log_sigmoid": "logsigmoid"}
 # Results are drawn: only dtype and shape are compared.
-DRAWN = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "multinomial",
+DRAWN = {"alpha_dropout", "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "multinomial",
          "normal", "dropout", "empty", "empty_like", "new_empty", "exponential_", "uniform_", "normal_", "random_",
          "bernoulli_"}
 # Operators that OpInfos have, and how Runnel writes them.
@@ -213,9 +213,16 @@ def recorded(run):
             raise
         except Exception as e:  # noqa: BLE001: whatever PyTorch raises is what is compared
             error = e
-    if len(recorder.calls) != 1:
-        raise Unusable(f"{len(recorder.calls)} calls in one sample")
-    return recorder.calls[0], result, error
+    calls = recorder.calls
+    name = lambda call: getattr(call.func, "__name__", "")  # noqa: E731
+    # Wrappers of op_db look at attributes of a result, and copy what is written in place.
+    while len(calls) > 1 and name(calls[-1]) == "__get__":
+        calls = calls[:-1]
+    if len(calls) == 2 and name(calls[0]) == "clone":
+        calls = calls[1:]
+    if len(calls) != 1:
+        raise Unusable("not one call in a sample")
+    return calls[0], result, error
 
 
 # ---- Writing a call as a script ----
@@ -484,6 +491,9 @@ class Generated:
     def all(self):
         dtypes = self.options.dtypes.split(",") if self.options.dtypes else list(DTYPES)
         for full, op in self.wanted_ops():
+            if op.name.startswith("masked."):
+                self.absent[f"{full}: torch.masked"] += 1
+                continue
             for dtype in dtypes:
                 if DTYPES[dtype] in op.supported_dtypes("cpu"):
                     yield from self.of(full, op, dtype)

@@ -86,6 +86,18 @@ pub fn pair<T>(re: T, im: T) -> Complex<T> {
     Complex { re, im }
 }
 
+/// A `c64` as a `c128`.
+#[inline(always)]
+pub fn wide(a: C64) -> C128 {
+    pair(f64::from(a.re), f64::from(a.im))
+}
+
+/// A `c128` rounded to a `c64`.
+#[inline(always)]
+pub fn narrow(a: C128) -> C64 {
+    pair(a.re as f32, a.im as f32)
+}
+
 /// a + b
 #[inline(always)]
 pub fn add<T: Part>(a: Complex<T>, b: Complex<T>) -> Complex<T> {
@@ -386,9 +398,11 @@ pub fn atanh<T: Part>(a: Complex<T>) -> Complex<T> {
         let re = if size.infinite() { T::ZERO } else { a.re / size / size };
         return pair(re.with_sign(a.re), math::atan2(T::ONE, T::ZERO).with_sign(a.im));
     }
-    let (less, square) = (T::ONE - a.re, a.im * a.im);
-    let re = math::log1p(four * a.re / (less * less + square)) / four;
-    pair(re, T::HALF * math::atan2(T::TWO * a.im, less * (T::ONE + a.re) - square))
+    // By the magnitude: near -1 the logarithm would cancel.
+    let (size, square) = (a.re.magnitude(), a.im * a.im);
+    let less = T::ONE - size;
+    let re = math::log1p(four * size / (less * less + square)) / four;
+    pair(re.with_sign(a.re), T::HALF * math::atan2(T::TWO * a.im, less * (T::ONE + size) - square))
 }
 
 /// The arc tangent.

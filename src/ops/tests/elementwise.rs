@@ -14,6 +14,8 @@ enum Gives {
     Same,
     /// Its operands', which must not be `bool`.
     SameNotBool,
+    /// Its operands'; `bool` becomes `i64`.
+    Whole,
     /// Its operands', which must be ints.
     Ints,
     /// Its operands', which must be ints or `bool`.
@@ -65,7 +67,7 @@ const ROWS: &[(&str, usize, Gives, Reference)] = &[
     ("abs", 1, Same, |x, _| x[0].abs()),
     ("angle", 1, Float, |x, _| if x[0].is_nan() { x[0] } else if x[0] < 0.0 { std::f64::consts::PI } else { 0.0 }),
     ("sign", 1, Same, |x, _| if x[0] > 0.0 { 1.0 } else if x[0] < 0.0 { -1.0 } else { 0.0 }),
-    ("square", 1, SameNotBool, |x, _| x[0] * x[0]),
+    ("square", 1, Whole, |x, _| x[0] * x[0]),
     ("reciprocal", 1, Float, |x, _| 1.0 / x[0]),
     ("sqrt", 1, Float, |x, _| x[0].sqrt()),
     ("rsqrt", 1, Float, |x, _| 1.0 / x[0].sqrt()),
@@ -112,7 +114,7 @@ const ROWS: &[(&str, usize, Gives, Reference)] = &[
     ("cosh", 1, Float, |x, _| libm::cosh(x[0])),
     ("tanh", 1, Float, |x, _| libm::tanh(x[0])),
     ("asinh", 1, Float, |x, _| libm::asinh(x[0])),
-    ("acosh", 1, Float, |x, _| libm::acosh(x[0])),
+    ("acosh", 1, Float, |x, _| if x[0] < 1.0 { f64::NAN } else { libm::acosh(x[0]) }),
     ("atanh", 1, Float, |x, _| libm::atanh(x[0])),
     ("erf", 1, Float, |x, _| libm::erf(x[0])),
     ("erfc", 1, Float, |x, _| libm::erfc(x[0])),
@@ -176,6 +178,7 @@ impl Gives {
     fn result(self, dtype: Dtype) -> Option<Dtype> {
         match self {
             SameNotBool if dtype == Bool => None,
+            Whole if dtype == Bool => Some(I64),
             Ints if !dtype.is_int() => None,
             Bits if dtype.is_float() => None,
             Float if !dtype.is_float() => Some(F32),

@@ -514,7 +514,7 @@ mod operations {
         let functions: Vec<&'static MapFn> = table::all()
             .filter_map(|op| match &op.run {
                 Run::Map(map) | Run::Scaled(map, _) | Run::Chosen(map, _) => Some(map.f),
-                Run::Call(_) => None,
+                Run::Call(_) | Run::Both(..) | Run::View(_) => None,
             })
             .chain([&crate::ops::arith::TRUNC_DIVIDE])
             .collect();
