@@ -20,7 +20,12 @@ pub struct Program {
 pub struct Launch {
     pub program: Program,
     pub shape: Vec<usize>,
-    pub views: Vec<()>,
+    pub views: Vec<View>,
+}
+
+#[derive(Clone)]
+pub struct View {
+    pub ptr: Ptr,
 }
 
 /// A fault reported by a kernel.

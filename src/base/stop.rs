@@ -3,7 +3,7 @@
 //! The code that runs a script sets the stop condition once ([`enter`]). Long loops and waits at any depth
 //! check it ([`asked`], or [`current`] when other threads help). Each module makes its own error.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -28,6 +28,8 @@ pub enum Reason {
 
 thread_local! {
     static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
+    /// Work since the last look.
+    static WORK: Cell<usize> = const { Cell::new(0) };
 }
 
 impl Stop {
@@ -60,18 +62,50 @@ pub fn asked() -> Option<Reason> {
     STOP.try_with(|current| current.borrow().as_ref().and_then(Stop::asked)).ok().flatten()
 }
 
-/// Runs work that must not be stopped, such as work that another session waits for too.
+/// Units of work, such as elements of a loop on the host, between two looks.
+pub const PACE: usize = 4096;
+
+/// Counts work of this thread; true when it is time to look again whether it should end.
+#[inline]
+pub fn is_due(units: usize) -> bool {
+    let due = |work: &Cell<usize>| {
+        let sum = work.get().saturating_add(units);
+        work.set(if sum >= PACE { 0 } else { sum });
+        sum >= PACE
+    };
+    WORK.try_with(due).unwrap_or(false)
+}
+
+/// The items of a loop, as long as this thread is not asked to end. Whoever uses the result asks again.
+pub fn until<T>(items: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+    let mut ended = false;
+    items.take_while(move |_| {
+        ended = ended || (is_due(1) && asked().is_some());
+        !ended
+    })
+}
+
+/// Runs work that must not end early, such as what another session waits for too.
 pub fn masked<T>(work: impl FnOnce() -> T) -> T {
     if !is_set() {
         return work();
     }
+    replaced(None, work)
+}
+
+/// Runs work that `stop` alone ends early, and not what ends this thread's own.
+pub fn under<T>(stop: Stop, work: impl FnOnce() -> T) -> T {
+    replaced(Some(stop), work)
+}
+
+fn replaced<T>(stop: Option<Stop>, work: impl FnOnce() -> T) -> T {
     struct Restore(Option<Stop>);
     impl Drop for Restore {
         fn drop(&mut self) {
             enter(self.0.take());
         }
     }
-    let _restore = Restore(enter(None));
+    let _restore = Restore(enter(stop));
     work()
 }
 

@@ -323,6 +323,30 @@ impl Device {
         self.flight.lose(ticket);
     }
 
+    /// The number of the newest launch.
+    pub fn newest_launch(&self) -> u64 {
+        self.flight.newest()
+    }
+
+    /// How many launches after the one with a number no wait has passed.
+    pub fn launches_left(&self, after: u64) -> u64 {
+        self.flight.left(after)
+    }
+
+    /// Loses what was launched on a stream after the launch with a number and was not waited for, also what it was
+    /// to copy to memory of the host: the driver has given it up.
+    pub fn give_up(&self, stream: &Stream, after: u64, host: Option<&Device>) {
+        let work = self.flight.give_up(stream, after);
+        if let Some(host) = host {
+            host.flight.give_up_copies(&work);
+        }
+    }
+
+    /// The launch of a ticket, if it was given up and is remembered: what it was, and where it stands.
+    pub fn given_up(&self, ticket: Ticket) -> Option<(&'static str, Span)> {
+        self.flight.given_up(ticket)
+    }
+
     /// Loses everything in flight: work that it waited for has ended without its results.
     pub fn lose_in_flight(&self) {
         self.flight.lose_all();

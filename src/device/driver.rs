@@ -205,6 +205,23 @@ pub trait Driver: Send + Sync {
     /// Queues a pause of approximately this many clock cycles. Source: `torch.cuda._sleep`.
     fn sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()>;
 
+    /// The number of the work that was queued last, where work can be given up.
+    fn newest(&self) -> u64 {
+        0
+    }
+    /// True when all work is done that was queued after the one with a number.
+    fn has_done(&self, after: u64) -> bool {
+        let _ = after;
+        true
+    }
+    /// Gives up the work that was queued after the one with a number: it does not run, or ends early, and its
+    /// results are garbage. Events complete all the same. Gives the streams that lost work; `None` where work runs
+    /// to its end.
+    fn abandon(&self, after: u64) -> Option<Vec<StreamHandle>> {
+        let _ = after;
+        None
+    }
+
     /// The duration of the work in nanoseconds if time is virtual; `None` if only events can measure it.
     fn modelled(&self, work: Work<'_>) -> Option<u64> {
         let _ = work;

@@ -234,9 +234,10 @@ pub static OUT_OF_TIME: Code = Code {
     id: "E1008",
     kind: ErrorKind::Limit,
     title: "the script used up its time",
-    page: "Whoever started the script limited how long it may run. The limit was reached while the \
-           script waited for work on a device, or computed something large on the host. What was \
-           queued on devices still runs to its end.",
+    page: "Whoever started the script limited how long it may run, and the limit is reached: in a loop, in \
+           a function or an operation on something large, or in a wait for a device. A handler that catches \
+           the error gets a little more time to clean up.\n\nDo less at once, or raise the limit where it \
+           was set.",
     example: "",
 };
 
@@ -464,9 +465,26 @@ pub fn stopped() -> Result<()> {
     match stop::asked() {
         None => Ok(()),
         Some(Reason::Interrupt) => Err(wait_interrupted()),
-        Some(Reason::Time) => Err(Error::new(&OUT_OF_TIME, "the script's time is over")
-            .help("raise the limit on time, or wait for less work at once")),
+        Some(Reason::Time) => Err(out_of_time()),
     }
+}
+
+/// As [`stopped`], for long loops of the host: counts `units` of work, and looks every so often.
+#[inline]
+pub fn paced(units: usize) -> Result<()> {
+    if stop::is_due(units) { stopped() } else { Ok(()) }
+}
+
+/// The time of the script is over.
+#[cold]
+pub fn out_of_time() -> Error {
+    Error::new(&OUT_OF_TIME, "the script's time is over")
+        .help("raise the limit on time where it was set, or do less at once")
+}
+
+/// True for the error of [`out_of_time`].
+pub fn is_out_of_time(error: &Error) -> bool {
+    std::ptr::eq(error.code(), &OUT_OF_TIME)
 }
 
 /// A wait for a device was interrupted.

@@ -14,12 +14,12 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Number of launches that keep their source position: more than anyone reads.
-const REMEMBERED: u64 = 256;
-/// Number of positions shown in a report.
+/// How many launches keep their place.
+const REMEMBERED: u64 = 1024;
+/// How many places a report shows.
 const SHOWN: usize = 6;
 
-/// A launch or copy on one device: its number and its stream. 0 means none.
+/// One launch or copy of one device: its number there, the device and its stream. 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ticket(u64);
 
@@ -40,16 +40,31 @@ struct Board {
     landed: Vec<u64>,
     /// The last number covered by a wait for the whole device.
     all_landed: u64,
-    /// Lost ranges: stream, first number, last number.
+    /// By device and stream: from the first number to the last, both lost. Of other devices than the own one,
+    /// what they copied to memory of this one.
     lost: Vec<(u32, u64, u64)>,
+    /// The launches among them that were given up, as far as they were remembered.
+    given_up: Vec<Launched>,
 }
 
 #[derive(Clone, Copy)]
 struct Launched {
     number: u64,
-    stream: u32,
+    /// Device and stream, as tickets have them.
+    place: u32,
     name: &'static str,
     span: Span,
+}
+
+/// The most launches that are remembered as given up.
+const GIVEN_UP: usize = 4 * REMEMBERED as usize;
+
+/// Work that was given up: the stream's ticket numbers, and what is known of it.
+pub(super) struct GivenUp {
+    place: u32,
+    first: u64,
+    last: u64,
+    launches: Vec<Launched>,
 }
 
 impl Ticket {
@@ -59,8 +74,8 @@ impl Ticket {
     /// A launch that there never was: what it should have written is lost.
     pub const LOST: Ticket = Ticket(u64::MAX);
 
-    fn new(number: u64, stream: u32) -> Ticket {
-        Ticket(number << 16 | u64::from(stream.min(0xffff)))
+    fn new(number: u64, place: u32) -> Ticket {
+        Ticket(number << 24 | u64::from(place))
     }
 
     /// The ticket as an integer, for storage in atomics.
@@ -74,7 +89,12 @@ impl Ticket {
     }
 
     fn number(self) -> u64 {
-        self.0 >> 16
+        self.0 >> 24
+    }
+
+    /// Device and stream.
+    fn place(self) -> u32 {
+        (self.0 & 0xff_ffff) as u32
     }
 
     /// The stream's number.
@@ -88,18 +108,56 @@ impl Flight {
     pub(super) fn launch(&self, stream: &Stream, name: &'static str, span: Span) -> Ticket {
         let mut board = self.board.lock();
         board.last += 1;
-        let (number, stream) = (board.last, stream.id());
-        let launched = Launched { number, stream, name, span };
+        let (number, place) = (board.last, place_of(stream));
+        let launched = Launched { number, place, name, span };
         let at = (number % REMEMBERED) as usize;
         match board.ring.get_mut(at) {
             Some(place) => *place = launched,
             None => {
-                let nobody = Launched { number: 0, stream: 0, name: "", span: Span::NONE };
+                let nobody = Launched { number: 0, place: 0, name: "", span: Span::NONE };
                 board.ring.resize(at + 1, nobody);
                 board.ring[at] = launched;
             }
         }
-        Ticket::new(number, stream)
+        Ticket::new(number, place)
+    }
+
+    /// The number of the newest launch.
+    pub(super) fn newest(&self) -> u64 {
+        self.board.lock().last
+    }
+
+    /// How many launches after the one with a number no wait has passed.
+    pub(super) fn left(&self, after: u64) -> u64 {
+        let board = self.board.lock();
+        board.last.saturating_sub(after.max(board.all_landed))
+    }
+
+    /// Loses what was launched on a stream after the launch with a number, and was not waited for: it was given up.
+    pub(super) fn give_up(&self, stream: &Stream, after: u64) -> GivenUp {
+        let mut board = self.board.lock();
+        let landed = (*board.landed_on(stream.id())).max(board.all_landed);
+        let (place, first, last) = (place_of(stream), after.max(landed) + 1, board.last);
+        let mut launches: Vec<Launched> =
+            board.ring.iter().filter(|l| l.place == place && l.number >= first).copied().collect();
+        launches.sort_unstable_by_key(|l| l.number);
+        let work = GivenUp { place, first, last, launches };
+        board.note_given_up(&work);
+        self.failed.store(true, Ordering::Release);
+        work
+    }
+
+    /// The same of what another device's stream was to copy to memory of this one.
+    pub(super) fn give_up_copies(&self, work: &GivenUp) {
+        self.board.lock().note_given_up(work);
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// The launch of a ticket, if it was given up and is remembered: what it was and where it stands.
+    pub(super) fn given_up(&self, ticket: Ticket) -> Option<(&'static str, Span)> {
+        let board = self.board.lock();
+        let of = |l: &&Launched| l.number == ticket.number() && l.place == ticket.place();
+        board.given_up.iter().rev().find(of).map(|l| (l.name, l.span))
     }
 
     /// Notes that all work so far on a stream has been waited for.
@@ -118,7 +176,7 @@ impl Flight {
     /// Marks as lost a launch that never reached its stream.
     pub(super) fn lose(&self, ticket: Ticket) {
         let mut board = self.board.lock();
-        board.lose(ticket.stream(), ticket.number(), ticket.number());
+        board.lose(ticket.place(), ticket.number(), ticket.number());
         self.failed.store(true, Ordering::Release);
     }
 
@@ -160,7 +218,7 @@ impl Flight {
                 continue;
             }
             shown.push(suspect.span);
-            let text = format!("`{}` was in flight on {}", suspect.name, names(suspect.stream));
+            let text = format!("`{}` was in flight on {}", suspect.name, names(suspect.place & 0xffff));
             error = error.at(suspect.span, text);
         }
         let error =
@@ -176,6 +234,12 @@ impl Flight {
 const NARROW: &str =
     "run with `CUDA_LAUNCH_BLOCKING=1`, or inside `with launch_blocking() { }`, to see which one failed";
 
+/// Device and stream: 8 and 16 bits.
+fn place_of(stream: &Stream) -> u32 {
+    let device = stream.device().cuda_index().map_or(0, |index| index as u32 + 1);
+    device.min(0xff) << 16 | stream.id().min(0xffff)
+}
+
 impl Board {
     fn landed_on(&mut self, stream: u32) -> &mut u64 {
         let at = stream.min(0xffff) as usize;
@@ -188,7 +252,7 @@ impl Board {
     /// The remembered launches that no wait has covered, oldest first.
     fn in_flight(&self) -> Vec<Launched> {
         let landed = |l: &Launched| {
-            let own = self.landed.get(l.stream.min(0xffff) as usize).copied().unwrap_or(0);
+            let own = self.landed.get((l.place & 0xffff) as usize).copied().unwrap_or(0);
             own.max(self.all_landed)
         };
         let mut all: Vec<Launched> = self.ring.iter().filter(|l| l.number > landed(l)).copied().collect();
@@ -198,26 +262,35 @@ impl Board {
 
     fn lose_all(&mut self) {
         let last = self.last;
-        let streams = self.ring.iter().map(|l| l.stream.min(0xffff) + 1).max().unwrap_or(0);
+        let device = self.ring.iter().map(|l| l.place & 0xff_0000).max().unwrap_or(0);
+        let streams = self.ring.iter().map(|l| (l.place & 0xffff) + 1).max().unwrap_or(0);
         for stream in 0..streams.max(self.landed.len() as u32) {
             let landed = (*self.landed_on(stream)).max(self.all_landed);
             if landed < last {
-                self.lose(stream, landed + 1, last);
+                self.lose(device | stream, landed + 1, last);
                 *self.landed_on(stream) = last;
             }
         }
     }
 
-    fn lose(&mut self, stream: u32, first: u64, last: u64) {
-        match self.lost.iter_mut().rev().find(|range| range.0 == stream) {
+    fn lose(&mut self, place: u32, first: u64, last: u64) {
+        match self.lost.iter_mut().rev().find(|range| range.0 == place) {
             Some(range) if range.2 + 1 == first => range.2 = last,
-            _ => self.lost.push((stream, first, last)),
+            _ if first > last => {}
+            _ => self.lost.push((place, first, last)),
         }
     }
 
+    fn note_given_up(&mut self, work: &GivenUp) {
+        self.lose(work.place, work.first, work.last);
+        self.given_up.extend_from_slice(&work.launches);
+        let old = self.given_up.len().saturating_sub(GIVEN_UP);
+        self.given_up.drain(..old);
+    }
+
     fn is_lost(&self, ticket: Ticket) -> bool {
-        let (stream, number) = (ticket.stream(), ticket.number());
-        self.lost.iter().any(|&(s, first, last)| s == stream && (first..=last).contains(&number))
+        let (place, number) = (ticket.place(), ticket.number());
+        self.lost.iter().any(|&(p, first, last)| p == place && (first..=last).contains(&number))
     }
 }
 

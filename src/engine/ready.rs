@@ -46,7 +46,7 @@ impl Tensor {
         let tensor = self.clone();
         let finish = move |passed: Result<()>| {
             let passed = match tensor.storage().is_lost() {
-                true => passed.and(Err(lost())),
+                true => passed.and(Err(crate::plan::error::lost_value(tensor.storage()))),
                 false => passed,
             };
             drop(tensor);

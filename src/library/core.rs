@@ -44,9 +44,14 @@ pub static TABLE: &[NativeDef] = &[
             let mut text = String::new();
             for (i, value) in values.iter().enumerate() {
                 if i > 0 {
-                    text.push_str(&sep);
+                    vm.push_text(&mut text, &sep)?;
                 }
-                text.push_str(&vm.display(value)?);
+                let shown = vm.display(value)?;
+                if text.is_empty() {
+                    text = shown;
+                } else {
+                    vm.push_text(&mut text, &shown)?;
+                }
             }
             text.push_str(&end);
             vm.write(&text)?;
@@ -74,7 +79,10 @@ pub static TABLE: &[NativeDef] = &[
         signature: takes(&[Param::or("x", Kind::Any, Default::Str(""))]),
         doc: "The text that `print` shows for a value.",
         example: "assert(str(1.5) == \"1.5\")",
-        run: |vm, args| vm.display(&args[0]).map(Value::str),
+        run: |vm, args| match &args[0] {
+            text @ Value::Str(_) => Ok(text.clone()),
+            other => vm.display(other).map(Value::str),
+        },
     },
     NativeDef {
         name: "repr",

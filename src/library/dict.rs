@@ -48,11 +48,15 @@ pub static TABLE: &[NativeDef] = &[
             update(vm, &dict, &args[0])?;
             let table = dict.borrow();
             charge_values(2 * table.len())?;
-            let names = table.keys().map(|key| key.value().as_str().map(Into::into));
-            let names: Option<Vec<std::rc::Rc<str>>> = names.collect();
-            let names =
-                names.ok_or_else(|| error::bad_value(0, "the names of a record's fields are texts"))?;
-            let values = table.values().cloned().collect();
+            let (mut names, mut values) = (Vec::new(), Vec::new());
+            for (key, value) in table.iter() {
+                vm.charge(1)?;
+                let name = key.value().as_str().map(std::rc::Rc::from);
+                let name =
+                    name.ok_or_else(|| error::bad_value(0, "the names of a record's fields are texts"))?;
+                names.push(name);
+                values.push(value.clone());
+            }
             Ok(Value::Record(std::rc::Rc::new(Record::new(std::rc::Rc::new(names), values))))
         },
     },
@@ -62,10 +66,15 @@ pub static TABLE: &[NativeDef] = &[
         signature: takes(&[any("self")]),
         doc: "A list of the keys.",
         example: "assert(dict((a = 1)).keys() == [\"a\"])",
-        run: |_, args| {
+        run: |vm, args| {
             let table = this(&args[0])?.borrow();
             charge_values(table.len())?;
-            Ok(Value::list(table.keys().map(|k| k.value().clone()).collect()))
+            let mut keys = Vec::with_capacity(table.len());
+            for key in table.keys() {
+                vm.charge(1)?;
+                keys.push(key.value().clone());
+            }
+            Ok(Value::list(keys))
         },
     },
     NativeDef {
@@ -74,10 +83,15 @@ pub static TABLE: &[NativeDef] = &[
         signature: takes(&[any("self")]),
         doc: "A list of the values.",
         example: "assert(dict((a = 1)).values() == [1])",
-        run: |_, args| {
+        run: |vm, args| {
             let table = this(&args[0])?.borrow();
             charge_values(table.len())?;
-            Ok(Value::list(table.values().cloned().collect()))
+            let mut values = Vec::with_capacity(table.len());
+            for value in table.values() {
+                vm.charge(1)?;
+                values.push(value.clone());
+            }
+            Ok(Value::list(values))
         },
     },
     NativeDef {
@@ -86,11 +100,15 @@ pub static TABLE: &[NativeDef] = &[
         signature: takes(&[any("self")]),
         doc: "A list of the (key, value) pairs.",
         example: "for (k, v) in dict((a = 1)).items() { assert(k == \"a\") }",
-        run: |_, args| {
+        run: |vm, args| {
             let table = this(&args[0])?.borrow();
             charge_values(4 * table.len())?;
-            let pair = |(k, v): (&Key, &Value)| Value::pair(k.value().clone(), v.clone());
-            Ok(Value::list(table.iter().map(pair).collect()))
+            let mut pairs = Vec::with_capacity(table.len());
+            for (key, value) in table.iter() {
+                vm.charge(1)?;
+                pairs.push(Value::pair(key.value().clone(), value.clone()));
+            }
+            Ok(Value::list(pairs))
         },
     },
     NativeDef {
@@ -110,9 +128,13 @@ pub static TABLE: &[NativeDef] = &[
         signature: takes(&[any("self"), any("key"), optional("default", Kind::Any)]),
         doc: "Removes a key and gives its value; without the key, the default.",
         example: "let d = dict((a = 1))\nassert(d.pop(\"a\") == 1)\nassert(len(d) == 0)",
-        run: |_, args| {
+        run: |vm, args| {
             Key::new(&args[1])?;
-            let found = this(&args[0])?.change(|table| table.remove(&args[1]));
+            let dict = this(&args[0])?;
+            // Those behind it move up.
+            let behind = dict.borrow().position(&args[1]).map_or(0, |at| dict.borrow().len() - at);
+            vm.charge(behind / 16)?;
+            let found = dict.change(|table| table.remove(&args[1]));
             Ok(found.map_or_else(|| args[2].clone(), |(_, value)| value))
         },
     },
@@ -181,12 +203,20 @@ fn update(vm: &mut Vm, dict: &Rc<Dict>, items: &Value) -> Result<()> {
     match items {
         Value::None => Ok(()),
         Value::Dict(other) => {
-            let entries: Vec<(Key, Value)> =
-                other.borrow().iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-            entries.into_iter().try_for_each(|(k, v)| dict.insert(k, v))
+            let mut entries = Vec::new();
+            for (key, value) in other.borrow().iter() {
+                vm.charge(1)?;
+                entries.push((key.clone(), value.clone()));
+            }
+            for (key, value) in entries {
+                vm.charge(1)?;
+                dict.insert(key, value)?;
+            }
+            Ok(())
         }
         other => {
             for pair in vm.collect(other)? {
+                vm.charge(1)?;
                 match &vm.collect(&pair)?[..] {
                     [key, value] => dict.insert(Key::new(key)?, value.clone())?,
                     parts => {

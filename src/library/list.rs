@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::{any, optional, takes};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
-use crate::vm::{List, NativeDef, Quick, Value, Vm, charge_values, compare, error};
+use crate::vm::{List, NativeDef, Quick, Value, Vm, compare, error};
 
 /// The plain cases of natives of this file.
 pub static QUICK: &[(&str, &str, Quick)] = &[
@@ -41,7 +41,7 @@ pub static TABLE: &[NativeDef] = &[
         example: "let a = [1]\na.extend([2, 3])\nassert(a == [1, 2, 3])",
         run: |vm, args| {
             let items = vm.collect(&args[1])?;
-            this(&args[0])?.extend(items).map(|()| Value::None)
+            vm.extend(this(&args[0])?, items).map(|()| Value::None)
         },
     },
     NativeDef {
@@ -50,10 +50,11 @@ pub static TABLE: &[NativeDef] = &[
         signature: takes(&[any("self"), Param::new("index", Kind::Int), any("x")]),
         doc: "Puts an element before the one at `index`; beyond the ends, at the end.",
         example: "let a = [1, 3]\na.insert(1, 2)\nassert(a == [1, 2, 3])",
-        run: |_, args| {
+        run: |vm, args| {
             let (list, index) = (this(&args[0])?, args[1].as_int().unwrap_or(0));
             let length = list.len() as i64;
-            let at = if index < 0 { (index + length).max(0) } else { index.min(length) };
+            let at = if index < 0 { index.saturating_add(length).max(0) } else { index.min(length) };
+            vm.charge((length - at) as usize / 64)?;
             list.insert(at as usize, args[2].clone()).map(|()| Value::None)
         },
     },
@@ -63,12 +64,15 @@ pub static TABLE: &[NativeDef] = &[
         signature: takes(&[any("self"), Param::or("index", Kind::Int, Default::Int(-1))]),
         doc: "Removes the element at `index`, the last one without it, and gives it.",
         example: "let a = [1, 2]\nassert(a.pop() == 2)\nassert(a == [1])",
-        run: |_, args| {
+        run: |vm, args| {
             let (list, index) = (this(&args[0])?, args[1].as_int().unwrap_or(-1));
             let length = list.len();
             let at = if index < 0 { index.checked_add(length as i64) } else { Some(index) };
             match at.and_then(|i| usize::try_from(i).ok()) {
-                Some(at) if at < length => Ok(list.change(|all| all.remove(at))),
+                Some(at) if at < length => {
+                    vm.charge((length - at) / 64)?;
+                    Ok(list.change(|all| all.remove(at)))
+                }
                 _ => Err(error::index_range("list", index, length)),
             }
         },
@@ -115,7 +119,10 @@ pub static TABLE: &[NativeDef] = &[
         run: |vm, args| {
             let list = this(&args[0])?;
             let reverse = matches!(args[2], Value::Bool(true));
-            let items = super::sequence::sort(vm, list.to_vec(), &args[1].clone(), reverse)?;
+            let items = {
+                let items = vm.copies(&list.borrow())?;
+                super::sequence::sort(vm, items, &args[1].clone(), reverse)?
+            };
             let old = list.change(|all| std::mem::replace(all, items));
             drop(old);
             Ok(Value::None)
@@ -127,8 +134,10 @@ pub static TABLE: &[NativeDef] = &[
         signature: takes(&[any("self")]),
         doc: "Turns the list round, in place.",
         example: "let a = [1, 2]\na.reverse()\nassert(a == [2, 1])",
-        run: |_, args| {
-            this(&args[0])?.change(|all| all.reverse());
+        run: |vm, args| {
+            let list = this(&args[0])?;
+            vm.charge(list.len() / 8)?;
+            list.change(|all| all.reverse());
             Ok(Value::None)
         },
     },
@@ -138,11 +147,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: takes(&[any("self")]),
         doc: "A new list of the same elements.",
         example: "let a = [1]\nlet b = a.copy()\nb.append(2)\nassert(a == [1])",
-        run: |_, args| {
-            let list = this(&args[0])?;
-            charge_values(list.len())?;
-            Ok(Value::list(list.to_vec()))
-        },
+        run: |vm, args| vm.copies(&this(&args[0])?.borrow()).map(Value::list),
     },
     NativeDef {
         name: "clear",
@@ -178,9 +183,14 @@ pub static TABLE: &[NativeDef] = &[
         signature: takes(&[any("self")]),
         doc: "The names of the fields.",
         example: "assert((a = 1, b = 2).keys() == [\"a\", \"b\"])",
-        run: |_, args| match &args[0] {
+        run: |vm, args| match &args[0] {
             Value::Record(record) => {
-                Ok(Value::list(record.names().iter().map(|n| Value::str(&**n)).collect()))
+                let mut names = Vec::with_capacity(record.names().len());
+                for name in record.names().iter() {
+                    vm.charge(1)?;
+                    names.push(Value::str(&**name));
+                }
+                Ok(Value::list(names))
             }
             _ => Ok(Value::None),
         },
@@ -191,8 +201,8 @@ pub static TABLE: &[NativeDef] = &[
         signature: takes(&[any("self")]),
         doc: "The values of the fields.",
         example: "assert((a = 1, b = 2).values() == [1, 2])",
-        run: |_, args| match &args[0] {
-            Value::Record(record) => Ok(Value::list(record.values().to_vec())),
+        run: |vm, args| match &args[0] {
+            Value::Record(record) => vm.copies(record.values()).map(Value::list),
             _ => Ok(Value::None),
         },
     },
@@ -227,16 +237,17 @@ fn this(value: &Value) -> Result<&Rc<List>> {
     }
 }
 
-fn elements(value: &Value) -> Vec<Value> {
+fn elements(vm: &mut Vm, value: &Value) -> Result<Vec<Value>> {
     match value {
-        Value::List(list) => list.to_vec(),
-        Value::Tuple(tuple) => tuple.items().to_vec(),
-        _ => Vec::new(),
+        Value::List(list) => vm.copies(&list.borrow()),
+        Value::Tuple(tuple) => vm.copies(tuple.items()),
+        _ => Ok(Vec::new()),
     }
 }
 
 fn position(vm: &mut Vm, sequence: &Value, wanted: &Value) -> Result<usize> {
-    for (i, item) in elements(sequence).iter().enumerate() {
+    for (i, item) in elements(vm, sequence)?.iter().enumerate() {
+        vm.charge(1)?;
         if compare::equal(vm, item, wanted)? {
             return Ok(i);
         }
@@ -246,7 +257,8 @@ fn position(vm: &mut Vm, sequence: &Value, wanted: &Value) -> Result<usize> {
 
 fn count(vm: &mut Vm, sequence: &Value, wanted: &Value) -> Result<Value> {
     let mut count = 0;
-    for item in elements(sequence) {
+    for item in elements(vm, sequence)? {
+        vm.charge(1)?;
         count += i64::from(compare::equal(vm, &item, wanted)?);
     }
     Ok(Value::Int(count))

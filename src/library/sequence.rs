@@ -109,8 +109,12 @@ pub static TABLE: &[NativeDef] = &[
             }
             let items = vm.collect(&args[0])?;
             charge_values(3 * items.len())?;
-            let pair = |(i, v): (usize, Value)| Value::pair(Value::Int(start.wrapping_add(i as i64)), v);
-            Ok(Value::list(items.into_iter().enumerate().map(pair).collect()))
+            let mut pairs = Vec::with_capacity(items.len());
+            for (i, item) in items.into_iter().enumerate() {
+                vm.charge(1)?;
+                pairs.push(Value::pair(Value::Int(start.wrapping_add(i as i64)), item));
+            }
+            Ok(Value::list(pairs))
         },
     },
     NativeDef {
@@ -124,8 +128,12 @@ pub static TABLE: &[NativeDef] = &[
             let all = sequences.iter().map(|s| vm.collect(s)).collect::<Result<Vec<_>>>()?;
             let count = all.iter().map(Vec::len).min().unwrap_or(0);
             charge_values(count * (all.len() + 2))?;
-            let row = |i: usize| Value::tuple(all.iter().map(|s| s[i].clone()).collect());
-            Ok(Value::list((0..count).map(row).collect()))
+            let mut rows = Vec::with_capacity(count);
+            for i in 0..count {
+                vm.charge(all.len())?;
+                rows.push(Value::tuple(all.iter().map(|s| s[i].clone()).collect()));
+            }
+            Ok(Value::list(rows))
         },
     },
     NativeDef {
@@ -144,6 +152,7 @@ pub static TABLE: &[NativeDef] = &[
             charge_values(count)?;
             let mut results = Vec::with_capacity(count);
             for i in 0..count {
+                vm.charge(1)?;
                 let row: Vec<Value> = sequences.iter().map(|s| s[i].clone()).collect();
                 results.push(vm.callback(&args[0], &row)?);
             }
@@ -160,6 +169,7 @@ pub static TABLE: &[NativeDef] = &[
             function_first("filter", args)?;
             let mut kept = Vec::new();
             for item in vm.collect(&args[1])? {
+                vm.charge(1)?;
                 let verdict = vm.callback(&args[0], std::slice::from_ref(&item))?;
                 if vm.truth(&verdict)? {
                     kept.push(item);
@@ -184,6 +194,7 @@ pub static TABLE: &[NativeDef] = &[
                 _ => args[2].clone(),
             };
             for item in items {
+                vm.charge(1)?;
                 value = vm.callback(&args[0], &[value, item])?;
             }
             Ok(value)
@@ -212,9 +223,14 @@ pub static TABLE: &[NativeDef] = &[
         doc: "A new list of the elements in the other direction.",
         example: "assert(reversed([1, 2]) == [2, 1])",
         run: |vm, args| {
-            let mut items = vm.collect(&args[0])?;
-            items.reverse();
-            Ok(Value::list(items))
+            let items = vm.collect(&args[0])?;
+            charge_values(items.len())?;
+            let mut turned = Vec::with_capacity(items.len());
+            for item in items.into_iter().rev() {
+                vm.charge(1)?;
+                turned.push(item);
+            }
+            Ok(Value::list(turned))
         },
     },
     NativeDef {
@@ -225,6 +241,7 @@ pub static TABLE: &[NativeDef] = &[
         example: "assert(any([0, 1]))",
         run: |vm, args| {
             for item in vm.collect(&args[0])? {
+                vm.charge(1)?;
                 if vm.truth(&item)? {
                     return Ok(Value::Bool(true));
                 }
@@ -240,6 +257,7 @@ pub static TABLE: &[NativeDef] = &[
         example: "assert(not all([0, 1]))",
         run: |vm, args| {
             for item in vm.collect(&args[0])? {
+                vm.charge(1)?;
                 if !vm.truth(&item)? {
                     return Ok(Value::Bool(false));
                 }
@@ -256,6 +274,7 @@ pub static TABLE: &[NativeDef] = &[
         run: |vm, args| {
             let mut total = args[1].clone();
             for item in vm.collect(&args[0])? {
+                vm.charge(1)?;
                 total = arith::binary(vm, Binary::Add, total, item)?;
             }
             Ok(total)
@@ -295,25 +314,82 @@ pub(super) fn function_first(name: &str, args: &mut [Value]) -> Result<()> {
 pub(super) fn sort(vm: &mut Vm, items: Vec<Value>, key: &Value, reverse: bool) -> Result<Vec<Value>> {
     let mut keyed = Vec::with_capacity(items.len());
     for item in items {
+        vm.charge(1)?;
         let by = match key {
             Value::None => item.clone(),
             _ => vm.callback(key, std::slice::from_ref(&item))?,
         };
         keyed.push((by, item));
     }
-    vm.charge(keyed.len())?;
-    let mut failure = None;
-    keyed.sort_by(|(a, _), (b, _)| {
-        let order = if reverse { compare::sort_order(vm, b, a) } else { compare::sort_order(vm, a, b) };
-        order.unwrap_or_else(|error| {
-            failure.get_or_insert(error);
-            Ordering::Equal
-        })
-    });
-    match failure {
-        Some(error) => Err(error),
-        None => Ok(keyed.into_iter().map(|(_, item)| item).collect()),
+    merge_sort(vm, &mut keyed, |vm, (a, _), (b, _)| {
+        if reverse { compare::sort_order(vm, b, a) } else { compare::sort_order(vm, a, b) }
+    })?;
+    let mut items = Vec::with_capacity(keyed.len());
+    for (_, item) in keyed {
+        vm.charge(1)?;
+        items.push(item);
     }
+    Ok(items)
+}
+
+/// Elements that are sorted at a time, between two looks at the limits.
+const RUN: usize = 1024;
+
+/// Sorts in runs, which are merged: so a failing comparison, or a limit, ends it. Equal elements keep their order.
+fn merge_sort<T: Clone>(
+    vm: &mut Vm,
+    items: &mut Vec<T>,
+    order: impl Fn(&Vm, &T, &T) -> Result<Ordering>,
+) -> Result<()> {
+    let mut failure = None;
+    for run in items.chunks_mut(RUN) {
+        vm.charge(run.len())?;
+        run.sort_by(|a, b| {
+            if failure.is_some() {
+                return Ordering::Equal;
+            }
+            order(vm, a, b).unwrap_or_else(|error| {
+                failure = Some(error);
+                Ordering::Equal
+            })
+        });
+        if let Some(error) = failure.take() {
+            return Err(error);
+        }
+    }
+    let mut width = RUN;
+    while width < items.len() {
+        charge_values(2 * items.len())?;
+        let mut merged = Vec::with_capacity(items.len());
+        for pair in items.chunks(2 * width) {
+            let (left, right) = pair.split_at(width.min(pair.len()));
+            // Runs that follow each other are in order already.
+            if let (Some(last), Some(first)) = (left.last(), right.first())
+                && order(vm, last, first)?.is_le()
+            {
+                for some in pair.chunks(RUN) {
+                    vm.charge(some.len())?;
+                    merged.extend_from_slice(some);
+                }
+                continue;
+            }
+            let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
+            loop {
+                vm.charge(1)?;
+                let from_right = match (left.peek(), right.peek()) {
+                    (Some(a), Some(b)) => order(vm, a, b)?.is_gt(),
+                    (None, Some(_)) => true,
+                    (Some(_), None) => false,
+                    (None, None) => break,
+                };
+                let next = if from_right { right.next() } else { left.next() };
+                merged.extend(next.cloned());
+            }
+        }
+        *items = merged;
+        width *= 2;
+    }
+    Ok(())
 }
 
 fn extreme(vm: &mut Vm, args: &mut [Value], wanted: Ordering, name: &str) -> Result<Value> {
@@ -323,6 +399,7 @@ fn extreme(vm: &mut Vm, args: &mut [Value], wanted: Ordering, name: &str) -> Res
     }
     let mut best: Option<(Value, Value)> = None;
     for value in values {
+        vm.charge(1)?;
         let key = match &args[1] {
             Value::None => value.clone(),
             key => vm.callback(&key.clone(), std::slice::from_ref(&value))?,

@@ -68,7 +68,7 @@ fn limits_stop_scripts_and_interrupts_are_not_caught() {
     assert!(matches!(vm.eval("<3>", "len(log)", Mode::Input), Ok(Value::Int(0))));
     let text = "let n = 0\nfn f() { defer { n += 1 }\n while true { } }\nf()";
     vm.limits.time = Some(std::time::Duration::from_millis(20));
-    assert_eq!(vm.eval("<4>", text, Mode::Input).err().unwrap().code().id, "E1002");
+    assert_eq!(vm.eval("<4>", text, Mode::Input).err().unwrap().code().id, "E1008");
     vm.limits.time = None;
     assert!(matches!(vm.eval("<5>", "n", Mode::Input), Ok(Value::Int(1))));
 }

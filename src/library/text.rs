@@ -1,10 +1,9 @@
 //! Methods of texts. Python's names; positions count characters.
 
-use super::core::owned;
 use super::{any, int_param, optional, takes, text_param};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param, Signature};
-use crate::vm::{NativeDef, Value, Vm, charge, error};
+use crate::vm::{NativeDef, Value, Vm, charge, error, search};
 
 const SELF: Signature = takes(&[text_param("self")]);
 const PART: Signature = takes(&[text_param("self"), text_param("part")]);
@@ -18,7 +17,7 @@ const WITHIN: Signature = takes(&[
 const WIDTH: Signature =
     takes(&[text_param("self"), int_param("width"), Param::or("fill", Kind::Str, Default::Str(" "))]);
 
-/// A method without arguments.
+/// A method without arguments, whose function gets the text.
 macro_rules! simple {
     ($name:literal, $doc:literal, $example:literal, $f:expr) => {
         NativeDef {
@@ -27,9 +26,9 @@ macro_rules! simple {
             signature: SELF,
             doc: $doc,
             example: $example,
-            run: |_, args| {
-                let f: fn(&str) -> Value = $f;
-                Ok(f(args[0].as_str().unwrap_or("")))
+            run: |vm, args| {
+                let f: fn(&mut Vm, &str) -> Result<Value> = $f;
+                f(vm, text(args))
             },
         }
     };
@@ -37,113 +36,123 @@ macro_rules! simple {
 
 /// The natives of this file.
 pub static TABLE: &[NativeDef] = &[
-    simple!("upper", "The text in capitals.", "assert(\"ab\".upper() == \"AB\")", |s| Value::str(
-        s.to_uppercase()
-    )),
-    simple!("lower", "The text in small letters.", "assert(\"AB\".lower() == \"ab\")", |s| {
-        Value::str(s.to_lowercase())
+    simple!("upper", "The text in capitals.", "assert(\"ab\".upper() == \"AB\")", |vm, s| {
+        mapped(vm, s, |piece, out| out.push_str(&piece.to_uppercase()))
+    }),
+    simple!("lower", "The text in small letters.", "assert(\"AB\".lower() == \"ab\")", |vm, s| {
+        lowered(vm, "", s)
     }),
     simple!(
         "capitalize",
         "The first character a capital, the others small.",
         "assert(\"aBC\".capitalize() == \"Abc\")",
-        |s| {
+        |vm, s| {
             let mut chars = s.chars();
             let first: String = chars.next().into_iter().flat_map(char::to_uppercase).collect();
-            Value::str(format!("{first}{}", chars.as_str().to_lowercase()))
+            lowered(vm, &first, chars.as_str())
         }
     ),
-    simple!("title", "Every word with a capital.", "assert(\"ab cd\".title() == \"Ab Cd\")", |s| {
+    simple!("title", "Every word with a capital.", "assert(\"ab cd\".title() == \"Ab Cd\")", |vm, s| {
         let mut start = true;
-        let mut out = String::with_capacity(s.len());
-        for c in s.chars() {
-            if start {
-                out.extend(c.to_uppercase())
-            } else {
-                out.extend(c.to_lowercase())
+        mapped(vm, s, |piece, out| {
+            for c in piece.chars() {
+                if start {
+                    out.extend(c.to_uppercase())
+                } else {
+                    out.extend(c.to_lowercase())
+                }
+                start = !c.is_alphabetic();
             }
-            start = !c.is_alphabetic();
-        }
-        Value::str(out)
+        })
     }),
     simple!(
         "isdigit",
         "Whether all characters are digits, and there are some.",
         "assert(\"12\".isdigit())",
-        |s| { Value::Bool(!s.is_empty() && s.chars().all(|c| c.is_ascii_digit())) }
+        |vm, s| all(vm, s, |c| c.is_ascii_digit())
     ),
     simple!(
         "isalpha",
         "Whether all characters are letters, and there are some.",
         "assert(\"ab\".isalpha())",
-        |s| { Value::Bool(!s.is_empty() && s.chars().all(char::is_alphabetic)) }
+        |vm, s| all(vm, s, char::is_alphabetic)
     ),
     simple!(
         "isalnum",
         "Whether all characters are letters or digits, and there are some.",
         "assert(\"a1\".isalnum())",
-        |s| { Value::Bool(!s.is_empty() && s.chars().all(char::is_alphanumeric)) }
+        |vm, s| all(vm, s, char::is_alphanumeric)
     ),
     simple!(
         "isspace",
         "Whether all characters are blanks, and there are some.",
         "assert(\" \".isspace())",
-        |s| { Value::Bool(!s.is_empty() && s.chars().all(char::is_whitespace)) }
+        |vm, s| all(vm, s, char::is_whitespace)
     ),
     simple!(
         "isupper",
         "Whether there are letters, and all are capitals.",
         "assert(\"AB1\".isupper())",
-        |s| { Value::Bool(s.chars().any(char::is_alphabetic) && !s.chars().any(char::is_lowercase)) }
+        |vm, s| {
+            let letters = seen(vm, s, char::is_alphabetic)?;
+            Ok(Value::Bool(letters && !seen(vm, s, char::is_lowercase)?))
+        }
     ),
-    simple!("islower", "Whether there are letters, and all are small.", "assert(\"ab1\".islower())", |s| {
-        Value::Bool(s.chars().any(char::is_alphabetic) && !s.chars().any(char::is_uppercase))
-    }),
+    simple!(
+        "islower",
+        "Whether there are letters, and all are small.",
+        "assert(\"ab1\".islower())",
+        |vm, s| {
+            let letters = seen(vm, s, char::is_alphabetic)?;
+            Ok(Value::Bool(letters && !seen(vm, s, char::is_uppercase)?))
+        }
+    ),
     simple!(
         "istitle",
         "Whether there are letters, every word begins with a capital, and all others are small.",
         "assert(\"Ab Cd\".istitle())\nassert(not \"Ab cd\".istitle())",
-        |s| {
+        |vm, s| {
             let (mut inside, mut letters, mut fits) = (false, false, true);
-            for c in s.chars() {
-                fits &= !(c.is_uppercase() && inside || c.is_lowercase() && !inside);
-                letters |= c.is_alphabetic();
-                inside = c.is_alphabetic();
-            }
-            Value::Bool(letters && fits)
+            vm.pieces(s, |piece| {
+                for c in piece.chars() {
+                    fits &= !(c.is_uppercase() && inside || c.is_lowercase() && !inside);
+                    letters |= c.is_alphabetic();
+                    inside = c.is_alphabetic();
+                }
+                Ok(())
+            })?;
+            Ok(Value::Bool(letters && fits))
         }
     ),
     simple!(
         "isnumeric",
         "Whether all characters are digits, fractions or other signs for numbers, and there are some.",
         "assert(\"½7\".isnumeric())",
-        |s| { Value::Bool(!s.is_empty() && s.chars().all(char::is_numeric)) }
+        |vm, s| all(vm, s, char::is_numeric)
     ),
     simple!(
         "isascii",
         "Whether all characters are ASCII.",
         "assert(\"a1\".isascii() and not \"é\".isascii())",
-        |s| { Value::Bool(s.is_ascii()) }
+        |vm, s| seen(vm, s, |c| !c.is_ascii()).map(|other| Value::Bool(!other))
     ),
     simple!(
         "swapcase",
         "Capitals for small letters and the reverse.",
         "assert(\"aBc\".swapcase() == \"AbC\")",
-        |s| {
-            let mut out = String::with_capacity(s.len());
-            for c in s.chars() {
+        |vm, s| mapped(vm, s, |piece, out| {
+            for c in piece.chars() {
                 if c.is_uppercase() { out.extend(c.to_lowercase()) } else { out.extend(c.to_uppercase()) }
             }
-            Value::str(out)
-        }
+        })
     ),
     simple!(
         "casefold",
         "A form that is equal for texts that differ in capitals alone.",
         "assert(\"Straße\".casefold() == \"STRASSE\".casefold())",
-        |s| Value::str(
-            s.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect::<String>()
-        )
+        |vm, s| mapped(vm, s, |piece, out| {
+            out.extend(piece.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase));
+        })
     ),
     NativeDef {
         name: "splitlines",
@@ -151,7 +160,13 @@ pub static TABLE: &[NativeDef] = &[
         signature: SELF,
         doc: "A list of the lines, without their ends.",
         example: "assert(\"a\\nb\".splitlines() == [\"a\", \"b\"])",
-        run: |vm, args| texts(vm, args[0].as_str().unwrap_or("").lines()),
+        run: |vm, args| {
+            let mut lines = parts(vm, text(args), "\n", usize::MAX)?;
+            // The last line may end without a line end; nothing behind one is no line.
+            let last = lines.pop().filter(|last| !last.is_empty());
+            let whole = lines.into_iter().map(|line| line.strip_suffix('\r').unwrap_or(line));
+            texts(vm, whole.chain(last))
+        },
     },
     NativeDef {
         name: "split",
@@ -179,7 +194,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: CHARS,
         doc: "The text without blanks, or the given characters, at both ends.",
         example: "assert(\" a \".strip() == \"a\")",
-        run: |_, args| Ok(strip(args, true, true)),
+        run: |vm, args| strip(vm, args, true, true),
     },
     NativeDef {
         name: "lstrip",
@@ -187,7 +202,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: CHARS,
         doc: "The text without blanks, or the given characters, at its start.",
         example: "assert(\" a \".lstrip() == \"a \")",
-        run: |_, args| Ok(strip(args, true, false)),
+        run: |vm, args| strip(vm, args, true, false),
     },
     NativeDef {
         name: "rstrip",
@@ -195,7 +210,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: CHARS,
         doc: "The text without blanks, or the given characters, at its end.",
         example: "assert(\" a \".rstrip() == \" a\")",
-        run: |_, args| Ok(strip(args, false, true)),
+        run: |vm, args| strip(vm, args, false, true),
     },
     NativeDef {
         name: "replace",
@@ -232,9 +247,9 @@ pub static TABLE: &[NativeDef] = &[
         signature: PART,
         doc: "The text without a prefix, if it begins with it.",
         example: "assert(\"abc\".removeprefix(\"a\") == \"bc\")",
-        run: |_, args| {
-            let (s, part) = (owned(&args[0]), owned(&args[1]));
-            Ok(Value::str(s.strip_prefix(&part).unwrap_or(&s)))
+        run: |vm, args| match text(args).strip_prefix(part(args)) {
+            Some(rest) => copied(vm, rest),
+            None => Ok(args[0].clone()),
         },
     },
     NativeDef {
@@ -243,9 +258,9 @@ pub static TABLE: &[NativeDef] = &[
         signature: PART,
         doc: "The text without a suffix, if it ends with it.",
         example: "assert(\"abc\".removesuffix(\"c\") == \"ab\")",
-        run: |_, args| {
-            let (s, part) = (owned(&args[0]), owned(&args[1]));
-            Ok(Value::str(s.strip_suffix(&part).unwrap_or(&s)))
+        run: |vm, args| match text(args).strip_suffix(part(args)) {
+            Some(rest) => copied(vm, rest),
+            None => Ok(args[0].clone()),
         },
     },
     NativeDef {
@@ -254,7 +269,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: WITHIN,
         doc: "The position of the first occurrence of a part between two positions; -1 when there is none.",
         example: "assert(\"abcabc\".find(\"c\") == 2)\nassert(\"abcabc\".find(\"c\", 3) == 5)\nassert(\"abc\".find(\"x\") == -1)",
-        run: |_, args| Ok(Value::Int(position(args, false).unwrap_or(-1))),
+        run: |vm, args| Ok(Value::Int(position(vm, args, false)?.unwrap_or(-1))),
     },
     NativeDef {
         name: "rfind",
@@ -262,7 +277,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: WITHIN,
         doc: "The position of the last occurrence of a part between two positions; -1 when there is none.",
         example: "assert(\"aba\".rfind(\"a\") == 2)",
-        run: |_, args| Ok(Value::Int(position(args, true).unwrap_or(-1))),
+        run: |vm, args| Ok(Value::Int(position(vm, args, true)?.unwrap_or(-1))),
     },
     NativeDef {
         name: "index",
@@ -270,7 +285,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: WITHIN,
         doc: "The position of the first occurrence of a part, which must be there.",
         example: "assert(\"abc\".index(\"c\") == 2)",
-        run: |_, args| match position(args, false) {
+        run: |vm, args| match position(vm, args, false)? {
             Some(at) => Ok(Value::Int(at)),
             None => Err(error::bad_value(1, "the text has no such part")),
         },
@@ -281,7 +296,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: WITHIN,
         doc: "The position of the last occurrence of a part, which must be there.",
         example: "assert(\"aba\".rindex(\"a\") == 2)",
-        run: |_, args| match position(args, true) {
+        run: |vm, args| match position(vm, args, true)? {
             Some(at) => Ok(Value::Int(at)),
             None => Err(error::bad_value(1, "the text has no such part")),
         },
@@ -292,7 +307,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: PART,
         doc: "What stands before the first occurrence of a part, the part, and what stands behind it; without one the text and two empty texts.",
         example: "assert(\"lr=1=2\".partition(\"=\") == (\"lr\", \"=\", \"1=2\"))",
-        run: |_, args| partition(args, false),
+        run: |vm, args| partition(vm, args, false),
     },
     NativeDef {
         name: "rpartition",
@@ -300,7 +315,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: PART,
         doc: "What stands before the last occurrence of a part, the part, and what stands behind it; without one two empty texts and the text.",
         example: "assert(\"a/b/c\".rpartition(\"/\") == (\"a/b\", \"/\", \"c\"))",
-        run: |_, args| partition(args, true),
+        run: |vm, args| partition(vm, args, true),
     },
     NativeDef {
         name: "rsplit",
@@ -328,10 +343,13 @@ pub static TABLE: &[NativeDef] = &[
         signature: WITHIN,
         doc: "How often a part occurs, without overlaps.",
         example: "assert(\"aaa\".count(\"aa\") == 1)",
-        run: |_, args| {
-            let ((_, s), part) = (within(args), args[1].as_str().unwrap_or(""));
-            let count = if part.is_empty() { s.chars().count() + 1 } else { s.matches(part).count() };
-            Ok(Value::Int(count as i64))
+        run: |vm, args| {
+            let ((_, s), mut count) = (within(args), 0);
+            search::matches(vm, s, part(args), usize::MAX, |_| {
+                count += 1;
+                Ok(())
+            })?;
+            Ok(Value::Int(count))
         },
     },
     NativeDef {
@@ -340,7 +358,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: WIDTH,
         doc: "The text, filled up at its right to a width.",
         example: "assert(\"a\".ljust(3, \".\") == \"a..\")",
-        run: |_, args| justify(args, |missing| (0, missing)),
+        run: |vm, args| justify(vm, args, |missing| (0, missing)),
     },
     NativeDef {
         name: "rjust",
@@ -348,7 +366,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: WIDTH,
         doc: "The text, filled up at its left to a width.",
         example: "assert(\"a\".rjust(3) == \"  a\")",
-        run: |_, args| justify(args, |missing| (missing, 0)),
+        run: |vm, args| justify(vm, args, |missing| (missing, 0)),
     },
     NativeDef {
         name: "center",
@@ -356,7 +374,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: WIDTH,
         doc: "The text, filled up at both sides to a width.",
         example: "assert(\"a\".center(3, \"*\") == \"*a*\")",
-        run: |_, args| justify(args, |missing| (missing / 2, missing - missing / 2)),
+        run: |vm, args| justify(vm, args, |missing| (missing / 2, missing - missing / 2)),
     },
     NativeDef {
         name: "zfill",
@@ -364,91 +382,231 @@ pub static TABLE: &[NativeDef] = &[
         signature: takes(&[text_param("self"), int_param("width")]),
         doc: "The text, filled up with zeros after its sign to a width.",
         example: "assert(\"-7\".zfill(4) == \"-007\")",
-        run: |_, args| {
-            let (s, width) = (owned(&args[0]), args[1].as_int().unwrap_or(0).clamp(0, i64::MAX) as usize);
-            charge(width)?;
-            let missing = width.saturating_sub(s.chars().count());
+        run: |vm, args| {
+            let (s, width) = (text(args), args[1].as_int().unwrap_or(0).clamp(0, i64::MAX) as usize);
+            charge(s.len().saturating_add(width))?;
             let (sign, digits) = s.split_at(usize::from(s.starts_with(['+', '-'])));
-            Ok(Value::str(format!("{sign}{}{digits}", "0".repeat(missing))))
+            let mut out = sign.to_string();
+            vm.push_repeated(&mut out, "0", width.saturating_sub(length(args)))?;
+            vm.push_text(&mut out, digits)?;
+            Ok(Value::str(out))
         },
     },
 ];
 
+/// The text that a method is called of.
+fn text(args: &[Value]) -> &str {
+    args[0].as_str().unwrap_or("")
+}
+
+/// The second argument.
+fn part(args: &[Value]) -> &str {
+    args[1].as_str().unwrap_or("")
+}
+
+/// The characters of the text that a method is called of.
+fn length(args: &[Value]) -> usize {
+    if let Value::Str(text) = &args[0] { text.chars() } else { 0 }
+}
+
+/// A text of its own.
+fn copied(vm: &mut Vm, part: &str) -> Result<Value> {
+    let mut copy = String::new();
+    vm.push_text(&mut copy, part)?;
+    Ok(Value::str(copy))
+}
+
+/// A text that is made of the pieces of another.
+fn mapped(vm: &mut Vm, s: &str, mut f: impl FnMut(&str, &mut String)) -> Result<Value> {
+    let mut out = String::new();
+    vm.pieces(s, |piece| {
+        charge(out.len() + piece.len())?;
+        f(piece, &mut out);
+        Ok(())
+    })?;
+    Ok(Value::str(out))
+}
+
+/// A text in small letters, behind another one.
+fn lowered(vm: &mut Vm, before: &str, s: &str) -> Result<Value> {
+    let mut out = before.to_string();
+    // The small letter for a capital sigma depends on its neighbours: pieces end behind what separates words.
+    let sigma = search::find(vm, s, "\u{3a3}")?.is_some();
+    let mut held = String::new();
+    vm.pieces(s, |piece| {
+        charge(out.len() + held.len() + piece.len())?;
+        if !sigma {
+            out.push_str(&piece.to_lowercase());
+            return Ok(());
+        }
+        let end = piece.rfind([' ', '\n', '\t', ',', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']);
+        let (whole, rest) = piece.split_at(end.map_or(0, |at| at + 1));
+        held.push_str(whole);
+        if end.is_some() {
+            out.push_str(&held.to_lowercase());
+            held.clear();
+        }
+        held.push_str(rest);
+        Ok(())
+    })?;
+    out.push_str(&held.to_lowercase());
+    Ok(Value::str(out))
+}
+
+/// Whether all characters fit, and there are some.
+fn all(vm: &mut Vm, s: &str, fits: impl Fn(char) -> bool) -> Result<Value> {
+    Ok(Value::Bool(!s.is_empty() && !seen(vm, s, |c| !fits(c))?))
+}
+
+/// Whether there is a character that fits.
+fn seen(vm: &mut Vm, s: &str, fits: impl Fn(char) -> bool) -> Result<bool> {
+    let mut found = false;
+    vm.pieces(s, |piece| {
+        found = found || piece.chars().any(&fits);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
 fn texts<'a>(vm: &mut Vm, parts: impl Iterator<Item = &'a str>) -> Result<Value> {
     let mut items = Vec::new();
     for part in parts {
+        vm.charge(1)?;
         charge(part.len() + 48)?;
-        items.push(Value::str(part));
+        items.push(copied(vm, part)?);
     }
-    vm.charge(items.len())?;
     Ok(Value::list(items))
 }
 
+/// The parts of a text between separators, which are not empty; `most` cuts.
+fn parts<'a>(vm: &mut Vm, s: &'a str, by: &str, most: usize) -> Result<Vec<&'a str>> {
+    let (mut parts, mut from) = (Vec::new(), 0);
+    search::matches(vm, s, by, most, |at| {
+        charge(16 * parts.len())?;
+        parts.push(&s[from..at]);
+        from = at + by.len();
+        Ok(())
+    })?;
+    parts.push(&s[from..]);
+    Ok(parts)
+}
+
+/// The words of a text; where there are more than `most`, the last goes on to the end of the text.
+fn words<'a>(vm: &mut Vm, s: &'a str, most: usize) -> Result<Vec<&'a str>> {
+    let (mut words, mut begun, mut base, mut last) = (Vec::new(), None, 0, None);
+    vm.pieces(s, |piece| {
+        charge(16 * words.len())?;
+        for (at, c) in piece.char_indices() {
+            match (c.is_whitespace(), begun) {
+                (true, Some(from)) => {
+                    words.push(&s[from..base + at]);
+                    begun = None;
+                }
+                (false, None) if last.is_some() => break,
+                (false, None) if words.len() + 1 >= most => last = Some(base + at),
+                (false, None) => begun = Some(base + at),
+                _ => {}
+            }
+        }
+        base += piece.len();
+        Ok(())
+    })?;
+    words.extend(begun.or(last).map(|from| &s[from..]));
+    Ok(words)
+}
+
 fn split(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let (s, limit) = (owned(&args[0]), args[2].as_int().unwrap_or(-1));
-    let most = usize::try_from(limit).ok().and_then(|n| n.checked_add(1));
-    match (args[1].as_str(), most) {
-        (Some(""), _) => {
-            Err(error::bad_value(1, "the separator is empty").help("`list(text)` gives the characters"))
+    let (s, limit) = (text(args), args[2].as_int().unwrap_or(-1));
+    let cuts = usize::try_from(limit).unwrap_or(usize::MAX);
+    let parts = match args[1].as_str() {
+        Some("") => {
+            return Err(
+                error::bad_value(1, "the separator is empty").help("`list(text)` gives the characters")
+            );
         }
-        (Some(by), Some(most)) => texts(vm, s.splitn(most, by)),
-        (Some(by), None) => texts(vm, s.split(by)),
-        (None, None) => texts(vm, s.split_whitespace()),
-        (None, Some(most)) => {
-            let mut parts = Vec::new();
-            let mut rest = s.trim_start();
-            while parts.len() + 1 < most {
-                let Some(end) = rest.find(char::is_whitespace) else { break };
-                parts.push(&rest[..end]);
-                rest = rest[end..].trim_start();
-            }
-            if !rest.is_empty() {
-                parts.push(rest);
-            }
-            texts(vm, parts.into_iter())
-        }
-    }
+        Some(by) => parts(vm, s, by, cuts)?,
+        None => words(vm, s, cuts.saturating_add(1))?,
+    };
+    texts(vm, parts.into_iter())
 }
 
 fn join(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let between = owned(&args[0]);
-    let mut text = String::new();
-    for (i, item) in vm.collect(&args[1])?.iter().enumerate() {
+    let between = args[0].as_str().unwrap_or("");
+    let items = vm.collect(&args[1])?;
+    let mut length = 0usize;
+    for item in &items {
+        vm.charge(1)?;
         let Some(part) = item.as_str() else {
             let error = error::argument_type("join", 1, "items", "a sequence of texts", item.type_name());
             return Err(error.help("convert the elements first: `map(str, items)`"));
         };
-        if i > 0 {
-            text.push_str(&between);
-        }
-        text.push_str(part);
-        charge(text.len())?;
+        length = length.saturating_add(part.len()).saturating_add(between.len());
     }
-    Ok(Value::str(text))
+    charge(length)?;
+    let mut joined = String::with_capacity(length);
+    for (i, item) in items.iter().enumerate() {
+        vm.charge(1)?;
+        if i > 0 {
+            vm.push_text(&mut joined, between)?;
+        }
+        vm.push_text(&mut joined, item.as_str().unwrap_or(""))?;
+    }
+    Ok(Value::str(joined))
 }
 
-fn strip(args: &[Value], left: bool, right: bool) -> Value {
-    let s = args[0].as_str().unwrap_or("");
-    let cut = |c: char| match args[1].as_str() {
+fn strip(vm: &mut Vm, args: &[Value], left: bool, right: bool) -> Result<Value> {
+    let s = text(args);
+    let chars = args[1].as_str();
+    let cut = |c: char| match chars {
         Some(chars) => chars.contains(c),
         None => c.is_whitespace(),
     };
-    let s = if left { s.trim_start_matches(cut) } else { s };
-    Value::str(if right { s.trim_end_matches(cut) } else { s })
+    let effort = 1 + chars.map_or(0, str::len) / 64;
+    let (mut from, mut to) = (0, s.len());
+    if left {
+        for c in s.chars() {
+            vm.charge(effort)?;
+            if !cut(c) {
+                break;
+            }
+            from += c.len_utf8();
+        }
+    }
+    if right {
+        for c in s[from..].chars().rev() {
+            vm.charge(effort)?;
+            if !cut(c) {
+                break;
+            }
+            to -= c.len_utf8();
+        }
+    }
+    copied(vm, &s[from..to])
 }
 
 fn replace(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let (s, old, new) = (owned(&args[0]), owned(&args[1]), owned(&args[2]));
-    let found = if old.is_empty() { s.chars().count() + 1 } else { s.matches(&old).count() };
-    charge(s.len().saturating_add(found.saturating_mul(new.len())))?;
-    vm.charge(s.len() / 64)?;
-    Ok(Value::str(match usize::try_from(args[3].as_int().unwrap_or(-1)) {
-        Ok(count) => s.replacen(&old, &new, count),
-        Err(_) => s.replace(&old, &new),
-    }))
+    let (s, old, new) = (text(args), part(args), args[2].as_str().unwrap_or(""));
+    let most = usize::try_from(args[3].as_int().unwrap_or(-1)).unwrap_or(usize::MAX);
+    let mut found = Vec::new();
+    search::matches(vm, s, old, most, |at| {
+        charge(8 * found.len())?;
+        found.push(at);
+        Ok(())
+    })?;
+    let length = s.len() - found.len() * old.len();
+    charge(length.saturating_add(found.len().saturating_mul(new.len())))?;
+    let (mut out, mut from) = (String::new(), 0);
+    for at in found {
+        vm.push_text(&mut out, &s[from..at])?;
+        vm.push_text(&mut out, new)?;
+        from = at + old.len();
+    }
+    vm.push_text(&mut out, &s[from..])?;
+    Ok(Value::str(out))
 }
 
 fn ends(vm: &mut Vm, args: &mut [Value], fits: fn(&str, &str) -> bool) -> Result<Value> {
+    let s = text(args);
     let parts = match &args[1] {
         Value::Str(_) => vec![args[1].clone()],
         Value::Tuple(_) | Value::List(_) => vm.collect(&args[1])?,
@@ -462,102 +620,121 @@ fn ends(vm: &mut Vm, args: &mut [Value], fits: fn(&str, &str) -> bool) -> Result
             ));
         }
     };
-    let s = args[0].as_str().unwrap_or("");
-    Ok(Value::Bool(parts.iter().any(|p| p.as_str().is_some_and(|p| fits(s, p)))))
+    for part in parts.iter().filter_map(Value::as_str) {
+        vm.charge(1 + part.len().min(s.len()) / 64)?;
+        if fits(s, part) {
+            return Ok(Value::Bool(true));
+        }
+    }
+    Ok(Value::Bool(false))
 }
 
 /// The part of a text between `start` and `end`, and the character where it begins. Positions behind the end give
 /// an empty part.
 fn within(args: &[Value]) -> (usize, &str) {
-    let s = args[0].as_str().unwrap_or("");
+    let Value::Str(s) = &args[0] else { return (0, "") };
     let (start, end) = (args[2].as_int().unwrap_or(0), args[3].as_int());
     if start == 0 && end.is_none() {
-        return (0, s);
+        return (0, s.as_str());
     }
-    let Value::Str(text) = &args[0] else { return (0, s) };
-    let count = text.chars() as i64;
+    let count = s.chars() as i64;
     let clamp = |at: i64| if at < 0 { at.saturating_add(count).max(0) } else { at.min(count) } as usize;
     let (first, last) = (clamp(start), end.map_or(count as usize, clamp));
-    (first, text.part(first, last.max(first)))
+    (first, s.part(first, last.max(first)))
 }
 
-fn position(args: &[Value], last: bool) -> Option<i64> {
-    let ((first, s), part) = (within(args), args[1].as_str()?);
-    let at = if last { s.rfind(part) } else { s.find(part) }?;
-    Some(match &args[0] {
-        Value::Str(text) => text.position(text.offset(first) + at),
-        _ => at,
-    } as i64)
+fn position(vm: &mut Vm, args: &[Value], last: bool) -> Result<Option<i64>> {
+    let ((first, s), part) = (within(args), part(args));
+    let at = if last { search::rfind(vm, s, part)? } else { search::find(vm, s, part)? };
+    Ok(at.map(|at| match &args[0] {
+        Value::Str(text) => text.position(text.offset(first) + at) as i64,
+        _ => at as i64,
+    }))
 }
 
-fn partition(args: &[Value], last: bool) -> Result<Value> {
-    let (s, part) = (args[0].as_str().unwrap_or(""), args[1].as_str().unwrap_or(""));
+fn partition(vm: &mut Vm, args: &[Value], last: bool) -> Result<Value> {
+    let (s, part) = (text(args), part(args));
     if part.is_empty() {
         return Err(error::bad_value(1, "the separator is empty"));
     }
     charge(s.len())?;
-    let (before, between, behind) = match if last { s.rsplit_once(part) } else { s.split_once(part) } {
-        Some((before, behind)) => (before, part, behind),
+    let at = if last { search::rfind(vm, s, part)? } else { search::find(vm, s, part)? };
+    let (before, between, behind) = match at {
+        Some(at) => (&s[..at], part, &s[at + part.len()..]),
         None if last => ("", "", s),
         None => (s, "", ""),
     };
-    Ok(Value::tuple([before, between, behind].map(Value::str).to_vec()))
+    let parts = [before, between, behind].map(|part| copied(vm, part));
+    parts.into_iter().collect::<Result<Vec<Value>>>().map(Value::tuple)
 }
 
 fn rsplit(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let most = usize::try_from(args[2].as_int().unwrap_or(-1)).ok().and_then(|n| n.checked_add(1));
     let Some(most) = most else { return split(vm, args) };
-    let s = owned(&args[0]);
-    let mut parts: Vec<&str> = match args[1].as_str() {
+    let s = text(args);
+    let mut parts: Vec<&str> = Vec::new();
+    match args[1].as_str() {
         Some("") => return split(vm, args),
-        Some(by) => s.rsplitn(most, by).collect(),
-        None => {
-            let mut parts = Vec::new();
-            let mut rest = s.trim_end();
+        Some(by) => {
+            let mut rest = s;
             while parts.len() + 1 < most {
-                let Some((at, blank)) = rest.char_indices().rfind(|(_, c)| c.is_whitespace()) else { break };
-                parts.push(&rest[at + blank.len_utf8()..]);
-                rest = rest[..at].trim_end();
+                let Some(at) = search::rfind(vm, rest, by)? else { break };
+                parts.push(&rest[at + by.len()..]);
+                rest = &rest[..at];
             }
-            if !rest.is_empty() {
-                parts.push(rest);
-            }
-            parts
+            parts.push(rest);
         }
-    };
+        None => {
+            let mut words = words(vm, s, usize::MAX)?;
+            let cut = (words.len() + 1).saturating_sub(most);
+            parts.extend(words.drain(cut..).rev());
+            // The rest goes from the start of the text to the end of its last word.
+            let end = |word: &&str| word.as_ptr().addr() - s.as_ptr().addr() + word.len();
+            parts.extend(words.last().map(|word| &s[..end(word)]));
+        }
+    }
     parts.reverse();
     texts(vm, parts.into_iter())
 }
 
-fn expand_tabs(_: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let (s, size) = (owned(&args[0]), args[1].as_int().unwrap_or(8).max(0) as usize);
-    let tabs = s.bytes().filter(|b| *b == b'\t').count();
-    charge(s.len().saturating_add(tabs.saturating_mul(size)))?;
-    let (mut out, mut column) = (String::with_capacity(s.len()), 0);
-    for c in s.chars() {
-        match c {
-            '\t' if size == 0 => {}
-            '\t' => {
-                let blanks = size - column % size;
-                out.extend(std::iter::repeat_n(' ', blanks));
-                column += blanks;
-            }
-            _ => {
-                out.push(c);
-                column = if matches!(c, '\n' | '\r') { 0 } else { column + 1 };
-            }
+fn expand_tabs(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let (s, size) = (text(args), args[1].as_int().unwrap_or(8).max(0) as usize);
+    let (mut out, mut column) = (String::new(), 0);
+    let mut rest = s;
+    loop {
+        let at = search::find(vm, rest, "\t")?;
+        let (plain, behind) = rest.split_at(at.unwrap_or(rest.len()));
+        let line = search::rfind(vm, plain, "\n")?.max(search::rfind(vm, plain, "\r")?);
+        column = match line {
+            Some(at) => plain[at + 1..].chars().count(),
+            None => column + plain.chars().count(),
+        };
+        vm.push_text(&mut out, plain)?;
+        if at.is_none() {
+            return Ok(Value::str(out));
         }
+        if size > 0 {
+            let blanks = size - column % size;
+            charge(out.len().saturating_add(blanks))?;
+            vm.push_repeated(&mut out, " ", blanks)?;
+            column += blanks;
+        }
+        rest = &behind[1..];
     }
-    Ok(Value::str(out))
 }
 
-fn justify(args: &[Value], sides: fn(usize) -> (usize, usize)) -> Result<Value> {
-    let (s, width) = (args[0].as_str().unwrap_or(""), args[1].as_int().unwrap_or(0).max(0) as usize);
+fn justify(vm: &mut Vm, args: &[Value], sides: fn(usize) -> (usize, usize)) -> Result<Value> {
+    let (s, width) = (text(args), args[1].as_int().unwrap_or(0).max(0) as usize);
     let fill = args[2].as_str().unwrap_or(" ");
-    if fill.chars().count() != 1 {
+    let mut chars = fill.chars();
+    if chars.next().is_none() || chars.next().is_some() {
         return Err(error::bad_value(2, "`fill` is one character"));
     }
-    charge(width.saturating_mul(fill.len()))?;
-    let (left, right) = sides(width.saturating_sub(s.chars().count()));
-    Ok(Value::str(format!("{}{s}{}", fill.repeat(left), fill.repeat(right))))
+    charge(s.len().saturating_add(width.saturating_mul(fill.len())))?;
+    let (left, right) = sides(width.saturating_sub(length(args)));
+    let mut out = String::new();
+    vm.push_repeated(&mut out, fill, left)?;
+    vm.push_text(&mut out, s)?;
+    vm.push_repeated(&mut out, fill, right)?;
+    Ok(Value::str(out))
 }

@@ -18,9 +18,9 @@ pub static TABLE: &[NativeDef] = &[
         signature: takes(&[any("tree")]),
         doc: "A list of everything inside a value that is no list, tuple, record or dict, in order. A value that is none of these is its own leaf.\n\nSource: `torch.utils._pytree.tree_leaves`.",
         example: "let params = (w = ones(2), layers = [(1, 2), 3])\nassert(len(tree_leaves(params)) == 4)",
-        run: |_, args| {
+        run: |vm, args| {
             let mut leaves = Vec::new();
-            collect(&args[0], &mut leaves, 0)?;
+            collect(vm, &args[0], &mut leaves, 0)?;
             Ok(Value::list(leaves))
         },
     },
@@ -40,7 +40,7 @@ pub static TABLE: &[NativeDef] = &[
             let mut columns = Vec::new();
             for other in &more {
                 let mut leaves = Vec::new();
-                beside(&tree, other, &mut leaves, 0)?;
+                beside(vm, &tree, other, &mut leaves, 0)?;
                 columns.push(leaves.into_iter());
             }
             rebuilt(
@@ -57,19 +57,25 @@ pub static TABLE: &[NativeDef] = &[
     },
 ];
 
-fn collect(tree: &Value, leaves: &mut Vec<Value>, depth: usize) -> Result<()> {
+fn collect(vm: &mut Vm, tree: &Value, leaves: &mut Vec<Value>, depth: usize) -> Result<()> {
     if depth > MAX_DEPTH {
         return Err(error::nesting("a tree"));
     }
-    let mut each = |values: &[Value]| {
+    vm.charge(1)?;
+    let mut each = |vm: &mut Vm, values: &[Value]| {
         charge_values(leaves.len() + values.len())?;
-        values.iter().try_for_each(|value| collect(value, leaves, depth + 1))
+        values.iter().try_for_each(|value| collect(vm, value, leaves, depth + 1))
     };
     match tree {
-        Value::List(list) => each(&list.to_vec()),
-        Value::Tuple(tuple) => each(tuple.items()),
-        Value::Record(record) => each(record.values()),
-        Value::Dict(dict) => each(&dict.borrow().values().cloned().collect::<Vec<_>>()),
+        // Nothing changes a list or a dict here.
+        Value::List(list) => each(vm, &list.borrow()),
+        Value::Tuple(tuple) => each(vm, tuple.items()),
+        Value::Record(record) => each(vm, record.values()),
+        Value::Dict(dict) => {
+            let table = dict.borrow();
+            charge_values(leaves.len() + table.len())?;
+            table.values().try_for_each(|value| collect(vm, value, leaves, depth + 1))
+        }
         leaf => {
             leaves.push(leaf.clone());
             Ok(())
@@ -78,10 +84,11 @@ fn collect(tree: &Value, leaves: &mut Vec<Value>, depth: usize) -> Result<()> {
 }
 
 /// What stands in another tree where a tree has its leaves, in their order.
-fn beside(tree: &Value, other: &Value, found: &mut Vec<Value>, depth: usize) -> Result<()> {
+fn beside(vm: &mut Vm, tree: &Value, other: &Value, found: &mut Vec<Value>, depth: usize) -> Result<()> {
     if depth > MAX_DEPTH {
         return Err(error::nesting("a tree"));
     }
+    vm.charge(1)?;
     let differ = || {
         let message = format!("{} stands where the first tree has {}", form(other), form(tree));
         error::bad_value(2, message)
@@ -91,10 +98,10 @@ fn beside(tree: &Value, other: &Value, found: &mut Vec<Value>, depth: usize) -> 
             return Err(differ());
         }
         charge_values(found.len() + ours.len())?;
-        ours.iter().zip(theirs).try_for_each(|(a, b)| beside(a, b, found, depth + 1))
+        ours.iter().zip(theirs).try_for_each(|(a, b)| beside(vm, a, b, found, depth + 1))
     };
     match (tree, other) {
-        (Value::List(a), Value::List(b)) => each(&a.to_vec(), &b.to_vec()),
+        (Value::List(a), Value::List(b)) => each(&a.borrow(), &b.borrow()),
         (Value::Tuple(a), Value::Tuple(b)) => each(a.items(), b.items()),
         (Value::Record(a), Value::Record(b)) => {
             let theirs: Option<Vec<Value>> = a.names().iter().map(|name| b.get(name).cloned()).collect();
@@ -145,12 +152,18 @@ pub(super) fn rebuilt(
     if depth > MAX_DEPTH {
         return Err(error::nesting("a tree"));
     }
+    vm.charge(1)?;
+    // `leaf` may change lists and dicts.
+    let copy = match tree {
+        Value::List(list) => vm.copies(&list.borrow())?,
+        _ => Vec::new(),
+    };
     let mut each = |values: &[Value]| -> Result<Vec<Value>> {
         charge_values(values.len())?;
         values.iter().map(|value| rebuilt(vm, value, leaf, depth + 1)).collect()
     };
     Ok(match tree {
-        Value::List(list) => Value::list(each(&list.to_vec())?),
+        Value::List(_) => Value::list(each(&copy)?),
         Value::Tuple(tuple) => Value::tuple(each(tuple.items())?),
         Value::Record(record) => {
             let values = each(record.values())?;

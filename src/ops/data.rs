@@ -4,6 +4,7 @@ use super::{Data, error};
 use crate::array::{Dims, Dtype, Scalar};
 use crate::base::Result;
 use crate::device::DeviceId;
+use crate::device::error::paced;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
 use half::{bf16, f16};
@@ -24,7 +25,7 @@ pub fn tensor(
     device: Option<DeviceId>,
 ) -> Result<Tensor> {
     let shape = shape(data, index)?;
-    let dtype = dtype.unwrap_or_else(|| inferred(data));
+    let dtype = dtype.map_or_else(|| inferred(data), Ok)?;
     let count: usize = shape.iter().product();
     let mut bytes = Vec::with_capacity(count * dtype.size());
     encode(data, dtype, index, &mut bytes)?;
@@ -52,17 +53,19 @@ pub fn shape(data: &Data, index: usize) -> Result<Dims> {
 
 /// The dtype of numbers: `f32` if any is a float, else `i64` if any is an int, else `bool`; `f32`
 /// for none.
-pub fn inferred(data: &Data) -> Dtype {
-    fn widest(data: &Data) -> Option<Dtype> {
+pub fn inferred(data: &Data) -> Result<Dtype> {
+    fn widest(data: &Data) -> Result<Option<Dtype>> {
+        paced(1)?;
         match data {
-            Data::Number(number) => Some(number.dtype()),
-            Data::List(items) => items.iter().filter_map(widest).max(),
+            Data::Number(number) => Ok(Some(number.dtype())),
+            Data::List(items) => items.iter().try_fold(None, |most, item| Ok(most.max(widest(item)?))),
         }
     }
-    widest(data).unwrap_or(Dtype::F32)
+    widest(data).map(|dtype| dtype.unwrap_or(Dtype::F32))
 }
 
 fn check(data: &Data, shape: &[usize], index: usize) -> Result<()> {
+    paced(1)?;
     match (data, shape.split_first()) {
         (Data::Number(_), None) => Ok(()),
         (Data::List(items), Some((&extent, rest))) if items.len() == extent => {
@@ -81,6 +84,7 @@ fn amount(count: usize) -> String {
 }
 
 fn encode(data: &Data, dtype: Dtype, index: usize, bytes: &mut Vec<u8>) -> Result<()> {
+    paced(1)?;
     match data {
         Data::List(items) => items.iter().try_for_each(|item| encode(item, dtype, index, bytes)),
         Data::Number(number) => push(*number, dtype, bytes).ok_or_else(|| {
@@ -156,10 +160,10 @@ mod tests {
     #[test]
     fn the_dtype_is_the_widest_kind() {
         let list = |numbers: &[Scalar]| Data::List(numbers.iter().map(|&n| Data::Number(n)).collect());
-        assert_eq!(inferred(&list(&[Scalar::Bool(true)])), Dtype::Bool);
-        assert_eq!(inferred(&list(&[Scalar::Bool(true), Scalar::Int(2)])), Dtype::I64);
-        assert_eq!(inferred(&list(&[Scalar::Float(1.0), Scalar::Int(2)])), Dtype::F32);
-        assert_eq!(inferred(&list(&[])), Dtype::F32);
+        assert_eq!(inferred(&list(&[Scalar::Bool(true)])).unwrap(), Dtype::Bool);
+        assert_eq!(inferred(&list(&[Scalar::Bool(true), Scalar::Int(2)])).unwrap(), Dtype::I64);
+        assert_eq!(inferred(&list(&[Scalar::Float(1.0), Scalar::Int(2)])).unwrap(), Dtype::F32);
+        assert_eq!(inferred(&list(&[])).unwrap(), Dtype::F32);
     }
 
     #[test]

@@ -312,14 +312,32 @@ fn stack(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 }
 
 /// Views of the given lengths, which add up to the extent.
-fn parts(x: &Tensor, dim: usize, lengths: impl IntoIterator<Item = usize>) -> Out {
+fn parts(rt: &mut Runtime, x: &Tensor, dim: usize, lengths: impl IntoIterator<Item = usize>) -> Result<Out> {
     let mut at = 0;
     let part = |length| {
         let part = narrowed(x, dim, at, length);
         at += length;
         part
     };
-    Out::Tuple(lengths.into_iter().map(part).collect())
+    views(rt, lengths.into_iter().map(part))
+}
+
+/// Views, as a tuple. There may be as many as elements, so they stay within the limits.
+fn views(rt: &mut Runtime, views: impl Iterator<Item = Tensor>) -> Result<Out> {
+    /// About the bytes of a view, and of the value that it becomes.
+    const BYTES: usize = 160;
+    /// Views between two looks.
+    const SOME: usize = 256;
+    let mut all = Vec::new();
+    for view in views {
+        if all.len() % SOME == 0 {
+            rt.spend(SOME.min(all.len() + 1))?;
+            rt.check_host_room(all.len().saturating_mul(BYTES))?;
+        }
+        crate::device::error::paced(16)?;
+        all.push(view);
+    }
+    Ok(Out::Tuple(all))
 }
 
 /// The lengths of parts of one size.
@@ -328,26 +346,26 @@ fn equal_parts(extent: usize, size: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |i| size.min(extent - i * size))
 }
 
-fn split(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+fn split(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
     let dim = needs_dim("split", x, 2, args.int(2)?)?;
     let extent = x.shape()[dim];
     let sizes = args.ints(1).unwrap_or(&[]);
     if let Arg::Int(size) = args.get(1) {
         return match usize::try_from(*size) {
-            Ok(size) if size > 0 || extent == 0 => Ok(parts(x, dim, equal_parts(extent, size))),
+            Ok(size) if size > 0 || extent == 0 => parts(rt, x, dim, equal_parts(extent, size)),
             _ => Err(error::bad_value(1, format!("parts of size {size}"), "write a size of 1 or more")),
         };
     }
     let lengths: Option<Vec<usize>> = sizes.iter().map(|&s| usize::try_from(s).ok()).collect();
     let total = |lengths: &Vec<usize>| lengths.iter().try_fold(0usize, |a, &b| a.checked_add(b));
     match lengths.filter(|l| total(l) == Some(extent)) {
-        Some(lengths) => Ok(parts(x, dim, lengths)),
+        Some(lengths) => parts(rt, x, dim, lengths),
         None => Err(error::does_not_add_up("split", x, sizes, dim)),
     }
 }
 
-fn chunk(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+fn chunk(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
     let dim = needs_dim("chunk", x, 2, args.int(2)?)?;
     let extent = x.shape()[dim];
@@ -356,9 +374,9 @@ fn chunk(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         _ => return Err(error::bad_value(1, format!("{} chunks", args.int(1)?), "write 1 or more")),
     };
     if extent == 0 {
-        return Ok(parts(x, dim, std::iter::repeat_n(0, chunks.min(MOST_PARTS))));
+        return parts(rt, x, dim, std::iter::repeat_n(0, chunks.min(MOST_PARTS)));
     }
-    Ok(parts(x, dim, equal_parts(extent, extent.div_ceil(chunks))))
+    parts(rt, x, dim, equal_parts(extent, extent.div_ceil(chunks)))
 }
 
 /// The ints of a tensor of i64 with one dimension at most; that of one without dimensions is an int.
@@ -391,7 +409,7 @@ fn tensor_split(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
             return Err(error::bad_value(1, format!("{sections} sections"), help));
         };
         let longer = extent % count;
-        return Ok(parts(x, dim, (0..count).map(|i| extent / count + usize::from(i < longer))));
+        return parts(rt, x, dim, (0..count).map(|i| extent / count + usize::from(i < longer)));
     }
     let clamp = |at: i64| {
         let at = if at < 0 { at.saturating_add(extent as i64) } else { at };
@@ -405,16 +423,16 @@ fn tensor_split(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let start = std::mem::replace(&mut from, to);
         narrowed(x, dim, start.min(to), to.saturating_sub(start))
     };
-    Ok(Out::Tuple(cuts.into_iter().map(part).collect()))
+    views(rt, cuts.into_iter().map(part))
 }
 
 /// The most empty parts that are made.
 const MOST_PARTS: usize = 1 << 16;
 
-fn unbind(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+fn unbind(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
     let dim = needs_dim("unbind", x, 1, args.int(1)?)?;
-    Ok(Out::Tuple((0..x.shape()[dim]).map(|i| selected(x, dim, i)).collect()))
+    views(rt, (0..x.shape()[dim]).map(|i| selected(x, dim, i)))
 }
 
 /// One copy of a view in which each dimension stands twice: its repeats, stretched, and itself.

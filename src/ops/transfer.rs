@@ -134,7 +134,7 @@ pub static OPS: &[Op] = &[
             rt.check_host_room(x.count().saturating_mul(64))?;
             let bytes = rt.read(x)?;
             let mut chunks = bytes.chunks_exact(x.dtype().size());
-            Ok(Out::Data(nested(&mut chunks, x.shape(), x.dtype())))
+            nested(&mut chunks, x.shape(), x.dtype()).map(Out::Data)
         }),
     },
     Op {
@@ -358,9 +358,13 @@ pub(super) fn moved(
 }
 
 /// Numbers in nested lists; the depth is the rank.
-fn nested(chunks: &mut std::slice::ChunksExact<'_, u8>, shape: &[usize], dtype: Dtype) -> Data {
+fn nested(chunks: &mut std::slice::ChunksExact<'_, u8>, shape: &[usize], dtype: Dtype) -> Result<Data> {
+    crate::device::error::paced(1)?;
     match shape.split_first() {
-        None => Data::Number(scalar_of(chunks.next().unwrap_or(&[]), dtype)),
-        Some((&extent, inner)) => Data::List((0..extent).map(|_| nested(chunks, inner, dtype)).collect()),
+        None => Ok(Data::Number(scalar_of(chunks.next().unwrap_or(&[]), dtype))),
+        Some((&extent, inner)) => {
+            let items: Result<Vec<Data>> = (0..extent).map(|_| nested(chunks, inner, dtype)).collect();
+            items.map(Data::List)
+        }
     }
 }

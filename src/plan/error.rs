@@ -35,7 +35,8 @@ static FUEL: Code = Code {
     kind: ErrorKind::Limit,
     title: "the script used up its operations",
     page: "Whoever started the script limited how much it may compute, and the limit is reached. Calls \
-           and jumps count, and the elements that operations move and compute.",
+           and jumps count, and the elements and bytes that functions and operations move and compute. Time \
+           has an error of its own, E1008.",
     example: "",
 };
 
@@ -53,6 +54,11 @@ static TOO_MANY: Code = Code {
 pub fn fuel() -> Error {
     Error::new(&FUEL, "the script's limit on operations is reached")
         .help("does every loop end? otherwise raise the limit where it was set")
+}
+
+/// True for the error of [`fuel`].
+pub fn is_fuel(error: &Error) -> bool {
+    std::ptr::eq(error.code(), &FUEL)
 }
 
 /// Too many live things of a kind.
@@ -87,7 +93,8 @@ static LOST: Code = Code {
     kind: ErrorKind::Value,
     title: "the value was lost",
     page: "The operation that should have computed this tensor failed, and that error was caught or \
-           shown before. The tensor has a shape but no value.\n\nCompute it again.",
+           shown before; or it was given up with the rest of the work of an input that was interrupted, or whose \
+           time was over. The tensor has a shape but no value.\n\nCompute it again.",
     example: "",
 };
 
@@ -356,6 +363,19 @@ pub fn does_not_broadcast_to(name: &str, shape: &[usize], target: &Tensor) -> Er
 pub fn lost(what: &str) -> Error {
     Error::new(&LOST, format!("{what} was lost when the operation that computes it failed"))
         .help("compute it again")
+}
+
+/// The same of a storage that is lost; where its work was given up, the label shows the line.
+#[cold]
+pub fn lost_value(storage: &crate::tensor::Storage) -> Error {
+    let Some((name, span)) = storage.given_up() else { return lost("this tensor's value") };
+    let message =
+        "this tensor's value was lost: the work that computes it was given up when its input was interrupted";
+    let error = Error::new(&LOST, message).help("compute it again");
+    match span.is_none() {
+        true => error,
+        false => error.at(span, format!("`{name}` was given up here")).label(Place::Here, "it is read here"),
+    }
 }
 
 /// An in-place write to memory that several elements share.

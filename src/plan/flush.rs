@@ -398,7 +398,7 @@ pub(super) fn address_to_read(
     stream: &Arc<Stream>,
 ) -> Result<u64> {
     match storage.is_lost() {
-        true => Err(error::lost("this tensor's value")),
+        true => Err(error::lost_value(storage)),
         false => address(storage, layout, size, stream),
     }
 }

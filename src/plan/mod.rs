@@ -13,6 +13,7 @@
 //! [`MAX_VIEWS`]), when it has waited [`MAX_WAIT`], and at the end of a `try` block, a script or a
 //! call from Rust. So an error surfaces inside the construct that would catch it.
 
+mod abandon;
 mod capture;
 mod chain;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub mod trace;
 mod transfer;
 mod unfused;
 
+pub use abandon::Began;
 pub use context::{RaceMode, Selection, Settings, SyncDebug};
 pub use graph::{Drawn, Graph, GraphPool};
 pub use group::Folding;

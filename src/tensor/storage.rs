@@ -1,5 +1,6 @@
 //! The memory behind tensors.
 
+use crate::base::Span;
 use crate::device::races::Watched;
 use crate::device::{Block, Device, DeviceId, Foreign, PinnedBlock, Stream, Ticket};
 use crate::kernel::Ptr;
@@ -148,6 +149,11 @@ impl Storage {
     /// Notes that what should have written it could not be launched.
     pub fn lose(&self) {
         self.set_ticket(Ticket::LOST);
+    }
+
+    /// The launch that was to write it last, if that was given up: what it was, and where it stands.
+    pub fn given_up(&self) -> Option<(&'static str, Span)> {
+        self.device.given_up(Ticket::from_bits(self.ticket.load(Ordering::Relaxed)))
     }
 
     /// The pending operation that will write it.

@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use super::cycles::{self, Suspects};
 use super::error;
 use super::value::Value;
-use crate::base::{Result, reclaim};
+use crate::base::{Result, reclaim, stop};
 
 thread_local! {
     /// Live bytes of containers.
@@ -20,8 +20,14 @@ thread_local! {
     static LIMIT: Cell<usize> = const { Cell::new(usize::MAX) };
     /// How deep drops are nested.
     static DROPS: Cell<u32> = const { Cell::new(0) };
-    static GRAVES: RefCell<Vec<Value>> = const { RefCell::new(Vec::new()) };
+    /// What waits to be dropped.
+    static GRAVES: RefCell<Graves> = const { RefCell::new(Vec::new()) };
+    /// Drops are put off.
+    static HURRY: Cell<bool> = const { Cell::new(false) };
 }
+
+/// Values that wait to be dropped.
+type Graves = Vec<Box<dyn Iterator<Item = Value>>>;
 
 /// The most nested drops before the rest is put off.
 const DROP_DEPTH: u32 = 48;
@@ -35,6 +41,7 @@ pub(super) struct Account {
     room: usize,
     limit: usize,
     suspects: Suspects,
+    graves: Graves,
     reclaim: Option<reclaim::Give>,
 }
 
@@ -52,13 +59,17 @@ pub(super) fn enter(account: Account) -> Account {
         room: ROOM.replace(account.room),
         limit: LIMIT.replace(account.limit),
         suspects: cycles::enter(account.suspects),
+        graves: GRAVES.replace(account.graves),
         reclaim: reclaim::enter(account.reclaim),
     }
 }
 
 /// Before a request for memory of a device or the host fails.
 fn give() -> bool {
-    cycles::collect() > 0
+    let waited = GRAVES.with_borrow(|graves| !graves.is_empty());
+    hurry(false);
+    settle();
+    cycles::collect() > 0 || waited
 }
 
 /// The bytes that live containers hold.
@@ -94,6 +105,8 @@ fn needed(bytes: usize) -> usize {
 /// Looks for cycles, and again when twice as much is live.
 #[cold]
 fn short(bytes: usize) -> Result<()> {
+    hurry(false);
+    settle();
     cycles::collect();
     let (needed, limit) = (needed(bytes), LIMIT.get());
     ROOM.set(needed.saturating_mul(2).max(FEW).min(limit));
@@ -105,28 +118,73 @@ pub(super) fn note(change: isize) {
     let _ = LIVE.try_with(|live| live.set(live.get() + change));
 }
 
-/// Drops values with bounded stack: beyond a depth they wait until the outermost drop is back.
-pub(super) fn bury(values: impl Iterator<Item = Value>) {
+/// Drops values with bounded stack: beyond a depth they wait until the outermost drop is back. Once the machine is
+/// told to end, they wait for [`settle`].
+pub(super) fn bury(mut values: impl Iterator<Item = Value> + 'static) {
     let depth = DROPS.try_with(Cell::get).unwrap_or(0);
-    if depth >= DROP_DEPTH {
-        let _ = GRAVES.try_with(|graves| graves.borrow_mut().extend(values.filter(|v| !v.is_plain())));
+    if depth >= DROP_DEPTH || is_hurried() {
+        put_off(values);
         return;
     }
     let _ = DROPS.try_with(|d| d.set(depth + 1));
-    values.for_each(drop);
+    let done = drop_some(&mut values);
     let _ = DROPS.try_with(|d| d.set(depth));
-    if depth == 0 {
-        while let Ok(Some(value)) = GRAVES.try_with(|graves| graves.borrow_mut().pop()) {
-            let _ = DROPS.try_with(|d| d.set(1));
-            drop(value);
-            let _ = DROPS.try_with(|d| d.set(0));
+    if !done {
+        hurry(true);
+        put_off(values);
+    } else if depth == 0 {
+        settle();
+    }
+}
+
+/// Drops what waits, unless the machine is told to end before.
+pub(super) fn settle() {
+    while !is_hurried()
+        && let Ok(Some(mut values)) = GRAVES.try_with(|graves| graves.borrow_mut().pop())
+    {
+        let _ = DROPS.try_with(|d| d.set(1));
+        let done = drop_some(&mut values);
+        let _ = DROPS.try_with(|d| d.set(0));
+        if !done {
+            hurry(true);
+            put_off(values);
         }
     }
 }
 
+/// Drops values, with a look now and then whether to end; false when some are left.
+fn drop_some(values: &mut impl Iterator<Item = Value>) -> bool {
+    /// Values between two looks.
+    const SOME: usize = 1024;
+    loop {
+        let count = values.by_ref().take(SOME).map(drop).count();
+        if count < SOME {
+            return true;
+        }
+        if stop::is_due(count) && stop::asked().is_some() {
+            return false;
+        }
+    }
+}
+
+fn put_off(values: impl Iterator<Item = Value> + 'static) {
+    let _ = GRAVES.try_with(|graves| graves.borrow_mut().push(Box::new(values)));
+}
+
+/// Whether drops are put off: the machine is told to end, and what it holds may take long to go.
+pub(super) fn hurry(whether: bool) {
+    let _ = HURRY.try_with(|hurry| hurry.set(whether));
+}
+
+fn is_hurried() -> bool {
+    HURRY.try_with(Cell::get).unwrap_or(false)
+}
+
 /// [`bury`], for many that may all be plain.
 pub(super) fn bury_vec(values: Vec<Value>) {
-    if values.iter().any(|v| !v.is_plain()) {
+    /// So many are looked at first.
+    const FEW: usize = 1024;
+    if values.len() > FEW || values.iter().any(|v| !v.is_plain()) {
         bury(values.into_iter());
     }
 }

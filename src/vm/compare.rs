@@ -19,7 +19,7 @@ pub fn equal(vm: &Vm, left: &Value, right: &Value) -> Result<bool> {
     }
     Ok(match (left, right) {
         (Value::None, Value::None) | (Value::Ellipsis, Value::Ellipsis) => true,
-        (Value::Str(a), Value::Str(b)) => a.as_str() == b.as_str(),
+        (Value::Str(a), Value::Str(b)) => same_text(vm, a.as_str(), b.as_str())?,
         (Value::Dtype(a), Value::Dtype(b)) => a == b,
         (Value::Device(a), Value::Device(b)) => a == b,
         (Value::Range(a), Value::Range(b)) => a == b,
@@ -43,6 +43,7 @@ pub fn equal(vm: &Vm, left: &Value, right: &Value) -> Result<bool> {
             }
             nested(vm, || {
                 for (key, value) in a.iter() {
+                    vm.walk(1)?;
                     match b.get(key.value()) {
                         Some(other) if equal(vm, value, other)? => {}
                         _ => return Ok(false),
@@ -72,6 +73,7 @@ fn sequences(vm: &Vm, a: &[Value], b: &[Value]) -> Result<bool> {
     }
     nested(vm, || {
         for (a, b) in a.iter().zip(b) {
+            vm.walk(1)?;
             if !equal(vm, a, b)? {
                 return Ok(false);
             }
@@ -80,12 +82,32 @@ fn sequences(vm: &Vm, a: &[Value], b: &[Value]) -> Result<bool> {
     })
 }
 
+/// Whether two texts are equal. Long ones are compared in pieces.
+fn same_text(vm: &Vm, a: &str, b: &str) -> Result<bool> {
+    Ok(a.len() == b.len() && text_order(vm, a, b)?.is_eq())
+}
+
+fn text_order(vm: &Vm, a: &str, b: &str) -> Result<Ordering> {
+    /// Bytes between two looks at the limits.
+    const PIECE: usize = 1 << 20;
+    if a.len().min(b.len()) < PIECE {
+        return Ok(a.cmp(b));
+    }
+    for (a, b) in a.as_bytes().chunks(PIECE).zip(b.as_bytes().chunks(PIECE)) {
+        vm.walk(a.len() / 64)?;
+        if a != b {
+            return Ok(a.cmp(b));
+        }
+    }
+    Ok(a.len().cmp(&b.len()))
+}
+
 fn nested<T>(vm: &Vm, body: impl FnOnce() -> Result<T>) -> Result<T> {
     let depth = vm.nesting.get();
     if depth >= DEPTH {
         return Err(error::nesting("a value that is compared"));
     }
-    vm.look_around()?;
+    vm.walk(1)?;
     vm.nesting.set(depth + 1);
     let result = body();
     vm.nesting.set(depth);
@@ -115,7 +137,7 @@ fn compare(vm: &Vm, left: &Value, right: &Value) -> Result<Option<Ordering>> {
         return Ok(Some(found.unwrap_or_else(|| nan(left).cmp(&nan(right)))));
     }
     match (left, right) {
-        (Value::Str(a), Value::Str(b)) => Ok(Some(a.as_str().cmp(b.as_str()))),
+        (Value::Str(a), Value::Str(b)) => text_order(vm, a.as_str(), b.as_str()).map(Some),
         (Value::Tuple(a), Value::Tuple(b)) => lexical(vm, a.items(), b.items()),
         (Value::List(a), Value::List(b)) => {
             if std::rc::Rc::ptr_eq(a, b) {
@@ -130,6 +152,7 @@ fn compare(vm: &Vm, left: &Value, right: &Value) -> Result<Option<Ordering>> {
 fn lexical(vm: &Vm, a: &[Value], b: &[Value]) -> Result<Option<Ordering>> {
     nested(vm, || {
         for (a, b) in a.iter().zip(b) {
+            vm.walk(1)?;
             match compare(vm, a, b)? {
                 Some(Ordering::Equal) => {}
                 other => return Ok(other),
@@ -143,6 +166,7 @@ fn lexical(vm: &Vm, a: &[Value], b: &[Value]) -> Result<Option<Ordering>> {
 pub fn contains(vm: &Vm, container: &Value, item: &Value) -> Result<bool> {
     let any = |items: &[Value]| {
         for value in items {
+            vm.walk(1)?;
             if equal(vm, value, item)? {
                 return Ok(true);
             }
@@ -151,7 +175,7 @@ pub fn contains(vm: &Vm, container: &Value, item: &Value) -> Result<bool> {
     };
     match container {
         Value::Str(text) => match item {
-            Value::Str(part) => Ok(text.as_str().contains(part.as_str())),
+            Value::Str(part) => Ok(super::search::find(vm, text.as_str(), part.as_str())?.is_some()),
             other => Err(error::operator_types("in", other.type_name(), "str")),
         },
         Value::List(list) => any(&list.borrow()),

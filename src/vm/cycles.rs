@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 
 use super::heap::{Cell, Dict, List};
 use super::value::Value;
+use crate::base::stop;
 
 /// So few noted containers are not worth a look.
 const FEW: usize = 1 << 12;
@@ -175,12 +176,18 @@ impl Graph {
         let mut at = 0;
         while at < self.nodes.len() {
             let value = self.nodes[at].value.clone();
+            let mut count = 1;
             each(&value, &mut |held| {
+                count += 1;
                 if let Some(index) = self.add(held) {
                     self.nodes[index].met += 1;
                 }
             });
             at += 1;
+            if stop::is_due(count) && stop::asked().is_some() {
+                // Whoever is told to end looks for garbage later.
+                return vec![false; self.nodes.len()];
+            }
         }
         // One reference of each is the graph's own.
         let is_garbage = |node: &Node| identity(&node.value).is_none_or(|(_, count)| count <= node.met + 1);

@@ -342,6 +342,11 @@ pub fn no_attribute<'a>(found: &str, name: &str, known: impl IntoIterator<Item =
     }
 }
 
+/// True for the error of [`not_iterable`].
+pub fn is_not_iterable(error: &Error) -> bool {
+    std::ptr::eq(error.code(), &NOT_ITERABLE)
+}
+
 /// A value that is no sequence.
 #[cold]
 pub fn not_iterable(found: &str) -> Error {
@@ -714,6 +719,17 @@ pub fn output(limit: u64) -> Error {
 #[cold]
 pub fn fuel() -> Error {
     crate::plan::error::fuel()
+}
+
+/// Out of time.
+#[cold]
+pub fn out_of_time() -> Error {
+    crate::device::error::out_of_time()
+}
+
+/// True for the errors of a script whose fuel or time is used up.
+pub(super) fn is_spent(error: &Error) -> bool {
+    crate::plan::error::is_fuel(error) || crate::device::error::is_out_of_time(error)
 }
 
 /// Out of host memory.

@@ -466,7 +466,7 @@ impl Drop for Dict {
         let table = std::mem::take(self.table.get_mut());
         note(-(table.bytes() as isize));
         let (keys, values) = table.into_entries();
-        if keys.iter().map(Key::value).chain(&values).any(|value| !value.is_plain()) {
+        if keys.len() > 1024 || keys.iter().map(Key::value).chain(&values).any(|value| !value.is_plain()) {
             bury(keys.into_iter().map(Key::into_value).chain(values));
         }
     }

@@ -1,16 +1,30 @@
 //! Limits on what a script may use, and their checks.
 
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::heap::List;
+use super::value::Value;
 use super::{FileAccess, Vm, account, cycles, error};
 use crate::base::stack;
 use crate::base::stop::{self, Stop};
 use crate::base::{Error, ErrorKind, Result, guard};
 use crate::plan::Limits as Things;
 
-/// Backward jumps and calls between two looks at the limits.
+/// Units of work between two looks at the limits: a backward jump or a call is one, and so is an element
+/// that a native moves or computes.
 pub(super) const SLICE: u32 = 4096;
+/// What a call of a native counts towards the next look, whatever it does besides.
+pub(super) const NATIVE: u32 = 64;
+/// The same of an instruction that the loop does not do itself.
+pub(super) const STEP: u32 = 4;
+/// Looks that ignore the time once it is over, so that a handler can clean up.
+const GRACE: u32 = 16;
+/// Bytes of a text between two looks.
+const PIECE: usize = 64 << 10;
+/// Values that are copied between two looks.
+const COPIES: usize = 32 << 10;
 /// The most callbacks from natives into the script within one another: each uses Rust stack.
 pub(super) const CALLBACKS: usize = 100;
 
@@ -73,6 +87,9 @@ impl Vm {
             self.rt.fuel = self.limits.fuel;
             self.rt.limits = Things { host_bytes: Some(self.limits.host_bytes), ..self.limits.things };
             self.fuel_grace = false;
+            self.grace.set(0);
+            self.owed.set(0);
+            self.work.set(0);
             self.depth_limit = self.limits.call_depth;
             self.frame_room = 0;
             self.started = std::time::Instant::now();
@@ -80,11 +97,14 @@ impl Vm {
             self.budget = 1;
             let account = std::mem::take(&mut self.account).limited(self.limits.host_bytes);
             self.outer_account = account::enter(account);
+            account::hurry(false);
             self.output_bytes = 0;
             if self.stoppable || self.limits.time.is_some() {
                 let deadline = self.limits.time.and_then(|limit| self.started.checked_add(limit));
                 self.outer_stop = Some(stop::enter(Some(Stop { flag: self.interrupt.clone(), deadline })));
+                self.began = self.rt.began();
             }
+            account::settle();
         }
     }
 
@@ -94,6 +114,7 @@ impl Vm {
         }
         self.entered -= 1;
         if self.entered == 0 {
+            account::hurry(false);
             self.account = account::enter(std::mem::take(&mut self.outer_account));
             if let Some(outer) = self.outer_stop.take() {
                 stop::enter(outer);
@@ -111,27 +132,45 @@ impl Vm {
         self.enter();
         let result = code(self);
         let result = self.settle(result);
-        if let Err(error) = &result {
-            self.note_stop(error);
-        }
         self.leave();
         result.map_err(|error| self.name_streams(error, None))
     }
 
     /// The result of an entry: at the end of the outermost one, work that is pending is submitted, and an error
-    /// takes along what nothing could raise.
+    /// takes along what nothing could raise. An entry that was interrupted, or whose time is over, gives up what it
+    /// has queued.
     pub(super) fn settle<T>(&mut self, result: Result<T>) -> Result<T> {
         if self.entered != 1 {
             return result;
         }
-        let result = result.and_then(|out| self.flush().map(|()| out));
-        result.map_err(|error| {
-            let error = match guard::take() {
-                Some(other) => error.and(other),
-                None => error,
-            };
-            error.with_sources(&self.sources)
-        })
+        let error = match result.and_then(|out| self.flush().map(|()| out)) {
+            Ok(out) => return Ok(out),
+            Err(error) => error,
+        };
+        self.note_stop(&error);
+        let stopped = error.kind() == ErrorKind::Interrupted || crate::device::error::is_out_of_time(&error);
+        let error = if stopped { self.abandon(error) } else { error };
+        let error = match guard::take() {
+            Some(other) => error.and(other),
+            None => error,
+        };
+        Err(error.with_sources(&self.sources))
+    }
+
+    /// Gives up what the entry has queued on devices; the error says what goes on all the same.
+    #[cold]
+    fn abandon(&mut self, error: Error) -> Error {
+        let began = std::mem::take(&mut self.began);
+        let busy = self.rt.abandon(&began);
+        if busy.is_empty() {
+            return error;
+        }
+        let left = |(device, count): &(_, u64)| format!("{count} launches of {device}");
+        let left: Vec<String> = busy.iter().map(left).collect();
+        error.help(format!(
+            "{} still run, which this device cannot give up; `cuda.synchronize()` waits for them",
+            left.join(" and ")
+        ))
     }
 
     /// Looks at the limits, and sets how long until the next look.
@@ -142,15 +181,12 @@ impl Vm {
         if let Some(error) = guard::take() {
             return Err(error);
         }
-        if self.interrupt.swap(false, Ordering::Relaxed) {
-            return Err(error::interrupted());
-        }
-        if self.limits.time.is_some_and(|limit| self.started.elapsed() > limit) {
-            return Err(self.spent());
-        }
+        self.look()?;
         if let Some(fuel) = self.rt.fuel {
+            let fuel = fuel.saturating_sub(self.owed.take());
+            self.rt.fuel = Some(fuel);
             if fuel == 0 {
-                return Err(self.spent());
+                return Err(error::fuel());
             }
             self.budget = u64::from(SLICE).min(fuel) as u32;
             self.rt.fuel = Some(fuel - u64::from(self.budget));
@@ -161,6 +197,31 @@ impl Vm {
         Ok(())
     }
 
+    /// Looks for an interrupt and at the time, and whether what walks owe is more fuel than there is.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn look(&self) -> Result<()> {
+        self.work.set(0);
+        if self.interrupt.load(Ordering::Relaxed) {
+            self.interrupt.store(false, Ordering::Relaxed);
+            account::hurry(true);
+            return Err(error::interrupted());
+        }
+        if self.limits.time.is_some_and(|limit| self.started.elapsed() > limit) {
+            match self.grace.get().checked_sub(1) {
+                Some(left) => self.grace.set(left),
+                None => {
+                    account::hurry(true);
+                    return Err(error::out_of_time());
+                }
+            }
+        }
+        match self.rt.fuel.is_some_and(|fuel| self.owed.get() > fuel) {
+            true => Err(error::fuel()),
+            false => Ok(()),
+        }
+    }
+
     /// Takes values apart that only refer to themselves, so that what they hold is free. That happens by itself
     /// when there are many, and when memory is short.
     pub fn collect_cycles(&mut self) {
@@ -169,26 +230,115 @@ impl Vm {
         self.leave();
     }
 
-    /// A wait that was interrupted has seen the request.
-    pub(super) fn note_stop(&self, error: &Error) {
+    /// Notes that an error of a limit was seen. A wait that was interrupted has seen the request. Where time or fuel
+    /// is used up, a handler gets a little more to clean up, once; then every look fails.
+    pub(super) fn note_stop(&mut self, error: &Error) {
         if error.kind() == ErrorKind::Interrupted {
             self.interrupt.store(false, Ordering::Relaxed);
+            account::hurry(true);
+        }
+        if !error::is_spent(error) {
+            return;
+        }
+        self.owed.set(0);
+        if std::mem::replace(&mut self.fuel_grace, true) {
+            self.budget = 1;
+            self.grace.set(0);
+            self.work.set(SLICE);
+            self.rt.fuel = self.rt.fuel.map(|_| 0);
+        } else {
+            self.budget = SLICE;
+            self.grace.set(GRACE);
+            self.work.set(0);
+            self.rt.fuel = self.rt.fuel.map(|_| u64::from(SLICE));
         }
     }
 
-    /// Charges work that a native does in one go, such as moving `count` elements.
+    /// Charges work that a native is about to do: moving or computing `count` elements. Looks at the limits as
+    /// often as instructions would.
+    #[inline]
     pub fn charge(&mut self, count: usize) -> Result<()> {
-        if let Some(fuel) = self.rt.fuel {
-            let left = fuel.saturating_sub(count as u64);
-            self.rt.fuel = Some(left);
-            if left == 0 && count > 0 {
-                return Err(self.spent());
-            }
+        self.walk(count)?;
+        if self.rt.fuel.is_some() { self.take_owed() } else { Ok(()) }
+    }
+
+    /// Takes what is owed from the fuel.
+    #[inline(never)]
+    fn take_owed(&mut self) -> Result<()> {
+        let Some(fuel) = self.rt.fuel else { return Ok(()) };
+        let owed = self.owed.take();
+        let left = fuel.saturating_sub(owed);
+        self.rt.fuel = Some(left);
+        if left == 0 && owed > 0 { Err(error::fuel()) } else { Ok(()) }
+    }
+
+    /// As [`Vm::charge`], for walks that only read the machine: the fuel is taken later.
+    #[inline]
+    pub fn walk(&self, count: usize) -> Result<()> {
+        self.owed.set(self.owed.get().saturating_add(count as u64));
+        self.worked(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    /// Counts work towards the next look, and not as fuel.
+    #[inline]
+    pub(super) fn worked(&self, units: u32) -> Result<()> {
+        let work = self.work.get().saturating_add(units);
+        if work >= SLICE {
+            return self.look();
         }
-        if count >= SLICE as usize && self.interrupt.swap(false, Ordering::Relaxed) {
-            return Err(error::interrupted());
+        self.work.set(work);
+        Ok(())
+    }
+
+    /// A text in pieces, cut between characters; each is charged before it is given.
+    pub fn pieces<'t>(&mut self, text: &'t str, mut each: impl FnMut(&'t str) -> Result<()>) -> Result<()> {
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(super::search::cut(rest, PIECE));
+            self.charge(piece.len() / 16)?;
+            each(piece)?;
+            rest = behind;
         }
         Ok(())
+    }
+
+    /// Appends to a text that is being made; the account of the heap and the limits are looked at.
+    pub fn push_text(&mut self, text: &mut String, more: &str) -> Result<()> {
+        account::charge(text.len().saturating_add(more.len()))?;
+        self.pieces(more, |piece| {
+            text.push_str(piece);
+            Ok(())
+        })
+    }
+
+    /// Appends a text so many times.
+    pub fn push_repeated(&mut self, text: &mut String, more: &str, count: usize) -> Result<()> {
+        // Short texts are appended many at a time.
+        let each = (4096 / more.len().max(1)).clamp(1, count.max(1));
+        let some = if each > 1 { more.repeat(each) } else { String::new() };
+        let mut left = if more.is_empty() { 0 } else { count };
+        while left > 0 {
+            let now = each.min(left);
+            self.push_text(text, if each > 1 { &some[..now * more.len()] } else { more })?;
+            left -= now;
+        }
+        Ok(())
+    }
+
+    /// Copies of values.
+    pub fn copies(&mut self, values: &[Value]) -> Result<Vec<Value>> {
+        self.joined(values, &[])
+    }
+
+    /// Copies of values, and of others behind them.
+    pub fn joined(&mut self, first: &[Value], second: &[Value]) -> Result<Vec<Value>> {
+        account::charge_values(first.len() + second.len())?;
+        let mut copies = Vec::with_capacity(first.len() + second.len());
+        for some in first.chunks(COPIES).chain(second.chunks(COPIES)) {
+            self.charge(some.len().div_ceil(8))?;
+            copies.extend_from_slice(some);
+        }
+        Ok(copies)
     }
 
     /// Refuses a callback that would nest too deeply.
@@ -200,20 +350,17 @@ impl Vm {
         }
     }
 
-    /// Looks for an interrupt and the time limit, now and then: for walks over values, which may be
-    /// long without running an instruction.
-    pub(super) fn look_around(&self) -> Result<()> {
-        let count = self.walked.get().wrapping_add(1);
-        self.walked.set(count);
-        if !count.is_multiple_of(SLICE) {
-            return Ok(());
-        }
-        if self.interrupt.swap(false, Ordering::Relaxed) {
-            return Err(error::interrupted());
-        }
-        match self.limits.time.is_some_and(|limit| self.started.elapsed() > limit) {
-            true => Err(error::fuel()),
-            false => Ok(()),
+    /// Moves values to the end of a list.
+    pub fn extend(&mut self, list: &Rc<List>, items: Vec<Value>) -> Result<()> {
+        account::charge_values(items.len())?;
+        let mut items = items.into_iter();
+        loop {
+            let some: Vec<Value> = items.by_ref().take(COPIES).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            self.charge(some.len().div_ceil(8))?;
+            list.extend(some)?;
         }
     }
 
@@ -224,34 +371,14 @@ impl Vm {
         if self.output_bytes > limit { Err(error::output(limit)) } else { Ok(()) }
     }
 
-    /// Looks for an interrupt and the time limit; natives that wait call this.
-    pub fn poll(&mut self) -> Result<()> {
-        let budget = self.budget;
-        if self.interrupt.swap(false, Ordering::Relaxed) {
-            return Err(error::interrupted());
-        }
-        if self.limits.time.is_some_and(|limit| self.started.elapsed() > limit) {
-            return Err(self.spent());
-        }
-        self.budget = budget;
-        Ok(())
+    /// Looks for an interrupt and at the time; natives that wait call this.
+    pub fn poll(&self) -> Result<()> {
+        self.look()
     }
 
     /// Time since the machine was made.
     pub fn uptime(&self) -> Duration {
         self.born.elapsed()
-    }
-
-    /// The error of a used-up script. The first time, a handler gets a little more to clean up.
-    fn spent(&mut self) -> Error {
-        if !self.fuel_grace {
-            self.fuel_grace = true;
-            self.budget = SLICE;
-            self.rt.fuel = self.rt.fuel.map(|_| 0);
-        } else {
-            self.budget = 1;
-        }
-        error::fuel()
     }
 
     pub(super) fn too_deep(&self) -> Error {

@@ -27,6 +27,7 @@ pub mod print;
 mod progress;
 mod raced;
 mod run;
+pub mod search;
 mod table;
 mod tensor_index;
 mod tensors;
@@ -157,6 +158,8 @@ pub struct Vm {
     started: std::time::Instant,
     /// Bytes printed since the outermost entry.
     output_bytes: u64,
+    /// How far the devices were at the outermost entry.
+    began: crate::plan::Began,
     /// Somebody may set the interrupt flag.
     stoppable: bool,
     /// What could stop this thread before the outermost entry.
@@ -166,8 +169,12 @@ pub struct Vm {
     nesting: Slot<u32>,
     /// Folders of this session; they are removed with it.
     folders: Vec<tempfile::TempDir>,
-    /// Containers walked, for looking at the limits now and then.
-    walked: Slot<u32>,
+    /// Work since the last look at the limits.
+    work: Slot<u32>,
+    /// Fuel that was used and not yet taken.
+    owed: Slot<u64>,
+    /// Looks that still ignore the time, when it is over.
+    grace: Slot<u32>,
 }
 
 impl Vm {
@@ -216,12 +223,15 @@ impl Vm {
             entered: 0,
             started: std::time::Instant::now(),
             output_bytes: 0,
+            began: crate::plan::Began::default(),
             stoppable: false,
             outer_stop: None,
             born: std::time::Instant::now(),
             nesting: Slot::new(0),
             folders: Vec::new(),
-            walked: Slot::new(0),
+            work: Slot::new(0),
+            owed: Slot::new(0),
+            grace: Slot::new(0),
         }
     }
 
@@ -527,6 +537,8 @@ impl Globals for MainNames<'_> {
 impl Drop for Vm {
     fn drop(&mut self) {
         // Functions refer to their module's globals and globals to functions: cut those cycles.
+        self.limits.time = None;
+        self.stoppable = false;
         self.enter();
         let globals = std::mem::take(&mut self.globals);
         drop(globals);
@@ -536,6 +548,7 @@ impl Drop for Vm {
         self.tests.clear();
         // What is left refers to itself alone.
         cycles::collect();
+        account::settle();
         self.leave();
     }
 }

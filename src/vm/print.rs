@@ -21,7 +21,11 @@ impl Vm {
     /// The text that `print` shows: of a `str` its characters.
     pub fn display(&mut self, value: &Value) -> Result<String> {
         match value {
-            Value::Str(text) => Ok(text.as_str().to_string()),
+            Value::Str(text) => {
+                let mut copy = String::new();
+                self.push_text(&mut copy, text.as_str())?;
+                Ok(copy)
+            }
             Value::Error(caught) => Ok(caught.error.message().to_string()),
             other => self.inspect(other),
         }
@@ -64,6 +68,7 @@ impl Vm {
         tensor_text: TensorText,
     ) -> Result<()> {
         charge(text.len())?;
+        self.charge(1)?;
         let (pointer, ends) = match value {
             Value::List(list) => (Rc::as_ptr(list).cast::<()>(), ("[", "]")),
             Value::Tuple(tuple) => (Rc::as_ptr(tuple).cast(), ("(", ")")),
@@ -73,7 +78,23 @@ impl Vm {
                 let shown = tensor_text(&mut self.rt, tensor, &self.print_options)?;
                 // Lines after the first stand under the first one's column.
                 let column = text.rsplit('\n').next().map_or(0, |line| line.chars().count());
-                text.push_str(&shown.replace('\n', &format!("\n{}", " ".repeat(column))));
+                let indent = " ".repeat(column);
+                for line in shown.split_inclusive('\n') {
+                    self.push_text(text, line)?;
+                    if line.ends_with('\n') {
+                        self.push_text(text, &indent)?;
+                    }
+                }
+                return Ok(());
+            }
+            Value::Str(s) => {
+                text.push('"');
+                self.pieces(s.as_str(), |piece| {
+                    charge(text.len() + piece.len())?;
+                    escape(piece, text);
+                    Ok(())
+                })?;
+                text.push('"');
                 return Ok(());
             }
             other => {
@@ -87,12 +108,11 @@ impl Vm {
             text.push_str(ends.1);
             return Ok(());
         }
-        self.look_around()?;
         open.push(pointer);
         text.push_str(ends.0);
         match value {
             Value::List(list) => {
-                for (i, item) in list.to_vec().iter().enumerate() {
+                for (i, item) in self.copies(&list.borrow())?.iter().enumerate() {
                     separate(i, text);
                     self.write_repr(item, text, open, tensor_text)?;
                 }
@@ -115,8 +135,11 @@ impl Vm {
                 }
             }
             Value::Dict(dict) => {
-                let entries: Vec<(Value, Value)> =
-                    dict.borrow().iter().map(|(k, v)| (k.value().clone(), v.clone())).collect();
+                let mut entries = Vec::new();
+                for (key, value) in dict.borrow().iter() {
+                    self.charge(1)?;
+                    entries.push((key.value().clone(), value.clone()));
+                }
                 for (i, (key, item)) in entries.iter().enumerate() {
                     separate(i, text);
                     self.write_repr(key, text, open, tensor_text)?;
@@ -149,7 +172,11 @@ fn plain(value: &Value, text: &mut String) {
         Value::Float(f) => text.write_str(&float_text(*f)),
         Value::Dtype(dtype) => write!(text, "{dtype}"),
         Value::Device(device) => write!(text, "{device}"),
-        Value::Str(s) => quote(s.as_str(), text),
+        Value::Str(s) => {
+            text.push('"');
+            escape(s.as_str(), text);
+            text.write_char('"')
+        }
         Value::Range(range) => {
             let end = |e: Option<i64>| e.map_or(String::new(), |e| e.to_string());
             let step = if range.step == 1 { String::new() } else { format!(" by {}", range.step) };
@@ -186,10 +213,9 @@ pub fn float_text(value: f64) -> String {
     if plain.contains('.') { plain } else { format!("{plain}.0") }
 }
 
-/// A text as a string literal.
-fn quote(source: &str, text: &mut String) -> std::fmt::Result {
+/// A text as it stands in a string literal.
+fn escape(source: &str, text: &mut String) {
     use std::fmt::Write;
-    text.push('"');
     for c in source.chars() {
         match c {
             '"' => text.push_str("\\\""),
@@ -200,12 +226,11 @@ fn quote(source: &str, text: &mut String) -> std::fmt::Result {
             '\0' => text.push_str("\\0"),
             '{' => text.push_str("{{"),
             '}' => text.push_str("}}"),
-            c if c.is_control() => write!(text, "\\u{{{:x}}}", c as u32)?,
+            // Writing to a string does not fail.
+            c if c.is_control() => drop(write!(text, "\\u{{{:x}}}", c as u32)),
             c => text.push(c),
         }
     }
-    text.push('"');
-    Ok(())
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ impl Vm {
             args.push(default_arg(param));
         }
         let out = operation.call(&mut self.rt, &Args(&args));
-        out.map(from_out).map_err(|e| label_tensors(written(e, operation.name, symbol(op)), &args))
+        out.and_then(from_out).map_err(|e| label_tensors(written(e, operation.name, symbol(op)), &args))
     }
 
     /// Whether some element equals `item`; reads the answer.
@@ -113,7 +113,15 @@ impl Vm {
             return Ok(false);
         }
         match self.tensor_binary(Binary::Eq, tensor, item)? {
-            Value::Tensor(equal) => Ok(self.rt.read(&equal)?.iter().any(|byte| *byte != 0)),
+            Value::Tensor(equal) => {
+                for some in self.rt.read(&equal)?.chunks(1 << 16) {
+                    self.worked(some.len() as u32 / 16)?;
+                    if some.iter().any(|byte| *byte != 0) {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
             _ => Ok(false),
         }
     }
@@ -130,7 +138,7 @@ impl Vm {
             (Some(operation), Some(tensor)) => {
                 let args = [Arg::Tensor(tensor)];
                 let out = operation.call(&mut self.rt, &Args(&args));
-                out.map(from_out).map_err(|e| label_tensors(written(e, operation.name, sign), &args))
+                out.and_then(from_out).map_err(|e| label_tensors(written(e, operation.name, sign), &args))
             }
             _ => Err(error::unary_type(sign, value.type_name())),
         }
@@ -157,7 +165,7 @@ impl Vm {
         match value {
             Value::Tensor(tensor) => Ok(Some(tensor.clone())),
             Value::List(_) | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
-                let Some((shape, scalars)) = flatten(value)? else { return Ok(None) };
+                let Some((shape, scalars)) = flatten(self, value)? else { return Ok(None) };
                 let dtype = literal_dtype(&scalars);
                 self.literal(&shape, &scalars, dtype, device).map(Some)
             }
@@ -172,16 +180,19 @@ impl Vm {
         dtype: Dtype,
         device: Option<DeviceId>,
     ) -> Result<Tensor> {
-        self.charge(scalars.len())?;
         let device = device.unwrap_or_else(|| self.rt.current_device());
-        let bytes = encode(scalars, dtype);
+        let mut bytes = Vec::with_capacity(scalars.len() * dtype.size());
+        for some in scalars.chunks(crate::base::stop::PACE) {
+            self.charge(some.len())?;
+            encode(some, dtype, &mut bytes);
+        }
         self.rt.from_host(&bytes, shape, dtype, device)
     }
 
     /// `f16[0.5, 0.25]`
     pub(super) fn typed_literal(&mut self, value: &Value, dtype: &Value) -> Result<Value> {
         let Value::Dtype(dtype) = dtype else { return Ok(Value::None) };
-        match flatten(value)? {
+        match flatten(self, value)? {
             Some((shape, scalars)) => self.literal(&shape, &scalars, *dtype, None).map(Value::Tensor),
             None => Err(not_rectangular(0)),
         }
@@ -197,7 +208,7 @@ impl Vm {
         if depth > RANKS {
             return Err(error::nesting("a value that is moved"));
         }
-        self.look_around()?;
+        self.charge(1)?;
         match value {
             Value::Tensor(tensor) if tensor.device() == device => Ok(value.clone()),
             Value::Tensor(tensor) => self.rt.copy_to(tensor, device, false).map(Value::Tensor),
@@ -207,7 +218,7 @@ impl Vm {
             Value::List(list) => match self.as_tensor(value, Some(device))? {
                 Some(tensor) => Ok(Value::Tensor(tensor)),
                 None => {
-                    let items = list.to_vec();
+                    let items = self.copies(&list.borrow())?;
                     let placed: Result<Vec<Value>> =
                         items.iter().map(|v| self.place_inside(v, device, depth)).collect();
                     placed.map(Value::list)
@@ -230,6 +241,7 @@ impl Vm {
 
     /// Inside containers numbers stay numbers.
     fn place_inside(&mut self, value: &Value, device: DeviceId, depth: usize) -> Result<Value> {
+        self.charge(1)?;
         match value {
             Value::Int(_) | Value::Float(_) | Value::Bool(_) => Ok(value.clone()),
             other => self.place_at(other, device, depth + 1),
@@ -327,7 +339,7 @@ impl Vm {
         }
         let args = Args(&values);
         let out = if in_place { op.call_in_place(&mut self.rt, &args) } else { op.call(&mut self.rt, &args) };
-        out.map(from_out).map_err(|e| label_tensors(e, &values))
+        out.and_then(from_out).map_err(|e| label_tensors(e, &values))
     }
 
     /// The device that a value names: a device, a number, a text. Who uses it looks whether it is there.
@@ -392,7 +404,7 @@ impl Vm {
             }
             (Kind::Any | Kind::Data, Value::Tensor(tensor)) => Some(Arg::Tensor(tensor.clone())),
             (Kind::Any, Value::List(_) | Value::Tuple(_)) => self.ints(&value)?.map(Arg::Ints),
-            (Kind::Data, _) => data(&value, 0)?.map(Arg::Data),
+            (Kind::Data, _) => data(self, &value, 0)?.map(Arg::Data),
             (Kind::Stream | Kind::Event | Kind::Generator, Value::Object(handle)) => {
                 handle.get().as_arg(param.kind)
             }
@@ -455,6 +467,7 @@ impl Vm {
             Value::Int(i) => Ok(Some(vec![*i])),
             Value::List(_) | Value::Tuple(_) => {
                 let items = self.collect(value)?;
+                self.charge(items.len())?;
                 Ok(items.iter().map(Value::as_int).collect())
             }
             _ => Ok(None),
@@ -464,7 +477,7 @@ impl Vm {
     fn tensors(&mut self, value: &Value, near: Option<DeviceId>) -> Result<Option<Vec<Tensor>>> {
         let items = match value {
             Value::List(_) | Value::Tuple(_) => self.collect(value)?,
-            Value::Record(record) => record.values().to_vec(),
+            Value::Record(record) => self.copies(record.values())?,
             Value::Tensor(tensor) => return Ok(Some(vec![tensor.clone()])),
             _ => return Ok(None),
         };
@@ -480,6 +493,7 @@ impl Vm {
         });
         let mut tensors = Vec::with_capacity(items.len());
         for item in items {
+            self.charge(1)?;
             match self.as_tensor(item, near)? {
                 Some(tensor) => tensors.push(tensor),
                 None => return Ok(None),
@@ -557,7 +571,7 @@ fn numeric(items: &[Value]) -> bool {
 
 /// Shape and row-major elements of a number or of rectangular nested lists; `None` when an element
 /// is no number.
-fn flatten(value: &Value) -> Result<Option<(Vec<usize>, Vec<Scalar>)>> {
+fn flatten(vm: &Vm, value: &Value) -> Result<Option<(Vec<usize>, Vec<Scalar>)>> {
     if let Some(scalar) = value.as_scalar() {
         return Ok(Some((Vec::new(), vec![scalar])));
     }
@@ -574,17 +588,18 @@ fn flatten(value: &Value) -> Result<Option<(Vec<usize>, Vec<Scalar>)>> {
         }
     }
     charge(shape.iter().fold(16usize, |all, &n| all.saturating_mul(n)))?;
-    Ok(if fill(value, &shape, &mut scalars)? { Some((shape, scalars)) } else { None })
+    Ok(if fill(vm, value, &shape, &mut scalars)? { Some((shape, scalars)) } else { None })
 }
 
-fn fill(value: &Value, shape: &[usize], scalars: &mut Vec<Scalar>) -> Result<bool> {
+fn fill(vm: &Vm, value: &Value, shape: &[usize], scalars: &mut Vec<Scalar>) -> Result<bool> {
+    vm.worked(1)?;
     match (value, shape) {
         (Value::List(list), [extent, inner @ ..]) => {
             if list.len() != *extent {
                 return Err(not_rectangular(0));
             }
             for item in list.borrow().iter() {
-                if !fill(item, inner, scalars)? {
+                if !fill(vm, item, inner, scalars)? {
                     return Ok(false);
                 }
             }
@@ -620,8 +635,7 @@ fn literal_dtype(scalars: &[Scalar]) -> Dtype {
 }
 
 /// Elements as bytes of a dtype.
-fn encode(scalars: &[Scalar], dtype: Dtype) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(scalars.len() * dtype.size());
+fn encode(scalars: &[Scalar], dtype: Dtype, bytes: &mut Vec<u8>) {
     for scalar in scalars {
         let (float, int) = (scalar.as_f64(), scalar.as_i64());
         match dtype {
@@ -640,7 +654,6 @@ fn encode(scalars: &[Scalar], dtype: Dtype) -> Vec<u8> {
             Dtype::C128 => bytes.extend([float, 0.0].map(f64::to_le_bytes).as_flattened()),
         }
     }
-    bytes
 }
 
 /// An operand that elementwise operations take as it is.
@@ -682,26 +695,22 @@ fn default_arg(param: &Param) -> Arg {
 }
 
 /// Nested lists of numbers, as `tensor(...)` takes them.
-fn data(value: &Value, depth: usize) -> Result<Option<Data>> {
+fn data(vm: &mut Vm, value: &Value, depth: usize) -> Result<Option<Data>> {
     if depth > RANKS {
         return Err(error::nesting("a tensor literal"));
     }
+    vm.charge(1)?;
     if let Some(scalar) = value.as_scalar() {
         return Ok(Some(Data::Number(scalar)));
     }
     let items = match value {
-        Value::List(list) => list.to_vec(),
-        Value::Tuple(tuple) => tuple.items().to_vec(),
-        Value::Range(range) => {
-            let count = range.count().unwrap_or(usize::MAX);
-            charge(count.saturating_mul(24))?;
-            (0..count).map_while(|i| range.get(i).map(Value::Int)).collect()
-        }
+        Value::List(_) | Value::Tuple(_) | Value::Range(_) => vm.collect(value)?,
         _ => return Ok(None),
     };
+    charge(items.len().saturating_mul(size_of::<Data>()))?;
     let mut all = Vec::with_capacity(items.len());
     for item in &items {
-        match data(item, depth + 1)? {
+        match data(vm, item, depth + 1)? {
             Some(inner) => all.push(inner),
             None => return Ok(None),
         }
@@ -710,8 +719,8 @@ fn data(value: &Value, depth: usize) -> Result<Option<Data>> {
 }
 
 /// What an operation gives back, as a script value.
-pub fn from_out(out: Out) -> Value {
-    match out {
+pub fn from_out(out: Out) -> Result<Value> {
+    Ok(match out {
         Out::None => Value::None,
         Out::Tensor(tensor) => Value::Tensor(tensor),
         Out::Tuple(tensors) => Value::tuple(tensors.into_iter().map(Value::Tensor).collect()),
@@ -723,14 +732,15 @@ pub fn from_out(out: Out) -> Value {
         Out::Ints(ints) => Value::tuple(ints.into_iter().map(Value::Int).collect()),
         Out::Dtype(dtype) => Value::Dtype(dtype),
         Out::Device(device) => Value::Device(device),
-        Out::Data(data) => from_data(data),
-    }
+        Out::Data(data) => return from_data(data),
+    })
 }
 
-fn from_data(data: Data) -> Value {
+fn from_data(data: Data) -> Result<Value> {
+    crate::device::error::paced(1)?;
     match data {
-        Data::Number(scalar) => Value::scalar(scalar),
-        Data::List(items) => Value::list(items.into_iter().map(from_data).collect()),
+        Data::Number(scalar) => Ok(Value::scalar(scalar)),
+        Data::List(items) => items.into_iter().map(from_data).collect::<Result<_>>().map(Value::list),
     }
 }
 

@@ -90,6 +90,6 @@ impl Machine {
 
     /// Calls a function while no command is running.
     pub fn between<R>(&self, f: impl FnOnce() -> R) -> R {
-        self.0.between(f)
+        self.0.between(0, f)
     }
 }

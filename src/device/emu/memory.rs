@@ -32,6 +32,8 @@ pub(super) struct Memory {
     range: Option<MmapMut>,
     free: BTreeMap<u64, u64>,
     reserved: Vec<Reserved>,
+    /// Ranges of addresses, start and bytes, that nobody was told of yet.
+    fresh: Vec<(Ptr, u64)>,
 }
 
 /// Addresses to map memory at, aligned to [`HUGE_PAGE`].
@@ -45,7 +47,15 @@ struct Reserved {
 impl Memory {
     /// Memory of that size; nothing is taken yet.
     pub(super) fn new(total: u64, poison: Option<u8>) -> Memory {
-        Memory { total, used: 0, poison, range: None, free: BTreeMap::new(), reserved: Vec::new() }
+        Memory {
+            total,
+            used: 0,
+            poison,
+            range: None,
+            free: BTreeMap::new(),
+            reserved: Vec::new(),
+            fresh: Vec::new(),
+        }
     }
 
     /// Free and total bytes.
@@ -107,7 +117,13 @@ impl Memory {
         let _ = range.advise(memmap2::Advice::HugePage);
         let base = (range.as_ptr() as usize as u64).next_multiple_of(HUGE_PAGE);
         self.reserved.push(Reserved { range, base, bytes, in_use: true });
+        self.fresh.push((base, bytes));
         Some(base)
+    }
+
+    /// The ranges of addresses that are new since the last call.
+    pub(super) fn take_fresh(&mut self) -> Vec<(Ptr, u64)> {
+        std::mem::take(&mut self.fresh)
     }
 
     /// Gives reserved addresses back; a later reservation of the size has them again.
@@ -152,6 +168,7 @@ impl Memory {
                 #[cfg(target_os = "linux")]
                 let _ = range.advise(memmap2::Advice::HugePage);
                 let base = range.as_ptr() as usize as u64;
+                self.fresh.push((base, length));
                 let start = base.next_multiple_of(HUGE_PAGE) - base;
                 self.free.insert(start, (length - start) / UNIT * UNIT);
                 self.range = Some(range);

@@ -62,8 +62,8 @@ impl Default for Config {
     }
 }
 
-/// An emulated machine: what its devices share. When nobody holds a device any more, the command that runs is
-/// waited for, and what is queued behind it is given up.
+/// An emulated machine: what its devices share. When nobody holds a device any more, the commands that run end
+/// early, and what is queued behind them is given up.
 ///
 /// Invariant: streams `0..devices` of the queues are the devices' default streams.
 pub struct Machine {
@@ -78,7 +78,8 @@ pub struct Machine {
     /// The device that a sticky failure has taken, plus 1.
     failed: AtomicU64,
     seeded: bool,
-    thread: OnceLock<Option<JoinHandle<()>>>,
+    /// One for each device that has had work.
+    threads: Vec<OnceLock<Option<JoinHandle<()>>>>,
 }
 
 /// One emulated device.
@@ -100,6 +101,9 @@ const PAGE: usize = 4096;
 /// not wait. Source: CUDA stages pageable copies up to 64 KiB.
 const STAGED: u64 = 64 << 10;
 
+/// Larger copies of pageable memory go in parts of this size.
+const PART: u64 = 32 << 20;
+
 impl Machine {
     /// Makes a machine and its devices. No thread runs and no memory is taken until they are used.
     #[allow(clippy::new_ret_no_self)]
@@ -120,7 +124,7 @@ impl Machine {
             failure: config.failure,
             failed: AtomicU64::new(0),
             seeded,
-            thread: OnceLock::new(),
+            threads: (0..config.devices).map(|_| OnceLock::new()).collect(),
         });
         let device = |index: usize| -> Arc<dyn Driver> {
             Arc::new(EmuDriver {
@@ -134,10 +138,10 @@ impl Machine {
         (0..config.devices).map(device).collect()
     }
 
-    /// Queues a command; the first one starts the thread.
-    fn push(&self, stream: usize, command: Command) -> Result<()> {
-        if !self.seeded {
-            self.thread.get_or_init(|| {
+    /// Queues a command; the first one of a device starts a thread.
+    fn push(&self, device: u32, stream: usize, command: Command) -> Result<()> {
+        if let Some(thread) = self.threads.get(device as usize).filter(|_| !self.seeded) {
+            thread.get_or_init(|| {
                 let queues = self.queues.clone();
                 let thread = std::thread::Builder::new().name("runnel-emu".into());
                 // Without a thread, the waits still run everything.
@@ -162,7 +166,7 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         self.queues.stop();
-        if let Some(Some(thread)) = self.thread.take() {
+        for thread in self.threads.iter_mut().filter_map(|thread| thread.take().flatten()) {
             // A panic in a kernel was caught where it ran.
             let _ = thread.join();
         }
@@ -202,9 +206,25 @@ impl EmuDriver {
     /// Changes the memory; where bytes are overwritten, between two commands.
     fn poisoning<T>(&self, change: impl FnOnce() -> T) -> T {
         match self.poison {
-            Some(_) => self.machine.queues.between(change),
+            Some(_) => self.machine.queues.between(self.index, change),
             None => change(),
         }
+    }
+
+    /// Takes addresses of this device's memory, and tells the queues whose they are.
+    fn take_memory(&self, take: impl FnOnce(&mut Memory) -> Option<Ptr>) -> Option<Ptr> {
+        let (taken, fresh) = self.poisoning(|| {
+            let mut memory = self.memory().lock();
+            (take(&mut memory), memory.take_fresh())
+        });
+        for (start, bytes) in fresh {
+            self.machine.queues.add_region(self.index, start, bytes);
+        }
+        taken
+    }
+
+    fn push(&self, stream: usize, command: Command) -> Result<()> {
+        self.machine.push(self.index, stream, command)
     }
 
     /// Counts a driver call, and fails the one that was asked to fail.
@@ -244,7 +264,7 @@ impl Driver for EmuDriver {
 
     fn alloc(&self, bytes: u64) -> Result<Ptr> {
         self.call("alloc")?;
-        self.poisoning(|| self.memory().lock().alloc(bytes)).ok_or_else(error::out_of_memory)
+        self.take_memory(|memory| memory.alloc(bytes)).ok_or_else(error::out_of_memory)
     }
 
     fn free(&self, ptr: Ptr, bytes: u64) {
@@ -257,7 +277,7 @@ impl Driver for EmuDriver {
 
     fn reserve(&self, bytes: u64) -> Result<Ptr> {
         self.call("reserve")?;
-        self.memory().lock().reserve_range(bytes).ok_or_else(error::out_of_memory)
+        self.take_memory(|memory| memory.reserve_range(bytes)).ok_or_else(error::out_of_memory)
     }
 
     fn unreserve(&self, ptr: Ptr, _bytes: u64) {
@@ -334,7 +354,7 @@ impl Driver for EmuDriver {
         let event = self.machine.event(event, "event_record")?;
         let stream = self.stream_index(stream);
         let record = event.next_record(stream);
-        self.machine.push(stream, Command::Record(event, record))
+        self.push(stream, Command::Record(event, record))
     }
 
     fn event_wait(&self, stream: StreamHandle, event: EventHandle, _owner: &dyn Driver) -> Result<()> {
@@ -342,7 +362,7 @@ impl Driver for EmuDriver {
         let event = self.machine.event(event, "event_wait")?;
         match event.recorded() {
             0 => Ok(()),
-            record => self.machine.push(self.stream_index(stream), Command::Wait(event, record)),
+            record => self.push(self.stream_index(stream), Command::Wait(event, record)),
         }
     }
 
@@ -389,27 +409,36 @@ impl Driver for EmuDriver {
         if pageable && kind == CopyKind::HostToDevice && bytes <= STAGED {
             // SAFETY: the caller's: the host memory is readable now.
             let taken = unsafe { std::slice::from_raw_parts(src as usize as *const u8, bytes as usize) };
-            return self.machine.push(stream, Command::Copy { dst, src: Source::Taken(taken.into()), bytes });
+            return self.push(stream, Command::Copy { dst, src: Source::Taken(taken.into()), bytes });
         }
-        self.machine.push(stream, Command::Copy { dst, src: Source::Memory(src), bytes })?;
-        if pageable {
-            // The host memory is the caller's again after this call, so an interrupt must not cut
-            // this wait short.
+        if !pageable {
+            return self.push(stream, Command::Copy { dst, src: Source::Memory(src), bytes });
+        }
+        // The host memory is the caller's again after this call, so an interrupt must not cut the wait for a part
+        // short; it ends the wait for earlier work, and the copy between parts.
+        self.machine.queues.wait(&Goal::Stream(stream))?;
+        let mut at = 0;
+        while at < bytes {
+            error::stopped()?;
+            let part = PART.min(bytes - at);
+            let src = Source::Memory(src + at);
+            self.push(stream, Command::Copy { dst: dst + at, src, bytes: part })?;
             self.machine.queues.wait_through(&Goal::Stream(stream))?;
+            at += part;
         }
         Ok(())
     }
 
     fn fill(&self, dst: Ptr, pattern: u64, width: u32, count: u64, stream: StreamHandle) -> Result<()> {
         self.call("fill")?;
-        self.machine.push(self.stream_index(stream), Command::Fill { dst, pattern, width, count })
+        self.push(self.stream_index(stream), Command::Fill { dst, pattern, width, count })
     }
 
     fn launch(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
         self.call("launch")?;
         check_room(kernel::host::scratch(launch))?;
         let command = Command::Launch(Box::new(launch.clone()), self.faults.clone());
-        self.machine.push(self.stream_index(stream), command)
+        self.push(self.stream_index(stream), command)
     }
 
     fn prepared(&self, _launch: &Launch) -> bool {
@@ -422,7 +451,22 @@ impl Driver for EmuDriver {
 
     fn sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()> {
         self.call("sleep")?;
-        self.machine.push(self.stream_index(stream), Command::Sleep(cycles))
+        self.push(self.stream_index(stream), Command::Sleep(cycles))
+    }
+
+    fn newest(&self) -> u64 {
+        self.machine.queues.newest()
+    }
+
+    fn has_done(&self, after: u64) -> bool {
+        self.machine.queues.has_done(self.index, after)
+    }
+
+    fn abandon(&self, after: u64) -> Option<Vec<StreamHandle>> {
+        let lost = self.machine.queues.abandon(self.index, after);
+        // The default stream is called 0.
+        let handle = |at: usize| if at == self.index as usize { 0 } else { at as StreamHandle };
+        Some(lost.into_iter().map(handle).collect())
     }
 
     fn modelled(&self, work: Work<'_>) -> Option<u64> {
@@ -455,7 +499,7 @@ impl Driver for EmuDriver {
                 Task::Sleep(cycles) => Command::Sleep(*cycles),
                 Task::Mark(_) | Task::Wait(_) => continue,
             };
-            self.machine.push(stream, command)?;
+            self.push(stream, command)?;
         }
         Ok(())
     }

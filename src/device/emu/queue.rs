@@ -1,9 +1,10 @@
 //! The queues of an emulated machine, and the order in which they run.
 //!
-//! One command runs at a time, on the machine's thread or on a host thread that waits; a kernel is
-//! parallel inside. So two streams that race give a wrong answer, as on a real device, but never a
-//! data race in the host process, which one thread per stream would. Between streams the oldest
-//! ready command of the highest priority runs first or, under a seed, any ready one.
+//! Commands run on the machine's threads, one for each device that has work, or on a host thread that waits; a
+//! kernel is parallel inside. One command of a device runs at a time, and two devices run at the same time only
+//! what touches different memory ([`State::holds`]). So two streams that race give a wrong answer, as on a
+//! real device, but never a data race in the host process, which one thread per stream would. Between streams
+//! the oldest ready command of the highest priority runs first or, under a seed, any ready one, and then alone.
 //!
 //! Note [Virtual time]. A machine has a clock of its own, in nanoseconds. It moves by a model of
 //! the time that work takes, by 10 us with each query that answers false, and, when a host thread
@@ -11,12 +12,14 @@
 //! false, a loop that polls ends, and no sleep costs real time.
 
 use super::order::{Order, Schedule};
-use crate::base::{Result, stop};
+use crate::base::Result;
+use crate::base::stop::{self, Stop};
 use crate::device::graph::Task;
 use crate::device::{Work, error};
 use crate::kernel::host::{self, FaultSlot, bytes};
 use crate::kernel::{Body, Launch, Ptr};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,7 +29,7 @@ use std::time::Duration;
 /// How far the clock moves with a query that answers false.
 const QUERY: u64 = 10_000;
 
-/// Commands in all queues together, from which the host waits for some to end.
+/// Commands in all queues of a device together, from which the host waits for some to end.
 /// Source: CUDA's own queues hold about a thousand launches.
 const FULL: usize = 4096;
 
@@ -85,8 +88,10 @@ struct Times {
 /// All queues of a machine.
 pub(super) struct Queues {
     state: Mutex<State>,
-    /// Wakes the machine's thread.
+    /// Wakes the machine's threads that sleep.
     work: Condvar,
+    /// Wakes those that nap.
+    nap: Condvar,
     /// Wakes host threads that wait while another thread runs a command.
     done: Condvar,
     interrupt: Option<Arc<AtomicBool>>,
@@ -96,19 +101,23 @@ struct State {
     streams: Vec<Stream>,
     /// Streams with queued commands.
     active: Vec<usize>,
-    queued: usize,
+    /// Queued commands, by device.
+    queued: Vec<usize>,
+    /// Where the devices' memory is: first address, end, device; by address.
+    regions: Vec<(Ptr, Ptr, u32)>,
     /// Numbers commands by age.
     next: u64,
     clock: u64,
-    /// The stream whose command a thread runs outside the lock.
-    running: Option<usize>,
+    /// The commands that threads run outside the lock.
+    running: SmallVec<[Running; 4]>,
     /// How many host threads wait on `done`.
     waiting: usize,
-    /// True while the machine's thread sleeps until it is woken.
-    asleep: bool,
+    /// How many of the machine's threads sleep until they are woken, and how many of those have been.
+    asleep: usize,
+    woken: usize,
     stopped: bool,
-    /// True while the machine has a thread of its own.
-    served: bool,
+    /// How many threads the machine has.
+    served: usize,
     /// Who decides what is next; `None` runs in order of age, on a thread.
     order: Option<Order>,
     /// What a kernel's panic said; every later wait reports it.
@@ -121,7 +130,23 @@ struct Stream {
     queue: VecDeque<(u64, Command)>,
     /// When the sleep at the front ends.
     wakes: Option<u64>,
+    /// Ends its running command early.
+    end: Arc<AtomicBool>,
 }
+
+/// A command that a thread runs.
+struct Running {
+    stream: usize,
+    number: u64,
+    /// The memory that it touches; see [`State::holds`].
+    holds: Memories,
+}
+
+/// The memory of each device, by bit, and [`HOST`].
+type Memories = u128;
+
+/// The host's memory.
+const HOST: Memories = 1 << 127;
 
 /// What a host thread waits for.
 pub(super) enum Goal {
@@ -131,8 +156,8 @@ pub(super) enum Goal {
     Device(u32),
     /// A record of an event.
     Event(Arc<Event>, u64),
-    /// Fewer commands queued than fill the queues.
-    Room,
+    /// Fewer commands of a device queued than fill its queues.
+    Room(u32),
 }
 
 impl Event {
@@ -187,35 +212,50 @@ impl Queues {
         let state = State {
             streams: Vec::new(),
             active: Vec::new(),
-            queued: 0,
+            queued: Vec::new(),
+            regions: Vec::new(),
             next: 0,
             clock: 0,
-            running: None,
+            running: SmallVec::new(),
             waiting: 0,
-            asleep: false,
+            asleep: 0,
+            woken: 0,
             stopped: false,
-            served: false,
+            served: 0,
             order: schedule.map(Order::new),
             broken: None,
         };
-        Queues { state: Mutex::new(state), work: Condvar::new(), done: Condvar::new(), interrupt }
+        let (work, nap, done) = (Condvar::new(), Condvar::new(), Condvar::new());
+        Queues { state: Mutex::new(state), work, nap, done, interrupt }
     }
 
     /// Adds a stream.
     pub(super) fn add_stream(&self, device: u32, priority: i32) -> usize {
         let mut state = self.state.lock();
-        state.streams.push(Stream { priority, device, queue: VecDeque::new(), wakes: None });
+        let end = Arc::new(AtomicBool::new(false));
+        state.streams.push(Stream { priority, device, queue: VecDeque::new(), wakes: None, end });
+        if state.queued.len() <= device as usize {
+            state.queued.resize(device as usize + 1, 0);
+        }
         state.streams.len() - 1
+    }
+
+    /// Notes addresses that are a device's memory from now on.
+    pub(super) fn add_region(&self, device: u32, start: Ptr, bytes: u64) {
+        let mut state = self.state.lock();
+        let at = state.regions.partition_point(|region| region.0 < start);
+        state.regions.insert(at, (start, start + bytes, device));
     }
 
     /// Queues a command.
     pub(super) fn push(&self, stream: usize, command: Command) -> Result<()> {
         let mut state = self.state.lock();
         // Records and waits go on: an event that was counted as recorded must complete.
-        let marker = matches!(command, Command::Record(..) | Command::Wait(..));
-        if state.queued >= FULL && !marker {
+        let marker = command.is_marker();
+        let device = state.streams[stream].device;
+        if state.queued[device as usize] >= FULL && !marker {
             drop(state);
-            self.wait(&Goal::Room)?;
+            self.wait(&Goal::Room(device))?;
             state = self.state.lock();
         }
         let cost = command.cost();
@@ -227,11 +267,74 @@ impl Queues {
                 return Ok(());
             }
         }
-        if state.asleep || cost >= LONG {
-            state.asleep = false;
+        if cost >= LONG {
+            self.nap.notify_one();
+        }
+        self.wake(&mut state);
+        Ok(())
+    }
+
+    /// Wakes a thread of the machine, if one sleeps.
+    fn wake(&self, state: &mut State) {
+        if state.asleep > state.woken {
+            state.woken += 1;
             self.work.notify_one();
         }
-        Ok(())
+    }
+
+    /// The number of the newest command.
+    pub(super) fn newest(&self) -> u64 {
+        self.state.lock().next
+    }
+
+    /// Gives up the work of a device that was queued after the command with a number, and ends what of it runs.
+    /// Events still complete. Gives the streams that lost work.
+    pub(super) fn abandon(&self, device: u32, after: u64) -> Vec<usize> {
+        let mut state = self.state.lock();
+        let mut lost = Vec::new();
+        for at in 0..state.streams.len() {
+            if state.streams[at].device != device {
+                continue;
+            }
+            let runs = state.running.iter().any(|r| r.stream == at && r.number > after);
+            let stream = &mut state.streams[at];
+            if runs {
+                stream.end.store(true, Ordering::Relaxed);
+            }
+            let before = stream.queue.len();
+            stream.queue.retain(|(number, command)| *number <= after || command.is_marker());
+            let (dropped, is_empty) = (before - stream.queue.len(), stream.queue.is_empty());
+            if runs || dropped > 0 {
+                lost.push(at);
+            }
+            if dropped > 0 {
+                stream.wakes = None;
+                state.queued[device as usize] -= dropped;
+                if is_empty {
+                    state.active.retain(|&s| s != at);
+                } else if !state.is_running(at) {
+                    state.front_changed(at);
+                }
+            }
+        }
+        if state.order.is_none() {
+            state.settle();
+        }
+        if state.waiting > 0 {
+            self.done.notify_all();
+        }
+        self.wake(&mut state);
+        lost
+    }
+
+    /// True when a device has no work that was queued after the command with a number.
+    pub(super) fn has_done(&self, device: u32, after: u64) -> bool {
+        let state = self.state.lock();
+        let of = |stream: usize| state.streams[stream].device == device;
+        let runs = state.running.iter().any(|r| of(r.stream) && r.number > after);
+        let queued =
+            |&s: &usize| of(s) && state.streams[s].queue.iter().any(|(n, c)| *n > after && !c.is_marker());
+        !runs && !state.active.iter().any(queued)
     }
 
     /// True when a goal is reached; otherwise moves the clock on.
@@ -250,10 +353,7 @@ impl Queues {
             return Ok(true);
         }
         state.clock += QUERY;
-        if state.asleep {
-            state.asleep = false;
-            self.work.notify_one();
-        }
+        self.wake(&mut state);
         Ok(false)
     }
 
@@ -272,9 +372,8 @@ impl Queues {
         let mut spins = 20;
         loop {
             if state.reached(goal) {
-                if state.queued > 0 && state.asleep {
-                    state.asleep = false;
-                    self.work.notify_one();
+                if !state.active.is_empty() {
+                    self.wake(&mut state);
                 }
                 return state.check();
             }
@@ -283,30 +382,40 @@ impl Queues {
             }
             if may_end && stop::is_set() {
                 error::stopped()?;
-                // A wait can end while the machine's thread does the work, and not while this one does.
-                if state.running.is_none() && state.is_heavy(goal) {
-                    state.asleep = false;
-                    self.work.notify_one();
-                    state.waiting += 1;
-                    self.done.wait_for(&mut state, GLANCE);
-                    state.waiting -= 1;
+                // A wait can end while a thread of the machine does the work, and not while this one does.
+                if state.is_heavy(goal) {
+                    self.wake(&mut state);
+                    self.nap.notify_one();
+                    self.pause(&mut state);
                     continue;
                 }
             }
-            if state.running.is_some() {
+            let ran;
+            (state, ran) = self.step(state, Some(goal));
+            if ran || state.reached(goal) {
+                continue;
+            }
+            let others = !state.running.is_empty() || (state.served > 0 && state.choose(None).is_some());
+            if others && state.sleeps(goal) && state.skip_to_next_wake(Some(goal)) {
+                continue;
+            }
+            if !state.running.is_empty() {
                 if spins > 0 {
                     spins -= 1;
                     MutexGuard::unlocked(&mut state, || (0..40).for_each(|_| std::hint::spin_loop()));
                     continue;
                 }
-                state.waiting += 1;
-                self.done.wait_for(&mut state, GLANCE);
-                state.waiting -= 1;
+                self.pause(&mut state);
                 continue;
             }
-            let ran;
-            (state, ran) = self.step(state, Some(goal));
-            if !ran && !state.skip_to_next_wake() && !state.reached(goal) {
+            if others {
+                // What the goal does not need is the machine's to do; it may hold the goal up all the same.
+                self.wake(&mut state);
+                self.nap.notify_one();
+                self.pause(&mut state);
+                continue;
+            }
+            if !state.skip_to_next_wake(None) {
                 // Every wait names a record queued before it, so this cannot be; but a host thread
                 // must not hang on a mistake here.
                 return Err(error::driver_failed("emu", "synchronize", "the queues are stuck"));
@@ -314,28 +423,38 @@ impl Queues {
         }
     }
 
-    /// Calls a function while no command runs.
-    pub(super) fn between<R>(&self, f: impl FnOnce() -> R) -> R {
+    /// Waits a little for a command to end.
+    fn pause(&self, state: &mut MutexGuard<'_, State>) {
+        state.waiting += 1;
+        self.done.wait_for(state, GLANCE);
+        state.waiting -= 1;
+    }
+
+    /// Calls a function while no command runs that touches a device's memory.
+    pub(super) fn between<R>(&self, device: u32, f: impl FnOnce() -> R) -> R {
         let mut state = self.state.lock();
-        while state.running.is_some() {
-            state.waiting += 1;
-            self.done.wait_for(&mut state, GLANCE);
-            state.waiting -= 1;
+        // Who is asked to end does not wait.
+        while state.busy() & (1 << device) != 0 && stop::asked().is_none() {
+            self.pause(&mut state);
         }
         f()
     }
 
-    /// Lets the machine's thread end.
+    /// Lets the machine's threads end; running commands end early.
     pub(super) fn stop(&self) {
-        self.state.lock().stopped = true;
+        let mut state = self.state.lock();
+        state.stopped = true;
+        state.streams.iter().for_each(|stream| stream.end.store(true, Ordering::Relaxed));
+        drop(state);
         self.work.notify_all();
+        self.nap.notify_all();
     }
 
-    /// The machine's thread: runs what is ready until stopped.
+    /// A thread of the machine: runs what is ready until stopped.
     pub(super) fn serve(&self) {
         let mut state = self.state.lock();
         let mut idle = 0;
-        state.served = true;
+        state.served += 1;
         while !state.stopped {
             let ran;
             (state, ran) = self.step(state, None);
@@ -344,36 +463,43 @@ impl Queues {
             } else if idle < 20 {
                 // Short naps save host threads the cost of waking this one for each command.
                 idle += 1;
-                self.work.wait_for(&mut state, Duration::from_micros(100));
+                self.nap.wait_for(&mut state, Duration::from_micros(100));
             } else {
                 idle = 0;
-                state.asleep = true;
+                state.asleep += 1;
                 self.work.wait(&mut state);
-                state.asleep = false;
+                state.asleep -= 1;
+                state.woken = state.woken.saturating_sub(1);
             }
         }
     }
 
-    /// Runs one ready command, if there is one and no other runs. A waiting host thread names its
+    /// Runs one ready command, if there is one that may run now. A waiting host thread names its
     /// goal, so that what it waits for comes first.
     fn step<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         goal: Option<&Goal>,
     ) -> (MutexGuard<'a, State>, bool) {
-        if state.running.is_some() {
-            return (state, false);
-        }
         let Some(stream) = state.choose(goal) else { return (state, false) };
-        let Some(command) = state.pop(stream) else { return (state, false) };
+        let holds = state.holds(stream);
+        let Some((number, command)) = state.pop(stream) else { return (state, false) };
         if let Some(work) = state.mark(command) {
             let cost = work.cost();
-            state.running = Some(stream);
+            let end = state.streams[stream].end.clone();
+            if !state.stopped {
+                end.store(false, Ordering::Relaxed);
+            }
+            state.running.push(Running { stream, number, holds });
+            if state.asleep > state.woken && state.choose(None).is_some() {
+                self.wake(&mut state);
+            }
+            let stop = Stop { flag: end, deadline: None };
             let outcome = MutexGuard::unlocked(&mut state, || {
-                // Others may wait for the same work, and later work needs it.
-                catch_unwind(AssertUnwindSafe(|| stop::masked(|| work.run())))
+                // Others may wait for the same work, and later work needs it: only its being given up ends it early.
+                catch_unwind(AssertUnwindSafe(|| stop::under(stop, || work.run())))
             });
-            state.running = None;
+            state.running.retain(|running| running.stream != stream);
             state.clock += cost;
             if outcome.is_err() {
                 state.broken.get_or_insert_with(|| "a kernel failed".to_string());
@@ -390,28 +516,58 @@ impl Queues {
 impl State {
     fn push(&mut self, stream: usize, command: Command) {
         self.next += 1;
-        self.queued += 1;
         let number = self.next;
         let queue = &mut self.streams[stream];
+        self.queued[queue.device as usize] += 1;
         let first = queue.queue.is_empty();
         queue.queue.push_back((number, command));
         if first {
             self.active.push(stream);
-            if self.running != Some(stream) {
+            if !self.is_running(stream) {
                 self.front_changed(stream);
             }
         }
     }
 
-    fn pop(&mut self, stream: usize) -> Option<Command> {
+    fn pop(&mut self, stream: usize) -> Option<(u64, Command)> {
         let queue = &mut self.streams[stream];
-        let (_, command) = queue.queue.pop_front()?;
+        let front = queue.queue.pop_front()?;
         queue.wakes = None;
-        self.queued -= 1;
+        self.queued[queue.device as usize] -= 1;
         if queue.queue.is_empty() {
             self.active.retain(|&s| s != stream);
         }
-        Some(command)
+        Some(front)
+    }
+
+    fn is_running(&self, stream: usize) -> bool {
+        self.running.iter().any(|running| running.stream == stream)
+    }
+
+    /// The memory that running commands touch.
+    fn busy(&self) -> Memories {
+        self.running.iter().fold(0, |all, running| all | running.holds)
+    }
+
+    /// The memory that the command at the front of a stream touches, and its device's in any case.
+    fn holds(&self, stream: usize) -> Memories {
+        let stream = &self.streams[stream];
+        let own = 1 << stream.device.min(126);
+        let of = |ptr: Ptr| {
+            let at = self.regions.partition_point(|region| region.0 <= ptr);
+            match at.checked_sub(1).map(|at| self.regions[at]) {
+                Some((_, end, device)) if ptr < end => 1 << device.min(126),
+                _ => HOST,
+            }
+        };
+        match stream.queue.front() {
+            Some((_, Command::Launch(launch, _))) => {
+                launch.views.iter().fold(own, |all, view| all | of(view.ptr))
+            }
+            Some((_, Command::Copy { dst, src: Source::Memory(src), .. })) => own | of(*dst) | of(*src),
+            Some((_, Command::Copy { dst, .. } | Command::Fill { dst, .. })) => own | of(*dst),
+            _ => 0,
+        }
     }
 
     /// Does what a command that is no work does; gives work back.
@@ -431,12 +587,11 @@ impl State {
     fn settle(&mut self) {
         let marker = |state: &State, s: usize| {
             let front = state.streams[s].queue.front();
-            let marker =
-                matches!(front, Some((_, Command::Record(..) | Command::Wait(..) | Command::Sleep(_))));
+            let marker = front.is_some_and(|(_, c)| c.is_marker() || matches!(c, Command::Sleep(_)));
             marker && state.is_ready(s)
         };
         while let Some(stream) = self.active.iter().copied().find(|&s| marker(self, s)) {
-            if let Some(command) = self.pop(stream) {
+            if let Some((_, command)) = self.pop(stream) {
                 self.mark(command);
             }
             self.front_changed(stream);
@@ -456,35 +611,74 @@ impl State {
         let queue = &self.streams[stream];
         match queue.queue.front() {
             None => false,
-            Some(_) if self.running == Some(stream) => false,
+            Some(_) if self.is_running(stream) => false,
             Some((_, Command::Wait(event, record))) => event.has_completed(*record),
             Some((_, Command::Sleep(_))) => queue.wakes.is_some_and(|at| at <= self.clock),
             Some(_) => true,
         }
     }
 
-    /// The stream whose first command runs next.
+    /// The stream whose first command runs next. For a goal, while the machine has threads, only what the goal
+    /// needs and other work of its device.
     fn choose(&mut self, goal: Option<&Goal>) -> Option<usize> {
         if self.order.is_some() {
+            if !self.running.is_empty() {
+                return None;
+            }
             let ready: Vec<usize> = self.active.iter().copied().filter(|&s| self.is_ready(s)).collect();
             return match (&mut self.order, ready.len()) {
                 (Some(order), 2..) => ready.get(order.choose(&ready)).copied(),
                 _ => ready.first().copied(),
             };
         }
+        let busy = self.busy();
         let needed = goal.and_then(|goal| self.needed(goal));
-        needed.or_else(|| {
-            let ready = self.active.iter().copied().filter(|&s| self.is_ready(s));
-            ready.min_by_key(|&s| {
-                let stream = &self.streams[s];
-                (stream.priority, stream.queue.front().map(|front| front.0))
-            })
+        if needed.is_some_and(|stream| self.holds(stream) & busy == 0) {
+            return needed;
+        }
+        let device = goal.filter(|_| self.served > 0).and_then(|goal| self.device_of(goal));
+        let rank = |s: usize| {
+            let stream = &self.streams[s];
+            (stream.priority, stream.queue.front().map(|front| front.0))
+        };
+        let ready = || self.active.iter().copied().filter(|&s| self.is_ready(s));
+        let fits = |s: usize| device.is_none_or(|device| self.streams[s].device == device);
+        if busy == 0 && device.is_none() {
+            return ready().min_by_key(|&s| rank(s));
+        }
+        // What waits for memory keeps younger commands off it.
+        let mut all: SmallVec<[usize; 8]> = ready().collect();
+        all.sort_unstable_by_key(|&s| rank(s));
+        let mut taken = busy;
+        all.into_iter().find(|&s| {
+            let holds = self.holds(s);
+            let free = holds & taken == 0;
+            if !free {
+                taken |= holds;
+            }
+            free && fits(s)
         })
+    }
+
+    /// The device that a goal is about.
+    fn device_of(&self, goal: &Goal) -> Option<u32> {
+        match goal {
+            Goal::Stream(stream) => Some(self.streams[*stream].device),
+            Goal::Device(device) | Goal::Room(device) => Some(*device),
+            Goal::Event(event, record) => event.open_on(*record).map(|s| self.streams[s].device),
+        }
+    }
+
+    /// True when nothing of the goal's device runs or could, and a stream of it sleeps.
+    fn sleeps(&self, goal: &Goal) -> bool {
+        let Some(device) = self.device_of(goal) else { return false };
+        let of = |s: usize| self.streams[s].device == device;
+        !self.running.iter().any(|r| of(r.stream)) && !self.active.iter().any(|&s| of(s) && self.is_ready(s))
     }
 
     /// True when the next command takes long, and the machine's thread can run it.
     fn is_heavy(&mut self, goal: &Goal) -> bool {
-        if !self.served || self.order.is_some() {
+        if self.served == 0 || self.order.is_some() {
             return false;
         }
         let next = self.choose(Some(goal)).and_then(|stream| self.streams[stream].queue.front());
@@ -496,7 +690,7 @@ impl State {
         let mut stream = match goal {
             Goal::Stream(stream) => *stream,
             Goal::Event(event, record) => event.open_on(*record)?,
-            Goal::Device(_) | Goal::Room => return None,
+            Goal::Device(_) | Goal::Room(_) => return None,
         };
         // Each step leads to an earlier record, so this ends; the bound is for safety alone.
         for _ in 0..self.active.len() {
@@ -513,19 +707,21 @@ impl State {
 
     fn reached(&self, goal: &Goal) -> bool {
         match goal {
-            Goal::Stream(stream) => self.streams[*stream].queue.is_empty() && self.running != Some(*stream),
+            Goal::Stream(stream) => self.streams[*stream].queue.is_empty() && !self.is_running(*stream),
             Goal::Device(device) => {
-                let of = |s: &usize| self.streams[*s].device == *device;
-                !self.active.iter().any(of) && !self.running.as_ref().is_some_and(of)
+                let of = |s: usize| self.streams[s].device == *device;
+                !self.active.iter().any(|&s| of(s)) && !self.running.iter().any(|r| of(r.stream))
             }
             Goal::Event(event, record) => event.has_completed(*record),
-            Goal::Room => self.queued < FULL,
+            Goal::Room(device) => self.queued[*device as usize] < FULL,
         }
     }
 
-    /// Moves the clock to the end of the next sleep; false when no stream sleeps.
-    fn skip_to_next_wake(&mut self) -> bool {
-        let next = self.active.iter().filter_map(|&s| self.streams[s].wakes).min();
+    /// Moves the clock to the end of the next sleep, of the goal's device; false when no stream sleeps there.
+    fn skip_to_next_wake(&mut self, goal: Option<&Goal>) -> bool {
+        let device = goal.and_then(|goal| self.device_of(goal));
+        let of = |s: &&usize| device.is_none_or(|device| self.streams[**s].device == device);
+        let next = self.active.iter().filter(of).filter_map(|&s| self.streams[s].wakes).min();
         if let Some(at) = next {
             self.clock = self.clock.max(at);
         }
@@ -566,6 +762,11 @@ pub(super) fn cost(work: Work<'_>) -> u64 {
 }
 
 impl Command {
+    /// True for what needs no work and must not be given up.
+    fn is_marker(&self) -> bool {
+        matches!(self, Command::Record(..) | Command::Wait(..))
+    }
+
     /// Modelled nanoseconds.
     fn cost(&self) -> u64 {
         match self {

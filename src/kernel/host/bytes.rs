@@ -1,12 +1,12 @@
 //! Copies and fills of raw memory, in parallel when large.
 
-use rayon::prelude::*;
+use super::tasks;
 
 /// The size in bytes from which work runs in parallel, and the size of each part.
 const PARALLEL: usize = 4 << 20;
 const PART: usize = 1 << 20;
 
-/// Copies bytes. The ranges may overlap.
+/// Copies bytes; the ranges may overlap. A long copy ends early when this thread is told to.
 ///
 /// # Safety
 /// `from` is readable and `to` is writable for `bytes` bytes. During the call nothing else writes `from` or
@@ -19,7 +19,7 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
         return;
     }
     let (to, from) = (to as usize, from as usize);
-    (0..bytes.div_ceil(PART)).into_par_iter().for_each(|part| {
+    tasks::each(bytes.div_ceil(PART), true, |part| {
         let at = part * PART;
         let length = PART.min(bytes - at);
         // SAFETY: guaranteed by the caller; parts do not overlap.
@@ -49,7 +49,7 @@ pub unsafe fn fill(to: *mut u8, pattern: u64, width: usize, count: usize) {
         return part(0, count);
     }
     let each = PART / width;
-    (0..count.div_ceil(each)).into_par_iter().for_each(|i| part(i * each, each.min(count - i * each)));
+    tasks::each(count.div_ceil(each), true, |i| part(i * each, each.min(count - i * each)));
 }
 
 unsafe fn fill_part<const N: usize>(to: *mut [u8; N], value: [u8; N], count: usize) {

@@ -5,6 +5,7 @@
 
 use super::gather::element;
 use super::map::threads;
+use super::tasks::{self, Until};
 use crate::array::Dtype;
 use crate::kernel::Launch;
 use crate::kernel::fft::{Fft, FftPlan, FftSpec, Transform};
@@ -103,7 +104,7 @@ pub(super) unsafe fn run(fft: &Fft, launch: &Launch) {
 }
 
 unsafe fn transform<T: FftNum>(lines: &Lines<T>, fft: &Fft, launch: &Launch) {
-    let spec = &fft.spec;
+    let (spec, until) = (&fft.spec, Until::now());
     let [input, out] = [0, 1].map(|view| &launch.views[view]);
     let signal: usize = spec.extents.iter().product();
     let half = spec.half();
@@ -132,6 +133,9 @@ unsafe fn transform<T: FftNum>(lines: &Lines<T>, fft: &Fft, launch: &Launch) {
             let space = || (vec![T::zero(); last], forward.make_scratch_vec());
             let row = |(line, scratch): &mut (Vec<T>, Vec<Complex<T>>),
                        (i, to): (usize, &mut [Complex<T>])| {
+                if until.ended() {
+                    return;
+                }
                 let bytes = last * size_of::<T>();
                 // SAFETY: the row lies in the input, which may be unaligned; `line` holds one row.
                 unsafe {
@@ -162,6 +166,9 @@ unsafe fn transform<T: FftNum>(lines: &Lines<T>, fft: &Fft, launch: &Launch) {
             };
             along_all(lines, &mut from, &half, 1);
             let row = |scratch: &mut Vec<Complex<T>>, (from, to): (&mut [Complex<T>], &mut [T])| {
+                if until.ended() {
+                    return;
+                }
                 if let Some(first) = from.first_mut() {
                     first.im = T::zero();
                 }
@@ -210,11 +217,15 @@ fn along<T: FftNum>(transform: &dyn rustfft::Fft<T>, data: &mut [Complex<T>], in
     let threaded = threads(data.len() * 8) > 1;
     let scratch = || vec![zero::<T>(); transform.get_inplace_scratch_len()];
     if inner == 1 {
+        let until = Until::now();
+        let line = |scratch: &mut Vec<Complex<T>>, line: &mut [Complex<T>]| {
+            if !until.ended() {
+                transform.process_with_scratch(line, scratch);
+            }
+        };
         match threaded {
             false => transform.process_with_scratch(data, &mut scratch()),
-            true => data
-                .par_chunks_exact_mut(length)
-                .for_each_init(scratch, |scratch, line| transform.process_with_scratch(line, scratch)),
+            true => data.par_chunks_exact_mut(length).for_each_init(scratch, line),
         }
         return;
     }
@@ -242,13 +253,7 @@ fn along<T: FftNum>(transform: &dyn rustfft::Fft<T>, data: &mut [Complex<T>], in
             }
         }
     };
-    match threaded {
-        false => {
-            let mut space = space();
-            (0..outer * blocks).for_each(|number| block(&mut space, number));
-        }
-        true => (0..outer * blocks).into_par_iter().for_each_init(space, block),
-    }
+    tasks::each_with(outer * blocks, threaded, space, block);
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Gathers by an index tensor. A bad index is reported and replaced by 0.
 
 use super::map::PARALLEL;
+use super::tasks::{self, SOME, Until};
 use super::{FaultSlot, bytes};
 use crate::array::Dims;
 use crate::kernel::{Fault, Gather, Launch, Ptr, View};
-use rayon::prelude::*;
 use smallvec::smallvec;
 
 /// Elements per task.
@@ -33,7 +33,7 @@ unsafe fn sized<E: Copy + Default>(launch: &Launch, faults: &FaultSlot) {
         // SAFETY: guaranteed by the caller.
         return unsafe { range::<E>(launch, faults, 0..count) };
     }
-    (0..count.div_ceil(TASK)).into_par_iter().for_each(|task| {
+    tasks::each(count.div_ceil(TASK), true, |task| {
         let elements = task * TASK..((task + 1) * TASK).min(count);
         // SAFETY: guaranteed by the caller; tasks write different elements.
         unsafe { range::<E>(launch, faults, elements) };
@@ -47,7 +47,8 @@ unsafe fn range<E: Copy + Default>(launch: &Launch, faults: &FaultSlot, elements
     let last = launch.shape.len().saturating_sub(1);
     let axis_stride = source.strides.get(axis).copied().unwrap_or(0);
     let source_step = if axis == last { 0 } else { step(source) };
-    runs(&launch.shape, elements, |position, at, run| {
+    // A range is short.
+    runs(&launch.shape, elements, &Until::default(), |position, at, run| {
         let from = element::<E>(source) as *const E;
         let from = from.wrapping_offset(offset(source, at, Some(axis)));
         let indices = element::<i64>(index).wrapping_offset(offset(index, at, None));
@@ -116,16 +117,23 @@ pub(super) fn resolve(value: i64, launch: &Launch, faults: &FaultSlot, position:
     (limit > 0).then_some(0)
 }
 
-/// Calls `each(position, coordinates, run)` for each run along the last dimension within a range of row-major
-/// positions.
+/// Calls `each(position, coordinates, run)` for the runs along the last dimension that make up a
+/// range of row-major positions. Ends early when it is told to.
 pub(super) fn runs(
     shape: &[usize],
     elements: std::ops::Range<usize>,
+    until: &Until,
     mut each: impl FnMut(usize, &[usize], usize),
 ) {
     let mut at: Dims = smallvec![0; shape.len()];
-    let mut i = elements.start;
+    let (mut i, mut seen) = (elements.start, elements.start);
     while i < elements.end {
+        if i - seen >= SOME {
+            seen = i;
+            if until.ended() {
+                return;
+            }
+        }
         let mut rest = i;
         for d in (0..shape.len()).rev() {
             at[d] = rest % shape[d];
@@ -135,7 +143,7 @@ pub(super) fn runs(
             (Some(&extent), Some(&first)) => extent - first,
             _ => 1,
         };
-        let run = left.min(elements.end - i);
+        let run = left.min(elements.end - i).min(SOME);
         each(i, &at, run);
         i += run;
     }

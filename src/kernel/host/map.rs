@@ -17,8 +17,8 @@ pub(super) fn threads(visits: usize) -> usize {
     if visits < PARALLEL { 1 } else { rayon::current_num_threads() }
 }
 
-/// Tiles between two stop checks.
-const GLANCE: usize = 256;
+/// Tiles between two looks whether to end early.
+const GLANCE: usize = super::tasks::SOME / CHUNK;
 
 /// Runs a map over the launch's shape.
 ///

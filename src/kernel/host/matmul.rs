@@ -7,10 +7,9 @@ use super::complex::{C64, C128};
 use super::element::{self, Element, Tile};
 use super::isa::multiversion;
 use super::map::PARALLEL;
+use super::tasks::{self, Until};
 use crate::array::Dtype;
-use crate::base::stop;
 use crate::kernel::{Launch, Matmul};
-use rayon::prelude::*;
 
 /// One product of the batch: `out[m, n] = left[m, k] right[k, n]`.
 #[derive(Clone, Copy)]
@@ -91,18 +90,7 @@ pub(super) unsafe fn run(matmul: &Matmul, launch: &Launch) {
             }
         }
     };
-    // A single product runs to its end.
-    let stop = stop::current();
-    let one = |batch: usize| {
-        if stop.as_ref().is_none_or(|stop| stop.asked().is_none()) {
-            one(batch);
-        }
-    };
-    if share {
-        (0..batches).into_par_iter().for_each(one);
-    } else {
-        (0..batches).for_each(one);
-    }
+    tasks::each(batches, share, one);
 }
 
 unsafe fn clear(dtype: Dtype, p: Product) {
@@ -114,22 +102,59 @@ unsafe fn clear(dtype: Dtype, p: Product) {
     }
 }
 
-unsafe fn float<T: 'static>(p: Product, zero: T, one: T) {
+/// Multiply-adds of a product that is computed at once. A larger one is cut into blocks, so that it can end early:
+/// this many rows and columns, and as many factors of each element at a time.
+const AT_ONCE: usize = 1 << 30;
+const SIDE: usize = 512;
+const DEPTH: usize = 2048;
+
+unsafe fn float<T: Copy + Sync + 'static>(p: Product, zero: T, one: T) {
+    if p.m.saturating_mul(p.n).saturating_mul(p.k) <= AT_ONCE {
+        // SAFETY: the caller's.
+        return unsafe { gemm_of(p, zero, one, false) };
+    }
+    let (rows, columns) = (p.m.div_ceil(SIDE), p.n.div_ceil(SIDE));
+    let size = size_of::<T>();
+    let until = Until::now();
+    tasks::each(rows * columns, p.threads, |number| {
+        let p = &p;
+        let (i, j) = (number / columns * SIDE, number % columns * SIDE);
+        let (m, n) = (SIDE.min(p.m - i), SIDE.min(p.n - j));
+        for from in (0..p.k).step_by(DEPTH) {
+            if until.ended() {
+                return;
+            }
+            let block = Product {
+                m,
+                n,
+                k: DEPTH.min(p.k - from),
+                left: p.left.part(i, from, size),
+                right: p.right.part(from, j, size),
+                out: p.out.part(i, j, size),
+                threads: false,
+            };
+            // SAFETY: the caller's; blocks of the result differ.
+            unsafe { gemm_of(block, if from == 0 { zero } else { one }, one, from > 0) };
+        }
+    });
+}
+
+/// A product, to its end; `add`: to what is there.
+unsafe fn gemm_of<T: 'static>(p: Product, before: T, one: T, add: bool) {
     let parallelism = match p.threads {
         true => gemm::Parallelism::Rayon(0),
         false => gemm::Parallelism::None,
     };
     let (out, left, right) = (p.out, p.left, p.right);
-    // SAFETY: guaranteed by the caller: the matrices lie in memory with these strides; the result is not
-    // read.
+    // SAFETY: the caller's: the matrices lie in memory with these strides; the result is read only to add to it.
     unsafe {
         #[rustfmt::skip]
         gemm::gemm::<T>(
             p.m, p.n, p.k,
-            out.ptr.cast(), out.cs, out.rs, false,
+            out.ptr.cast(), out.cs, out.rs, add,
             left.ptr.cast(), left.cs, left.rs,
             right.ptr.cast(), right.cs, right.rs,
-            zero, one, false, false, false, parallelism,
+            before, one, false, false, false, parallelism,
         );
     }
 }
@@ -152,12 +177,16 @@ unsafe fn half<M: Element<Lane = f32>>(p: Product) {
     }
 }
 
+/// Multiply-adds of integers between two looks whether to end early.
+const AT_A_TIME: usize = 1 << 18;
+
 /// Integers: widened to `i64` and wrapped once at the end, which equals wrapping at each step.
 unsafe fn whole<M: Element<Lane = i64>>(p: Product) {
     let (m, n, k) = (p.m, p.n, p.k);
     let mut right = vec![0i64; k * n];
     // SAFETY: guaranteed by the caller, and the buffer has the matrix's extents.
     unsafe { element::load::<M>(p.right.ptr.cast(), p.right.tile(k, n), right.as_mut_ptr()) };
+    let until = Until::now();
     let row = |i: usize| {
         // Capture the whole product; its pointers alone are not `Sync`.
         let p = &p;
@@ -167,20 +196,25 @@ unsafe fn whole<M: Element<Lane = i64>>(p: Product) {
         // SAFETY: as above.
         unsafe { element::load::<M>(from.cast(), p.left.tile(1, k), left.as_mut_ptr()) };
         for (j, &factor) in left.iter().enumerate() {
+            if j * n % AT_A_TIME < n && until.ended() {
+                return;
+            }
             add_scaled(&mut out, &right[j * n..(j + 1) * n], factor);
         }
         let to = p.out.ptr.wrapping_offset(i as isize * p.out.rs * size);
         // SAFETY: as above; rows differ.
         unsafe { element::store::<M>(out.as_ptr(), p.out.tile(1, n), to.cast()) };
     };
-    if p.threads && m * n * k >= PARALLEL {
-        (0..m).into_par_iter().for_each(row);
-    } else {
-        (0..m).for_each(row);
-    }
+    tasks::each(m, p.threads && m * n * k >= PARALLEL, row);
 }
 
 impl Operand {
+    /// The matrix from a row and a column on, of elements of that size.
+    fn part(&self, row: usize, column: usize, size: usize) -> Operand {
+        let offset = (row as isize * self.rs + column as isize * self.cs) * size as isize;
+        Operand { ptr: self.ptr.wrapping_offset(offset), ..*self }
+    }
+
     fn tile(&self, h: usize, w: usize) -> Tile {
         Tile { h, w, rs: self.rs, cs: self.cs }
     }

@@ -31,6 +31,7 @@ mod search;
 pub mod single;
 mod small;
 mod sort;
+mod tasks;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -79,7 +80,7 @@ pub fn scratch(launch: &Launch) -> u64 {
     match &launch.program.body {
         Body::Sort(_) => {
             let rows = launch.shape.iter().skip(1).fold(1u64, |all, &n| all.saturating_mul(n as u64));
-            product(extent(0), rows.min(rayon::current_num_threads() as u64).max(1), 40)
+            product(extent(0), rows.min(rayon::current_num_threads() as u64).max(1), 48)
         }
         Body::Matmul(matmul) => {
             let (k, n, m) = (extent(0), extent(1), extent(2));

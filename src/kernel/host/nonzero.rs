@@ -3,6 +3,7 @@
 use super::element::{Element, with_element};
 use super::gather::element;
 use super::map::PARALLEL;
+use super::tasks::{self, Until};
 use crate::array::Dtype;
 use crate::kernel::Launch;
 use rayon::prelude::*;
@@ -39,11 +40,18 @@ where
         place
     };
     let blocks = count.div_ceil(BLOCK);
+    let until = Until::now();
     let total = if count < PARALLEL {
         (0..blocks).fold(0, write)
     } else {
-        let counts: Vec<usize> =
-            (0..blocks).into_par_iter().map(|number| block(number).filter(|&i| is_set(i)).count()).collect();
+        let count_of = |number: usize| match until.ended() {
+            true => 0,
+            false => block(number).filter(|&i| is_set(i)).count(),
+        };
+        let counts: Vec<usize> = (0..blocks).into_par_iter().map(count_of).collect();
+        if until.ended() {
+            return;
+        }
         let starts: Vec<usize> = counts
             .iter()
             .scan(0, |sum, &n| {
@@ -52,8 +60,8 @@ where
                 Some(start)
             })
             .collect();
-        starts.into_par_iter().enumerate().for_each(|(number, start)| {
-            write(start, number);
+        tasks::each(blocks, true, |number| {
+            write(starts[number], number);
         });
         counts.iter().sum()
     };

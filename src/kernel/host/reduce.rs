@@ -8,12 +8,11 @@
 use super::fold::{Accumulator, BLOCK, Choice, Combine, LANES};
 use super::machine::{Machine, Plane};
 use super::map::threads;
+use super::tasks::{self, SOME, Until};
 use super::{CHUNK, element};
 use crate::array::{Class, Dims, Dtype};
-use crate::base::stop;
 use crate::kernel::{Launch, Ptr, Reduce, Source};
 use element::{Tile, with_element};
-use rayon::prelude::*;
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -50,6 +49,8 @@ struct Plan<'a> {
     across: bool,
     /// True when more than one reduced dimension is longer than 1.
     folded: bool,
+    /// When the work is to end early.
+    until: Until,
 }
 
 unsafe fn run_class<T: Accumulator>(reduce: &Reduce, launch: &Launch) {
@@ -101,7 +102,7 @@ impl<'a> Plan<'a> {
             _ => false,
         };
         let folded = shape[kept..].iter().filter(|&&n| n > 1).count() > 1;
-        Plan { reduce, launch, kept, results, length, side, across, folded }
+        Plan { reduce, launch, kept, results, length, side, across, folded, until: Until::now() }
     }
 
     unsafe fn run<T: Accumulator>(&self, job: Job<T>) {
@@ -119,9 +120,9 @@ impl<'a> Plan<'a> {
                 range /= 2;
             }
         }
-        // Work that may be stopped checks for it between two ranges. The split changes no bit.
-        let stop = stop::current();
-        while stop.is_some() && range * BLOCK > PATIENCE && blocks.div_ceil(range) * self.results < PARTIAL {
+        // Work that may be ended early looks around between two ranges. How they are cut changes no bit.
+        let until = &self.until;
+        while until.is_set() && range * BLOCK > PATIENCE && blocks.div_ceil(range) * self.results < PARTIAL {
             range /= 2;
         }
         let ended = AtomicBool::new(false);
@@ -134,7 +135,7 @@ impl<'a> Plan<'a> {
         let task = |numbers: std::ops::Range<usize>| {
             let mut worker = None;
             for number in numbers {
-                if stop.as_ref().is_some_and(|stop| stop.asked().is_some()) {
+                if until.ended() {
                     return ended.store(true, Ordering::Relaxed);
                 }
                 let (strip_number, part) = (number / ranges, number % ranges);
@@ -144,6 +145,9 @@ impl<'a> Plan<'a> {
                 unsafe {
                     let worker = worker.get_or_insert_with(|| Worker::<T>::new(self, job));
                     worker.strip(strip_number, strip, elements);
+                    if worker.ended {
+                        return ended.store(true, Ordering::Relaxed);
+                    }
                     if ranges == 1 {
                         worker.finish();
                     } else {
@@ -161,7 +165,7 @@ impl<'a> Plan<'a> {
         } else {
             let tasks = total.min(threads * 8);
             let from = |i: usize| (total as u128 * i as u128 / tasks as u128) as usize;
-            (0..tasks).into_par_iter().for_each(|i| task(from(i)..from(i + 1)));
+            tasks::each(tasks, true, |i| task(from(i)..from(i + 1)));
         }
         if ranges > 1 && !ended.into_inner() {
             // SAFETY: guaranteed by the caller; the tasks have ended.
@@ -283,6 +287,11 @@ struct Worker<'a, T: Accumulator> {
     lanes: Vec<T>,
     values: Vec<T>,
     positions: Vec<i64>,
+    until: Until,
+    /// Elements since the last look whether to end early.
+    unseen: usize,
+    /// The work has ended early.
+    ended: bool,
 }
 
 impl<'a, T: Accumulator> Worker<'a, T> {
@@ -310,7 +319,20 @@ impl<'a, T: Accumulator> Worker<'a, T> {
             lanes: Vec::new(),
             values: Vec::new(),
             positions: Vec::new(),
+            until: plan.until.clone(),
+            unseen: 0,
+            ended: false,
         }
+    }
+
+    /// Counts elements; true when the work is to end early.
+    fn ends(&mut self, elements: usize) -> bool {
+        self.unseen += elements;
+        if self.unseen >= SOME {
+            self.unseen = 0;
+            self.ended |= self.until.ended();
+        }
+        self.ended
     }
 
     /// Moves to a strip by number, for strips of this width; returns the strip's actual width.
@@ -381,6 +403,9 @@ impl<'a, T: Accumulator> Worker<'a, T> {
     unsafe fn pieces(&mut self, elements: std::ops::Range<usize>, mut each: impl FnMut(usize, &[T])) {
         let mut i = elements.start;
         while i < elements.end {
+            if self.ends(0) {
+                return;
+            }
             let run = self.seek(i);
             let left = (BLOCK - i % BLOCK).min(elements.end - i);
             let (h, w) = match self.plan.folded {
@@ -393,6 +418,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
             let values = unsafe { self.machine.register(self.plan.reduce.value, h * w) };
             each(i, T::of(values).unwrap_or_default());
             i += h * w;
+            self.unseen += h * w;
         }
     }
 
@@ -472,6 +498,9 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         let most = (CHUNK / width).max(1);
         let mut i = elements.start;
         while i < elements.end {
+            if self.ends(0) {
+                return;
+            }
             let run = self.seek(i);
             let h = run.min(most).min(BLOCK - i % BLOCK).min(elements.end - i);
             // SAFETY: the tile lies in the shape and has at most `CHUNK` elements.
@@ -482,6 +511,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
                 Buffers { lanes: &mut self.lanes, values: &mut self.values, positions: &mut self.positions };
             each(&mut buffers, i, h, T::of(values).unwrap_or_default());
             i += h;
+            self.unseen += h * width;
         }
     }
 

@@ -2,8 +2,8 @@
 //! values stay in a cache.
 
 use super::map::threads;
+use super::tasks::Until;
 use super::{map, reduce};
-use crate::base::stop;
 use crate::kernel::{Body, Launch, Reduce, Rows, Step, View};
 use rayon::prelude::*;
 use smallvec::{SmallVec, smallvec};
@@ -26,12 +26,12 @@ pub(super) unsafe fn run(rows: &Rows, launch: &Launch) {
     let visits = launch.shape.iter().product::<usize>().saturating_mul(instrs);
     let threads = threads(visits);
     let tasks = if threads == 1 { 1 } else { blocks.min(threads * 8) };
-    let stop = stop::current();
+    let until = Until::now();
     let task = |task: usize| {
         let from = |task: usize| (blocks as u128 * task as u128 / tasks as u128) as usize;
         let mut memory = Memory::new(rows, height, length);
         for block in from(task)..from(task + 1) {
-            if stop.as_ref().is_some_and(|stop| stop.asked().is_some()) {
+            if until.ended() {
                 return;
             }
             let part = Part::of(launch, outer, along, height, block);

@@ -3,9 +3,9 @@
 use super::element::{self, Element, Tile, with_element};
 use super::fold::Accumulator;
 use super::map::PARALLEL;
+use super::tasks::{self, SOME, Until};
 use crate::array::{Class, Dims};
 use crate::kernel::{Launch, Scan};
-use rayon::prelude::*;
 use smallvec::smallvec;
 
 /// Rows processed side by side, so that adjacent columns share cache lines.
@@ -52,6 +52,7 @@ unsafe fn with_class<T: Accumulator>(scan: &Scan, launch: &Launch) {
     };
     let parts = side_extent.div_ceil(ROWS);
     let strips = rows / side_extent * parts;
+    let until = Until::now();
     let strip = |number: usize| {
         let mut at: Dims = smallvec![0; launch.shape.len()];
         let (mut rest, part) = (number / parts, number % parts);
@@ -66,8 +67,14 @@ unsafe fn with_class<T: Accumulator>(scan: &Scan, launch: &Launch) {
         let mut held = [init; ROWS];
         let mut new = [T::default(); ROWS * COLUMNS];
         let mut out = [T::default(); ROWS * COLUMNS];
-        let mut from = 0;
+        let (mut from, mut seen) = (0, 0);
         while from < length {
+            if from - seen >= SOME {
+                seen = from;
+                if until.ended() {
+                    return;
+                }
+            }
             let w = COLUMNS.min(length - from);
             at[outer.len()] = from;
             // SAFETY: the tile lies in the shape, and the buffers hold it.
@@ -84,11 +91,8 @@ unsafe fn with_class<T: Accumulator>(scan: &Scan, launch: &Launch) {
             from += w;
         }
     };
-    if rows.saturating_mul(length).saturating_mul(2) < PARALLEL || strips == 1 {
-        (0..strips).for_each(strip);
-    } else {
-        (0..strips).into_par_iter().for_each(strip);
-    }
+    let shared = rows.saturating_mul(length).saturating_mul(2) >= PARALLEL && strips > 1;
+    tasks::each(strips, shared, strip);
 }
 
 /// A tile of a view: `h` rows along `side`, `w` elements of each.

@@ -9,9 +9,9 @@ use super::element::{Element, with_element};
 use super::fold::Accumulator;
 use super::gather::{element, offset, resolve, runs};
 use super::map::{PARALLEL, threads};
+use super::tasks::{self, Until};
 use crate::array::Dims;
 use crate::kernel::{Launch, Scatter};
-use rayon::prelude::*;
 
 /// Runs a scatter.
 ///
@@ -43,19 +43,20 @@ where
     if count == 0 {
         return;
     }
+    let until = Until::now();
     let Some(shared) = shared.filter(|_| parts > 1 && count * 3 >= PARALLEL) else {
         let origin: Dims = launch.shape.iter().map(|_| 0).collect();
-        // SAFETY: guaranteed by the caller.
-        return unsafe { part::<M>(launch, faults, one, &origin, &launch.shape) };
+        // SAFETY: the caller's.
+        return unsafe { part::<M>(launch, faults, one, &origin, &launch.shape, &until) };
     };
-    (0..parts).into_par_iter().for_each(|i| {
+    tasks::each(parts, true, |i| {
         let extent = launch.shape[shared];
         let (from, to) = (extent * i / parts, extent * (i + 1) / parts);
         let mut origin: Dims = launch.shape.iter().map(|_| 0).collect();
         let mut shape = launch.shape.clone();
         (origin[shared], shape[shared]) = (from, to - from);
-        // SAFETY: guaranteed by the caller; parts differ in a coordinate of the target.
-        unsafe { part::<M>(launch, faults, one, &origin, &shape) };
+        // SAFETY: the caller's; parts differ in a coordinate of the target.
+        unsafe { part::<M>(launch, faults, one, &origin, &shape, &until) };
     });
 }
 
@@ -69,6 +70,7 @@ unsafe fn part<M: Element>(
     one: Option<One<M::Lane>>,
     origin: &[usize],
     shape: &[usize],
+    until: &Until,
 ) {
     let [source, index, out] = [0, 1, 2].map(|view| &launch.views[view]);
     let axis = launch.axis;
@@ -78,7 +80,7 @@ unsafe fn part<M: Element>(
     let out_step = if axis == last { 0 } else { step(&out.strides) };
     let (source_step, index_step) = (step(&source.strides), step(&index.strides));
     let mut place: Dims = origin.into();
-    runs(shape, 0..shape.iter().product(), |_, at, run| {
+    runs(shape, 0..shape.iter().product(), until, |_, at, run| {
         place.iter_mut().zip(origin).zip(at).for_each(|((p, &o), &a)| *p = o + a);
         let position = place.iter().zip(&launch.shape).fold(0, |sum, (&i, &n)| sum * n + i);
         let from = element::<M>(source).wrapping_offset(offset(source, &place, None));

@@ -4,8 +4,8 @@ use super::complex::{C64, C128};
 use super::element::{Element, with_element};
 use super::gather::{element, offset, runs};
 use super::map::PARALLEL;
+use super::tasks::{self, Until};
 use crate::kernel::{Launch, Search};
-use rayon::prelude::*;
 
 /// Values per task.
 const TASK: usize = 2 << 10;
@@ -69,7 +69,7 @@ where
     if count.saturating_mul(16) < PARALLEL {
         return range(0..count);
     }
-    (0..count.div_ceil(TASK)).into_par_iter().for_each(|task| {
+    tasks::each(count.div_ceil(TASK), true, |task| {
         range(task * TASK..((task + 1) * TASK).min(count));
     });
 }
@@ -83,7 +83,7 @@ where
     let along = |strides: &[isize]| strides.last().copied().unwrap_or(0);
     let row_step = if axis == last { 0 } else { along(&row.strides) };
     let step = row.strides.get(axis).copied().unwrap_or(0);
-    runs(&launch.shape, elements, |_, at, run| {
+    runs(&launch.shape, elements, &Until::default(), |_, at, run| {
         let rows = (element::<M>(row) as *const M).wrapping_offset(offset(row, at, Some(axis)));
         let values = (element::<M>(value) as *const M).wrapping_offset(offset(value, at, None));
         let to = element::<i64>(out).wrapping_offset(offset(out, at, None));

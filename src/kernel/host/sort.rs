@@ -5,6 +5,7 @@ use super::complex::{C64, C128};
 use super::element::{Element, with_element};
 use super::gather::{element, offset};
 use super::map::PARALLEL;
+use super::tasks::{self, SOME, Until};
 use crate::array::Dims;
 use crate::kernel::{Launch, Sort};
 use rayon::prelude::*;
@@ -40,12 +41,8 @@ pub(super) unsafe fn run(sort: &Sort, launch: &Launch) {
         // SAFETY: guaranteed by the caller; rows differ.
         with_element!(sort.dtype, M => unsafe { sort_row::<M>(sort, launch, &at, keys, rows == 1) });
     };
-    if rows == 1 || rows.saturating_mul(length) < PARALLEL / 8 {
-        let mut keys = Vec::new();
-        (0..rows).for_each(|number| row(&mut keys, number));
-    } else {
-        (0..rows).into_par_iter().for_each_init(Vec::new, row);
-    }
+    let shared = rows > 1 && rows.saturating_mul(length) >= PARALLEL / 8;
+    tasks::each_with(rows, shared, Vec::new, row);
 }
 
 unsafe fn sort_row<M: Key>(
@@ -73,32 +70,115 @@ unsafe fn sort_row<M: Key>(
             place.wrapping_offset(i as isize * step(positions)).write_unaligned(position as i64);
         }
     };
-    let threads = alone && length >= LONG;
-    // The input may alias the output: read everything before writing.
-    let held: Vec<M> = (0..length).map(read).collect();
+    let (threads, until) = (alone && length >= LONG, Until::now());
+    // The input may be the output: all of it is read before anything is written.
+    let Some(held) = gathered(length, &until, read) else { return };
     if M::BITS <= 32 && length <= 1 << 32 {
-        let packed = |(i, &value): (usize, &M)| (value.key() ^ turn) << 32 | i as u64;
-        let mut order: Vec<u64> = held.iter().enumerate().map(packed).collect();
-        if threads {
-            order.par_sort_unstable()
-        } else {
-            order.sort_unstable()
-        }
-        order.iter().enumerate().for_each(|(i, &o)| write(i, held[o as u32 as usize], o as u32 as usize));
+        let packed = |i: usize| (held[i].key() ^ turn) << 32 | i as u64;
+        let Some(order) = gathered(length, &until, packed) else { return };
+        let Some(order) = sorted(order, threads, &until) else { return };
+        scattered(&order, &until, |i, o| write(i, held[o as u32 as usize], o as u32 as usize));
     } else if length <= 1 << 32 {
         keys.clear();
-        keys.extend(held.iter().enumerate().map(|(i, value)| (value.key() ^ turn, i as u32)));
-        if threads {
-            keys.par_sort_unstable()
-        } else {
-            keys.sort_unstable()
-        }
-        keys.iter().enumerate().for_each(|(i, &(_, o))| write(i, held[o as usize], o as usize));
+        let numbered = |i: usize| (held[i].key() ^ turn, i as u32);
+        let Some(all) = gathered(length, &until, numbered) else { return };
+        let Some(all) = sorted(all, threads, &until) else { return };
+        scattered(&all, &until, |i, (_, o)| write(i, held[o as usize], o as usize));
+        *keys = all;
     } else {
-        let mut order: Vec<usize> = (0..length).collect();
-        order.par_sort_by_key(|&i| held[i].key() ^ turn);
-        order.iter().enumerate().for_each(|(i, &o)| write(i, held[o], o));
+        let numbered = |i: usize| (held[i].key() ^ turn, i);
+        let Some(all) = gathered(length, &until, numbered) else { return };
+        let Some(all) = sorted(all, threads, &until) else { return };
+        scattered(&all, &until, |i, (_, o)| write(i, held[o], o));
     }
+}
+
+/// The values of `get`; nothing when the work is to end early.
+fn gathered<T>(length: usize, until: &Until, get: impl Fn(usize) -> T) -> Option<Vec<T>> {
+    let mut all = Vec::with_capacity(length);
+    for from in (0..length).step_by(SOME) {
+        if until.ended() {
+            return None;
+        }
+        all.extend((from..length.min(from + SOME)).map(&get));
+    }
+    Some(all)
+}
+
+/// Hands each value on with its place.
+fn scattered<T: Copy>(all: &[T], until: &Until, mut put: impl FnMut(usize, T)) {
+    for (part, values) in all.chunks(SOME).enumerate() {
+        if until.ended() {
+            return;
+        }
+        values.iter().enumerate().for_each(|(i, &value)| put(part * SOME + i, value));
+    }
+}
+
+/// Values that are sorted at once. More are first dealt out to buckets, between samples of them.
+const BUCKET: usize = 1 << 17;
+/// The most buckets: their numbers fit in 16 bits.
+const BUCKETS: usize = 1 << 12;
+/// Samples of a bucket.
+const SAMPLES: usize = 32;
+
+/// The values in order; no two are equal. Nothing when the work is to end early.
+fn sorted<T: Ord + Copy + Send + Sync>(mut all: Vec<T>, threads: bool, until: &Until) -> Option<Vec<T>> {
+    let count = all.len();
+    if count <= 2 * BUCKET || !until.is_set() {
+        if threads {
+            all.par_sort_unstable()
+        } else {
+            all.sort_unstable()
+        }
+        return Some(all);
+    }
+    let buckets = (count / BUCKET).min(BUCKETS);
+    // Drawn by a fixed sequence, so that no pattern of the input fills one bucket.
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut samples: Vec<T> = (0..buckets * SAMPLES)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            all[(state % count as u64) as usize]
+        })
+        .collect();
+    samples.sort_unstable();
+    let ends: Vec<T> = samples.into_iter().step_by(SAMPLES).skip(1).collect();
+    // Each thread deals out a part of the values.
+    let parts = if threads { rayon::current_num_threads() } else { 1 };
+    let deal = |part: usize| -> Vec<Vec<T>> {
+        let mut dealt: Vec<Vec<T>> = vec![Vec::new(); ends.len() + 1];
+        for values in all[count * part / parts..count * (part + 1) / parts].chunks(SOME) {
+            if until.ended() {
+                break;
+            }
+            values.iter().for_each(|value| dealt[ends.partition_point(|end| end <= value)].push(*value));
+        }
+        dealt
+    };
+    let dealt: Vec<Vec<Vec<T>>> = (0..parts).into_par_iter().map(deal).collect();
+    let bucket = |number: usize| -> Vec<T> {
+        if until.ended() {
+            return Vec::new();
+        }
+        let mut bucket: Vec<T> = dealt.iter().flat_map(|part| &part[number]).copied().collect();
+        bucket.sort_unstable();
+        bucket
+    };
+    let buckets: Vec<Vec<T>> = match threads {
+        true => (0..=ends.len()).into_par_iter().map(bucket).collect(),
+        false => (0..=ends.len()).map(bucket).collect(),
+    };
+    all.clear();
+    for bucket in buckets {
+        if until.ended() {
+            return None;
+        }
+        all.extend(bucket);
+    }
+    Some(all)
 }
 
 /// An element with an order-preserving integer key.

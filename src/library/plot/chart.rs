@@ -1,6 +1,7 @@
 //! The content of a plot, independent of how it is drawn.
 
 use super::axis::Axis;
+use crate::base::stop;
 
 /// A chart: axes and the data between them.
 pub struct Chart {
@@ -40,7 +41,7 @@ impl Chart {
     /// show is reduced to the extremes of each column.
     pub fn pieces(&self, points: &[(f64, f64)], columns: usize) -> Vec<Vec<(f64, f64)>> {
         let (mut all, mut piece) = (Vec::new(), Vec::new());
-        for &(x, y) in points {
+        for &(x, y) in stop::until(points.iter()) {
             match self.x.place(x).zip(self.y.place(y)) {
                 Some(place) => piece.push(place),
                 None => all.extend(Some(std::mem::take(&mut piece)).filter(|p| !p.is_empty())),
@@ -52,7 +53,7 @@ impl Chart {
 
     /// The points that have a position, as positions from 0 to 1.
     pub fn dots<'c>(&'c self, points: &'c [(f64, f64)]) -> impl Iterator<Item = (f64, f64)> + 'c {
-        points.iter().filter_map(|&(x, y)| self.x.place(x).zip(self.y.place(y)))
+        stop::until(points.iter()).filter_map(|&(x, y)| self.x.place(x).zip(self.y.place(y)))
     }
 }
 

@@ -29,7 +29,11 @@ impl Numbers {
                 charge(tensor.count().saturating_mul(16))?;
                 let wide = vm.rt.convert(tensor, Dtype::F64)?;
                 let bytes = vm.rt.read(&wide)?;
-                let values = bytes.as_chunks().0.iter().map(|b| f64::from_ne_bytes(*b)).collect();
+                let mut values = Vec::with_capacity(tensor.count());
+                for some in bytes.as_chunks().0.chunks(1 << 14) {
+                    crate::device::error::paced(some.len())?;
+                    values.extend(some.iter().map(|b| f64::from_ne_bytes(*b)));
+                }
                 Ok(Numbers { values, shape: tensor.shape().to_vec(), dtype: tensor.dtype() })
             }
             Value::List(_) | Value::Tuple(_) | Value::Range(_) => {
@@ -43,6 +47,7 @@ impl Numbers {
                 charge(items.len().saturating_mul(8))?;
                 let mut values = Vec::with_capacity(items.len());
                 for item in &items {
+                    vm.charge(1)?;
                     values
                         .push(number(vm, item).transpose().unwrap_or_else(|| Err(no_numbers(item, index)))?);
                 }

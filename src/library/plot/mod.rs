@@ -17,7 +17,8 @@ use super::core::owned;
 use super::files::open::{named, replace};
 use super::io::allowed;
 use super::{any, optional, takes};
-use crate::base::Result;
+use crate::base::{Result, stop};
+use crate::device::error::stopped;
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::vm::{NativeDef, Value, Vm, charge, charge_values, error};
 use axis::{Axis, written};
@@ -151,9 +152,10 @@ fn series(vm: &mut Vm, args: &mut [Value], shape: fn(Vec<(f64, f64)>) -> Shape) 
                     .operand(0, format!("these are {wide}"))
                     .help("each point takes one of both"));
             }
-            Some(xs) => xs.iter().copied().zip(values).collect(),
-            None => values.into_iter().enumerate().map(|(i, y)| (i as f64, y)).collect(),
+            Some(xs) => stop::until(xs.iter().copied().zip(values)).collect(),
+            None => stop::until(values.into_iter().enumerate().map(|(i, y)| (i as f64, y))).collect(),
         };
+        stopped()?;
         marks.push(Mark { name, shape: shape(points) });
     }
     let points = || {
@@ -163,8 +165,9 @@ fn series(vm: &mut Vm, args: &mut [Value], shape: fn(Vec<(f64, f64)>) -> Shape) 
         })
     };
     let lines = marks.iter().any(|m| matches!(m.shape, Shape::Line(_)));
-    let x = Axis::around(points().map(|p| p.0), x_log, if lines { 0.0 } else { 0.04 });
-    let y = Axis::around(points().map(|p| p.1), y_log, 0.04);
+    let x = Axis::around(stop::until(points().map(|p| p.0)), x_log, if lines { 0.0 } else { 0.04 });
+    let y = Axis::around(stop::until(points().map(|p| p.1)), y_log, 0.04);
+    stopped()?;
     show(vm, args, x, y, marks)
 }
 
@@ -206,7 +209,7 @@ fn hist(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         _ => return Err(error::bad_value(1, "there are 1 to 10000 bins")),
     };
     let values = Numbers::of(vm, &args[0], 0)?.values;
-    let finite = || values.iter().copied().filter(|v| v.is_finite());
+    let finite = || stop::until(values.iter().copied()).filter(|v| v.is_finite());
     let (lo, hi) = match &args[RANGE_AT] {
         Value::None => {
             let (lo, hi) =
@@ -237,6 +240,7 @@ fn hist(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         let bin = ((value - lo) / (hi - lo) * bins as f64) as usize;
         counts[bin.min(bins - 1)] += 1;
     }
+    stopped()?;
     let edge = |i: usize| lo + (hi - lo) * (i as f64 / bins as f64);
     let bars: Vec<(f64, f64, f64)> =
         counts.iter().enumerate().map(|(i, &n)| (edge(i), edge(i + 1), n as f64)).collect();
@@ -269,11 +273,13 @@ fn show(vm: &mut Vm, args: &[Value], x: Axis, y: Axis, marks: Vec<Mark>) -> Resu
                 png(width, height, &canvas.finish())?
             }
         };
+        stopped()?;
         return write(vm, &args[PATH_AT], &bytes);
     }
     let width = within(&args[WIDTH_AT], WIDTH_AT, vm.print_options.line_width.clamp(20, 400), 20..=400)?;
     let height = within(&args[HEIGHT_AT], HEIGHT_AT, (width / 5).clamp(8, 20), 2..=200)?;
     let text = terminal::chart(&chart, width, height, vm.colors);
+    stopped()?;
     vm.write(&text)?;
     Ok(Value::None)
 }

@@ -7,7 +7,7 @@
 
 use super::super::compare::{contains, equal, order};
 use super::super::value::Value;
-use super::super::{Vm, charge, charge_values, error};
+use super::super::{Vm, charge, error};
 use crate::base::Result;
 use crate::syntax::ast::{Binary, Unary};
 
@@ -94,22 +94,16 @@ fn join(vm: &mut Vm, op: Binary, left: &Value, right: &Value) -> Result<Value> {
         (Value::Str(a), Value::Str(b)) => {
             let length = a.as_str().len() + b.as_str().len();
             charge(length)?;
-            vm.charge(length / 64)?;
             let mut text = String::with_capacity(length);
-            text.push_str(a.as_str());
-            text.push_str(b.as_str());
+            vm.push_text(&mut text, a.as_str())?;
+            vm.push_text(&mut text, b.as_str())?;
             Ok(Value::str(text))
         }
         (Value::List(a), Value::List(b)) if op == Binary::Join => {
-            charge_values(a.len() + b.len())?;
-            vm.charge((a.len() + b.len()) / 8)?;
-            let (a, b) = (a.borrow(), b.borrow());
-            Ok(Value::list(a.iter().chain(b.iter()).cloned().collect()))
+            vm.joined(&a.borrow(), &b.borrow()).map(Value::list)
         }
         (Value::Tuple(a), Value::Tuple(b)) if op == Binary::Join => {
-            charge_values(a.items().len() + b.items().len())?;
-            vm.charge((a.items().len() + b.items().len()) / 8)?;
-            Ok(Value::tuple(a.items().iter().chain(b.items()).cloned().collect()))
+            vm.joined(a.items(), b.items()).map(Value::tuple)
         }
         _ => Err(refused(op, left, right)),
     }
@@ -119,8 +113,9 @@ fn repeat(vm: &mut Vm, text: &str, count: i64) -> Result<Value> {
     let count = usize::try_from(count).unwrap_or(0);
     let length = text.len().saturating_mul(count);
     charge(length)?;
-    vm.charge(length / 64)?;
-    Ok(Value::str(text.repeat(count)))
+    let mut all = String::new();
+    vm.push_repeated(&mut all, text, count)?;
+    Ok(Value::str(all))
 }
 
 /// A number as operators see it: bools count as ints.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use super::super::function::{CallShape, MethodSite, Native, Passed, QUICK_ARGS, Run};
+use super::super::limits::NATIVE;
 use super::super::raced;
 use super::super::value::Value;
 use super::super::{Vm, bind, error};
@@ -177,6 +178,7 @@ impl Vm {
         }
         let checked = bind::check_all(self, native, &mut args[..count]);
         let result = checked.and_then(|()| run(self, &mut args[..params.len()]));
+        let result = result.and_then(|value| self.worked(NATIVE).map(|()| value));
         result.map_err(|e| of_call(raced::label_values(e, &args), native, count, &[]))
     }
 
@@ -298,14 +300,16 @@ impl Vm {
         match &native.run {
             Run::Static(run) => {
                 bind::native(self, native, &mut args, named)?;
-                run(self, &mut args).map_err(|e| raced::label_values(e, &args))
+                let value = run(self, &mut args).map_err(|e| raced::label_values(e, &args))?;
+                self.worked(NATIVE).map(|()| value)
             }
             Run::Op(op) => self.call_op(op, native, args, named, false),
             Run::OpInPlace(op) => self.call_op(op, native, args, named, true),
             Run::Dynamic(function) => {
                 bind::native(self, native, &mut args, named)?;
                 match function.try_borrow_mut() {
-                    Ok(mut function) => function(self, &mut args),
+                    // How long the program around takes is not known.
+                    Ok(mut function) => function(self, &mut args).and_then(|v| self.look().map(|()| v)),
                     Err(_) => Err(error::bad_value(0, format!("`{}` is running already", native.name))),
                 }
             }

@@ -21,14 +21,14 @@ impl Vm {
         }
         match container {
             Value::List(list) => match index {
-                Value::Range(range) => Ok(Value::list(pick(&list.borrow(), range)?)),
+                Value::Range(range) => Ok(Value::list(pick(self, &list.borrow(), range)?)),
                 _ => {
                     let at = position("list", index, list.len())?;
                     Ok(list.get(at).unwrap_or_default())
                 }
             },
             Value::Tuple(tuple) => match index {
-                Value::Range(range) => Ok(Value::tuple(pick(tuple.items(), range)?)),
+                Value::Range(range) => Ok(Value::tuple(pick(self, tuple.items(), range)?)),
                 _ => Ok(tuple.items()[position("tuple", index, tuple.items().len())?].clone()),
             },
             Value::Str(text) => match index {
@@ -71,7 +71,7 @@ impl Vm {
                 Value::Str(name) if record.position(name.as_str()).is_some() => {
                     Ok(record.get(name.as_str()).cloned().unwrap_or_default())
                 }
-                Value::Range(range) => Ok(Value::tuple(pick(record.values(), range)?)),
+                Value::Range(range) => Ok(Value::tuple(pick(self, record.values(), range)?)),
                 Value::Int(_) => {
                     Ok(record.values()[position("record", index, record.values().len())?].clone())
                 }
@@ -130,12 +130,14 @@ impl Vm {
         let items = self.collect(value)?;
         let (start, step, count) = range.slice(list.len());
         if step == 1 {
+            self.charge((list.len() - start).max(items.len()) / 8)?;
             return list.splice(start..start + count, items).map(drop);
         }
         if items.len() != count {
             return Err(error::slice_length(items.len(), count));
         }
         for (i, item) in items.into_iter().enumerate() {
+            self.charge(1)?;
             list.set((start as i64 + i as i64 * step) as usize, item);
         }
         Ok(())
@@ -264,8 +266,16 @@ fn position(container: &str, index: &Value, length: usize) -> Result<usize> {
     }
 }
 
-fn pick(items: &[Value], range: &Range) -> Result<Vec<Value>> {
+fn pick(vm: &mut Vm, items: &[Value], range: &Range) -> Result<Vec<Value>> {
     let (start, step, count) = range.slice(items.len());
+    if step == 1 {
+        return vm.copies(&items[start..start + count]);
+    }
     charge_values(count)?;
-    Ok((0..count).map(|i| items[(start as i64 + i as i64 * step) as usize].clone()).collect())
+    let mut picked = Vec::with_capacity(count);
+    for i in 0..count {
+        vm.charge(1)?;
+        picked.push(items[(start as i64 + i as i64 * step) as usize].clone());
+    }
+    Ok(picked)
 }

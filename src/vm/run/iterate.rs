@@ -52,10 +52,6 @@ impl Vm {
         self.stack[at] = match &value {
             Value::Object(_) => self.begin_sequence(&value)?,
             Value::List(list) if Rc::strong_count(list) == 1 => value,
-            Value::List(list) => {
-                charge_values(list.len())?;
-                Value::list(list.to_vec())
-            }
             _ => Value::list(self.collect(&value)?),
         };
         self.stack[at + 1] = Value::Int(0);
@@ -133,13 +129,20 @@ impl Vm {
     /// E0309 for what is no sequence; limits for a range without end.
     pub fn collect(&mut self, sequence: &Value) -> Result<Vec<Value>> {
         match sequence {
-            Value::List(list) => Ok(list.to_vec()),
-            Value::Tuple(tuple) => Ok(tuple.items().to_vec()),
+            Value::List(list) => self.copies(&list.borrow()),
+            Value::Tuple(tuple) => self.copies(tuple.items()),
             Value::Range(range) => {
                 let count = range.count().unwrap_or(usize::MAX);
                 charge_values(count)?;
-                self.charge(count / 8)?;
-                Ok((0..count).map_while(|i| range.get(i).map(Value::Int)).collect())
+                let mut items = Vec::with_capacity(count);
+                for i in 0..count {
+                    self.charge(1)?;
+                    match range.get(i) {
+                        Some(i) => items.push(Value::Int(i)),
+                        None => break,
+                    }
+                }
+                Ok(items)
             }
             Value::Object(handle) => match handle.get().iterate(self)? {
                 Some(elements) => self.collect_each(&elements),
@@ -159,6 +162,7 @@ impl Vm {
         let mut items = Vec::new();
         let mut position = 0;
         while let Some((value, next)) = self.element(sequence, position)? {
+            self.charge(1)?;
             if items.len() == items.capacity() {
                 charge_values(items.len().max(4) * 2)?;
             }

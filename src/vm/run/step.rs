@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::super::bytecode::Op;
 use super::super::function::Proto;
 use super::super::heap::{Cell, Record};
+use super::super::limits::STEP;
 use super::super::value::Value;
 use super::super::{Vm, error};
 use super::registers::set;
@@ -23,7 +24,7 @@ impl Vm {
     pub(super) fn step(&mut self, base: usize, at: usize, proto: &Proto) -> Flow {
         self.top = base + proto.registers as usize;
         self.rt.span = proto.places.span(at);
-        let flow = self.instruction(proto.code[at], base, at, proto);
+        let flow = self.worked(STEP).and_then(|()| self.instruction(proto.code[at], base, at, proto));
         self.tell(base, at);
         match flow {
             Ok(flow) => flow,

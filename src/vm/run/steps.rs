@@ -17,6 +17,9 @@ use super::registers::{copy, set};
 use crate::base::Result;
 use crate::syntax::ast::{Binary, Unary};
 
+/// Texts of so many bytes are joined without a look at the limits.
+const SHORT: usize = 256;
+
 impl Vm {
     /// The value of an operand: moved out of its register when that is dead after the instruction.
     #[inline]
@@ -256,13 +259,18 @@ impl Vm {
         let source = self.stack[base + src as usize].clone();
         let items = match self.collect(&source) {
             Ok(items) => items,
-            Err(_) => return Err(error::not_spreadable(source.type_name(), "a list")),
+            Err(error) if error::is_not_iterable(&error) => {
+                return Err(error::not_spreadable(source.type_name(), "a list"));
+            }
+            Err(error) => return Err(error),
         };
-        if let Value::List(list) = &self.stack[base + list as usize] {
-            charge_values(items.len())?;
-            list.change(|all| all.extend(items));
+        match &self.stack[base + list as usize] {
+            Value::List(list) => {
+                let list = Rc::clone(list);
+                self.extend(&list, items)
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// The range whose start, end and step stand side by side.
@@ -354,10 +362,8 @@ impl Vm {
             _ if shape.takes_names() => {
                 return Ok(Err(Mismatch::NoRecord { found: value.type_name() }));
             }
-            Value::List(list) => list.to_vec(),
-            Value::Tuple(tuple) => tuple.items().to_vec(),
-            Value::Record(record) => record.values().to_vec(),
-            Value::Range(_) | Value::Tensor(_) => self.collect(value)?,
+            Value::Record(record) => self.copies(record.values())?,
+            Value::List(_) | Value::Tuple(_) | Value::Range(_) | Value::Tensor(_) => self.collect(value)?,
             other => return Ok(Err(Mismatch::NoElements { found: other.type_name() })),
         };
         let wanted = shape.count as usize;
@@ -402,9 +408,23 @@ impl Vm {
         for i in from..from + count as usize {
             let piece = std::mem::take(&mut self.stack[i]);
             match &piece {
-                Value::Str(piece) => text.push_str(piece.as_str()),
+                Value::Str(piece) if piece.as_str().len() < SHORT => text.push_str(piece.as_str()),
+                Value::Str(piece) => {
+                    charge(text.len() + piece.as_str().len())?;
+                    self.pieces(piece.as_str(), |piece| {
+                        text.push_str(piece);
+                        Ok(())
+                    })?;
+                }
                 Value::Int(i) => text.push_str(&i.to_compact_string()),
-                other => text.push_str(&self.display(other)?),
+                other => {
+                    let shown = self.display(other)?;
+                    charge(text.len() + shown.len())?;
+                    self.pieces(&shown, |piece| {
+                        text.push_str(piece);
+                        Ok(())
+                    })?;
+                }
             }
             charge(text.len())?;
         }
