@@ -237,3 +237,108 @@ fn code_that_would_double_with_each_level_is_compiled_once_or_refused() {
         assert!(result.is_ok() || !fine, "{:?}", result.err());
     }
 }
+
+/// Queues more work than the device does in a minute, then computes on.
+const ENDLESS: &str = "let a = rand(600, 600)\nwhile true { a = (a @ a) * 0.01 }";
+
+#[test]
+fn an_interrupted_input_leaves_no_work_behind() {
+    for timed in [false, true] {
+        let limits = if timed { builder().time(Duration::from_millis(300)) } else { builder() };
+        let mut engine = limits.build().unwrap();
+        engine.eval::<()>("let x = ones(4)\nlet y = ones(4) on cuda:1").unwrap();
+        let handle = engine.interrupt_handle();
+        let watcher = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            if !timed {
+                handle.interrupt();
+            }
+        });
+        let error = engine.eval::<()>(ENDLESS).unwrap_err();
+        let kind = if timed { ErrorKind::Limit } else { ErrorKind::Interrupted };
+        assert_eq!(error.kind(), kind, "{error}");
+        watcher.join().unwrap();
+        // Nothing waits for what was queued, on either device, and later work is right.
+        let start = Instant::now();
+        assert_eq!(engine.eval::<f64>("(x + 1).sum().item()").unwrap(), 8.0);
+        assert_eq!(engine.eval::<f64>("(y + 1).sum().item()").unwrap(), 8.0);
+        engine.eval::<()>("cuda.synchronize()").unwrap();
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+        // The result is gone, and the error shows the line that computed it.
+        let error = engine.eval::<f64>("a.sum().item()").unwrap_err();
+        assert_eq!(error.code().id, "E0706", "{error}");
+        let report = engine.report(&error);
+        assert!(report.contains("was given up here") && report.contains("(a @ a) * 0.01"), "{report}");
+        assert_eq!(engine.eval::<f64>("a = ones(4)\na.sum().item()").unwrap(), 4.0);
+    }
+}
+
+#[test]
+fn what_earlier_inputs_have_queued_goes_on() {
+    let mut engine = builder().build().unwrap();
+    engine.eval::<()>("let x = ones(1).expand(3000000)\nlet kept = []").unwrap();
+    engine.eval::<()>("for i in 0..10 { kept.append((x + i).sum()) }").unwrap();
+    let handle = engine.interrupt_handle();
+    let watcher = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        handle.interrupt();
+    });
+    assert!(engine.eval::<()>("while true { kept[0] * 2 }").is_err());
+    watcher.join().unwrap();
+    let sum: f64 = engine.eval("sum(map(|t| t.item(), kept))").unwrap();
+    assert_eq!(sum, 3_000_000.0 * 55.0);
+}
+
+#[test]
+fn a_busy_device_does_not_hold_another_up() {
+    let mut engine = builder().build().unwrap();
+    let script = "let a = ones(1).expand(1000000000000)\nlet endless = a.sum()\nlet y = ones(1000) on cuda:1\n\
+                  for i in 0..100 { y = y + 1 }\nlet e = cuda.current_stream(1).record_event()\ne.synchronize()\ny.sum().item()";
+    assert_eq!(engine.eval::<f64>(script).unwrap(), 101_000.0);
+    // The sum would take an hour; it ends with the session.
+    let start = Instant::now();
+    drop(engine);
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+#[test]
+fn work_in_pieces_gives_what_it_gives_whole() {
+    let mut engine = builder().time(Duration::from_secs(600)).build().unwrap();
+    let script = "let x = rand(600000, device=cpu)\nlet (y, at) = x.sort()\n\
+                  assert((y[1..] >= y[..-1]).all().item() and equal(x[at], y))\n\
+                  let whole = (x * 50).to(i64)\nlet (z, places) = whole.sort(stable=true)\n\
+                  let tied = z[1..] == z[..-1]\n\
+                  assert(((places[1..] > places[..-1]) | ~tied).all().item(), \"equal ones keep their order\")\n\
+                  let m = arange(1100.0 * 1100.0, device=cpu).reshape(1100, 1100)\n\
+                  assert(equal(m @ eye(1100, device=cpu), m))\n\
+                  let s = \"xä€ \" * 40000 ++ \"needle\" ++ \"€yz,\" * 30000 ++ \"needle!\"\n\
+                  assert(s.find(\"needle\") == 160000 and s.rfind(\"needle\") == 280006 and s.find(\"absent\") == -1)\n\
+                  assert(s.count(\"€\") == 70000 and s.count(\"€yz,€yz,\") == 15000 and len(s.split(\",\")) == 30001)\n\
+                  assert(s.replace(\"needle\", \"N\") == \"xä€ \" * 40000 ++ \"N\" ++ \"€yz,\" * 30000 ++ \"N!\")\n\
+                  assert(len(s.split()) == 40001 and s.split(none, 2)[..2] == [\"xä€\", \"xä€\"])\n\
+                  assert(s.upper().lower() == s and s.title()[..4] == \"Xä€ \" and s.strip(\"!x\")[-1] == \"e\")\n\
+                  assert((\"ΑΣ \" * 30000).lower() == \"ας \" * 30000 and (\"ΑΣ\" * 30000).lower()[-1] == \"ς\")\n\
+                  let l = map(|i| (i * 7919) % 10007, 0..5000)\n\
+                  let sorted_l = sorted(l)\nfor i in 1..5000 { assert(sorted_l[i - 1] <= sorted_l[i]) }\n\
+                  let stable = sorted(list(enumerate(l)), key=|p| p[1] % 7)\n\
+                  for i in 1..5000 { let (a, b) = (stable[i - 1], stable[i])\n\
+                      assert(a[1] % 7 < b[1] % 7 or (a[1] % 7 == b[1] % 7 and a[0] < b[0])) }";
+    engine.eval::<()>(script).unwrap();
+}
+
+#[test]
+fn what_is_put_off_is_dropped_at_the_next_entry() {
+    let mut engine = builder().device_memory(64 << 20).host_memory(512 << 20).build().unwrap();
+    for _ in 0..4 {
+        let handle = engine.interrupt_handle();
+        let watcher = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(400));
+            handle.interrupt();
+        });
+        // Each round fills most of both memories with values that only this input holds.
+        let script = "(|| { let kept = []\n for i in 0..40 { kept.append(ones(1 << 18)) }\n let all = []\n\
+                      while len(all) < 1000000 { all.append([len(all)]) }\n while true { } })()";
+        assert_eq!(engine.eval::<()>(script).unwrap_err().kind(), ErrorKind::Interrupted);
+        watcher.join().unwrap();
+    }
+}
