@@ -757,12 +757,12 @@ pub fn small_stack(left: usize, needed: usize) -> Error {
 /// Raises what should end the work of this thread, if anything does.
 ///
 /// # Errors
-/// E1008 when somebody has interrupted it, and E1002 when its time is over.
+/// E1004 when somebody has interrupted it, and E1008 when its time is over.
 pub fn look_for_end() -> crate::base::Result<()> {
     use crate::base::stop::{Reason, asked};
     match asked() {
         Some(Reason::Interrupt) => Err(interrupted()),
-        Some(Reason::Time) => Err(fuel()),
+        Some(Reason::Time) => Err(out_of_time()),
         None => Ok(()),
     }
 }
