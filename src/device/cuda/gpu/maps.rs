@@ -189,14 +189,10 @@ fn random_draws_have_the_hosts_bits() {
 #[cfg(test)]
 mod operations {
     use super::*;
-    use crate::ops::{Run, table};
+    use crate::ops::table;
 
     fn functions() -> Vec<&'static MapFn> {
-        let of = |run: &'static Run| match run {
-            Run::Map(op) | Run::Scaled(op, _) | Run::Chosen(op, _) => Some(op.f),
-            Run::Call(_) => None,
-        };
-        table::all().filter_map(|op| of(&op.run)).collect()
+        table::all().filter_map(|op| op.elementwise()).map(|op| op.f).collect()
     }
 
     /// How far two results may be apart, in units of the last place of the dtype.
