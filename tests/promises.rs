@@ -1,4 +1,4 @@
-//! `docs/reliability.md` names tests that exist.
+//! `docs/reliability.md` and `docs/differences.md` name tests that exist.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
@@ -19,14 +19,15 @@ fn named<'a>(files: &'a [PathBuf], name: &'a str) -> impl Iterator<Item = &'a Pa
     files.iter().filter(move |file| file.file_stem().is_some_and(|stem| stem == name))
 }
 
-#[test]
-fn every_test_of_the_page_exists() {
+/// Checks a page, and counts the tests that it names; each row of a table of `differences.md` names one.
+fn tests_of(page: &str) -> usize {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
     ["src", "tests", "interleave/tests"].iter().for_each(|folder| find(&root.join(folder), &mut files));
-    let page = std::fs::read_to_string(root.join("docs/reliability.md")).unwrap();
+    let text = std::fs::read_to_string(root.join(page)).unwrap();
     let mut checked = 0;
-    for line in page.lines().filter(|line| line.starts_with('|')) {
+    for line in text.lines().filter(|line| line.starts_with('|')) {
+        let before = checked;
         for word in line.split('`').skip(1).step_by(2) {
             let exists = match word.split_once("::") {
                 Some((file, test)) if !word.contains(' ') => {
@@ -42,8 +43,30 @@ fn every_test_of_the_page_exists() {
             assert!(exists, "`{word}` does not exist: {line}");
             checked += 1;
         }
+        let is_entry =
+            page.ends_with("differences.md") && !line.contains("---") && !line.contains("| test |");
+        assert!(!is_entry || checked > before, "no test: {line}");
     }
-    assert!(checked > 60, "{checked}");
+    checked
+}
+
+#[test]
+fn every_test_of_the_pages_exists() {
+    let checked = ["docs/reliability.md", "docs/differences.md"].map(tests_of);
+    assert!(checked[0] > 60 && checked[1] > 15, "{checked:?}");
+}
+
+#[test]
+fn every_difference_is_run() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let script = std::fs::read_to_string(root.join("tests/lang/differences.rnl")).unwrap();
+    let page = std::fs::read_to_string(root.join("docs/differences.md")).unwrap();
+    let (shown, run) = script.split_once("\nlet all = [").unwrap();
+    let names = shown.lines().filter_map(|line| line.strip_prefix("fn ")?.strip_suffix("() {"));
+    for name in names {
+        assert!(run.contains(&format!(" {name},")), "{name} is not run");
+        assert!(page.contains(&format!("`differences::{name}`")), "{name} is not on the page");
+    }
 }
 
 #[test]

@@ -456,7 +456,7 @@ fn clamped(rt: &mut Runtime, name: &'static str, x: &Tensor, (low, high): (Scala
     };
     let compute = if dtype.is_int() { Dtype::I64 } else { dtype };
     let operands = [MapArg::Tensor(x), bound(low), bound(high)];
-    rt.map(name, &CLAMP, &operands, compute, dtype).map(Out::Tensor)
+    rt.map_ordered(name, &CLAMP, &operands, compute, dtype).map(Out::Tensor)
 }
 
 fn gelu(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

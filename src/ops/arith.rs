@@ -659,7 +659,7 @@ fn pow(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
             && dtype != Dtype::Bool
         {
             let (f, dtype) = complex::over("pow", f, dtype)?;
-            return Ok(Out::Tensor(rt.map("pow", f, &[base], dtype, dtype)?));
+            return Ok(Out::Tensor(rt.map_ordered("pow", f, &[base], dtype, dtype)?));
         }
     }
     Ok(Out::Tensor(map(rt, "pow", &general, &operands)?))

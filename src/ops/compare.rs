@@ -338,9 +338,9 @@ fn is_close(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<Ten
     let is_complex = |x: &MapArg<'_>| matches!(x, MapArg::Tensor(x) if x.dtype().is_complex());
     if operands.iter().any(is_complex) {
         let (f, _) = complex::over(name, f, Dtype::C128)?;
-        return rt.map(name, f, &operands, Dtype::C128, Dtype::Bool);
+        return rt.map_ordered(name, f, &operands, Dtype::C128, Dtype::Bool);
     }
-    rt.map(name, f, &operands, Dtype::F64, Dtype::Bool)
+    rt.map_ordered(name, f, &operands, Dtype::F64, Dtype::Bool)
 }
 
 fn equal(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

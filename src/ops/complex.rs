@@ -356,7 +356,7 @@ fn made(rt: &mut Runtime, name: &'static str, f: &'static MapFn, args: &Args<'_>
         return Err(not_over_complex(name, common));
     }
     let part = common.complex().real();
-    rt.map(name, f, &operands, part, part.complex()).map(Out::Tensor)
+    rt.map_ordered(name, f, &operands, part, part.complex()).map(Out::Tensor)
 }
 
 /// Every function over complex numbers, for the tests of backends.
@@ -450,7 +450,7 @@ pub(super) fn by_parts(
 
 /// The conjugates of a complex tensor.
 pub(super) fn conjugate(rt: &mut Runtime, name: &'static str, x: &Tensor) -> Result<Tensor> {
-    rt.map(name, &CONJ, &[MapArg::Tensor(x)], x.dtype(), x.dtype())
+    rt.map_ordered(name, &CONJ, &[MapArg::Tensor(x)], x.dtype(), x.dtype())
 }
 
 /// The absolute values of a complex tensor; any other tensor itself.
@@ -459,7 +459,7 @@ pub(super) fn magnitude(rt: &mut Runtime, name: &'static str, x: &Tensor) -> Res
         return Ok(x.clone());
     }
     match FUNCTIONS.iter().find(|twin| twin.of == "abs") {
-        Some(abs) => rt.map(name, &abs.f, &[MapArg::Tensor(x)], x.dtype(), x.dtype().real()),
+        Some(abs) => rt.map_ordered(name, &abs.f, &[MapArg::Tensor(x)], x.dtype(), x.dtype().real()),
         None => Err(not_over_complex(name, x.dtype())),
     }
 }

@@ -324,10 +324,16 @@ fn filled(
     value: Option<Scalar>,
 ) -> Result<Tensor> {
     let tensor = allocate(rt, shape, place)?;
-    if let Some(value) = value {
-        rt.map_into(name, &CAST, &tensor, &[MapArg::Number(value)], place.dtype, place.dtype)?;
-    }
+    fill(rt, name, &tensor, value)?;
     Ok(tensor)
+}
+
+fn fill(rt: &mut Runtime, name: &'static str, tensor: &Tensor, value: Option<Scalar>) -> Result<()> {
+    let dtype = tensor.dtype();
+    match value {
+        Some(value) => rt.map_into(name, &CAST, tensor, &[MapArg::Number(value)], dtype, dtype),
+        None => Ok(()),
+    }
 }
 
 fn sized(rt: &mut Runtime, name: &'static str, args: &Args<'_>, value: Option<i64>) -> Result<Out> {
@@ -345,7 +351,9 @@ fn like(
 ) -> Result<Out> {
     let x = args.tensor(0)?;
     let place = Place::beside(rt, args, index, x);
-    filled(rt, name, x.shape(), place, value).map(Out::Tensor)
+    let tensor = rt.empty_ordered(x.layout(), place.dtype, place.device)?;
+    fill(rt, name, &tensor, value)?;
+    Ok(Out::Tensor(tensor))
 }
 
 fn new(rt: &mut Runtime, name: &'static str, args: &Args<'_>, value: Option<i64>) -> Result<Out> {
@@ -384,9 +392,9 @@ fn from_argument(
         Arg::Tensor(tensor) => {
             let device = device.unwrap_or(tensor.device());
             match dtype.filter(|&d| d != tensor.dtype()) {
-                Some(dtype) if device == tensor.device() => rt.convert(tensor, dtype),
+                Some(dtype) if device == tensor.device() => rt.cast_ordered(tensor, dtype),
                 Some(dtype) => {
-                    let converted = rt.convert(tensor, dtype)?;
+                    let converted = rt.cast_ordered(tensor, dtype)?;
                     rt.copy_to(&converted, device, false)
                 }
                 None => rt.copy_to(tensor, device, false),

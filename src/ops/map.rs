@@ -95,7 +95,7 @@ impl MapOp {
 /// Runs an elementwise operation; operands broadcast.
 pub fn map(rt: &mut Runtime, name: &'static str, op: &MapOp, operands: &[MapArg<'_>]) -> Result<Tensor> {
     let (f, compute, dtype) = op.resolve(name, operands)?;
-    rt.map(name, f, operands, compute, dtype)
+    rt.map_ordered(name, f, operands, compute, dtype)
 }
 
 /// Runs an elementwise operation and writes the result into `target`, whose shape and dtype stay.

@@ -431,7 +431,7 @@ fn sized(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
 fn like(rt: &mut Runtime, args: &Args<'_>, index: usize) -> Result<Tensor> {
     let x = args.tensor(0)?;
     let place = Place::beside(rt, args, index, x);
-    allocate(rt, x.shape(), place)
+    rt.empty_ordered(x.layout(), place.dtype, place.device)
 }
 
 /// A tensor to fill with floats; `index` is the argument that names the dtype.

@@ -137,5 +137,5 @@ fn round(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let power = 10f64.powi(decimals.unsigned_abs().min(400) as i32);
     let dtype: Dtype = x.dtype();
     let power = MapArg::Number(Scalar::Float(power));
-    rt.map("round", f, &[x_arg, power], dtype, dtype).map(Out::Tensor)
+    rt.map_ordered("round", f, &[x_arg, power], dtype, dtype).map(Out::Tensor)
 }

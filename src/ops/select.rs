@@ -173,7 +173,7 @@ fn nan_to_num(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     };
     let operands = [MapArg::Tensor(x), given(1, 0.0)?, given(2, greatest)?, given(3, -greatest)?];
     let (f, _) = complex::over("nan_to_num", &NAN_TO_NUM, x.dtype())?;
-    rt.map("nan_to_num", f, &operands, x.dtype(), x.dtype()).map(Out::Tensor)
+    rt.map_ordered("nan_to_num", f, &operands, x.dtype(), x.dtype()).map(Out::Tensor)
 }
 
 /// The greatest finite number of a float dtype.

@@ -92,7 +92,10 @@ pub static OPS: &[Op] = &[
         params: ONLY,
         form: Form::BOTH,
         example: "let x = zeros(2)\nlet y = x.clone()\ny.add_(1)\nassert(x.sum().item() == 0)",
-        run: Run::Call(|rt, args| rt.contiguous_copy(args.tensor(0)?).map(Out::Tensor)),
+        run: Run::Call(|rt, args| {
+            let x = args.tensor(0)?;
+            rt.cast_ordered(x, x.dtype()).map(Out::Tensor)
+        }),
     },
     Op {
         name: "detach",
@@ -165,7 +168,7 @@ pub static OPS: &[Op] = &[
             if x.storage().is_pinned() {
                 return Ok(Out::Tensor(x.clone()));
             }
-            let pinned = rt.pinned(x.shape(), x.dtype())?;
+            let pinned = rt.pinned_ordered(x.layout(), x.dtype())?;
             rt.assign("pin_memory", &pinned, x)?;
             Ok(Out::Tensor(pinned))
         }),
@@ -340,19 +343,19 @@ pub(super) fn moved(
     copy: bool,
 ) -> Result<Tensor> {
     match (x.dtype() == dtype, x.device() == device) {
-        (true, true) if copy => rt.contiguous_copy(x),
+        (true, true) if copy => rt.cast_ordered(x, dtype),
         (true, true) => Ok(x.clone()),
-        (false, true) => rt.cast(x, dtype),
+        (false, true) => rt.cast_ordered(x, dtype),
         (true, false) => rt.copy_to(x, device, non_blocking),
         // The narrower one of the two crosses.
         (false, false) if dtype.size() < x.dtype().size() => {
-            let narrow = rt.cast(x, dtype)?;
+            let narrow = rt.cast_ordered(x, dtype)?;
             rt.copy_to(&narrow, device, non_blocking)
         }
         // The conversion on the host would read what a copy that is not waited for still writes.
         (false, false) => {
             let near = rt.copy_to(x, device, non_blocking && device != DeviceId::Cpu)?;
-            rt.cast(&near, dtype)
+            rt.cast_ordered(&near, dtype)
         }
     }
 }

@@ -48,11 +48,16 @@ impl Runtime {
         for &device in devices {
             copies.push(match device == tensor.device() {
                 true => tensor.clone(),
-                false => self.empty(tensor.shape(), tensor.dtype(), device)?,
+                false => self.empty_ordered(tensor.layout(), tensor.dtype(), device)?,
             });
         }
-        let targets: Vec<Tensor> = copies.iter().filter(|c| !c.same(tensor)).cloned().collect();
-        self.spread("broadcast", tensor, &targets)?;
+        let targets = copies.iter().filter(|c| !c.same(tensor));
+        // All copies have one layout.
+        let pairs: Vec<(Tensor, Tensor)> =
+            targets.map(|copy| super::ordered::in_order(copy, tensor)).collect();
+        let source = pairs.first().map_or_else(|| tensor.clone(), |(_, source)| source.clone());
+        let targets: Vec<Tensor> = pairs.into_iter().map(|(rows, _)| rows).collect();
+        self.spread("broadcast", &source, &targets)?;
         Ok(copies)
     }
 
@@ -288,9 +293,10 @@ impl Runtime {
                 *part = self.copy_to(part, device, true)?;
                 continue;
             }
-            let target = self.empty(part.shape(), part.dtype(), device)?;
-            moves.push(Move { target: target.clone(), source: self.contiguous(part)? });
-            *part = target;
+            let copy = self.empty_ordered(part.layout(), part.dtype(), device)?;
+            let (target, source) = super::ordered::in_order(&copy, part);
+            moves.push(Move { target, source: self.contiguous(&source)? });
+            *part = copy;
         }
         self.carry("scatter", &moves, Carrier::Target)?;
         Ok(parts)
@@ -341,7 +347,11 @@ impl Runtime {
     /// E0512, E0430, E0513.
     pub fn gather(&mut self, tensors: &[Tensor], dim: usize, destination: DeviceId) -> Result<Tensor> {
         let shape = gathered(tensors, dim)?;
-        let whole = self.empty(&shape, tensors[0].dtype(), destination)?;
+        let layout = match tensors.iter().all(|x| is_channels_last(x.layout())) {
+            true => channels_last(&shape),
+            false => Layout::contiguous(&shape),
+        };
+        let whole = self.empty_ordered(&layout, tensors[0].dtype(), destination)?;
         self.gather_parts(tensors, &whole, dim)?;
         Ok(whole)
     }
@@ -543,6 +553,24 @@ fn split(tensor: &Tensor, extents: &[usize], dim: usize) -> Vec<Tensor> {
         tensor.with_layout(layout)
     };
     extents.iter().map(part).collect()
+}
+
+/// Row-major but for dimension 1, which is the innermost one.
+fn channels_last(shape: &[usize]) -> Layout {
+    let order: Vec<usize> = [0].into_iter().chain(2..shape.len()).chain([1]).collect();
+    let turned: Vec<usize> = order.iter().map(|&d| shape[d]).collect();
+    let mut layout = Layout::contiguous(shape);
+    for (&d, stride) in order.iter().zip(contiguous_strides(&turned)) {
+        layout.strides[d] = stride;
+    }
+    layout
+}
+
+/// True for images in that order alone. Source: `TensorBase::suggest_memory_format`.
+fn is_channels_last(layout: &Layout) -> bool {
+    matches!(layout.rank(), 4 | 5)
+        && !layout.is_contiguous()
+        && channels_last(&layout.shape).strides == layout.strides
 }
 
 /// The shape of tensors concatenated along a dimension.

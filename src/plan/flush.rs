@@ -129,6 +129,9 @@ impl Runtime {
         };
         let body = match reduce {
             None => {
+                if !group.uses_position() {
+                    follow_memory(&mut launch);
+                }
                 merge_dims(&mut launch, 0);
                 Body::Map(map)
             }
@@ -458,6 +461,20 @@ fn assemble(
         None => number[usize::from(reg)],
     };
     (map, loads, renumber)
+}
+
+/// Goes through the elements in the order in which the last result lies in memory.
+fn follow_memory(launch: &mut Launch) {
+    let Some(last) = launch.views.last() else { return };
+    if last.strides.is_sorted_by(|a, b| a >= b) {
+        return;
+    }
+    let mut order: SmallVec<[usize; 6]> = (0..launch.shape.len()).collect();
+    order.sort_by(|&a, &b| last.strides[b].cmp(&last.strides[a]));
+    launch.shape = order.iter().map(|&d| launch.shape[d]).collect();
+    for view in &mut launch.views {
+        view.strides = order.iter().map(|&d| view.strides[d]).collect();
+    }
 }
 
 /// Puts the reduced dimensions last, and makes sure there is one.

@@ -29,6 +29,7 @@ mod graph;
 mod group;
 mod infer;
 mod listing;
+mod ordered;
 mod queue;
 mod reduce;
 mod rows;

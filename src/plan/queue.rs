@@ -247,10 +247,25 @@ impl Runtime {
         shape: Dims,
         device: DeviceId,
     ) -> Result<Tensor> {
+        self.map_as(name, f, args, compute, dtype, Layout::contiguous_over(shape), device)
+    }
+
+    /// The same with a layout of the result, which is dense.
+    #[allow(clippy::too_many_arguments)]
+    #[inline]
+    pub(super) fn map_as(
+        &mut self,
+        name: &'static str,
+        f: &'static MapFn,
+        args: &[MapArg<'_>],
+        compute: Dtype,
+        dtype: Dtype,
+        layout: Layout,
+        device: DeviceId,
+    ) -> Result<Tensor> {
         check_complex(name, f, args, compute)?;
         let place = self.place(device)?;
         let (at, owner) = (place.queue, place.device.clone());
-        let layout = Layout::contiguous_over(shape);
         let tensor = self.note_result(name, at, read_near(args, device), owner, layout, dtype)?;
         let far = |arg: &MapArg<'_>| arg.tensor().is_some_and(|tensor| tensor.device() != device);
         match args.iter().any(far) {

@@ -3,7 +3,7 @@
 use super::flush::{Noted, address, address_to_read, bind};
 use super::trace::Traced;
 use super::{RaceMode, Runtime};
-use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides, element_count};
+use crate::array::{Dims, Dtype, Layout, Strides, element_count};
 use crate::base::Result;
 use crate::device::races::Access;
 use crate::device::{DeviceId, Indices, Suspect};
@@ -151,11 +151,15 @@ impl Runtime {
 
     /// A tensor without memory, to be written by the next submission.
     pub fn fresh(&mut self, shape: &[usize], dtype: Dtype, device: DeviceId) -> Result<Tensor> {
-        let owner = self.device(device)?;
         if element_count(shape).is_none() {
             return Err(super::error::too_many_elements(shape));
         }
-        let layout = Layout { shape: shape.into(), strides: contiguous_strides(shape), offset: 0 };
+        self.fresh_as(Layout::contiguous(shape), dtype, device)
+    }
+
+    /// The same with a dense layout.
+    pub(super) fn fresh_as(&mut self, layout: Layout, dtype: Dtype, device: DeviceId) -> Result<Tensor> {
+        let owner = self.device(device)?;
         let bytes = layout.bytes(dtype);
         Ok(Tensor::new(self.storage(owner, bytes)?, layout, dtype))
     }

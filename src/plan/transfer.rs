@@ -149,19 +149,20 @@ impl Runtime {
         Ok(scalar_of(&bytes[..size], tensor.dtype()))
     }
 
-    /// A copy on another device (or a new copy on the same one).
+    /// A copy on another device (or a new copy on the same one), in the order that the tensor has in memory.
     ///
     /// From a device to the host, the result is pinned exactly when `non_blocking`, and then the
     /// call does not wait; the race checker keeps the host from reading it too early. Source: `torch.Tensor.to`.
     pub fn copy_to(&mut self, tensor: &Tensor, id: DeviceId, non_blocking: bool) -> Result<Tensor> {
         if tensor.device() == id {
-            return self.contiguous_copy(tensor);
+            return self.cast_ordered(tensor, tensor.dtype());
         }
         let target = match (id, non_blocking) {
-            (DeviceId::Cpu, true) => self.pinned(tensor.shape(), tensor.dtype())?,
-            _ => self.empty(tensor.shape(), tensor.dtype(), id)?,
+            (DeviceId::Cpu, true) => self.pinned_ordered(tensor.layout(), tensor.dtype())?,
+            _ => self.empty_ordered(tensor.layout(), tensor.dtype(), id)?,
         };
-        self.copy_across(&target, tensor, non_blocking)?;
+        let (rows, source) = super::ordered::in_order(&target, tensor);
+        self.copy_across(&rows, &source, non_blocking)?;
         Ok(target)
     }
 
@@ -193,7 +194,11 @@ impl Runtime {
 
     /// A tensor in page-locked host memory, without values.
     pub fn pinned(&mut self, shape: &[usize], dtype: Dtype) -> Result<Tensor> {
-        let layout = crate::array::Layout::contiguous(shape);
+        self.pinned_as(crate::array::Layout::contiguous(shape), dtype)
+    }
+
+    /// The same with a dense layout.
+    pub(super) fn pinned_as(&mut self, layout: crate::array::Layout, dtype: Dtype) -> Result<Tensor> {
         let bytes = layout.bytes(dtype);
         let near = self.current_cuda();
         let block = Memory::Pinned(self.machine().pinned(bytes, near)?);

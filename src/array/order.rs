@@ -1,0 +1,171 @@
+//! The order of dimensions in memory that a result takes from its operands, as PyTorch chooses it.
+
+use super::layout::{Dims, Layout, Strides, contiguous_strides, same};
+use smallvec::SmallVec;
+use std::cmp::Ordering;
+
+/// Dimensions, innermost in memory first.
+type Order = SmallVec<[usize; 6]>;
+
+/// How `one` and `other` lie in an operand: 0 strides and ties decide nothing.
+fn compare(shape: &[usize], strides: &[isize], one: usize, other: usize) -> Option<Ordering> {
+    match (strides[one], strides[other]) {
+        (0, _) | (_, 0) => None,
+        (a, b) if a != b => Some(a.cmp(&b)),
+        _ if shape[one] > shape[other] => Some(Ordering::Greater),
+        _ => None,
+    }
+}
+
+/// The order in which operands with these strides over one shape lie; the first one that decides counts.
+/// Source: `TensorIteratorBase::reorder_dimensions`, an insertion sort where comparisons may be ambiguous.
+fn order(shape: &[usize], operands: &[Strides]) -> Order {
+    let mut order: Order = (0..shape.len()).rev().collect();
+    for last in 1..order.len() {
+        let mut at = last;
+        for before in (0..last).rev() {
+            let decide = |strides: &Strides| compare(shape, strides, order[before], order[at]);
+            match operands.iter().find_map(decide) {
+                Some(Ordering::Greater) => {
+                    order.swap(before, at);
+                    at = before;
+                }
+                Some(_) => break,
+                None => {}
+            }
+        }
+    }
+    order
+}
+
+/// Strides without gaps, in an order.
+fn dense(shape: &[usize], order: &Order) -> Strides {
+    let mut strides: Strides = SmallVec::from_elem(0, shape.len());
+    let mut step = 1isize;
+    for &d in order {
+        strides[d] = step;
+        step = step.saturating_mul(shape[d].max(1) as isize);
+    }
+    strides
+}
+
+/// Channels last: `[n, h, w, c]` in memory of a shape `[n, c, h, w]`.
+fn channels_last(shape: &[usize]) -> Option<Strides> {
+    (shape.len() == 4).then(|| dense(shape, &Order::from_slice(&[1, 3, 2, 0])))
+}
+
+/// Equal strides, but for extents of 1.
+fn alike(shape: &[usize], one: &[isize], other: &[isize]) -> bool {
+    one.iter().zip(other).zip(shape).all(|((a, b), &extent)| a == b || extent == 1)
+}
+
+impl Layout {
+    /// True when its elements fill memory without gaps and without overlaps, in any order of dimensions.
+    pub fn is_dense(&self) -> bool {
+        if self.is_contiguous() {
+            return true;
+        }
+        let mut dims: SmallVec<[(isize, usize); 6]> =
+            self.strides.iter().copied().zip(self.shape.iter().copied()).filter(|&(_, n)| n != 1).collect();
+        dims.sort_unstable();
+        let mut step = 1isize;
+        dims.iter().all(|&(stride, extent)| {
+            let fits = stride == step;
+            step = step.saturating_mul(extent as isize);
+            fits
+        })
+    }
+
+    /// The layout of a copy: the same strides where they leave no gaps, else dense ones in the same order.
+    /// Source: `torch.empty_like`, which preserves the format.
+    pub fn kept(&self) -> Layout {
+        let (shape, strides) = (self.shape.clone(), &self.strides);
+        if shape.len() < 2 || self.count() == 0 || self.is_contiguous() {
+            return Layout::contiguous_over(shape);
+        }
+        let strides = match self.is_dense() {
+            true => strides.clone(),
+            false => dense(&shape, &order(&shape, std::slice::from_ref(strides))),
+        };
+        Layout { shape, strides, offset: 0 }
+    }
+
+    /// The dimensions of a dense layout from the outermost in memory to the innermost: permuted so, it is
+    /// row-major. `None` where it is so already.
+    pub fn outermost_first(&self) -> Option<Order> {
+        if self.is_contiguous() {
+            return None;
+        }
+        let mut dims: Order = (0..self.rank()).collect();
+        dims.sort_by(|&a, &b| self.strides[b].cmp(&self.strides[a]));
+        Some(dims)
+    }
+}
+
+/// The strides of an elementwise result over `shape`: those of row-major order, or where an operand lies in
+/// another order, what PyTorch gives it. `operands` are layouts that broadcast to the shape.
+pub fn result_strides(shape: &Dims, operands: &[&Layout]) -> Strides {
+    let rows = contiguous_strides(shape);
+    if shape.len() < 2 || shape.contains(&0) || operands.iter().all(|x| x.is_contiguous()) {
+        return rows;
+    }
+    let full = |x: &&&Layout| same(&x.shape, shape);
+    if operands.iter().filter(full).count() == operands.len() {
+        let all = |strides: &[isize]| operands.iter().all(|x| alike(shape, &x.strides, strides));
+        if let Some(strides) = channels_last(shape).filter(|strides| all(strides)) {
+            return strides;
+        }
+        if let Some(first) = operands.first().filter(|x| x.is_dense())
+            && operands.iter().all(|x| same(&x.strides, &first.strides))
+        {
+            return first.strides.clone();
+        }
+    }
+    let wide: SmallVec<[Strides; 4]> = (operands.iter())
+        .map(|x| {
+            let added = shape.len().saturating_sub(x.rank());
+            let mut strides: Strides = SmallVec::from_elem(0, shape.len());
+            for (d, (&extent, &stride)) in x.shape.iter().zip(&x.strides).enumerate() {
+                let stretched = extent == 1 && shape[added + d] != 1;
+                strides[added + d] = if stretched { 0 } else { stride };
+            }
+            strides
+        })
+        .collect();
+    dense(shape, &order(shape, &wide))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers<T: std::str::FromStr>(text: &str) -> SmallVec<[T; 6]> {
+        text.split(',').filter(|word| !word.is_empty()).map(|word| word.parse().ok().unwrap()).collect()
+    }
+
+    /// Written by PyTorch 2.15 (`tests/oracle/strides.py`).
+    #[test]
+    fn results_and_copies_have_the_strides_of_pytorch() {
+        let mut checked = 0;
+        for line in include_str!("../../tests/oracle/strides.txt").lines() {
+            let parts: Vec<&str> = line.split(';').collect();
+            let layout =
+                |at: usize| Layout { shape: numbers(parts[at]), strides: numbers(parts[at + 1]), offset: 0 };
+            let a = layout(1);
+            let same = |found: &Strides, at: usize| {
+                let wanted: Strides = numbers(parts[at]);
+                assert!(alike(&a.shape, found, &wanted), "{line}: {found:?}, not {wanted:?}");
+            };
+            match parts[0] {
+                "pair" => same(&result_strides(&a.shape, &[&a, &layout(3)]), 5),
+                _ => {
+                    same(&a.kept().strides, 3);
+                    same(&result_strides(&a.shape, &[&a]), 4);
+                    assert!(a.kept().is_dense());
+                }
+            }
+            checked += 1;
+        }
+        assert!(checked > 400);
+    }
+}

@@ -1,0 +1,80 @@
+//! Results that keep the order of dimensions that their operands have in memory, as PyTorch's do.
+//!
+//! What operations compute for themselves is row-major ([`Runtime::map`]); what scripts get of elementwise
+//! operations, copies and tensors like others is laid out here.
+
+use super::{MapArg, Runtime};
+use crate::array::{Dtype, Layout, copied, result_strides, same};
+use crate::base::Result;
+use crate::device::DeviceId;
+use crate::kernel::{CAST, MapFn};
+use crate::tensor::Tensor;
+use smallvec::SmallVec;
+
+impl Runtime {
+    /// [`Runtime::map`] with a result in the order of the operands.
+    pub fn map_ordered(
+        &mut self,
+        name: &'static str,
+        f: &'static MapFn,
+        args: &[MapArg<'_>],
+        compute: Dtype,
+        dtype: Dtype,
+    ) -> Result<Tensor> {
+        let (shape, device) = match super::infer::first_alike(args) {
+            Some(first) => (copied(first.shape()), first.device()),
+            None => {
+                let inferred = self.infer(name, args)?;
+                (inferred.shape, inferred.device)
+            }
+        };
+        let mut layout = Layout::contiguous_over(shape);
+        // Operands with the strides of the result, and those without dimensions, need no look.
+        let plain = |arg: &MapArg<'_>| match arg {
+            MapArg::Tensor(x) => {
+                let own = x.layout();
+                same(&own.strides, &layout.strides) || own.is_contiguous()
+            }
+            _ => true,
+        };
+        if layout.rank() > 1 && !args.iter().all(plain) {
+            let tensors: SmallVec<[&Layout; 4]> =
+                args.iter().filter_map(|arg| arg.tensor().map(Tensor::layout)).collect();
+            layout.strides = result_strides(&layout.shape, &tensors);
+        }
+        self.map_as(name, f, args, compute, dtype, layout, device)
+    }
+
+    /// A copy in a dtype and in the order of the tensor, as a script asks for it: of complex numbers the real parts,
+    /// with a warning.
+    pub fn cast_ordered(&mut self, tensor: &Tensor, dtype: Dtype) -> Result<Tensor> {
+        self.warn_dropped(tensor.dtype(), dtype);
+        let (layout, device) = (tensor.layout().kept(), tensor.device());
+        self.map_as("to", &CAST, &[MapArg::Tensor(tensor)], tensor.dtype(), dtype, layout, device)
+    }
+
+    /// A tensor with memory but without values, in the order of a layout.
+    pub fn empty_ordered(&mut self, like: &Layout, dtype: Dtype, device: DeviceId) -> Result<Tensor> {
+        let tensor = self.fresh_as(like.kept(), dtype, device)?;
+        let at = self.place(device)?.queue;
+        self.bind_empty(&tensor, at)?;
+        Ok(tensor)
+    }
+
+    /// The same in page-locked host memory.
+    pub fn pinned_ordered(&mut self, like: &Layout, dtype: Dtype) -> Result<Tensor> {
+        self.pinned_as(like.kept(), dtype)
+    }
+}
+
+/// Two tensors of one shape with their dimensions in the order that the first, a dense one, has in memory:
+/// it is row-major then.
+pub(super) fn in_order(dense: &Tensor, other: &Tensor) -> (Tensor, Tensor) {
+    match dense.layout().outermost_first() {
+        None => (dense.clone(), other.clone()),
+        Some(order) => {
+            let turned = |x: &Tensor| x.with_layout(x.layout().permute(&order));
+            (turned(dense), turned(other))
+        }
+    }
+}
