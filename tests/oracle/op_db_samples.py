@@ -73,7 +73,8 @@ class Surface:
                 for name in names:
                     if name.startswith("tensor."):
                         self.methods.add(name[7:])
-                    else:
+                    elif not name.endswith("_"):
+                        # In-place forms are methods alone.
                         self.functions.add(name)
 
     def function(self, name, namespace):
