@@ -114,7 +114,9 @@ pub static OPS: &[Op] = &[
             let value = Value::of(rt, args, 1)?;
             let x = args.tensor(0)?;
             let place = Place::beside(rt, args, 2, x);
-            value.written(rt, "full_like", x.shape(), place).map(Out::Tensor)
+            let tensor = rt.empty_ordered(x.layout(), place.dtype, place.device)?;
+            value.fill(rt, "full_like", &tensor)?;
+            Ok(Out::Tensor(tensor))
         }),
     },
     Op {
@@ -250,19 +252,24 @@ impl<'a> Value<'a> {
         }
     }
 
-    fn written(&self, rt: &mut Runtime, name: &'static str, shape: &Dims, place: Place) -> Result<Tensor> {
+    /// Writes it to every element.
+    fn fill(&self, rt: &mut Runtime, name: &'static str, tensor: &Tensor) -> Result<()> {
         match self {
-            Value::Number(number) => filled(rt, name, shape, place, Some(*number)),
+            Value::Number(number) => fill(rt, name, tensor, Some(*number)),
             Value::Complex(value) => {
-                let tensor = allocate(rt, shape, place)?;
-                map::check_fits(name, value.dtype(), &tensor)?;
+                map::check_fits(name, value.dtype(), tensor)?;
                 let value =
                     value.with_layout(Layout { offset: value.layout().offset, ..Layout::contiguous(&[]) });
                 let value = rt.copy_to(&value, tensor.device(), false)?;
-                rt.map_into(name, &CAST, &tensor, &[MapArg::Tensor(&value)], value.dtype(), place.dtype)?;
-                Ok(tensor)
+                rt.map_into(name, &CAST, tensor, &[MapArg::Tensor(&value)], value.dtype(), tensor.dtype())
             }
         }
+    }
+
+    fn written(&self, rt: &mut Runtime, name: &'static str, shape: &Dims, place: Place) -> Result<Tensor> {
+        let tensor = allocate(rt, shape, place)?;
+        self.fill(rt, name, &tensor)?;
+        Ok(tensor)
     }
 }
 
