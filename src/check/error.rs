@@ -326,10 +326,7 @@ const FOREIGN_METHODS: &[(&[&str], &str)] = &[
     (&["forEach", "each"], "write `for x in xs { ... }`"),
     (&["data"], "there are no gradients to leave aside: write `x` alone"),
     (&["type"], "write `x.to(f32)` for another dtype, `x.dtype` for its own"),
-    (
-        &["unsqueeze_", "squeeze_", "t_", "transpose_", "resize_"],
-        "a name takes the new view: `x = x.unsqueeze(0)`",
-    ),
+    (&["resize_"], "a name takes the new view: `x = x.reshape(2, 3)`"),
     (
         &["inverse", "det", "svd", "qr", "eig", "eigh", "cholesky", "pinverse"],
         "there are no decompositions of matrices yet",
@@ -343,14 +340,8 @@ pub fn foreign_method(name: &str) -> Option<&'static str> {
 }
 
 /// What other libraries call a parameter.
-const FOREIGN_ARGUMENTS: &[(&str, &str)] = &[
-    ("axis", "dim"),
-    ("axes", "dims"),
-    ("keepdims", "keepdim"),
-    ("size", "shape"),
-    ("mean", "loc"),
-    ("unbiased", "correction"),
-];
+const FOREIGN_ARGUMENTS: &[(&str, &str)] =
+    &[("axis", "dim"), ("axes", "dims"), ("keepdims", "keepdim"), ("size", "shape"), ("mean", "loc")];
 
 fn foreign_name(name: &str) -> Option<&'static str> {
     FOREIGN.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help)

@@ -47,8 +47,8 @@ fn str_24_bad_indices_name_the_count() {
     for index in [2, -1, i64::MAX] {
         let error = machine.cuda(index).unwrap_err();
         assert_eq!(error.code().id, "E0501");
-        assert!(error.message().contains(&format!("device index {index} is out of range")), "{error}");
-        assert!(error.message().contains("2 devices"), "{error}");
+        assert!(error.message().contains(&index.to_string()), "{error}");
+        assert!(error.message().ends_with("the number of visible devices is 2"), "{error}");
     }
     assert_eq!(machine.device(DeviceId::Cpu).unwrap().id(), DeviceId::Cpu);
 }

@@ -79,7 +79,7 @@ impl Runtime {
         live.retain(|node| {
             let Some(storage) = &node.storage else { return false };
             let done = match group.is_spoiled(&spoiled, node.reg) {
-                true => Err(error::lost("this tensor's value").locate(&crate::base::Site::of(node.span))),
+                true => Err(group.loss().locate(&crate::base::Site::of(node.span))),
                 false => bind(storage, device, stream, node.span),
             };
             let is_there = done.is_ok();
@@ -92,7 +92,7 @@ impl Runtime {
         if let Some(r) = reduce {
             let outs = r.out.iter().chain(&r.out_index);
             let done = match group.is_spoiled(&spoiled, r.reg) {
-                true => Err(error::lost("this tensor's value").locate(&crate::base::Site::of(r.span))),
+                true => Err(group.loss().locate(&crate::base::Site::of(r.span))),
                 false => outs.clone().try_for_each(|storage| bind(storage, device, stream, r.span)),
             };
             if done.is_err() {
@@ -225,6 +225,13 @@ impl Runtime {
 }
 
 impl Group {
+    /// The error of a result that comes from a lost value.
+    #[cold]
+    fn loss(&self) -> crate::base::Error {
+        let lost = self.loads.iter().find(|load| load.storage.is_lost());
+        lost.map_or_else(|| error::lost("this tensor's value"), |load| error::lost_value(&load.storage))
+    }
+
     /// The registers that come from lost values: a flag for each, sources first; empty when none does.
     fn spoiled(&self) -> Vec<bool> {
         let is_lost = |load: &Load| load.storage.is_lost() || load.storage.memory().is_none();
@@ -388,7 +395,7 @@ pub(super) fn bind(storage: &Storage, device: &Arc<Device>, stream: &Arc<Stream>
 
 /// The address of a layout's first element; notes that `stream` uses the memory.
 pub(super) fn address(storage: &Storage, layout: &Layout, size: usize, stream: &Arc<Stream>) -> Result<u64> {
-    let memory = storage.memory().ok_or_else(|| error::lost("this tensor's value"))?;
+    let memory = storage.memory().ok_or_else(|| error::lost_value(storage))?;
     memory.used_on(stream);
     Ok(memory.ptr() + (layout.offset * size) as u64)
 }

@@ -450,7 +450,7 @@ impl Runtime {
             // Written in part, the rest would be whatever the memory holds.
             let bytes = target.layout().bytes(target.dtype());
             if bytes != storage.bytes() {
-                return Err(super::error::lost("this tensor's value"));
+                return Err(super::error::lost_value(storage));
             }
         }
         if target.storage_holders() == 1 && storage.memory().is_none() {

@@ -89,9 +89,11 @@ impl Runtime {
         }
         self.flush_queue(at)?;
         let is_lost = |view: &SubmittedView<'_>| view.write && view.tensor.storage().is_lost();
-        if matches!(work.body, Body::Scatter(_)) && work.views.iter().any(is_lost) {
+        if matches!(work.body, Body::Scatter(_))
+            && let Some(view) = work.views.iter().find(|view| is_lost(view))
+        {
             // It keeps what it does not write.
-            return Err(super::error::lost("this tensor's value"));
+            return Err(super::error::lost_value(view.tensor.storage()));
         }
         let device = self.device(device_id)?;
         let stream = self.queues[at].stream.clone();

@@ -24,7 +24,9 @@ fn operators_bind_as_section_5_says() {
         ("not a == b", "(Not (Eq a b))"),
         ("a == b | c", "(Eq a (BitOr b c))"),
         ("a | b ^ c & d << e", "(BitOr a (BitXor b (BitAnd c (Shl d e))))"),
-        ("1 << 2..3", "(Shl 1 (.. 2 3 _))"),
+        ("1 << 2..3", "(.. (Shl 1 2) 3 _)"),
+        ("a | b..c & d", "(.. (BitOr a b) (BitAnd c d) _)"),
+        ("a == b..c", "(Eq a (.. b c _))"),
         ("0..n + 1 by 2", "(.. 0 (Add n 1) 2)"),
         ("a..b ++ c", "(.. a (Join b c) _)"),
         ("a ++ b + c * d", "(Join a (Add b (Mul c d)))"),
@@ -146,7 +148,7 @@ fn indices_take_ranges_and_steps() {
 fn statements_have_their_shapes() {
     shapes(&[
         ("let (a, b) = e", "(let (tuple a b) e)"),
-        ("let (w, b = bias, ..r) = rec", "(let (record w=w b=bias ..r@2) rec)"),
+        ("let (w, b = bias, ..r) = rec", "(let (record w b=bias ..r@2) rec)"),
         ("let [a, .., (b), _] = e", "(let (list a b _ ..@1) e)"),
         ("(a, [b, c.d]) = e", "(= (tuple a (list b (. c d))) e)"),
         (
@@ -214,8 +216,8 @@ fn matches_have_patterns_guards_and_alternatives() {
             "(match x ('(str \"a\") => 1) ('none => 2) ('cuda:1 => 3) ('dtype:f32 => 4) ('(. (. a b) c) => 5))",
         ),
         (
-            "match x { (a, ..r) => a, [1 | 2, _] => b, (kind = \"k\", v) => v }",
-            "(match x ((tuple a ..r@1) => a) ((list (| '1 '2) _) => b) ((record kind='(str \"k\") v=v) => v))",
+            "match x { (a, ..r) => a, [1 | 2, _] => b, (v, kind = \"k\") => v }",
+            "(match x ((tuple a ..r@1) => a) ((list (| '1 '2) _) => b) ((record v kind='(str \"k\")) => v))",
         ),
         (
             "for i in x { match i { 1 => break, _ => continue } }",

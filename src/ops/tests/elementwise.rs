@@ -274,7 +274,7 @@ fn layouts_do_not_change_a_bit() {
                     .collect();
                 let found = lab.call(name, &args_of(&tensors));
                 let bytes = lab.rt.read(&found).unwrap();
-                assert!(found.layout().is_contiguous());
+                assert!(!found.layout().strides.contains(&0), "{name} {dtype}: a result shares no elements");
                 assert_eq!(*want.get_or_insert_with(|| bytes.clone()), bytes, "{name} {dtype}");
             }
         }

@@ -48,6 +48,8 @@ fn reductions_equal_naive_ones_over_dtypes_layouts_and_dimensions() {
             for (name, f) in operations {
                 for dims in [&[][..], &[0], &[1], &[2], &[-1, 0], &[0, 1, 2], &[1, 2]] {
                     let real: Vec<usize> = match dims.is_empty() {
+                        // As in PyTorch, where `any` and `all` over no dimensions keep every element.
+                        true if matches!(name, "any" | "all") => Vec::new(),
                         true => (0..3).collect(),
                         false => dims.iter().map(|&d| if d < 0 { d + 3 } else { d } as usize).collect(),
                     };
