@@ -179,3 +179,38 @@ fn two_sessions_of_one_thread_keep_their_own() {
     drop(two);
     assert_eq!(one.eval::<f64>("a[1][0].sum().item()").unwrap(), 50.0);
 }
+
+/// A loop as people train: a state of closures and records that refer to each other, with tensors in it, made anew in
+/// each turn.
+const TRAINING: &str = "fn turn(size) {
+    let state = dict((weights = [zeros(size), zeros(size)], step = 0))
+    let layers = []
+    fn forward(x) { layers.append(x)
+        state[\"seen\"] = layers
+        x + state[\"weights\"][0] }
+    state[\"forward\"] = forward
+    layers.append((own = state, call = forward))
+    forward(zeros(size) + 1)
+    none
+}
+";
+
+#[test]
+fn a_training_loop_holds_little_more_than_it_uses() {
+    // Each turn makes tensors of a megabyte each, to which only the turn's cycle refers.
+    let mut engine = builder().device_memory(1 << 30).build().unwrap();
+    let script = format!("{TRAINING}for i in 0..300 {{ turn(1 << 18) }}\ncuda.max_memory_allocated()");
+    let high: i64 = engine.eval(&script).unwrap();
+    assert!(high < 48 << 20, "{} MiB of the device are held at most", high >> 20);
+    let mut engine = builder().pinned_limit(1 << 30).build().unwrap();
+    let pinned = TRAINING.replace("zeros(size)", "zeros(size, device=cpu, pin_memory=true)");
+    let script = format!(
+        "{pinned}for i in 0..300 {{ turn(1 << 18) }}\ncuda.host_memory_stats()[\"active_bytes.peak\"]"
+    );
+    let high: i64 = engine.eval(&script).unwrap();
+    assert!(high < 64 << 20, "{} MiB are page-locked at most", high >> 20);
+    // The host has no figures of its own: a limit stands in for them.
+    let mut engine = builder().host_memory(64 << 20).build().unwrap();
+    let host = TRAINING.replace("zeros(size)", "zeros(size, device=cpu)");
+    engine.eval::<()>(&format!("{host}for i in 0..300 {{ turn(1 << 18) }}")).unwrap();
+}

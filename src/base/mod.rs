@@ -7,6 +7,7 @@ mod error;
 pub mod guard;
 mod names;
 pub mod reclaim;
+pub mod room;
 mod span;
 pub mod stack;
 pub mod stop;

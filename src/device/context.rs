@@ -1,6 +1,6 @@
 //! One device in use: its driver, its memory, its streams, its faults.
 
-use super::alloc::{AllocConf, Allocator, BlockId, DeviceMemory, NO_BLOCK, SegmentInfo, Stats};
+use super::alloc::{AllocConf, Allocator, BlockId, DeviceMemory, Effort, NO_BLOCK, SegmentInfo, Stats};
 use super::faults::{Faults, Suspect};
 use super::flight::{Flight, Ticket};
 use super::stream::StreamPool;
@@ -44,19 +44,14 @@ struct Plain {
     in_use: AtomicU64,
     /// The most that may be in use; `u64::MAX` without a limit.
     limit: AtomicU64,
-    /// Beyond so much it is asked first what can be given up: the system would promise more than it has.
-    mark: AtomicU64,
 }
-
-/// So much host memory is taken before anybody is asked to give some up.
-const HOST_MARK: u64 = 1 << 30;
 
 /// Host requests from this size on are compared with what the system has left: it would promise the
 /// memory, and end the process when it is touched.
 const LARGE_HOST_REQUEST: u64 = 64 << 20;
 
-/// Memory of one device, owned. Dropping it gives it back at once: to the cache of the stream it was
-/// allocated on, after the last use on every other stream that was noted with [`Block::used_on`].
+/// Memory of one device, owned. Dropping it gives it back at once: to the cache of the stream
+/// it belongs to, after the last use on every other stream that was noted with [`Block::used_on`].
 ///
 /// Invariant: `ptr` is aligned to 512 bytes on CUDA devices, and valid for `bytes` bytes; it is the
 /// null pointer exactly when `bytes` is 0.
@@ -74,11 +69,9 @@ impl Device {
     pub(super) fn new(id: DeviceId, driver: Arc<dyn Driver>, conf: &AllocConf) -> Arc<Device> {
         let (streams, default_stream) = StreamPool::new(id, driver.clone());
         let memory = match id {
-            DeviceId::Cpu => Memory::Plain(Plain {
-                in_use: AtomicU64::new(0),
-                limit: AtomicU64::new(u64::MAX),
-                mark: AtomicU64::new(HOST_MARK),
-            }),
+            DeviceId::Cpu => {
+                Memory::Plain(Plain { in_use: AtomicU64::new(0), limit: AtomicU64::new(u64::MAX) })
+            }
             DeviceId::Cuda(index) => {
                 Memory::Cached(Box::new(Mutex::new(Allocator::new(driver.clone(), index, conf.clone()))))
             }
@@ -139,27 +132,46 @@ impl Device {
 
     /// Takes memory for work on `stream`, a stream of this device (another's is taken for the default
     /// one); `span` is the source that asks. Its contents are arbitrary. 0 bytes take nothing. Errors:
-    /// out of memory, with the facts.
+    /// out of memory, with the facts. Sessions go through [`Runtime`](crate::plan::Runtime), which gives up what
+    /// nobody needs any more before a request fails.
     pub fn alloc(self: &Arc<Self>, bytes: u64, stream: &Arc<Stream>, span: Span) -> Result<Block> {
+        self.alloc_with(bytes, stream, span, Effort::Last)
+    }
+
+    /// [`Device::alloc`] with less than everything done before it fails; then the error says nothing more.
+    pub fn alloc_with(
+        self: &Arc<Self>,
+        bytes: u64,
+        stream: &Arc<Stream>,
+        span: Span,
+        effort: Effort,
+    ) -> Result<Block> {
         let stream = if stream.device() == self.id { stream } else { &self.default_stream };
+        let mut uses = SmallVec::new();
+        let mut owner = None;
         let (ptr, id, freed_at) = match &self.memory {
             _ if bytes == 0 => (0, NO_BLOCK, 0),
             Memory::Cached(allocator) => {
-                let mut tried = false;
-                let taken = reclaim::again(|| {
-                    let mut allocator = allocator.lock();
-                    if std::mem::replace(&mut tried, true) {
-                        allocator.forget_failure();
-                    }
-                    allocator.alloc(bytes, stream, span)
-                })?;
+                let taken = allocator.lock().alloc(bytes, stream, span, effort)?;
+                owner = taken.owner;
                 (taken.ptr, taken.id, taken.freed_at)
             }
-            Memory::Plain(plain) => (reclaim::again(|| self.alloc_plain(plain, bytes))?, NO_BLOCK, 0),
+            Memory::Plain(plain) => (self.alloc_plain(plain, bytes, effort)?, NO_BLOCK, 0),
         };
-        let freed_at = if self.poison(ptr, bytes, stream)? { Block::NOW } else { freed_at };
-        let uses = Mutex::new(SmallVec::new());
-        Ok(Block { device: self.clone(), stream: stream.clone(), ptr, bytes, id, freed_at, uses })
+        reclaim::took(bytes);
+        let owner = match owner {
+            None => stream.clone(),
+            Some(owner) => {
+                uses.push(stream.clone());
+                owner
+            }
+        };
+        let uses = Mutex::new(uses);
+        let mut block = Block { device: self.clone(), stream: owner, ptr, bytes, id, freed_at, uses };
+        if self.poison(ptr, bytes, stream)? {
+            block.freed_at = Block::NOW;
+        }
+        Ok(block)
     }
 
     /// Overwrites memory with a byte from now on whenever it is handed out. A second call changes nothing.
@@ -179,13 +191,11 @@ impl Device {
     }
 
     /// Takes host memory within the limit.
-    fn alloc_plain(&self, plain: &Plain, bytes: u64) -> Result<Ptr> {
-        let limit = plain.limit.load(Ordering::Relaxed);
-        if plain.in_use.load(Ordering::Relaxed) > plain.mark.load(Ordering::Relaxed) {
-            reclaim::asked();
-            let mark = plain.in_use.load(Ordering::Relaxed).saturating_mul(2).max(HOST_MARK);
-            plain.mark.store(mark, Ordering::Relaxed);
+    fn alloc_plain(&self, plain: &Plain, bytes: u64, effort: Effort) -> Result<Ptr> {
+        if effort != Effort::Quick {
+            self.driver.trim();
         }
+        let limit = plain.limit.load(Ordering::Relaxed);
         let before = plain.in_use.fetch_add(bytes, Ordering::Relaxed);
         let taken = if before.checked_add(bytes).is_none_or(|sum| sum > limit) {
             Err(error::memory_limit("host memory", limit, before, bytes))
@@ -213,6 +223,13 @@ impl Device {
     /// Gives unused cached memory back to the driver; waits for the device where it must.
     pub fn empty_cache(&self) -> Result<()> {
         self.allocator().map_or(Ok(()), |a| a.lock().empty_cache())
+    }
+
+    /// Gives unused cached memory back before a driver's request for memory of its own fails; also during a
+    /// capture, which keeps its pool.
+    pub fn give_back_unused(&self) -> Result<()> {
+        self.driver.trim();
+        self.allocator().map_or(Ok(()), |a| a.lock().give_back_unused())
     }
 
     /// The figures of `torch.cuda.memory_stats`; of the host, zeros.
@@ -449,7 +466,8 @@ impl Block {
         &self.device
     }
 
-    /// The stream it was allocated on.
+    /// The stream that it belongs to: the one it was allocated on, or, where a request could not be served
+    /// otherwise, the one that had freed it.
     pub fn stream(&self) -> &Arc<Stream> {
         &self.stream
     }
@@ -478,6 +496,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        reclaim::gave(self.bytes);
         self.device.give_back(self.ptr, self.bytes, self.id, self.uses.get_mut());
     }
 }

@@ -117,6 +117,8 @@ pub trait Driver: Send + Sync {
     fn unmap(&self, ptr: Ptr, bytes: u64) {
         let _ = (ptr, bytes);
     }
+    /// Gives back what the driver keeps for later requests, before one fails.
+    fn trim(&self) {}
     /// Allocates page-locked host memory that every device of the backend can copy from and to.
     fn pinned_alloc(&self, bytes: u64) -> Result<Ptr>;
     /// Frees page-locked memory.

@@ -189,10 +189,11 @@ pub static BAD_ALLOC_CONF: Code = Code {
     id: "E0703",
     kind: ErrorKind::Value,
     title: "bad allocator setting",
-    page: "`RUNNEL_ALLOC_CONF` is a list of `key:value` pairs with commas between them. Keys are \
+    page: "`RUNNEL_ALLOC_CONF` is a list of `key:value` pairs with commas between them. It takes the keys of \
+           PyTorch's `PYTORCH_ALLOC_CONF`; `docs/memory.md` says what each does. Those of most use are \
            `expandable_segments` (true or false), `max_split_size_mb` (20 or more), \
-           `roundup_power2_divisions` (a power of two, or a list such as `[256:1,512:2,>:4]`) and \
-           `garbage_collection_threshold` (between 0 and 1).",
+           `roundup_power2_divisions` (a power of two, or a list such as `[256:1,512:2,>:4]`), \
+           `garbage_collection_threshold` (between 0 and 1) and `per_process_memory_fraction` (from 0 to 1).",
     example: "",
 };
 
@@ -437,6 +438,11 @@ pub fn device_failed(driver: &str, call: &str, text: &str) -> Error {
 /// True for errors that a driver call ended in, whether the device can go on or not.
 pub fn is_driver_failure(error: &Error) -> bool {
     std::ptr::eq(error.code(), &DRIVER_FAILED) || is_sticky(error)
+}
+
+/// True when a request failed for want of memory, of the device or of the host or within a limit.
+pub fn is_shortage(error: &Error) -> bool {
+    error.kind() == ErrorKind::OutOfMemory || error.code().id == MEMORY_LIMIT.id
 }
 
 /// True when the device of this error cannot go on.

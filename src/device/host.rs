@@ -5,7 +5,7 @@
 
 use super::error;
 use super::{CopyKind, Driver, EventHandle, Failure, Properties, StreamHandle};
-use crate::base::Result;
+use crate::base::{Result, room};
 use crate::kernel::host::{self, FaultSlot, bytes};
 use crate::kernel::{Fault, Launch, Ptr};
 use memmap2::{MmapMut, MmapOptions};
@@ -206,7 +206,8 @@ fn block_size(bytes: u64) -> Option<usize> {
     usize::try_from(bytes).ok()?.checked_next_multiple_of(ALIGN)
 }
 
-/// Free and total bytes of the system; as large as can be where it does not say.
+/// Free and total bytes of the system; as large as can be where it does not say. What limits leave to this process
+/// counts as free.
 fn system_memory() -> (u64, u64) {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let field = |name: &str| {
@@ -214,7 +215,7 @@ fn system_memory() -> (u64, u64) {
         line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()?.checked_mul(1024)
     };
     let most = i64::MAX as u64;
-    (field("MemAvailable:").unwrap_or(most), field("MemTotal:").unwrap_or(most))
+    (room::left().min(most), field("MemTotal:").unwrap_or(most))
 }
 
 /// Refuses what would take more of the system's memory than is free: asking the system for it might end
@@ -286,6 +287,10 @@ impl Driver for HostDriver {
             // SAFETY: the caller's: `alloc` made the block for this size, and nothing uses it.
             unsafe { give(size, block) };
         }
+    }
+
+    fn trim(&self) {
+        self.large.lock().release();
     }
 
     fn pinned_alloc(&self, bytes: u64) -> Result<Ptr> {

@@ -5,8 +5,8 @@ use super::backend::{self, Found};
 use super::driver::Driver;
 use super::host::HostDriver;
 use super::pinned::{PinnedBlock, PinnedPool, PinnedStats};
-use super::{Device, DeviceId, Failure, Schedule, error};
-use crate::base::{Result, Span, reclaim};
+use super::{Device, DeviceId, Effort, Failure, Schedule, error};
+use crate::base::{Result, Span};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -127,7 +127,8 @@ impl Machine {
     fn with(config: Config, found: OnceLock<Visible>, host: Arc<dyn Driver>) -> Arc<Machine> {
         let alloc = config.alloc.clone();
         let host = Device::new(DeviceId::Cpu, host, &alloc);
-        let (opening, pinned, history) = (Mutex::new(()), PinnedPool::new(), AtomicUsize::new(0));
+        let (opening, pinned, history) =
+            (Mutex::new(()), PinnedPool::new(alloc.clone()), AtomicUsize::new(0));
         let memory_limit = AtomicU64::new(u64::MAX);
         Arc::new(Machine { config, found, alloc, host, opening, pinned, history, memory_limit })
     }
@@ -247,11 +248,16 @@ impl Machine {
     /// Allocates page-locked host memory that every device can copy from and to. Uses an open device if there
     /// is one, otherwise opens `near`. Source: PyTorch's caching host allocator.
     pub fn pinned(&self, bytes: u64, near: DeviceId) -> Result<PinnedBlock> {
+        self.pinned_with(bytes, near, Effort::Last)
+    }
+
+    /// [`Machine::pinned`] with less than everything done before it fails.
+    pub fn pinned_with(&self, bytes: u64, near: DeviceId, effort: Effort) -> Result<PinnedBlock> {
         let driver = || match self.opened().next() {
             Some(device) => Ok(device.driver().clone()),
             None => self.device(near).map(|device| device.driver().clone()),
         };
-        reclaim::again(|| self.pinned.alloc(bytes, driver))
+        self.pinned.alloc(bytes, effort, driver)
     }
 
     /// The statistics of `torch.cuda.host_memory_stats`.

@@ -39,7 +39,8 @@ mod stream;
 mod threads;
 
 pub use alloc::{
-    AllocConf, BlockInfo, BlockState, DeviceMemory, Frame, Pool, PoolId, PoolStat, SegmentInfo, Stat, Stats,
+    AllocConf, BlockInfo, BlockState, DeviceMemory, Effort, Frame, Pool, PoolId, PoolStat, SegmentInfo, Stat,
+    Stats,
 };
 pub use alloc::{TraceAction, TraceEvent};
 pub use context::{Block, Device};

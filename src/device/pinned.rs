@@ -1,13 +1,14 @@
 //! Page-locked host memory, cached.
 //!
-//! Sizes are rounded up to a power of two, and a freed block is kept for the next request of its
-//! size. Copies read and write pinned memory while the host goes on, so a block that streams used
+//! Sizes are rounded up to a power of two, unless the settings ([`AllocConf`]) say otherwise, and a freed block is
+//! kept for the next request of its size. Copies read and write pinned memory while the host goes on, so a block that streams used
 //! is handed out again only after events recorded on them at its drop have passed; each request
-//! looks for such blocks first. Source: PyTorch's caching host allocator.
+//! looks for such blocks first. Before a request fails, copies are waited for and cached blocks go back.
+//! Source: PyTorch's caching host allocator.
 
-use super::alloc::Stat;
+use super::alloc::{AllocConf, Effort, Stat};
 use super::{Driver, EventHandle, Stream, error};
-use crate::base::{ErrorKind, Result};
+use crate::base::{Error, ErrorKind, Result, reclaim};
 use crate::kernel::Ptr;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The largest request: its power of two still fits.
+/// The largest request.
 const LARGEST: u64 = 1 << 62;
 
 /// The figures of `torch.cuda.host_memory_stats`.
@@ -45,6 +46,7 @@ pub struct Times {
 
 /// The page-locked memory of one machine.
 pub(super) struct PinnedPool {
+    conf: AllocConf,
     state: Mutex<State>,
 }
 
@@ -52,17 +54,17 @@ pub(super) struct PinnedPool {
 struct State {
     /// The most that may be taken from drivers.
     limit: Option<u64>,
-    /// By the power of two.
-    free: BTreeMap<u32, Vec<Chunk>>,
+    /// By size.
+    free: BTreeMap<u64, Vec<Chunk>>,
     pending: Vec<Waiting>,
     stats: PinnedStats,
 }
 
-/// Memory of a driver, of a power-of-two size.
+/// Memory of a driver.
 struct Chunk {
     driver: Arc<dyn Driver>,
     ptr: Ptr,
-    power: u32,
+    size: u64,
 }
 
 /// A dropped block, with the events that its last uses lie before.
@@ -83,41 +85,48 @@ pub struct PinnedBlock {
 }
 
 impl PinnedPool {
-    pub(super) fn new() -> Arc<PinnedPool> {
-        Arc::new(PinnedPool { state: Mutex::new(State::default()) })
+    pub(super) fn new(conf: AllocConf) -> Arc<PinnedPool> {
+        Arc::new(PinnedPool { conf, state: Mutex::new(State::default()) })
     }
 
     /// Memory for `bytes`; what is not cached is taken through `driver`.
     pub(super) fn alloc(
         self: &Arc<Self>,
         bytes: u64,
-        driver: impl FnOnce() -> Result<Arc<dyn Driver>>,
+        effort: Effort,
+        driver: impl Fn() -> Result<Arc<dyn Driver>>,
     ) -> Result<PinnedBlock> {
-        let chunk = match bytes {
-            0 => None,
-            1..=LARGEST => Some(self.take(bytes.next_power_of_two().ilog2(), driver)?),
-            _ => return Err(error::host_out_of_memory(bytes, true)),
+        let chunk = match self.conf.round_pinned(bytes).filter(|_| bytes <= LARGEST) {
+            _ if bytes == 0 => None,
+            Some(size) => Some(self.take(size, effort, driver)?),
+            None => return Err(error::host_out_of_memory(bytes, true)),
         };
+        reclaim::took(chunk.as_ref().map_or(0, |chunk| chunk.size));
         Ok(PinnedBlock { pool: self.clone(), chunk, bytes, uses: Mutex::new(SmallVec::new()) })
     }
 
-    fn take(&self, power: u32, driver: impl FnOnce() -> Result<Arc<dyn Driver>>) -> Result<Chunk> {
-        let size = 1 << power;
+    fn take(&self, size: u64, effort: Effort, driver: impl Fn() -> Result<Arc<dyn Driver>>) -> Result<Chunk> {
+        match self.take_quickly(size, &driver) {
+            Err(e) if error::is_shortage(&e) && effort != Effort::Quick => {
+                self.wait_for_pending()?;
+                self.take_quickly(size, &driver)
+            }
+            taken => taken,
+        }
+    }
+
+    /// Memory that is free, or of the driver; cached blocks go back first where there is too little.
+    fn take_quickly(&self, size: u64, driver: impl Fn() -> Result<Arc<dyn Driver>>) -> Result<Chunk> {
         let mut state = self.state.lock();
-        state.collect()?;
-        if let Some(chunk) = state.free.get_mut(&power).and_then(Vec::pop) {
-            state.hand_out(size);
+        state.collect(&self.conf)?;
+        if let Some(chunk) = state.reuse(size) {
             return Ok(chunk);
         }
-        let limit = state.limit;
         drop(state);
-        if let Some(limit) = limit
-            && self.taken().saturating_add(size) > limit
-        {
+        if self.limit_refuses(size).is_some() {
             self.empty_cache()?;
-            let taken = self.taken();
-            if taken.saturating_add(size) > limit {
-                return Err(error::memory_limit("page-locked memory", limit, taken, size));
+            if let Some(refused) = self.limit_refuses(size) {
+                return Err(refused);
             }
         }
         // Opening a device and locking pages both take long: others may use the pool meanwhile.
@@ -137,12 +146,27 @@ impl PinnedPool {
         state.stats.allocations.increase(1);
         state.stats.allocated_bytes.increase(size);
         state.hand_out(size);
-        Ok(Chunk { driver, ptr, power })
+        Ok(Chunk { driver, ptr, size })
     }
 
-    /// Bytes taken from drivers.
-    fn taken(&self) -> u64 {
-        self.state.lock().stats.allocated_bytes.current
+    /// The error of a request that does not fit the limit.
+    fn limit_refuses(&self, size: u64) -> Option<Error> {
+        let state = self.state.lock();
+        let taken = state.stats.allocated_bytes.current;
+        let limit = state.limit.filter(|&limit| taken.saturating_add(size) > limit)?;
+        Some(error::memory_limit("page-locked memory", limit, taken, size))
+    }
+
+    /// Waits for the copies that still use dropped blocks.
+    fn wait_for_pending(&self) -> Result<()> {
+        let streams: Vec<Arc<Stream>> = {
+            let state = self.state.lock();
+            let points = state.pending.iter().flat_map(|waiting| &waiting.points);
+            points.map(|(stream, _)| stream.clone()).collect()
+        };
+        // Others may use the pool meanwhile.
+        streams.iter().try_for_each(|stream| stream.synchronize())?;
+        self.state.lock().collect(&self.conf)
     }
 
     pub(super) fn set_limit(&self, limit: Option<u64>) {
@@ -152,15 +176,9 @@ impl PinnedPool {
     /// Gives memory that nobody uses back to the drivers. Does not wait for copies.
     pub(super) fn empty_cache(&self) -> Result<()> {
         let mut state = self.state.lock();
-        state.collect()?;
-        let State { free, stats, .. } = &mut *state;
-        for chunk in free.values_mut().flat_map(|list| list.drain(..)) {
-            let start = Instant::now();
-            chunk.driver.pinned_free(chunk.ptr, 1 << chunk.power);
-            stats.free_time.add(start.elapsed());
-            stats.allocations.decrease(1);
-            stats.allocated_bytes.decrease(1 << chunk.power);
-        }
+        state.collect(&self.conf)?;
+        let kept = std::mem::take(&mut state.free);
+        kept.into_values().flatten().for_each(|chunk| state.release(chunk));
         Ok(())
     }
 
@@ -183,26 +201,45 @@ impl PinnedPool {
         let points: SmallVec<_> = uses.iter().map(|s| (s.clone(), s.mark().ok())).collect();
         let mut state = self.state.lock();
         match points.is_empty() {
-            true => state.retire(chunk),
+            true => state.retire(chunk, &self.conf),
             false => state.pending.push(Waiting { chunk, points }),
         }
     }
 }
 
 impl State {
+    /// A free block of that size.
+    fn reuse(&mut self, size: u64) -> Option<Chunk> {
+        let chunk = self.free.get_mut(&size).and_then(Vec::pop)?;
+        self.hand_out(size);
+        Some(chunk)
+    }
+
+    /// Gives a free block back to its driver.
+    fn release(&mut self, chunk: Chunk) {
+        let start = Instant::now();
+        chunk.driver.pinned_free(chunk.ptr, chunk.size);
+        self.stats.free_time.add(start.elapsed());
+        self.stats.allocations.decrease(1);
+        self.stats.allocated_bytes.decrease(chunk.size);
+    }
+
     fn hand_out(&mut self, size: u64) {
         self.stats.active_requests.increase(1);
         self.stats.active_bytes.increase(size);
     }
 
-    fn retire(&mut self, chunk: Chunk) {
+    fn retire(&mut self, chunk: Chunk, conf: &AllocConf) {
         self.stats.active_requests.decrease(1);
-        self.stats.active_bytes.decrease(1 << chunk.power);
-        self.free.entry(chunk.power).or_default().push(chunk);
+        self.stats.active_bytes.decrease(chunk.size);
+        match conf.keeps_pinned(chunk.size) {
+            true => self.free.entry(chunk.size).or_default().push(chunk),
+            false => self.release(chunk),
+        }
     }
 
     /// Makes blocks free whose last uses are over.
-    fn collect(&mut self) -> Result<()> {
+    fn collect(&mut self, conf: &AllocConf) -> Result<()> {
         let mut index = 0;
         while index < self.pending.len() {
             let points = &mut self.pending[index].points;
@@ -220,7 +257,7 @@ impl State {
             }
             if points.is_empty() {
                 let done = self.pending.swap_remove(index);
-                self.retire(done.chunk);
+                self.retire(done.chunk, conf);
             } else {
                 index += 1;
             }
@@ -247,10 +284,10 @@ impl Drop for PinnedPool {
             if kept {
                 continue;
             }
-            waiting.chunk.driver.pinned_free(waiting.chunk.ptr, 1 << waiting.chunk.power);
+            waiting.chunk.driver.pinned_free(waiting.chunk.ptr, waiting.chunk.size);
         }
         for chunk in state.free.values_mut().flat_map(|list| list.drain(..)) {
-            chunk.driver.pinned_free(chunk.ptr, 1 << chunk.power);
+            chunk.driver.pinned_free(chunk.ptr, chunk.size);
         }
     }
 }
@@ -284,6 +321,7 @@ impl PinnedBlock {
 impl Drop for PinnedBlock {
     fn drop(&mut self) {
         if let Some(chunk) = self.chunk.take() {
+            reclaim::gave(chunk.size);
             self.pool.give_back(chunk, self.uses.get_mut());
         }
     }

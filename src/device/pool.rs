@@ -30,7 +30,11 @@ pub struct PoolScope {
 impl MemoryPool {
     /// A new empty pool.
     pub fn new(device: &Arc<Device>) -> MemoryPool {
-        let id = PoolId::fresh();
+        MemoryPool::numbered(device, PoolId::fresh())
+    }
+
+    /// The same with a number that was made before; no other pool of the device has it.
+    pub fn numbered(device: &Arc<Device>, id: PoolId) -> MemoryPool {
         if let Some(allocator) = device.allocator() {
             allocator.lock().hold_pool(id);
         }
@@ -59,10 +63,10 @@ impl MemoryPool {
         self.open(true, Box::new(takes))
     }
 
-    /// The pool's segments, by address.
+    /// The pool's segments, by address; also those of captures.
     pub fn snapshot(&self) -> Vec<SegmentInfo> {
         let mut segments = self.0.device.snapshot();
-        segments.retain(|segment| segment.owner == self.0.id);
+        segments.retain(|segment| segment.owner.number() == self.0.id.number());
         segments
     }
 

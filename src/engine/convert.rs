@@ -10,7 +10,7 @@ use crate::device::{DeviceId, Stream};
 use crate::library::device::StreamObject;
 use crate::plan::scalar_of;
 use crate::tensor::Tensor;
-use crate::vm::{Dict, Key, Value, Vm};
+use crate::vm::{Dict, Held, Key, Value, Vm, charge};
 use num_complex::Complex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -29,8 +29,14 @@ pub trait IntoValue: Sized + sealed::Into {
     fn into_value(self, vm: &mut Vm) -> Result<Value>;
     #[doc(hidden)]
     fn all_into_value(all: Vec<Self>, vm: &mut Vm) -> Result<Value> {
-        let items: Result<Vec<Value>> = all.into_iter().map(|item| item.into_value(vm)).collect();
-        items.map(Value::list)
+        let _items = Held::new(all.len().saturating_mul(size_of::<Value>()))?;
+        let mut items = Vec::with_capacity(all.len());
+        for item in all {
+            // What the elements hold counts by itself.
+            charge(0)?;
+            items.push(item.into_value(vm)?);
+        }
+        Ok(Value::list(items))
     }
 }
 
@@ -230,6 +236,7 @@ floats!(f32, f64);
 impl sealed::Into for &str {}
 impl IntoValue for &str {
     fn into_value(self, _: &mut Vm) -> Result<Value> {
+        charge(self.len())?;
         Ok(Value::str(self))
     }
 }
@@ -237,6 +244,7 @@ impl IntoValue for &str {
 impl sealed::Into for String {}
 impl IntoValue for String {
     fn into_value(self, _: &mut Vm) -> Result<Value> {
+        charge(self.len())?;
         Ok(Value::str(self))
     }
 }
@@ -391,6 +399,7 @@ macro_rules! maps {
                 entries.sort_by(|(a, _), (b, _)| a.cmp(b));
                 let dict = Dict::new();
                 for (key, value) in entries {
+                    charge(key.len())?;
                     let value = value.into_value(vm)?;
                     dict.insert(Key::new(&Value::str(&key))?, value)?;
                 }

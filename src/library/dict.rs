@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::{any, optional, takes};
 use crate::base::Result;
 use crate::ops::signature::Kind;
-use crate::vm::{Dict, Key, NativeDef, Quick, Record, Value, Vm, charge_values, error};
+use crate::vm::{Dict, Held, Key, NativeDef, Quick, Record, Value, Vm, charge_values, error};
 
 /// The plain cases of natives of this file.
 pub static QUICK: &[(&str, &str, Quick)] = &[("dict", "get", |dict, args, out| match (dict, args) {
@@ -102,7 +102,7 @@ pub static TABLE: &[NativeDef] = &[
         example: "for (k, v) in dict((a = 1)).items() { assert(k == \"a\") }",
         run: |vm, args| {
             let table = this(&args[0])?.borrow();
-            charge_values(4 * table.len())?;
+            charge_values(8 * table.len())?;
             let mut pairs = Vec::with_capacity(table.len());
             for (key, value) in table.iter() {
                 vm.charge(1)?;
@@ -203,6 +203,7 @@ fn update(vm: &mut Vm, dict: &Rc<Dict>, items: &Value) -> Result<()> {
     match items {
         Value::None => Ok(()),
         Value::Dict(other) => {
+            let _entries = Held::new(other.borrow().len().saturating_mul(2 * size_of::<Value>()))?;
             let mut entries = Vec::new();
             for (key, value) in other.borrow().iter() {
                 vm.charge(1)?;

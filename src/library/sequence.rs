@@ -6,7 +6,7 @@ use super::{any, optional, takes};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
 use crate::syntax::ast::Binary;
-use crate::vm::{NativeDef, Quick, Value, Vm, arith, charge_values, compare, error};
+use crate::vm::{Held, NativeDef, Quick, Value, Vm, arith, charge_values, compare, error};
 
 /// The plain cases of natives of this file.
 pub static QUICK: &[(&str, &str, Quick)] = &[
@@ -108,7 +108,7 @@ pub static TABLE: &[NativeDef] = &[
                 return Ok(super::iterable::numbered(&args[0], start));
             }
             let items = vm.collect(&args[0])?;
-            charge_values(3 * items.len())?;
+            charge_values(items.len().saturating_mul(2 + PAIR))?;
             let mut pairs = Vec::with_capacity(items.len());
             for (i, item) in items.into_iter().enumerate() {
                 vm.charge(1)?;
@@ -125,9 +125,9 @@ pub static TABLE: &[NativeDef] = &[
         example: "assert(zip([1, 2], \"ab\") == [(1, \"a\"), (2, \"b\")])",
         run: |vm, args| {
             let sequences = vm.collect(&args[0])?;
-            let all = sequences.iter().map(|s| vm.collect(s)).collect::<Result<Vec<_>>>()?;
+            let (all, _all) = collected(vm, &sequences)?;
             let count = all.iter().map(Vec::len).min().unwrap_or(0);
-            charge_values(count * (all.len() + 2))?;
+            charge_values(count.saturating_mul(all.len() + 1 + PAIR))?;
             let mut rows = Vec::with_capacity(count);
             for i in 0..count {
                 vm.charge(all.len())?;
@@ -144,10 +144,9 @@ pub static TABLE: &[NativeDef] = &[
         example: "assert(map(|x| x + 1, [1, 2]) == [2, 3])\nassert(([1, 2] |> map(|x| x + 1)) == [2, 3])",
         run: |vm, args| {
             function_first("map", args)?;
-            let mut sequences = vec![vm.collect(&args[1])?];
-            for more in vm.collect(&args[2])? {
-                sequences.push(vm.collect(&more)?);
-            }
+            let mut given = vec![args[1].clone()];
+            given.extend(vm.collect(&args[2])?);
+            let (sequences, _sequences) = collected(vm, &given)?;
             let count = sequences.iter().map(Vec::len).min().unwrap_or(0);
             charge_values(count)?;
             let mut results = Vec::with_capacity(count);
@@ -298,6 +297,20 @@ pub static TABLE: &[NativeDef] = &[
     },
 ];
 
+/// What a tuple takes beside its elements, in places of a list.
+const PAIR: usize = 6;
+
+/// The elements of several sequences; they count as long as the second result lives.
+fn collected(vm: &mut Vm, sequences: &[Value]) -> Result<(Vec<Vec<Value>>, Vec<Held>)> {
+    let (mut all, mut held) = (Vec::new(), Vec::new());
+    for sequence in sequences {
+        let items = vm.collect(sequence)?;
+        held.push(Held::new(items.len().saturating_mul(size_of::<Value>()))?);
+        all.push(items);
+    }
+    Ok((all, held))
+}
+
 /// Puts a function that comes second, as in `items |> map(f)`, before its sequence.
 pub(super) fn function_first(name: &str, args: &mut [Value]) -> Result<()> {
     if args[0].is_callable() {
@@ -312,6 +325,8 @@ pub(super) fn function_first(name: &str, args: &mut [Value]) -> Result<()> {
 
 /// Sorts by keys computed once per element. No comparison runs script code.
 pub(super) fn sort(vm: &mut Vm, items: Vec<Value>, key: &Value, reverse: bool) -> Result<Vec<Value>> {
+    // The pairs, what the keys are moved to while they are sorted, and the result.
+    let _keyed = Held::new(items.len().saturating_mul(5 * size_of::<Value>()))?;
     let mut keyed = Vec::with_capacity(items.len());
     for item in items {
         vm.charge(1)?;

@@ -3,7 +3,7 @@
 use super::{any, int_param, optional, takes, text_param};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param, Signature};
-use crate::vm::{NativeDef, Value, Vm, charge, error, search};
+use crate::vm::{Held, NativeDef, Value, Vm, charge, error, search};
 
 const SELF: Signature = takes(&[text_param("self")]);
 const PART: Signature = takes(&[text_param("self"), text_param("part")]);
@@ -533,6 +533,7 @@ fn split(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
 fn join(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let between = args[0].as_str().unwrap_or("");
     let items = vm.collect(&args[1])?;
+    let _items = Held::new(items.len().saturating_mul(size_of::<Value>()))?;
     let mut length = 0usize;
     for item in &items {
         vm.charge(1)?;

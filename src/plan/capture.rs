@@ -116,6 +116,7 @@ impl Runtime {
         }
         let device = self.device(id)?;
         let pool = pool.cloned().unwrap_or_default();
+        self.know_pool(&pool);
         let lanes = Arc::new(RwLock::new(vec![stream.clone()]));
         let of_lanes = lanes.clone();
         let scope = pool.open(&device)?.capture(move |s| of_lanes.read().iter().any(|lane| **lane == *s));

@@ -9,10 +9,12 @@
 //! that only the chain itself reads is then never stored.
 
 use super::Runtime;
+use super::memory::prune;
 use super::queue::{Group, Queue};
+use super::rows::Outcome;
 use crate::array::Dims;
 use crate::base::Result;
-use crate::device::DeviceId;
+use crate::device::{DeviceId, Effort};
 use crate::kernel::ReduceFn;
 use crate::tensor::Pending;
 
@@ -152,16 +154,27 @@ impl Runtime {
         self.run_chain(at, chain)
     }
 
-    fn run_chain(&mut self, at: usize, chain: Vec<Group>) -> Result<()> {
+    fn run_chain(&mut self, at: usize, mut chain: Vec<Group>) -> Result<()> {
         let Some(first) = chain.first() else { return Ok(()) };
         let stream = self.queues[at].stream.clone();
         let device = self.device(first.device)?;
-        if chain.len() > 1 && self.run_rows(at, &chain, &device, &stream)? {
-            return Ok(());
+        let mut given = Ok(());
+        if chain.len() > 1 {
+            let mut outcome = self.run_rows(at, &chain, &device, &stream, Effort::Quick)?;
+            if outcome == Outcome::Short {
+                prune(&mut chain.iter_mut().collect::<Vec<_>>());
+                if !self.is_short {
+                    given = self.give_up();
+                }
+                outcome = self.run_rows(at, &chain, &device, &stream, Effort::Thorough)?;
+            }
+            if outcome == Outcome::Whole {
+                return given;
+            }
         }
         // A group that has left reads nothing any more: the next ones see what is still wanted.
-        chain.into_iter().fold(Ok(()), |before, group| {
-            let done = self.run_group(&group, &device, &stream);
+        chain.into_iter().fold(given, |before, mut group| {
+            let done = self.run_group(&mut group, &device, &stream);
             self.queues[at].reuse(group);
             before.and(done)
         })

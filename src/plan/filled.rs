@@ -50,7 +50,7 @@ impl Runtime {
                 fill(unsafe { buffer(to, size) })?;
                 continue;
             }
-            let block = self.machine().pinned(size as u64, id)?;
+            let block = self.pinned_block(size as u64, id)?;
             // SAFETY: the block has `size` bytes and is this loop's alone.
             fill(unsafe { buffer(block.ptr(), size) })?;
             // The block is handed out again only after the copy is over.

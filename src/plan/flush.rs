@@ -4,8 +4,9 @@ use super::queue::{Group, Load, Node, RAW_INSTR};
 use super::trace::Traced;
 use super::{Runtime, error};
 use crate::array::{Dims, Dtype, Layout, Strides, same};
-use crate::base::{Result, Span};
-use crate::device::{Device, Stream, Ticket};
+use crate::base::{Error, Result, Span};
+use crate::device::error::is_shortage;
+use crate::device::{Device, Effort, Stream, Ticket};
 use crate::kernel::{Body, Fold, Instr, Launch, Map, Program, Reduce, ReduceFn, Source, Step, Store, View};
 use crate::tensor::{Memory, Storage, StorageRef};
 use rustc_hash::{FxHashMap, FxHasher};
@@ -52,21 +53,34 @@ impl Runtime {
             return self.flush_chain(at);
         }
         let queue = &mut self.queues[at];
-        let Some(group) = queue.group.take() else { return Ok(()) };
+        let Some(mut group) = queue.group.take() else { return Ok(()) };
         queue.generation = queue.generation.wrapping_add(1).max(1);
         let stream = queue.stream.clone();
         group.release();
         let device = self.device(group.device)?;
-        self.run_group(&group, &device, &stream)
+        self.run_group(&mut group, &device, &stream)
     }
 
+    /// Launches a group. Results that nobody holds are not computed.
     pub(super) fn run_group(
         &mut self,
-        group: &Group,
+        group: &mut Group,
         device: &Arc<Device>,
         stream: &Arc<Stream>,
     ) -> Result<()> {
-        let wanted = |storage: &StorageRef| is_wanted(std::slice::from_ref(group), storage);
+        self.run_group_with(group, device, stream, Effort::Quick)
+    }
+
+    /// The same. With [`Effort::Quick`], a group that finds no memory asks for more to be given up; else what finds
+    /// none is lost.
+    pub(super) fn run_group_with(
+        &mut self,
+        group: &mut Group,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+        effort: Effort,
+    ) -> Result<()> {
+        let wanted = |storage: &StorageRef| is_wanted(std::iter::once(&*group), storage);
         let mut live: SmallVec<[&Node; 8]> =
             group.nodes.iter().filter(|node| node.storage.as_ref().is_some_and(wanted)).collect();
         let mut reduce = group.reduce.as_ref().filter(|r| r.out.iter().chain(&r.out_index).any(wanted));
@@ -75,31 +89,43 @@ impl Runtime {
         }
         // What cannot be computed is lost, and the rest is computed: the script wrote it in lines of its own.
         let mut failed = Ok(());
+        let mut short = false;
         let spoiled = group.spoiled();
         live.retain(|node| {
             let Some(storage) = &node.storage else { return false };
             let done = match group.is_spoiled(&spoiled, node.reg) {
                 true => Err(group.loss().locate(&crate::base::Site::of(node.span))),
-                false => bind(storage, device, stream, node.span),
+                false => bind(storage, device, stream, node.span, effort),
             };
-            let is_there = done.is_ok();
-            if !is_there {
-                storage.lose();
-                failed = std::mem::replace(&mut failed, Ok(())).and(done);
+            match &done {
+                Ok(()) => return true,
+                Err(e) if effort == Effort::Quick && is_shortage(e) => short = true,
+                Err(_) => {
+                    storage.lose();
+                    failed = std::mem::replace(&mut failed, Ok(())).and(done);
+                }
             }
-            is_there
+            false
         });
         if let Some(r) = reduce {
             let outs = r.out.iter().chain(&r.out_index);
             let done = match group.is_spoiled(&spoiled, r.reg) {
                 true => Err(group.loss().locate(&crate::base::Site::of(r.span))),
-                false => outs.clone().try_for_each(|storage| bind(storage, device, stream, r.span)),
+                false => outs.clone().try_for_each(|storage| bind(storage, device, stream, r.span, effort)),
             };
-            if done.is_err() {
-                outs.for_each(|storage| storage.lose());
-                failed = failed.and(done);
-                reduce = None;
+            match &done {
+                Ok(()) => {}
+                Err(e) if effort == Effort::Quick && is_shortage(e) => short = true,
+                Err(_) => {
+                    outs.for_each(|storage| storage.lose());
+                    failed = failed.and(done);
+                    reduce = None;
+                }
             }
+        }
+        if short {
+            drop(live);
+            return self.run_short(group, device, stream);
         }
         if failed.is_err() && live.is_empty() && reduce.is_none() {
             return failed;
@@ -199,7 +225,10 @@ impl Runtime {
         }
         let timed =
             work.traced.and_then(|traced| Some((self.trace_before(device, stream, Some(launch))?, traced)));
-        let done = self.start(device, stream, launch);
+        let done = match self.start(device, stream, launch) {
+            Err(e) if is_shortage(&e) => self.start_again(device, stream, launch, e),
+            done => done,
+        };
         if let Some((started, traced)) = timed {
             self.trace_launch(started, device, stream, launch, work.name, traced);
         }
@@ -207,6 +236,24 @@ impl Runtime {
             device.lose(work.ticket);
             device.blame_if_sticky(e)
         })
+    }
+
+    /// Starts a launch again that found no scratch memory: drivers take it beside the allocator. What a launch has
+    /// queued before it fails writes results and scratch memory alone, so all of it can be done again.
+    #[cold]
+    fn start_again(
+        &mut self,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+        launch: &Launch,
+        e: Error,
+    ) -> Result<()> {
+        if self.is_short {
+            return Err(e);
+        }
+        self.give_up()?;
+        device.give_back_unused()?;
+        self.start(device, stream, launch)
     }
 
     fn start(&mut self, device: &Arc<Device>, stream: &Arc<Stream>, launch: &Launch) -> Result<()> {
@@ -233,7 +280,7 @@ impl Group {
     }
 
     /// The registers that come from lost values: a flag for each, sources first; empty when none does.
-    fn spoiled(&self) -> Vec<bool> {
+    pub(super) fn spoiled(&self) -> Vec<bool> {
         let is_lost = |load: &Load| load.storage.is_lost() || load.storage.memory().is_none();
         if !self.loads.iter().any(is_lost) {
             return Vec::new();
@@ -366,7 +413,7 @@ fn same_body(a: &Body, b: &Body) -> bool {
 }
 
 /// True when somebody besides these groups still holds the storage of a result of theirs.
-pub(super) fn is_wanted(groups: &[Group], storage: &StorageRef) -> bool {
+pub(super) fn is_wanted<'g>(groups: impl ExactSizeIterator<Item = &'g Group>, storage: &StorageRef) -> bool {
     match storage.memory() {
         // Others see what is written there.
         Some(Memory::Foreign(_)) => return true,
@@ -374,7 +421,7 @@ pub(super) fn is_wanted(groups: &[Group], storage: &StorageRef) -> bool {
         None if groups.len() == 1 => return storage.holders() > 1,
         _ => {}
     }
-    let held = groups.iter().flat_map(|group| {
+    let held = groups.flat_map(|group| {
         let nodes = group.nodes.iter().filter_map(|node| node.storage.as_ref());
         let results = group.reduce.iter().flat_map(|reduce| reduce.out.iter().chain(&reduce.out_index));
         nodes.chain(group.loads.iter().map(|load| &load.storage)).chain(results)
@@ -382,12 +429,17 @@ pub(super) fn is_wanted(groups: &[Group], storage: &StorageRef) -> bool {
     storage.holders() > held.filter(|held| held.is(storage)).count()
 }
 
-/// Gives a storage its memory.
-pub(super) fn bind(storage: &Storage, device: &Arc<Device>, stream: &Arc<Stream>, span: Span) -> Result<()> {
+/// Gives a storage its memory; the caller says what is done before that fails.
+pub(super) fn bind(
+    storage: &Storage,
+    device: &Arc<Device>,
+    stream: &Arc<Stream>,
+    span: Span,
+    effort: Effort,
+) -> Result<()> {
     if storage.memory().is_none() {
-        let block = device
-            .alloc(storage.bytes(), stream, span)
-            .map_err(|e| device.blame_if_sticky(e).locate(&crate::base::Site::of(span)))?;
+        let block = device.alloc_with(storage.bytes(), stream, span, effort);
+        let block = block.map_err(|e| device.blame_if_sticky(e).locate(&crate::base::Site::of(span)))?;
         storage.bind(Memory::Block(block));
     }
     Ok(())

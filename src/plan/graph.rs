@@ -14,11 +14,11 @@ use crate::array::{Dtype, Layout};
 use crate::base::Result;
 use crate::device::graph::{GraphHandle, Step};
 use crate::device::races::{Access, Region, Site, Touch, Watched};
-use crate::device::{CopyKind, Device, Driver, MemoryPool, Stream, Work};
+use crate::device::{CopyKind, Device, Driver, MemoryPool, PoolId, Stream, Work};
 use crate::tensor::{Generator, Memory, StorageRef, Tensor, WeakStorage};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// A graph: empty, being captured, or ready to be replayed. Clones are the same graph.
 /// Source: `torch.cuda.CUDAGraph`.
@@ -37,8 +37,14 @@ pub(super) enum State {
 
 /// Memory that captures share, of the device that uses it first. Clones are the same pool.
 /// Source: `torch.cuda.graph_pool_handle`.
-#[derive(Clone, Default)]
-pub struct GraphPool(Arc<OnceLock<OpenPool>>);
+#[derive(Clone)]
+pub struct GraphPool(Arc<Shared>);
+
+/// What the clones of a pool share.
+pub(super) struct Shared {
+    id: PoolId,
+    open: OnceLock<OpenPool>,
+}
 
 struct OpenPool {
     memory: MemoryPool,
@@ -114,12 +120,29 @@ impl Graph {
     }
 }
 
+impl Default for GraphPool {
+    fn default() -> GraphPool {
+        GraphPool(Arc::new(Shared { id: PoolId::fresh(), open: OnceLock::new() }))
+    }
+}
+
 impl GraphPool {
+    /// The pool that captures use of a memory pool: its captured part.
+    pub fn of(memory: &MemoryPool) -> GraphPool {
+        let pool = GraphPool(Arc::new(Shared { id: memory.id(), open: OnceLock::new() }));
+        pool.0.open.get_or_init(|| OpenPool::new(memory.device(), memory.id()));
+        pool
+    }
+
+    /// Its number, which a memory pool that it is a part of has, too.
+    pub fn id(&self) -> PoolId {
+        self.0.id
+    }
+
     /// The pool's memory on a device.
     pub(super) fn open(&self, device: &Arc<Device>) -> Result<&MemoryPool> {
-        let open =
-            self.0.get_or_init(|| OpenPool { memory: MemoryPool::new(device), history: Watched::default() });
-        match open.memory.device().id() == device.id() {
+        let open = self.0.open.get_or_init(|| OpenPool::new(device, self.0.id));
+        match Arc::ptr_eq(open.memory.device(), device) {
             true => Ok(&open.memory),
             false => Err(error::pool_of_another_device(open.memory.device().id(), device.id())),
         }
@@ -132,7 +155,13 @@ impl GraphPool {
 
     /// A number for people; 0 before a capture has used it.
     pub fn number(&self) -> u64 {
-        self.0.get().map_or(0, |open| open.memory.id().number())
+        self.0.open.get().map_or(0, |open| open.memory.id().number())
+    }
+}
+
+impl OpenPool {
+    fn new(device: &Arc<Device>, id: PoolId) -> OpenPool {
+        OpenPool { memory: MemoryPool::numbered(device, id.captured()), history: Watched::default() }
     }
 }
 
@@ -237,6 +266,20 @@ impl Drawn {
 }
 
 impl Runtime {
+    /// Remembers a pool by its number, as long as somebody holds it.
+    pub fn know_pool(&mut self, pool: &GraphPool) {
+        self.pools.retain(|known| known.strong_count() > 0);
+        if self.pool_numbered(pool.id().number()).is_none() {
+            self.pools.push(Arc::downgrade(&pool.0));
+        }
+    }
+
+    /// A pool that is remembered.
+    pub fn pool_numbered(&self, number: u64) -> Option<GraphPool> {
+        let mut known = self.pools.iter().filter_map(Weak::upgrade);
+        known.find(|pool| pool.id.number() == number).map(GraphPool)
+    }
+
     /// The state of a generator for one draw, which moves it on by `steps`. In a capture, where the
     /// draw happens at every replay, it is read from device memory.
     pub fn draw(&mut self, generator: &Generator, steps: u64) -> Result<Drawn> {
@@ -268,7 +311,7 @@ impl Runtime {
             let (region, history) = (room.0.region(), &room.0.storage().history);
             touches.push(Touch { history, region, access: Access::Write });
         }
-        if let Some(open) = recorded.pool.0.get() {
+        if let Some(open) = recorded.pool.0.open.get() {
             touches.push(Touch { history: &open.history, region: Region::from(0..1), access: Access::Write });
         }
         self.note_touches(at, &touches, Site { name: NAME, span: self.span })?;

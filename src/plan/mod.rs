@@ -29,6 +29,7 @@ mod graph;
 mod group;
 mod infer;
 mod listing;
+mod memory;
 mod ordered;
 mod queue;
 mod reduce;
@@ -94,6 +95,8 @@ pub struct Runtime {
     programs: flush::Programs,
     /// Captures under way; a queue names the one that it takes part in.
     captures: Vec<capture::Capture>,
+    /// Pools that captures may share.
+    pools: Vec<std::sync::Weak<graph::Shared>>,
     /// The streams that captures without a stream of their own use, one per device.
     capture_streams: Vec<Arc<Stream>>,
     generators: OnceLock<Vec<Generator>>,
@@ -114,6 +117,8 @@ pub struct Runtime {
     listing: Option<Listing>,
     /// Memory that scripts took and give back themselves, by address.
     raw: rustc_hash::FxHashMap<u64, crate::device::Block>,
+    /// Memory is short, and everything else is being given up: requests send off no more work.
+    is_short: bool,
 }
 
 /// How many things a session may have at the same time.
@@ -159,6 +164,7 @@ impl Runtime {
             queues: Vec::new(),
             programs: Default::default(),
             captures: Vec::new(),
+            pools: Vec::new(),
             capture_streams: Vec::new(),
             generators: OnceLock::new(),
             stand_ins: Vec::new(),
@@ -172,6 +178,7 @@ impl Runtime {
             ranges: trace::Ranges::default(),
             listing: None,
             raw: Default::default(),
+            is_short: false,
         }
     }
 
@@ -238,6 +245,7 @@ impl Runtime {
 
     /// Refuses to take so much of the host's memory at once. Errors: E0704, out of memory.
     pub fn check_host_room(&self, bytes: usize) -> Result<()> {
+        reclaim::charge(bytes)?;
         match self.limits.host_bytes {
             Some(limit) if bytes > limit => {
                 Err(crate::device::error::memory_limit("host memory", limit as u64, 0, bytes as u64))

@@ -54,6 +54,7 @@ pub(super) struct Group {
 }
 
 /// A tensor that the group reads from memory.
+#[derive(Clone)]
 pub(super) struct Load {
     pub storage: StorageRef,
     /// The layout as given, for hazards.
@@ -91,6 +92,13 @@ pub(super) struct PendingReduce {
 }
 
 impl Node {
+    /// The same into a storage; its layout is the node's where it is the node's own, else the storage's first one.
+    pub(super) fn moved(&self, storage: StorageRef, own: bool) -> Node {
+        let view = self.view.clone().filter(|_| own);
+        let Node { reg, dtype, name, span, .. } = *self;
+        Node { reg, storage: Some(storage), view, dtype, name, span }
+    }
+
     /// The layout under which it writes its storage.
     pub(super) fn layout<'a>(&'a self, storage: &'a StorageRef) -> &'a Layout {
         self.view.as_deref().unwrap_or_else(|| storage.first_layout())

@@ -10,7 +10,8 @@ use super::queue::{Group, RAW_INSTR};
 use super::trace::Traced;
 use crate::array::{Dims, Dtype, Layout, Strides};
 use crate::base::{Result, Site, Span};
-use crate::device::{Device, Stream};
+use crate::device::error::is_shortage;
+use crate::device::{Device, Effort, Stream};
 use crate::kernel::{
     Body, Fold, Instr, Launch, Map, ReduceFn, Regs, Rows, Source, Step, Store, Temporary, View,
 };
@@ -70,28 +71,40 @@ struct Chain<'a> {
     folds: Vec<Combined>,
 }
 
+/// What has become of a chain.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It was launched as one program, or nothing of it was wanted.
+    Whole,
+    /// It has to go group by group.
+    Apart,
+    /// There is no memory for all of its results.
+    Short,
+}
+
 impl Runtime {
-    /// Launches a chain as one program; false when it has to go group by group.
+    /// Launches a chain as one program, where that can be.
     pub(super) fn run_rows(
         &mut self,
         at: usize,
         groups: &[Group],
         device: &Arc<Device>,
         stream: &Arc<Stream>,
-    ) -> Result<bool> {
-        let Some(chain) = Chain::of(groups) else { return Ok(false) };
+        effort: Effort,
+    ) -> Result<Outcome> {
+        let Some(chain) = Chain::of(groups) else { return Ok(Outcome::Apart) };
         let wanted: Vec<&Written<'_>> =
-            chain.written.iter().filter(|w| is_wanted(groups, w.storage)).collect();
+            chain.written.iter().filter(|w| is_wanted(groups.iter(), w.storage)).collect();
         if wanted.is_empty() {
-            return Ok(true);
+            return Ok(Outcome::Whole);
         }
         if !chain.is_safe(&wanted) {
-            return Ok(false);
+            return Ok(Outcome::Apart);
         }
-        let Some(rows) = chain.rows(&wanted) else { return Ok(false) };
+        let Some(rows) = chain.rows(&wanted) else { return Ok(Outcome::Apart) };
         // What cannot be computed is told of, and lost, group by group.
         if chain.reads.iter().any(|read| read.storage.is_lost() || read.storage.memory().is_none()) {
-            return Ok(false);
+            return Ok(Outcome::Apart);
         }
         let per_row = rows.per_row.clone();
         let read = |read: &Read<'_>| -> Result<View> {
@@ -100,8 +113,10 @@ impl Runtime {
         };
         let mut views: SmallVec<[View; 4]> = chain.reads.iter().map(read).collect::<Result<_>>()?;
         for written in &wanted {
-            if bind(written.storage, device, stream, written.span).is_err() {
-                return Ok(false);
+            match bind(written.storage, device, stream, written.span, effort) {
+                Ok(()) => {}
+                Err(e) if is_shortage(&e) => return Ok(Outcome::Short),
+                Err(_) => return Ok(Outcome::Apart),
             }
             let dtype = chain.dtype(written.reg);
             let ptr = address(written.storage, &written.layout, dtype.size(), stream)?;
@@ -121,12 +136,12 @@ impl Runtime {
         let lies_along =
             |(view, per_row): (&View, &bool)| view.strides.last() == Some(&isize::from(!per_row));
         if launch.reduced != 1 || !launch.views.iter().zip(&per_row).all(lies_along) {
-            return Ok(false);
+            return Ok(Outcome::Apart);
         }
         if self.capture_at(at).is_none() && !device.driver().prepared(&launch) {
-            return Ok(false);
+            return Ok(Outcome::Apart);
         }
-        let Some(last) = wanted.last() else { return Ok(true) };
+        let Some(last) = wanted.last() else { return Ok(Outcome::Whole) };
         let ticket = self.note_launch(device, stream, last.name, last.span);
         wanted.iter().for_each(|written| written.storage.set_ticket(ticket));
         let traced = self
@@ -135,7 +150,7 @@ impl Runtime {
         let span = last.span;
         let work = Noted { name: last.name, ticket, traced };
         self.launch(device, stream, &launch, work).map_err(|e| e.locate(&Site::of(span)))?;
-        Ok(true)
+        Ok(Outcome::Whole)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Work that is launched at once: everything but elementwise operations and reductions.
 
-use super::flush::{Noted, address, address_to_read, bind};
+use super::flush::{Noted, address, address_to_read};
 use super::trace::Traced;
 use super::{RaceMode, Runtime};
 use crate::array::{Dims, Dtype, Layout, Strides, element_count};
@@ -101,7 +101,7 @@ impl Runtime {
         for view in &work.views {
             let storage = view.tensor.storage();
             if view.write {
-                bind(storage, &device, &stream, self.span)?;
+                self.bind(storage, &device, &stream, self.span)?;
             }
             let dtype = view.tensor.dtype();
             let place = if view.write { address } else { address_to_read };
@@ -169,7 +169,7 @@ impl Runtime {
     /// Takes memory that the script gives back itself. Source: `torch.cuda.caching_allocator_alloc`.
     pub fn raw_alloc(&mut self, bytes: u64, stream: &Arc<crate::device::Stream>) -> Result<u64> {
         let device = self.device(stream.device())?;
-        let block = device.alloc(bytes, stream, self.span).map_err(|e| device.blame_if_sticky(e))?;
+        let block = self.block(&device, bytes, stream, self.span)?;
         let ptr = block.ptr();
         if ptr != 0 {
             self.raw.insert(ptr, block);
@@ -189,7 +189,8 @@ impl Runtime {
         if storage.memory().is_some() {
             return Ok(());
         }
-        bind(storage, storage.owner(), &self.queues[at].stream, self.span)?;
+        let stream = self.queues[at].stream.clone();
+        self.bind(storage, storage.owner(), &stream, self.span)?;
         let is_captured = self.note_fresh(tensor, at);
         if let Some(Memory::Block(block)) = storage.memory()
             && let Some(epoch) = block.freed_at()

@@ -6,7 +6,7 @@ use crate::array::{Dtype, Scalar};
 use crate::base::{Result, stop};
 use crate::device::error::host_out_of_memory;
 use crate::device::races::Access;
-use crate::device::{CopyKind, DeviceId, PinnedBlock, Stream};
+use crate::device::{CopyKind, DeviceId, Effort, PinnedBlock, Stream};
 use crate::kernel::CAST;
 use crate::tensor::{Memory, Storage, Tensor};
 use half::{bf16, f16};
@@ -96,7 +96,7 @@ impl Runtime {
         }
         if bytes.len() <= STAGED
             && let DeviceId::Cuda(_) = tensor.device()
-            && let Ok(block) = self.machine().pinned(bytes.len() as u64, tensor.device())
+            && let Ok(block) = self.machine().pinned_with(bytes.len() as u64, tensor.device(), Effort::Quick)
         {
             return self.read_staged(&tensor, &stream, &block, bytes);
         }
@@ -201,7 +201,7 @@ impl Runtime {
     pub(super) fn pinned_as(&mut self, layout: crate::array::Layout, dtype: Dtype) -> Result<Tensor> {
         let bytes = layout.bytes(dtype);
         let near = self.current_cuda();
-        let block = Memory::Pinned(self.machine().pinned(bytes, near)?);
+        let block = Memory::Pinned(self.pinned_block(bytes, near)?);
         let host = self.device(DeviceId::Cpu)?;
         let storage = self.storage(host, bytes)?;
         storage.bind(block);

@@ -4,7 +4,8 @@
 use super::flush::{Programs, merge_dims};
 use crate::array::{Dtype, contiguous_strides};
 use crate::base::{Result, Span};
-use crate::device::{Block, Device, Stream};
+use crate::device::error::is_shortage;
+use crate::device::{Block, Device, Effort, Stream};
 use crate::kernel::{Body, Instr, Launch, Map, Reduce, Regs, Source, Store, View};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -52,7 +53,13 @@ pub(super) fn run(
         }
     };
     for (at, instr) in map.instrs.iter().enumerate() {
-        let block = device.alloc((count * instr.dtype.size()) as u64, stream, Span::NONE)?;
+        let bytes = (count * instr.dtype.size()) as u64;
+        let block = match device.alloc_with(bytes, stream, Span::NONE, Effort::Quick) {
+            Ok(block) => block,
+            // Nothing but temporaries is written so far; the whole needs none.
+            Err(e) if is_shortage(&e) => return device.driver().launch(launch, stream.handle()),
+            Err(e) => return Err(e),
+        };
         let mut views = SmallVec::new();
         let mut small = Map::default();
         let mut args = Regs::new();

@@ -19,7 +19,7 @@ use super::heap::{Cell, Dict, List};
 use super::value::Value;
 use crate::base::stop;
 
-/// So few noted containers are not worth a look.
+/// Fewer candidates than this: the number of them starts no collection.
 const FEW: usize = 1 << 12;
 
 /// Whether a container is noted.
@@ -85,11 +85,13 @@ pub(super) struct Suspects {
     noted: Vec<Noted>,
     /// How many there are before the next collection that nobody asked for.
     limit: usize,
+    /// How many values the last collection went through.
+    visited: usize,
 }
 
 impl Default for Suspects {
     fn default() -> Suspects {
-        Suspects { noted: Vec::new(), limit: FEW }
+        Suspects { noted: Vec::new(), limit: FEW, visited: 0 }
     }
 }
 
@@ -116,6 +118,14 @@ pub(super) fn is_due() -> bool {
     SUSPECTS.with_borrow(|own| own.noted.len() >= own.limit)
 }
 
+/// About how many values a collection goes through.
+pub(super) fn cost() -> usize {
+    SUSPECTS.with_borrow(|own| match own.noted.len() {
+        0 => 0,
+        count => count.max(own.visited),
+    })
+}
+
 /// Takes apart what only refers to itself; how many values that were. Takes time in proportion to what can be
 /// reached from the noted containers.
 pub(super) fn collect() -> usize {
@@ -140,6 +150,7 @@ pub(super) fn collect() -> usize {
     SUSPECTS.with_borrow_mut(|own| {
         // The next one goes through as much only after as many were noted.
         own.limit = (2 * kept.len()).max(nodes.len()).max(FEW);
+        own.visited = nodes.len();
         own.noted.append(&mut kept);
     });
     drop(nodes);

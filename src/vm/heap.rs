@@ -21,6 +21,11 @@ const fn bytes(count: usize) -> isize {
     (count * std::mem::size_of::<Value>()) as isize
 }
 
+/// What a counted value takes beside its contents: itself, its counts, and what allocators add.
+pub(super) const fn head<T>() -> isize {
+    (std::mem::size_of::<T>() + 24) as isize
+}
+
 /// A `list`: mutable, shared.
 pub struct List {
     items: RefCell<Vec<Value>>,
@@ -30,7 +35,7 @@ pub struct List {
 impl List {
     /// A list with these elements.
     pub fn new(items: Vec<Value>) -> List {
-        note(bytes(items.capacity()));
+        note(head::<List>() + bytes(items.capacity()));
         List { items: RefCell::new(items), mark: Mark::default() }
     }
 
@@ -121,7 +126,7 @@ impl List {
         self.given(&value);
         let mut items = self.items.borrow_mut();
         if items.len() == items.capacity() {
-            charge_values(items.len().max(4))?;
+            charge_values(items.len().max(4) * 2)?;
             let before = items.capacity();
             items.push(value);
             note(bytes(items.capacity() - before));
@@ -186,7 +191,7 @@ impl List {
 impl Drop for List {
     fn drop(&mut self) {
         let items = std::mem::take(self.items.get_mut());
-        note(-bytes(items.capacity()));
+        note(-head::<List>() - bytes(items.capacity()));
         bury_vec(items);
     }
 }
@@ -199,11 +204,16 @@ pub struct Tuple {
 /// The elements of a tuple; pairs are stored inline.
 type Items = SmallVec<[Value; 2]>;
 
+/// How many elements of a tuple stand outside of it.
+fn heap_slots(items: &Items) -> usize {
+    if items.spilled() { items.capacity() } else { 0 }
+}
+
 impl Tuple {
     /// A tuple with these elements.
     pub fn new(items: impl Into<Items>) -> Tuple {
         let items = items.into();
-        note(bytes(items.capacity()));
+        note(head::<Tuple>() + bytes(heap_slots(&items)));
         Tuple { items }
     }
 
@@ -216,7 +226,7 @@ impl Tuple {
 
 impl Drop for Tuple {
     fn drop(&mut self) {
-        note(-bytes(self.items.capacity()));
+        note(-head::<Tuple>() - bytes(heap_slots(&self.items)));
         if self.items.iter().any(|v| !v.is_plain()) {
             bury(std::mem::take(&mut self.items).into_iter());
         }
@@ -237,7 +247,7 @@ pub struct Record {
 impl Record {
     /// A record; `values` belong to `names` in order.
     pub fn new(names: Names, values: Vec<Value>) -> Record {
-        note(bytes(values.capacity()));
+        note(head::<Record>() + bytes(values.capacity()));
         Record { names, values }
     }
 
@@ -302,16 +312,22 @@ impl Clone for Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        note(-bytes(self.values.capacity()));
+        note(-head::<Record>() - bytes(self.values.capacity()));
         bury_vec(std::mem::take(&mut self.values));
     }
 }
 
 /// A `dict`: mutable, shared.
-#[derive(Default)]
 pub struct Dict {
     table: RefCell<Table>,
     mark: Mark,
+}
+
+impl Default for Dict {
+    fn default() -> Dict {
+        note(head::<Dict>());
+        Dict { table: RefCell::default(), mark: Mark::default() }
+    }
 }
 
 impl Dict {
@@ -464,7 +480,7 @@ impl Dict {
 impl Drop for Dict {
     fn drop(&mut self) {
         let table = std::mem::take(self.table.get_mut());
-        note(-(table.bytes() as isize));
+        note(-head::<Dict>() - table.bytes() as isize);
         let (keys, values) = table.into_entries();
         if keys.len() > 1024 || keys.iter().map(Key::value).chain(&values).any(|value| !value.is_plain()) {
             bury(keys.into_iter().map(Key::into_value).chain(values));
@@ -577,6 +593,7 @@ pub struct Cell {
 impl Cell {
     /// A variable with this value.
     pub fn new(value: Value) -> Cell {
+        note(head::<Cell>());
         Cell { value: cell::UnsafeCell::new(value), mark: Mark::default() }
     }
 
@@ -618,6 +635,7 @@ impl Cell {
 
 impl Drop for Cell {
     fn drop(&mut self) {
+        note(-head::<Cell>());
         let value = std::mem::take(self.value.get_mut());
         if !value.is_plain() {
             bury(std::iter::once(value));

@@ -1,15 +1,16 @@
 //! Limits on what a script may use, and their checks.
 
 use std::rc::Rc;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::heap::List;
 use super::value::Value;
 use super::{FileAccess, Vm, account, cycles, error};
-use crate::base::stack;
 use crate::base::stop::{self, Stop};
 use crate::base::{Error, ErrorKind, Result, guard};
+use crate::base::{room, stack};
 use crate::plan::Limits as Things;
 
 /// Units of work between two looks at the limits: a backward jump or a call is one, and so is an element
@@ -45,7 +46,7 @@ pub struct Limits {
     pub fuel: Option<u64>,
     /// Script calls within one another.
     pub call_depth: usize,
-    /// Bytes of lists, texts and the like.
+    /// Bytes of lists, texts and the like: 4 GiB, or less where the system lets this process have less.
     pub host_bytes: usize,
     /// Bytes that are printed.
     pub output_bytes: Option<u64>,
@@ -61,12 +62,18 @@ pub struct Limits {
     pub groups: bool,
 }
 
+/// The default limit on host memory: 4 GiB, or what the system lets this process have when it is first asked for.
+fn host_bytes() -> usize {
+    static BYTES: OnceLock<usize> = OnceLock::new();
+    *BYTES.get_or_init(|| usize::try_from(room::left()).unwrap_or(usize::MAX).min(4 << 30))
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
             fuel: None,
             call_depth: 10_000,
-            host_bytes: 4 << 30,
+            host_bytes: host_bytes(),
             output_bytes: None,
             things: Things::default(),
             time: None,
@@ -194,7 +201,7 @@ impl Vm {
         if cycles::is_due() {
             cycles::collect();
         }
-        Ok(())
+        account::check()
     }
 
     /// Looks for an interrupt and at the time, and whether what walks owe is more fuel than there is.
@@ -304,7 +311,7 @@ impl Vm {
 
     /// Appends to a text that is being made; the account of the heap and the limits are looked at.
     pub fn push_text(&mut self, text: &mut String, more: &str) -> Result<()> {
-        account::charge(text.len().saturating_add(more.len()))?;
+        account::charge_text(text, more.len())?;
         self.pieces(more, |piece| {
             text.push_str(piece);
             Ok(())

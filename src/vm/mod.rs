@@ -43,7 +43,7 @@ use std::sync::atomic::AtomicBool;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use access::FileAccess;
-pub use account::{charge, charge_values};
+pub use account::{Held, charge, charge_text, charge_values};
 pub use catalog::Known;
 pub use colors::Colors;
 pub use compile::Mode;

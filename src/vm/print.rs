@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use super::value::Value;
-use super::{Vm, charge};
+use super::{Vm, charge_text};
 use crate::base::Result;
 use crate::ops::show;
 use crate::plan::Runtime;
@@ -67,7 +67,8 @@ impl Vm {
         open: &mut Vec<*const ()>,
         tensor_text: TensorText,
     ) -> Result<()> {
-        charge(text.len())?;
+        // What follows a value: a comma, a bracket, a name.
+        charge_text(text, 64)?;
         self.charge(1)?;
         let (pointer, ends) = match value {
             Value::List(list) => (Rc::as_ptr(list).cast::<()>(), ("[", "]")),
@@ -90,7 +91,7 @@ impl Vm {
             Value::Str(s) => {
                 text.push('"');
                 self.pieces(s.as_str(), |piece| {
-                    charge(text.len() + piece.len())?;
+                    charge_text(text, 2 * piece.len())?;
                     escape(piece, text);
                     Ok(())
                 })?;
@@ -128,6 +129,7 @@ impl Vm {
             }
             Value::Record(record) => {
                 for (i, (name, item)) in record.fields().enumerate() {
+                    charge_text(text, name.len() + 64)?;
                     separate(i, text);
                     text.push_str(name);
                     text.push_str(" = ");

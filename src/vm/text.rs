@@ -9,6 +9,7 @@ use std::cell::Cell;
 use compact_str::CompactString;
 
 use super::account::note;
+use super::heap::head;
 use super::key;
 
 /// A `str`. Short texts stand in it.
@@ -85,7 +86,7 @@ impl Index {
 impl Text {
     /// A text; its characters are counted when first asked for, and so is its hash.
     pub fn new(text: CompactString) -> Text {
-        note(text.len() as isize);
+        note(head::<Text>() + text.len() as isize);
         Text { text, chars: Chars(Cell::new(0)), hash: Cell::new(0), place: Cell::new(0) }
     }
 
@@ -165,7 +166,7 @@ impl Text {
 
 impl Drop for Text {
     fn drop(&mut self) {
-        note(-(self.text.len() as isize));
+        note(-head::<Text>() - self.text.len() as isize);
     }
 }
 

@@ -56,12 +56,12 @@ pub struct Pinned(Arc<pinned::PinnedPool>);
 
 impl Pinned {
     pub fn new() -> Pinned {
-        Pinned(pinned::PinnedPool::new())
+        Pinned(pinned::PinnedPool::new(AllocConf::default()))
     }
 
     /// Allocates this many bytes; memory that is not cached comes from `driver`.
     pub fn alloc(&self, bytes: u64, driver: &Arc<dyn Driver>) -> Result<PinnedBlock> {
-        self.0.alloc(bytes, || Ok(driver.clone()))
+        self.0.alloc(bytes, alloc::Effort::Last, || Ok(driver.clone()))
     }
 
     pub fn empty_cache(&self) -> Result<()> {

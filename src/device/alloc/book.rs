@@ -182,6 +182,12 @@ impl Book {
         self.arenas[arena as usize].pool
     }
 
+    /// The arenas of a pool.
+    pub(super) fn arenas_of(&self, pool: PoolId) -> impl Iterator<Item = ArenaId> {
+        let all = self.arenas.iter().enumerate();
+        all.filter(move |(_, a)| a.in_use && a.pool == pool).map(|(id, _)| id as ArenaId)
+    }
+
     /// Notes that memory of an arena is freed now.
     pub(super) fn note_free(&mut self, arena: ArenaId) {
         let arena = &mut self.arenas[arena as usize];

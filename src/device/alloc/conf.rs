@@ -1,19 +1,17 @@
-//! The allocator's settings: `RUNNEL_ALLOC_CONF`, with PyTorch's keys.
+//! The allocators' settings: `RUNNEL_ALLOC_CONF`, with PyTorch's keys. `docs/memory.md` says what each does.
 
-use super::MIN_BLOCK;
+use super::{LARGE_SEGMENT, MIN_BLOCK};
 use crate::base::{Error, Result, suggest};
 use crate::device::error::bad_alloc_conf;
-
-/// The keys, for messages.
-const KEYS: [&str; 4] =
-    ["expandable_segments", "max_split_size_mb", "roundup_power2_divisions", "garbage_collection_threshold"];
 
 /// How many powers of two, from 1 MiB on, have their own number of divisions.
 const INTERVALS: usize = 16;
 /// Below these sizes all share the first number: 2^20.
 const FIRST_INTERVAL: u32 = 20;
+/// The most threads of `pinned_num_register_threads`. Source: `pinned_max_register_threads`.
+const MOST_THREADS: u64 = 128;
 
-/// The allocator's settings.
+/// The settings of the allocators of devices and of page-locked memory.
 ///
 /// Sample: `max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2,>:4]`.
 #[derive(Clone, PartialEq, Debug)]
@@ -22,10 +20,20 @@ pub struct AllocConf {
     pub expandable_segments: Option<bool>,
     /// Bytes from which on blocks are not split.
     pub max_split_size: Option<u64>,
+    /// How many bytes larger a block may be that is not split for a request.
+    pub max_non_split_rounding: u64,
     /// Steps between two powers of two that sizes are rounded up to, from 1 MiB on, by power; 0 for none.
     pub roundup_power2_divisions: [u64; INTERVALS],
     /// The part of a memory fraction above which old segments go back first.
     pub garbage_collection_threshold: Option<f64>,
+    /// Bytes of a segment of the large pool.
+    pub large_segment: u64,
+    /// The memory fraction of every device.
+    pub per_process_memory_fraction: Option<f64>,
+    /// Page-locked requests above so many bytes are not rounded up.
+    pub pinned_max_round: Option<u64>,
+    /// Page-locked blocks above so many bytes are not kept.
+    pub pinned_max_cached: Option<u64>,
 }
 
 impl Default for AllocConf {
@@ -33,11 +41,71 @@ impl Default for AllocConf {
         AllocConf {
             expandable_segments: None,
             max_split_size: None,
+            max_non_split_rounding: LARGE_SEGMENT,
             roundup_power2_divisions: [0; INTERVALS],
             garbage_collection_threshold: None,
+            large_segment: LARGE_SEGMENT,
+            per_process_memory_fraction: None,
+            pinned_max_round: None,
+            pinned_max_cached: None,
         }
     }
 }
+
+/// What a key does with its value: it changes the settings, or gives what the value should have been.
+type Set = fn(&mut AllocConf, &str) -> std::result::Result<(), Fault>;
+
+/// Why a value is refused.
+enum Fault {
+    /// What it should have been.
+    Expected(&'static str),
+    /// An error of its own.
+    Other(Error),
+}
+
+/// Every key that PyTorch knows. Those that only check their value have no effect here.
+const KEYS: &[(&str, Set)] = &[
+    ("backend", |_, v| one_of(v, &["native", "cudaMallocAsync"], "`native` or `cudaMallocAsync`")),
+    ("expandable_segments", |conf, v| Ok(conf.expandable_segments = Some(boolean(v)?))),
+    (
+        "large_segment_size_mb",
+        |conf, v| Ok(conf.large_segment = megabytes(v, 2, "a whole number from 2 on")?),
+    ),
+    ("max_split_size_mb", |conf, v| {
+        Ok(conf.max_split_size = Some(megabytes(v, 20, "a whole number from 20 on")?))
+    }),
+    ("max_non_split_rounding_mb", |conf, v| {
+        Ok(conf.max_non_split_rounding = megabytes(v, 1, "a whole number from 1 on")?)
+    }),
+    ("roundup_power2_divisions", |conf, v| {
+        Ok(conf.roundup_power2_divisions = divisions(v).map_err(Fault::Other)?)
+    }),
+    ("garbage_collection_threshold", |conf, v| {
+        let threshold = fraction(v).filter(|t| *t > 0.0 && *t < 1.0);
+        Ok(conf.garbage_collection_threshold = Some(threshold.ok_or(Fault::Expected("between 0 and 1"))?))
+    }),
+    ("per_process_memory_fraction", |conf, v| {
+        let fraction = fraction(v).ok_or(Fault::Expected("a number from 0 to 1"))?;
+        Ok(conf.per_process_memory_fraction = Some(fraction))
+    }),
+    ("throw_on_cudamalloc_oom", |_, v| boolean(v).map(drop)),
+    ("graph_capture_record_stream_reuse", |_, v| boolean(v).map(drop)),
+    ("release_lock_on_cudamalloc", |_, v| boolean(v).map(drop)),
+    ("pinned_max_round_threshold_mb", |conf, v| {
+        Ok(conf.pinned_max_round = Some(megabytes(v, 1, "a whole number from 1 on")?))
+    }),
+    ("pinned_max_cached_size_mb", |conf, v| {
+        Ok(conf.pinned_max_cached = Some(megabytes(v, 1, "a whole number from 1 on")?))
+    }),
+    ("pinned_use_cuda_host_register", |_, v| boolean(v).map(drop)),
+    ("pinned_num_register_threads", |_, v| {
+        let count = v.parse::<u64>().ok().filter(|n| n.is_power_of_two() && *n <= MOST_THREADS);
+        count.map(drop).ok_or(Fault::Expected("a power of two up to 128"))
+    }),
+    ("pinned_use_background_threads", |_, v| boolean(v).map(drop)),
+    ("pinned_reserve_segment_size_mb", |_, v| megabytes(v, 1, "a whole number from 1 on").map(drop)),
+    ("pinned_free_catch_all", |_, v| boolean(v).map(drop)),
+];
 
 impl AllocConf {
     /// Reads a setting text; an empty one gives the defaults.
@@ -53,6 +121,13 @@ impl AllocConf {
             };
             conf.set(key.trim(), value.trim())?;
         }
+        if !text.contains("max_non_split_rounding_mb") {
+            conf.max_non_split_rounding = conf.large_segment;
+        }
+        if conf.max_split_size.is_some_and(|size| size < conf.large_segment) {
+            let size = conf.large_segment >> 20;
+            return Err(bad(format!("`max_split_size_mb` is below the {size} of `large_segment_size_mb`")));
+        }
         Ok(conf)
     }
 
@@ -62,37 +137,20 @@ impl AllocConf {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        match key {
-            "expandable_segments" => {
-                self.expandable_segments = Some(match value.to_ascii_lowercase().as_str() {
-                    "true" => true,
-                    "false" => false,
-                    _ => return Err(bad(format!("`{key}` is true or false, not `{value}`"))),
-                });
-            }
-            "max_split_size_mb" => {
-                let size =
-                    value.parse::<u64>().ok().filter(|&mb| mb >= 20).and_then(|mb| mb.checked_mul(1 << 20));
-                self.max_split_size =
-                    Some(size.ok_or_else(|| {
-                        bad(format!("`{key}` is a whole number from 20 on, not `{value}`"))
-                    })?);
-            }
-            "roundup_power2_divisions" => self.roundup_power2_divisions = divisions(value)?,
-            "garbage_collection_threshold" => {
-                let threshold = value.parse::<f64>().ok().filter(|t| *t > 0.0 && *t < 1.0);
-                self.garbage_collection_threshold =
-                    Some(threshold.ok_or_else(|| bad(format!("`{key}` is between 0 and 1, not `{value}`")))?);
-            }
-            _ => {
-                let error = bad(format!("unknown key `{key}`"));
-                return Err(match suggest(key, KEYS) {
-                    Some(near) => error.help(format!("did you mean `{near}`?")),
-                    None => error.help(format!("the keys are `{}`", KEYS.join("`, `"))),
-                });
-            }
-        }
-        Ok(())
+        // PyTorch takes these names on AMD devices and on others.
+        let name = key.replace("_hip_", "_cuda_").replace("hipmalloc", "cudamalloc");
+        let Some((_, set)) = KEYS.iter().find(|(known, _)| *known == name) else {
+            let error = bad(format!("unknown key `{key}`"));
+            let keys = || KEYS.iter().map(|(known, _)| *known);
+            return Err(match suggest(key, keys()) {
+                Some(near) => error.help(format!("did you mean `{near}`?")),
+                None => error.help(format!("the keys are `{}`", keys().collect::<Vec<_>>().join("`, `"))),
+            });
+        };
+        set(self, value).map_err(|fault| match fault {
+            Fault::Expected(what) => bad(format!("`{key}` is {what}, not `{value}`")),
+            Fault::Other(error) => error,
+        })
     }
 
     /// True when a block of that size is never split.
@@ -113,10 +171,50 @@ impl AllocConf {
         }
         bytes.next_multiple_of(MIN_BLOCK)
     }
+
+    /// The size of a page-locked block for a request: a power of two, unless the settings say that the exact
+    /// size is better. `None` when there is none.
+    pub(in crate::device) fn round_pinned(&self, bytes: u64) -> Option<u64> {
+        let exact = [self.pinned_max_round, self.pinned_max_cached];
+        match exact.into_iter().flatten().any(|limit| bytes > limit) {
+            true => bytes.checked_next_multiple_of(PINNED_UNIT),
+            false => bytes.checked_next_power_of_two(),
+        }
+    }
+
+    /// True when a page-locked block of that size is kept for later requests.
+    pub(in crate::device) fn keeps_pinned(&self, size: u64) -> bool {
+        self.pinned_max_cached.is_none_or(|limit| size <= limit)
+    }
 }
+
+/// Sizes of page-locked blocks that are no powers of two are multiples of this: a page.
+const PINNED_UNIT: u64 = 4096;
 
 fn bad(what: String) -> Error {
     bad_alloc_conf(format!("`RUNNEL_ALLOC_CONF`: {what}"))
+}
+
+fn boolean(value: &str) -> std::result::Result<bool, Fault> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(Fault::Expected("true or false")),
+    }
+}
+
+/// A number of MiB from `least` on, as bytes.
+fn megabytes(value: &str, least: u64, expected: &'static str) -> std::result::Result<u64, Fault> {
+    let size = value.parse::<u64>().ok().filter(|&mb| mb >= least).and_then(|mb| mb.checked_mul(1 << 20));
+    size.filter(|&bytes| bytes <= 1 << 60).ok_or(Fault::Expected(expected))
+}
+
+fn fraction(value: &str) -> Option<f64> {
+    value.parse::<f64>().ok().filter(|t| (0.0..=1.0).contains(t))
+}
+
+fn one_of(value: &str, known: &[&str], expected: &'static str) -> std::result::Result<(), Fault> {
+    if known.contains(&value) { Ok(()) } else { Err(Fault::Expected(expected)) }
 }
 
 /// The parts between commas that are not inside `[ ]`.
@@ -203,5 +301,49 @@ mod tests {
         let conf = AllocConf::parse("roundup_power2_divisions:[256:1,512:2,1024:4,>:8]").unwrap();
         let divisions = conf.roundup_power2_divisions;
         assert_eq!(divisions[..12], [1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 8, 8]);
+    }
+
+    #[test]
+    fn every_key_of_pytorch_is_taken_and_its_value_checked() {
+        let good = "backend:native,max_split_size_mb:64,max_non_split_rounding_mb:128,\
+                    roundup_power2_divisions:[256:1,>:2],garbage_collection_threshold:0.8,\
+                    expandable_segments:True,pinned_use_cuda_host_register:True,\
+                    pinned_num_register_threads:8,pinned_use_background_threads:true,\
+                    pinned_reserve_segment_size_mb:16,pinned_max_round_threshold_mb:128,\
+                    pinned_max_cached_size_mb:256,per_process_memory_fraction:0.5,\
+                    graph_capture_record_stream_reuse:False,throw_on_cudamalloc_oom:True,\
+                    large_segment_size_mb:32,release_lock_on_cudamalloc:true,pinned_free_catch_all:false,\
+                    pinned_use_hip_host_register:true,release_lock_on_hipmalloc:true";
+        let conf = AllocConf::parse(good).unwrap();
+        assert_eq!((conf.max_non_split_rounding, conf.large_segment), (128 << 20, 32 << 20));
+        assert_eq!(conf.per_process_memory_fraction, Some(0.5));
+        assert!(AllocConf::parse("backend:cudaMallocAsync").is_ok());
+        for (key, _) in KEYS {
+            let error = AllocConf::parse(&format!("{key}:-x")).unwrap_err();
+            assert_eq!(error.code().id, "E0703", "{key}");
+            assert!(error.message().contains(key), "{key}: {}", error.message());
+        }
+        for text in ["pinned_num_register_threads:3", "pinned_num_register_threads:256", "backend:none"] {
+            assert!(AllocConf::parse(text).is_err(), "{text}");
+        }
+        for text in
+            ["per_process_memory_fraction:1.5", "per_process_memory_fraction:nan", "large_segment_size_mb:0"]
+        {
+            assert!(AllocConf::parse(text).is_err(), "{text}");
+        }
+        let error = AllocConf::parse("pinned_use_background_thread:true").unwrap_err();
+        assert_eq!(error.help_text(), Some("did you mean `pinned_use_background_threads`?"));
+    }
+
+    #[test]
+    fn page_locked_sizes_are_powers_of_two_or_exact() {
+        const MIB: u64 = 1 << 20;
+        let conf =
+            AllocConf::parse("pinned_max_round_threshold_mb:128,pinned_max_cached_size_mb:64").unwrap();
+        assert_eq!(conf.round_pinned(33 * MIB), Some(64 * MIB));
+        assert_eq!(conf.round_pinned(65 * MIB), Some(65 * MIB));
+        assert!(conf.keeps_pinned(64 * MIB) && !conf.keeps_pinned(65 * MIB));
+        assert_eq!(AllocConf::default().round_pinned(65 * MIB), Some(128 * MIB));
+        assert_eq!(AllocConf::default().round_pinned(u64::MAX), None);
     }
 }

@@ -1,9 +1,9 @@
-//! What happens when no free block fits: steps 1 to 6 of the policy.
+//! What happens when no free block fits: steps 1 to 7 of the policy.
 
 use super::book::ArenaId;
 use super::extent::Growth;
-use super::{Allocator, BlockId, Pool, TraceAction};
-use super::{LARGE_REQUEST, LARGE_SEGMENT, LARGE_STEP, SMALL_REQUEST, SMALL_SEGMENT};
+use super::{Allocator, BlockId, Effort, Pool, TraceAction};
+use super::{LARGE_REQUEST, LARGE_STEP, SMALL_REQUEST, SMALL_SEGMENT};
 use crate::base::{Error, ErrorKind, Place, Result, Span, bytes_text};
 use crate::device::error;
 
@@ -11,15 +11,19 @@ use crate::device::error;
 const HOLDERS: usize = 3;
 
 impl Allocator {
-    /// Steps 1 to 6 of the policy.
+    /// Steps 1 to 7 of the policy; for a quick request, 1 and 2.
     #[cold]
-    pub(super) fn grow(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<BlockId> {
+    pub(super) fn grow(&mut self, size: u64, pool: Pool, arena: ArenaId, effort: Effort) -> Result<BlockId> {
         self.collect_garbage()?;
         if let Some(id) = self.take(size, pool, arena)? {
             return Ok(id);
         }
+        if effort == Effort::Quick {
+            return Err(error::out_of_memory());
+        }
+        // Nothing of a capture has reached the driver: what is outside of it may be waited for.
         let mut synced = false;
-        if !self.pending.is_empty() && !self.pools.capturing() {
+        if !self.pending.is_empty() {
             self.stats.num_sync_all_streams += 1;
             synced = true;
             self.wait_for_pending()?;
@@ -44,6 +48,12 @@ impl Allocator {
         if let Some(id) = self.take(size, pool, arena)? {
             return Ok(id);
         }
+        if let Some(id) = self.borrow(size, pool, arena)? {
+            return Ok(id);
+        }
+        if effort == Effort::Thorough {
+            return Err(error::out_of_memory());
+        }
         self.stats.num_ooms += 1;
         if self.trace.is_on() {
             let device_free = self.driver.memory_info().map_or(0, |(free, _)| free);
@@ -51,7 +61,7 @@ impl Allocator {
         }
         let segment = match self.extents.unit() {
             Some(unit) => size.checked_next_multiple_of(unit).unwrap_or(size),
-            None => segment_size(size),
+            None => self.segment_size(size),
         };
         match self.cap {
             Some(cap) if self.reserved.saturating_add(segment) > cap => {
@@ -62,9 +72,20 @@ impl Allocator {
         }
     }
 
-    /// Takes the last failed request out of the figures: its caller asks again, for memory was given up.
-    pub fn forget_failure(&mut self) {
-        self.stats.num_ooms = self.stats.num_ooms.saturating_sub(1);
+    /// Step 6: the smallest free block that is large enough of the same private or general pool, small or large,
+    /// of any stream.
+    fn borrow(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<Option<BlockId>> {
+        let owner = self.book.pool_of(arena);
+        // Captured work may use a private pool, and waiting now orders nothing in a replay.
+        let apart = self.pools.is_held(owner);
+        let arenas = self.book.arenas_of(owner).filter(|&other| !apart || other == arena);
+        let all = arenas.flat_map(|arena| [(Pool::Small, arena), (Pool::Large, arena)]);
+        let others = all.filter(|&other| other != (pool, arena));
+        let found = others.filter_map(|(pool, arena)| self.book.best_fit(pool, arena, size));
+        let Some((_, id)) = found.min() else { return Ok(None) };
+        self.book.stream(self.book.get(id).arena).synchronize()?;
+        self.book.remove_free(id);
+        Ok(Some(id))
     }
 
     /// New memory for a request, as one block that is in no pool; `None` when there is none.
@@ -73,7 +94,7 @@ impl Allocator {
         match self.take_pages(size, pool, arena)? {
             Growth::Block(id) => Ok(Some(id)),
             Growth::NoMemory => Ok(None),
-            Growth::NoAddresses => self.take_segment(segment_size(size), pool, arena),
+            Growth::NoAddresses => self.take_segment(self.segment_size(size), pool, arena),
         }
     }
 
@@ -136,11 +157,8 @@ impl Allocator {
     }
 
     /// Gives back what nobody uses, but for private pools that are held: a graph writes there whenever
-    /// it runs. While a graph is captured nothing goes back, because streams cannot be waited for.
+    /// it runs.
     pub(super) fn release_unused(&mut self) -> Result<()> {
-        if self.pools.capturing() {
-            return Ok(());
-        }
         let unused: Vec<BlockId> = self.book.unused().filter(|&id| self.may_go(id)).collect();
         self.release(&unused)?;
         self.close_pools();
@@ -161,7 +179,7 @@ impl Allocator {
     /// Step 4: the smallest oversize block that is large enough, or several from the largest down.
     fn release_oversize(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<bool> {
         let Some(oversize) = self.conf.max_split_size else { return Ok(false) };
-        if self.pools.capturing() {
+        if self.pools.is_held(self.book.pool_of(arena)) {
             return Ok(false);
         }
         let wanted = size.max(oversize);
@@ -208,7 +226,16 @@ impl Allocator {
         Ok(())
     }
 
-    /// The error of step 6. Its first sentence is PyTorch's.
+    /// How much is taken from the driver for a rounded request.
+    fn segment_size(&self, size: u64) -> u64 {
+        match size {
+            0..=SMALL_REQUEST => SMALL_SEGMENT,
+            _ if size < LARGE_REQUEST.min(self.conf.large_segment) => self.conf.large_segment,
+            _ => size.next_multiple_of(LARGE_STEP),
+        }
+    }
+
+    /// The error of step 7. Its first sentence is PyTorch's.
     fn out_of_memory(&self, segment: u64) -> Error {
         let (free, total) = self.driver.memory_info().unwrap_or((0, 0));
         let allocated = self.stats.allocated_bytes.all().current;
@@ -240,14 +267,5 @@ impl Allocator {
                 error.help("drop tensors of the labelled lines that are no longer needed, or ask for less")
             }
         }
-    }
-}
-
-/// How much is taken from the driver for a rounded request.
-fn segment_size(size: u64) -> u64 {
-    match size {
-        0..=SMALL_REQUEST => SMALL_SEGMENT,
-        _ if size < LARGE_REQUEST => LARGE_SEGMENT,
-        _ => size.next_multiple_of(LARGE_STEP),
     }
 }

@@ -22,7 +22,8 @@
 //!   is large enough, the lowest address among equals.
 //! - A block is split when what remains is at least 512 bytes (small pool), or more than 1 MiB (large
 //!   pool). With `max_split_size_mb`, blocks of that size and above (*oversize*) are never split, and
-//!   are only given to requests of that size which leave less than 20 MiB unused.
+//!   are only given to requests of that size which leave less than 20 MiB unused
+//!   (`max_non_split_rounding_mb`).
 //! - A freed block is merged with free neighbours of its segment.
 //! - A block that other streams used is *pending* after it was freed: an event is recorded on each of
 //!   those streams at that moment, and the block is free when all of them have passed. Nobody has to
@@ -37,7 +38,11 @@
 //!    2 again where segments grow;
 //! 4. with `max_split_size_mb`, just enough oversize blocks of this pool go back, and 2 again;
 //! 5. all unused segments and pages go back, and 2 again (`num_alloc_retries`);
-//! 6. the request fails with the facts and the source lines that hold the most (`num_ooms`).
+//! 6. free blocks of the other pool and of other streams serve, after a wait for their stream (PyTorch
+//!    does not look there);
+//! 7. the request fails with the facts and the source lines that hold the most (`num_ooms`).
+//!
+//! Between 2 and 3 the caller gives up what nobody needs any more (`plan/memory.rs`): see [`Effort`].
 //!
 //! A private pool (`pools`) has segments of its own, and keeps them as long as somebody holds it.
 //!
@@ -86,7 +91,7 @@ pub const MIN_BLOCK: u64 = 512;
 pub const SMALL_REQUEST: u64 = 1 << 20;
 /// A segment of the small pool.
 pub const SMALL_SEGMENT: u64 = 2 << 20;
-/// A segment of the large pool for requests below [`LARGE_REQUEST`].
+/// A segment of the large pool for requests below [`LARGE_REQUEST`], unless the settings say otherwise.
 pub const LARGE_SEGMENT: u64 = 20 << 20;
 /// From here on a request has a segment of its own size.
 pub const LARGE_REQUEST: u64 = 10 << 20;
@@ -95,6 +100,17 @@ pub const LARGE_STEP: u64 = 2 << 20;
 /// Requests above this are refused without asking. Source: `one_exa_bytes`.
 const EXABYTE: u64 = 1 << 60;
 
+/// How much is done before a request fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effort {
+    /// Free blocks and new memory: steps 1 and 2. A failure counts nowhere.
+    Quick,
+    /// All steps. A failure counts nowhere: the caller goes on.
+    Thorough,
+    /// All steps. A failure is final, and is counted.
+    Last,
+}
+
 /// A block's number; reused after the block has gone.
 pub(super) type BlockId = u32;
 
@@ -102,6 +118,8 @@ pub(super) type BlockId = u32;
 pub(super) struct Taken {
     pub(super) id: BlockId,
     pub(super) ptr: Ptr,
+    /// The stream that owns the block, where it is not the one that asked.
+    pub(super) owner: Option<Arc<Stream>>,
     /// The epoch of the stream's newest work when any of its memory was freed last; 0 before.
     pub(super) freed_at: u64,
 }
@@ -138,7 +156,9 @@ impl Allocator {
             // Pages go back from the middle of any segment, so that none needs to be kept whole.
             conf.max_split_size = None;
         }
-        let extents = Extents::new(unit, driver.properties().total_memory);
+        let total = driver.properties().total_memory;
+        let extents = Extents::new(unit, total);
+        let fraction = conf.per_process_memory_fraction;
         Allocator {
             driver,
             index,
@@ -149,7 +169,7 @@ impl Allocator {
             extents,
             stats,
             reserved: 0,
-            limit: None,
+            limit: fraction.map(|fraction| ((fraction * total as f64) as u64, fraction)),
             cap: None,
             trace: Trace::default(),
             asks: Span::NONE,
@@ -157,7 +177,13 @@ impl Allocator {
     }
 
     /// Hands out a block of at least `bytes` (above 0) to a stream; `span` is the source that asks.
-    pub(super) fn alloc(&mut self, bytes: u64, stream: &Arc<Stream>, span: Span) -> Result<Taken> {
+    pub(super) fn alloc(
+        &mut self,
+        bytes: u64,
+        stream: &Arc<Stream>,
+        span: Span,
+        effort: Effort,
+    ) -> Result<Taken> {
         if bytes > EXABYTE {
             return Err(error::more_than_an_exabyte().label(Place::Here, "this asks for more than 1 EB"));
         }
@@ -174,10 +200,15 @@ impl Allocator {
             Some(id) => id,
             None => {
                 self.asks = span;
-                self.grow(size, pool, arena)?
+                self.grow(size, pool, arena, effort)?
             }
         };
-        Ok(self.hand_out(id, size, bytes, span))
+        let mut taken = self.hand_out(id, size, bytes, span);
+        let owner = self.book.stream(self.book.get(taken.id).arena);
+        if !Arc::ptr_eq(owner, stream) && **owner != **stream {
+            taken.owner = Some(owner.clone());
+        }
+        Ok(taken)
     }
 
     /// Takes a block back. `uses` are the other streams that worked on it.
@@ -207,11 +238,13 @@ impl Allocator {
         self.pools.capturing()
     }
 
-    /// Gives all unused segments back to the driver. Source: `torch.cuda.empty_cache`.
+    /// Gives all unused segments back to the driver; during a capture, none. Source: `torch.cuda.empty_cache`.
     pub(super) fn empty_cache(&mut self) -> Result<()> {
-        if self.pools.capturing() {
-            return Ok(());
-        }
+        if self.pools.capturing() { Ok(()) } else { self.give_back_unused() }
+    }
+
+    /// The same, whatever is captured.
+    pub(super) fn give_back_unused(&mut self) -> Result<()> {
         self.stats.num_sync_all_streams += 1;
         self.wait_for_pending()?;
         self.release_unused()
@@ -311,7 +344,7 @@ impl Allocator {
         let (found, id) = self.book.best_fit(pool, arena, size)?;
         let fits = match (self.conf.is_oversize(size), self.conf.is_oversize(found)) {
             (false, oversize) => !oversize,
-            (true, _) => found < size.saturating_add(LARGE_SEGMENT),
+            (true, _) => found < size.saturating_add(self.conf.max_non_split_rounding),
         };
         fits.then(|| {
             self.book.remove_free(id);
@@ -360,7 +393,7 @@ impl Allocator {
         if self.conf.is_oversize(size) {
             self.stats.oversize_allocations.increase(1);
         }
-        Taken { id, ptr, freed_at: self.book.freed_at(arena) }
+        Taken { id, ptr, owner: None, freed_at: self.book.freed_at(arena) }
     }
 
     /// Makes a block free that nothing uses any more: merges it, and puts it into its pool.

@@ -10,7 +10,7 @@ use crate::device::Stream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A pool's number, unique in the process.
+/// A pool's number, unique in the process but for its captured part.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PoolId(u64);
 
@@ -18,15 +18,24 @@ impl PoolId {
     /// What serves all requests that no private pool takes.
     pub const GENERAL: PoolId = PoolId(0);
 
+    /// Set in the number of a pool's captured part.
+    const CAPTURED: u64 = 1 << 63;
+
     /// A number that no other pool has.
-    pub(in crate::device) fn fresh() -> PoolId {
+    pub fn fresh() -> PoolId {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         PoolId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// The part of this pool that captures use. Its memory is kept apart from that of other requests, because
+    /// every replay writes there, also where it is free; it has the same number.
+    pub fn captured(self) -> PoolId {
+        PoolId(self.0 | PoolId::CAPTURED)
+    }
+
     /// The number; 0 for the general pool.
     pub fn number(self) -> u64 {
-        self.0
+        self.0 & !PoolId::CAPTURED
     }
 }
 

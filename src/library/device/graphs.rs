@@ -1,5 +1,6 @@
 //! Graphs: captured once, replayed as one unit.
 
+use super::pools::PoolObject;
 use super::streams::stream_of;
 use super::{DEVICE, SELF, contexts, cuda_id};
 use crate::base::Result;
@@ -55,7 +56,9 @@ impl Object for GraphPoolObject {
     }
 
     fn equals(&self, other: &dyn Object) -> Option<bool> {
-        other.as_any().downcast_ref::<GraphPoolObject>().map(|other| self.0.same(&other.0))
+        let of_memory = other.as_any().downcast_ref::<PoolObject>().map(|other| self.0.same(&other.1));
+        let same = |other: &GraphPoolObject| self.0.same(&other.0);
+        of_memory.or_else(|| other.as_any().downcast_ref::<GraphPoolObject>().map(same))
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -84,14 +87,24 @@ fn graph_of(value: &Value, index: usize) -> Result<Graph> {
     }
 }
 
-fn pool_of(value: &Value, index: usize) -> Result<Option<GraphPool>> {
-    match value.as_object::<GraphPoolObject>() {
-        Some(pool) => Ok(Some(pool.0.clone())),
-        None if value.is_none() => Ok(None),
-        None => Err(crate::ops::error::wrong_argument(
-            index,
-            "a pool of `cuda.graph_pool_handle()` or `g.pool()`",
-        )),
+/// The pool that captures use: of graphs, a `MemPool`, or the number of one of either.
+fn pool_of(vm: &Vm, value: &Value, index: usize) -> Result<Option<GraphPool>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    let of_graph = value.as_object::<GraphPoolObject>().map(|pool| pool.0.clone());
+    let of_memory = || value.as_object::<PoolObject>().map(|pool| pool.1.clone());
+    let numbered = || match value {
+        Value::Tuple(pair) => match pair.items() {
+            [Value::Int(0), Value::Int(number)] => vm.rt.pool_numbered(u64::try_from(*number).ok()?),
+            _ => None,
+        },
+        _ => None,
+    };
+    let what = "a pool of `cuda.graph_pool_handle()`, `g.pool()` or `MemPool()`, or the `id` of one";
+    match of_graph.or_else(of_memory).or_else(numbered) {
+        Some(pool) => Ok(Some(pool)),
+        None => Err(crate::ops::error::wrong_argument(index, what)),
     }
 }
 
@@ -161,7 +174,7 @@ fn graphed(vm: &mut Vm, args: &[Value]) -> Result<Value> {
         Value::Tensor(_) => vec![args[2].clone()],
         sequence => vm.collect(sequence)?,
     };
-    let pool = pool_of(&args[4], 4)?;
+    let pool = pool_of(vm, &args[4], 4)?;
     let arguments: Result<Vec<Value>> = given.iter().map(|value| own_arguments(vm, value, id)).collect();
     let arguments = arguments?;
     let stream = vm.rt.capture_stream(id)?;
@@ -255,11 +268,11 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature {
             params: &[Param::new("graph", Kind::Any), POOL, Param::or("stream", Kind::Stream, Default::None)],
         },
-        doc: "Captures what is submitted inside `with` into a graph, instead of running it: on `stream`, or on a side stream of its own, in memory of `pool` (of another graph, or of `cuda.graph_pool_handle()`), or of a pool of its own. Waits for the device first.\n\nCaptured work cannot be waited for or read inside the capture. A body that ends with an error leaves the graph empty.\n\nSource: `torch.cuda.graph`.",
+        doc: "Captures what is submitted inside `with` into a graph, instead of running it: on `stream`, or on a side stream of its own, in memory of `pool` (of another graph, of `cuda.graph_pool_handle()`, or a `MemPool`), or of a pool of its own. Waits for the device first.\n\nCaptured work cannot be waited for or read inside the capture. A body that ends with an error leaves the graph empty.\n\nSource: `torch.cuda.graph`.",
         example: "let g = Graph()\nlet y = with graph(g) { ones(4).sum() }\ng.replay()\nassert(y.item() == 4)",
-        run: |_, args| {
+        run: |vm, args| {
             let graph = graph_of(&args[0], 0)?;
-            let pool = pool_of(&args[1], 1)?;
+            let pool = pool_of(vm, &args[1], 1)?;
             let stream = match &args[2] {
                 Value::None => None,
                 value => Some(stream_of(value, 2)?),
@@ -280,7 +293,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         doc: "Starts to capture what is submitted on the current stream, which must be a side stream. `with graph(g) { }` is better: it ends by itself.\n\nSource: `torch.cuda.CUDAGraph.capture_begin`.",
         example: "let g = Graph()\nwith stream(Stream()) {\n    g.capture_begin()\n    let y = ones(3) + 1\n    g.capture_end()\n    g.replay()\n    assert(equal(y, [2.0, 2.0, 2.0]))\n}",
         run: |vm, args| {
-            let (graph, pool) = (graph_of(&args[0], 0)?, pool_of(&args[1], 1)?);
+            let (graph, pool) = (graph_of(&args[0], 0)?, pool_of(vm, &args[1], 1)?);
             vm.rt.begin_capture(&graph, pool.as_ref()).map(|()| Value::None)
         },
     },
@@ -339,7 +352,11 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[SELF] },
         doc: "Makes a pool that several captures can share: `with graph(g, pool=p) { }`.\n\nSource: `torch.cuda.graph_pool_handle`.",
         example: "let p = cuda.graph_pool_handle()\nlet g = Graph()\nlet y = with graph(g, pool=p) { ones(2) }\nassert(g.pool() == p)",
-        run: |_, _| Ok(Value::object(GraphPoolObject(GraphPool::default()))),
+        run: |vm, _| {
+            let pool = GraphPool::default();
+            vm.rt.know_pool(&pool);
+            Ok(Value::object(GraphPoolObject(pool)))
+        },
     },
     NativeDef {
         name: "is_current_stream_capturing",

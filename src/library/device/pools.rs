@@ -1,14 +1,16 @@
 //! Private memory pools.
 
+use super::graphs::GraphPoolObject;
 use super::memory::segment_records;
 use crate::base::Result;
 use crate::device::MemoryPool;
 use crate::ops::signature::{Kind, Param, Signature};
+use crate::plan::GraphPool;
 use crate::vm::{AttributeDef, Exit, NativeDef, Object, Value, Vm};
 use std::any::Any;
 
-/// A `mem_pool`. Two are equal when they are the same pool.
-pub struct PoolObject(pub MemoryPool);
+/// A `mem_pool`, and the part of it that captures use. Two are equal when they are the same pool.
+pub struct PoolObject(pub MemoryPool, pub GraphPool);
 
 impl Object for PoolObject {
     fn type_name(&self) -> &'static str {
@@ -20,7 +22,9 @@ impl Object for PoolObject {
     }
 
     fn equals(&self, other: &dyn Object) -> Option<bool> {
-        other.as_any().downcast_ref::<PoolObject>().map(|other| self.0 == other.0)
+        let same = |other: &GraphPoolObject| self.1.same(&other.0);
+        let of_graph = other.as_any().downcast_ref::<GraphPoolObject>().map(same);
+        of_graph.or_else(|| other.as_any().downcast_ref::<PoolObject>().map(|other| self.0 == other.0))
     }
 
     fn enter(&self, vm: &mut Vm) -> Result<Exit> {
@@ -59,6 +63,16 @@ pub(super) static ATTRIBUTES: &[AttributeDef] = &[
         read: |_, x| pool_of(x).map(|p| pool_id(p.0.id().number())),
     },
     AttributeDef {
+        name: "id",
+        receiver: "graph_pool",
+        doc: "Its number, as PyTorch pairs it; that of a `MemPool` that it is a part of.",
+        example: "let p = MemPool()\nlet g = Graph()\nlet y = with graph(g, pool=p) { ones(2) }\nassert(g.pool().id == p.id)",
+        read: |_, x| match x.as_object::<GraphPoolObject>() {
+            Some(pool) => Ok(pool_id(pool.0.id().number())),
+            None => Err(crate::ops::error::wrong_argument(0, "a pool of graphs")),
+        },
+    },
+    AttributeDef {
         name: "device",
         receiver: "mem_pool",
         doc: "The device whose memory it is.",
@@ -73,20 +87,23 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "MemPool",
         receiver: "",
         signature: Signature { params: &[] },
-        doc: "Makes a private memory pool of the current device: `with mem_pool(p) { }` serves requests from it. Its memory is kept apart, and goes back when nothing names the pool any more. `p.id` is its number, `p.device` its device, `p.snapshot()` its segments.\n\nSource: `torch.cuda.MemPool`.",
+        doc: "Makes a private memory pool of the current device: `with mem_pool(p) { }` serves requests from it, and `with graph(g, pool=p) { }` those of a capture. Its memory is kept apart, and goes back when nothing names the pool any more. Captures use a part of their own, since every replay writes there. `p.id` is its number, which `g.pool().id` is, too; `p.device` is its device, and `p.snapshot()` gives its segments.\n\nSource: `torch.cuda.MemPool`.",
         example: "let p = MemPool()\nlet x = none\nwith mem_pool(p) { x = zeros(1000) }\nassert(p.snapshot()[0].allocated_size == 4096)",
         run: |vm, _| {
             let id = vm.rt.current_cuda();
             let device = vm.rt.device(id)?;
-            Ok(Value::object(PoolObject(MemoryPool::new(&device))))
+            let memory = MemoryPool::new(&device);
+            let captured = GraphPool::of(&memory);
+            vm.rt.know_pool(&captured);
+            Ok(Value::object(PoolObject(memory, captured)))
         },
     },
     NativeDef {
         name: "mem_pool",
         receiver: "",
         signature: Signature { params: &[Param::new("pool", Kind::Any)] },
-        doc: "Serves requests for memory of the pool's device from a `MemPool` inside `with`; of several pools the innermost serves. While a graph of the device is captured that is an error, and the capture is invalid: its memory comes from `with graph(g, pool=p)`.\n\nSource: `torch.cuda.use_mem_pool`.",
-        example: "let p = MemPool()\nlet x = none\nwith mem_pool(p) { x = zeros(10) + 1 }\nassert(len(p.snapshot()) == 1)",
+        doc: "Serves requests for memory of the pool's device from a `MemPool` inside `with`; of several pools the innermost serves. While a graph of the device is captured that is an error, and the capture is invalid: its memory comes from the pool that `with graph(g, pool=p)` names, which may be a `MemPool`.\n\nSource: `torch.cuda.use_mem_pool`.",
+        example: "let p = MemPool()\nlet x = none\nwith mem_pool(p) { x = zeros(10) + 1 }\nassert(len(p.snapshot()) == 1)\nlet g = Graph()\nlet y = with graph(g, pool=p) { x * 2 }\ng.replay()\nassert(y.sum().item() == 20 and g.pool().id == p.id)",
         // A pool is a context itself: this one enters it.
         run: |_, args| pool_of(&args[0]).map(|_| args[0].clone()),
     },

@@ -10,7 +10,7 @@ use crate::base::Result;
 use crate::device::DeviceId;
 use crate::files::{Elements, Head, Options, Sink, error};
 use crate::tensor::Tensor;
-use crate::vm::{Dict, Key, Value, Vm, charge, charge_values};
+use crate::vm::{Dict, Key, Value, Vm, charge};
 
 /// `load(path, device, dtype, only, format, header, delimiter, links)`
 pub(super) fn load(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
@@ -113,8 +113,8 @@ impl Sink for Tensors<'_> {
     }
 
     fn texts(&mut self, name: &str, texts: Vec<String>) -> Result<()> {
-        charge_values(2 * texts.len())?;
-        charge(texts.iter().map(String::len).sum())?;
+        let lengths = texts.iter().fold(0usize, |all, text| all.saturating_add(text.len()));
+        charge(texts.len().saturating_mul(128).saturating_add(lengths))?;
         self.insert(name, Value::list(texts.into_iter().map(Value::str).collect()))
     }
 
@@ -126,7 +126,7 @@ impl Sink for Tensors<'_> {
 /// `files.names(path, format, links)`
 pub(super) fn names(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let found = about(vm, args)?;
-    charge_values(found.names.len())?;
+    charge(found.names.iter().fold(0usize, |all, name| all.saturating_add(name.len() + 128)))?;
     Ok(Value::list(found.names.into_iter().map(Value::str).collect()))
 }
 

@@ -164,7 +164,8 @@ impl Vm {
         while let Some((value, next)) = self.element(sequence, position)? {
             self.charge(1)?;
             if items.len() == items.capacity() {
-                charge_values(items.len().max(4) * 2)?;
+                // Both are there while the elements move.
+                charge_values(items.len().max(4) * 3)?;
             }
             items.push(value);
             position = next;

@@ -408,9 +408,12 @@ impl Vm {
         for i in from..from + count as usize {
             let piece = std::mem::take(&mut self.stack[i]);
             match &piece {
-                Value::Str(piece) if piece.as_str().len() < SHORT => text.push_str(piece.as_str()),
+                Value::Str(piece) if piece.as_str().len() < SHORT => {
+                    room_for(&text, piece.as_str().len())?;
+                    text.push_str(piece.as_str());
+                }
                 Value::Str(piece) => {
-                    charge(text.len() + piece.as_str().len())?;
+                    room_for(&text, piece.as_str().len())?;
                     self.pieces(piece.as_str(), |piece| {
                         text.push_str(piece);
                         Ok(())
@@ -419,14 +422,13 @@ impl Vm {
                 Value::Int(i) => text.push_str(&i.to_compact_string()),
                 other => {
                     let shown = self.display(other)?;
-                    charge(text.len() + shown.len())?;
+                    room_for(&text, shown.len())?;
                     self.pieces(&shown, |piece| {
                         text.push_str(piece);
                         Ok(())
                     })?;
                 }
             }
-            charge(text.len())?;
         }
         Ok(Value::str(text))
     }
@@ -495,4 +497,15 @@ fn fields(record: &Record, shape: &PatternShape) -> Result<Vec<Value>, Mismatch>
         parts.insert(at as usize, Value::Record(Rc::new(Record::new(Rc::new(names), values))));
     }
     Ok(parts)
+}
+
+/// Charges for what a text grows by, where it has to move.
+#[inline]
+fn room_for(text: &CompactString, more: usize) -> Result<()> {
+    let length = text.len() + more;
+    if length <= text.capacity() {
+        return Ok(());
+    }
+    // Both are there while what is in it moves.
+    charge(length.saturating_mul(2).saturating_add(text.len()))
 }

@@ -1,0 +1,413 @@
+//! Requests for memory: the one place that decides when a request fails.
+//!
+//! Queues hold what their work reads and writes, so memory that no script can reach may still be taken. A request
+//! that finds none is made again after all of this, in this order:
+//!
+//! 1. dead work leaves its queue, and work that holds the last references to what it reads is sent off;
+//! 2. values that only refer to each other are collected, and 1 again where there were any;
+//! 3. the allocator waits for frees that other streams delay, gives caches back, and searches again
+//!    ([`Effort::Last`]).
+//!
+//! Work that is being launched asks in the same way. Where its results do not fit beside all that it reads, it is
+//! launched in parts, so that each input goes after its last use: fusion needs no more memory than one launch for
+//! each operation does.
+
+use super::Runtime;
+use super::flush::is_wanted;
+use super::queue::{Group, Load, Node, RAW_INSTR};
+use crate::array::Layout;
+use crate::base::{Result, Site, Span, reclaim};
+use crate::device::error::is_shortage;
+use crate::device::{Block, Device, DeviceId, Effort, PinnedBlock, Stream};
+use crate::kernel::Source;
+use crate::tensor::{Memory, Storage, StorageRef, Tensor};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+impl Runtime {
+    /// Makes a request for memory of a device or of the host; fails only when nothing more can be given up.
+    pub(super) fn request<T>(&mut self, mut ask: impl FnMut(Effort) -> Result<T>) -> Result<T> {
+        match ask(Effort::Quick) {
+            Err(e) if is_shortage(&e) => {}
+            done => return done,
+        }
+        if self.is_short {
+            return ask(Effort::Thorough);
+        }
+        self.give_up()?;
+        ask(Effort::Last)
+    }
+
+    /// Gives a storage its memory.
+    #[inline]
+    pub(super) fn bind(
+        &mut self,
+        storage: &Storage,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+        span: Span,
+    ) -> Result<()> {
+        match storage.memory() {
+            Some(_) => Ok(()),
+            None => {
+                let block = self.block(device, storage.bytes(), stream, span)?;
+                storage.bind(Memory::Block(block));
+                Ok(())
+            }
+        }
+    }
+
+    /// Memory of a device for work on a stream.
+    pub(super) fn block(
+        &mut self,
+        device: &Arc<Device>,
+        bytes: u64,
+        stream: &Arc<Stream>,
+        span: Span,
+    ) -> Result<Block> {
+        let block = self.request(|effort| device.alloc_with(bytes, stream, span, effort));
+        block.map_err(|e| device.blame_if_sticky(e).locate(&Site::of(span)))
+    }
+
+    /// Page-locked memory of the host.
+    pub(super) fn pinned_block(&mut self, bytes: u64, near: DeviceId) -> Result<PinnedBlock> {
+        let machine = self.machine().clone();
+        self.request(|effort| machine.pinned_with(bytes, near, effort))
+    }
+
+    /// Steps 1 and 2. Fails where work that is sent off does, but not for want of memory: then it stays.
+    pub(super) fn give_up(&mut self) -> Result<()> {
+        self.quietly(|rt| {
+            rt.leave_dead()?;
+            if reclaim::asked() { rt.leave_dead() } else { Ok(()) }
+        })
+    }
+
+    /// Runs `code`; requests in it that fail send off no more work, and count nowhere.
+    fn quietly<T>(&mut self, code: impl FnOnce(&mut Runtime) -> T) -> T {
+        let outer = std::mem::replace(&mut self.is_short, true);
+        let result = code(self);
+        self.is_short = outer;
+        result
+    }
+
+    /// Step 1.
+    fn leave_dead(&mut self) -> Result<()> {
+        for queue in &mut self.queues {
+            let mut groups: SmallVec<[&mut Group; 4]> = queue.chain.iter_mut().collect();
+            groups.extend(queue.group.as_deref_mut());
+            prune(&mut groups);
+        }
+        for at in 0..self.queues.len() {
+            if self.holds_last(at) {
+                self.leave_if_room(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// True when work of a queue reads memory that nothing but queues refers to.
+    fn holds_last(&self, at: usize) -> bool {
+        let mut held: FxHashMap<usize, usize> = FxHashMap::default();
+        for storage in self.queues.iter().flat_map(|queue| queue.groups()).flat_map(Group::storages) {
+            *held.entry(address_of(storage)).or_default() += 1;
+        }
+        let last = |storage: &StorageRef| held.get(&address_of(storage)) == Some(&storage.holders());
+        self.queues[at].groups().flat_map(|group| &group.loads).any(|load| last(&load.storage))
+    }
+
+    /// Sends off the work of a queue as far as there is memory for its results.
+    fn leave_if_room(&mut self, at: usize) -> Result<()> {
+        let Some(id) = self.queues[at].groups().next().map(|group| group.device) else { return Ok(()) };
+        let (device, stream) = (self.device(id)?, self.queues[at].stream.clone());
+        let unbound = |storage: &&StorageRef| storage.memory().is_none();
+        let wanted: Vec<StorageRef> =
+            self.queues[at].groups().flat_map(Group::results).filter(unbound).cloned().collect();
+        let blocks: Result<Vec<Block>> = wanted
+            .iter()
+            .map(|storage| device.alloc_with(storage.bytes(), &stream, self.span, Effort::Thorough))
+            .collect();
+        match blocks {
+            Ok(blocks) => {
+                for (storage, block) in wanted.iter().zip(blocks) {
+                    storage.bind(Memory::Block(block));
+                }
+                drop(wanted);
+                self.flush_queue(at)
+            }
+            Err(e) if !is_shortage(&e) => Err(device.blame_if_sticky(e)),
+            Err(_) => {
+                drop(wanted);
+                let queue = &mut self.queues[at];
+                if !queue.chain.is_empty() {
+                    return Ok(());
+                }
+                let Some(mut group) = queue.group.take() else { return Ok(()) };
+                let done = self.run_parts(&mut group, &device, &stream);
+                // What did not fit waits on.
+                self.queues[at].group = Some(group);
+                done.or_else(|e| if is_shortage(&e) { Ok(()) } else { Err(e) })
+            }
+        }
+    }
+
+    /// Launches a group that found no memory for all of its results.
+    #[cold]
+    pub(super) fn run_short(
+        &mut self,
+        group: &mut Group,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+    ) -> Result<()> {
+        prune(&mut [group]);
+        let given = if self.is_short { Ok(()) } else { self.give_up() };
+        let done = self.quietly(|rt| match rt.bind_results(group, device, stream) {
+            Err(e) if is_shortage(&e) => rt.run_parts(group, device, stream),
+            done => done,
+        });
+        match done {
+            Err(e) if !is_shortage(&e) => {
+                group.unbound().iter().for_each(|(storage, _)| storage.lose());
+                given.and(Err(e))
+            }
+            // What still finds no memory is lost, with the figures in the error; the rest is computed.
+            _ => {
+                let effort = if self.is_short { Effort::Thorough } else { Effort::Last };
+                given.and(self.run_group_with(group, device, stream, effort))
+            }
+        }
+    }
+
+    /// Binds all results of a group.
+    fn bind_results(&mut self, group: &Group, device: &Arc<Device>, stream: &Arc<Stream>) -> Result<()> {
+        group.unbound().into_iter().try_for_each(|(storage, span)| self.bind(&storage, device, stream, span))
+    }
+
+    /// Launches the results of a group one by one, each input and each intermediate value until its last use, as
+    /// far as there is memory. What remains are a reduction, and writes to what the group reads: they have their
+    /// memory when this succeeds.
+    fn run_parts(&mut self, group: &mut Group, device: &Arc<Device>, stream: &Arc<Stream>) -> Result<()> {
+        // Lost values are told of where the whole group is launched.
+        if !group.spoiled().is_empty() {
+            return Ok(());
+        }
+        let apart = |group: &Group, node: &Node| {
+            let storage = node.storage.as_ref()?;
+            (!group.loads.iter().any(|load| load.storage.is(storage))).then(|| storage.clone())
+        };
+        for at in 0..group.nodes.len() {
+            let Some(storage) = apart(group, &group.nodes[at]) else { continue };
+            let reg = group.nodes[at].reg;
+            if let Err(e) = self.bind(&storage, device, stream, group.nodes[at].span) {
+                if !is_shortage(&e) {
+                    return Err(e);
+                }
+                self.make_below(group, Some(reg), device, stream)?;
+                self.bind(&storage, device, stream, group.nodes[at].span)?;
+            }
+            self.make(group, at, storage, device, stream)?;
+        }
+        match self.bind_results(group, device, stream) {
+            Err(e) if is_shortage(&e) => {
+                self.make_below(group, None, device, stream)?;
+                self.bind_results(group, device, stream)
+            }
+            done => done,
+        }
+    }
+
+    /// Computes the intermediate values below a register, or all, in memory of their own: what they are computed
+    /// from may go then.
+    fn make_below(
+        &mut self,
+        group: &mut Group,
+        above: Option<u16>,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+    ) -> Result<()> {
+        for at in 0..group.nodes.len() {
+            let reg = group.nodes[at].reg;
+            let is_below = match above {
+                Some(above) => reg != above && group.needs(&[above], reg),
+                None => group.needs(&group.roots(), reg),
+            };
+            if reg < RAW_INSTR || !is_below {
+                continue;
+            }
+            let dtype = group.nodes[at].dtype;
+            let layout = Layout::contiguous(&group.shape);
+            let bytes = layout.bytes(dtype);
+            let tensor = Tensor::new(Storage::unbound(device.clone(), bytes), layout, dtype);
+            let storage = tensor.storage_ref();
+            drop(tensor);
+            self.bind(&storage, device, stream, group.nodes[at].span)?;
+            self.make(group, at, storage, device, stream)?;
+        }
+        Ok(())
+    }
+
+    /// Computes a node into a storage that has its memory, by a launch of its own; the rest of the group reads it
+    /// from there.
+    fn make(
+        &mut self,
+        group: &mut Group,
+        at: usize,
+        storage: StorageRef,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+    ) -> Result<()> {
+        let own = group.nodes[at].storage.as_ref().is_some_and(|own| own.is(&storage));
+        let mut part = group.part(at, storage.clone(), own);
+        prune(&mut [&mut part]);
+        storage.set_pending(None);
+        self.run_group(&mut part, device, stream)?;
+        group.read_from_memory(at, storage, own);
+        prune(&mut [group]);
+        Ok(())
+    }
+}
+
+impl Group {
+    /// Everything that it refers to.
+    fn storages(&self) -> impl Iterator<Item = &StorageRef> {
+        self.loads.iter().map(|load| &load.storage).chain(self.results())
+    }
+
+    /// What it writes.
+    fn results(&self) -> impl Iterator<Item = &StorageRef> {
+        let reduced = self.reduce.iter().flat_map(|reduce| reduce.out.iter().chain(&reduce.out_index));
+        self.nodes.iter().filter_map(|node| node.storage.as_ref()).chain(reduced)
+    }
+
+    /// The results that have no memory, with the source of each.
+    fn unbound(&self) -> SmallVec<[(StorageRef, Span); 4]> {
+        let nodes = self.nodes.iter().filter_map(|node| Some((node.storage.as_ref()?, node.span)));
+        let reduced = self.reduce.iter().flat_map(|reduce| {
+            reduce.out.iter().chain(&reduce.out_index).map(|storage| (storage, reduce.span))
+        });
+        let all = nodes.chain(reduced).filter(|(storage, _)| storage.memory().is_none());
+        all.map(|(storage, span)| (storage.clone(), span)).collect()
+    }
+
+    /// The registers that it is there for.
+    fn roots(&self) -> SmallVec<[u16; 8]> {
+        let nodes = self.nodes.iter().filter(|node| node.storage.is_some()).map(|node| node.reg);
+        nodes.chain(self.reduce.as_ref().map(|reduce| reduce.reg)).collect()
+    }
+
+    /// Which sources and instructions these registers need, sources first.
+    fn needed(&self, roots: &[u16]) -> Vec<bool> {
+        let sources = self.map.sources.len();
+        let index = |reg: u16| match reg.checked_sub(RAW_INSTR) {
+            Some(instr) => sources + usize::from(instr),
+            None => usize::from(reg),
+        };
+        let mut needed = vec![false; sources + self.map.instrs.len()];
+        roots.iter().for_each(|&reg| needed[index(reg)] = true);
+        for (i, instr) in self.map.instrs.iter().enumerate().rev() {
+            if needed[sources + i] {
+                instr.args.iter().for_each(|&arg| needed[index(arg)] = true);
+            }
+        }
+        needed
+    }
+
+    fn needs(&self, roots: &[u16], reg: u16) -> bool {
+        let needed = self.needed(roots);
+        match reg.checked_sub(RAW_INSTR) {
+            Some(instr) => needed[self.map.sources.len() + usize::from(instr)],
+            None => needed[usize::from(reg)],
+        }
+    }
+
+    /// Lets go of what it reads for nothing. Registers keep their numbers.
+    fn drop_loads(&mut self) {
+        let needed = self.needed(&self.roots());
+        let mut view_of: SmallVec<[Option<u16>; 16]> = SmallVec::from_elem(None, self.loads.len());
+        let mut count = 0;
+        for (source, needed) in self.map.sources.iter().zip(&needed) {
+            if let Source::Load { view, .. } = source
+                && *needed
+            {
+                view_of[usize::from(*view)] = Some(count);
+                count += 1;
+            }
+        }
+        if usize::from(count) == self.loads.len() {
+            return;
+        }
+        let slot = self.numbers.len() as u16;
+        self.numbers.push(0);
+        for source in &mut self.map.sources {
+            if let Source::Load { view, dtype } = *source {
+                *source = match view_of[usize::from(view)] {
+                    Some(view) => Source::Load { view, dtype },
+                    None => Source::Number { slot, dtype },
+                };
+            }
+        }
+        let mut at = 0;
+        self.loads.retain(|_| {
+            at += 1;
+            view_of[at - 1].is_some()
+        });
+    }
+
+    /// A group that computes one node alone, into a storage.
+    fn part(&self, at: usize, storage: StorageRef, own: bool) -> Group {
+        let mut part = Group::new(self.device, self.shape.clone());
+        part.map = self.map.clone();
+        part.loads = self.loads.clone();
+        part.numbers = self.numbers.clone();
+        part.nodes.push(self.nodes[at].moved(storage, own));
+        part
+    }
+
+    /// Replaces the register of a node by what its storage holds now.
+    fn read_from_memory(&mut self, at: usize, storage: StorageRef, own: bool) {
+        let (old, dtype) = (self.nodes[at].reg, self.nodes[at].dtype);
+        let layout = match own {
+            true => self.nodes[at].layout(&storage).clone(),
+            false => storage.first_layout().clone(),
+        };
+        let reg = self.map.sources.len() as u16;
+        self.map.sources.push(Source::Load { view: self.loads.len() as u16, dtype });
+        self.loads.push(Load { storage, strides: layout.strides.clone(), layout, dtype, reg });
+        if own {
+            self.nodes[at].storage = None;
+        }
+        let args = self.map.instrs.iter_mut().flat_map(|instr| instr.args.iter_mut());
+        let nodes = self.nodes.iter_mut().map(|node| &mut node.reg);
+        for used in args.chain(nodes).chain(self.reduce.as_mut().map(|reduce| &mut reduce.reg)) {
+            if *used == old {
+                *used = reg;
+            }
+        }
+    }
+}
+
+/// Lets go of what groups of one queue, in order, write and read for nobody.
+pub(super) fn prune(groups: &mut [&mut Group]) {
+    for part in (0..groups.len()).rev() {
+        let is_dead = |groups: &[&mut Group], storage: &StorageRef| {
+            let reads = |group: &&mut Group| group.loads.iter().any(|load| load.storage.is(storage));
+            !is_wanted(groups.iter().map(|group| &**group), storage) && !groups[part + 1..].iter().any(reads)
+        };
+        for at in 0..groups[part].nodes.len() {
+            if groups[part].nodes[at].storage.as_ref().is_some_and(|storage| is_dead(groups, storage)) {
+                groups[part].nodes[at].storage = None;
+            }
+        }
+        let reduce = groups[part].reduce.as_ref();
+        let mut results = reduce.into_iter().flat_map(|reduce| reduce.out.iter().chain(&reduce.out_index));
+        if groups[part].reduce.is_some() && results.all(|storage| is_dead(groups, storage)) {
+            groups[part].reduce = None;
+        }
+        groups[part].drop_loads();
+    }
+}
+
+fn address_of(storage: &StorageRef) -> usize {
+    std::ptr::from_ref::<Storage>(storage).addr()
+}

@@ -1,0 +1,146 @@
+//! A request for memory fails only when the memory is not there: work in queues, cycles, frees that other streams
+//! delay and caches give up what they hold first.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
+
+use runnel::engine::Builder;
+use runnel::library::docs::entries;
+use runnel::{Backend, Engine};
+
+fn builder() -> Builder {
+    Engine::builder().backend(Backend::Emu).devices(1).device_memory(32 << 20)
+}
+
+/// Scripts that need no more than 256 units of 128 KiB at a time, of a device, of the host or of page-locked memory;
+/// each gives true.
+const SCRIPTS: &[&str] = &[
+    // Factories.
+    "let x = ones(160 * UNIT, dtype=u8)\nx = none\nlet y = empty(160 * UNIT, dtype=u8)\ny.shape[0] == 160 * UNIT",
+    "let x = ones(160 * UNIT, dtype=u8)\nx = none\nlet y = ones(160 * UNIT, dtype=u8)\ny[7].item() == 1",
+    "let x = randn(40 * UNIT)\nx = none\nlet y = randn(40 * UNIT)\ny.isfinite().all().item()",
+    "for i in 0..5 { let x = rand(30 * UNIT) }\nlet y = arange(30 * UNIT)\ny[3].item() == 3",
+    "let x = ones(160 * UNIT, dtype=u8)\nx = none\nlet y = full([160, UNIT], 3, dtype=u8)\ny[9, 9].item() == 3",
+    // In-place work, views, other streams.
+    "let x = empty(160 * UNIT, dtype=u8)\nx.fill_(3)\nx = none\nlet y = empty(160 * UNIT, dtype=u8)\ny.fill_(4)\ny[5].item() == 4",
+    "let x = empty(160 * UNIT, dtype=u8)\nlet v = x[10..20]\nv += 1\n(x, v) = (none, none)\nlet y = zeros(160 * UNIT, dtype=u8)\ny[0].item() == 0",
+    "let x = zeros(40, UNIT)\nlet v = x.t()[3]\nv.add_(1)\n(x, v) = (none, none)\nlet y = zeros(40, UNIT)\ny[0, 0].item() == 0",
+    "let s = Stream()\nlet x = with stream(s) { ones(160 * UNIT, dtype=u8) }\nx = none\nlet y = empty(160 * UNIT, dtype=u8)\ny.fill_(2)[1].item() == 2",
+    "let s = Stream()\nwith stream(s) { for i in 0..3 { let x = ones(80 * UNIT, dtype=u8).cumsum(0, dtype=u8) } }\nlet y = zeros(200 * UNIT, dtype=u8)\ny[9].item() == 0",
+    "let s = Stream()\nlet x = zeros(160 * UNIT, dtype=u8)\ns.wait_stream(cuda.current_stream())\nwith stream(s) { cuda.sleep(1000)\nx.add_(1) }\nx = none\nlet y = zeros(160 * UNIT, dtype=u8)\ny[1].item() == 0",
+    "let s = Stream()\nlet x = ones(160 * UNIT, dtype=u8)\ncuda.synchronize()\nwith stream(s) { let y = x + 1 }\nx = none\nlet y = with stream(s) { zeros(160 * UNIT, dtype=u8) }\ns.synchronize()\nwith stream(s) { y[1].item() == 0 }",
+    // Memory that the cache holds in small and in large pieces, and of other streams.
+    "let s = Stream()\nwith stream(s) { for i in 0..100 { let x = zeros(UNIT * 3 // 2, dtype=u8) } }\nlet all = []\nfor i in 0..150 { all.append(zeros(UNIT * 3 // 2, dtype=u8)) }\nall = none\nlet y = zeros(250 * UNIT, dtype=u8)\ny[3].item() == 0",
+    // Other requests.
+    "let x = ones(160 * UNIT, dtype=u8)\nx = none\nlet p = cuda.caching_allocator_alloc(160 * UNIT)\ncuda.caching_allocator_delete(p)\np != 0",
+    "let x = ones(160 * UNIT, dtype=u8)\nx = none\nlet p = MemPool()\nlet y = with mem_pool(p) { empty(160 * UNIT, dtype=u8) }\ny.shape[0] == 160 * UNIT",
+    "let x = ones(160 * UNIT, dtype=u8)\nx = none\nlet g = Graph()\nlet y = with graph(g) { ones(160 * UNIT, dtype=u8) }\ng.replay()\ny[3].item() == 1",
+    "let x = ones(160 * UNIT, dtype=u8)\nx = none\nlet g = Graph()\nwith stream(Stream()) {\n    g.capture_begin()\n    let y = zeros(160 * UNIT, dtype=u8)\n    g.capture_end()\n}\ntrue",
+    "cuda.set_per_process_memory_fraction(0.5)\nlet x = ones(80 * UNIT, dtype=u8)\nx = none\nlet y = empty(80 * UNIT, dtype=u8)\ny.shape[0] == 80 * UNIT",
+    "let x = ones(160 * UNIT, dtype=u8, device=cpu)\nx = none\nlet y = ones(160 * UNIT, dtype=u8, device=cpu)\ny[3].item() == 1",
+    "let x = ones(128 * UNIT, dtype=u8, device=cpu, pin_memory=true)\nx = none\nlet y = ones(128 * UNIT, dtype=u8, device=cpu, pin_memory=true)\ny[3].item() == 1",
+    "let x = zeros(100 * UNIT, dtype=u8)\nlet y = x.to(cpu, non_blocking=true)\n(x, y) = (none, none)\nlet z = ones(128 * UNIT, dtype=u8, device=cpu, pin_memory=true)\nz[3].item() == 1",
+    // Results of work that waits, and what holds its operands.
+    "let a = ones(100 * UNIT, dtype=u8)\nlet b = a + 1\na = none\nlet c = zeros(100 * UNIT, dtype=u8)\nb[7].item() + c[7].item() == 2",
+    "let a = ones(100 * UNIT, dtype=u8)\ncuda.synchronize()\nlet b = a + 1\na = none\nlet c = zeros(100 * UNIT, dtype=u8)\nb[7].item() + c[7].item() == 2",
+    "let (a, b) = (ones(80 * UNIT, dtype=u8), ones(80 * UNIT, dtype=u8) * 5)\ncuda.synchronize()\nlet c = a + 1\na = none\nlet d = b + 2\nb = none\nc[3].item() == 2 and d[9].item() == 7",
+    "let (a, b) = (ones(80 * UNIT, dtype=u8), ones(80 * UNIT, dtype=u8) * 5)\ncuda.synchronize()\nlet c = a + 1\na = none\nlet d = b + 2\nb = none\nlet e = zeros(60 * UNIT, dtype=u8)\nc[3].item() == 2 and d[9].item() == 7 and e[0].item() == 0",
+    "let (a, b) = (ones(60 * UNIT, dtype=u8), ones(60 * UNIT, dtype=u8) * 5)\ncuda.synchronize()\nlet s = a + b\n(a, b) = (none, none)\nlet (c, d, e) = (s * 2, s * 3, s * 4)\ns = none\nc[3].item() == 12 and d[9].item() == 18 and e[9].item() == 24",
+    "let (a, b) = (ones(80 * UNIT, dtype=u8), ones(80 * UNIT, dtype=u8) * 5)\ncuda.synchronize()\na.add_(b)\nlet c = a * 2\nb = none\nc[3].item() == 12 and a[5].item() == 6",
+    "let a = ones(80, UNIT, dtype=u8)\ncuda.synchronize()\nlet b = a + 1\nlet c = b.sum([1], keepdim=true)\na = none\nlet d = b + 3\nb = none\nlet e = zeros(100 * UNIT, dtype=u8)\nd[3, 3].item() == 5 and c[0, 0].item() == 2 * UNIT",
+    "let a = ones(20, UNIT)\ncuda.synchronize()\nlet b = a.softmax(1)\na = none\nlet e = zeros(90 * UNIT, dtype=u8)\nabs(b[3].sum().item() - 1) < 0.01",
+    // Cycles of values.
+    "fn round() {\n    let a = [ones(100 * UNIT, dtype=u8)]\n    a.append(a)\n}\nfor i in 0..10 { round() }\nlet y = zeros(200 * UNIT, dtype=u8)\ny[3].item() == 0",
+    // After an error that was caught, memory that is there is found.
+    "let x = ones(160 * UNIT, dtype=u8)\nlet told = try { ones(160 * UNIT, dtype=u8)\n0 } catch e { e.code }\nx = none\nlet y = ones(160 * UNIT, dtype=u8)\ntold == \"E0701\" and y[3].item() == 1",
+    "let x = ones(160 * UNIT, dtype=u8)\nlet told = try { (x + 1).sum()\n0 } catch e { e.code }\nx = none\nlet y = ones(160 * UNIT, dtype=u8)\ny[3].item() == 1",
+];
+
+#[test]
+fn a_request_finds_memory_that_nobody_can_reach() {
+    let mut failures = Vec::new();
+    for script in SCRIPTS {
+        let mut engine = builder().host_memory(32 << 20).pinned_limit(16 << 20).build().unwrap();
+        let script = format!("let UNIT = 1 << 17\n{script}");
+        match engine.eval::<bool>(&script) {
+            Ok(true) => {}
+            other => failures.push(format!("{other:?}\n{script}\n")),
+        }
+    }
+    assert!(failures.is_empty(), "{} fail:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// How what was there before is let go of: positions of the tensors, in order.
+fn orders(count: usize) -> [Vec<usize>; 4] {
+    let (even, odd): (Vec<usize>, Vec<usize>) = (0..count).partition(|at| at % 2 == 0);
+    // Every position once: the count is not a multiple of 7.
+    let mixed = (0..count).map(|at| at * 7 % count).collect();
+    [(0..count).collect(), (0..count).rev().collect(), even.into_iter().chain(odd).collect(), mixed]
+}
+
+/// What was there before: tensors that fill the device, with work on them that nobody has waited for.
+fn filling(total: u64, order: &[usize], other_stream: bool) -> String {
+    let sizes = [3 << 19, 1 << 19, 4096, 5 << 19];
+    let each = order.iter().map(|at| format!("all[{at}] = none\n")).collect::<String>();
+    let work = match other_stream {
+        true => "with stream(s) { for x in all { if x != none { x.add_(1) } } }\n",
+        false => "for x in all { if x != none { x.add_(1) } }\n",
+    };
+    format!(
+        "fn fill() {{\n\
+         let all = []\nlet s = Stream()\nlet sizes = {sizes:?}\n\
+         for i in 0..{count} {{\n\
+             let x = try {{ empty(sizes[i % 4], dtype=u8) }} catch e {{ none }}\n\
+             all.append(x)\n\
+         }}\n\
+         assert(cuda.memory_reserved() >= {total} - (2 << 20))\n\
+         cuda.synchronize()\n{work}{each}}}\nfill()\n",
+        count = order.len(),
+    )
+}
+
+#[test]
+fn every_documented_example_runs_with_just_enough_memory() {
+    let mut failures = Vec::new();
+    let mut ran = 0;
+    for (number, entry) in entries().into_iter().enumerate() {
+        let about_memory = ["memory", "memory-pools", "files", "plots", "distributed", "progress"];
+        if entry.example.is_empty() || about_memory.contains(&&*entry.page) {
+            continue;
+        }
+        let engine = |bytes: u64| {
+            Engine::builder()
+                .backend(Backend::Emu)
+                .devices(4)
+                .device_memory(bytes)
+                .output(|_| {})
+                .files(runnel::FileAccess::None)
+                .build()
+                .unwrap()
+        };
+        let mut ample = engine(1 << 30);
+        // Examples that need files, or end in an error, are not of interest here.
+        if ample.eval::<()>(&entry.example).is_err() {
+            continue;
+        }
+        let needed: i64 = ample.eval("cuda.max_memory_reserved()").unwrap();
+        if needed == 0 {
+            continue;
+        }
+        ran += 1;
+        let total = needed as u64;
+        let count = (total / (7 << 18)) as usize * 4 + 8;
+        let count = if count.is_multiple_of(7) { count + 1 } else { count };
+        // One order for each example, in turn, and both streams: all of them for all take minutes.
+        let order = &orders(count)[number % 4];
+        for other_stream in [false, true] {
+            let script = format!("{}{}", filling(total, order, other_stream), entry.example);
+            if let Err(error) = engine(total).eval::<()>(&script)
+                && ["E0701", "E0704"].contains(&error.code().id)
+            {
+                failures.push(format!("{} in {total} bytes: {error}\n{}\n", entry.name, entry.example));
+            }
+        }
+    }
+    assert!(ran > 300, "only {ran} examples take memory of a device");
+    assert!(failures.is_empty(), "{} fail:\n{}", failures.len(), failures.join("\n"));
+}
