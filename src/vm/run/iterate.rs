@@ -2,10 +2,13 @@
 
 use std::rc::Rc;
 
-use super::super::account::charge_values;
+use super::super::account::{charge, charge_values};
 use super::super::value::Value;
 use super::super::{Vm, error};
 use crate::base::Result;
+
+/// The host memory of one row of a tensor as a value: its handle, its layout and its place in a list.
+const ROW: usize = 448;
 
 impl Vm {
     /// Turns start, end and step into next value, remaining count and step.
@@ -151,6 +154,7 @@ impl Vm {
             Value::Str(_) | Value::Dict(_) | Value::Record(_) => self.collect_each(sequence),
             Value::Tensor(_) => {
                 self.check_rows(sequence)?;
+                charge(self.length(sequence)?.saturating_mul(ROW))?;
                 self.collect_each(sequence)
             }
             other => Err(error::not_iterable(other.type_name())),
