@@ -197,8 +197,8 @@ impl Session {
                     return Outcome::Failed;
                 }
                 match (signals::ended(), end) {
-                    (None, Some(End::Closed)) => return Outcome::Done,
-                    (None, Some(End::Failed)) => return Outcome::Failed,
+                    (None, Some(End::Closed)) => Outcome::Done,
+                    (None, Some(End::Failed)) => Outcome::Failed,
                     (Some(signal), _) => {
                         let message = format!("interrupted by {}", signals::name(signal));
                         self.report(&error.with_message(message));

@@ -18,7 +18,7 @@ static READ: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 pub(super) fn line(vm: &mut Vm) -> Result<Option<String>> {
     match &mut vm.input {
         Input::None => return Err(error::input_off()),
-        Input::Lines(next) => return guard::call("the input", || next()),
+        Input::Lines(next) => return guard::call("the input", &mut **next),
         Input::Session(next) => return next(),
         Input::Process => {}
     }

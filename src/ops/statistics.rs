@@ -365,7 +365,7 @@ fn covariance(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<T
     let mut dtype =
         if given.dtype().is_float() || given.dtype().is_complex() { given.dtype() } else { Dtype::F32 };
     if let Some(weight) = args.opt_tensor(3).filter(|weight| weight.dtype().is_float()) {
-        dtype = result_type([Operand::Tensor(dtype), Operand::Tensor(weight.dtype())].into_iter());
+        dtype = result_type([Operand::Tensor(dtype), Operand::Tensor(weight.dtype())]);
     }
     let x = if given.dtype() == dtype { given.clone() } else { rt.convert(given, dtype)? };
     let variables = if given.rank() == 2 { x.shape()[0] } else { 1 };

@@ -96,6 +96,11 @@ const BYTES_PER_STEP: usize = 4;
 const TOKEN_BYTES: usize = 200;
 const FREE_TOKENS: usize = 4096;
 
+/// Takes what is printed.
+type Output = Box<dyn FnMut(&str) + Send>;
+/// Sends buffered output off.
+type Flush = Box<dyn FnMut() + Send>;
+
 /// A virtual machine.
 ///
 /// Sample: `vm.eval("<-e>", "1 + 1", Mode::Input)` gives `Value::Int(2)`.
@@ -118,8 +123,8 @@ pub struct Vm {
     pub colors: Colors,
     natives: Natives,
     loader: Box<dyn Loader>,
-    out: Owned<Box<dyn FnMut(&str) + Send>>,
-    flush_out: Option<Owned<Box<dyn FnMut() + Send>>>,
+    out: Owned<Output>,
+    flush_out: Option<Owned<Flush>>,
     warn: Option<Owned<Warn>>,
     watched: progress::Watched,
     names: FxHashSet<Rc<str>>,
@@ -248,7 +253,7 @@ impl Vm {
     /// Sends off what was printed, where the output is buffered.
     pub fn flush_output(&mut self) {
         if let Some(flush) = &mut self.flush_out {
-            guard::quiet("the output", || flush());
+            guard::quiet("the output", &mut ***flush);
         }
     }
 

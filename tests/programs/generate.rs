@@ -79,7 +79,7 @@ pub struct Generator {
 
 /// The program of a seed, for so many devices.
 pub fn program(seed: u64, devices: usize) -> Program {
-    let mut draw = Draw(seed ^ 0x5eed_0f_9406_7a35);
+    let mut draw = Draw(seed ^ 0x005e_ed0f_9406_7a35);
     let omit = if draw.once_in(3) { 2 + draw.below(4) } else { 0 };
     let steps = 8 + draw.below(26);
     let streams = if devices > 1 && draw.once_in(3) { 5 } else { 3 };

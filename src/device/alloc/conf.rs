@@ -66,36 +66,46 @@ enum Fault {
 /// Every key that PyTorch knows. Those that only check their value have no effect here.
 const KEYS: &[(&str, Set)] = &[
     ("backend", |_, v| one_of(v, &["native", "cudaMallocAsync"], "`native` or `cudaMallocAsync`")),
-    ("expandable_segments", |conf, v| Ok(conf.expandable_segments = Some(boolean(v)?))),
-    (
-        "large_segment_size_mb",
-        |conf, v| Ok(conf.large_segment = megabytes(v, 2, "a whole number from 2 on")?),
-    ),
+    ("expandable_segments", |conf, v| {
+        conf.expandable_segments = Some(boolean(v)?);
+        Ok(())
+    }),
+    ("large_segment_size_mb", |conf, v| {
+        conf.large_segment = megabytes(v, 2, "a whole number from 2 on")?;
+        Ok(())
+    }),
     ("max_split_size_mb", |conf, v| {
-        Ok(conf.max_split_size = Some(megabytes(v, 20, "a whole number from 20 on")?))
+        conf.max_split_size = Some(megabytes(v, 20, "a whole number from 20 on")?);
+        Ok(())
     }),
     ("max_non_split_rounding_mb", |conf, v| {
-        Ok(conf.max_non_split_rounding = megabytes(v, 1, "a whole number from 1 on")?)
+        conf.max_non_split_rounding = megabytes(v, 1, "a whole number from 1 on")?;
+        Ok(())
     }),
     ("roundup_power2_divisions", |conf, v| {
-        Ok(conf.roundup_power2_divisions = divisions(v).map_err(Fault::Other)?)
+        conf.roundup_power2_divisions = divisions(v).map_err(Fault::Other)?;
+        Ok(())
     }),
     ("garbage_collection_threshold", |conf, v| {
         let threshold = fraction(v).filter(|t| *t > 0.0 && *t < 1.0);
-        Ok(conf.garbage_collection_threshold = Some(threshold.ok_or(Fault::Expected("between 0 and 1"))?))
+        conf.garbage_collection_threshold = Some(threshold.ok_or(Fault::Expected("between 0 and 1"))?);
+        Ok(())
     }),
     ("per_process_memory_fraction", |conf, v| {
         let fraction = fraction(v).ok_or(Fault::Expected("a number from 0 to 1"))?;
-        Ok(conf.per_process_memory_fraction = Some(fraction))
+        conf.per_process_memory_fraction = Some(fraction);
+        Ok(())
     }),
     ("throw_on_cudamalloc_oom", |_, v| boolean(v).map(drop)),
     ("graph_capture_record_stream_reuse", |_, v| boolean(v).map(drop)),
     ("release_lock_on_cudamalloc", |_, v| boolean(v).map(drop)),
     ("pinned_max_round_threshold_mb", |conf, v| {
-        Ok(conf.pinned_max_round = Some(megabytes(v, 1, "a whole number from 1 on")?))
+        conf.pinned_max_round = Some(megabytes(v, 1, "a whole number from 1 on")?);
+        Ok(())
     }),
     ("pinned_max_cached_size_mb", |conf, v| {
-        Ok(conf.pinned_max_cached = Some(megabytes(v, 1, "a whole number from 1 on")?))
+        conf.pinned_max_cached = Some(megabytes(v, 1, "a whole number from 1 on")?);
+        Ok(())
     }),
     ("pinned_use_cuda_host_register", |_, v| boolean(v).map(drop)),
     ("pinned_num_register_threads", |_, v| {
