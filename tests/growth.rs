@@ -79,7 +79,8 @@ fn engines_do_not_grow_with_what_they_have_run() {
         }
     });
     // One function stays in use until the next program is there.
-    let mut last: Option<Function<fn(i64) -> i64>> = None;
+    type Held = Function<fn(i64) -> i64>;
+    let mut last: Option<Held> = None;
     stays("functions of programs", 1000, |engine, i| {
         let program = engine.compile("program", &format!("fn f(x) {{ x + {i} }}")).unwrap();
         if let Some(function) = &last

@@ -244,7 +244,8 @@ fn a_program_four_times_as_long_takes_about_four_times_as_long() {
             continue;
         }
         let texts = [make(small), make(4 * small)];
-        let steps: [(&str, fn(&str)); 3] = [("compile", compile), ("lint", lint), ("format", format)];
+        type Step = (&'static str, fn(&str));
+        let steps: [Step; 3] = [("compile", compile), ("lint", lint), ("format", format)];
         for (step, work) in steps {
             let [one, four] = [&texts[0], &texts[1]].map(|text| time(|| work(text)));
             if asked.is_some() {
