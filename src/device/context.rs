@@ -27,6 +27,9 @@ pub struct Device {
     streams: StreamPool,
     default_stream: Arc<Stream>,
     memory: Memory,
+    /// Bytes in use at the last request or release, and those above which the device is nearly full.
+    in_use: AtomicU64,
+    roomy: AtomicU64,
     faults: Faults,
     flight: Flight,
     plans: Mutex<PlanCache>,
@@ -76,17 +79,21 @@ impl Device {
                 Memory::Cached(Box::new(Mutex::new(Allocator::new(driver.clone(), index, conf.clone()))))
             }
         };
-        Arc::new(Device {
+        let device = Device {
             id,
             driver,
             streams,
             default_stream,
             memory,
+            in_use: AtomicU64::new(0),
+            roomy: AtomicU64::new(u64::MAX),
             faults: Faults::default(),
             flight: Flight::default(),
             plans: Mutex::default(),
             poison: OnceLock::new(),
-        })
+        };
+        device.note_limit();
+        Arc::new(device)
     }
 
     /// Which one.
@@ -152,7 +159,9 @@ impl Device {
         let (ptr, id, freed_at) = match &self.memory {
             _ if bytes == 0 => (0, NO_BLOCK, 0),
             Memory::Cached(allocator) => {
-                let taken = allocator.lock().alloc(bytes, stream, span, effort)?;
+                let mut allocator = allocator.lock();
+                let taken = allocator.alloc(bytes, stream, span, effort)?;
+                self.note_in_use(&allocator);
                 owner = taken.owner;
                 (taken.ptr, taken.id, taken.freed_at)
             }
@@ -172,6 +181,31 @@ impl Device {
             block.freed_at = Block::NOW;
         }
         Ok(block)
+    }
+
+    /// True when less than a quarter of the memory that may be taken would be left after so many more bytes.
+    #[inline]
+    pub fn is_nearly_full(&self, more: u64) -> bool {
+        let in_use = match &self.memory {
+            Memory::Cached(_) => &self.in_use,
+            Memory::Plain(plain) => &plain.in_use,
+        };
+        in_use.load(Ordering::Relaxed).saturating_add(more) > self.roomy.load(Ordering::Relaxed)
+    }
+
+    fn note_in_use(&self, allocator: &Allocator) {
+        self.in_use.store(allocator.stats().active_bytes.all().current, Ordering::Relaxed);
+    }
+
+    /// Notes what may be taken at most, after it has changed.
+    fn note_limit(&self) {
+        let limit = match &self.memory {
+            Memory::Cached(allocator) => {
+                self.driver.properties().total_memory.min(allocator.lock().most_reserved())
+            }
+            Memory::Plain(plain) => plain.limit.load(Ordering::Relaxed),
+        };
+        self.roomy.store(limit / 4 * 3, Ordering::Relaxed);
     }
 
     /// Overwrites memory with a byte from now on whenever it is handed out. A second call changes nothing.
@@ -218,6 +252,7 @@ impl Device {
             Memory::Cached(allocator) => allocator.lock().set_cap(limit),
             Memory::Plain(plain) => plain.limit.store(limit.unwrap_or(u64::MAX), Ordering::Relaxed),
         }
+        self.note_limit();
     }
 
     /// Gives unused cached memory back to the driver; waits for the device where it must.
@@ -294,7 +329,9 @@ impl Device {
     pub fn set_fraction(&self, fraction: f64) -> Result<()> {
         // The driver is asked outside of the lock; the total never changes.
         let total = self.driver.memory_info()?.1;
-        self.allocator().map_or(Ok(()), |a| a.lock().set_fraction(fraction, total))
+        self.allocator().map_or(Ok(()), |a| a.lock().set_fraction(fraction, total))?;
+        self.note_limit();
+        Ok(())
     }
 
     /// The limit that was set; 1 without one.
@@ -425,7 +462,11 @@ impl Device {
     fn give_back(&self, ptr: Ptr, bytes: u64, id: BlockId, uses: &[Arc<Stream>]) {
         match &self.memory {
             _ if ptr == 0 => {}
-            Memory::Cached(allocator) => allocator.lock().free(id, uses),
+            Memory::Cached(allocator) => {
+                let mut allocator = allocator.lock();
+                allocator.free(id, uses);
+                self.note_in_use(&allocator);
+            }
             Memory::Plain(plain) => {
                 // Copies to and from pageable memory are over when the call that queued them returns,
                 // so nothing can still use it.

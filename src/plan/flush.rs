@@ -6,7 +6,7 @@ use super::{Runtime, error};
 use crate::array::{Dims, Dtype, Layout, Strides, same};
 use crate::base::{Error, Result, Span};
 use crate::device::error::is_shortage;
-use crate::device::{Device, Effort, Stream, Ticket};
+use crate::device::{Block, Device, Effort, Stream, Ticket};
 use crate::kernel::{Body, Fold, Instr, Launch, Map, Program, Reduce, ReduceFn, Source, Step, Store, View};
 use crate::tensor::{Memory, Storage, StorageRef};
 use rustc_hash::{FxHashMap, FxHasher};
@@ -90,12 +90,13 @@ impl Runtime {
         // What cannot be computed is lost, and the rest is computed: the script wrote it in lines of its own.
         let mut failed = Ok(());
         let mut short = false;
+        let mut taken = Taken::default();
         let spoiled = group.spoiled();
         live.retain(|node| {
             let Some(storage) = &node.storage else { return false };
             let done = match group.is_spoiled(&spoiled, node.reg) {
                 true => Err(group.loss().locate(&crate::base::Site::of(node.span))),
-                false => bind(storage, device, stream, node.span, effort),
+                false => taken.take(storage, device, stream, node.span, effort),
             };
             match &done {
                 Ok(()) => return true,
@@ -111,7 +112,9 @@ impl Runtime {
             let outs = r.out.iter().chain(&r.out_index);
             let done = match group.is_spoiled(&spoiled, r.reg) {
                 true => Err(group.loss().locate(&crate::base::Site::of(r.span))),
-                false => outs.clone().try_for_each(|storage| bind(storage, device, stream, r.span, effort)),
+                false => {
+                    outs.clone().try_for_each(|storage| taken.take(storage, device, stream, r.span, effort))
+                }
             };
             match &done {
                 Ok(()) => {}
@@ -124,9 +127,10 @@ impl Runtime {
             }
         }
         if short {
-            drop(live);
+            drop((live, taken));
             return self.run_short(group, device, stream);
         }
+        taken.bind();
         if failed.is_err() && live.is_empty() && reduce.is_none() {
             return failed;
         }
@@ -429,20 +433,49 @@ pub(super) fn is_wanted<'g>(groups: impl ExactSizeIterator<Item = &'g Group>, st
     storage.holders() > held.filter(|held| held.is(storage)).count()
 }
 
-/// Gives a storage its memory; the caller says what is done before that fails.
-pub(super) fn bind(
-    storage: &Storage,
+/// Gives storages their memory: all of them, or none.
+pub(super) fn bind_all<'a>(
+    storages: impl Iterator<Item = (&'a Storage, Span)>,
     device: &Arc<Device>,
     stream: &Arc<Stream>,
-    span: Span,
     effort: Effort,
 ) -> Result<()> {
-    if storage.memory().is_none() {
-        let block = device.alloc_with(storage.bytes(), stream, span, effort);
-        let block = block.map_err(|e| device.blame_if_sticky(e).locate(&crate::base::Site::of(span)))?;
-        storage.bind(Memory::Block(block));
+    let mut taken = Taken::default();
+    for (storage, span) in storages {
+        taken.take(storage, device, stream, span, effort)?;
     }
+    taken.bind();
     Ok(())
+}
+
+/// Memory that was taken for storages and is not theirs yet.
+#[derive(Default)]
+struct Taken<'a>(SmallVec<[(&'a Storage, Block); 2]>);
+
+impl<'a> Taken<'a> {
+    /// Takes memory for a storage that has none; the caller says what is done before that fails.
+    fn take(
+        &mut self,
+        storage: &'a Storage,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+        span: Span,
+        effort: Effort,
+    ) -> Result<()> {
+        if storage.memory().is_none() {
+            let block = device.alloc_with(storage.bytes(), stream, span, effort);
+            let block = block.map_err(|e| device.blame_if_sticky(e).locate(&crate::base::Site::of(span)))?;
+            self.0.push((storage, block));
+        }
+        Ok(())
+    }
+
+    /// Gives it to the storages.
+    fn bind(self) {
+        for (storage, block) in self.0 {
+            storage.bind(Memory::Block(block));
+        }
+    }
 }
 
 /// The address of a layout's first element; notes that `stream` uses the memory.

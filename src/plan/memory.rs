@@ -9,11 +9,16 @@
 //!    ([`Effort::Last`]).
 //!
 //! Work that is being launched asks in the same way. Where its results do not fit beside all that it reads, it is
-//! launched in parts, so that each input goes after its last use: fusion needs no more memory than one launch for
-//! each operation does.
+//! launched operation by operation, so that each input goes after its last use.
+//!
+//! Pending work takes memory for its results when it is launched, so a request could take what earlier work still
+//! needs. On a device that is nearly full (counting what pending work will take), pending work is therefore sent
+//! off before a request, and before other queues get new work: memory is taken in program order.
+//!
+//! Both together: a script needs no more memory than it would if each operation ran at once.
 
 use super::Runtime;
-use super::flush::is_wanted;
+use super::flush::{bind_all, is_wanted};
 use super::queue::{Group, Load, Node, RAW_INSTR};
 use crate::array::Layout;
 use crate::base::{Result, Site, Span, reclaim};
@@ -24,6 +29,7 @@ use crate::tensor::{Memory, Storage, StorageRef, Tensor};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
+use std::time::Instant;
 
 impl Runtime {
     /// Makes a request for memory of a device or of the host; fails only when nothing more can be given up.
@@ -37,6 +43,57 @@ impl Runtime {
         }
         self.give_up()?;
         ask(Effort::Last)
+    }
+
+    /// Called before a new result of `bytes` is made: on a nearly full device, the pending work of other queues
+    /// goes first.
+    #[inline]
+    pub(super) fn leave_others(&mut self, device: &Arc<Device>, bytes: u64) -> Result<()> {
+        self.unbound = self.unbound.saturating_add(bytes);
+        if device.is_nearly_full(self.unbound) {
+            let own = self.place(device.id())?.queue;
+            return self.leave_before(device, bytes, Some(own));
+        }
+        Ok(())
+    }
+
+    /// Sends off pending work of a nearly full device, but for one queue, before others take `bytes`; oldest first.
+    #[cold]
+    fn leave_before(&mut self, device: &Arc<Device>, bytes: u64, but: Option<usize>) -> Result<()> {
+        if self.is_short {
+            return Ok(());
+        }
+        let (mut all, mut here) = (bytes, bytes);
+        let mut leaving: SmallVec<[(Instant, usize); 4]> = SmallVec::new();
+        for (at, queue) in self.queues.iter_mut().enumerate() {
+            let mut groups: SmallVec<[&mut Group; 4]> = queue.chain.iter_mut().collect();
+            groups.extend(queue.group.as_deref_mut());
+            prune(&mut groups);
+            let Some(first) = groups.first() else { continue };
+            let results = groups.iter().flat_map(|group| group.results());
+            let pending: u64 = results.filter(|s| s.memory().is_none()).map(|s| s.bytes()).sum();
+            all += pending;
+            if first.device == device.id() {
+                here += pending;
+                leaving.push((first.since, at));
+            }
+        }
+        self.unbound = all;
+        if !device.is_nearly_full(here) {
+            return Ok(());
+        }
+        leaving.sort_unstable();
+        leaving.retain(|(_, at)| Some(*at) != but);
+        self.quietly(|rt| {
+            for (_, at) in leaving {
+                rt.leave_if_room(at)?;
+                if !rt.queues[at].chain.is_empty() {
+                    // Not as one launch: group by group.
+                    rt.flush_queue(at)?;
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Gives a storage its memory.
@@ -66,6 +123,9 @@ impl Runtime {
         stream: &Arc<Stream>,
         span: Span,
     ) -> Result<Block> {
+        if device.is_nearly_full(self.unbound) {
+            self.leave_before(device, bytes, None)?;
+        }
         let block = self.request(|effort| device.alloc_with(bytes, stream, span, effort));
         block.map_err(|e| device.blame_if_sticky(e).locate(&Site::of(span)))
     }
@@ -124,21 +184,13 @@ impl Runtime {
         let unbound = |storage: &&StorageRef| storage.memory().is_none();
         let wanted: Vec<StorageRef> =
             self.queues[at].groups().flat_map(Group::results).filter(unbound).cloned().collect();
-        let blocks: Result<Vec<Block>> = wanted
-            .iter()
-            .map(|storage| device.alloc_with(storage.bytes(), &stream, self.span, Effort::Thorough))
-            .collect();
-        match blocks {
-            Ok(blocks) => {
-                for (storage, block) in wanted.iter().zip(blocks) {
-                    storage.bind(Memory::Block(block));
-                }
-                drop(wanted);
-                self.flush_queue(at)
-            }
-            Err(e) if !is_shortage(&e) => Err(device.blame_if_sticky(e)),
+        let storages = wanted.iter().map(|storage| (&**storage, self.span));
+        let bound = bind_all(storages, &device, &stream, Effort::Thorough);
+        drop(wanted);
+        match bound {
+            Ok(()) => self.flush_queue(at),
+            Err(e) if !is_shortage(&e) => Err(e),
             Err(_) => {
-                drop(wanted);
                 let queue = &mut self.queues[at];
                 if !queue.chain.is_empty() {
                     return Ok(());
@@ -179,14 +231,16 @@ impl Runtime {
         }
     }
 
-    /// Binds all results of a group.
+    /// Binds all results of a group, or none.
     fn bind_results(&mut self, group: &Group, device: &Arc<Device>, stream: &Arc<Stream>) -> Result<()> {
-        group.unbound().into_iter().try_for_each(|(storage, span)| self.bind(&storage, device, stream, span))
+        let unbound = group.unbound();
+        let storages = unbound.iter().map(|(storage, span)| (&**storage, *span));
+        bind_all(storages, device, stream, Effort::Thorough)
     }
 
-    /// Launches the results of a group one by one, each input and each intermediate value until its last use, as
-    /// far as there is memory. What remains are a reduction, and writes to what the group reads: they have their
-    /// memory when this succeeds.
+    /// Launches the operations of a group one by one, as far as there is memory: each input and each intermediate
+    /// value stays until its last use. What remains are a reduction, and writes to what the group reads: they have
+    /// their memory when this succeeds.
     fn run_parts(&mut self, group: &mut Group, device: &Arc<Device>, stream: &Arc<Stream>) -> Result<()> {
         // Lost values are told of where the whole group is launched.
         if !group.spoiled().is_empty() {
@@ -197,8 +251,17 @@ impl Runtime {
             (!group.loads.iter().any(|load| load.storage.is(storage))).then(|| storage.clone())
         };
         for at in 0..group.nodes.len() {
-            let Some(storage) = apart(group, &group.nodes[at]) else { continue };
             let reg = group.nodes[at].reg;
+            let Some(storage) = apart(group, &group.nodes[at]) else {
+                // Without memory for it, it stays a register of what reads it.
+                if group.nodes[at].storage.is_none() && group.needs(&group.roots(), reg) {
+                    match self.make_value(group, at, device, stream) {
+                        Err(e) if !is_shortage(&e) => return Err(e),
+                        _ => {}
+                    }
+                }
+                continue;
+            };
             if let Err(e) = self.bind(&storage, device, stream, group.nodes[at].span) {
                 if !is_shortage(&e) {
                     return Err(e);
@@ -235,16 +298,30 @@ impl Runtime {
             if reg < RAW_INSTR || !is_below {
                 continue;
             }
-            let dtype = group.nodes[at].dtype;
-            let layout = Layout::contiguous(&group.shape);
-            let bytes = layout.bytes(dtype);
-            let tensor = Tensor::new(Storage::unbound(device.clone(), bytes), layout, dtype);
-            let storage = tensor.storage_ref();
-            drop(tensor);
-            self.bind(&storage, device, stream, group.nodes[at].span)?;
-            self.make(group, at, storage, device, stream)?;
+            self.make_value(group, at, device, stream)?;
         }
         Ok(())
+    }
+
+    /// Computes an intermediate value in memory of its own.
+    fn make_value(
+        &mut self,
+        group: &mut Group,
+        at: usize,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+    ) -> Result<()> {
+        if group.nodes[at].reg < RAW_INSTR {
+            return Ok(());
+        }
+        let dtype = group.nodes[at].dtype;
+        let layout = Layout::contiguous(&group.shape);
+        let bytes = layout.bytes(dtype);
+        let tensor = Tensor::new(Storage::unbound(device.clone(), bytes), layout, dtype);
+        let storage = tensor.storage_ref();
+        drop(tensor);
+        self.bind(&storage, device, stream, group.nodes[at].span)?;
+        self.make(group, at, storage, device, stream)
     }
 
     /// Computes a node into a storage that has its memory, by a launch of its own; the rest of the group reads it

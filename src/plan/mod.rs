@@ -119,6 +119,8 @@ pub struct Runtime {
     raw: rustc_hash::FxHashMap<u64, crate::device::Block>,
     /// Memory is short, and everything else is being given up: requests send off no more work.
     is_short: bool,
+    /// At least as many bytes as the results of pending work will take.
+    unbound: u64,
 }
 
 /// How many things a session may have at the same time.
@@ -179,6 +181,7 @@ impl Runtime {
             listing: None,
             raw: Default::default(),
             is_short: false,
+            unbound: 0,
         }
     }
 
@@ -220,6 +223,7 @@ impl Runtime {
 
     /// A storage that counts among the session's. Errors: E1009.
     fn storage(&mut self, owner: Arc<Device>, bytes: u64) -> Result<Storage> {
+        self.leave_others(&owner, bytes)?;
         Ok(Storage::made(owner, bytes, self.ticket()?, Watched::default()))
     }
 

@@ -5,7 +5,7 @@
 //! register belongs to the first step that needs it, and is left in a temporary when others do.
 
 use super::Runtime;
-use super::flush::{Noted, address, address_to_read, bind, is_wanted, merge_dims};
+use super::flush::{Noted, address, address_to_read, bind_all, is_wanted, merge_dims};
 use super::queue::{Group, RAW_INSTR};
 use super::trace::Traced;
 use crate::array::{Dims, Dtype, Layout, Strides};
@@ -112,12 +112,13 @@ impl Runtime {
             Ok(View { ptr, dtype: read.dtype, strides: read.strides.clone() })
         };
         let mut views: SmallVec<[View; 4]> = chain.reads.iter().map(read).collect::<Result<_>>()?;
+        let results = wanted.iter().map(|written| (&**written.storage, written.span));
+        match bind_all(results, device, stream, effort) {
+            Ok(()) => {}
+            Err(e) if is_shortage(&e) => return Ok(Outcome::Short),
+            Err(_) => return Ok(Outcome::Apart),
+        }
         for written in &wanted {
-            match bind(written.storage, device, stream, written.span, effort) {
-                Ok(()) => {}
-                Err(e) if is_shortage(&e) => return Ok(Outcome::Short),
-                Err(_) => return Ok(Outcome::Apart),
-            }
             let dtype = chain.dtype(written.reg);
             let ptr = address(written.storage, &written.layout, dtype.size(), stream)?;
             views.push(View { ptr, dtype, strides: written.strides.clone() });

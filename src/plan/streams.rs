@@ -201,6 +201,7 @@ impl Runtime {
     ) -> Result<Tensor> {
         let ticket = self.ticket()?;
         let bytes = layout.bytes(dtype);
+        self.leave_others(&device, bytes)?;
         let read = read.map(|tensor| (tensor, Access::Read));
         if self.capture_at(at).is_some() {
             // What a capture has made it tells by its tensors.

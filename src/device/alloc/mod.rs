@@ -276,6 +276,12 @@ impl Allocator {
         Ok(())
     }
 
+    /// The most bytes that may be reserved, as far as that is limited.
+    pub(super) fn most_reserved(&self) -> u64 {
+        let fraction = self.limit.map_or(u64::MAX, |(bytes, _)| bytes);
+        fraction.min(self.cap.unwrap_or(u64::MAX))
+    }
+
     /// Limits what may be reserved to so many bytes.
     pub(super) fn set_cap(&mut self, cap: Option<u64>) {
         self.cap = cap;

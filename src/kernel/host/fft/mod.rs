@@ -3,12 +3,15 @@
 //! A transform of several dimensions transforms the lines along each dimension. The result bits do not depend
 //! on the number of threads, but may depend on the machine's vector width, since `rustfft` does.
 
+mod long;
+
 use super::gather::element;
 use super::map::threads;
 use super::tasks::{self, Until};
 use crate::array::Dtype;
 use crate::kernel::Launch;
 use crate::kernel::fft::{Fft, FftPlan, FftSpec, Transform};
+use long::Line;
 use num_complex::Complex;
 use rayon::prelude::*;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
@@ -30,9 +33,21 @@ struct Plan {
 /// The line transforms along each dimension, in one precision.
 struct Lines<T: FftNum> {
     /// Per dimension: forwards, backwards.
-    complex: SmallVec<[[Arc<dyn rustfft::Fft<T>>; 2]; 3]>,
-    from_real: Option<Arc<dyn RealToComplex<T>>>,
-    to_real: Option<Arc<dyn ComplexToReal<T>>>,
+    complex: SmallVec<[[Line<T>; 2]; 3]>,
+    from_real: Option<FromReal<T>>,
+    to_real: Option<ToReal<T>>,
+}
+
+/// The transform of real lines. A long line goes through the complex transform.
+enum FromReal<T: FftNum> {
+    Short(Arc<dyn RealToComplex<T>>),
+    Long(Line<T>),
+}
+
+/// The inverse of [`FromReal`].
+enum ToReal<T: FftNum> {
+    Short(Arc<dyn ComplexToReal<T>>),
+    Long(Line<T>),
 }
 
 /// Makes a plan for the host and emulated devices.
@@ -70,14 +85,18 @@ impl<T: FftNum> Lines<T> {
             Transform::Complex => spec.extents.len(),
             _ => spec.extents.len().saturating_sub(1),
         };
-        let both = |&n: &usize| {
-            [FftDirection::Forward, FftDirection::Inverse].map(|direction| planner.plan_fft(n, direction))
-        };
-        Lines {
-            complex: spec.extents[..whole].iter().map(both).collect(),
-            from_real: (spec.transform == Transform::FromReal).then(|| real.plan_fft_forward(last)),
-            to_real: (spec.transform == Transform::ToReal).then(|| real.plan_fft_inverse(last)),
-        }
+        let [forward, inverse] = [FftDirection::Forward, FftDirection::Inverse];
+        let is_long = last > long::LONGEST;
+        let from_real = (spec.transform == Transform::FromReal).then(|| match is_long {
+            true => FromReal::Long(Line::new(&mut planner, last, forward)),
+            false => FromReal::Short(real.plan_fft_forward(last)),
+        });
+        let to_real = (spec.transform == Transform::ToReal).then(|| match is_long {
+            true => ToReal::Long(Line::new(&mut planner, last, inverse)),
+            false => ToReal::Short(real.plan_fft_inverse(last)),
+        });
+        let both = |&n: &usize| [forward, inverse].map(|direction| Line::new(&mut planner, n, direction));
+        Lines { complex: spec.extents[..whole].iter().map(both).collect(), from_real, to_real }
     }
 }
 
@@ -111,7 +130,6 @@ unsafe fn transform<T: FftNum>(lines: &Lines<T>, fft: &Fft, launch: &Launch) {
     let spectrum: usize = half.iter().product();
     let direction = usize::from(fft.inverse);
     let last = spec.extents.last().copied().unwrap_or(1);
-    let held = last / 2 + 1;
     match spec.transform {
         Transform::Complex => {
             let count = signal * spec.batch;
@@ -129,29 +147,8 @@ unsafe fn transform<T: FftNum>(lines: &Lines<T>, fft: &Fft, launch: &Launch) {
             // SAFETY: the out view holds this many elements.
             let to =
                 unsafe { std::slice::from_raw_parts_mut(element::<Complex<T>>(out), spectrum * spec.batch) };
-            let from = element::<u8>(input) as usize;
-            let space = || (vec![T::zero(); last], forward.make_scratch_vec());
-            let row = |(line, scratch): &mut (Vec<T>, Vec<Complex<T>>),
-                       (i, to): (usize, &mut [Complex<T>])| {
-                if until.ended() {
-                    return;
-                }
-                let bytes = last * size_of::<T>();
-                // SAFETY: the row lies in the input, which may be unaligned; `line` holds one row.
-                unsafe {
-                    let from = (from + i * bytes) as *const u8;
-                    std::ptr::copy_nonoverlapping(from, line.as_mut_ptr().cast::<u8>(), bytes);
-                }
-                // Can fail only on wrong lengths; these are the plan's.
-                let _ = forward.process_with_scratch(line, to, scratch);
-            };
-            match threads(rows * last * 8) {
-                1 => {
-                    let mut space = space();
-                    to.chunks_exact_mut(held).enumerate().for_each(|line| row(&mut space, line));
-                }
-                _ => to.par_chunks_exact_mut(held).enumerate().for_each_init(space, row),
-            }
+            // SAFETY: the input holds this many rows.
+            unsafe { from_real(forward, element::<u8>(input) as usize, to, [rows, last], &until) };
             along_all(lines, to, &half, 0);
         }
         Transform::ToReal => {
@@ -165,6 +162,73 @@ unsafe fn transform<T: FftNum>(lines: &Lines<T>, fft: &Fft, launch: &Launch) {
                 std::slice::from_raw_parts_mut(element::<T>(out), signal * spec.batch)
             };
             along_all(lines, &mut from, &half, 1);
+            to_real(backward, &mut from, to, last, &until);
+        }
+    }
+}
+
+/// Transforms rows of `last` real numbers, which may be unaligned.
+///
+/// # Safety
+/// `from` is the address of this many rows.
+unsafe fn from_real<T: FftNum>(
+    transform: &FromReal<T>,
+    from: usize,
+    to: &mut [Complex<T>],
+    [rows, last]: [usize; 2],
+    until: &Until,
+) {
+    let held = last / 2 + 1;
+    let bytes = last * size_of::<T>();
+    let read = |i: usize, line: &mut [T]| {
+        let from = (from + i * bytes) as *const u8;
+        // SAFETY: guaranteed by the caller; `line` holds one row.
+        unsafe { super::bytes::copy(line.as_mut_ptr().cast(), from, bytes) };
+    };
+    match transform {
+        FromReal::Short(transform) => {
+            let space = || (vec![T::zero(); last], transform.make_scratch_vec());
+            let row = |(line, scratch): &mut (Vec<T>, Vec<Complex<T>>),
+                       (i, to): (usize, &mut [Complex<T>])| {
+                if until.ended() {
+                    return;
+                }
+                read(i, line);
+                // Can fail only on wrong lengths; these are the plan's.
+                let _ = transform.process_with_scratch(line, to, scratch);
+            };
+            match threads(rows * last * 8) {
+                1 => {
+                    let mut space = space();
+                    to.chunks_exact_mut(held).enumerate().for_each(|line| row(&mut space, line));
+                }
+                _ => to.par_chunks_exact_mut(held).enumerate().for_each_init(space, row),
+            }
+        }
+        FromReal::Long(line) => {
+            let (mut real, mut whole) = (vec![T::zero(); last], vec![zero::<T>(); last]);
+            for (i, to) in to.chunks_exact_mut(held).enumerate() {
+                read(i, &mut real);
+                long::each_element(&mut whole, |k, z| *z = Complex::new(real[k], T::zero()));
+                line.run(&mut whole);
+                long::each_element(to, |k, z| *z = whole[k]);
+            }
+        }
+    }
+}
+
+/// Transforms half spectra to rows of `last` real numbers. Parts that a real signal's spectrum cannot have are
+/// not read.
+fn to_real<T: FftNum>(
+    transform: &ToReal<T>,
+    from: &mut [Complex<T>],
+    to: &mut [T],
+    last: usize,
+    until: &Until,
+) {
+    let held = last / 2 + 1;
+    match transform {
+        ToReal::Short(transform) => {
             let row = |scratch: &mut Vec<Complex<T>>, (from, to): (&mut [Complex<T>], &mut [T])| {
                 if until.ended() {
                     return;
@@ -177,10 +241,11 @@ unsafe fn transform<T: FftNum>(lines: &Lines<T>, fft: &Fft, launch: &Launch) {
                 {
                     middle.im = T::zero();
                 }
-                // As above. Parts that a real signal's spectrum cannot have are cleared.
-                let _ = backward.process_with_scratch(from, to, scratch);
+                // Can fail only on wrong lengths; these are the plan's.
+                let _ = transform.process_with_scratch(from, to, scratch);
             };
-            let space = || backward.make_scratch_vec();
+            let space = || transform.make_scratch_vec();
+            let count = from.len();
             match threads(count * 8) {
                 1 => {
                     let mut space = space();
@@ -191,6 +256,21 @@ unsafe fn transform<T: FftNum>(lines: &Lines<T>, fft: &Fft, launch: &Launch) {
                     .par_chunks_exact_mut(held)
                     .zip(to.par_chunks_exact_mut(last))
                     .for_each_init(space, row),
+            }
+        }
+        ToReal::Long(line) => {
+            let mut whole = vec![zero::<T>(); last];
+            for (from, to) in from.chunks_exact(held).zip(to.chunks_exact_mut(last)) {
+                long::each_element(&mut whole, |k, z| {
+                    *z = match k {
+                        0 => Complex::new(from[0].re, T::zero()),
+                        k if 2 * k == last => Complex::new(from[k].re, T::zero()),
+                        k if k < held => from[k],
+                        k => from[last - k].conj(),
+                    }
+                });
+                line.run(&mut whole);
+                long::each_element(to, |k, x| *x = whole[k].re);
             }
         }
     }
@@ -204,30 +284,28 @@ fn zero<T: FftNum>() -> Complex<T> {
 fn along_all<T: FftNum>(lines: &Lines<T>, data: &mut [Complex<T>], extents: &[usize], direction: usize) {
     for (d, transforms) in lines.complex.iter().enumerate().rev() {
         let inner: usize = extents[d + 1..].iter().product();
-        along(&*transforms[direction], data, inner);
+        along(&transforms[direction], data, inner);
     }
 }
 
 /// Transforms the lines whose elements are `inner` apart.
-fn along<T: FftNum>(transform: &dyn rustfft::Fft<T>, data: &mut [Complex<T>], inner: usize) {
-    let length = transform.len();
+fn along<T: FftNum>(line: &Line<T>, data: &mut [Complex<T>], inner: usize) {
+    let length = line.len();
     if length <= 1 || data.is_empty() {
         return;
     }
+    let Line::Short(transform) = line else { return along_long(line, data, inner) };
     let threaded = threads(data.len() * 8) > 1;
     let scratch = || vec![zero::<T>(); transform.get_inplace_scratch_len()];
     if inner == 1 {
-        let until = Until::now();
-        let line = |scratch: &mut Vec<Complex<T>>, line: &mut [Complex<T>]| {
-            if !until.ended() {
-                transform.process_with_scratch(line, scratch);
-            }
-        };
-        match threaded {
-            false => transform.process_with_scratch(data, &mut scratch()),
-            true => data.par_chunks_exact_mut(length).for_each_init(scratch, line),
-        }
-        return;
+        let base = data.as_mut_ptr() as usize;
+        return tasks::each_with(data.len() / length, threaded, scratch, |scratch, number| {
+            // SAFETY: the line lies in `data`; lines are disjoint.
+            let line = unsafe {
+                std::slice::from_raw_parts_mut((base as *mut Complex<T>).add(number * length), length)
+            };
+            transform.process_with_scratch(line, scratch);
+        });
     }
     let blocks = inner.div_ceil(SIDE);
     let outer = data.len() / (length * inner);
@@ -254,6 +332,26 @@ fn along<T: FftNum>(transform: &dyn rustfft::Fft<T>, data: &mut [Complex<T>], in
         }
     };
     tasks::each_with(outer * blocks, threaded, space, block);
+}
+
+/// As [`along`], for long lines: one after another, each on all threads.
+fn along_long<T: FftNum>(line: &Line<T>, data: &mut [Complex<T>], inner: usize) {
+    let length = line.len();
+    if inner == 1 {
+        return data.chunks_exact_mut(length).for_each(|data| line.run(data));
+    }
+    let mut space = vec![zero::<T>(); length];
+    for plane in data.chunks_exact_mut(length * inner) {
+        for first in 0..inner {
+            long::each_element(&mut space, |k, z| *z = plane[k * inner + first]);
+            line.run(&mut space);
+            let plane = plane.as_mut_ptr() as usize;
+            long::each_element(&mut space, |k, z| {
+                // SAFETY: the element lies in `plane`, and each is written once.
+                unsafe { (plane as *mut Complex<T>).add(k * inner + first).write(*z) };
+            });
+        }
+    }
 }
 
 #[cfg(test)]
