@@ -9,6 +9,7 @@ typedef @INDEX@ Index;
 #define WIDTH @WIDTH@
 #define UNROLL @UNROLL@
 
+@FUNCTIONS@
 extern "C" __global__ void __launch_bounds__(BLOCK) map(const __grid_constant__ Params p) {
     const Index units = (Index)p.w[0];
     const Index first = (Index)blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;

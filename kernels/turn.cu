@@ -10,6 +10,7 @@ typedef @INDEX@ Index;
 #define ROWS (256 / TILE)
 #define STEPS (TILE / ROWS)
 
+@FUNCTIONS@
 extern "C" __global__ void __launch_bounds__(256) turn(const __grid_constant__ Params p) {
 @SHARED@
     const u32 lane = threadIdx.x % TILE, row = threadIdx.x / TILE;

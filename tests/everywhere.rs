@@ -33,6 +33,7 @@ const VALUES: &[(&str, &str)] = &[
     ("span", "0..400000000"),
     ("shared", "(|| { let all = [1, 2]\n for i in 0..40 { all = [all, all] }\n all })()"),
     ("other", "(|| { let all = [1, 2]\n for i in 0..40 { all = [all, all] }\n all })()"),
+    ("deep", "(|| { let all = []\n for i in 0..200000 { all = [all] }\n all })()"),
     ("vector", "ones(1).expand(SIZE)"),
     ("host", "ones(1, device=cpu).expand(SIZE)"),
     ("matrix", "ones(1, 1).expand(SIDE, SIDE)"),
@@ -55,7 +56,7 @@ fn is_whole() -> bool {
 
 /// What stands for parameters of any kind, and of tensors.
 const ANY: &[&str] =
-    &["numbers", "texts", "text", "table", "fields", "pairs", "span", "shared", "vector", "host"];
+    &["numbers", "texts", "text", "table", "fields", "pairs", "span", "shared", "deep", "vector", "host"];
 const TENSORS: &[&str] = &["vector", "host", "matrix", "square", "places", "flags", "complexes"];
 
 /// Natives that wait as long as they are told, or end the script.
@@ -64,7 +65,7 @@ const ON_PURPOSE: &[&str] = &["sleep", "exit", "input"];
 /// A value of each type that has methods.
 fn receiver(of: &str) -> &'static [&'static str] {
     match of {
-        "list" => &["numbers", "texts", "shared"],
+        "list" => &["numbers", "texts", "shared", "deep"],
         "tuple" => &["pairs"],
         "record" => &["fields"],
         "dict" => &["table"],
@@ -351,6 +352,16 @@ fn hold(bound: Bound) {
             }
             if bound == Bound::Interrupt {
                 go.send(()).unwrap();
+            }
+            if let Ok(path) = std::env::var("EVTRACE") {
+                use std::io::Write;
+                let rss = std::fs::read_to_string("/proc/self/statm").unwrap();
+                writeln!(
+                    std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap(),
+                    "{} {call}",
+                    rss.split(" ").nth(1).unwrap().parse::<u64>().unwrap() / 256
+                )
+                .unwrap();
             }
             let start = Instant::now();
             let result = lab.eval(&format!("let result = {call}\ncuda.synchronize()"));

@@ -71,6 +71,7 @@ pub static TABLE: &[NativeDef] = &[
         run: |vm, args| {
             let prompt = owned(&args[0]);
             vm.write(&prompt)?;
+            vm.rt.flush()?;
             match input::line(vm)? {
                 None => Ok(Value::None),
                 Some(line) => Ok(Value::str(line.trim_end_matches(['\n', '\r']))),
@@ -123,6 +124,8 @@ pub static TABLE: &[NativeDef] = &[
             if seconds.is_nan() || seconds < 0.0 {
                 return Err(error::bad_value(0, "time goes forward: seconds are 0 or more"));
             }
+            // Devices work meanwhile.
+            vm.rt.flush()?;
             let start = Instant::now();
             while start.elapsed().as_secs_f64() < seconds {
                 vm.poll()?;

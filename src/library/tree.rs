@@ -19,9 +19,9 @@ pub static TABLE: &[NativeDef] = &[
         doc: "A list of everything inside a value that is no list, tuple, record or dict, in order. A value that is none of these is its own leaf.\n\nSource: `torch.utils._pytree.tree_leaves`.",
         example: "let params = (w = ones(2), layers = [(1, 2), 3])\nassert(len(tree_leaves(params)) == 4)",
         run: |vm, args| {
-            let mut leaves = Vec::new();
-            collect(vm, &args[0], &mut leaves, 0)?;
-            Ok(Value::list(leaves))
+            let mut found = Vec::new();
+            leaves(vm, &args[0], &mut found, 0)?;
+            Ok(Value::list(found))
         },
     },
     NativeDef {
@@ -40,7 +40,7 @@ pub static TABLE: &[NativeDef] = &[
             let mut columns = Vec::new();
             for other in &more {
                 let mut leaves = Vec::new();
-                beside(vm, &tree, other, &mut leaves, 0)?;
+                beside(vm, &tree, other, 2, &mut leaves, 0)?;
                 columns.push(leaves.into_iter());
             }
             rebuilt(
@@ -57,14 +57,15 @@ pub static TABLE: &[NativeDef] = &[
     },
 ];
 
-fn collect(vm: &mut Vm, tree: &Value, leaves: &mut Vec<Value>, depth: usize) -> Result<()> {
+/// The leaves of a tree, in order.
+pub(super) fn leaves(vm: &mut Vm, tree: &Value, found: &mut Vec<Value>, depth: usize) -> Result<()> {
     if depth > MAX_DEPTH {
         return Err(error::nesting("a tree"));
     }
     vm.charge(1)?;
     let mut each = |vm: &mut Vm, values: &[Value]| {
-        charge_values(leaves.len() + values.len())?;
-        values.iter().try_for_each(|value| collect(vm, value, leaves, depth + 1))
+        charge_values(found.len() + values.len())?;
+        values.iter().try_for_each(|value| leaves(vm, value, found, depth + 1))
     };
     match tree {
         // Nothing changes a list or a dict here.
@@ -73,32 +74,39 @@ fn collect(vm: &mut Vm, tree: &Value, leaves: &mut Vec<Value>, depth: usize) -> 
         Value::Record(record) => each(vm, record.values()),
         Value::Dict(dict) => {
             let table = dict.borrow();
-            charge_values(leaves.len() + table.len())?;
-            table.values().try_for_each(|value| collect(vm, value, leaves, depth + 1))
+            charge_values(found.len() + table.len())?;
+            table.values().try_for_each(|value| leaves(vm, value, found, depth + 1))
         }
         leaf => {
-            leaves.push(leaf.clone());
+            found.push(leaf.clone());
             Ok(())
         }
     }
 }
 
-/// What stands in another tree where a tree has its leaves, in their order.
-fn beside(vm: &mut Vm, tree: &Value, other: &Value, found: &mut Vec<Value>, depth: usize) -> Result<()> {
+/// What stands in another tree, the argument `at`, where a tree has its leaves, in their order.
+pub(super) fn beside(
+    vm: &mut Vm,
+    tree: &Value,
+    other: &Value,
+    at: usize,
+    found: &mut Vec<Value>,
+    depth: usize,
+) -> Result<()> {
     if depth > MAX_DEPTH {
         return Err(error::nesting("a tree"));
     }
     vm.charge(1)?;
     let differ = || {
         let message = format!("{} stands where the first tree has {}", form(other), form(tree));
-        error::bad_value(2, message)
+        error::bad_value(at, message)
     };
     let mut each = |ours: &[Value], theirs: &[Value]| {
         if ours.len() != theirs.len() {
             return Err(differ());
         }
         charge_values(found.len() + ours.len())?;
-        ours.iter().zip(theirs).try_for_each(|(a, b)| beside(vm, a, b, found, depth + 1))
+        ours.iter().zip(theirs).try_for_each(|(a, b)| beside(vm, a, b, at, found, depth + 1))
     };
     match (tree, other) {
         (Value::List(a), Value::List(b)) => each(&a.borrow(), &b.borrow()),

@@ -57,14 +57,9 @@ impl Queue {
     /// The open group, or a new one over a shape.
     pub(super) fn open(&mut self, device: DeviceId, shape: &Dims) -> &mut Group {
         // What waits longest decides when all of it leaves.
-        let since = self.chain.first().map(|group| group.since);
         let group = match self.group.take() {
             Some(group) => group,
-            None => {
-                let mut group = self.fresh(device, shape.clone());
-                group.since = since.unwrap_or(group.since);
-                Box::new(group)
-            }
+            None => Box::new(self.fresh(device, shape.clone())),
         };
         self.group.insert(group)
     }

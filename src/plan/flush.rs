@@ -49,6 +49,7 @@ impl Runtime {
     /// Sends off the pending work of one queue. After an error the results that were not computed
     /// are lost, and the queue is empty.
     pub(super) fn flush_queue(&mut self, at: usize) -> Result<()> {
+        self.queues[at].full_from = None;
         if !self.queues[at].chain.is_empty() {
             return self.flush_chain(at);
         }

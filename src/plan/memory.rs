@@ -29,7 +29,6 @@ use crate::tensor::{Memory, Storage, StorageRef, Tensor};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::time::Instant;
 
 impl Runtime {
     /// Makes a request for memory of a device or of the host; fails only when nothing more can be given up.
@@ -57,14 +56,14 @@ impl Runtime {
         Ok(())
     }
 
-    /// Sends off pending work of a nearly full device, but for one queue, before others take `bytes`; oldest first.
+    /// Sends off pending work of a nearly full device, but for one queue, before others take `bytes`.
     #[cold]
     fn leave_before(&mut self, device: &Arc<Device>, bytes: u64, but: Option<usize>) -> Result<()> {
         if self.is_short {
             return Ok(());
         }
         let (mut all, mut here) = (bytes, bytes);
-        let mut leaving: SmallVec<[(Instant, usize); 4]> = SmallVec::new();
+        let mut leaving: SmallVec<[usize; 4]> = SmallVec::new();
         for (at, queue) in self.queues.iter_mut().enumerate() {
             let mut groups: SmallVec<[&mut Group; 4]> = queue.chain.iter_mut().collect();
             groups.extend(queue.group.as_deref_mut());
@@ -75,17 +74,16 @@ impl Runtime {
             all += pending;
             if first.device == device.id() {
                 here += pending;
-                leaving.push((first.since, at));
+                leaving.push(at);
             }
         }
         self.unbound = all;
         if !device.is_nearly_full(here) {
             return Ok(());
         }
-        leaving.sort_unstable();
-        leaving.retain(|(_, at)| Some(*at) != but);
+        leaving.retain(|at| Some(*at) != but);
         self.quietly(|rt| {
-            for (_, at) in leaving {
+            for at in leaving {
                 rt.leave_if_room(at)?;
                 if !rt.queues[at].chain.is_empty() {
                     // Not as one launch: group by group.

@@ -10,8 +10,12 @@
 //! Note [When a queue leaves]. A queue is flushed when someone needs its bytes (another kind of
 //! operation, a copy, a read, an event, a wait, a stream that reads its results, a memory query),
 //! when the next operation has another shape, when the program is full ([`MAX_INSTRS`],
-//! [`MAX_VIEWS`]), when it has waited [`MAX_WAIT`], and at the end of a `try` block, a script or a
-//! call from Rust. So an error surfaces inside the construct that would catch it.
+//! [`MAX_VIEWS`]), and at the end of a `try` block, a script or a call from Rust. So an error surfaces
+//! inside the construct that would catch it.
+//!
+//! Where a program is cut never depends on time. A loop whose rounds fuse is cut between two rounds, as
+//! soon as the next one would not fit ([`queue::Rounds`]): every cut lies at the same place, and a loop
+//! that does the same work each round asks for the same programs.
 
 mod abandon;
 mod capture;
@@ -62,8 +66,6 @@ use std::sync::{Arc, OnceLock};
 pub const MAX_INSTRS: usize = 64;
 /// The most views of one fused program.
 pub const MAX_VIEWS: usize = 24;
-/// The longest that work waits beside an idle host before the next operation sends it off.
-pub const MAX_WAIT: std::time::Duration = std::time::Duration::from_micros(50);
 
 /// One session's view of its machine.
 ///

@@ -10,7 +10,7 @@
 
 use super::chain::{part_and_node, place_of};
 use super::infer::{first_alike, is_host_scalar};
-use super::{MAX_INSTRS, MAX_VIEWS, MAX_WAIT, MapArg, Runtime};
+use super::{MAX_INSTRS, MAX_VIEWS, MapArg, Runtime};
 use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, copied, same};
 use crate::base::{Result, Span};
 use crate::device::races::Access;
@@ -19,7 +19,6 @@ use crate::kernel::{CAST, COMPLEX, Instr, Map, MapFn, ReduceFn, Regs, Source};
 use crate::tensor::{Pending, StorageRef, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// The pending work of one stream.
 pub(super) struct Queue {
@@ -31,6 +30,8 @@ pub(super) struct Queue {
     pub group: Option<Box<Group>>,
     /// The capture that work of this stream goes to.
     pub capture: Option<u64>,
+    /// Where the first of the groups begins that were sent off one after another because they were full.
+    pub full_from: Option<Span>,
     spare: Spare,
 }
 
@@ -50,7 +51,25 @@ pub(super) struct Group {
     pub numbers: SmallVec<[u64; 8]>,
     pub nodes: Vec<Node>,
     pub reduce: Option<PendingReduce>,
-    pub since: Instant,
+    rounds: Rounds,
+}
+
+/// Where the rounds of a loop begin among the operations of a group: at an operation whose place in the source
+/// the group has seen before.
+#[derive(Default)]
+pub(super) struct Rounds {
+    /// A bit for each place so far, by hash.
+    seen: u64,
+    /// The first place that came again, and the sizes of the group when it came last.
+    newest: Option<(Span, Size)>,
+}
+
+/// How large a group is.
+#[derive(Clone, Copy)]
+struct Size {
+    instrs: usize,
+    views: usize,
+    nodes: usize,
 }
 
 /// A tensor that the group reads from memory.
@@ -108,7 +127,7 @@ impl Node {
 impl Queue {
     pub(super) fn new(stream: Arc<Stream>) -> Queue {
         let (chain, spare) = (Vec::new(), Spare::default());
-        Queue { stream, generation: 1, chain, group: None, capture: None, spare }
+        Queue { stream, generation: 1, chain, group: None, capture: None, full_from: None, spare }
     }
 
     /// All groups, in order.
@@ -123,13 +142,43 @@ impl Queue {
 
     /// The same, whether in the open group or in one behind it.
     pub(super) fn holds(&self, extra: usize) -> bool {
-        let (mut views, mut instrs) = (extra, 8);
+        self.has_size(Size { instrs: 8, views: extra, nodes: 0 })
+    }
+
+    /// True when the program takes so much more.
+    fn has_size(&self, more: Size) -> bool {
+        let Size { mut instrs, mut views, mut nodes } = more;
         for group in self.groups() {
-            views += group.loads.len() + group.nodes.len().min(8);
-            instrs += group.map.instrs.len();
+            let size = group.size();
+            views += size.views;
+            instrs += size.instrs;
         }
-        let nodes = self.group.as_ref().map_or(0, |group| group.nodes.len());
+        nodes += self.group.as_ref().map_or(0, |group| group.nodes.len());
         instrs <= MAX_INSTRS && views < MAX_VIEWS && nodes < MAX_INSTRS
+    }
+
+    /// True when the open group must be cut before the operation that stands at `span`: a round of a loop begins
+    /// there which does not fit, or which began there as a group of its own before.
+    fn ends_before(&mut self, span: Span) -> bool {
+        let Some(group) = self.group.as_mut().filter(|group| !group.nodes.is_empty()) else { return false };
+        if span == Span::NONE {
+            return false;
+        }
+        let now = group.size();
+        let begun = match group.rounds.newest {
+            Some((place, begun)) if place == span => begun,
+            Some(_) => return self.full_from == Some(span) && !group.has_seen(span),
+            None if !group.has_seen(span) => return self.full_from == Some(span),
+            None => group.size_before(span),
+        };
+        group.rounds.newest = Some((span, now));
+        let grown = |now: usize, begun: usize| now.saturating_sub(begun);
+        let round = Size {
+            instrs: grown(now.instrs, begun.instrs) + 8,
+            views: grown(now.views, begun.views) + 1,
+            nodes: grown(now.nodes, begun.nodes),
+        };
+        !self.has_size(round)
     }
 
     /// Takes what a group that has left can leave to the next one.
@@ -161,6 +210,11 @@ impl Queue {
     }
 }
 
+/// The bit of a place in [`Rounds::seen`].
+fn bit_of(span: Span) -> u64 {
+    1 << ((span.lo ^ span.hi << 3).wrapping_mul(0x9e37_79b9) >> 26)
+}
+
 impl Group {
     pub(super) fn new(device: DeviceId, shape: Dims) -> Group {
         Group {
@@ -171,8 +225,30 @@ impl Group {
             numbers: SmallVec::new(),
             nodes: Vec::new(),
             reduce: None,
-            since: Instant::now(),
+            rounds: Rounds::default(),
         }
+    }
+
+    fn size(&self) -> Size {
+        let nodes = self.nodes.len();
+        Size { instrs: self.map.instrs.len(), views: self.loads.len() + nodes.min(8), nodes }
+    }
+
+    /// The size before its first operation at a place.
+    fn size_before(&self, span: Span) -> Size {
+        let first = self.nodes.iter().position(|node| node.span == span).unwrap_or_default();
+        let instrs = match first.checked_sub(1) {
+            Some(before) => {
+                self.nodes[before].reg.checked_sub(RAW_INSTR).map_or(0, |instr| usize::from(instr) + 1)
+            }
+            None => 0,
+        };
+        // Operands are counted by what came after: the first round brings those that all rounds share.
+        Size { instrs, views: self.loads.len() + first.min(8), nodes: first }
+    }
+
+    fn has_seen(&self, span: Span) -> bool {
+        self.rounds.seen & bit_of(span) != 0 && self.nodes.iter().any(|node| node.span == span)
     }
 
     /// True when the program's result depends on the order of dimensions.
@@ -398,6 +474,7 @@ impl Runtime {
             group.nodes[node].storage = None;
         }
         let number = group.nodes.len();
+        group.rounds.seen |= bit_of(self.span);
         push_made(&mut group.nodes, || Node {
             reg,
             storage: Some(target.storage_ref()),
@@ -414,6 +491,9 @@ impl Runtime {
     /// `target`; see Note [Hazards].
     fn make_room(&mut self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> Result<()> {
         let views = operands.len() + 1;
+        if self.queues[at].ends_before(self.span) {
+            self.flush_full(at)?;
+        }
         let queue = &self.queues[at];
         let mut close = match &queue.group {
             Some(group) => !same(&group.shape, target.shape()) || !queue.has_room(views),
@@ -477,18 +557,25 @@ impl Runtime {
         Ok(flush || group.loads.iter().any(clash))
     }
 
-    /// What every submission ends with: work that has waited long enough, or must not wait, leaves.
+    /// Sends off the work of a queue because no more fits.
+    fn flush_full(&mut self, at: usize) -> Result<()> {
+        let queue = &self.queues[at];
+        let first = queue.group.as_ref().and_then(|group| group.nodes.first()).map(|node| node.span);
+        let from = queue.full_from.or(first);
+        let done = self.flush_queue(at);
+        self.queues[at].full_from = from;
+        done
+    }
+
+    /// Called after every submission: sends off what must not wait.
     pub(super) fn after_submit(&mut self, at: usize) -> Result<()> {
         let queue = &self.queues[at];
-        // A modelled timeline must not depend on how fast this host is.
-        let hurry = !self.trace.as_ref().is_some_and(|trace| trace.is_virtual());
         // A reduction takes no more work, yet it stays until the next call: by then the values that
         // only it reads have been dropped, and are not stored.
-        let open = queue.group.as_ref().filter(|g| g.reduce.is_none());
-        let full = open.is_some_and(|g| {
-            !queue.has_room(1) || (g.nodes.len() % 8 == 0 && hurry && g.since.elapsed() > MAX_WAIT)
-        });
-        if full || !self.settings.fuse || self.settings.launch_blocking {
+        let is_open = queue.group.as_ref().is_some_and(|group| group.reduce.is_none());
+        if is_open && !queue.has_room(1) {
+            self.flush_full(at)?;
+        } else if !self.settings.fuse || self.settings.launch_blocking {
             self.flush_queue(at)?;
         }
         if self.settings.launch_blocking {

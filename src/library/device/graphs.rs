@@ -5,9 +5,10 @@ use super::streams::stream_of;
 use super::{DEVICE, SELF, contexts, cuda_id};
 use crate::base::Result;
 use crate::device::{DeviceId, Stream};
+use crate::library::tree;
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::plan::{Graph, GraphPool};
-use crate::vm::{Bound, Context, Exit, NativeDef, Object, Record, Value, Vm, compare};
+use crate::vm::{Bound, Context, Exit, NativeDef, Object, Value, Vm, compare};
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -148,23 +149,21 @@ fn enter_capture(
 
 /// The arguments that a graph reads: tensors of its own, so that no call overwrites the caller's.
 fn own_arguments(vm: &mut Vm, value: &Value, id: DeviceId) -> Result<Value> {
-    let mut own = |values: Vec<Value>| -> Result<Vec<Value>> {
-        values.iter().map(|value| own_arguments(vm, value, id)).collect()
-    };
-    Ok(match value {
-        Value::Tensor(tensor) if tensor.device() == id => Value::Tensor(vm.rt.contiguous_copy(tensor)?),
-        Value::Tensor(_) => {
-            let what = format!("tensors on {id}, which the graph runs on, and not others");
-            return Err(crate::ops::error::wrong_argument(2, &what));
-        }
-        Value::Tuple(tuple) => Value::tuple(own(tuple.items().to_vec())?),
-        Value::List(list) => Value::list(own(list.to_vec())?),
-        Value::Record(record) => {
-            let values = own(record.values().to_vec())?;
-            Value::Record(Rc::new(Record::new(record.names().clone(), values)))
-        }
-        other => other.clone(),
-    })
+    tree::rebuilt(
+        vm,
+        value,
+        &mut |vm, leaf| match leaf {
+            Value::Tensor(tensor) if tensor.device() == id => {
+                Ok(Value::Tensor(vm.rt.contiguous_copy(tensor)?))
+            }
+            Value::Tensor(_) => {
+                let what = format!("tensors on {id}, which the graph runs on, and not others");
+                Err(crate::ops::error::wrong_argument(2, &what))
+            }
+            other => Ok(other.clone()),
+        },
+        0,
+    )
 }
 
 /// Warms a function up, captures one call, and gives the function that replays it.
@@ -215,41 +214,34 @@ fn call_graphed(vm: &mut Vm, args: &[Value]) -> Result<Value> {
     Ok(graphed.result.clone())
 }
 
-/// Copies tensors into those that a graph reads, through tuples, lists and records; other values must be
+/// Copies tensors into those that a graph reads, through lists, tuples, records and dicts; other values must be
 /// what they were.
 fn copy_in(vm: &mut Vm, fixed: &Value, given: &Value, index: usize) -> Result<()> {
     let differs = |what: &str| {
         let error = crate::ops::error::wrong_argument(index, what);
         Err(error.help("pass what the captured arguments were like, or capture again with `cuda.graphed`"))
     };
-    match (fixed, given) {
-        (Value::Tensor(fixed), Value::Tensor(given)) => {
-            if fixed.shape() != given.shape() || fixed.dtype() != given.dtype() {
-                return differs(&format!("a tensor like the captured one, {}", fixed.describe()));
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    tree::leaves(vm, fixed, &mut ours, 0)?;
+    tree::beside(vm, fixed, given, index, &mut theirs, 0)?;
+    for (fixed, given) in ours.iter().zip(&theirs) {
+        match (fixed, given) {
+            (Value::Tensor(fixed), Value::Tensor(given)) => {
+                if fixed.shape() != given.shape() || fixed.dtype() != given.dtype() {
+                    return differs(&format!("a tensor like the captured one, {}", fixed.describe()));
+                }
             }
-            vm.rt.copy_into(fixed, given, true)
+            (fixed, given) if compare::equal(vm, fixed, given)? => {}
+            _ => return differs("the value that was captured"),
         }
-        (Value::Tuple(_) | Value::List(_) | Value::Record(_), _) => {
-            let (fixed, given) = (parts(fixed), parts(given));
-            if fixed.len() != given.len() {
-                return differs("as many values as were captured");
-            }
-            fixed.iter().zip(&given).try_for_each(|(fixed, given)| copy_in(vm, fixed, given, index))
+    }
+    // Nothing is copied unless all can be.
+    for (fixed, given) in ours.iter().zip(&theirs) {
+        if let (Value::Tensor(fixed), Value::Tensor(given)) = (fixed, given) {
+            vm.rt.copy_into(fixed, given, true)?;
         }
-        (fixed, given) => match compare::equal(vm, fixed, given)? {
-            true => Ok(()),
-            false => differs("the value that was captured"),
-        },
     }
-}
-
-fn parts(value: &Value) -> Vec<Value> {
-    match value {
-        Value::Tuple(tuple) => tuple.items().to_vec(),
-        Value::List(list) => list.to_vec(),
-        Value::Record(record) => record.values().to_vec(),
-        other => vec![other.clone()],
-    }
+    Ok(())
 }
 
 /// The natives of this file.

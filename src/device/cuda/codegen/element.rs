@@ -2,11 +2,126 @@
 
 use super::{bits_type, class_name, class_type, convert};
 use crate::array::Dtype;
-use crate::kernel::{CAST, Map, Source, Store};
+use crate::kernel::{CAST, Instr, Map, Source, Store};
+use std::cell::RefCell;
 use std::fmt::Write;
+
+/// Functions of a few instructions: they count for nothing.
+const PLAIN: &[&str] = &[
+    "fabs",
+    "fabsf",
+    "ceil",
+    "ceilf",
+    "copysign",
+    "copysignf",
+    "floor",
+    "floorf",
+    "fmax",
+    "fmaxf",
+    "fmin",
+    "fminf",
+    "rint",
+    "rintf",
+    "sqrtf",
+    "trunc",
+    "truncf",
+    "clamp_to",
+    "f32_of",
+    "f64_of",
+    "i64_of",
+    "is_nan",
+    "shift_left",
+    "shift_right",
+];
+
+/// Functions that NVRTC compiles in 0.2 to 2 ms, like a division: they count 1.
+const LIGHT: &[&str] = &[
+    "acosf",
+    "asinf",
+    "atanf",
+    "cbrtf",
+    "coshf",
+    "erff",
+    "exp2f",
+    "expf",
+    "gelu_tanh_of",
+    "hypotf",
+    "log10f",
+    "log2f",
+    "logf",
+    "rsqrtf",
+    "sigmoid_of",
+    "sinhf",
+    "sqrt",
+    "tanhf",
+];
+
+/// What all other functions count: each copy of a sine or a power takes NVRTC 4 to 40 ms.
+const HEAVY: usize = 16;
+
+/// The most that all copies of a kernel's functions may count together. Above this they are called, which costs a
+/// few percent of the time of a kernel that does nothing else (docs/performance.md).
+const MOST_COPIED: usize = 64;
+
+/// The costly functions that a kernel calls. Their text goes before the kernel's.
+#[derive(Default)]
+pub(super) struct Functions(RefCell<Vec<String>>);
+
+impl Functions {
+    /// The definitions.
+    pub(super) fn text(&self) -> String {
+        self.0.borrow().concat()
+    }
+
+    /// The call of an instruction's function with `arguments`.
+    fn call(&self, map: &Map, instr: &Instr, arguments: &str) -> String {
+        let params: Vec<String> = (["a", "b", "c", "d"].iter().zip(&instr.args))
+            .map(|(name, arg)| format!("const {} {name}", class_type(map.dtype(*arg).class())))
+            .collect();
+        let class = class_type(instr.dtype.class());
+        let body = format!(
+            "({}) {{ return round_{}({}); }}\n",
+            params.join(", "),
+            instr.dtype,
+            instr.f.cuda.of(instr.class)
+        );
+        let mut known = self.0.borrow_mut();
+        let is_it = |text: &String| text.ends_with(&body) && text.contains(&format!(" {class} called_"));
+        let number = known.iter().position(is_it).unwrap_or_else(|| {
+            let number = known.len();
+            known.push(format!("static __device__ __noinline__ {class} called_{number}{body}"));
+            number
+        });
+        format!("called_{number}({arguments})")
+    }
+}
+
+/// What compiling a text costs.
+fn weight(text: &str) -> usize {
+    let mut name = String::new();
+    let mut weight = 0;
+    for c in text.chars() {
+        match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '_' => {
+                name.push(c);
+                continue;
+            }
+            '(' if LIGHT.contains(&name.as_str()) => weight += 1,
+            '(' if !name.is_empty() && !PLAIN.contains(&name.as_str()) => weight += HEAVY,
+            '/' | '%' => weight += 1,
+            _ => {}
+        }
+        name.clear();
+    }
+    weight
+}
 
 /// How the surrounding kernel gives an element its inputs and takes its results.
 pub(super) struct Surroundings<'a> {
+    /// How often the kernel repeats the code: loops over elements are unrolled.
+    pub copies: usize,
+    /// Where the functions go that are called.
+    pub functions: &'a Functions,
     /// An expression for the bits of the view's element.
     pub load: &'a dyn Fn(u16, Dtype) -> String,
     /// The parameter word of a number.
@@ -35,6 +150,11 @@ pub(super) fn element(map: &Map, around: &Surroundings<'_>) -> String {
             Source::Position => writeln!(out, "const i64 r{i} = position;"),
         };
     }
+    let weight = |instr: &Instr| match std::ptr::eq(instr.f, &CAST) {
+        true => 0,
+        false => weight(instr.f.cuda.of(instr.class)),
+    };
+    let calls = map.instrs.iter().map(weight).sum::<usize>() * around.copies > MOST_COPIED;
     for (i, instr) in map.instrs.iter().enumerate() {
         let reg = map.sources.len() + i;
         let class = class_type(instr.dtype.class());
@@ -42,6 +162,12 @@ pub(super) fn element(map: &Map, around: &Surroundings<'_>) -> String {
             let arg = instr.args.first().copied().unwrap_or_default();
             let value = convert(&format!("r{arg}"), map.dtype(arg).class(), instr.dtype);
             let _ = writeln!(out, "const {class} r{reg} = {value};");
+            continue;
+        }
+        if calls && weight(instr) > 0 {
+            let arguments: Vec<String> = instr.args.iter().map(|arg| format!("r{arg}")).collect();
+            let call = around.functions.call(map, instr, &arguments.join(", "));
+            let _ = writeln!(out, "const {class} r{reg} = {call};");
             continue;
         }
         let _ = write!(out, "{class} r{reg}; {{ ");

@@ -5,7 +5,7 @@
 //! neighbouring elements as fit 16 bytes of the narrowest dtype (at most 32 of the widest); one
 //! view that is out of alignment, or strided along the innermost dimension, makes it one element.
 
-use super::element::{Surroundings, counts, element, loaded, stored, view_dtype};
+use super::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
 use super::index::{MAX_WORDS, Space, Words, is_linear, is_uniform, reach};
 use super::turn;
 use super::{Kind, Signature, Source, assemble, bits_type, blocks};
@@ -53,6 +53,9 @@ struct Plan {
     rank: usize,
     kinds: Vec<ViewKind>,
 }
+
+/// Most instructions of a unit, as far as 4-byte loads permit.
+const MOST_UNROLLED: usize = 256;
 
 /// Most views whose kinds fit a signature; programs with more address all of them as strided.
 const MAX_KINDS: usize = 36;
@@ -133,6 +136,10 @@ impl Kind for Map {
         }
         // Strides of rows in elements and addresses in bytes must keep every unit aligned.
         let mut width = (16 / narrowest).clamp(1, 32 / widest);
+        // A unit's elements are unrolled. Long programs do not need wide loads, and would compile for seconds.
+        while width * self.instrs.len() > MOST_UNROLLED && width * narrowest > 4 {
+            width /= 2;
+        }
         for (v, view) in views.iter().enumerate().take(MAX_KINDS) {
             if matches!(kinds[v], ViewKind::Linear | ViewKind::Row) {
                 let unit = (width * view.dtype.size()).min(16) as u64;
@@ -233,9 +240,12 @@ impl Kind for Map {
         }
         let place =
             |store: &crate::kernel::Store| self.stores.iter().position(|s| s == store).unwrap_or_default();
+        let functions = Functions::default();
         let code = element(
             self,
             &Surroundings {
+                copies: width * plan.unroll(),
+                functions: &functions,
                 load: &|view, dtype| match usize::from(view) {
                     v if plan.kinds[v] == ViewKind::Uniform => format!("x{v}"),
                     v if moves_unit(v) => format!("take<{}>(x{v}[u], j)", bits_type(dtype)),
@@ -253,6 +263,8 @@ impl Kind for Map {
             let tail_code = element(
                 self,
                 &Surroundings {
+                    copies: width * plan.unroll(),
+                    functions: &functions,
                     load: &|view, dtype| match usize::from(view) {
                         v if plan.kinds[v] == ViewKind::Uniform => format!("x{v}"),
                         v => {
@@ -280,6 +292,7 @@ impl Kind for Map {
             ("BLOCK", BLOCK.to_string()),
             ("WIDTH", width.to_string()),
             ("UNROLL", plan.unroll().to_string()),
+            ("FUNCTIONS", functions.text()),
             ("UNIFORM", uniform),
             ("REGISTERS", registers),
             ("LOADS", loads),

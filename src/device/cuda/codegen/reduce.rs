@@ -4,7 +4,7 @@
 //! alone. Strides decide only which threads do it: neighbouring threads take neighbouring elements
 //! of one result (rows) or neighbouring results (columns), whichever lie together in memory.
 
-use super::element::{Surroundings, counts, element, loaded, stored, view_dtype};
+use super::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
 use super::index::{MAX_WORDS, Space, Words, reach};
 use super::{Kind, PRELUDE, Signature, Source, bits_type, blocks, class_type, convert, fill, literal};
 use crate::base::Result;
@@ -76,6 +76,9 @@ struct Plan {
 /// Widths of a signature's fields; the kinds of views stand above them.
 const FIELDS: [u32; 8] = [1, 3, 4, 1, 1, 4, 6, 6];
 
+/// Most instructions in a row's rounds of loads, as far as one round permits.
+const MOST_UNROLLED: usize = 256;
+
 impl Plan {
     fn read(signature: Signature) -> Plan {
         let [columns, width, lanes, wide, partial, second, kept_rank, reduced_rank] =
@@ -114,12 +117,13 @@ impl Plan {
     }
 
     /// Rounds of loads in flight, for rows. Every round is unrolled: a comparison with positions
-    /// takes long to compile and gains nothing from more.
-    fn steps(&self, bytes: usize, indexed: bool) -> usize {
+    /// takes long to compile and gains nothing from more, and so does a long program of `instrs` instructions.
+    fn steps(&self, bytes: usize, indexed: bool, instrs: usize) -> usize {
         if self.lanes < 256 || bytes == 0 || indexed {
             return 1;
         }
-        (128 / (bytes * self.width * self.groups())).clamp(1, 8)
+        let round = self.width * self.groups();
+        (128 / (bytes * round)).min(MOST_UNROLLED / (instrs.max(1) * round)).clamp(1, 8)
     }
 }
 
@@ -400,9 +404,14 @@ impl Reduce {
         let place = |store: &crate::kernel::Store| {
             self.map.stores.iter().position(|s| s == store).unwrap_or_default()
         };
+        let functions = Functions::default();
+        let steps = plan.steps(bytes, self.f.indexed, self.map.instrs.len());
         let mut code = element(
             &self.map,
             &Surroundings {
+                // The full rounds, and the last one.
+                copies: (steps + 1) * plan.groups() * width,
+                functions: &functions,
                 load: &|view, dtype| match usize::from(view) {
                     v if moves_unit(v) => format!("take<{}>(x{v}[u], j)", bits_type(dtype)),
                     v => format!("x{v}[u]"),
@@ -439,7 +448,7 @@ impl Reduce {
             ("LANES", plan.lanes.to_string()),
             ("THREADS", threads.to_string()),
             ("KEPT_THREADS", kept_threads.to_string()),
-            ("STEPS", plan.steps(bytes, self.f.indexed).to_string()),
+            ("STEPS", steps.to_string()),
             ("FINISH", finish),
             ("KEPT_OFFSETS", offsets),
             ("REGISTERS", registers),
@@ -449,7 +458,7 @@ impl Reduce {
             ("ELEMENT", code),
             ("STORES", stores),
         ]);
-        Reduce::text(values)
+        functions.text() + &Reduce::text(values)
     }
 
     /// Combines the segments' values.

@@ -4,7 +4,7 @@
 //! Everything per element is an array that is indexed by constants once its loops are unrolled; a view is
 //! loaded by the first step that reads it. Everything per row is in every thread of the row.
 
-use super::element::{Surroundings, element};
+use super::element::{Functions, Surroundings, element};
 use super::index::{MAX_WORDS, Space, Words, reach};
 use super::{
     Kind, PRELUDE, Signature, Source, bits_type, blocks, class_type, convert, fill, literal, reduce,
@@ -206,11 +206,19 @@ struct Text<'a> {
     /// Views per element that are in registers already.
     there: Vec<bool>,
     folds: usize,
+    functions: Functions,
 }
 
 impl<'a> Text<'a> {
     fn new(rows: &'a Rows, plan: Plan) -> Text<'a> {
-        Text { rows, plan, numbers: rows.numbers(), there: vec![false; usize::from(rows.views)], folds: 0 }
+        Text {
+            rows,
+            plan,
+            numbers: rows.numbers(),
+            there: vec![false; usize::from(rows.views)],
+            folds: 0,
+            functions: Functions::default(),
+        }
     }
 
     fn pointer(&self, view: u16) -> usize {
@@ -264,7 +272,7 @@ impl<'a> Text<'a> {
             ("UNITS", plan.units().to_string()),
             ("GROUPS", plan.groups().to_string()),
             ("FULL", (plan.full * plan.groups()).to_string()),
-            ("COMBINES", combines),
+            ("COMBINES", self.functions.text() + &combines),
             ("OFFSETS", offsets),
             ("BODY", body),
         ];
@@ -283,11 +291,18 @@ impl<'a> Text<'a> {
         }
     }
 
-    fn code(&self, map: &Map, store: &dyn Fn(&crate::kernel::Store, &str) -> String) -> String {
+    fn code(
+        &self,
+        map: &Map,
+        copies: usize,
+        store: &dyn Fn(&crate::kernel::Store, &str) -> String,
+    ) -> String {
         let first_number = HEAD + usize::from(self.rows.views);
         element(
             map,
             &Surroundings {
+                copies,
+                functions: &self.functions,
                 load: &|view, dtype| self.load(view, dtype),
                 number: &|slot| first_number + usize::from(slot),
                 store,
@@ -297,7 +312,7 @@ impl<'a> Text<'a> {
 
     fn per_row(&self, step: &Step) -> String {
         let writes = step.map.stores.iter().any(|store| self.rows.temporary(store.view).is_none());
-        let code = self.code(&step.map, &|store, value| match self.rows.temporary(store.view) {
+        let code = self.code(&step.map, 1, &|store, value| match self.rows.temporary(store.view) {
             Some((at, _)) => format!("h{at} = {value};"),
             None => {
                 let bits = bits_type(step.map.dtype(store.reg));
@@ -343,7 +358,8 @@ impl<'a> Text<'a> {
                 let _ = writeln!(stores, "*memory<{bits}>({address}) = y{view};");
             }
         }
-        let mut code = self.code(&step.map, &|store, value| match self.rows.temporary(store.view) {
+        let copies = self.plan.units() * width;
+        let mut code = self.code(&step.map, copies, &|store, value| match self.rows.temporary(store.view) {
             Some((at, temporary)) if temporary.per_row => format!("h{at} = {value};"),
             Some((at, _)) => format!("h{at}[u][j] = {value};"),
             None if vector => {

@@ -548,3 +548,54 @@ mod operations {
         }
     }
 }
+
+static SIN: MapFn = MapFn {
+    name: "sin",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "sinf(a)", f64: "sin(a)", i64: "" },
+    host: crate::kernel::host::cast,
+};
+
+/// `count` sines, each of the one before.
+fn sines(count: u16, dtype: Dtype) -> Map {
+    let args = |i: u16| [i].into_iter().collect::<Regs>();
+    Map {
+        sources: vec![Register::Load { view: 0, dtype }],
+        instrs: (0..count).map(|i| Instr { f: &SIN, args: args(i), class: dtype.class(), dtype }).collect(),
+        stores: vec![Store { reg: count, view: 1 }],
+    }
+}
+
+#[test]
+fn costly_functions_are_not_copied_without_bound() {
+    let views = |dtype| [view(dtype, &[1], 512), view(dtype, &[1], 1024)];
+    for dtype in [Dtype::F32, Dtype::F64, Dtype::BF16] {
+        for count in [1, 2, 4, 24, 62] {
+            let maps = launch(Body::Map(sines(count, dtype)), &[1 << 20], &views(dtype), 0);
+            let reduce = Reduce {
+                map: Map { stores: Vec::new(), ..sines(count, dtype) },
+                value: count,
+                f: &SUM,
+                dtype,
+                out: 1,
+                out_index: None,
+                store_value: true,
+            };
+            let sums = launch(Body::Reduce(reduce), &[1 << 20], &views(dtype), 1);
+            for launch in [maps, sums] {
+                let kind = kind(&launch.program.body);
+                let text = kind.source(kind.signature(&launch)).text;
+                let own = &text[text.len() - (text.len() - PRELUDE.len())..];
+                // The text before unrolling: at most the element's code and that of the elements after the last unit.
+                let copies = own.matches("sinf(").count() + own.matches("sin(").count();
+                assert!(copies <= 2, "{count} of {dtype}: {copies}\n{own}");
+                assert_eq!(own.matches("__noinline__").count(), usize::from(count > 1 || copies == 1));
+            }
+        }
+    }
+    if nvrtc_is_here() {
+        let launch = launch(Body::Map(sines(62, Dtype::BF16)), &[1 << 20], &views(Dtype::BF16), 0);
+        check(&launch, &["sm_90"]);
+    }
+}

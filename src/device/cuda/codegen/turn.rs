@@ -3,7 +3,7 @@
 //! A launch comes here when some view's neighbours in memory lie along a dimension `y` that is not
 //! the innermost one, `x`; all such views agree on `y`. Other views are addressed by coordinates.
 
-use super::element::{Surroundings, counts, element, loaded, stored, view_dtype};
+use super::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
 use super::index::{MAX_WORDS, Space, Words, reach};
 use super::{Signature, Source, assemble, bits_type};
 use crate::base::Result;
@@ -148,9 +148,12 @@ pub(super) fn source(map: &Map, signature: Signature) -> Source {
             let _ = writeln!(turned_stores, "*memory<{bits}>({address}) = t{v}[line][lane];");
         }
     }
+    let functions = Functions::default();
     let code = element(
         map,
         &Surroundings {
+            copies: plan.tile * plan.tile / 256,
+            functions: &functions,
             load: &|view, _| match usize::from(view) {
                 v if plan.is_turned(v) => format!("s{v}[lane][line]"),
                 v => format!("x{v}[i]"),
@@ -166,6 +169,7 @@ pub(super) fn source(map: &Map, signature: Signature) -> Source {
         ("WORDS", words.to_string()),
         ("INDEX", index.to_string()),
         ("TILE", plan.tile.to_string()),
+        ("FUNCTIONS", functions.text()),
         ("SHARED", shared),
         ("OUTER", outer),
         ("STORES_TURNED", u8::from(!turned_stores.is_empty()).to_string()),

@@ -1,0 +1,86 @@
+//! Where fused programs are cut: at the same places in every round of a loop, so that a loop asks for few programs,
+//! and for none after its first rounds.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
+
+use runnel::Backend;
+use runnel::device::{Config, Machine};
+use runnel::library;
+use runnel::plan::{Runtime, Settings};
+use runnel::vm::{Mode, Vm};
+use std::collections::HashSet;
+
+/// A machine with one emulated device.
+fn machine() -> Vm {
+    let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
+    library::machine(Runtime::new(Machine::open(&config).unwrap(), Settings::default()))
+}
+
+/// The programs that a script launches, in order.
+fn launched(script: &str) -> Vec<String> {
+    let mut vm = machine();
+    vm.rt.start_listing(false).unwrap();
+    vm.eval("<test>", script, Mode::Input).unwrap();
+    vm.rt.flush().unwrap();
+    let listing = vm.rt.stop_listing();
+    listing.launches.iter().map(|listed| listed.launch.program.key.to_string()).collect()
+}
+
+/// A loop of 400 rounds over `length` random elementwise operations, some of them in functions, with numbers that change
+/// from round to round.
+fn random_loop(seed: u64, length: usize) -> String {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut draw = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as usize % below
+    };
+    let mut text = String::from(
+        "fn mix(a, b) { (a + b).tanh() * 0.5 }\nlet v = [ones(64), zeros(64), full([64], 0.5)]\nfor i in 0..400 {\n",
+    );
+    for _ in 0..length {
+        let (to, a, b) = (draw(3), draw(3), draw(3));
+        let value = match draw(7) {
+            0 => format!("v[{a}] + v[{b}]"),
+            1 => format!("v[{a}] * 0.5 - v[{b}]"),
+            2 => format!("v[{a}].sin()"),
+            3 => format!("mix(v[{a}], v[{b}])"),
+            4 => format!("v[{a}] * i + 0.25"),
+            5 => format!("maximum(v[{a}], v[{b}])"),
+            _ => format!("v[{a}].abs() / 3"),
+        };
+        text += &format!("    v[{to}] = {value}\n");
+    }
+    if draw(4) == 0 {
+        text += "    v[0].add_(v[1])\n";
+    }
+    text + "}\nv[0] + v[1] + v[2]"
+}
+
+#[test]
+fn a_loop_asks_for_no_new_program_after_its_first_rounds() {
+    for seed in 0..36 {
+        let length = [1, 2, 3, 5, 7, 10, 13, 20, 31, 45, 64, 90][seed as usize % 12];
+        let script = random_loop(seed, length);
+        let all = launched(&script);
+        assert!(all.len() > 6, "{script}");
+        let half = all.len() / 3;
+        let known: HashSet<&String> = all[..half].iter().collect();
+        // The last two may be what remains of the loop, and what follows it.
+        let is_new = |at: &usize| !known.contains(&all[*at]);
+        let new: Vec<usize> = (half..all.len() - 2).filter(is_new).collect();
+        assert!(new.is_empty(), "{new:?} of {} launches\n{script}", all.len());
+        let different: HashSet<&String> = all.iter().collect();
+        let most = 4 + 2 * (length + 63) / 16;
+        assert!(different.len() <= most, "{} programs of {} launches\n{script}", different.len(), all.len());
+    }
+}
+
+#[test]
+fn a_script_launches_the_same_programs_each_time() {
+    for seed in 100..112 {
+        let script = random_loop(seed, 17);
+        assert_eq!(launched(&script), launched(&script), "{script}");
+    }
+}
