@@ -1,10 +1,10 @@
-//! Runs `tests/conformance/*.rnl` on emulated devices, and keeps `docs/conformance.md` fresh.
+//! Runs `tests/conformance/*.rnl` on emulated devices, and keeps `docs/conformance.md` up to date.
 //!
-//! A case's head says what it shows, how many devices it needs, and on which backends it runs. Where it
-//! states PyTorch's figures to the byte, `# segments: plain` gives it PyTorch's segments; the other cases
-//! on memory run with both kinds. The
-//! `cuda` column comes from `tests/conformance/cuda.tsv`, which `.ci/gpu` writes on a machine with GPUs.
-//! `RUNNEL_UPDATE=1 cargo test --test conformance` rewrites the page.
+//! The head of a case contains its title, the number of devices it needs, and the backends it runs on. A case
+//! that states PyTorch's figures to the byte uses `# segments: plain` to get PyTorch's segments; the other
+//! cases on memory run with both kinds of segments. The `cuda` column comes from
+//! `tests/conformance/cuda.tsv`, which `.ci/gpu` writes on a machine with GPUs. `RUNNEL_UPDATE=1 cargo test
+//! --test conformance` rewrites the page.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
