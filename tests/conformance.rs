@@ -3,8 +3,8 @@
 //! The head of a case contains its title, the number of devices it needs, and the backends it runs on. A case
 //! that states PyTorch's figures to the byte uses `# segments: plain` to get PyTorch's segments; the other
 //! cases on memory run with both kinds of segments. The `cuda` column comes from
-//! `tests/conformance/cuda.tsv`, which `.ci/gpu` writes on a machine with GPUs. `RUNNEL_UPDATE=1 cargo test
-//! --test conformance` rewrites the page.
+//! `tests/conformance/cuda.tsv`, which `.ci/gpu` writes on a machine with GPUs.
+//! `RUNNEL_UPDATE=1 cargo test --test conformance` rewrites the page.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
