@@ -1,5 +1,5 @@
-//! Scalar work takes no memory: scripts of arithmetic, calls and containers that stay as large as they are, run
-//! under an allocator that counts.
+//! Scalar work allocates no memory: scripts of arithmetic, calls and containers of constant size run under a
+//! counting allocator.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

@@ -1,5 +1,5 @@
-//! The checker against every script of the repository: scripts that run have nothing to report; and what
-//! `runnel check` warns of.
+//! Runs the checker on every script of the repository: scripts that run must have no reports. Also tests the
+//! warnings of `runnel check`.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

@@ -1,4 +1,4 @@
-//! The program as its users meet it: exit statuses, streams, and what they are told.
+//! The program from the user's side: exit statuses, output streams and messages.
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! Values that refer to themselves, and that nothing else refers to, give back what they hold; those in use,
-//! wherever they are held, do not.
+//! Values that are only reachable from themselves release what they hold. Values in use are kept, wherever
+//! the reference is held.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

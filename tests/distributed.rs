@@ -1,4 +1,4 @@
-//! Groups of processes: the program is started several times with the variables of a launcher, on
+//! Process groups: the program is started several times with the environment variables of a launcher, on
 //! emulated devices.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.

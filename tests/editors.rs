@@ -1,5 +1,5 @@
-//! The TextMate grammar in `editors/` against the language: its words are the lexer's, and it sees what the
-//! lexer sees in every script of this repository.
+//! Compares the TextMate grammar in `editors/` with the language: it has the lexer's keywords, and classifies
+//! the tokens of every script of this repository like the lexer.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

@@ -1,4 +1,4 @@
-//! Programs that embed Runnel: the examples, run as they are, and what the API promises beside them.
+//! Programs that embed Runnel: runs the examples unchanged, and tests what the API guarantees.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

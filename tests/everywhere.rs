@@ -1,11 +1,12 @@
-//! Whatever a script calls, the limits and an interrupt take effect soon: every native function, method, attribute,
-//! operation, operator and function of a module, as the tables list them, with large arguments.
+//! Limits and interrupts take effect soon, whatever a script calls: every native function, method, attribute,
+//! operation, operator and function of a module, as listed in the tables, with large arguments.
 //!
-//! A call that ends by itself within the limit has nothing to show. Soon means within `RUNNEL_LIMIT_MS` milliseconds,
-//! 5,000 without it: debug builds on busy machines are slow. `docs/reliability.md` has the figure of a release build.
-//! With `RUNNEL_EVERYWHERE=all` each call is made under each bound with all arguments; without, some calls are made
-//! under the limits on time and host memory. Some call takes far too much memory before an interrupt ends it, so
-//! fuel and interrupts are left to the whole run until that is found.
+//! A call that finishes within the limit cannot show anything. Soon means within `RUNNEL_LIMIT_MS`
+//! milliseconds, by default 5,000, because debug builds on busy machines are slow. `docs/reliability.md` has
+//! the figure of a release build. With `RUNNEL_EVERYWHERE=all` each call is made under each limit with all
+//! arguments; without it, some calls are made under the limits on time and host memory. Some call allocates
+//! far too much memory before an interrupt ends it, so fuel and interrupts are only tested in the complete
+//! run until that is found.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

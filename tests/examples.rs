@@ -1,4 +1,4 @@
-//! Runs what the tables show: every operation's example, and every error code's.
+//! Runs the examples in the tables: those of every operation and every error code.
 
 use runnel::base::{Code, Error};
 use runnel::device::{Backend, Config, Machine};

@@ -1,10 +1,10 @@
-//! Failures of the machine are survived: every driver call, and every allocation on devices, on the
-//! host and of page-locked memory, fails once, at each of its positions in scripts that together use everything
-//! that is documented. Then the memory of devices is short, less and less.
+//! The process survives failures of the machine. Every driver call, and every allocation on devices, on the
+//! host and of page-locked memory, fails once, at each position in scripts that together use everything that
+//! is documented. Then device memory is limited in steps.
 //!
-//! After each failure the session must be sound: the error is a coded one that points at the statement which ran, a
-//! check script passes on the same session, the device and the stream are those of before, and all memory
-//! comes back.
+//! After each failure the session must be sound: the error has a code and points at the statement that ran, a
+//! check script passes in the same session, the current device and stream are unchanged, and all memory is
+//! returned.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

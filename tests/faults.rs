@@ -1,5 +1,5 @@
-//! Failing driver calls (`RUNNEL_FAULT`): every one of them ends in a report with its place, and what was
-//! not in flight stays sound.
+//! Failing driver calls (`RUNNEL_FAULT`): each one ends in a report with its source position, and everything
+//! that was not in flight stays valid.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

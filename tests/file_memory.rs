@@ -1,6 +1,6 @@
-//! While a file is loaded, no more memory is taken than twice its size: what becomes of it, and pieces.
+//! Loading a file takes at most twice its size in memory: the result, and pieces of the file.
 //!
-//! Every allocation of this process is counted, so this is the only test of its file.
+//! The test counts every allocation of this process, so it is the only test in this file.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

@@ -1,5 +1,5 @@
-//! Files and paths that mean harm, from the script's side: each is refused with a coded error, at once; and file
-//! access that is limited holds for every function that takes a path.
+//! Hostile files and paths in scripts: each is rejected at once with a coded error. Limits on file access
+//! apply to every function that takes a path.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 #![cfg(unix)]

@@ -1,4 +1,4 @@
-//! The submission queue: what it saves, and that it never changes a bit.
+//! The submission queue: what it saves, and that fusion never changes a bit.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

@@ -1,4 +1,4 @@
-//! Replays what the fuzzers start from and what they have found (`fuzz/seeds`) through the same code.
+//! Replays the fuzzing seeds and past findings (`fuzz/seeds`) through the fuzzed code.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

@@ -1,7 +1,7 @@
-//! An engine that runs many small programs keeps none of them: not their texts, names, code or places.
+//! An engine that runs many small programs keeps nothing of them: no texts, names, code or source positions.
 //!
-//! Live bytes of this process are counted after each tenth of the rounds; from the second on they stay within a
-//! constant. `RUNNEL_GROWTH=10` makes ten times as many rounds, for runs by hand.
+//! The test measures live bytes of this process after each tenth of the rounds; from the second on they stay
+//! within a constant. `RUNNEL_GROWTH=10` makes ten times as many rounds, for manual runs.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

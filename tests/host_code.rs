@@ -1,5 +1,5 @@
-//! Panics in code of the host program: wherever Runnel calls it, a panic is an error of the script, and the engine
-//! goes on as after any other error.
+//! Panics in code of the host program: wherever Runnel calls such code, a panic is an error of the script,
+//! and the engine continues as after any other error.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

@@ -1,7 +1,8 @@
-//! The limit on host memory holds whatever makes a value: every native with large arguments, operators, values of
-//! the embedding program; and limits of the system give errors, not a dead process.
+//! The limit on host memory applies however a value is created: every native function with large arguments,
+//! operators, and values of the embedding program. A limit of the system gives an error and does not kill the
+//! process.
 //!
-//! Every allocation of this process is counted.
+//! The tests count every allocation of this process.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

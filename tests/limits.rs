@@ -1,4 +1,4 @@
-//! Every run can be bounded, and every bound is a coded error that scripts can catch; afterwards the
+//! Every run can be limited, and exceeding a limit is a coded error that scripts can catch. Afterwards the
 //! session is sound.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.

@@ -1,8 +1,9 @@
-//! Reading, checking, compiling, formatting and reporting take time in proportion to the program.
+//! Reading, checking, compiling, formatting and reporting take time proportional to the program.
 //!
-//! Programs of many kinds are generated at two sizes, the second four times the first. Processor time of this
-//! thread is compared, so that other work of the machine does not count: a quadratic step takes sixteen times as
-//! long, eight times is allowed. `RUNNEL_LINEAR=100000` makes larger programs, for runs by hand.
+//! The test generates programs of many kinds at two sizes, the second four times the first, and compares
+//! processor time of this thread, so that other work of the machine does not count. A quadratic step takes
+//! sixteen times as long; eight times is allowed. `RUNNEL_LINEAR=100000` makes larger programs, for manual
+//! runs.
 
 use runnel::{Backend, Engine};
 use std::fmt::Write;

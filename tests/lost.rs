@@ -1,5 +1,5 @@
-//! A value that could not be computed stays lost until all of it is written: no write of a part makes it a tensor of
-//! whatever its memory holds. What was queued beside it is computed.
+//! A value that could not be computed stays lost until all of it is written: writing a part does not make it
+//! a tensor of uninitialised memory. Other work in its queue is still computed.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

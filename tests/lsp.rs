@@ -1,4 +1,4 @@
-//! The language server, as an editor speaks with it.
+//! The language server, driven over the protocol like by an editor.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

@@ -1,5 +1,5 @@
-//! A request for memory fails only when the memory is not there: work in queues, cycles, frees that other streams
-//! delay and caches give up what they hold first.
+//! A request for memory fails only when the memory is not available: first work in queues, cycles, delayed
+//! frees of other streams, and caches release what they hold.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

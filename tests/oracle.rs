@@ -1,5 +1,6 @@
-//! PyTorch on the CPU as an oracle: calls of operations with its results (`tests/oracle/make.py` writes them) are
-//! replayed, and NumPy's correctly rounded values of elementary functions.
+//! PyTorch on the CPU as an oracle: replays calls of operations and compares the results with PyTorch's
+//! (`tests/oracle/make.py` writes them). Elementary functions are compared with NumPy's correctly rounded
+//! values.
 //!
 //! `RUNNEL_ORACLE=cuda` runs the same on a GPU.
 

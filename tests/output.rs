@@ -1,4 +1,4 @@
-//! What a program prints into a pipe or a file: when it arrives, and what signals, closed pipes and full disks do.
+//! Output to a pipe or a file: when it arrives, and the effect of signals, closed pipes and full disks.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 

@@ -1,9 +1,9 @@
-//! No operation leaves a part of its result unwritten: every operation of the table, with all dtypes, on shapes and
-//! layouts of many kinds, gives the same bytes whatever its memory held before.
+//! Every operation writes its whole result: every operation of the table, with all dtypes, on shapes and
+//! layouts of many kinds, gives the same bytes whatever its memory contained before.
 //!
-//! Each call runs on two machines that overwrite memory with different bytes when it is handed out. Arguments are
-//! drawn; whatever a call raises counts as its result. `RUNNEL_POISONED=200` draws so many calls per operation and dtype;
-//! with `RUNNEL_BACKEND=cuda` they run on a GPU.
+//! Each call runs on two machines that overwrite memory with different bytes when it is handed out. Arguments
+//! are random, and an error that a call raises counts as its result. `RUNNEL_POISONED=200` sets the number of
+//! calls per operation and dtype; with `RUNNEL_BACKEND=cuda` they run on a GPU.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

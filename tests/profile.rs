@@ -1,4 +1,4 @@
-//! What `--profile` and `profile(...)` write, and what `--timeline` draws, on emulated devices.
+//! The output of `--profile`, `profile(...)` and `--timeline` on emulated devices.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

@@ -1,11 +1,11 @@
-//! Random programs against a model: tensors of all dtypes and their views, empty and overlapping ones too, writes in
-//! place, several streams, memory that is used again. See `programs/`.
+//! Random programs compared with a model: tensors of all dtypes and their views, also empty and overlapping
+//! ones, in-place writes, several streams, and reused memory. See `programs/`.
 //!
-//! What a program prints is the same fused and not, in every order of the queues, and what the model says. Where a wait
-//! is missing the script is refused, and `fix` and `warn` give what the model says.
+//! A program prints the same fused and unfused, in every order of the queues, and its output equals that of
+//! the model. If a wait is missing the script is rejected, and `fix` and `warn` give the output of the model.
 //!
-//! `RUNNEL_PROGRAMS=10000` runs that many, `RUNNEL_PROGRAM=17` one, which is shown. With `RUNNEL_BACKEND=cuda` they run on a
-//! GPU. Needs no files: the test's binary can run on another machine.
+//! `RUNNEL_PROGRAMS=10000` sets the number of programs; `RUNNEL_PROGRAM=17` shows and runs one program. With
+//! `RUNNEL_BACKEND=cuda` they run on a GPU. The test needs no files: its binary can run on another machine.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

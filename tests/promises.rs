@@ -1,4 +1,4 @@
-//! `docs/reliability.md` and `docs/differences.md` name tests that exist.
+//! The tests that `docs/reliability.md` and `docs/differences.md` name exist.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

@@ -1,5 +1,5 @@
-//! A report of a race points at the argument that races: every operation with several tensors, each of them in turn
-//! written on another stream.
+//! A race report points at the argument that races: for every operation with several tensors, each of them in
+//! turn is written on another stream.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

@@ -1,5 +1,5 @@
-//! Keeps `docs/reference` fresh: a page per group of names, and every error code with the report that its
-//! example ends in, which makes `errors.md` the snapshot of all reports.
+//! Keeps `docs/reference` up to date: a page per group of names, and every error code with the report of its
+//! example. So `errors.md` is the snapshot of all reports.
 //!
 //! `RUNNEL_UPDATE=1 cargo test --test reference` rewrites the pages.
 

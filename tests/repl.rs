@@ -1,4 +1,4 @@
-//! The interactive session on a terminal: a pseudo-terminal types, and reads what is shown.
+//! The interactive session on a pseudo-terminal: the tests type input and read the screen.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! What is said of mistakes that people make: the message, what is labelled, and what to write instead.
+//! Reports of common mistakes: the message, the labels, and the suggested fix.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

@@ -1,8 +1,8 @@
-//! Runs every script of `tests/lang` as a test case of its own.
+//! Runs every script of `tests/lang` as a separate test case.
 //!
-//! A script passes when it ends without an error; its `assert`s say what must hold. A line that must
-//! fail ends in `# error: E0302`, and the script must stop there with that code. With several marks,
-//! the text up to each mark's line is run by itself, without the marked lines before it.
+//! A script passes when it ends without an error; its `assert`s check the results. A line that must fail ends
+//! in `# error: E0302`, and the script must stop there with that code. With several marks, the text up to
+//! each marked line runs separately, without the marked lines before it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
-//! Runs every script of `examples/` on emulated devices: twice, and with fusion off, for the same
-//! bytes each time, and for what `examples/NAME.out` says. `RUNNEL_UPDATE=1` rewrites those files.
-//! The embedding examples run too.
+//! Runs every script of `examples/` on emulated devices: twice, and once with fusion off. The output must
+//! have the same bytes each time, and must equal `examples/NAME.out`. `RUNNEL_UPDATE=1` rewrites those files.
+//! The embedding examples also run.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

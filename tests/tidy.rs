@@ -1,5 +1,5 @@
-//! Rules of the house that the compiler does not hold: the order of imports between rooms, the
-//! length of files, who may name cudarc, and what text may not stand in the sources.
+//! House rules that the compiler does not check: the import order of modules, the length of files, which
+//! files may name cudarc, and text that sources may not contain.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

@@ -1,11 +1,12 @@
-//! Runs what `docs/language.md`, `docs/distributed.md` and `README.md` show, and compares what comes out with what they say.
+//! Runs the code in `docs/language.md`, `docs/distributed.md` and `README.md`, and compares its output with
+//! the text.
 //!
-//! Chapters begin with `## `. The ```` ```rnl ```` blocks of a chapter run one after another in one session
-//! on four emulated devices; a ```` ```text ```` block after one is what it prints. A block whose first line is a
-//! comment with a file's name, such as `# train.rnl` or `# train.rnl: fits a line`, is that file, and does
-//! not run by itself. A ```` ```console ````
-//! block holds `$ runnel ...` lines, run beside the chapter's files, each with what it writes to both
-//! outputs. `RUNNEL_UPDATE=1 cargo test --test tutorial` writes what comes out into the documents.
+//! Chapters begin with `## `. The ```` ```rnl ```` blocks of a chapter run in order in one session on four
+//! emulated devices; a ```` ```text ```` block after one is its output. A block whose first line is a comment
+//! with a file name, such as `# train.rnl` or `# train.rnl: fits a line`, is that file, and does not run by
+//! itself. A ```` ```console ```` block holds `$ runnel ...` lines, run in the folder of the chapter's files,
+//! each with its output to both streams. `RUNNEL_UPDATE=1 cargo test --test tutorial` writes the output into
+//! the documents.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

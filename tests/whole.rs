@@ -1,4 +1,4 @@
-//! Files that scripts write are replaced whole: on full disks, after kills, through links.
+//! Files that scripts write are replaced atomically: on full disks, after kills, and through links.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
