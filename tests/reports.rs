@@ -232,7 +232,7 @@ fn what_a_library_lacks_is_told_before_anything_runs() {
         ),
         (
             "data.collate([1], 2)",
-            "E0207 `data.collate` takes 1 argument by place, 2 are given; help: the parameters are `data.collate(samples)`",
+            "E0207 `data.collate` takes 1 argument by position, 2 are given; help: the parameters are `data.collate(samples)`",
         ),
         ("data.loader([1, 2], batch_size=2)", "nothing"),
         ("let f = data.collate\nf([1, 2])", "nothing"),
