@@ -25,7 +25,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "nvtx.mark",
         receiver: "",
         signature: NAMED,
-        doc: "Marks a moment, in profiles and in NVIDIA's tools.\n\nSource: `torch.cuda.nvtx.mark`.",
+        doc: "Marks a point in time, in profiles and in NVIDIA's tools.\n\nSource: `torch.cuda.nvtx.mark`.",
         example: "nvtx.mark(\"epoch 1\")",
         run: |vm, args| {
             vm.rt.mark(args[0].as_str().unwrap_or(""));
