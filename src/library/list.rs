@@ -132,7 +132,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "reverse",
         receiver: "list",
         signature: takes(&[any("self")]),
-        doc: "Turns the list round, in place.",
+        doc: "Reverses the list, in place.",
         example: "let a = [1, 2]\na.reverse()\nassert(a == [2, 1])",
         run: |vm, args| {
             let list = this(&args[0])?;
