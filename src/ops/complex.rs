@@ -410,17 +410,17 @@ fn as_complex(x: &Tensor) -> Result<Tensor> {
     let (Some((&2, shape)), Some((&step, strides))) =
         (layout.shape.split_last(), layout.strides.split_last())
     else {
-        return Err(error::no_pairs(x, "the last dimension has to have the size 2"));
+        return Err(error::no_pairs(x, "the last dimension must have size 2"));
     };
     if step != 1 {
-        return Err(error::no_pairs(x, "the last dimension has to have the stride 1"));
+        return Err(error::no_pairs(x, "the last dimension must have stride 1"));
     }
     let extents = || shape.iter().zip(strides);
     if extents().any(|(&n, s)| n > 1 && s % 2 != 0) {
-        return Err(error::no_pairs(x, "all strides but the last have to be even"));
+        return Err(error::no_pairs(x, "all strides but the last must be even"));
     }
     if !layout.offset.is_multiple_of(2) {
-        return Err(error::no_pairs(x, "it has to start at an even place of its storage"));
+        return Err(error::no_pairs(x, "it must start at an even position of its storage"));
     }
     let strides = strides.iter().map(|s| s / 2).collect();
     let layout = Layout { shape: shape.into(), strides, offset: layout.offset / 2 };

@@ -161,11 +161,11 @@ fn tensordot(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
                     };
                     (of(mine, x.rank())?, of(theirs, other.rank())?)
                 }
-                _ => return Err(wrong("the dimensions are no ints")),
+                _ => return Err(wrong("the dimensions are not ints")),
             },
             _ => return Err(wrong("there are two tensors")),
         },
-        _ => return Err(wrong("the dimensions are no ints")),
+        _ => return Err(wrong("the dimensions are not ints")),
     };
     contracted(rt, "tensordot", x, other, mine, theirs).map(Out::Tensor)
 }

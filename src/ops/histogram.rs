@@ -152,7 +152,7 @@ fn range(args: &Args<'_>) -> Result<Option<(f64, f64)>> {
     match low.is_finite() && high.is_finite() && low <= high {
         true => Ok(Some((low, high))),
         false => {
-            let message = format!("no range goes from {low} to {high}");
+            let message = format!("there is no range from {low} to {high}");
             Err(error::bad_value(2, message, "write numbers, the lower one first"))
         }
     }

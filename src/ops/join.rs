@@ -513,7 +513,7 @@ fn repeat_interleave(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 /// The tensor of an argument as a vector of numbers of times, `i64`.
 fn repeats_of(rt: &mut Runtime, name: &'static str, argument: usize, repeats: &Tensor) -> Result<Tensor> {
     if repeats.rank() > 1 {
-        return Err(error::wrong_rank(name, argument, repeats, "a vector of numbers of times", "flatten it"));
+        return Err(error::wrong_rank(name, argument, repeats, "a vector of repeat counts", "flatten it"));
     }
     let repeats = as_positions(rt, argument, repeats)?;
     reshaped(rt, &repeats, &[repeats.count()])

@@ -176,7 +176,7 @@ fn spread_of<'a>(args: &Args<'a>) -> Result<(Option<&'a [i64]>, f64)> {
     let correction = match (unbiased, args.is_given(4)) {
         (Some(_), true) => {
             let help = "`unbiased=false` is `correction=0`";
-            return Err(error::bad_value(4, "`unbiased` and `correction` say the same", help));
+            return Err(error::bad_value(4, "`unbiased` and `correction` mean the same", help));
         }
         (Some(unbiased), false) => f64::from(u8::from(unbiased)),
         (None, true) => args.float(4)?,

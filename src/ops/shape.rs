@@ -360,13 +360,17 @@ fn viewed_as(x: &Tensor, dtype: Dtype) -> Result<Tensor> {
             return Err(error::cannot_view_as(x, dtype, "it has no dimension that could grow or shrink"));
         };
         if layout.strides[inner] != 1 && layout.shape[inner] != 1 {
-            return Err(error::cannot_view_as(x, dtype, "the last dimension has to have the stride 1"));
+            return Err(error::cannot_view_as(x, dtype, "the last dimension must have stride 1"));
         }
         // Sizes are powers of two: one divides the other.
         let fits = |n: usize| (n * own).is_multiple_of(new);
         let others = (0..inner).filter(|&d| layout.shape[d] != 1);
         if !fits(layout.shape[inner]) {
-            return Err(error::cannot_view_as(x, dtype, "the last dimension is no multiple of the new size"));
+            return Err(error::cannot_view_as(
+                x,
+                dtype,
+                "the last dimension is not a multiple of the new size",
+            ));
         }
         if !fits(layout.offset) || others.into_iter().any(|d| !fits(layout.strides[d].unsigned_abs())) {
             let why = "its rows do not begin at multiples of the new size";

@@ -320,7 +320,7 @@ fn histc(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (low, high) = (args.float(2)?, args.float(3)?);
     if !(low.is_finite() && high.is_finite() && low <= high) {
         let help = "write numbers, the lower one first";
-        return Err(error::bad_value(3, format!("no range goes from {low} to {high}"), help));
+        return Err(error::bad_value(3, format!("there is no range from {low} to {high}"), help));
     }
     let counts = filled(rt, &[bins as usize + 1], dtype, x.device(), Scalar::Int(0))?;
     let bounded = |counts: &Tensor| Ok(Out::Tensor(narrowed(counts, 0, 0, bins as usize)));

@@ -94,7 +94,7 @@ pub fn check_permutation(name: &str, dtype: Dtype, count: usize) -> Result<()> {
     if count as u64 <= held {
         return Ok(());
     }
-    let message = format!("{dtype} cannot hold {count} different whole numbers from 0 on, but {held}");
+    let message = format!("{dtype} cannot hold {count} different whole numbers from 0 on, only {held}");
     Err(error::bad_value(0, message, "write a wider dtype, such as `dtype=i64`"))
 }
 
