@@ -21,7 +21,7 @@ use crate::tensor::Tensor;
 pub static OPS: &[Op] = &[
     Op {
         name: "complex",
-        doc: "Makes complex numbers of real and imaginary parts, which broadcast: `c128` of `f64`, `c64` of all \
+        doc: "Makes complex numbers from real and imaginary parts, which broadcast: `c128` of `f64`, `c64` of all \
               others. Script numbers stay real; this is how a complex one is written. Source: `torch.complex`.",
         search: &["imaginary", "i", "j", "c64", "c128", "cartesian"],
         params: &[Param::new("real", Kind::TensorOrNumber), Param::new("imag", Kind::TensorOrNumber)],
@@ -33,7 +33,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "polar",
-        doc: "Makes complex numbers of absolute values and angles, which broadcast. Source: `torch.polar`.",
+        doc: "Makes complex numbers from absolute values and angles, which broadcast. Source: `torch.polar`.",
         search: &["phase", "argument", "magnitude", "cis", "euler"],
         params: &[Param::new("abs", Kind::TensorOrNumber), Param::new("angle", Kind::TensorOrNumber)],
         form: Form::FUNCTION,

@@ -19,7 +19,7 @@ const OTHER: Param = Param::new("other", Kind::Tensor);
 pub static OPS: &[Op] = &[
     Op {
         name: "kron",
-        doc: "Gives Kronecker's product: each element of `x` times the whole of `other`, put together. \
+        doc: "Gives the Kronecker product: each element of `x` times the whole of `other`, joined. \
               Source: `torch.kron`.",
         search: &["kronecker", "tensor product", "block"],
         params: &[X, OTHER],

@@ -87,8 +87,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "tensor_split",
-        doc: "Cuts a dimension into so many parts, the first ones longer by one where they are not equal, or before \
-              each of a list of positions. A tensor of i64 may say either; it is read, which waits. Views. \
+        doc: "Cuts a dimension into a number of parts, the first ones longer by one where they are not equal, or \
+              before each of a list of positions. A tensor of i64 may say either; it is read, which waits. Views. \
               Source: `torch.tensor_split`.",
         search: &["cut", "divide", "parts", "array_split"],
         params: &[X, Param::new("indices_or_sections", Kind::Any), FIRST_DIM],
@@ -211,7 +211,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "diff",
         doc: "Gives the differences of neighbours along a dimension, `n` times over; first `prepend` is joined before \
-              `x`, and `append` behind it. Source: `torch.diff`.",
+              `x`, and `append` after it. Source: `torch.diff`.",
         search: &["difference", "derivative", "delta", "neighbours"],
         params: &[
             X,

@@ -28,8 +28,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "var",
         doc: "Gives the variance, over all or along `dim`: the squared distances from the mean, added and divided \
-              by the count less `correction` (left out 1, Bessel's). `unbiased=false` says `correction=0`, as \
-              in `x.var(dim, false)` and `x.var(false)`. Needs floats. Source: `torch.var`.",
+              by the count minus `correction` (1 by default: Bessel's correction). `unbiased=false` means \
+              `correction=0`, as in `x.var(dim, false)` and `x.var(false)`. Needs floats. Source: `torch.var`.",
         search: &["variance", "spread", "second moment"],
         params: SPREAD,
         form: Form::BOTH,

@@ -101,8 +101,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "bernoulli",
-        doc: "Draws 1 with the probability that an element is, else 0; with `p`, with that probability. The \
-              result has the dtype of `x`. Source: `torch.bernoulli`.",
+        doc: "Draws 1 with the probability that the element gives, else 0; with `p`, with that probability. \
+              The result has the dtype of `x`. Source: `torch.bernoulli`.",
         search: &["random", "coin", "dropout", "mask"],
         params: &[X, Param::or("p", Kind::TensorOrNumber, Default::None), GENERATOR],
         form: Form::BOTH,

@@ -22,7 +22,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "reshape",
         doc: "Gives the elements another shape: a view where the strides allow it, else a copy. One extent may be \
-              `-1`: what is left. Source: `torch.reshape`.",
+              `-1`: it is inferred. Source: `torch.reshape`.",
         search: &["shape", "resize", "view", "dimensions"],
         params: SHAPE,
         form: Form::BOTH,
@@ -48,9 +48,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "view",
-        doc: "Sees the elements with another shape, never copying; an error where the strides do not allow it. One \
-              extent may be `-1`. With a dtype in place of a shape, sees the same bytes as elements of that dtype: \
-              where its size is another, the last dimension grows or shrinks. Source: `torch.Tensor.view`.",
+        doc: "Views the elements with another shape, never copying; an error where the strides do not allow it. One \
+              extent may be `-1`. With a dtype in place of a shape, views the same bytes as elements of that dtype: \
+              if its size differs, the last dimension grows or shrinks. Source: `torch.Tensor.view`.",
         search: &["shape", "reshape", "alias", "bits", "bitcast", "reinterpret"],
         params: &[X, Param::rest("size", Kind::ShapeOrDtype)],
         form: Form::METHOD,
@@ -67,7 +67,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "view_as",
-        doc: "Sees the elements with the shape of another tensor, never copying. Source: `torch.Tensor.view_as`.",
+        doc: "Views the elements with the shape of another tensor, never copying. Source: `torch.Tensor.view_as`.",
         search: &["shape", "like"],
         params: OTHER,
         form: Form::METHOD,
@@ -148,7 +148,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "unsqueeze",
-        doc: "Puts in a dimension of extent 1. A view; `unsqueeze_` changes the shape of the tensor itself. Source: `torch.unsqueeze`.",
+        doc: "Inserts a dimension of extent 1. A view; `unsqueeze_` changes the shape of the tensor itself. Source: `torch.unsqueeze`.",
         search: &["add dimension", "new axis", "expand_dims", "none"],
         params: &[X, Param::new("dim", Kind::Int)],
         form: Form::ALL,
@@ -259,7 +259,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "contiguous",
-        doc: "Gives the tensor itself when its elements lie row-major without gaps, else a copy that does. \
+        doc: "Gives the tensor itself when its elements are row-major without gaps, else a copy that is. \
               Source: `torch.Tensor.contiguous`.",
         search: &["memory", "layout", "copy", "strides"],
         params: &[X],

@@ -78,9 +78,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "histc",
-        doc: "Counts the elements in `bins` equal parts of the range from `min` to `max`, which belongs to the last \
-              part; without a range, or where both are one number, of that from the least to the greatest element. What lies outside is not \
-              counted. Needs floats, and gives their dtype. Source: `torch.histc`.",
+        doc: "Counts the elements in `bins` equal parts of the range from `min` to `max`, which belongs to the last part; without a range, \
+              or where both are one number, of that from the least to the greatest element. What is outside is not counted. Needs floats, \
+              and gives their dtype. Source: `torch.histc`.",
         search: &["histogram", "count", "distribution", "bins"],
         params: &[
             X,
@@ -95,8 +95,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "cov",
         doc: "Gives the covariances of variables, the rows of a matrix, whose columns are observations; of a vector, \
-              its variance. `correction` is what is taken off the number of observations; `fweights` says how often \
-              each was made, `aweights` how much it counts. Source: `torch.cov`.",
+              its variance. `correction` is subtracted from the number of observations; `fweights` says how often each \
+              was made, `aweights` how much it counts. Source: `torch.cov`.",
         search: &["covariance", "variance", "correlation"],
         params: &[
             X,
