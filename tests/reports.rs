@@ -210,7 +210,7 @@ fn what_other_languages_do_is_answered_with_what_to_write() {
         ),
         (
             "for (i = 0; i < 3; i++) { print(i) }",
-            "E0109 `for` goes through the elements of something; help: write `for i in 0..n { ... }`",
+            "E0109 `for` goes over the elements of a value; help: write `for i in 0..n { ... }`",
         ),
         ("let a = [1, 2, 3\nprint(a)", "E0106 `[` is never closed; help: write `]` where its contents end"),
     ];
