@@ -268,7 +268,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (
         &["batch_norm", "group_norm", "instance_norm"],
-        "write it with `mean` and `var`: such steps become one kernel by themselves",
+        "write it with `mean` and `var`: such steps are fused into one kernel automatically",
     ),
     (
         &["scaled_dot_product_attention", "MultiheadAttention"],
@@ -279,7 +279,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
         &["inference_mode", "enable_grad", "set_grad_enabled"],
         "leave it out: there are no gradients to switch on or off",
     ),
-    (&["jit", "vmap", "dynamo"], "leave it out: elementwise work becomes one kernel by itself"),
+    (&["jit", "vmap", "dynamo"], "leave it out: elementwise work is fused into one kernel automatically"),
     (&["set_default_dtype", "get_default_dtype"], "write `dtype=f64` where a tensor is made"),
     (&["set_default_device"], "write `with device(1) { }`, or `cuda.set_device(1)`"),
     (&["is_tensor", "isinstance"], "write `type(x) == \"tensor\"`"),
@@ -324,7 +324,7 @@ const FOREIGN_METHODS: &[(&[&str], &str)] = &[
     (&["toLowerCase", "lowercase"], "write `text.lower()`"),
     (&["toString", "to_string"], "write `str(x)`"),
     (&["forEach", "each"], "write `for x in xs { ... }`"),
-    (&["data"], "there are no gradients to leave aside: write `x` alone"),
+    (&["data"], "there are no gradients to leave out: write `x` itself"),
     (&["type"], "write `x.to(f32)` for another dtype, `x.dtype` for its own"),
     (&["resize_"], "a name takes the new view: `x = x.reshape(2, 3)`"),
     (
@@ -506,7 +506,7 @@ pub(super) fn outside_loop(span: Span, word: &str, in_function: bool) -> Error {
     let error = Error::new(&OUTSIDE_LOOP, format!("`{word}` outside of a loop")).at(span, "");
     error.help(match (in_function, word) {
         (true, _) => "`return` ends a function",
-        (false, _) => "write it inside of `for` or `while`",
+        (false, _) => "write it inside a `for` or `while` loop",
     })
 }
 

@@ -332,7 +332,7 @@ fn names_stand_once_and_jumps_have_a_target() {
             "match xs { (a, ..a) => a }",
             "E0210@17..18 `a` appears twice in the pattern | give one of them another name",
         ),
-        ("break", "E0211@0..5 `break` outside of a loop | write it inside of `for` or `while`"),
+        ("break", "E0211@0..5 `break` outside of a loop | write it inside a `for` or `while` loop"),
         (
             "for i in xs { let f = || { continue }; f }",
             "E0211@27..35 `continue` outside of a loop | `return` ends a function",

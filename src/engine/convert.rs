@@ -61,7 +61,7 @@ pub trait FromValue: Sized + sealed::From {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a list of arguments",
     label = "not a tuple of arguments",
-    note = "arguments are a tuple of up to eight values that cross into scripts; one alone is `(x,)`"
+    note = "arguments are a tuple of up to eight values that cross into scripts; a single one is `(x,)`"
 )]
 pub trait Arguments: sealed::Many {
     #[doc(hidden)]

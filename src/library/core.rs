@@ -115,7 +115,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "int",
         receiver: "",
         signature: takes(&[any("x"), Param::or("base", Kind::Int, Default::Int(10))]),
-        doc: "An int from a number (floats are cut towards zero), a one-element tensor, or a text in a base from 2 to 36.",
+        doc: "An int from a number (floats are truncated towards zero), a one-element tensor, or a text in a base from 2 to 36.",
         example: "assert(int(\"ff\", 16) == 255)\nassert(int(-2.7) == -2)",
         run: int,
     },
@@ -207,7 +207,7 @@ pub static TABLE: &[NativeDef] = &[
             any("default"),
             Param::or("help", Kind::Str, Default::Str("")),
         ]),
-        doc: "The value of an option of the script (`--epochs 5` or `--epochs=5`), or the default. The default's type is the option's; the elements of a list have commas between them (`--sizes 64,32`).",
+        doc: "The value of an option of the script (`--epochs 5` or `--epochs=5`), or the default. The option has the type of the default; the elements of a list are separated by commas (`--sizes 64,32`).",
         example: "let epochs = option(\"--epochs\", 10, \"how many passes\")\nassert(epochs == 10)",
         run: |vm, args| {
             let name = owned(&args[0]);

@@ -236,7 +236,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "any",
         receiver: "",
         signature: takes(&[any("items")]),
-        doc: "Whether some element counts as true.",
+        doc: "Whether any element counts as true.",
         example: "assert(any([0, 1]))",
         run: |vm, args| {
             for item in vm.collect(&args[0])? {

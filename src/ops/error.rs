@@ -90,8 +90,8 @@ static RAGGED: Code = Code {
     id: "E0404",
     kind: ErrorKind::Shape,
     title: "lists that do not form a rectangle",
-    page: "Nested lists become a tensor when all lists of one depth have the same length, and numbers stand \
-           at one depth only. Pad the shorter rows, or make one tensor per row.",
+    page: "Nested lists become a tensor when all lists of one depth have the same length, and numbers are at \
+           one depth only. Pad the shorter rows, or make one tensor per row.",
     example: "tensor([[1, 2], [3]])",
 };
 

@@ -75,8 +75,8 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.hfft",
-        "Gives the real Fourier transform of a signal that is its own conjugate in reverse, of which the first half \
-         is given. Source: `torch.fft.hfft`.",
+        "Gives the real Fourier transform of a Hermitian signal (its own conjugate in reverse), of which the first \
+         half is given. Source: `torch.fft.hfft`.",
         ONE,
         "let x = tensor([1.0, 2.0, 3.0, 4.0])\nassert(allclose(fft.hfft(fft.ihfft(x)), x))",
         |rt, args| one(rt, "fft.hfft", args, &HFFT),

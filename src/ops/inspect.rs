@@ -133,7 +133,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "is_pinned",
-        doc: "Says whether the tensor lies in page-locked host memory. Source: `torch.Tensor.is_pinned`.",
+        doc: "Says whether the tensor is in page-locked host memory. Source: `torch.Tensor.is_pinned`.",
         search: &["pinned", "page-locked", "host"],
         params: &[X],
         form: Form::METHOD,

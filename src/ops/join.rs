@@ -141,8 +141,8 @@ pub static OPS: &[Op] = &[
         name: "repeat_interleave",
         doc: "Repeats each element (or each slice along `dim`) `repeats` times, one after the other: a number, or a \
               vector with a number for each of them. Their sum is read, which waits for the device, unless \
-              `output_size` says it. Without `repeats` the tensor is a vector of them, and positions are repeated. \
-              Source: `torch.repeat_interleave`.",
+              `output_size` gives it. Without `repeats` the tensor is a vector of repeat counts, and positions are \
+              repeated. Source: `torch.repeat_interleave`.",
         search: &["repeat", "duplicate", "upsample", "expand counts"],
         params: &[
             X,

@@ -209,8 +209,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "unfold",
-        doc: "Gives all windows of `size` elements along a dimension, `step` apart: the dimension counts them, and a \
-              new last one goes through each. A view. Source: `torch.Tensor.unfold`.",
+        doc: "Gives all windows of `size` elements along a dimension, `step` apart: the dimension counts the windows, \
+              and a new last dimension holds the elements of each. A view. Source: `torch.Tensor.unfold`.",
         search: &["sliding window", "patches", "strided", "convolution"],
         params: &[
             X,
@@ -587,7 +587,7 @@ fn narrow(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         Ok(length) if length <= extent - from => Ok(Out::Tensor(narrowed(x, dim, from, length))),
         _ => {
             let message =
-                format!("{length} positions from {from} on do not lie within a dimension of size {extent}");
+                format!("{length} positions from {from} on do not fit in a dimension of size {extent}");
             Err(error::bad_value(3, message, format!("write at most {}", extent - from)))
         }
     }

@@ -45,8 +45,8 @@ pub static BAD_NUMBER: Code = code(
     "E0104",
     "malformed number",
     "Numbers are `42`, `1_000`, `0xff`, `0o17`, `0b101`, `64KiB` (also `MiB`, `GiB`, `TiB`), `1.0`, `.5`, `1e-3`. A \
-     `_` stands between two digits. A number has no type suffix: write `f32[1.0]` or `tensor(1.0, dtype=f32)` \
-     for a tensor of one dtype.",
+     `_` is written between two digits. A number has no type suffix: write `f32[1.0]` or `tensor(1.0, dtype=f32)` for \
+     a tensor of one dtype.",
     "let x = 12abc",
 );
 

@@ -144,7 +144,7 @@ codes! {
     CALL_DEPTH "E1001" Limit "calls are nested too deeply"
         "A function calls itself without an end, or deeper than the limit (10,000 script calls)."
         "fn f(n) { 1 + f(n + 1) }\nf(0)";
-    HOST_MEMORY "E1003" Limit "the script used up its host memory"
+    HOST_MEMORY "E1003" Limit "the script reached its limit on host memory"
         "Lists and texts grew beyond the limit on host memory. Tensors have their own limits."
         "let s = \"0123456789abcdef\"\nwhile true { s = s ++ s }";
     INTERRUPTED "E1004" Interrupted "the script was interrupted"

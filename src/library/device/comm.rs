@@ -25,7 +25,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "comm.broadcast",
         receiver: "",
         signature: Signature { params: &[Param::new("tensor", Kind::Tensor), DEVICES, OUT] },
-        doc: "Copies a tensor to devices, or into the tensors of `out`, and gives a tuple of the copies in their order. On the tensor's own device the copy is the tensor itself. Exactly one of `devices` and `out` is given.\n\nOrdered by itself on the current streams of all devices involved; the host does not wait.\n\nSource: `torch.cuda.comm.broadcast`.",
+        doc: "Copies a tensor to devices, or into the tensors of `out`, and gives a tuple of the copies in their order. On the tensor's own device the copy is the tensor itself. Exactly one of `devices` and `out` is given.\n\nOrdered automatically on the current streams of all devices involved; the host does not wait.\n\nSource: `torch.cuda.comm.broadcast`.",
         example: "let (a, b) = comm.broadcast(ones(2), [cuda:0, cuda:1])\nassert(b.device == cuda:1 and equal(b.cpu(), a.cpu()))",
         run: |vm, args| {
             let tensor = tensor_of(&args[0], 0)?;

@@ -290,7 +290,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "capture_begin",
         receiver: "graph",
         signature: Signature { params: &[GRAPH, POOL] },
-        doc: "Starts to capture what is submitted on the current stream, which must be a side stream. `with graph(g) { }` is better: it ends by itself.\n\nSource: `torch.cuda.CUDAGraph.capture_begin`.",
+        doc: "Starts to capture what is submitted on the current stream, which must be a side stream. `with graph(g) { }` is better: it ends automatically.\n\nSource: `torch.cuda.CUDAGraph.capture_begin`.",
         example: "let g = Graph()\nwith stream(Stream()) {\n    g.capture_begin()\n    let y = ones(3) + 1\n    g.capture_end()\n    g.replay()\n    assert(equal(y, [2.0, 2.0, 2.0]))\n}",
         run: |vm, args| {
             let (graph, pool) = (graph_of(&args[0], 0)?, pool_of(vm, &args[1], 1)?);

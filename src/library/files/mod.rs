@@ -37,8 +37,8 @@ pub static TABLE: &[NativeDef] = &[
             DELIMITER,
             LINKS,
         ]),
-        doc: "What a file holds, on the current device or on `device`, converted to `dtype` if one is given. The ending \
-              of the path gives the format, or `format` does:\n\n\
+        doc: "The contents of a file, on the current device or on `device`, converted to `dtype` if one is given. The \
+              ending of the path gives the format, or `format` does:\n\n\
               - `.npy` and `.raw`: a tensor\n\
               - `.npz` and `.safetensors`: a dict of tensors; `only` picks entries by name\n\
               - `.csv`: a tensor of numbers, or a dict of columns where the first line has names (`header`, \
@@ -73,7 +73,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "files.names",
         receiver: "",
         signature: takes(&[text_param("path"), FORMAT, LINKS]),
-        doc: "The names of what a file holds, without reading it: a list; empty for formats without names.",
+        doc: "The names of what a file holds, without loading it: a list; empty for formats without names.",
         example: "let path = files.temp_folder() ++ \"/x.npz\"\nsave(path, (a = zeros(2), b = ones(2)))\n\
                   assert(files.names(path) == [\"a\", \"b\"])",
         run: load::names,
