@@ -140,7 +140,7 @@ pub struct Options {
     /// Memory of each emulated device, such as 512MiB [default: 4GiB]
     #[arg(long, global = true, value_name = "SIZE", value_parser = size)]
     pub device_memory: Option<u64>,
-    /// What a missing wait between streams does: raise an error, warn and insert it, insert it, or nothing
+    /// What to do about a missing wait between streams: raise an error, warn and insert it, insert it, or nothing
     #[arg(long, global = true, value_name = "deny|warn|fix|allow", hide_possible_values = true)]
     #[arg(value_parser = one_of(&["deny", "warn", "fix", "allow"], RaceMode::from_name))]
     pub races: Option<RaceMode>,
@@ -207,7 +207,7 @@ fn size(text: &str) -> Result<u64, String> {
 pub enum CacheAction {
     /// Keep at most SIZE from now on, such as 512MiB, or `default`: 1 GiB
     Limit {
-        /// Bytes; the kernels used longest ago are removed first
+        /// Bytes; the least recently used kernels are removed first
         #[arg(value_name = "SIZE", value_parser = cache_limit)]
         limit: CacheLimit,
     },

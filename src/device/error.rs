@@ -190,7 +190,7 @@ pub static BAD_ALLOC_CONF: Code = Code {
     kind: ErrorKind::Value,
     title: "bad allocator setting",
     page: "`RUNNEL_ALLOC_CONF` is a list of `key:value` pairs with commas between them. It takes the keys of \
-           PyTorch's `PYTORCH_ALLOC_CONF`; `docs/memory.md` says what each does. Those of most use are \
+           PyTorch's `PYTORCH_ALLOC_CONF`; `docs/memory.md` says what each does. The most useful ones are \
            `expandable_segments` (true or false), `max_split_size_mb` (20 or more), \
            `roundup_power2_divisions` (a power of two, or a list such as `[256:1,512:2,>:4]`), \
            `garbage_collection_threshold` (between 0 and 1) and `per_process_memory_fraction` (from 0 to 1).",
@@ -237,7 +237,7 @@ pub static OUT_OF_TIME: Code = Code {
     title: "the script ran out of time",
     page: "The program that started the script limits how long it may run, and the limit was reached: in a \
            loop, in a function or an operation on something large, or in a wait for a device. A handler that \
-           catches the error gets a little more time to clean up.\n\nDo less at once, or raise the limit \
+           catches the error gets a little extra time to clean up.\n\nDo less at once, or raise the limit \
            where it was set.",
     example: "",
 };

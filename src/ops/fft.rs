@@ -43,7 +43,7 @@ pub static OPS: &[Op] = &[
         "fft.fft",
         "Gives the discrete Fourier transform along `dim`. With `n` the signal is first cut, or padded with zeros, \
          to that length. `norm` is `\"backward\"` (no factor), `\"ortho\"` (1/sqrt(n)) or `\"forward\"` (1/n). Real \
-         numbers are converted to complex ones; halves have no transform. Source: `torch.fft.fft`.",
+         numbers are converted to complex ones; `f16` and `bf16` have no transform. Source: `torch.fft.fft`.",
         ONE,
         "let x = fft.fft([1.0, 0.0, 0.0, 0.0])\nassert(equal(x, ones(4, dtype=c64)))\n\
          assert(fft.fft(zeros(3, 5), n=8).shape == (3, 8))",

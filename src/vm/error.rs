@@ -124,7 +124,7 @@ codes! {
         "A module needs another one that is still being run because it needs the first. Move what both need into a third file."
         "";
     OPTION "E0905" Value "a script option is wrong"
-        "The script was started with an option that it does not declare, or with a value of another type than the option's default. `runnel FILE --help` lists what it takes."
+        "The script was started with an option that it does not declare, or with a value whose type is not that of the option's default. `runnel FILE --help` lists what it takes."
         "";
     THROW_TYPE "E0906" Type "only texts and errors can be thrown"
         "`throw` takes a string, or an error that `catch` caught."
@@ -682,7 +682,7 @@ pub fn option(message: String) -> Error {
 pub fn file(path: &str, reason: &str) -> Error {
     Error::new(&FILE, format!("`{path}` cannot be used: {reason}"))
         .operand(0, this_is(format!("`{path}`")))
-        .help("paths count from the folder that the program was started in")
+        .help("paths are relative to the folder that the program was started in")
 }
 
 /// `exit(status)`.

@@ -64,7 +64,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "has_context",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Tells whether a device has been opened. Devices open when they are first used, and only those.",
+        doc: "Tells whether a device has been opened. A device is opened when it is first used.",
         example: "let x = zeros(1) on cuda:0\nassert(cuda:0.has_context())",
         run: |vm, args| {
             let id = cuda_id(vm, &args[0], &args[1])?;

@@ -117,7 +117,7 @@ pub(super) static ATTRIBUTES: &[AttributeDef] = &[
     AttributeDef {
         name: "priority",
         receiver: "stream",
-        doc: "0 is the lowest, -1 high, down to the least that the driver has. Source: `torch.cuda.Stream.priority`.",
+        doc: "0 is the lowest, -1 is high, down to the minimum of the driver. Source: `torch.cuda.Stream.priority`.",
         example: "assert(Stream(priority=-1).priority == -1)",
         read: |_, x| stream_of(x, 0).map(|s| Value::Int(i64::from(s.priority()))),
     },
