@@ -81,8 +81,7 @@ codes! {
         "The pattern on the left binds a fixed number of elements, or fields by name, and the value does not have these. `..rest` takes any further ones."
         "let (a, b) = (1, 2, 3)";
     NO_ARM "E0319" Value "no arm of the match fits"
-        "The pattern or the guard of every arm rejected the value. End with `_ => ...` to take whatever is \
-         left."
+        "The pattern or the guard of every arm rejected the value. End with `_ => ...` to take whatever is left."
         "match 3 { 1 => \"one\" }";
     UNSET "E0320" Name "a name is used before it has a value"
         "The name is defined further down, and its definition has not run yet. Move the use below the definition."
@@ -581,14 +580,8 @@ pub fn conversion(text: &str, to: &str) -> Error {
     Error::new(&CONVERSION, format!("`{short}` is not a valid {to}"))
         .operand(0, format!("this text is not a valid {to}"))
         .help(match to {
-            "int" => {
-                "an int is digits, such as `42`, `-1_000` or `0xff`; `try` handles a text that may not \
-                      be a number"
-            }
-            _ => {
-                "a float is a number, such as `1.5`, `1e-3` or `inf`; `try` handles a text that may not be \
-                  a number"
-            }
+            "int" => "an int is written `42`, `-1_000` or `0xff`; `try` handles a text that is not a number",
+            _ => "a float is written `1.5`, `1e-3` or `inf`; `try` handles a text that is not a number",
         })
 }
 
