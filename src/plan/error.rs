@@ -371,7 +371,7 @@ pub fn lost(what: &str) -> Error {
 pub fn lost_value(storage: &crate::tensor::Storage) -> Error {
     let Some((name, span)) = storage.given_up() else { return lost("this tensor's value") };
     let message =
-        "this tensor's value was lost: the work that computes it was discarded when its input was interrupted";
+        "this tensor's value was lost: the work for it was discarded when its input was interrupted";
     let error = Error::new(&LOST, message).help("compute it again");
     match span.is_none() {
         true => error,
