@@ -299,7 +299,7 @@ fn what_takes_too_long_names_who_is_missing() {
     for child in children {
         let report = joined(&ended(child).err);
         let wanted = "E0536: `dist.all_reduce(f32[2] on cuda, op=\"sum\")` did not end within 1.5 s: \
-                      rank 1 has not come to it";
+                      rank 1 has not reached it";
         assert!(report.contains(wanted), "{report}");
     }
     sleeper.kill().unwrap();
@@ -310,7 +310,7 @@ fn what_takes_too_long_names_who_is_missing() {
 fn a_process_that_does_not_come_is_named() {
     let (script, port) = ("dist.init(timeout=1)", free_port());
     let report = joined(&ended(start(script, &torchrun(0, 3, port))).err);
-    assert!(report.contains("E0533: ranks 1 and 2 did not come within 1 s"), "{report}");
+    assert!(report.contains("E0533: ranks 1 and 2 did not connect within 1 s"), "{report}");
     let report = joined(&ended(start(script, &torchrun(2, 3, port))).err);
     let wanted = format!("E0533: rank 0 did not answer at `127.0.0.1:{port}` within 1 s");
     assert!(report.contains(&wanted), "{report}");
@@ -338,7 +338,7 @@ fn variables_that_make_no_sense_are_named() {
     let mut variables = torchrun(0, 2, free_port());
     variables[3].1 = "no-such-machine.invalid".into();
     let report = joined(&ended(start("dist.init(timeout=1)", &variables)).err);
-    assert!(report.contains("E0533: `no-such-machine.invalid` is no machine"), "{report}");
+    assert!(report.contains("E0533: `no-such-machine.invalid` is not a known host"), "{report}");
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn processes_that_do_not_fit_together_are_refused() {
     other.push(("TORCHELASTIC_RUN_ID", "another".into()));
     let report = joined(&ended(start(script, &other)).err);
     assert!(report.contains("E0534: rank 1 found at `127.0.0.1:"), "{report}");
-    assert!(report.contains("another group meets here"), "{report}");
+    assert!(report.contains("another group uses this address"), "{report}");
     let mut twice: Vec<Child> = (0..2).map(|_| start(script, &torchrun(1, 3, port))).collect();
     // One of them has the seat, and the other goes.
     wait_until(|| twice.iter_mut().any(|child| child.try_wait().unwrap().is_some()));
@@ -387,13 +387,14 @@ fn stranger(answer: &'static [u8]) -> u16 {
 fn a_stranger_at_the_port_is_told_from_rank_0() {
     for (answer, said) in [
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "another program listens there"),
-        (b"", "another program listens there, which does not answer"),
+        (b"", "a program that does not answer listens there"),
     ] {
         let port = stranger(answer);
         let report = joined(&ended(start("dist.init(timeout=3)", &torchrun(1, 2, port))).err);
         assert!(report.contains(&format!("E0534: rank 1 found at `127.0.0.1:{port}`: {said}")), "{report}");
         let report = joined(&ended(start("dist.init(timeout=3)", &torchrun(0, 2, port))).err);
-        let wanted = format!("E0534: rank 0 cannot listen at `127.0.0.1:{port}`: another program does");
+        let wanted =
+            format!("E0534: rank 0 cannot listen at `127.0.0.1:{port}`: another program already does");
         assert!(report.contains(&wanted), "{report}");
     }
 }

@@ -268,7 +268,7 @@ fn an_interrupted_input_leaves_no_work_behind() {
         let error = engine.eval::<f64>("a.sum().item()").unwrap_err();
         assert_eq!(error.code().id, "E0706", "{error}");
         let report = engine.report(&error);
-        assert!(report.contains("was given up here") && report.contains("(a @ a) * 0.01"), "{report}");
+        assert!(report.contains("was discarded here") && report.contains("(a @ a) * 0.01"), "{report}");
         assert_eq!(engine.eval::<f64>("a = ones(4)\na.sum().item()").unwrap(), 4.0);
     }
 }

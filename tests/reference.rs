@@ -126,7 +126,7 @@ fn the_page_of_errors_is_fresh() {
     let codes = runnel::cli::codes();
     let mut page = format!(
         "{GENERATED}# Errors\n\nEvery error and warning has a code that never changes. `runnel explain CODE` shows its \
-         page. Below each stands how it comes about, and what Runnel says then.\n"
+         page. Each entry shows a cause of the error and its report.\n"
     );
     let mut missing = Vec::new();
     for code in codes {

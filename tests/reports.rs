@@ -210,7 +210,7 @@ fn what_other_languages_do_is_answered_with_what_to_write() {
         ),
         (
             "for (i = 0; i < 3; i++) { print(i) }",
-            "E0109 `for` goes through the elements of something; help: write `for i in 0..n { ... }`",
+            "E0109 `for` goes over the elements of a value; help: write `for i in 0..n { ... }`",
         ),
         ("let a = [1, 2, 3\nprint(a)", "E0106 `[` is never closed; help: write `]` where its contents end"),
     ];
@@ -232,7 +232,7 @@ fn what_a_library_lacks_is_told_before_anything_runs() {
         ),
         (
             "data.collate([1], 2)",
-            "E0207 `data.collate` takes 1 argument by place, 2 are given; help: the parameters are `data.collate(samples)`",
+            "E0207 `data.collate` takes 1 argument by position, 2 are given; help: the parameters are `data.collate(samples)`",
         ),
         ("data.loader([1, 2], batch_size=2)", "nothing"),
         ("let f = data.collate\nf([1, 2])", "nothing"),

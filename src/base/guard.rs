@@ -20,8 +20,8 @@ pub static HOST_FUNCTION: Code = Code {
     kind: ErrorKind::Thrown,
     title: "a function of the host program failed",
     page: "The script called a function that the program around it has registered, and that function returned an \
-           error; the message is its own. Or code of that program panicked: a function, its output, its input, what \
-           it is told of progress and warnings, a destructor of its values.",
+           error; the message is its own. Or code of that program panicked: a function, its output, its input, a \
+           receiver of progress or warnings, or a destructor of its values.",
     example: "",
 };
 

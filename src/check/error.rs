@@ -10,9 +10,9 @@ const fn code(id: &'static str, title: &'static str, page: &'static str, example
 pub static UNKNOWN_NAME: Code = code(
     "E0201",
     "unknown name",
-    "The name is bound nowhere that this place can see: not by `let`, `fn`, `import` or a parameter, and it is no \
-     function of Runnel. A name lives from its `let` to the end of the block `{ }` it stands in. PyTorch's functions \
-     are in scope without `torch.`.",
+    "The name is not in scope here: no `let`, `fn`, `import` or parameter binds it, and it is not a function of \
+     Runnel. A name is in scope from its `let` to the end of the enclosing block `{ }`. PyTorch's functions are in \
+     scope without `torch.`.",
     "print(lenght([1, 2]))",
 );
 
@@ -29,8 +29,8 @@ pub static UNKNOWN_TARGET: Code = code(
 pub static BUILTIN_TARGET: Code = code(
     "E0203",
     "assignment to a name of Runnel",
-    "Functions and values that every script sees cannot be given another value. `let sum = ...` makes a name of \
-     your own that hides it in its block.",
+    "Built-in functions and values cannot be assigned to. `let sum = ...` makes a name of your own that hides the \
+     built-in one in its block.",
     "print = 1",
 );
 
@@ -47,7 +47,7 @@ pub static USED_EARLY: Code = code(
 pub static UNKNOWN_MEMBER: Code = code(
     "E0205",
     "a module has no such member",
-    "The part after the `.` is nothing that the module holds. `runnel doc NAME` lists the members of a module.",
+    "The module has no member of the name after the `.`. `runnel doc NAME` lists the members of a module.",
     "cuda.memory_alocated()",
 );
 
@@ -55,8 +55,8 @@ pub static UNKNOWN_MEMBER: Code = code(
 pub static UNKNOWN_ARGUMENT: Code = code(
     "E0206",
     "no parameter has this name",
-    "An argument `name = value` goes to the parameter of that name, and the function has none. The help shows its \
-     parameters.",
+    "An argument `name = value` goes to the parameter of that name, and the function has no such parameter. The \
+     help shows its parameters.",
     "fn f(a, b = 1) { a + b }\nf(1, c = 2)",
 );
 
@@ -64,8 +64,8 @@ pub static UNKNOWN_ARGUMENT: Code = code(
 pub static EXTRA_ARGUMENT: Code = code(
     "E0207",
     "too many arguments",
-    "The call gives more arguments by place than the function takes. Parameters after `*` or `*rest` are given by \
-     name alone.",
+    "The call has more positional arguments than the function takes. Parameters after `*` or `*rest` can only be \
+     given by name.",
     "fn f(a) { a }\nf(1, 2)",
 );
 
@@ -73,7 +73,7 @@ pub static EXTRA_ARGUMENT: Code = code(
 pub static MISSING_ARGUMENT: Code = code(
     "E0208",
     "an argument is missing",
-    "The parameter has no default, so each call gives it a value: by place, or by name.",
+    "The parameter has no default, so each call must give it a value, by position or by name.",
     "fn f(a, b) { a + b }\nf(1)",
 );
 
@@ -81,14 +81,14 @@ pub static MISSING_ARGUMENT: Code = code(
 pub static ARGUMENT_TWICE: Code = code(
     "E0209",
     "an argument is given twice",
-    "One parameter gets a value by place and by name, or twice by name. Leave one out.",
+    "One parameter gets a value by position and by name, or twice by name. Leave one out.",
     "fn f(a, b = 1) { a + b }\nf(1, a = 2)",
 );
 
 /// One name twice in a pattern, a parameter list or a record.
 pub static NAME_TWICE: Code = code(
     "E0210",
-    "a name stands twice",
+    "a name appears twice",
     "A pattern, a parameter list or a record binds each name once. Use `_` for a part that is not needed.",
     "let (a, a) = (1, 2)",
 );
@@ -97,8 +97,8 @@ pub static NAME_TWICE: Code = code(
 pub static OUTSIDE_LOOP: Code = code(
     "E0211",
     "`break` or `continue` outside of a loop",
-    "They end or continue the `for` or `while` loop around them, in the same function. The body of a function inside \
-     of a loop is not part of the loop.",
+    "They end or continue the enclosing `for` or `while` loop of the same function. The body of a function inside a \
+     loop is not part of the loop.",
     "break",
 );
 
@@ -106,8 +106,8 @@ pub static OUTSIDE_LOOP: Code = code(
 pub static OUTSIDE_FUNCTION: Code = code(
     "E0212",
     "`return` outside of a function",
-    "`return` ends the function around it, and there is none. The value of a block is its last expression; `exit()` \
-     ends a script.",
+    "`return` ends the enclosing function, and there is none here. The value of a block is its last expression; \
+     `exit()` ends a script.",
     "return 1",
 );
 
@@ -124,7 +124,7 @@ pub static UNKNOWN_LIBRARY: Code = code(
 pub static UNKNOWN_METHOD: Code = code(
     "E0214",
     "no value has this method",
-    "No type has a method of this name, and the script puts no function into a field of this name. `runnel doc NAME` \
+    "No type has a method of this name, and no field of this name in the script holds a function. `runnel doc NAME` \
      finds methods by words.",
     "zeros(2).summ()",
 );
@@ -141,8 +141,8 @@ pub static ALTERNATIVES_DIFFER: Code = code(
 pub static UNUSED: Code = code(
     "W0201",
     "unused name",
-    "The name is bound and never read. Remove it, or let its name begin with `_`. Names of the top level count in \
-     files that do something; a file that only defines is there to be imported.",
+    "The name is bound and never read. Remove it, or let its name begin with `_`. Names of the top level are \
+     reported only in files that run statements; a file of definitions is meant to be imported.",
     "fn scaled(x, factor) {\n    let twice = 2 * x\n    x * factor\n}\nprint(scaled(2, 3))",
 );
 
@@ -150,7 +150,7 @@ pub static UNUSED: Code = code(
 pub static UNREACHABLE: Code = code(
     "W0202",
     "unreachable statement",
-    "No run can get here: the statement before always leaves the block, or never ends. Remove what follows it.",
+    "This statement can never run: the statement before it always leaves the block, or never ends. Remove what follows it.",
     "fn sign(x) {\n    if x < 0 { return -1 } else { return 1 }\n    0\n}\nprint(sign(2))",
 );
 
@@ -166,10 +166,9 @@ pub static NO_EFFECT: Code = code(
 pub static SHAPES_CLASH: Code = Code {
     id: "W0204",
     kind: ErrorKind::Shape,
-    title: "shapes that clash",
-    page: "The shapes of the operands are known before anything runs, and they do not go together: wherever this \
-           line runs, it ends in an error. What stands inside of `try`, or in a function without parameters, \
-           is left to be tried.",
+    title: "incompatible shapes",
+    page: "The shapes of the operands are known before the script runs, and they are incompatible: whenever this \
+           line runs, it fails. Code inside `try`, or in a function without parameters, is not reported.",
     example: "let w = randn(4, 8)\nlet x = randn(5, 3)\nprint(x @ w)",
 };
 
@@ -178,9 +177,10 @@ pub static NOT_WAITED_FOR: Code = Code {
     id: "W0205",
     kind: ErrorKind::Race,
     title: "side stream that is not waited for",
-    page: "Work on a side stream runs beside everything else. A result of it may be used when something has \
-           waited: a stream (`cuda.current_stream().wait_stream(s)`), or the host (`s.synchronize()`). Without \
-           that the use is a race, which stops the script (E0601) unless races are ordered by themselves.",
+    page: "Work on a side stream runs concurrently with everything else. Its result may be used only after a \
+           wait: by a stream (`cuda.current_stream().wait_stream(s)`), or by the host (`s.synchronize()`). \
+           Without a wait the use is a race, which stops the script (E0601) unless races are ordered \
+           automatically.",
     example: "let x = randn(64)\nlet s = Stream()\nlet total = with stream(s) {\n    s.wait_stream(cuda.default_stream())\n    \
               x.sum()\n}\nprint(total)",
 };
@@ -268,7 +268,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (
         &["batch_norm", "group_norm", "instance_norm"],
-        "write it with `mean` and `var`: such steps become one kernel by themselves",
+        "write it with `mean` and `var`: such steps are fused into one kernel automatically",
     ),
     (
         &["scaled_dot_product_attention", "MultiheadAttention"],
@@ -279,7 +279,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
         &["inference_mode", "enable_grad", "set_grad_enabled"],
         "leave it out: there are no gradients to switch on or off",
     ),
-    (&["jit", "vmap", "dynamo"], "leave it out: elementwise work becomes one kernel by itself"),
+    (&["jit", "vmap", "dynamo"], "leave it out: elementwise work is fused into one kernel automatically"),
     (&["set_default_dtype", "get_default_dtype"], "write `dtype=f64` where a tensor is made"),
     (&["set_default_device"], "write `with device(1) { }`, or `cuda.set_device(1)`"),
     (&["is_tensor", "isinstance"], "write `type(x) == \"tensor\"`"),
@@ -324,7 +324,7 @@ const FOREIGN_METHODS: &[(&[&str], &str)] = &[
     (&["toLowerCase", "lowercase"], "write `text.lower()`"),
     (&["toString", "to_string"], "write `str(x)`"),
     (&["forEach", "each"], "write `for x in xs { ... }`"),
-    (&["data"], "there are no gradients to leave aside: write `x` alone"),
+    (&["data"], "there are no gradients to leave out: write `x` itself"),
     (&["type"], "write `x.to(f32)` for another dtype, `x.dtype` for its own"),
     (&["resize_"], "a name takes the new view: `x = x.reshape(2, 3)`"),
     (
@@ -433,7 +433,7 @@ pub(super) fn unknown_member(
     }
     match suggestion {
         Some(_) => did_you_mean(error, suggestion),
-        None => error.help(format!("`runnel doc {page}` lists what there is")),
+        None => error.help(format!("`runnel doc {page}` lists its members")),
     }
 }
 
@@ -463,9 +463,12 @@ pub(super) fn extra_argument(
 ) -> Error {
     let count = |n: usize| if n == 1 { "1 argument".to_string() } else { format!("{n} arguments") };
     let verb = if given == 1 { "is" } else { "are" };
-    Error::new(&EXTRA_ARGUMENT, format!("`{function}` takes {} by place, {given} {verb} given", count(takes)))
-        .at(span, "this is one too many")
-        .help(format!("the parameters are `{function}{signature}`"))
+    Error::new(
+        &EXTRA_ARGUMENT,
+        format!("`{function}` takes {} by position, {given} {verb} given", count(takes)),
+    )
+    .at(span, "this is one too many")
+    .help(format!("the parameters are `{function}{signature}`"))
 }
 
 pub(super) fn missing_argument(span: Span, function: &str, names: &[&str], signature: &str) -> Error {
@@ -486,7 +489,7 @@ pub(super) fn argument_twice(span: Span, function: &str, name: &str, first: Opti
 }
 
 pub(super) fn name_twice(span: Span, name: &str, first: Span, place: &str) -> Error {
-    Error::new(&NAME_TWICE, format!("`{name}` stands twice in {place}"))
+    Error::new(&NAME_TWICE, format!("`{name}` appears twice in {place}"))
         .at(span, "")
         .at(first, "the first one is here")
         .help("give one of them another name")
@@ -503,7 +506,7 @@ pub(super) fn outside_loop(span: Span, word: &str, in_function: bool) -> Error {
     let error = Error::new(&OUTSIDE_LOOP, format!("`{word}` outside of a loop")).at(span, "");
     error.help(match (in_function, word) {
         (true, _) => "`return` ends a function",
-        (false, _) => "write it inside of `for` or `while`",
+        (false, _) => "write it inside a `for` or `while` loop",
     })
 }
 
@@ -549,14 +552,14 @@ pub(super) fn unknown_method(
 pub(super) fn unused(span: Span, what: &str, name: &str) -> Error {
     Error::new(&UNUSED, format!("{what}`{name}` is never used"))
         .at(span, "")
-        .help(format!("remove it, or call it `_{name}`"))
+        .help(format!("remove it, or rename it to `_{name}`"))
 }
 
 /// An operation that would fail, in the words of the failure.
 pub(super) fn shapes_clash(here: Span, message: String, labels: Vec<(Span, String)>, help: String) -> Error {
     let error = Error::new(&SHAPES_CLASH, message).help(help);
     match labels.is_empty() {
-        true => error.at(here, "this fails wherever it runs"),
+        true => error.at(here, "this fails whenever it runs"),
         false => labels.into_iter().fold(error, |error, (span, text)| error.at(span, text)),
     }
 }

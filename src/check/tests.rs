@@ -222,7 +222,7 @@ fn calls_fit_the_parameters() {
         ("relu()", "E0208@0..6 `relu` lacks a value for `x` | the parameters are `relu(x)`"),
         (
             "relu(1, 2)",
-            "E0207@8..9 `relu` takes 1 argument by place, 2 are given | the parameters are `relu(x)`",
+            "E0207@8..9 `relu` takes 1 argument by position, 2 are given | the parameters are `relu(x)`",
         ),
         (
             "sum(1, keepdims=true)",
@@ -234,16 +234,16 @@ fn calls_fit_the_parameters() {
         ("sum(x=1, x=2)", "E0209@9..10 `sum` gets two values for `x` | leave one of the two out"),
         (
             "sum(1, 2, true, f32)",
-            "E0207@16..19 `sum` takes 3 arguments by place, 4 are given | the parameters are \
+            "E0207@16..19 `sum` takes 3 arguments by position, 4 are given | the parameters are \
              `sum(x, dim=none, keepdim=false, *, dtype=none)`",
         ),
         (
             "1 |> relu(2)",
-            "E0207@10..11 `relu` takes 1 argument by place, 2 are given | the parameters are `relu(x)`",
+            "E0207@10..11 `relu` takes 1 argument by position, 2 are given | the parameters are `relu(x)`",
         ),
         (
             "cuda.synchronize(1)",
-            "E0207@17..18 `synchronize` takes 0 arguments by place, 1 is given | the parameters are `synchronize()`",
+            "E0207@17..18 `synchronize` takes 0 arguments by position, 1 is given | the parameters are `synchronize()`",
         ),
         ("cuda.synchronise()", "E0205@5..16 a device has no `synchronise` | did you mean `synchronize`?"),
         ("cuda.relu(1)", "E0205@5..9 a device has no `relu` | write `relu(...)`"),
@@ -256,12 +256,12 @@ fn calls_fit_the_parameters() {
         ),
         (
             "g(1)\nfn g() { 1 }",
-            "E0207@2..3 `g` takes 0 arguments by place, 1 is given | the parameters are `g()`",
+            "E0207@2..3 `g` takes 0 arguments by position, 1 is given | the parameters are `g()`",
         ),
         (
             "import nn\nnn.Linear(1, 2)",
-            "E0207@23..24 `nn.Linear` takes 1 argument by place, 2 are given | the \
-             parameters are `nn.Linear(x)`",
+            "E0207@23..24 `nn.Linear` takes 1 argument by position, 2 are given | the parameters \
+             are `nn.Linear(x)`",
         ),
         ("import nn\nnn.Linaer(1)", "E0205@13..19 `nn` has no `Linaer` | did you mean `Linear`?"),
         ("import nm", "E0213@7..9 there is no library `nm` | did you mean `nn`?"),
@@ -295,7 +295,7 @@ fn methods_are_checked_where_nothing_else_can_bring_them() {
         ),
         (
             "xs.clear(1)",
-            "E0207@9..10 `clear` takes 0 arguments by place, 1 is given | the parameters are `clear()`",
+            "E0207@9..10 `clear` takes 0 arguments by position, 1 is given | the parameters are `clear()`",
         ),
         ("zeros(2).summ()", "E0214@9..13 no value has a method `summ` | did you mean `sum`?"),
         (
@@ -318,21 +318,21 @@ fn names_stand_once_and_jumps_have_a_target() {
     wrong(&[
         (
             "let (a, [b, a]) = xs",
-            "E0210@12..13 `a` stands twice in the pattern | give one of them another name",
+            "E0210@12..13 `a` appears twice in the pattern | give one of them another name",
         ),
         (
             "fn f(a, (b, a)) { 1 }",
-            "E0210@12..13 `a` stands twice in the parameters | give one of them another name",
+            "E0210@12..13 `a` appears twice in the parameters | give one of them another name",
         ),
         (
             "(w = 1, b = 2, w = 3)",
-            "E0210@15..16 `w` stands twice in the record | give one of them another name",
+            "E0210@15..16 `w` appears twice in the record | give one of them another name",
         ),
         (
             "match xs { (a, ..a) => a }",
-            "E0210@17..18 `a` stands twice in the pattern | give one of them another name",
+            "E0210@17..18 `a` appears twice in the pattern | give one of them another name",
         ),
-        ("break", "E0211@0..5 `break` outside of a loop | write it inside of `for` or `while`"),
+        ("break", "E0211@0..5 `break` outside of a loop | write it inside a `for` or `while` loop"),
         (
             "for i in xs { let f = || { continue }; f }",
             "E0211@27..35 `continue` outside of a loop | `return` ends a function",
@@ -370,7 +370,7 @@ fn warnings_name_what_is_likely_not_meant() {
     let table = [
         (
             "fn f() { let a = 1; let _b = 2; 3 }",
-            "W0201@13..14 `a` is never used | remove it, or call it `_a`",
+            "W0201@13..14 `a` is never used | remove it, or rename it to `_a`",
         ),
         ("let a = 1", ""),
         ("fn f() { let a = 1; a += 1 }", ""),

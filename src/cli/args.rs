@@ -24,7 +24,7 @@ Examples:
   runnel train.rnl --help          the script's own options
   runnel -e 'print(arange(6))'     run a line of code
   runnel                           interactive session
-  runnel explain E0401             what an error means and how to repair it";
+  runnel explain E0401             what an error means and how to fix it";
 
 /// Run tensor scripts on CUDA devices, or on emulated ones.
 #[derive(Parser, Debug)]
@@ -73,10 +73,10 @@ pub enum Command {
     },
     /// Run the `test "name" { }` blocks of scripts
     Test {
-        /// Files, and folders whose `.rnl` files are taken
+        /// Files, or folders whose `.rnl` files are run
         #[arg(value_name = "FILE", default_value = ".", value_hint = ValueHint::AnyPath)]
         files: Vec<OsString>,
-        /// Only tests whose name holds this
+        /// Run only the tests whose name contains TEXT
         #[arg(long, value_name = "TEXT")]
         filter: Option<String>,
     },
@@ -85,7 +85,7 @@ pub enum Command {
         /// The files; `-` formats the standard input to the standard output
         #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
         files: Vec<OsString>,
-        /// Change nothing; name the files that would change, and end with status 1 if there are any
+        /// Change nothing; list the files that would change, and exit with status 1 if there are any
         #[arg(long)]
         check: bool,
     },
@@ -93,7 +93,7 @@ pub enum Command {
     Lsp,
     /// List the devices that scripts can use
     Devices,
-    /// Show how much the compiled kernels on disk take; limit or remove them
+    /// Show how much disk space the compiled kernels take; limit or remove them
     Cache {
         #[command(subcommand)]
         action: Option<CacheAction>,
@@ -140,7 +140,7 @@ pub struct Options {
     /// Memory of each emulated device, such as 512MiB [default: 4GiB]
     #[arg(long, global = true, value_name = "SIZE", value_parser = size)]
     pub device_memory: Option<u64>,
-    /// What a missing wait between streams does: raise an error, warn and insert it, insert it, or nothing
+    /// What to do about a missing wait between streams: raise an error, warn and insert it, insert it, or nothing
     #[arg(long, global = true, value_name = "deny|warn|fix|allow", hide_possible_values = true)]
     #[arg(value_parser = one_of(&["deny", "warn", "fix", "allow"], RaceMode::from_name))]
     pub races: Option<RaceMode>,
@@ -153,7 +153,7 @@ pub struct Options {
     /// Write what the script does on the devices to FILE, which Perfetto (ui.perfetto.dev) opens
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub profile: Option<PathBuf>,
-    /// Draw the streams of the devices when the script has ended
+    /// Draw the streams of the devices after the script has ended
     #[arg(long, global = true)]
     pub timeline: bool,
     /// When to use colours: `auto` on a terminal, unless NO_COLOR is set
@@ -187,7 +187,7 @@ fn one_of<T: Clone + Send + Sync + 'static>(
     names: &'static [&'static str],
     of: fn(&str) -> Option<T>,
 ) -> impl TypedValueParser<Value = T> {
-    PossibleValuesParser::new(names).try_map(move |name| of(&name).ok_or("this is none of them"))
+    PossibleValuesParser::new(names).try_map(move |name| of(&name).ok_or("this name is unknown"))
 }
 
 fn schedule(text: &str) -> Result<Schedule, String> {
@@ -207,7 +207,7 @@ fn size(text: &str) -> Result<u64, String> {
 pub enum CacheAction {
     /// Keep at most SIZE from now on, such as 512MiB, or `default`: 1 GiB
     Limit {
-        /// Bytes; the kernels used longest ago are removed first
+        /// Bytes; the least recently used kernels are removed first
         #[arg(value_name = "SIZE", value_parser = cache_limit)]
         limit: CacheLimit,
     },

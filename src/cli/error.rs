@@ -13,9 +13,9 @@ pub static USAGE: Code = Code {
     id: "E0951",
     kind: ErrorKind::Value,
     title: "wrong command line",
-    page: "An option is unknown, has a wrong value, or misses one. Options of `runnel` stand before the file; \
-           what follows the file belongs to the script.\n\n`runnel --help` lists the options and commands, \
-           `runnel FILE --help` those of a script.",
+    page: "An option is unknown, has a wrong value, or lacks its value. Options of `runnel` come before the \
+           file; what follows the file belongs to the script.\n\n`runnel --help` lists the options and \
+           commands, `runnel FILE --help` those of a script.",
     example: "",
 };
 
@@ -24,8 +24,8 @@ pub static NO_FILE: Code = Code {
     id: "E0952",
     kind: ErrorKind::Io,
     title: "no such file",
-    page: "There is no file of the name that was given. The help names files nearby whose names are alike.\n\n\
-           A file that is called like a command (`check`) is run with `runnel run check`.",
+    page: "No file has the given name. The help lists files nearby with similar names.\n\nTo run a file that \
+           has the name of a command (`check`), write `runnel run check`.",
     example: "",
 };
 
@@ -34,8 +34,8 @@ pub static UNREADABLE: Code = Code {
     id: "E0953",
     kind: ErrorKind::Io,
     title: "a program cannot be read",
-    page: "The path is a directory or another thing that is no file, or the operating system refuses to read \
-           it; the message has its reason.",
+    page: "The path is a directory or something else that is not a file, or the operating system refuses to \
+           read it; the message gives the reason.",
     example: "",
 };
 
@@ -64,7 +64,7 @@ pub static UNWRITABLE: Code = Code {
     kind: ErrorKind::Io,
     title: "a file cannot be written",
     page: "The operating system refuses to write a program, a session, or the cache of compiled kernels; the \
-           message has its reason. The file is as it was. `:save` of the session writes over no file but one \
+           message gives the reason. The file is unchanged. `:save` of the session overwrites only a file \
            that it has written before.\n\n`runnel fmt -` formats the standard input to the standard output.",
     example: "",
 };
@@ -94,7 +94,7 @@ pub(super) fn directory(path: &Path) -> Error {
 
 /// A file that is something else than a saved session.
 pub(super) fn not_ours(path: &Path) -> Error {
-    Error::new(&UNWRITABLE, format!("`{}` exists already, and no session has written it", path.display()))
+    Error::new(&UNWRITABLE, format!("`{}` already exists, and no session has written it", path.display()))
         .help("name another file, or remove this one")
 }
 

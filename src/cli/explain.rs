@@ -50,7 +50,7 @@ fn page(code: &Code, width: usize) -> String {
         text.push_str(&wrapped(paragraph, width));
     }
     if !code.example.is_empty() {
-        text.push_str("\nThis script ends in it:\n\n");
+        text.push_str("\nThis script raises it:\n\n");
         for line in code.example.lines() {
             text.push_str(&format!("    {line}\n"));
         }

@@ -39,7 +39,7 @@ pub static BAD_DEVICE: Code = Code {
     title: "no such device",
     page: "A device is `cpu`, `cuda` (the current one), `cuda:N`, or the number N, as a value or as a text. N counts \
            visible devices from 0, and `CUDA_VISIBLE_DEVICES` can hide some of them.\n\nWrite a number below \
-           `cuda.device_count()`, or show more devices: on emulated devices with `--devices N`.",
+           `cuda.device_count()`, or make more devices visible: emulated ones with `--devices N`.",
     example: "zeros(3) on cuda:999",
 };
 
@@ -59,8 +59,8 @@ pub static NO_BACKEND: Code = Code {
     kind: ErrorKind::Device,
     title: "backend not available",
     page: "`--backend cuda` or `RUNNEL_BACKEND=cuda` was given, and no NVIDIA driver or no device was \
-           found.\n\nUse `--backend emu` to run on emulated devices, or `auto` to take whatever is \
-           there. `runnel devices` shows what was probed.",
+           found.\n\nUse `--backend emu` to run on emulated devices, or `auto` to use whatever is \
+           available. `runnel devices` shows what was probed.",
     example: "",
 };
 
@@ -99,7 +99,7 @@ pub static EVENT_NOT_COMPLETE: Code = Code {
     id: "E0507",
     kind: ErrorKind::Cuda,
     title: "event not complete",
-    page: "`elapsed_time` was asked while the device had not yet reached both events.\n\nCall \
+    page: "`elapsed_time` was called before the device had reached both events.\n\nCall \
            `synchronize()` on the later event first.",
     example: "let a = Event(enable_timing=true)\nlet b = Event(enable_timing=true)\n\
               a.record()\ncuda.sleep(1000000000)\nb.record()\na.elapsed_time(b)",
@@ -154,11 +154,11 @@ pub static RACE: Code = Code {
     kind: ErrorKind::Race,
     title: "race between streams",
     page: "Two operations on different streams touch the same memory, at least one of them writes, and \
-           nothing makes the second wait for the first. Work on different streams runs in any order, \
-           so the result would depend on luck.\n\nInsert the line that the help shows: the later \
-           stream waits for the earlier one (`wait_stream`), for an event recorded after the earlier \
-           operation (`wait_event`), or the host waits (`synchronize`). `races(\"fix\")` orders such \
-           pairs by itself, and `races(\"warn\")` does so with a warning.",
+           nothing makes the second wait for the first. Work on different streams runs in any order, so \
+           the result would be unpredictable.\n\nInsert the line that the help shows: the later stream \
+           waits for the earlier one (`wait_stream`), for an event recorded after the earlier operation \
+           (`wait_event`), or the host waits (`synchronize`). `races(\"fix\")` orders such pairs \
+           automatically, and `races(\"warn\")` does so with a warning.",
     example: "let h = randn(64)\nlet s = Stream()\nwith stream(s) { h.sum() }",
 };
 
@@ -170,7 +170,7 @@ pub static OUT_OF_MEMORY: Code = Code {
     page: "A request did not fit, even after waiting for pending frees and giving back all cached \
            memory. The labels show the source lines that hold the most memory.\n\nDrop tensors that \
            are no longer needed, work in smaller batches, or use a smaller dtype. The error can be \
-           caught with `try`, and the session stays sound.",
+           caught with `try`, and the session stays usable.",
     example: "zeros(800000000 * 1GiB, dtype=u8)",
 };
 
@@ -190,7 +190,7 @@ pub static BAD_ALLOC_CONF: Code = Code {
     kind: ErrorKind::Value,
     title: "bad allocator setting",
     page: "`RUNNEL_ALLOC_CONF` is a list of `key:value` pairs with commas between them. It takes the keys of \
-           PyTorch's `PYTORCH_ALLOC_CONF`; `docs/memory.md` says what each does. Those of most use are \
+           PyTorch's `PYTORCH_ALLOC_CONF`; `docs/memory.md` says what each does. The most useful ones are \
            `expandable_segments` (true or false), `max_split_size_mb` (20 or more), \
            `roundup_power2_divisions` (a power of two, or a list such as `[256:1,512:2,>:4]`), \
            `garbage_collection_threshold` (between 0 and 1) and `per_process_memory_fraction` (from 0 to 1).",
@@ -202,9 +202,9 @@ pub static MEMORY_LIMIT: Code = Code {
     id: "E0704",
     kind: ErrorKind::Limit,
     title: "memory limit reached",
-    page: "The program that runs this script allows it so many bytes of a device's, of the host's or of \
-           page-locked memory, and a request goes beyond.\n\nUse less memory, or raise the limit where \
-           it was set.",
+    page: "The program that runs this script limits the bytes of device memory, host memory or \
+           page-locked memory that it may use, and a request exceeds that limit.\n\nUse less memory, or \
+           raise the limit where it was set.",
     example: "",
 };
 
@@ -213,8 +213,8 @@ pub static DRIVER_FAILED: Code = Code {
     id: "E0801",
     kind: ErrorKind::Cuda,
     title: "driver call failed",
-    page: "The device's driver refused a call; its own words are in the message.\n\nA failed wait shows \
-           the launches that were in flight: their results are lost, and everything else is sound.",
+    page: "The device's driver refused a call; its own text is in the message.\n\nA failed wait shows the \
+           launches that were in flight: their results are lost, and everything else is valid.",
     example: "",
 };
 
@@ -226,7 +226,7 @@ pub static BAD_INDEX_ON_DEVICE: Code = Code {
     page: "An index that was read from a tensor lies outside the dimension it selects from. Indices \
            are checked where they are used, on the device, so the error appears at the next wait; its \
            label shows the operation that was given the bad index.\n\nCheck the indices: from 0 to the \
-           size of the dimension, less one.",
+           size of the dimension minus one.",
     example: "let x = zeros(4)\nprint(x[tensor([7])])",
 };
 
@@ -234,11 +234,11 @@ pub static BAD_INDEX_ON_DEVICE: Code = Code {
 pub static OUT_OF_TIME: Code = Code {
     id: "E1008",
     kind: ErrorKind::Limit,
-    title: "the script used up its time",
-    page: "Whoever started the script limited how long it may run, and the limit is reached: in a loop, in \
-           a function or an operation on something large, or in a wait for a device. A handler that catches \
-           the error gets a little more time to clean up.\n\nDo less at once, or raise the limit where it \
-           was set.",
+    title: "the script ran out of time",
+    page: "The program that started the script limits how long it may run, and the limit was reached: in a \
+           loop, in a function or an operation on something large, or in a wait for a device. A handler that \
+           catches the error gets a little extra time to clean up.\n\nDo less at once, or raise the limit \
+           where it was set.",
     example: "",
 };
 
@@ -248,7 +248,7 @@ pub static WAIT_INTERRUPTED: Code = Code {
     kind: ErrorKind::Interrupted,
     title: "wait interrupted",
     page: "The host was waiting for work on a device when it was interrupted, by Ctrl-C or by the \
-           program that embeds Runnel. What is queued on the device goes on.",
+           program that embeds Runnel. Work that is queued on the device continues.",
     example: "",
 };
 
@@ -268,11 +268,12 @@ pub static DEVICE_FAILED: Code = Code {
     id: "E0805",
     kind: ErrorKind::Cuda,
     title: "device failed",
-    page: "A kernel did what the device cannot go on after, such as reading an illegal address. The driver \
-           gives up the device's context, and every later call on that device fails in the same way until \
-           the process ends. Other devices and the host are sound.\n\nThe labels show the launches that \
-           were in flight when the failure was noticed: one of them failed, and the results of all are lost. \
-           With `CUDA_LAUNCH_BLOCKING=1`, or inside `with launch_blocking() { }`, it is one alone.",
+    page: "A kernel did something that the device cannot recover from, such as reading an illegal address. \
+           The driver abandons the device's context, and every later call on that device fails in the same \
+           way until the process ends. Other devices and the host are not affected.\n\nThe labels show the \
+           launches that were in flight when the failure was noticed: one of them failed, and the results of \
+           all are lost. With `CUDA_LAUNCH_BLOCKING=1`, or inside `with launch_blocking() { }`, there is \
+           only one.",
     example: "",
 };
 
@@ -296,7 +297,7 @@ pub fn invalid_device_type(type_name: &str, count: usize) -> Error {
 /// Which devices there are.
 fn devices_help(count: usize) -> String {
     match count {
-        0 => "only `cpu` is there; `--backend emu` gives emulated devices".to_string(),
+        0 => "only `cpu` is available; `--backend emu` gives emulated devices".to_string(),
         1 => "the devices are `cpu` and `cuda:0`, which is also `cuda`".to_string(),
         _ => format!("the devices are `cpu`, `cuda:0` to `cuda:{}`, and `cuda`, the current one", count - 1),
     }
@@ -332,8 +333,11 @@ pub fn no_backend(backend: &str, why: &str) -> Error {
 
 /// `--devices` above what can be.
 pub fn too_many_devices(count: usize, most: usize) -> Error {
-    Error::new(&TOO_MANY_DEVICES, format!("{count} emulated devices were asked for, and there can be {most}"))
-        .help(format!("write `--devices {most}` or less"))
+    Error::new(
+        &TOO_MANY_DEVICES,
+        format!("{count} emulated devices were requested, and at most {most} are allowed"),
+    )
+    .help(format!("write `--devices {most}` or less"))
 }
 
 /// A stream priority above zero.
@@ -373,7 +377,7 @@ pub fn event_of_another_device(event: DeviceId, other: DeviceId) -> Error {
 pub fn elapsed_across(start: DeviceId, end: DeviceId) -> Error {
     Error::new(
         &EVENT_OF_ANOTHER_DEVICE,
-        format!("the start was recorded on {start} and the end on {end}, which have clocks of their own"),
+        format!("the start was recorded on {start} and the end on {end}, which have separate clocks"),
     )
     .help("record both events on streams of one device; for work on several, wait for all and subtract two `clock()`")
 }
@@ -407,7 +411,7 @@ pub fn memory_limit(what: &str, limit: u64, in_use: u64, bytes: u64) -> Error {
     let (limit, in_use, bytes) = (bytes_text(limit), bytes_text(in_use), bytes_text(bytes));
     Error::new(
         &MEMORY_LIMIT,
-        format!("the limit of {limit} on {what} is reached: {in_use} are in use, and {bytes} were asked for"),
+        format!("the limit of {limit} on {what} is reached: {in_use} are in use, and {bytes} were requested"),
     )
     .help("use less memory, or raise the limit where it was set")
 }
@@ -462,7 +466,7 @@ pub fn assertion_failed(text: &str, span: Span) -> Error {
 /// A bad `RUNNEL_FAULT`.
 pub fn bad_failure(text: &str) -> Error {
     let kinds = super::failure::KINDS.join("`, `");
-    Error::new(&BAD_FAILURE, format!("`{text}` names no driver call"))
+    Error::new(&BAD_FAILURE, format!("`{text}` does not name a driver call"))
         .help(format!("write a number, or one of `{kinds}`, a colon and a number"))
 }
 
@@ -484,7 +488,7 @@ pub fn paced(units: usize) -> Result<()> {
 /// The time of the script is over.
 #[cold]
 pub fn out_of_time() -> Error {
-    Error::new(&OUT_OF_TIME, "the script's time is over")
+    Error::new(&OUT_OF_TIME, "the script's time limit is reached")
         .help("raise the limit on time where it was set, or do less at once")
 }
 
@@ -586,7 +590,7 @@ mod tests {
         assert_eq!(invalid_device_string("foo:0", 4).help_text(), Some(help));
         assert_eq!(
             bad_device(0, 0).help_text(),
-            Some("only `cpu` is there; `--backend emu` gives emulated devices")
+            Some("only `cpu` is available; `--backend emu` gives emulated devices")
         );
     }
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// have complex tensors, and no complex numbers.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not cross into scripts",
-    label = "no value of a script",
+    label = "not a value for a script",
     note = "numbers, `bool`, `String`, `&str`, `Option`, `Vec`, maps with `String` keys, tuples of up to eight, `Tensor`, `Array`, `DeviceId`, `Dtype`, `Shared` and `Result`s of these do"
 )]
 pub trait IntoValue: Sized + sealed::Into {
@@ -45,7 +45,7 @@ pub trait IntoValue: Sized + sealed::Into {
 /// it. A [`Complex`] number is a tensor with one element, or a number.
 #[diagnostic::on_unimplemented(
     message = "a script's value does not become a `{Self}`",
-    label = "no type that scripts give",
+    label = "not a type that a script's value converts to",
     note = "numbers, `bool`, `String` (not `&str`), `Option`, `Vec`, maps with `String` keys, tuples of up to eight, `Tensor`, `Array`, `DeviceId`, `Dtype`, `Shared` and `()` do"
 )]
 pub trait FromValue: Sized + sealed::From {
@@ -59,9 +59,9 @@ pub trait FromValue: Sized + sealed::From {
 
 /// The arguments of a call: a tuple of up to eight. Sealed.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no list of arguments",
-    label = "no tuple of arguments",
-    note = "arguments are a tuple of up to eight values that cross into scripts; one alone is `(x,)`"
+    message = "`{Self}` is not a list of arguments",
+    label = "not a tuple of arguments",
+    note = "arguments are a tuple of up to eight values that cross into scripts; a single one is `(x,)`"
 )]
 pub trait Arguments: sealed::Many {
     #[doc(hidden)]

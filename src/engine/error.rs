@@ -42,9 +42,9 @@ pub static ANOTHER_ENGINE: Code = Code {
     kind: ErrorKind::Value,
     title: "this belongs to another engine",
     page: "A tensor, a stream, a program or a function of one engine was given to another one. Each engine has its \
-           own heap, streams and memory, so these do not cross by themselves.\n\n\
-           Read a tensor's elements in one engine and make a tensor of them in the other, or hand its memory \
-           over with `export_dlpack` and `import_dlpack`.",
+           own heap, streams and memory, so these cannot be shared directly.\n\n\
+           Read a tensor's elements in one engine and make a tensor of them in the other, or hand its memory over \
+           with `export_dlpack` and `import_dlpack`.",
     example: "",
 };
 
@@ -53,8 +53,8 @@ pub static IN_USE: Code = Code {
     id: "E0966",
     kind: ErrorKind::Value,
     title: "the value is being used",
-    page: "A method of the embedding program changes a value, and asked for the same value again meanwhile: it was \
-           given its own receiver as an argument.\n\n\
+    page: "A method of the embedding program was changing a value and asked for the same value again: it was given \
+           its own receiver as an argument.\n\n\
            Call the method with another value.",
     example: "",
 };
@@ -64,8 +64,8 @@ pub static BAD_FOREIGN: Code = Code {
     id: "E0967",
     kind: ErrorKind::Value,
     title: "foreign memory that cannot be a tensor",
-    page: "The embedding program made a tensor of memory that belongs to another library, and its layout, its \
-           element type or its device has no place here.\n\n\
+    page: "The embedding program made a tensor from memory that belongs to another library, and its layout, its \
+           element type or its device is not supported.\n\n\
            Make a contiguous copy in the other library, and hand that over.",
     example: "",
 };
@@ -102,7 +102,7 @@ pub(super) fn wrong_arity(name: &str, count: usize, signature: &str) -> Error {
 
 #[cold]
 pub(super) fn type_name_taken(name: &str, own: &str) -> Error {
-    Error::new(&BAD_SETTING, format!("a type `{name}` is there already; scripts see the new one as `{own}`"))
+    Error::new(&BAD_SETTING, format!("a type `{name}` exists already; scripts see the new one as `{own}`"))
         .help("register it under another name")
 }
 

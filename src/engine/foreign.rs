@@ -150,7 +150,7 @@ fn layout_of(ptr: u64, shape: &[usize], strides: Option<&[isize]>, dtype: Dtype)
     let Some(count) = element_count(shape) else { return refuse("its shape is too large") };
     let strides: Strides = strides.map_or_else(|| contiguous_strides(shape), Strides::from_slice);
     if strides.len() != shape.len() {
-        return refuse("it has not one stride for each dimension");
+        return refuse("it does not have one stride for each dimension");
     }
     if strides.iter().any(|&stride| stride < 0) {
         return refuse("it has a negative stride");
@@ -162,7 +162,7 @@ fn layout_of(ptr: u64, shape: &[usize], strides: Option<&[isize]>, dtype: Dtype)
     let Some(bytes) = bytes else { return refuse("its strides reach too far") };
     let bytes = if count == 0 { 0 } else { bytes };
     if bytes > 0 && (ptr == 0 || ptr.checked_add(bytes).is_none()) {
-        return refuse("its address is none");
+        return refuse("its address is null");
     }
     if bytes > 0 && !ptr.is_multiple_of(dtype.real().size() as u64) {
         return refuse("its address is not aligned to its elements");
@@ -319,7 +319,7 @@ impl Engine {
         let size = |dtype: Dtype| dtype.size() * 8 == usize::from(view.dtype.bits);
         let found = CODES.iter().find(|&&(dtype, code)| code == view.dtype.code && size(dtype));
         let Some(&(dtype, _)) = found.filter(|_| view.dtype.lanes == 1) else {
-            return refuse("its elements are of a type that there is not");
+            return refuse("its element type is not supported");
         };
         let device = match (view.device.device_type, u32::try_from(view.device.device_id)) {
             (CPU | CUDA_HOST, _) => DeviceId::Cpu,
@@ -346,7 +346,7 @@ impl Engine {
         let strides: Option<Vec<isize>> =
             (!view.strides.is_null()).then(|| list(view.strides).iter().map(|&s| s as isize).collect());
         let Some(ptr) = (view.data as usize as u64).checked_add(view.byte_offset) else {
-            return refuse("its address is none");
+            return refuse("its address is null");
         };
         // SAFETY: the caller's promise; the tensor goes with the closure, which outlives the memory's use.
         unsafe { self.tensor_from_raw(ptr, &shape, strides.as_deref(), dtype, device, move || drop(tensor)) }

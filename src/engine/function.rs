@@ -10,7 +10,7 @@ use crate::vm::{Native, Run, Value, Vm};
 /// types.
 #[diagnostic::on_unimplemented(
     message = "scripts cannot call this as a function",
-    label = "no closure that scripts can call",
+    label = "not a closure that scripts can call",
     note = "it is a closure of up to eight arguments whose types are written out: numbers, `bool`, `String` (not `&str`), `Option`, `Vec`, tuples, `Tensor`, `Array`, `DeviceId`, `Dtype`, `Shared`; it returns one of these, `()`, or a `Result`; it is `Send` and owns what it uses (`move`)"
 )]
 pub trait HostFunction<A>: Send + 'static {

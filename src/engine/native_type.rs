@@ -113,7 +113,7 @@ impl<T: Send + 'static> FromValue for Shared<T> {
 /// the two forms apart.
 #[diagnostic::on_unimplemented(
     message = "scripts cannot call this as a method of `{T}`",
-    label = "no closure that scripts can call",
+    label = "not a closure that scripts can call",
     note = "it is a closure of `&{T}` or `&mut {T}` and up to seven arguments whose types are written out: numbers, `bool`, `String` (not `&str`), `Option`, `Vec`, tuples, `Tensor`, `Array`, `DeviceId`, `Dtype`, `Shared`; it returns one of these, `()`, or a `Result`; it is `Send` and owns what it uses (`move`)"
 )]
 pub trait HostMethod<T, A>: Send + 'static {

@@ -59,7 +59,7 @@ pub fn render(error: &Error, sources: &SourceMap, severity: Severity, look: Look
         one(&mut out, error, sources, severity, look);
     }
     if errors.len() > ERRORS_SHOWN {
-        out.push_str(&format!("\n  ... {} errors more\n", errors.len() - ERRORS_SHOWN));
+        out.push_str(&format!("\n  ... {} more errors\n", errors.len() - ERRORS_SHOWN));
     }
     let mut codes: Vec<&str> = Vec::new();
     for (error, _) in &errors {
@@ -161,7 +161,7 @@ fn calls(out: &mut String, error: &Error, sources: &SourceMap) {
     for (at, (line, times)) in lines.iter().enumerate() {
         if lines.len() > 2 * CALLS_SHOWN + 1 && (CALLS_SHOWN..lines.len() - CALLS_SHOWN).contains(&at) {
             if at == CALLS_SHOWN {
-                out.push_str(&format!("         ... {} calls more\n", lines.len() - 2 * CALLS_SHOWN));
+                out.push_str(&format!("         ... {} more calls\n", lines.len() - 2 * CALLS_SHOWN));
             }
             continue;
         }

@@ -18,8 +18,9 @@ use std::io::{Read, SeekFrom};
 pub const FORMAT: Format = Format {
     name: "csv",
     endings: &["tsv"],
-    doc: "A table. Numbers alone: a tensor `[rows, columns]` (i64 when all are ints, else f32). With a first line of \
-          names: a dict of columns, each a tensor or a list of texts. `header`, `delimiter` and `dtype` say otherwise.",
+    doc: "A table. Only numbers: a tensor `[rows, columns]` (i64 when all are ints, else f32). With a first line of \
+          names: a dict of columns, each a tensor or a list of texts. `header`, `delimiter` and `dtype` override \
+          this.",
     read,
     write,
 };
@@ -168,7 +169,7 @@ fn look(input: &mut dyn Input, options: &Options) -> Result<Shape> {
 /// A purely numeric table, as one array.
 fn read_numbers(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink, shape: &Shape) -> Result<()> {
     if let Some((line, text)) = &shape.text {
-        let error = error::table(*line, format!("`{text}` is no number"));
+        let error = error::table(*line, format!("`{text}` is not a number"));
         return Err(error.help("with `header=true` the columns have names, and may hold texts"));
     }
     let mut whole = Look::NEW;
@@ -300,7 +301,7 @@ fn next(reader: &mut Reader<Lines<'_>>, record: &mut ByteRecord) -> Result<bool>
     match reader.get_ref().quotes.open {
         // The field that starts here took the rest of the file.
         Some(line) if reader.get_ref().quotes.ended => {
-            Err(error::table(line, "a quote that begins here has no end"))
+            Err(error::table(line, "a quote that begins here is never closed"))
         }
         _ => Ok(found),
     }

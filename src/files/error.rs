@@ -26,50 +26,50 @@ codes! {
     UNKNOWN_FORMAT "E0910" Value "no file format has this name"
         "`load` and `save` choose the format by the ending of the path: `.npy`, `.npz`, `.safetensors`, `.csv`, `.png`, `.ppm`, `.raw`. With another ending, name the format: `load(\"labels\", format=\"npy\")`."
         "load(\"weights.docx\")";
-    MALFORMED "E0911" Io "a file is not what its format asks for"
-        "The file's header or its text breaks a rule of the format: it is damaged, or another format than its ending says. The message says what was expected."
+    MALFORMED "E0911" Io "a file does not follow its format"
+        "The file's header or its text breaks a rule of the format: it is damaged, or has another format than its ending says. The message says what was expected."
         "let path = files.temp_folder() ++ \"/a.npy\"\nwrite(path, \"no array\")\nload(path)";
     SHORT "E0912" Io "a file ends too early"
-        "The header promises more data than the file holds. A copy or download was probably cut off. Nothing is read in part."
+        "The header promises more data than the file holds. A copy or download was probably cut off. A file is never read in part."
         "let path = files.temp_folder() ++ \"/a.ppm\"\nwrite(path, \"P6 2 2 255\\nabc\")\nload(path)";
-    TRAILING "E0913" Io "a file goes on after its end"
-        "Behind the data that the header describes stand further bytes. Such a file is two files in one, or damaged; it is not read, because what a reader skips can hide anything."
+    TRAILING "E0913" Io "a file has data after its end"
+        "More bytes follow the data that the header describes. Such a file is two files in one, or damaged. It is not read, because skipped bytes can hide anything."
         "let path = files.temp_folder() ++ \"/a.ppm\"\nwrite(path, \"P5 1 1 255\\nabc\")\nload(path)";
-    TOO_LARGE "E0914" Io "a file names a size that cannot be"
+    TOO_LARGE "E0914" Io "a file states an impossible size"
         "A shape or length in the header is larger than any memory, a line of text is longer than 4 MiB, or an array has more than 32 dimensions. Sizes are checked before memory is taken."
         "let path = files.temp_folder() ++ \"/a.ppm\"\nwrite(path, \"P6 4000000000 4000000000 255\\n\")\nload(path)";
-    DUPLICATE "E0915" Io "a file has one name twice"
+    DUPLICATE "E0915" Io "a file has the same name twice"
         "Two arrays, columns or keys of the file have the same name, so that readers disagree about which one counts. Write the file again with distinct names."
         "let path = files.temp_folder() ++ \"/a.csv\"\nwrite(path, \"x,x\\n1,2\\n\")\nload(path)";
     RANGES "E0916" Io "the parts of a file overlap or leave gaps"
-        "The byte ranges in the header do not follow one another without gaps, or do not have the length that dtype and shape ask for. A sound writer leaves neither."
+        "The byte ranges in the header do not follow one another without gaps, or do not have the length that dtype and shape ask for. A correct writer leaves neither gaps nor overlaps."
         "let path = files.temp_folder() ++ \"/a.safetensors\"\nwrite(path, \"5\\0\\0\\0\\0\\0\\0\\0{{\\\"x\\\":{{\\\"dtype\\\":\\\"U8\\\",\\\"shape\\\":[2],\\\"data_offsets\\\":[1,3]}}}}abc\")\nload(path)";
     PICKLED "E0917" Io "a file holds Python objects"
         "The array's elements are pickled Python objects. Unpickling runs whatever code the file asks for, so Runnel never does it. Save numbers in Python instead: `numpy.save(path, numpy.array(values, dtype=\"float32\"))`."
         "";
-    DTYPE "E0918" Type "a format and a dtype do not go together"
-        "The file has an element type that Runnel lacks, or a format cannot hold a tensor's dtype. Convert first: in Python with `.astype(\"int64\")`, in Runnel with `.to(f32)`. bf16 goes into safetensors alone."
+    DTYPE "E0918" Type "a format does not support a dtype"
+        "The file has an element type that Runnel lacks, or a format cannot hold a tensor's dtype. Convert first: in Python with `.astype(\"int64\")`, in Runnel with `.to(f32)`. Only safetensors files hold bf16."
         "save(files.temp_folder() ++ \"/a.npy\", zeros(2, dtype=bf16))";
     EXPANDS "E0919" Limit "a compressed file expands too much"
-        "Unpacked, the file would take more than 64 MiB and a hundred times its own size: what a file made to exhaust memory does. Save it again without compression, if it is meant."
+        "Unpacked, the file would take more than 64 MiB and a hundred times its own size: files made to exhaust memory do that. If the size is intended, save it again without compression."
         "";
     SPECIAL "E0920" Io "a path does not lead to an ordinary file"
-        "`load` and `save` take ordinary files. Folders, pipes, sockets and devices have no length that could be checked before they are read."
+        "`load` and `save` take ordinary files. Folders, pipes, sockets and devices have no length that can be checked before they are read."
         "load(files.temp_folder(), format=\"npy\")";
     LINK "E0921" Io "a path is a symbolic link"
-        "What a link leads to can change between two looks, and is often not the file that was meant. Where you trust it, write `links=true`."
+        "The target of a link can change after it was checked, and is often not the intended file. If you trust the link, write `links=true`."
         "";
     CONTENTS "E0922" Type "a format cannot hold this value"
         "An `.npy` file holds one tensor, `.npz` and `.safetensors` hold tensors with names (a dict or a record), `.csv` a table, `.png` and `.ppm` an image: a u8 tensor `[channels, height, width]`, or floats from 0 to 1."
         "save(files.temp_folder() ++ \"/a.npy\", (a = zeros(2), b = zeros(3)))";
     TABLE "E0923" Io "a table cannot be read"
-        "A line has more or fewer fields than the lines before it, or a field of a numeric table is no number. Name text columns in a first line, and give `header=true`."
+        "A line has more or fewer fields than the lines before it, or a field of a numeric table is not a number. Name text columns in a first line, and pass `header=true`."
         "let path = files.temp_folder() ++ \"/a.csv\"\nwrite(path, \"1,2\\n3\\n\")\nload(path)";
     NO_ENTRY "E0924" Index "a file has no entry of this name"
-        "`only` picks entries of a file by name, and one of the names is not there. The help names the nearest one; `files.names(path)` lists all."
+        "`only` picks entries of a file by name, and the file does not have one of the names. The help shows the nearest one; `files.names(path)` lists all."
         "let path = files.temp_folder() ++ \"/a.npz\"\nsave(path, (weight = zeros(2)))\nload(path, only=[\"weigth\"])";
     READING "E0925" Io "reading or writing a file failed"
-        "The operating system reported an error in the middle of the file, such as a full disk; the message has its reason. `save` leaves the file that was there before."
+        "The operating system reported an error in the middle of the file, such as a full disk; the message gives the reason. `save` keeps the file that was there before."
         "";
 }
 
@@ -77,8 +77,8 @@ codes! {
 #[cold]
 pub fn unknown_format<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Error {
     let error = match name {
-        "" => Error::new(&UNKNOWN_FORMAT, "the path has no ending that says its format"),
-        _ => Error::new(&UNKNOWN_FORMAT, format!("`{name}` is no file format")),
+        "" => Error::new(&UNKNOWN_FORMAT, "the path has no ending that gives its format"),
+        _ => Error::new(&UNKNOWN_FORMAT, format!("`{name}` is not a file format")),
     };
     match suggest(name, known.clone()) {
         Some(near) => error.help(format!("did you mean `{near}`?")),
@@ -89,14 +89,14 @@ pub fn unknown_format<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clo
 /// A header or text violates the format's rules.
 #[cold]
 pub fn malformed(format: &str, what: impl std::fmt::Display) -> Error {
-    Error::new(&MALFORMED, format!("the file is no sound {format} file: {what}"))
+    Error::new(&MALFORMED, format!("the file is not a valid {format} file: {what}"))
         .help("write it again, or name the format it has: `load(path, format=\"csv\")`")
 }
 
 /// There is less data than announced.
 #[cold]
 pub fn short(wanted: u64, found: u64) -> Error {
-    let message = format!("the file ends too early: its header asks for {wanted} bytes, {found} are there");
+    let message = format!("the file ends too early: its header promises {wanted} bytes, and it has {found}");
     Error::new(&SHORT, message).help("copy or download it again: a part is missing")
 }
 
@@ -111,14 +111,14 @@ pub fn cut(what: &str) -> Error {
 #[cold]
 pub fn trailing(bytes: u64) -> Error {
     let bytes = crate::base::counted(usize::try_from(bytes).unwrap_or(usize::MAX), "further byte");
-    Error::new(&TRAILING, format!("behind the file's data the file has {bytes}"))
+    Error::new(&TRAILING, format!("after its data the file has {bytes}"))
         .help("write it again: it is two files in one, or damaged")
 }
 
 /// A size exceeds all memory.
 #[cold]
 pub fn too_large(what: impl std::fmt::Display) -> Error {
-    Error::new(&TOO_LARGE, format!("the file names a size that cannot be: {what}"))
+    Error::new(&TOO_LARGE, format!("the file states an impossible size: {what}"))
         .help("its header is damaged, or made to exhaust memory: get the file from its source again")
 }
 
@@ -132,7 +132,7 @@ pub fn duplicate(name: &str) -> Error {
 /// Ranges overlap or leave gaps.
 #[cold]
 pub fn ranges(what: impl std::fmt::Display) -> Error {
-    Error::new(&RANGES, format!("the parts of the file do not lie as they should: {what}"))
+    Error::new(&RANGES, format!("the parts of the file are laid out wrongly: {what}"))
         .help("write it again with `save`, or with the safetensors library")
 }
 
@@ -148,7 +148,7 @@ pub fn pickled() -> Error {
 pub fn foreign_dtype(name: &str, text: &str) -> Error {
     let of = if name.is_empty() { String::new() } else { format!(" of `{}`", brief(name)) };
     let error =
-        Error::new(&DTYPE, format!("the file's element type `{}`{of} has no dtype here", brief(text)));
+        Error::new(&DTYPE, format!("the file's element type `{}`{of} has no dtype in Runnel", brief(text)));
     error.help("convert it where it was written, for example with `.astype(\"int64\")`")
 }
 
@@ -177,7 +177,7 @@ pub fn special(what: &str) -> Error {
 /// The path is a symbolic link.
 #[cold]
 pub fn link() -> Error {
-    Error::new(&LINK, "it is a symbolic link").help("where you trust it, write `links=true`")
+    Error::new(&LINK, "it is a symbolic link").help("if you trust it, write `links=true`")
 }
 
 /// The format cannot hold this value.
@@ -201,7 +201,7 @@ pub fn no_entry<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Err
     let error = Error::new(&NO_ENTRY, format!("the file has no entry `{}`", brief(name)));
     match suggest(name, known) {
         Some(near) => error.help(format!("did you mean `{}`?", brief(near))),
-        None => error.help("`files.names(path)` lists what it has"),
+        None => error.help("`files.names(path)` lists its entries"),
     }
 }
 

@@ -14,7 +14,7 @@ use std::io::{Read, Write};
 pub const FORMAT: Format = Format {
     name: "npy",
     endings: &[],
-    doc: "One array of NumPy's: a tensor. Fortran order becomes a tensor of such strides.",
+    doc: "One NumPy array: a tensor. Fortran order becomes the strides of the tensor.",
     read,
     write,
 };
@@ -57,12 +57,12 @@ pub(super) fn header(input: &mut dyn Read, length: u64) -> Result<Header> {
     let mut start = [0; 8];
     input.read_exact(&mut start).map_err(|_| error::malformed("npy", "it is too short for a header"))?;
     if &start[..6] != MAGIC {
-        return Err(error::malformed("npy", "it does not begin with NumPy's mark"));
+        return Err(error::malformed("npy", "it does not begin with NumPy's signature"));
     }
     let width = match start[6] {
         1 => 2,
         2 | 3 => 4,
-        version => return Err(error::malformed("npy", format!("there is no version {version}"))),
+        version => return Err(error::malformed("npy", format!("its version {version} is unknown"))),
     };
     let mut size = [0; 4];
     input.read_exact(&mut size[..width]).map_err(|_| error::cut("the header"))?;
@@ -72,7 +72,7 @@ pub(super) fn header(input: &mut dyn Read, length: u64) -> Result<Header> {
     }
     let mut text = vec![0; size];
     input.read_exact(&mut text).map_err(|_| error::cut("the header"))?;
-    let text = std::str::from_utf8(&text).map_err(|_| error::malformed("npy", "its header is no text"))?;
+    let text = std::str::from_utf8(&text).map_err(|_| error::malformed("npy", "its header is not text"))?;
     let (head, big) = Literal { rest: text }.header()?;
     let before = (8 + width + size) as u64;
     exactly(before.saturating_add(head.bytes()), length)?;
@@ -112,7 +112,7 @@ impl<'a> Literal<'a> {
             }
         }
         if !self.rest.trim_ascii().is_empty() {
-            return Err(error::malformed("npy", "its header goes on after `}`"));
+            return Err(error::malformed("npy", "its header continues after `}`"));
         }
         let (Some(descr), Some(fortran), Some(shape)) = (descr, fortran, shape) else {
             return Err(error::malformed("npy", "its header lacks `descr`, `fortran_order` or `shape`"));
@@ -140,7 +140,8 @@ impl<'a> Literal<'a> {
     fn text(&mut self) -> Result<&'a str> {
         let quote = if self.eat("'") { '\'' } else { self.expect("\"").map(|()| '"')? };
         let parts = self.rest.split_once(quote);
-        let (text, rest) = parts.ok_or_else(|| error::malformed("npy", "a text in its header has no end"))?;
+        let (text, rest) =
+            parts.ok_or_else(|| error::malformed("npy", "a text in its header is never closed"))?;
         self.rest = rest;
         Ok(text)
     }
@@ -168,7 +169,7 @@ impl<'a> Literal<'a> {
             let digits = self.rest.bytes().take_while(u8::is_ascii_digit).count();
             let (number, rest) = self.rest.split_at(digits);
             if number.is_empty() {
-                return Err(error::malformed("npy", "its shape is no tuple of ints"));
+                return Err(error::malformed("npy", "its shape is not a tuple of ints"));
             }
             let extent =
                 number.parse().map_err(|_| error::too_large(format!("an extent of {digits} digits")))?;

@@ -36,7 +36,7 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
         return Err(error::too_large(format!("{} entries", archive.len())));
     }
     if archive.offset() > 0 {
-        return Err(error::ranges("something stands before the archive"));
+        return Err(error::ranges("there is data before the archive"));
     }
     if archive.has_overlapping_entries().map_err(failed)? {
         return Err(error::ranges("two entries share bytes"));
@@ -48,7 +48,7 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
         let full = entry.name().map_err(failed)?.into_owned();
         let name = full.strip_suffix(".npy").filter(|_| entry.is_file() && !entry.is_symlink());
         let Some(name) = name else {
-            return Err(error::malformed("npz", format!("its entry {index} is no `.npy` file")));
+            return Err(error::malformed("npz", format!("its entry {index} is not an `.npy` file")));
         };
         if !names.insert(name.to_string()) {
             return Err(error::duplicate(name));
@@ -85,7 +85,7 @@ fn check_end(input: &mut dyn Input, length: u64) -> Result<()> {
     input.seek(SeekFrom::Start(0)).map_err(error::reading)?;
     match end.starts_with(b"PK\x05\x06") && end.ends_with(&[0, 0]) {
         true => Ok(()),
-        false => Err(error::malformed("npz", "its end is not an archive's")),
+        false => Err(error::malformed("npz", "it does not end like an archive")),
     }
 }
 

@@ -12,7 +12,8 @@ pub const FORMAT: Format = Format {
     name: "png",
     endings: &[],
     doc: "An image: a u8 tensor `[channels, height, width]` (gray 1, gray and alpha 2, RGB 3, RGBA 4), as \
-          `torchvision.io.read_image` gives it; i32 for 16 bits per channel. Of an animation, its first picture.",
+          `torchvision.io.read_image` gives it; i32 for 16 bits per channel. Of an animation, the first \
+          image.",
     read,
     write,
 };
@@ -76,7 +77,7 @@ fn check_chunks(input: &mut dyn Input, length: u64) -> Result<()> {
     let mut mark = [0; 8];
     input.read_exact(&mut mark).map_err(|_| error::malformed("png", "it is too short"))?;
     if mark != *b"\x89PNG\r\n\x1a\n" {
-        return Err(error::malformed("png", "it does not begin with the mark of PNG"));
+        return Err(error::malformed("png", "it does not begin with the PNG signature"));
     }
     let mut at = 8u64;
     loop {

@@ -15,7 +15,7 @@ pub const FORMAT: Format = Format {
     name: "ppm",
     endings: &["pgm", "pnm"],
     doc: "An image: a u8 tensor `[channels, height, width]`, with 3 channels or 1; i32 where the greatest level is \
-          over 255. Levels are kept as they stand.",
+          over 255. Levels are kept unchanged.",
     read,
     write,
 };

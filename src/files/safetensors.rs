@@ -112,7 +112,7 @@ impl Part {
         let [from, to] = self.range();
         let given = to - from;
         if head.bytes() != given {
-            let what = format!("an array of {} bytes stands in a range of {given}", head.bytes());
+            let what = format!("an array of {} bytes has a range of {given}", head.bytes());
             return Err(error::ranges(what));
         }
         Ok(head)

@@ -36,7 +36,7 @@ pub static TABLE: &[NativeDef] = &[
             Param::named("end", Kind::Str, Default::Str("\n")),
             Param::named("flush", Kind::Bool, Default::Bool(false)),
         ]),
-        doc: "Prints values, with `sep` between them and `end` after the last. Waits for the tensors among them. Into a pipe or a file, output is collected and sent off every 20 ms at the latest; `flush=true` sends it off at once.",
+        doc: "Prints values, with `sep` between them and `end` after the last. Waits for the tensors among them. Output to a pipe or a file is buffered and written at least every 20 ms; `flush=true` writes it at once.",
         example: "print(\"a\", 1, [2.5], sep = \", \")",
         run: |vm, args| {
             let values = vm.collect(&args[0])?;
@@ -65,7 +65,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "warn",
         receiver: "",
         signature: takes(&[text_param("text")]),
-        doc: "Warns of something that does not stop the script: on the standard error, with the line, each text once per session. A program that embeds Runnel gets it with its other warnings.",
+        doc: "Prints a warning with its line to the standard error, each text once per session; the script goes on. A program that embeds Runnel gets it with its other warnings.",
         example: "warn(\"the learning rate is 0\")",
         run: |vm, args| {
             let site = vm.script_span();
@@ -115,7 +115,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "int",
         receiver: "",
         signature: takes(&[any("x"), Param::or("base", Kind::Int, Default::Int(10))]),
-        doc: "An int from a number (floats are cut towards zero), a one-element tensor, or a text in a base from 2 to 36.",
+        doc: "An int from a number (floats are truncated towards zero), a one-element tensor, or a text in a base from 2 to 36.",
         example: "assert(int(\"ff\", 16) == 255)\nassert(int(-2.7) == -2)",
         run: int,
     },
@@ -150,7 +150,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "context",
         receiver: "error",
         signature: takes(&[any("self"), text_param("text")]),
-        doc: "The error with a text before its message: what was being done. Its kind, its places and its help stay. For `throw e.context(\"...\")`.",
+        doc: "The error with a text before its message that says what was being done. Its kind, its labels and its help stay the same. For `throw e.context(\"...\")`.",
         example: "let e = try { [1][3] } catch e { e.context(\"the third batch\") }\nassert(e.kind == \"Index\")\nassert(e.message.startswith(\"the third batch: \"))",
         run: |_, args| match &args[0] {
             Value::Error(caught) => {
@@ -177,11 +177,11 @@ pub static TABLE: &[NativeDef] = &[
         name: "chr",
         receiver: "",
         signature: takes(&[super::int_param("code")]),
-        doc: "The character with a Unicode number.",
+        doc: "The character of a Unicode code point.",
         example: "assert(chr(65) == \"A\")",
         run: |_, args| {
             let code = args[0].as_int().and_then(|i| u32::try_from(i).ok()).and_then(char::from_u32);
-            let c = code.ok_or_else(|| error::bad_value(0, "this number is no character's"))?;
+            let c = code.ok_or_else(|| error::bad_value(0, "no character has this number"))?;
             Ok(Value::str(c.to_string()))
         },
     },
@@ -189,7 +189,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "ord",
         receiver: "",
         signature: takes(&[text_param("char")]),
-        doc: "The Unicode number of a text of one character.",
+        doc: "The Unicode code point of a text of one character.",
         example: "assert(ord(\"A\") == 65)",
         run: |_, args| {
             let mut chars = args[0].as_str().unwrap_or("").chars();
@@ -207,7 +207,7 @@ pub static TABLE: &[NativeDef] = &[
             any("default"),
             Param::or("help", Kind::Str, Default::Str("")),
         ]),
-        doc: "The value of an option of the script (`--epochs 5` or `--epochs=5`), or the default. The default's type is the option's; the elements of a list have commas between them (`--sizes 64,32`).",
+        doc: "The value of an option of the script (`--epochs 5` or `--epochs=5`), or the default. The option has the type of the default; the elements of a list are separated by commas (`--sizes 64,32`).",
         example: "let epochs = option(\"--epochs\", 10, \"how many passes\")\nassert(epochs == 10)",
         run: |vm, args| {
             let name = owned(&args[0]);

@@ -38,7 +38,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "record",
         receiver: "",
         signature: takes(&[any("items")]),
-        doc: "A record of a dict's entries, or of (name, value) pairs; a record itself stays what it is.",
+        doc: "A record of a dict's entries, or of (name, value) pairs; a record is returned unchanged.",
         example: "assert(record([(\"a\", 1), (\"b\", 2)]) == (a = 1, b = 2))\nassert(record(dict((a = 1))).a == 1)",
         run: |vm, args| {
             if let Value::Record(_) = args[0] {

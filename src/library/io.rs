@@ -28,7 +28,7 @@ pub static TABLE: &[NativeDef] = &[
             text_param("text"),
             Param::or("append", Kind::Bool, Default::Bool(false)),
         ]),
-        doc: "Writes a text to a file, replacing it whole, or adding at its end with `append`. If replacing fails, what was there before stays.",
+        doc: "Writes a text to a file, replacing the whole file, or appending to it with `append`. If replacing fails, the old file stays.",
         example: "let path = files.temp_folder() ++ \"/log.txt\"\nwrite(path, \"one\\n\")\nwrite(path, \"two\\n\", append = true)\nassert(read(path).splitlines() == [\"one\", \"two\"])",
         run: write,
     },
@@ -82,7 +82,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "exit",
         receiver: "",
         signature: takes(&[Param::or("status", Kind::Int, Default::Int(0))]),
-        doc: "Ends the script: what it deferred runs, contexts are left, and `try` does not catch it. `status`, 0 to 255, is the program's exit status; 0 says that all went well. A program that embeds Runnel gets an error with this status, and goes on.",
+        doc: "Ends the script: what it deferred runs, contexts are left, and `try` does not catch it. `status`, 0 to 255, is the program's exit status; 0 means success. A program that embeds Runnel gets an error with this status, and goes on.",
         example: "if len(args()) > 9 {\n    print(\"too many arguments\")\n    exit(2)\n}",
         run: |_, args| {
             let status = args[0].as_int().unwrap_or(0);
@@ -109,7 +109,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "clock",
         receiver: "",
         signature: takes(&[]),
-        doc: "Seconds of a clock that never goes back: for measuring. Tensor work runs on by itself: wait for it first.",
+        doc: "Seconds of a clock that never goes back: for measuring. Tensor work is asynchronous: wait for it first.",
         example: "let start = clock()\nassert(clock() >= start)",
         run: |vm, _| Ok(Value::Float(vm.uptime().as_secs_f64())),
     },
@@ -117,7 +117,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "sleep",
         receiver: "",
         signature: takes(&[Param::new("seconds", Kind::Float)]),
-        doc: "Waits. Devices go on working.",
+        doc: "Waits for a number of seconds. Devices continue to work.",
         example: "sleep(0)",
         run: |vm, args| {
             let seconds = args[0].as_float().unwrap_or(0.0);

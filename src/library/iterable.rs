@@ -116,8 +116,9 @@ impl Object for Iterable {
             Value::Fn(_) | Value::Native(_) | Value::Bound(_) => {
                 Ok(Some(Value::object(Elements(tuple(Value::tuple(vec![next]))))))
             }
-            other => Err(error::not_callable(other.type_name())
-                .help("the function given to `iterable` gives the function that is called for each element")),
+            other => Err(error::not_callable(other.type_name()).help(
+                "the function given to `iterable` returns the function that is called for each element",
+            )),
         }
     }
 
@@ -128,7 +129,9 @@ impl Object for Iterable {
             function => vm.callback(function, &[])?,
         };
         let count = length.as_int().and_then(|n| usize::try_from(n).ok());
-        count.map(Some).ok_or_else(|| error::bad_value(0, "the length function gave no int of 0 or more"))
+        count
+            .map(Some)
+            .ok_or_else(|| error::bad_value(0, "the length function did not return an int of 0 or more"))
     }
 
     fn holds(&self) -> Option<&Rc<Tuple>> {

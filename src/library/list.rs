@@ -48,7 +48,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "insert",
         receiver: "list",
         signature: takes(&[any("self"), Param::new("index", Kind::Int), any("x")]),
-        doc: "Puts an element before the one at `index`; beyond the ends, at the end.",
+        doc: "Inserts an element before the one at `index`; beyond the ends, at the end.",
         example: "let a = [1, 3]\na.insert(1, 2)\nassert(a == [1, 2, 3])",
         run: |vm, args| {
             let (list, index) = (this(&args[0])?, args[1].as_int().unwrap_or(0));
@@ -62,7 +62,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "pop",
         receiver: "list",
         signature: takes(&[any("self"), Param::or("index", Kind::Int, Default::Int(-1))]),
-        doc: "Removes the element at `index`, the last one without it, and gives it.",
+        doc: "Removes the element at `index`, by default the last one, and gives it.",
         example: "let a = [1, 2]\nassert(a.pop() == 2)\nassert(a == [1])",
         run: |vm, args| {
             let (list, index) = (this(&args[0])?, args[1].as_int().unwrap_or(-1));
@@ -114,7 +114,7 @@ pub static TABLE: &[NativeDef] = &[
             Param::or("key", Kind::Fn, Default::None),
             Param::or("reverse", Kind::Bool, Default::Bool(false)),
         ]),
-        doc: "Puts the elements in order, in place; equal ones keep their places.",
+        doc: "Sorts the elements, in place; equal ones keep their order.",
         example: "let a = [3, 1]\na.sort()\nassert(a == [1, 3])",
         run: |vm, args| {
             let list = this(&args[0])?;
@@ -132,7 +132,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "reverse",
         receiver: "list",
         signature: takes(&[any("self")]),
-        doc: "Turns the list round, in place.",
+        doc: "Reverses the list, in place.",
         example: "let a = [1, 2]\na.reverse()\nassert(a == [2, 1])",
         run: |vm, args| {
             let list = this(&args[0])?;

@@ -66,7 +66,7 @@ pub static TABLE: &[NativeDef] = &[
         run: |_, args| {
             let (first, step) = (args[0].as_int().unwrap_or(0), args[2].as_int().unwrap_or(1));
             if step == 0 {
-                return Err(error::bad_value(2, "a range's step is not 0"));
+                return Err(error::bad_value(2, "the step of a range must not be 0"));
             }
             Ok(match args[1].as_int() {
                 Some(end) => Value::range(Some(first), Some(end), step),
@@ -121,7 +121,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "zip",
         receiver: "",
         signature: takes(&[Param::rest("sequences", Kind::Any)]),
-        doc: "A list of tuples of the elements that stand at the same place; as long as the shortest sequence.",
+        doc: "A list of tuples of the elements at the same position; as long as the shortest sequence.",
         example: "assert(zip([1, 2], \"ab\") == [(1, \"a\"), (2, \"b\")])",
         run: |vm, args| {
             let sequences = vm.collect(&args[0])?;
@@ -140,7 +140,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "map",
         receiver: "",
         signature: takes(&[any("f"), any("items"), Param::rest("more", Kind::Any)]),
-        doc: "A list of `f` of each element; with several sequences, of the elements at the same place.\n\nThe sequence may come first, for pipelines: `items |> map(f)`.",
+        doc: "A list of `f` of each element; with several sequences, of the elements at the same position.\n\nThe sequence may come first, for pipelines: `items |> map(f)`.",
         example: "assert(map(|x| x + 1, [1, 2]) == [2, 3])\nassert(([1, 2] |> map(|x| x + 1)) == [2, 3])",
         run: |vm, args| {
             function_first("map", args)?;
@@ -207,7 +207,7 @@ pub static TABLE: &[NativeDef] = &[
             Param::or("key", Kind::Fn, Default::None),
             Param::or("reverse", Kind::Bool, Default::Bool(false)),
         ]),
-        doc: "A new list of the elements in order; equal ones keep their places. `key` gives what is compared.",
+        doc: "A new list of the sorted elements; equal ones keep their order. `key` gives what is compared.",
         example: "assert(sorted([3, 1, 2], reverse = true) == [3, 2, 1])",
         run: |vm, args| {
             let items = vm.collect(&args[0])?;
@@ -219,7 +219,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "reversed",
         receiver: "",
         signature: takes(&[any("items")]),
-        doc: "A new list of the elements in the other direction.",
+        doc: "A new list of the elements in reverse order.",
         example: "assert(reversed([1, 2]) == [2, 1])",
         run: |vm, args| {
             let items = vm.collect(&args[0])?;
@@ -236,7 +236,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "any",
         receiver: "",
         signature: takes(&[any("items")]),
-        doc: "Whether some element counts as true.",
+        doc: "Whether any element counts as true.",
         example: "assert(any([0, 1]))",
         run: |vm, args| {
             for item in vm.collect(&args[0])? {
@@ -429,6 +429,6 @@ fn extreme(vm: &mut Vm, args: &mut [Value], wanted: Ordering, name: &str) -> Res
     }
     match best {
         Some((_, value)) => Ok(value),
-        None => Err(error::bad_value(0, format!("`{name}` of no values has none"))),
+        None => Err(error::bad_value(0, format!("`{name}` of no values does not exist"))),
     }
 }

@@ -25,7 +25,7 @@ pub static ATTRIBUTES: &[AttributeDef] = &[
     AttributeDef {
         name: "device",
         receiver: "tensor",
-        doc: "Where it lives.",
+        doc: "The device that holds it.",
         example: "assert(ones(2, device=cpu).device == cpu)",
         read: |vm, v| with(vm, v, |t| Value::Device(t.device())),
     },
@@ -39,7 +39,7 @@ pub static ATTRIBUTES: &[AttributeDef] = &[
     AttributeDef {
         name: "is_cuda",
         receiver: "tensor",
-        doc: "Whether it lives on a CUDA device.",
+        doc: "Whether it is on a CUDA device.",
         example: "assert((ones(2) on cuda).is_cuda and not (ones(2) on cpu).is_cuda)",
         read: |vm, v| with(vm, v, |t| Value::Bool(t.device().cuda_index().is_some())),
     },

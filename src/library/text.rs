@@ -36,15 +36,15 @@ macro_rules! simple {
 
 /// The natives of this file.
 pub static TABLE: &[NativeDef] = &[
-    simple!("upper", "The text in capitals.", "assert(\"ab\".upper() == \"AB\")", |vm, s| {
+    simple!("upper", "The text in upper case.", "assert(\"ab\".upper() == \"AB\")", |vm, s| {
         mapped(vm, s, |piece, out| out.push_str(&piece.to_uppercase()))
     }),
-    simple!("lower", "The text in small letters.", "assert(\"AB\".lower() == \"ab\")", |vm, s| {
+    simple!("lower", "The text in lower case.", "assert(\"AB\".lower() == \"ab\")", |vm, s| {
         lowered(vm, "", s)
     }),
     simple!(
         "capitalize",
-        "The first character a capital, the others small.",
+        "The first character in upper case, the others in lower case.",
         "assert(\"aBC\".capitalize() == \"Abc\")",
         |vm, s| {
             let mut chars = s.chars();
@@ -52,46 +52,51 @@ pub static TABLE: &[NativeDef] = &[
             lowered(vm, &first, chars.as_str())
         }
     ),
-    simple!("title", "Every word with a capital.", "assert(\"ab cd\".title() == \"Ab Cd\")", |vm, s| {
-        let mut start = true;
-        mapped(vm, s, |piece, out| {
-            for c in piece.chars() {
-                if start {
-                    out.extend(c.to_uppercase())
-                } else {
-                    out.extend(c.to_lowercase())
+    simple!(
+        "title",
+        "Every word with its first letter in upper case.",
+        "assert(\"ab cd\".title() == \"Ab Cd\")",
+        |vm, s| {
+            let mut start = true;
+            mapped(vm, s, |piece, out| {
+                for c in piece.chars() {
+                    if start {
+                        out.extend(c.to_uppercase())
+                    } else {
+                        out.extend(c.to_lowercase())
+                    }
+                    start = !c.is_alphabetic();
                 }
-                start = !c.is_alphabetic();
-            }
-        })
-    }),
+            })
+        }
+    ),
     simple!(
         "isdigit",
-        "Whether all characters are digits, and there are some.",
+        "Whether all characters are digits, and there is at least one.",
         "assert(\"12\".isdigit())",
         |vm, s| all(vm, s, |c| c.is_ascii_digit())
     ),
     simple!(
         "isalpha",
-        "Whether all characters are letters, and there are some.",
+        "Whether all characters are letters, and there is at least one.",
         "assert(\"ab\".isalpha())",
         |vm, s| all(vm, s, char::is_alphabetic)
     ),
     simple!(
         "isalnum",
-        "Whether all characters are letters or digits, and there are some.",
+        "Whether all characters are letters or digits, and there is at least one.",
         "assert(\"a1\".isalnum())",
         |vm, s| all(vm, s, char::is_alphanumeric)
     ),
     simple!(
         "isspace",
-        "Whether all characters are blanks, and there are some.",
+        "Whether all characters are blanks, and there is at least one.",
         "assert(\" \".isspace())",
         |vm, s| all(vm, s, char::is_whitespace)
     ),
     simple!(
         "isupper",
-        "Whether there are letters, and all are capitals.",
+        "Whether there are letters, and all are in upper case.",
         "assert(\"AB1\".isupper())",
         |vm, s| {
             let letters = seen(vm, s, char::is_alphabetic)?;
@@ -100,7 +105,7 @@ pub static TABLE: &[NativeDef] = &[
     ),
     simple!(
         "islower",
-        "Whether there are letters, and all are small.",
+        "Whether there are letters, and all are in lower case.",
         "assert(\"ab1\".islower())",
         |vm, s| {
             let letters = seen(vm, s, char::is_alphabetic)?;
@@ -109,7 +114,8 @@ pub static TABLE: &[NativeDef] = &[
     ),
     simple!(
         "istitle",
-        "Whether there are letters, every word begins with a capital, and all others are small.",
+        "Whether there are letters, every word begins in upper case, and all other letters are in lower \
+         case.",
         "assert(\"Ab Cd\".istitle())\nassert(not \"Ab cd\".istitle())",
         |vm, s| {
             let (mut inside, mut letters, mut fits) = (false, false, true);
@@ -126,7 +132,8 @@ pub static TABLE: &[NativeDef] = &[
     ),
     simple!(
         "isnumeric",
-        "Whether all characters are digits, fractions or other signs for numbers, and there are some.",
+        "Whether all characters are digits, fractions or other numeric characters, and there is at least \
+         one.",
         "assert(\"½7\".isnumeric())",
         |vm, s| all(vm, s, char::is_numeric)
     ),
@@ -138,7 +145,7 @@ pub static TABLE: &[NativeDef] = &[
     ),
     simple!(
         "swapcase",
-        "Capitals for small letters and the reverse.",
+        "Upper case for lower case and the reverse.",
         "assert(\"aBc\".swapcase() == \"AbC\")",
         |vm, s| mapped(vm, s, |piece, out| {
             for c in piece.chars() {
@@ -148,7 +155,7 @@ pub static TABLE: &[NativeDef] = &[
     ),
     simple!(
         "casefold",
-        "A form that is equal for texts that differ in capitals alone.",
+        "A form that is equal for texts that differ only in case.",
         "assert(\"Straße\".casefold() == \"STRASSE\".casefold())",
         |vm, s| mapped(vm, s, |piece, out| {
             out.extend(piece.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase));
@@ -176,7 +183,8 @@ pub static TABLE: &[NativeDef] = &[
             optional("separator", Kind::Str),
             Param::or("limit", Kind::Int, Default::Int(-1)),
         ]),
-        doc: "A list of the parts between separators, at blanks without one; at most `limit` cuts.",
+        doc: "A list of the parts between separators (between blanks, if none is given); at most `limit` \
+              cuts.",
         example: "assert(\"a,b,,c\".split(\",\") == [\"a\", \"b\", \"\", \"c\"])\nassert(\" a  b \".split() == [\"a\", \"b\"])",
         run: split,
     },
@@ -305,7 +313,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "partition",
         receiver: "str",
         signature: PART,
-        doc: "What stands before the first occurrence of a part, the part, and what stands behind it; without one the text and two empty texts.",
+        doc: "What is before the first occurrence of a part, the part, and what is after it; without one, the text and two empty texts.",
         example: "assert(\"lr=1=2\".partition(\"=\") == (\"lr\", \"=\", \"1=2\"))",
         run: |vm, args| partition(vm, args, false),
     },
@@ -313,7 +321,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "rpartition",
         receiver: "str",
         signature: PART,
-        doc: "What stands before the last occurrence of a part, the part, and what stands behind it; without one two empty texts and the text.",
+        doc: "What is before the last occurrence of a part, the part, and what is after it; without one, two empty texts and the text.",
         example: "assert(\"a/b/c\".rpartition(\"/\") == (\"a/b\", \"/\", \"c\"))",
         run: |vm, args| partition(vm, args, true),
     },
@@ -356,7 +364,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "ljust",
         receiver: "str",
         signature: WIDTH,
-        doc: "The text, filled up at its right to a width.",
+        doc: "The text, padded on the right to a width.",
         example: "assert(\"a\".ljust(3, \".\") == \"a..\")",
         run: |vm, args| justify(vm, args, |missing| (0, missing)),
     },
@@ -364,7 +372,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "rjust",
         receiver: "str",
         signature: WIDTH,
-        doc: "The text, filled up at its left to a width.",
+        doc: "The text, padded on the left to a width.",
         example: "assert(\"a\".rjust(3) == \"  a\")",
         run: |vm, args| justify(vm, args, |missing| (missing, 0)),
     },
@@ -372,7 +380,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "center",
         receiver: "str",
         signature: WIDTH,
-        doc: "The text, filled up at both sides to a width.",
+        doc: "The text, padded on both sides to a width.",
         example: "assert(\"a\".center(3, \"*\") == \"*a*\")",
         run: |vm, args| justify(vm, args, |missing| (missing / 2, missing - missing / 2)),
     },
@@ -380,7 +388,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "zfill",
         receiver: "str",
         signature: takes(&[text_param("self"), int_param("width")]),
-        doc: "The text, filled up with zeros after its sign to a width.",
+        doc: "The text, padded with zeros after its sign to a width.",
         example: "assert(\"-7\".zfill(4) == \"-007\")",
         run: |vm, args| {
             let (s, width) = (text(args), args[1].as_int().unwrap_or(0).clamp(0, i64::MAX) as usize);

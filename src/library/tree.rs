@@ -16,7 +16,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "tree_leaves",
         receiver: "",
         signature: takes(&[any("tree")]),
-        doc: "A list of everything inside a value that is no list, tuple, record or dict, in order. A value that is none of these is its own leaf.\n\nSource: `torch.utils._pytree.tree_leaves`.",
+        doc: "A list of everything inside a value that is not a list, tuple, record or dict, in order. A value that is none of these is its own leaf.\n\nSource: `torch.utils._pytree.tree_leaves`.",
         example: "let params = (w = ones(2), layers = [(1, 2), 3])\nassert(len(tree_leaves(params)) == 4)",
         run: |vm, args| {
             let mut found = Vec::new();
@@ -28,7 +28,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "tree_map",
         receiver: "",
         signature: takes(&[any("f"), any("tree"), Param::rest("more", Kind::Any)]),
-        doc: "The same lists, tuples, records and dicts with `f(leaf)` in the place of each leaf: of everything that is none of these. With several trees of one form, `f` gets the leaves at the same place.\n\nThe tree may come first, for pipelines: `params |> tree_map(f)`. Source: `torch.utils._pytree.tree_map`.",
+        doc: "The same lists, tuples, records and dicts with `f(leaf)` in place of each leaf: of everything that is none of these. With several trees of the same form, `f` gets the leaves at the same position.\n\nThe tree may come first, for pipelines: `params |> tree_map(f)`. Source: `torch.utils._pytree.tree_map`.",
         example: "let params = (w = 1, layers = [(2, 3)])\nassert(tree_map(|x| x * 10, params) == (w = 10, layers = [(20, 30)]))\nlet gradients = (w = 0.5, layers = [(1, 2)])\nassert(tree_map(|p, g| p - g, params, gradients) == (w = 0.5, layers = [(1, 1)]))",
         run: |vm, args| {
             function_first("tree_map", args)?;
@@ -98,7 +98,7 @@ pub(super) fn beside(
     }
     vm.charge(1)?;
     let differ = || {
-        let message = format!("{} stands where the first tree has {}", form(other), form(tree));
+        let message = format!("{} is where the first tree has {}", form(other), form(tree));
         error::bad_value(at, message)
     };
     let mut each = |ours: &[Value], theirs: &[Value]| {

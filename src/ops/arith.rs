@@ -68,8 +68,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "floor_divide",
-        doc: "Divides elementwise and rounds down: `x // other`, as Python has it. An integer divided by zero \
-              is 0. Source: `torch.floor_divide`.",
+        doc: "Divides elementwise and rounds down: `x // other`, as in Python. An integer divided by zero is 0. \
+              Source: `torch.floor_divide`.",
         search: &["integer division", "whole quotient", "//"],
         params: BINARY,
         form: Form::ALL,
@@ -78,8 +78,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "remainder",
-        doc: "Gives the remainder with the sign of the divisor: `x % other`, as Python has it. The remainder \
-              of an integer by zero is 0. Source: `torch.remainder`.",
+        doc: "Gives the remainder with the sign of the divisor: `x % other`, as in Python. The remainder of \
+              an integer by zero is 0. Source: `torch.remainder`.",
         search: &["modulo", "mod", "rest", "%"],
         params: BINARY,
         form: Form::ALL,
@@ -163,7 +163,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "square",
-        doc: "Multiplies each element with itself. Source: `torch.square`.",
+        doc: "Multiplies each element by itself. Source: `torch.square`.",
         search: &["power of two", "x * x"],
         params: UNARY,
         form: Form::ALL,
@@ -217,7 +217,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "fmax",
-        doc: "Gives the greater of two elements; a nan loses against a number. Source: `torch.fmax`.",
+        doc: "Gives the greater of two elements; a number is preferred to nan. Source: `torch.fmax`.",
         search: &["max of two", "ignore nan"],
         params: BINARY,
         form: Form::BOTH,
@@ -242,7 +242,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "fmin",
-        doc: "Gives the smaller of two elements; a nan loses against a number. Source: `torch.fmin`.",
+        doc: "Gives the smaller of two elements; a number is preferred to nan. Source: `torch.fmin`.",
         search: &["min of two", "ignore nan"],
         params: BINARY,
         form: Form::BOTH,
@@ -267,8 +267,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "lerp",
-        doc: "Goes from `x` towards `end` by `weight` (0 is `x`, 1 is `end`, both exactly). Source: \
-              `torch.lerp`.",
+        doc: "Interpolates from `x` to `end` by `weight` (0 is `x`, 1 is `end`, both exactly). \
+              Source: `torch.lerp`.",
         search: &["interpolate", "mix", "blend", "moving average"],
         params: &[X, Param::new("end", Kind::TensorOrNumber), Param::new("weight", Kind::TensorOrNumber)],
         form: Form::ALL,

@@ -228,7 +228,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "isclose",
         doc: "Tells elementwise whether `|x - other| <= atol + rtol * |other|`, computed in `f64`. Infinities \
-              are close to themselves alone, nan to nan with `equal_nan`. Source: `torch.isclose`.",
+              are close only to themselves, nan to nan only with `equal_nan`. Source: `torch.isclose`.",
         search: &["approximately equal", "tolerance", "almost"],
         params: CLOSE,
         form: Form::BOTH,
@@ -237,8 +237,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "allclose",
-        doc: "Tells whether all elements are close, as `isclose` has it: a `bool`, so it waits. Source: \
-              `torch.allclose`.",
+        doc: "Tells whether all elements are close, as `isclose` defines it: a `bool`, so it waits. \
+              Source: `torch.allclose`.",
         search: &["approximately equal", "tolerance", "almost", "compare tensors"],
         params: CLOSE,
         form: Form::BOTH,

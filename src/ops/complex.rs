@@ -21,7 +21,7 @@ use crate::tensor::Tensor;
 pub static OPS: &[Op] = &[
     Op {
         name: "complex",
-        doc: "Makes complex numbers of real and imaginary parts, which broadcast: `c128` of `f64`, `c64` of all \
+        doc: "Makes complex numbers from real and imaginary parts, which broadcast: `c128` of `f64`, `c64` of all \
               others. Script numbers stay real; this is how a complex one is written. Source: `torch.complex`.",
         search: &["imaginary", "i", "j", "c64", "c128", "cartesian"],
         params: &[Param::new("real", Kind::TensorOrNumber), Param::new("imag", Kind::TensorOrNumber)],
@@ -33,7 +33,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "polar",
-        doc: "Makes complex numbers of absolute values and angles, which broadcast. Source: `torch.polar`.",
+        doc: "Makes complex numbers from absolute values and angles, which broadcast. Source: `torch.polar`.",
         search: &["phase", "argument", "magnitude", "cis", "euler"],
         params: &[Param::new("abs", Kind::TensorOrNumber), Param::new("angle", Kind::TensorOrNumber)],
         form: Form::FUNCTION,
@@ -410,17 +410,17 @@ fn as_complex(x: &Tensor) -> Result<Tensor> {
     let (Some((&2, shape)), Some((&step, strides))) =
         (layout.shape.split_last(), layout.strides.split_last())
     else {
-        return Err(error::no_pairs(x, "the last dimension has to have the size 2"));
+        return Err(error::no_pairs(x, "the last dimension must have size 2"));
     };
     if step != 1 {
-        return Err(error::no_pairs(x, "the last dimension has to have the stride 1"));
+        return Err(error::no_pairs(x, "the last dimension must have stride 1"));
     }
     let extents = || shape.iter().zip(strides);
     if extents().any(|(&n, s)| n > 1 && s % 2 != 0) {
-        return Err(error::no_pairs(x, "all strides but the last have to be even"));
+        return Err(error::no_pairs(x, "all strides but the last must be even"));
     }
     if !layout.offset.is_multiple_of(2) {
-        return Err(error::no_pairs(x, "it has to start at an even place of its storage"));
+        return Err(error::no_pairs(x, "it must start at an even position of its storage"));
     }
     let strides = strides.iter().map(|s| s / 2).collect();
     let layout = Layout { shape: shape.into(), strides, offset: layout.offset / 2 };

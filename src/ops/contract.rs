@@ -19,7 +19,7 @@ const OTHER: Param = Param::new("other", Kind::Tensor);
 pub static OPS: &[Op] = &[
     Op {
         name: "kron",
-        doc: "Gives Kronecker's product: each element of `x` times the whole of `other`, put together. \
+        doc: "Gives the Kronecker product: each element of `x` times the whole of `other`, joined. \
               Source: `torch.kron`.",
         search: &["kronecker", "tensor product", "block"],
         params: &[X, OTHER],
@@ -161,11 +161,11 @@ fn tensordot(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
                     };
                     (of(mine, x.rank())?, of(theirs, other.rank())?)
                 }
-                _ => return Err(wrong("the dimensions are no ints")),
+                _ => return Err(wrong("the dimensions are not ints")),
             },
             _ => return Err(wrong("there are two tensors")),
         },
-        _ => return Err(wrong("the dimensions are no ints")),
+        _ => return Err(wrong("the dimensions are not ints")),
     };
     contracted(rt, "tensordot", x, other, mine, theirs).map(Out::Tensor)
 }

@@ -75,7 +75,7 @@ fn check(data: &Data, shape: &[usize], index: usize) -> Result<()> {
             index,
             format!("one list has {} and another of the same depth {}", amount(extent), items.len()),
         )),
-        _ => Err(error::ragged(index, "numbers and lists stand beside each other".to_string())),
+        _ => Err(error::ragged(index, "numbers and lists are at the same depth".to_string())),
     }
 }
 

@@ -32,7 +32,7 @@ pub static OPS: &[Op] = &[
         name: "unique",
         doc: "Gives the distinct elements in ascending order, as a vector, or with `dim` the distinct slices along it, \
               in the order of their elements; with `return_inverse` and `return_counts` a tuple of them, where each \
-              went, and how often each occurs. Every nan is its own. Waits for the tensor. Source: `torch.unique`.",
+              went, and how often each occurs. Every nan is distinct. Waits for the tensor. Source: `torch.unique`.",
         search: &["distinct", "set", "deduplicate", "count values", "rows"],
         params: &[
             X,
@@ -62,7 +62,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "isin",
-        doc: "Whether each element is among the test elements (with `invert`, whether it is not). nan is never. \
+        doc: "Whether each element is among the test elements (with `invert`, whether it is not). nan never is. \
               Source: `torch.isin`.",
         search: &["contains", "member", "in", "set"],
         params: &[

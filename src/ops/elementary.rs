@@ -197,7 +197,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "asin",
-        doc: "Gives the angle in radians whose sine an element is; outside -1 .. 1, nan. Source: `torch.asin`.",
+        doc: "Gives the angle in radians whose sine is the element; outside -1 .. 1, nan. Source: `torch.asin`.",
         search: &["arcsin", "arc sine", "inverse sine"],
         params: UNARY,
         form: Form::ALL,
@@ -215,7 +215,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "acos",
-        doc: "Gives the angle in radians whose cosine an element is; outside -1 .. 1, nan. Source: `torch.acos`.",
+        doc: "Gives the angle in radians whose cosine is the element; outside -1 .. 1, nan. Source: `torch.acos`.",
         search: &["arccos", "arc cosine", "inverse cosine"],
         params: UNARY,
         form: Form::ALL,
@@ -233,7 +233,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "atan",
-        doc: "Gives the angle in radians whose tangent an element is. Source: `torch.atan`.",
+        doc: "Gives the angle in radians whose tangent is the element. Source: `torch.atan`.",
         search: &["arctan", "arc tangent", "inverse tangent"],
         params: UNARY,
         form: Form::ALL,

@@ -35,7 +35,7 @@ static NOT_FOR_DTYPE: Code = Code {
     id: "E0351",
     kind: ErrorKind::Type,
     title: "the operation is not defined for this dtype",
-    page: "Some operations exist for some dtypes alone: bit operations need integers or bools, \
+    page: "Some operations exist only for some dtypes: bit operations need integers or bools, \
            subtraction is not defined for bools. Convert first, with `x.to(f32)` or `x.to(i64)`.",
     example: "tensor([1.5]) & tensor([2.5])",
 };
@@ -45,7 +45,7 @@ static RESULT_DOES_NOT_FIT: Code = Code {
     kind: ErrorKind::Type,
     title: "the result does not fit the tensor it is written to",
     page: "An in-place operation keeps the dtype of the tensor it changes. A float result cannot be \
-           written into an integer tensor without losing what follows the point. Write the operation \
+           written into an integer tensor without losing its fractional part. Write the operation \
            without `_`, or convert the tensor first.",
     example: "let x = tensor([1, 2])\nx.mul_(0.5)",
 };
@@ -54,7 +54,7 @@ static BAD_VALUE: Code = Code {
     id: "E0353",
     kind: ErrorKind::Value,
     title: "an argument has a value that the operation cannot use",
-    page: "The argument has the right type, but not a value with a meaning here: a step of 0, an empty \
+    page: "The argument has the right type, but its value has no meaning here: a step of 0, an empty \
            range, an unknown option. The label says which argument, the help what is possible.",
     example: "arange(0, 10, 0)",
 };
@@ -73,7 +73,7 @@ static BAD_DIM: Code = Code {
     kind: ErrorKind::Index,
     title: "no such dimension",
     page: "Dimensions are counted from 0; negative ones count from the end, -1 is the last. A tensor \
-           without dimensions accepts 0 and -1. A dimension may be named once only.",
+           without dimensions accepts 0 and -1. A dimension may be named only once.",
     example: "sum(zeros(2, 3), dim=2)",
 };
 
@@ -81,17 +81,17 @@ static NOT_LAST_EXTENTS: Code = Code {
     id: "E0406",
     kind: ErrorKind::Shape,
     title: "not the tensor's last extents",
-    page: "A normalisation over the last dimensions is told their extents, as a check. They must be those \
-           of the tensor: for a tensor of shape `[8, 4, 16]`, `16` or `[4, 16]`.",
+    page: "A normalisation over the last dimensions takes their extents as a check. They must be those of \
+           the tensor: for a tensor of shape `[8, 4, 16]`, `16` or `[4, 16]`.",
     example: "layer_norm(zeros(8, 16), 8)",
 };
 
 static RAGGED: Code = Code {
     id: "E0404",
     kind: ErrorKind::Shape,
-    title: "lists that form no rectangle",
-    page: "Nested lists become a tensor when all lists of one depth have the same length, and numbers stand \
-           at one depth only. Pad the shorter rows, or make one tensor per row.",
+    title: "lists that do not form a rectangle",
+    page: "Nested lists become a tensor when all lists of one depth have the same length, and numbers are at \
+           one depth only. Pad the shorter rows, or make one tensor per row.",
     example: "tensor([[1, 2], [3]])",
 };
 
@@ -249,7 +249,7 @@ pub fn dim_twice(index: usize, dim: usize) -> Error {
 
 /// Nested lists that are not rectangular.
 pub fn ragged(index: usize, why: String) -> Error {
-    Error::new(&RAGGED, format!("these lists form no rectangle: {why}"))
+    Error::new(&RAGGED, format!("these lists do not form a rectangle: {why}"))
         .operand(index, "these lists")
         .help("give all lists of one depth the same length")
 }
@@ -268,7 +268,7 @@ pub fn step_leads_away() -> Error {
 
 /// A generator of another device than the draw's.
 pub fn generator_elsewhere(generator: DeviceId, device: DeviceId) -> Error {
-    Error::new(&BAD_VALUE, format!("the generator is of {generator}, and the numbers are drawn on {device}"))
+    Error::new(&BAD_VALUE, format!("the generator is on {generator}, and the numbers are drawn on {device}"))
         .help(format!("make the generator there: `Generator(device={device})`"))
 }
 
@@ -296,7 +296,7 @@ pub fn shape(index: usize, extents: &[i64]) -> Result<Dims> {
         let Ok(extent) = usize::try_from(extent) else {
             return Err(Error::new(&BAD_SHAPE, format!("an extent cannot be negative: `{extent}`"))
                 .operand(index, "this shape")
-                .help("write 0 or more; `-1` for what is left belongs in `reshape` and `view`"));
+                .help("write 0 or more; `-1` for the rest belongs in `reshape` and `view`"));
         };
         dims.push(extent);
     }

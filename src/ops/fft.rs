@@ -41,9 +41,9 @@ const SEARCH: &[&str] = &["fourier", "spectrum", "frequency", "dft", "cufft"];
 pub static OPS: &[Op] = &[
     op(
         "fft.fft",
-        "Gives the discrete Fourier transform along `dim`. With `n` the signal is cut, or filled up with zeros, \
-         to that length first. `norm` is `\"backward\"` (no factor), `\"ortho\"` (1/sqrt(n)) or `\"forward\"` (1/n). \
-         Real numbers are taken as complex ones; halves have no transform. Source: `torch.fft.fft`.",
+        "Gives the discrete Fourier transform along `dim`. With `n` the signal is first cut, or padded with zeros, \
+         to that length. `norm` is `\"backward\"` (no factor), `\"ortho\"` (1/sqrt(n)) or `\"forward\"` (1/n). Real \
+         numbers are converted to complex ones; `f16` and `bf16` have no transform. Source: `torch.fft.fft`.",
         ONE,
         "let x = fft.fft([1.0, 0.0, 0.0, 0.0])\nassert(equal(x, ones(4, dtype=c64)))\n\
          assert(fft.fft(zeros(3, 5), n=8).shape == (3, 8))",
@@ -75,8 +75,8 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.hfft",
-        "Gives the real Fourier transform of a signal that is its own conjugate in reverse, of which the first half \
-         is given. Source: `torch.fft.hfft`.",
+        "Gives the real Fourier transform of a Hermitian signal (its own conjugate in reverse), of which the first \
+         half is given. Source: `torch.fft.hfft`.",
         ONE,
         "let x = tensor([1.0, 2.0, 3.0, 4.0])\nassert(allclose(fft.hfft(fft.ihfft(x)), x))",
         |rt, args| one(rt, "fft.hfft", args, &HFFT),
@@ -91,7 +91,7 @@ pub static OPS: &[Op] = &[
     op(
         "fft.fft2",
         "Gives the Fourier transform along two dimensions, the last two unless `dim` names others; `s` are the \
-         lengths to cut or fill up to. Source: `torch.fft.fft2`.",
+         lengths to cut or pad to. Source: `torch.fft.fft2`.",
         MANY,
         "let x = tensor([[1.0, 0.0], [0.0, 0.0]])\nassert(equal(fft.fft2(x), ones(2, 2, dtype=c64)))",
         |rt, args| many(rt, "fft.fft2", args, &FFT, Some(&[-2, -1])),
@@ -105,8 +105,8 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.rfft2",
-        "Gives the Fourier transform of real numbers along two dimensions, of the last one the first half. \
-         Source: `torch.fft.rfft2`.",
+        "Gives the Fourier transform of real numbers along two dimensions; only the first half of the last \
+         one. Source: `torch.fft.rfft2`.",
         MANY,
         "assert(fft.rfft2(zeros(4, 6)).shape == (4, 4))",
         |rt, args| many(rt, "fft.rfft2", args, &RFFT, Some(&[-2, -1])),
@@ -135,8 +135,8 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.rfftn",
-        "Gives the Fourier transform of real numbers along the dimensions `dim`, of the last one named the first \
-         half. Source: `torch.fft.rfftn`.",
+        "Gives the Fourier transform of real numbers along the dimensions `dim`; only the first half of the last \
+         one named. Source: `torch.fft.rfftn`.",
         MANY,
         "assert(fft.rfftn(zeros(2, 3, 4)).shape == (2, 3, 3))",
         |rt, args| many(rt, "fft.rfftn", args, &RFFT, None),
@@ -168,7 +168,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.fftshift",
-        "Brings the frequency 0 from the front to the middle, along `dim` or all dimensions. \
+        "Moves the frequency 0 from the front to the middle, along `dim` or all dimensions. \
          Source: `torch.fft.fftshift`.",
         SHIFT,
         "assert(equal(fft.fftshift([0, 1, 2, -2, -1]), [-2, -1, 0, 1, 2]))",
@@ -176,7 +176,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.ifftshift",
-        "Brings the frequency 0 from the middle back to the front: the inverse of `fft.fftshift`. \
+        "Moves the frequency 0 from the middle back to the front: the inverse of `fft.fftshift`. \
          Source: `torch.fft.ifftshift`.",
         SHIFT,
         "assert(equal(fft.ifftshift([-2, -1, 0, 1, 2]), [0, 1, 2, -2, -1]))",

@@ -20,11 +20,10 @@ const NAME: &str = "histogram";
 pub static OPS: &[Op] = &[Op {
     name: NAME,
     doc: "Counts the elements between edges: `bins` equal parts of `range` (without it, of that from the least to the \
-          greatest element), or the parts between the ascending edges that `bins` lists. A part holds its lower edge; \
-          the last one holds its upper edge too. What lies outside, and nan, is not counted. Gives `hist` and \
-          `bin_edges`, one edge more than parts, in the dtype of `x`, f32 or f64. `weight` says how much each \
-          element counts; with `density` the parts are those of 1, each divided by its width. Source: \
-          `torch.histogram`.",
+          greatest element), or the parts between the ascending edges that `bins` lists. A part contains its lower \
+          edge; the last one contains its upper edge too. What is outside, and nan, is not counted. Gives `hist` and \
+          `bin_edges`, one edge more than parts, in the dtype of `x`, f32 or f64. `weight` says how much each element \
+          counts; with `density` the parts are those of 1, each divided by its width. Source: `torch.histogram`.",
     search: &["histc", "count", "distribution", "bins", "density", "frequency"],
     params: &[
         X,
@@ -152,7 +151,7 @@ fn range(args: &Args<'_>) -> Result<Option<(f64, f64)>> {
     match low.is_finite() && high.is_finite() && low <= high {
         true => Ok(Some((low, high))),
         false => {
-            let message = format!("no range goes from {low} to {high}");
+            let message = format!("there is no range from {low} to {high}");
             Err(error::bad_value(2, message, "write numbers, the lower one first"))
         }
     }

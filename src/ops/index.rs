@@ -45,10 +45,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "embedding",
-        doc: "Looks up rows of `weight`: the result has the shape of `ids` and one dimension more. With `max_norm`, \
-              rows that are looked up and whose norm of order `norm_type` is greater are first scaled down to it, \
-              in `weight` itself. `padding_idx` names the row of what is no token; it, `scale_grad_by_freq` and `sparse` are about gradients alone. \
-              Source: `torch.nn.functional.embedding`.",
+        doc: "Looks up rows of `weight`: the result has the shape of `ids` and one dimension more. With `max_norm`, rows that are looked up and \
+              whose norm of order `norm_type` is greater are first scaled down to it, in `weight` itself. `padding_idx` names the row of the \
+              padding token; it, `scale_grad_by_freq` and `sparse` affect only gradients. Source: `torch.nn.functional.embedding`.",
         search: &["lookup", "rows", "token", "vocabulary"],
         params: &[
             Param::new("ids", Kind::Tensor),
@@ -114,8 +113,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "scatter_reduce",
         doc: "Combines values into a copy of `x` at positions along a dimension: `reduce` is `sum`, `prod`, `mean`, \
-              `amax` or `amin`. With `include_self=false` what was there gives way. Sums of floats may differ in \
-              their last bits from run to run. Source: `torch.scatter_reduce`.",
+              `amax` or `amin`. With `include_self=false` the old values are not included. Sums of floats may differ \
+              in their last bits from run to run. Source: `torch.scatter_reduce`.",
         search: &["segment", "group by", "accumulate", "scatter_max"],
         params: &[
             X,
@@ -133,8 +132,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "scatter_add",
-        doc: "Adds the elements of `src` to the positions that `index` holds along `dim`, the same bits run after \
-              run. Source: `torch.scatter_add`.",
+        doc: "Adds the elements of `src` to the positions that `index` holds along `dim`, with the same bits in \
+              every run. Source: `torch.scatter_add`.",
         search: &["histogram", "accumulate", "segment sum", "index_add"],
         params: &[X, DIM, INDEX, Param::new("src", Kind::Tensor)],
         form: Form::ALL,

@@ -76,7 +76,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "is_contiguous",
-        doc: "Says whether the elements lie row-major without gaps. Source: `torch.Tensor.is_contiguous`.",
+        doc: "Says whether the elements are row-major without gaps. Source: `torch.Tensor.is_contiguous`.",
         search: &["memory", "layout", "strides"],
         params: &[X],
         form: Form::METHOD,
@@ -86,7 +86,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "data_ptr",
         doc: "Gives the address of the first element on its device; 0 for a tensor without elements. Work that \
-              still computes the tensor is sent off first. Source: `torch.Tensor.data_ptr`.",
+              still computes the tensor is submitted first. Source: `torch.Tensor.data_ptr`.",
         search: &["address", "pointer", "memory"],
         params: &[X],
         form: Form::METHOD,
@@ -133,7 +133,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "is_pinned",
-        doc: "Says whether the tensor lies in page-locked host memory. Source: `torch.Tensor.is_pinned`.",
+        doc: "Says whether the tensor is in page-locked host memory. Source: `torch.Tensor.is_pinned`.",
         search: &["pinned", "page-locked", "host"],
         params: &[X],
         form: Form::METHOD,

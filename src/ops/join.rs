@@ -87,8 +87,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "tensor_split",
-        doc: "Cuts a dimension into so many parts, the first ones longer by one where they are not equal, or before \
-              each of a list of positions. A tensor of i64 may say either; it is read, which waits. Views. \
+        doc: "Cuts a dimension into a number of parts, the first ones longer by one where they are not equal, or \
+              before each of a list of positions. A tensor of i64 may say either; it is read, which waits. Views. \
               Source: `torch.tensor_split`.",
         search: &["cut", "divide", "parts", "array_split"],
         params: &[X, Param::new("indices_or_sections", Kind::Any), FIRST_DIM],
@@ -141,8 +141,8 @@ pub static OPS: &[Op] = &[
         name: "repeat_interleave",
         doc: "Repeats each element (or each slice along `dim`) `repeats` times, one after the other: a number, or a \
               vector with a number for each of them. Their sum is read, which waits for the device, unless \
-              `output_size` says it. Without `repeats` the tensor is a vector of them, and positions are repeated. \
-              Source: `torch.repeat_interleave`.",
+              `output_size` gives it. Without `repeats` the tensor is a vector of repeat counts, and positions are \
+              repeated. Source: `torch.repeat_interleave`.",
         search: &["repeat", "duplicate", "upsample", "expand counts"],
         params: &[
             X,
@@ -211,7 +211,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "diff",
         doc: "Gives the differences of neighbours along a dimension, `n` times over; first `prepend` is joined before \
-              `x`, and `append` behind it. Source: `torch.diff`.",
+              `x`, and `append` after it. Source: `torch.diff`.",
         search: &["difference", "derivative", "delta", "neighbours"],
         params: &[
             X,
@@ -513,7 +513,7 @@ fn repeat_interleave(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 /// The tensor of an argument as a vector of numbers of times, `i64`.
 fn repeats_of(rt: &mut Runtime, name: &'static str, argument: usize, repeats: &Tensor) -> Result<Tensor> {
     if repeats.rank() > 1 {
-        return Err(error::wrong_rank(name, argument, repeats, "a vector of numbers of times", "flatten it"));
+        return Err(error::wrong_rank(name, argument, repeats, "a vector of repeat counts", "flatten it"));
     }
     let repeats = as_positions(rt, argument, repeats)?;
     reshaped(rt, &repeats, &[repeats.count()])

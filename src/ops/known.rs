@@ -380,7 +380,7 @@ fn reshape(name: &str, _: &Op, args: &[Known]) -> Outcome {
         labels.push((1, "this shape".to_string()));
         return Err(Box::new(Clash {
             message: format!(
-                "`{name}` cannot see {} as shape {wanted:?}",
+                "`{name}` cannot view {} as shape {wanted:?}",
                 crate::base::counted(count, "element")
             ),
             labels,
@@ -470,7 +470,7 @@ fn join(name: &str, args: &[Known], along: Along) -> Outcome {
                 message: format!("`{name}` cannot join shapes {} and {}", shown(shapes[0]), shown(shape)),
                 labels: vec![(0, text)],
                 help: match at {
-                    Some(dim) => format!("shapes may differ in dimension {dim} alone"),
+                    Some(dim) => format!("shapes may differ only in dimension {dim}"),
                     None => "all shapes must be equal".to_string(),
                 },
             }));

@@ -21,8 +21,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "logical_or",
-        doc: "Tells elementwise whether one of both is true (not 0). Gives `bool`. Source: \
-              `torch.logical_or`.",
+        doc: "Tells elementwise whether at least one of the two is true (not 0). Gives `bool`. \
+              Source: `torch.logical_or`.",
         search: &["or", "either", "disjunction"],
         params: BINARY,
         form: Form::ALL,
@@ -31,8 +31,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "logical_xor",
-        doc: "Tells elementwise whether exactly one of both is true (not 0). Gives `bool`. Source: \
-              `torch.logical_xor`.",
+        doc: "Tells elementwise whether exactly one of the two is true (not 0). Gives `bool`. \
+              Source: `torch.logical_xor`.",
         search: &["exclusive or", "either but not both"],
         params: BINARY,
         form: Form::ALL,

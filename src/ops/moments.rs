@@ -28,8 +28,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "var",
         doc: "Gives the variance, over all or along `dim`: the squared distances from the mean, added and divided \
-              by the count less `correction` (left out 1, Bessel's). `unbiased=false` says `correction=0`, as \
-              in `x.var(dim, false)` and `x.var(false)`. Needs floats. Source: `torch.var`.",
+              by the count minus `correction` (1 by default: Bessel's correction). `unbiased=false` means \
+              `correction=0`, as in `x.var(dim, false)` and `x.var(false)`. Needs floats. Source: `torch.var`.",
         search: &["variance", "spread", "second moment"],
         params: SPREAD,
         form: Form::BOTH,
@@ -176,7 +176,7 @@ fn spread_of<'a>(args: &Args<'a>) -> Result<(Option<&'a [i64]>, f64)> {
     let correction = match (unbiased, args.is_given(4)) {
         (Some(_), true) => {
             let help = "`unbiased=false` is `correction=0`";
-            return Err(error::bad_value(4, "`unbiased` and `correction` say the same", help));
+            return Err(error::bad_value(4, "`unbiased` and `correction` mean the same", help));
         }
         (Some(unbiased), false) => f64::from(u8::from(unbiased)),
         (None, true) => args.float(4)?,

@@ -29,7 +29,7 @@ pub const STEP: u64 = 4;
 pub static OPS: &[Op] = &[
     Op {
         name: "rand",
-        doc: "Draws uniformly from 0 .. 1, without 1 (`f32` unless `dtype` is given; of complex numbers both parts). \
+        doc: "Draws uniformly from 0 .. 1, excluding 1 (`f32` unless `dtype` is given; of complex numbers both parts). \
               Source: `torch.rand`.",
         search: &["random", "uniform"],
         params: SIZED,
@@ -55,7 +55,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "randint",
-        doc: "Draws whole numbers uniformly from `low` .. `high`, without `high`: `randint(high, size)` or \
+        doc: "Draws whole numbers uniformly from `low` .. `high`, excluding `high`: `randint(high, size)` or \
               `randint(low, high, size)` (`i64` unless `dtype` is given). Source: `torch.randint`.",
         search: &["random", "integers", "dice"],
         params: &[
@@ -101,8 +101,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "bernoulli",
-        doc: "Draws 1 with the probability that an element is, else 0; with `p`, with that probability. The \
-              result has the dtype of `x`. Source: `torch.bernoulli`.",
+        doc: "Draws 1 with the probability that the element gives, else 0; with `p`, with that probability. \
+              The result has the dtype of `x`. Source: `torch.bernoulli`.",
         search: &["random", "coin", "dropout", "mask"],
         params: &[X, Param::or("p", Kind::TensorOrNumber, Default::None), GENERATOR],
         form: Form::BOTH,
@@ -120,9 +120,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "multinomial",
-        doc: "Draws positions with the probabilities that the elements of a vector, or of each row of a matrix, have \
-              among one another: `num_samples` of each, with `replacement` independent of one another, else all \
-              different. Elements are 0 or more, and not all 0. Source: `torch.multinomial`.",
+        doc: "Draws positions with probabilities in proportion to the elements of a vector, or of each row of a \
+              matrix: `num_samples` of each, independent of one another with `replacement`, else all different. \
+              Elements are 0 or more, and not all 0. Source: `torch.multinomial`.",
         search: &["random", "sample", "choice", "categorical", "weights"],
         params: &[
             Param::new("input", Kind::Tensor),
@@ -162,7 +162,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "randint_like",
-        doc: "Draws whole numbers from `low` .. `high`, without `high`, with the shape, dtype and device of `x`: \
+        doc: "Draws whole numbers from `low` .. `high`, excluding `high`, with the shape, dtype and device of `x`: \
               `randint_like(x, high)` or `randint_like(x, low, high)`. Source: `torch.randint_like`.",
         search: &["random", "integers", "same shape"],
         params: &[
@@ -223,8 +223,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "random_",
-        doc: "Sets the elements to whole numbers drawn from `from` .. `to`, without `to`; left out, over all \
-              that the dtype holds from 0 on (floats: without gaps). Source: `torch.Tensor.random_`.",
+        doc: "Sets the elements to whole numbers drawn from `from` .. `to`, excluding `to`; by default, from \
+              all that the dtype holds from 0 on (floats: without gaps). Source: `torch.Tensor.random_`.",
         search: &["random", "integers", "in place"],
         params: &[
             X,

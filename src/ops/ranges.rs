@@ -17,7 +17,7 @@ use crate::tensor::Tensor;
 pub static OPS: &[Op] = &[
     Op {
         name: "arange",
-        doc: "Counts from `start` up to, and without, `end` by `step`; `arange(n)` counts from 0. The dtype is \
+        doc: "Counts from `start` up to, but excluding, `end` by `step`; `arange(n)` counts from 0. The dtype is \
               `i64` if all three are ints, else `f32`. A step of 0, or away from `end`, is an error. Source: \
               `torch.arange`.",
         search: &["range", "sequence", "count", "iota", "indices"],

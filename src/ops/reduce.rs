@@ -36,7 +36,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "sum",
         doc: "Adds all elements, or those along `dim`. Integers and bools give `i64`; `dtype` converts before \
-              adding. The sum of nothing is 0. Source: `torch.sum`.",
+              adding. The sum of no elements is 0. Source: `torch.sum`.",
         search: &["add up", "total", "reduce", "accumulate"],
         params: TYPED,
         form: Form::BOTH,
@@ -48,8 +48,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "mean",
-        doc: "Averages all elements, or those along `dim`. Needs floats, or `dtype=`; the mean of nothing is nan. \
-              Source: `torch.mean`.",
+        doc: "Averages all elements, or those along `dim`. Needs floats, or `dtype=`; the mean of no elements is \
+              nan. Source: `torch.mean`.",
         search: &["average", "expectation", "reduce"],
         params: TYPED,
         form: Form::BOTH,
@@ -61,8 +61,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "prod",
-        doc: "Multiplies all elements, or those along `dim`. Integers and bools give `i64`. The product of nothing \
-              is 1. Source: `torch.prod`.",
+        doc: "Multiplies all elements, or those along `dim`. Integers and bools give `i64`. The product of no \
+              elements is 1. Source: `torch.prod`.",
         search: &["product", "multiply", "reduce"],
         params: TYPED,
         form: Form::BOTH,
@@ -71,9 +71,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "max",
-        doc: "Gives the greatest element; with `dim` a record of `values` and `indices` (of equals the first); \
-              with a second tensor the elementwise maximum. nan is greater than every number. \
-              Source: `torch.max`.",
+        doc: "Gives the greatest element; with `dim` a record of `values` and `indices` (the first of equal \
+              ones); with a second tensor the elementwise maximum. nan is greater than every number. Source: \
+              `torch.max`.",
         search: &["maximum", "greatest", "largest", "reduce", "argmax"],
         params: CHOICE,
         form: Form::BOTH,
@@ -87,8 +87,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "min",
-        doc: "Gives the least element; with `dim` a record of `values` and `indices` (of equals the first); with \
-              a second tensor the elementwise minimum. nan is less than every number. Source: `torch.min`.",
+        doc: "Gives the least element; with `dim` a record of `values` and `indices` (the first of equal ones); \
+              with a second tensor the elementwise minimum. nan is less than every number. Source: `torch.min`.",
         search: &["minimum", "least", "smallest", "reduce", "argmin"],
         params: CHOICE,
         form: Form::BOTH,
@@ -119,8 +119,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "argmax",
-        doc: "Gives the position of the greatest element along `dim`, or in the flattened tensor; of equals the \
-              first. Source: `torch.argmax`.",
+        doc: "Gives the position of the greatest element along `dim`, or in the flattened tensor; the first of \
+              equal ones. Source: `torch.argmax`.",
         search: &["index of maximum", "best", "class", "prediction"],
         params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
         form: Form::BOTH,
@@ -131,8 +131,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "argmin",
-        doc: "Gives the position of the least element along `dim`, or in the flattened tensor; of equals the \
-              first. Source: `torch.argmin`.",
+        doc: "Gives the position of the least element along `dim`, or in the flattened tensor; the first of \
+              equal ones. Source: `torch.argmin`.",
         search: &["index of minimum", "nearest"],
         params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
         form: Form::BOTH,

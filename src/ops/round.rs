@@ -67,7 +67,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "frac",
-        doc: "Gives what follows the point, with the sign of the element: `x - trunc(x)`. Source: \
+        doc: "Gives the fractional part, with the sign of the element: `x - trunc(x)`. Source: \
               `torch.frac`.",
         search: &["fraction", "fractional part"],
         params: UNARY,

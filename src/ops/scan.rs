@@ -44,8 +44,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cummax",
-        doc: "Gives running maxima along a dimension: a record of `values`, and of the `indices` where each was met \
-              last. From a nan on all are nan. Source: `torch.cummax`.",
+        doc: "Gives running maxima along a dimension: a record of `values`, and of the `indices` where each last \
+              occurred. From a nan on all are nan. Source: `torch.cummax`.",
         search: &["running maximum", "cumulative", "scan", "greatest so far"],
         params: EXTREME,
         form: Form::BOTH,
@@ -55,8 +55,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cummin",
-        doc: "Gives running minima along a dimension: a record of `values`, and of the `indices` where each was met \
-              last. From a nan on all are nan. Source: `torch.cummin`.",
+        doc: "Gives running minima along a dimension: a record of `values`, and of the `indices` where each last \
+              occurred. From a nan on all are nan. Source: `torch.cummin`.",
         search: &["running minimum", "cumulative", "scan", "least so far"],
         params: EXTREME,
         form: Form::BOTH,

@@ -22,7 +22,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "reshape",
         doc: "Gives the elements another shape: a view where the strides allow it, else a copy. One extent may be \
-              `-1`: what is left. Source: `torch.reshape`.",
+              `-1`: it is inferred. Source: `torch.reshape`.",
         search: &["shape", "resize", "view", "dimensions"],
         params: SHAPE,
         form: Form::BOTH,
@@ -48,9 +48,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "view",
-        doc: "Sees the elements with another shape, never copying; an error where the strides do not allow it. One \
-              extent may be `-1`. With a dtype in place of a shape, sees the same bytes as elements of that dtype: \
-              where its size is another, the last dimension grows or shrinks. Source: `torch.Tensor.view`.",
+        doc: "Views the elements with another shape, never copying; an error where the strides do not allow it. One \
+              extent may be `-1`. With a dtype in place of a shape, views the same bytes as elements of that dtype: \
+              if its size differs, the last dimension grows or shrinks. Source: `torch.Tensor.view`.",
         search: &["shape", "reshape", "alias", "bits", "bitcast", "reinterpret"],
         params: &[X, Param::rest("size", Kind::ShapeOrDtype)],
         form: Form::METHOD,
@@ -67,7 +67,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "view_as",
-        doc: "Sees the elements with the shape of another tensor, never copying. Source: `torch.Tensor.view_as`.",
+        doc: "Views the elements with the shape of another tensor, never copying. Source: `torch.Tensor.view_as`.",
         search: &["shape", "like"],
         params: OTHER,
         form: Form::METHOD,
@@ -148,7 +148,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "unsqueeze",
-        doc: "Puts in a dimension of extent 1. A view; `unsqueeze_` changes the shape of the tensor itself. Source: `torch.unsqueeze`.",
+        doc: "Inserts a dimension of extent 1. A view; `unsqueeze_` changes the shape of the tensor itself. Source: `torch.unsqueeze`.",
         search: &["add dimension", "new axis", "expand_dims", "none"],
         params: &[X, Param::new("dim", Kind::Int)],
         form: Form::ALL,
@@ -209,8 +209,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "unfold",
-        doc: "Gives all windows of `size` elements along a dimension, `step` apart: the dimension counts them, and a \
-              new last one goes through each. A view. Source: `torch.Tensor.unfold`.",
+        doc: "Gives all windows of `size` elements along a dimension, `step` apart: the dimension counts the windows, \
+              and a new last dimension holds the elements of each. A view. Source: `torch.Tensor.unfold`.",
         search: &["sliding window", "patches", "strided", "convolution"],
         params: &[
             X,
@@ -259,7 +259,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "contiguous",
-        doc: "Gives the tensor itself when its elements lie row-major without gaps, else a copy that does. \
+        doc: "Gives the tensor itself when its elements are row-major without gaps, else a copy that is. \
               Source: `torch.Tensor.contiguous`.",
         search: &["memory", "layout", "copy", "strides"],
         params: &[X],
@@ -360,13 +360,17 @@ fn viewed_as(x: &Tensor, dtype: Dtype) -> Result<Tensor> {
             return Err(error::cannot_view_as(x, dtype, "it has no dimension that could grow or shrink"));
         };
         if layout.strides[inner] != 1 && layout.shape[inner] != 1 {
-            return Err(error::cannot_view_as(x, dtype, "the last dimension has to have the stride 1"));
+            return Err(error::cannot_view_as(x, dtype, "the last dimension must have stride 1"));
         }
         // Sizes are powers of two: one divides the other.
         let fits = |n: usize| (n * own).is_multiple_of(new);
         let others = (0..inner).filter(|&d| layout.shape[d] != 1);
         if !fits(layout.shape[inner]) {
-            return Err(error::cannot_view_as(x, dtype, "the last dimension is no multiple of the new size"));
+            return Err(error::cannot_view_as(
+                x,
+                dtype,
+                "the last dimension is not a multiple of the new size",
+            ));
         }
         if !fits(layout.offset) || others.into_iter().any(|d| !fits(layout.strides[d].unsigned_abs())) {
             let why = "its rows do not begin at multiples of the new size";
@@ -583,7 +587,7 @@ fn narrow(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         Ok(length) if length <= extent - from => Ok(Out::Tensor(narrowed(x, dim, from, length))),
         _ => {
             let message =
-                format!("{length} positions from {from} on do not lie within a dimension of size {extent}");
+                format!("{length} positions from {from} on do not fit in a dimension of size {extent}");
             Err(error::bad_value(3, message, format!("write at most {}", extent - from)))
         }
     }

@@ -78,9 +78,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "histc",
-        doc: "Counts the elements in `bins` equal parts of the range from `min` to `max`, which belongs to the last \
-              part; without a range, or where both are one number, of that from the least to the greatest element. What lies outside is not \
-              counted. Needs floats, and gives their dtype. Source: `torch.histc`.",
+        doc: "Counts the elements in `bins` equal parts of the range from `min` to `max`, which belongs to the last part; without a range, \
+              or where both are one number, of that from the least to the greatest element. What is outside is not counted. Needs floats, \
+              and gives their dtype. Source: `torch.histc`.",
         search: &["histogram", "count", "distribution", "bins"],
         params: &[
             X,
@@ -95,8 +95,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "cov",
         doc: "Gives the covariances of variables, the rows of a matrix, whose columns are observations; of a vector, \
-              its variance. `correction` is what is taken off the number of observations; `fweights` says how often \
-              each was made, `aweights` how much it counts. Source: `torch.cov`.",
+              its variance. `correction` is subtracted from the number of observations; `fweights` says how often each \
+              was made, `aweights` how much it counts. Source: `torch.cov`.",
         search: &["covariance", "variance", "correlation"],
         params: &[
             X,
@@ -320,7 +320,7 @@ fn histc(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (low, high) = (args.float(2)?, args.float(3)?);
     if !(low.is_finite() && high.is_finite() && low <= high) {
         let help = "write numbers, the lower one first";
-        return Err(error::bad_value(3, format!("no range goes from {low} to {high}"), help));
+        return Err(error::bad_value(3, format!("there is no range from {low} to {high}"), help));
     }
     let counts = filled(rt, &[bins as usize + 1], dtype, x.device(), Scalar::Int(0))?;
     let bounded = |counts: &Tensor| Ok(Out::Tensor(narrowed(counts, 0, 0, bins as usize)));

@@ -20,9 +20,9 @@ pub static OPS: &[Op] = &[
     Op {
         name: "to",
         doc: "Gives the tensor in another dtype, on another device, or like another tensor. It is the tensor itself \
-              when it is that already, unless `copy`. To the host with `non_blocking` the result is pinned and \
-              the call does not wait. By place: `x.to(device, dtype, non_blocking, copy)`, or `x.to(dtype, \
-              non_blocking, copy)`, or the same with a tensor. Source: `torch.Tensor.to`.",
+              when that has the dtype and device already, unless `copy`. To the host with `non_blocking` the result \
+              is pinned and the call does not wait. By position: `x.to(device, dtype, non_blocking, copy)`, or \
+              `x.to(dtype, non_blocking, copy)`, or the same with a tensor. Source: `torch.Tensor.to`.",
         search: &["move", "convert", "cast", "device", "dtype", "transfer", "astype"],
         params: &[
             X,
@@ -39,8 +39,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cpu",
-        doc: "Gives the tensor on the host; itself when it is there. Waits for its values unless `non_blocking`. \
-              Source: `torch.Tensor.cpu`.",
+        doc: "Gives the tensor on the host; the tensor itself when it is there already. Waits for its values \
+              unless `non_blocking`. Source: `torch.Tensor.cpu`.",
         search: &["host", "move", "download", "transfer"],
         params: &[X, NON_BLOCKING],
         form: Form::METHOD,
@@ -52,8 +52,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cuda",
-        doc: "Gives the tensor on a CUDA device (the current one unless named); itself when it is there. \
-              Source: `torch.Tensor.cuda`.",
+        doc: "Gives the tensor on a CUDA device (the current one unless named); the tensor itself when it \
+              is there already. Source: `torch.Tensor.cuda`.",
         search: &["gpu", "move", "upload", "transfer"],
         params: &[X, Param::or("device", Kind::Device, Default::None), NON_BLOCKING],
         form: Form::METHOD,
@@ -156,8 +156,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "pin_memory",
-        doc: "Copies a host tensor to page-locked memory, from and to which devices copy without waiting; itself when \
-              it is there. Source: `torch.Tensor.pin_memory`.",
+        doc: "Copies a host tensor to page-locked memory, from and to which devices copy without waiting; the tensor \
+              itself when it is there already. Source: `torch.Tensor.pin_memory`.",
         search: &["pinned", "page-locked", "non_blocking"],
         params: ONLY,
         form: Form::METHOD,
@@ -178,7 +178,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "record_stream",
         doc: "Keeps the memory from being reused before what is queued on the stream now has ended. Never needed: \
-              uses on other streams are noted by themselves. Source: `torch.Tensor.record_stream`.",
+              uses on other streams are recorded automatically. Source: `torch.Tensor.record_stream`.",
         search: &["stream", "memory", "reuse"],
         params: &[X, Param::new("stream", Kind::Stream)],
         form: Form::METHOD,
@@ -273,10 +273,9 @@ const fn shorthand(
 ) -> Op {
     Op {
         name,
-        doc: "Converts to the dtype of that name: `float` f32, `double` f64, `half` f16, `bfloat16` bf16, `cfloat` c64, \
-              `cdouble` c128, `long` i64, \
-              `int` i32, `short` i16, `char` i8, `byte` u8, `bool` bool. Floats become integers by dropping what \
-              follows the point, complex numbers real ones by dropping the imaginary part. The tensor itself when it has that dtype.",
+        doc: "Converts to the dtype of that name: `float` f32, `double` f64, `half` f16, `bfloat16` bf16, `cfloat` c64, `cdouble` \
+              c128, `long` i64, `int` i32, `short` i16, `char` i8, `byte` u8, `bool` bool. Floats become integers by dropping the \
+              fractional part, complex numbers real ones by dropping the imaginary part. The tensor itself when it has that dtype.",
         search,
         params: ONLY,
         form: Form::METHOD,

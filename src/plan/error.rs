@@ -33,10 +33,10 @@ pub static CODES: &[&Code] = &[
 static FUEL: Code = Code {
     id: "E1002",
     kind: ErrorKind::Limit,
-    title: "the script used up its operations",
-    page: "Whoever started the script limited how much it may compute, and the limit is reached. Calls \
-           and jumps count, and the elements and bytes that functions and operations move and compute. Time \
-           has an error of its own, E1008.",
+    title: "the script reached its limit on operations",
+    page: "The program that started the script limits how much it may compute, and the limit was reached. \
+           Calls and jumps count, and so do the elements and bytes that functions and operations move and \
+           compute. Time has its own error, E1008.",
     example: "",
 };
 
@@ -44,8 +44,9 @@ static TOO_MANY: Code = Code {
     id: "E1009",
     kind: ErrorKind::Limit,
     title: "too many tensors or events",
-    page: "Whoever started the script limited how many of them may be alive at the same time.\n\nLet go of \
-           those that are not needed any more: assign `none` to their names, or compute in place.",
+    page: "The program that started the script limits how many of them may be alive at the same \
+           time.\n\nRelease those that are no longer needed: assign `none` to their names, or compute in \
+           place.",
     example: "",
 };
 
@@ -64,8 +65,8 @@ pub fn is_fuel(error: &Error) -> bool {
 /// Too many live things of a kind.
 #[cold]
 pub fn too_many(what: &str, limit: usize) -> Error {
-    Error::new(&TOO_MANY, format!("the script may have {limit} live {what} at most"))
-        .help(format!("let go of {what} that are not needed any more"))
+    Error::new(&TOO_MANY, format!("the script may have at most {limit} live {what}"))
+        .help(format!("release {what} that are no longer needed"))
 }
 
 static DEVICES_DIFFER: Code = Code {
@@ -92,9 +93,9 @@ static LOST: Code = Code {
     id: "E0706",
     kind: ErrorKind::Value,
     title: "the value was lost",
-    page: "The operation that should have computed this tensor failed, and that error was caught or \
-           shown before; or it was given up with the rest of the work of an input that was interrupted, or whose \
-           time was over. The tensor has a shape but no value.\n\nCompute it again.",
+    page: "The operation that should have computed this tensor failed, and that error was caught or shown \
+           before; or it was discarded with the rest of the work of an input that was interrupted or ran out of \
+           time. The tensor has a shape but no value.\n\nCompute it again.",
     example: "",
 };
 
@@ -102,9 +103,9 @@ static WRITES_OVERLAP: Code = Code {
     id: "E0403",
     kind: ErrorKind::Value,
     title: "elements of the target share memory",
-    page: "An in-place operation was asked to write a tensor in which one memory place is several \
-           elements, as `expand` makes it. Which value would stay is not defined.\n\nCopy it first: \
-           `x.clone()`.",
+    page: "An in-place operation was asked to write a tensor in which several elements share one \
+           place in memory, as `expand` makes it. Which value would remain is undefined.\n\nCopy it \
+           first: `x.clone()`.",
     example: "let x = zeros(1, 3).expand(2, 3)\nx.add_(1)",
 };
 
@@ -113,8 +114,8 @@ static NOT_OVER_COMPLEX: Code = Code {
     kind: ErrorKind::Type,
     title: "the operation is not defined for complex numbers",
     page: "Complex numbers have no order, no whole part and no bits to operate on, and some functions are \
-           defined for real numbers alone.\n\nTake the part that is meant: `abs(x)`, `angle(x)`, \
-           `x.real`, `x.imag`, or both as an array of real numbers with `view_as_real(x)`.",
+           defined only for real numbers.\n\nTake the part that is meant: `abs(x)`, `angle(x)`, `x.real`, \
+           `x.imag`, or both as an array of real numbers with `view_as_real(x)`.",
     example: "relu(complex([1.0], [2.0]))",
 };
 
@@ -131,7 +132,7 @@ static TOLD: Code = Code {
     id: "E0708",
     kind: ErrorKind::Value,
     title: "a warning of a script or a module",
-    page: "The script goes on. Scripts and modules tell such warnings with `warn`, each text once per session.",
+    page: "The script goes on. Scripts and modules give such warnings with `warn`, each text once per session.",
     example: "",
 };
 
@@ -139,7 +140,7 @@ static IMAGINARY_DROPPED: Code = Code {
     id: "E0707",
     kind: ErrorKind::Value,
     title: "imaginary parts are dropped",
-    page: "Complex numbers were converted to real ones, which keeps the real parts alone. This is a warning, \
+    page: "Complex numbers were converted to real ones, which keeps only the real parts. This is a warning, \
            shown once per session.\n\nWrite `x.real` to say that only the real part is meant, or `abs(x)` \
            for the absolute value.",
     example: "",
@@ -152,7 +153,7 @@ static SYNCHRONIZES: Code = Code {
     page: "`cuda.set_sync_debug_mode` is `\"warn\"` or `\"error\"`, and an operation waits for a device: it \
            reads a value on the host (`item`, `print`, a truth test) or copies without `non_blocking` and pinned \
            memory.\n\nRead values later or less often, copy with `non_blocking=true` to and from pinned memory, \
-           or set the mode back to `\"default\"`. Waits by name (`synchronize`) are always allowed.",
+           or set the mode back to `\"default\"`. Explicit waits (`synchronize`) are always allowed.",
     example: "cuda.set_sync_debug_mode(\"error\")\n(ones(3) on cuda).sum().item()",
 };
 
@@ -160,8 +161,8 @@ static BAD_DEBUG_MODE: Code = Code {
     id: "E0521",
     kind: ErrorKind::Value,
     title: "not a debug mode",
-    page: "`cuda.set_sync_debug_mode` takes `\"default\"` (0), `\"warn\"` (1) or `\"error\"` (2): what an \
-           operation does that waits for a device by itself.",
+    page: "`cuda.set_sync_debug_mode` takes `\"default\"` (0), `\"warn\"` (1) or `\"error\"` (2): what \
+           happens when an operation waits for a device implicitly.",
     example: "cuda.set_sync_debug_mode(\"bad\")",
 };
 
@@ -195,9 +196,9 @@ static NOT_IN_CAPTURE: Code = Code {
     title: "not possible while a graph is captured",
     page: "Captured work runs later, when the graph is replayed. So nothing inside a capture can wait for it \
            or read what it computes: no `synchronize`, no `query`, no `item`, `print` or truth test of a \
-           tensor, no copy to or from pageable host memory; and generators keep their seed.\n\nMove the \
-           line behind the capture and read after a `replay()`. Copy through page-locked memory \
-           (`x.pin_memory()`) with `non_blocking=true`.",
+           tensor, no copy to or from pageable host memory; and generators keep their seed.\n\nMove the line \
+           after the capture and read after a `replay()`. Copy through page-locked memory (`x.pin_memory()`) \
+           with `non_blocking=true`.",
     example: "let x = ones(3)\nwith graph(Graph()) {\n    let y = x + 1\n    print(y)\n}",
 };
 
@@ -217,7 +218,7 @@ static GRAPH_STATE: Code = Code {
     title: "the graph is not in the state for this",
     page: "A graph is captured once, on a side stream, between `capture_begin` and `capture_end` on the same \
            stream; then it is replayed. `reset()` makes it empty again.\n\n`with graph(g) { }` does all of \
-           it right: it captures on a side stream of its own.",
+           this: it captures on a side stream of its own.",
     example: "Graph().replay()",
 };
 
@@ -266,8 +267,8 @@ static COLLECTIVE_SHAPE: Code = Code {
 static COLLECTIVE_ARGUMENT: Code = Code {
     id: "E0513",
     kind: ErrorKind::Value,
-    title: "arguments of a transfer between devices that do not go together",
-    page: "Where the results go is said once: by devices, or by the tensors that receive them (`out=`). \
+    title: "conflicting arguments of a transfer between devices",
+    page: "Where the results go is given once: by devices, or by the tensors that receive them (`out=`). \
            There is at least one tensor, and one device or target.",
     example: "comm.broadcast(zeros(2))",
 };
@@ -370,18 +371,18 @@ pub fn lost(what: &str) -> Error {
 pub fn lost_value(storage: &crate::tensor::Storage) -> Error {
     let Some((name, span)) = storage.given_up() else { return lost("this tensor's value") };
     let message =
-        "this tensor's value was lost: the work that computes it was given up when its input was interrupted";
+        "this tensor's value was lost: the work for it was discarded when its input was interrupted";
     let error = Error::new(&LOST, message).help("compute it again");
     match span.is_none() {
         true => error,
-        false => error.at(span, format!("`{name}` was given up here")).label(Place::Here, "it is read here"),
+        false => error.at(span, format!("`{name}` was discarded here")).label(Place::Here, "it is read here"),
     }
 }
 
 /// An in-place write to memory that several elements share.
 pub fn writes_overlap(name: &str) -> Error {
     Error::new(&WRITES_OVERLAP, format!("`{name}` cannot write a tensor whose elements share memory"))
-        .operand(0, "some elements of this are one place in memory")
+        .operand(0, "some elements of this share one place in memory")
         .help("copy it first: `.clone()`")
 }
 
@@ -433,7 +434,7 @@ pub fn deprecated(what: &str, help: &str) -> Error {
 /// `what` cannot be captured; the capture began at `begun`.
 pub fn not_in_capture(what: &str, begun: Span) -> Error {
     let message = format!("{what} is not possible while a graph is captured: captured work runs at a replay");
-    in_capture(&NOT_IN_CAPTURE, message, begun).help("move this line behind the capture, after a `replay()`")
+    in_capture(&NOT_IN_CAPTURE, message, begun).help("move this line out of the capture, after a `replay()`")
 }
 
 /// A copy of pageable memory in a capture.

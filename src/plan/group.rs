@@ -510,10 +510,10 @@ fn check_folding(folding: &Folding, dtype: Dtype) -> Result<()> {
             wrong("it has no arithmetic", "convert it, or take `\"max\"` for any and `\"min\"` for all")
         }
         Fold::Product | Fold::Min | Fold::Max if dtype.is_complex() => {
-            wrong("complex numbers can be added alone", "`\"sum\"` and `\"avg\"` are")
+            wrong("complex numbers can only be added", "`\"sum\"` and `\"avg\"` are defined")
         }
         Fold::Avg if !dtype.is_float() && !dtype.is_complex() => {
-            wrong("averages are no integers", "convert it to a float, or take `\"sum\"`")
+            wrong("averages are not integers", "convert it to a float, or take `\"sum\"`")
         }
         _ => Ok(()),
     }

@@ -13,7 +13,7 @@ const fn code(id: &'static str, title: &'static str, page: &'static str, example
 pub static UNKNOWN_CHARACTER: Code = code(
     "E0101",
     "unknown character",
-    "The text holds a character that means nothing in Runnel at this place: `?`, `$`, `\\`, a back-tick, a \
+    "The text contains a character that has no meaning in Runnel at this place: `?`, `$`, `\\`, a back-tick, a \
      typographic quote or a space that only looks like one.\n\nRemove it, or put it into a string. Lines inside \
      `( )` and `[ ]` continue by themselves, so no `\\` is needed at their end. A choice between two values is \
      written `if c { a } else { b }`.",
@@ -23,7 +23,7 @@ pub static UNKNOWN_CHARACTER: Code = code(
 /// A string without its end.
 pub static UNCLOSED_STRING: Code = code(
     "E0102",
-    "string without an end",
+    "unterminated string",
     "A string in `\"` ends on its own line; `\"\"\"` strings may hold line ends. Add the closing quote, or write \
      `\\n` where the text should have a line end, or use `\"\"\"`. A `{` in a string begins an expression and \
      needs its `}`; for a brace itself write `{{`.",
@@ -45,8 +45,8 @@ pub static BAD_NUMBER: Code = code(
     "E0104",
     "malformed number",
     "Numbers are `42`, `1_000`, `0xff`, `0o17`, `0b101`, `64KiB` (also `MiB`, `GiB`, `TiB`), `1.0`, `.5`, `1e-3`. A \
-     `_` stands between two digits. A number has no type suffix: write `f32[1.0]` or `tensor(1.0, dtype=f32)` \
-     for a tensor of one dtype.",
+     `_` is written between two digits. A number has no type suffix: write `f32[1.0]` or `tensor(1.0, dtype=f32)` for \
+     a tensor of one dtype.",
     "let x = 12abc",
 );
 
@@ -62,7 +62,7 @@ pub static NUMBER_RANGE: Code = code(
 /// A bracket without its partner.
 pub static UNCLOSED_BRACKET: Code = code(
     "E0106",
-    "bracket without its partner",
+    "unmatched bracket",
     "A `(`, `[` or `{` is never closed, or is closed by a bracket of another kind, or a closing bracket has no \
      opening one. The labels show where the bracket was opened, and where the text stopped making sense.",
     "print((1 + 2)",
@@ -72,9 +72,9 @@ pub static UNCLOSED_BRACKET: Code = code(
 pub static UNEXPECTED: Code = code(
     "E0107",
     "unexpected token",
-    "The statement makes sense up to the marked place; the message says what may stand there. A statement ends \
-     at the line end or with `;`. A line continues inside `( )` and `[ ]`, after a binary operator or a comma, \
-     and before a line that starts with `.name` or `|>`.",
+    "The statement is valid up to the marked place; the message says what may follow. A statement ends at the \
+     line end or with `;`. A line continues inside `( )` and `[ ]`, after a binary operator or a comma, and \
+     before a line that starts with `.name` or `|>`.",
     "let x = 1 2",
 );
 
@@ -90,10 +90,10 @@ pub static ENDS_EARLY: Code = code(
 pub static OTHER_LANGUAGE: Code = code(
     "E0109",
     "written as in another language",
-    "This would be right in Python or another language, and Runnel says it differently; the help shows how. \
-     Blocks stand in braces, `elif` is `else if`, `def` is `fn`, `lambda x: e` is `|x| e`, slices `1:3` are `1..3` \
-     and a full slice `:` is `..`, `&&`, `||` and `!` are `and`, `or` and `not`, `True`, `False` and `None` are \
-     `true`, `false` and `none`.",
+    "This would be right in Python or another language, and Runnel writes it differently; the help shows how. \
+     Blocks are written in braces, `elif` is `else if`, `def` is `fn`, `lambda x: e` is `|x| e`, slices `1:3` are \
+     `1..3` and a full slice `:` is `..`, `&&`, `||` and `!` are `and`, `or` and `not`, `True`, `False` and `None` \
+     are `true`, `false` and `none`.",
     "if 1 < 2: print(1)",
 );
 
@@ -103,9 +103,9 @@ pub static TOO_DEEP: Code = Code {
     kind: ErrorKind::Limit,
     title: "nested too deep",
     page: "At most 200 brackets may be open at once, and an expression may be at most 500 levels deep, where every \
-           operator, call and bracket around it is a level; `a + b + c` has two. The bound keeps every later step \
-           within its stack. Give parts of the expression names with `let`, or put the values into a list and \
-           reduce it: `sum([...])`.",
+           operator, call and bracket around it is a level; `a + b + c` has two. The limit keeps every later step \
+           within its stack. Give parts of the expression names with `let`, or put the values into a list and reduce \
+           it: `sum([...])`.",
     example: "",
 };
 
@@ -113,8 +113,8 @@ pub static TOO_DEEP: Code = Code {
 pub static BAD_TARGET: Code = code(
     "E0111",
     "this cannot be assigned to",
-    "The left side of `=` is a name, an element `x[i]`, a field `r.name`, or a tuple or list of these. `+=` and its \
-     kin take one target, not a tuple. To compare two values write `==`.",
+    "The left side of `=` is a name, an element `x[i]`, a field `r.name`, or a tuple or list of these. `+=` and \
+     similar operators take one target, not a tuple. To compare two values write `==`.",
     "1 + 2 = 3",
 );
 
@@ -123,7 +123,7 @@ pub static REFUTABLE: Code = code(
     "E0112",
     "pattern that may not fit",
     "`let`, `for` and parameters bind names, tuples, lists and records of names. Literals, ranges, dotted names \
-     and alternatives `a | b` may not fit a value; they belong into `match`.",
+     and alternatives `a | b` may not fit a value; they belong in `match`.",
     "let 1 = 1",
 );
 
@@ -142,7 +142,7 @@ pub static PARAM_ORDER: Code = code(
     "E0114",
     "parameters out of order",
     "Parameters without a default come first, then those with one, then at most one `*rest`; those after `*rest` \
-     are given by name alone.",
+     can only be given by name.",
     "fn f(a = 1, b) { a }",
 );
 
@@ -160,7 +160,7 @@ pub static MIXED_ITEMS: Code = code(
     "E0116",
     "values and names mixed",
     "`(a, b)` is a tuple and `(w = 1, b = 2)` a record; one pair of parentheses is one or the other. A list has no \
-     names. In a call, arguments given by name follow those given by place.",
+     names. In a call, arguments given by name follow those given by position.",
     "let r = (1, b = 2)",
 );
 
@@ -186,8 +186,8 @@ pub static RESERVED_NAME: Code = code(
 pub static IMPORT_NAME: Code = code(
     "E0119",
     "import without a usable name",
-    "A file is imported under its name without the ending; where that is no identifier, `as` says what it is \
-     called: `import \"my-file.rnl\" as my_file`. The path is a plain string.",
+    "A file is imported under its name without the ending; if that is not an identifier, `as` gives the \
+     name: `import \"my-file.rnl\" as my_file`. The path is a plain string.",
     "import \"two words.rnl\"",
 );
 
@@ -229,8 +229,10 @@ pub(super) fn unknown_character(span: Span, c: char) -> Error {
         c if c.is_control() || c.is_whitespace() || c == '\u{feff}' || c == '\u{200b}' => {
             (format!("U+{:04X}", c as u32), "this character cannot be seen; delete it")
         }
-        '$' => ("`$`".to_string(), "names go without `$`; into a string a value goes as `\"{x}\"`"),
-        '`' => ("a back-tick".to_string(), "strings are written in `\"`, and names stand without quotes"),
+        '$' => {
+            ("`$`".to_string(), "names are written without `$`; a value is put into a string as `\"{x}\"`")
+        }
+        '`' => ("a back-tick".to_string(), "strings are written in `\"`, and names without quotes"),
         c => (format!("`{c}`"), "delete it, or put it into a string"),
     };
     Error::new(&UNKNOWN_CHARACTER, format!("unknown character {shown}"))
@@ -267,11 +269,11 @@ pub(super) fn unclosed_interpolation(opened: Span, end: Span) -> Error {
 }
 
 pub(super) fn bad_escape(span: Span, escape: &str, help: &str) -> Error {
-    Error::new(&BAD_ESCAPE, format!("`{escape}` is no escape")).at(span, "").help(help)
+    Error::new(&BAD_ESCAPE, format!("`{escape}` is not an escape")).at(span, "").help(help)
 }
 
 pub(super) fn bad_number(span: Span, text: &str, help: &str) -> Error {
-    Error::new(&BAD_NUMBER, format!("`{}` is no number", shortened(text))).at(span, "").help(help)
+    Error::new(&BAD_NUMBER, format!("`{}` is not a number", shortened(text))).at(span, "").help(help)
 }
 
 pub(super) fn int_range(span: Span, text: &str) -> Error {
@@ -287,7 +289,7 @@ pub(super) fn float_range(span: Span, text: &str) -> Error {
 }
 
 pub(super) fn device_range(span: Span, text: &str) -> Error {
-    Error::new(&NUMBER_RANGE, format!("`{}` is no device", shortened(text)))
+    Error::new(&NUMBER_RANGE, format!("`{}` is not a device", shortened(text)))
         .at(span, "")
         .help("devices count from `cuda:0`; `runnel devices` lists those of this machine")
 }
@@ -334,7 +336,7 @@ pub(super) fn lone_brace(span: Span) -> Error {
 }
 
 pub(super) fn empty_interpolation(span: Span) -> Error {
-    Error::new(&BAD_INTERPOLATION, "nothing stands between the braces of this string")
+    Error::new(&BAD_INTERPOLATION, "the braces in this string are empty")
         .at(span, "an expression belongs here")
         .help("write `{{}}` for the two braces themselves")
 }
@@ -385,7 +387,7 @@ pub(super) fn refutable(span: Span, what: &str, place: &str) -> Error {
 
 pub(super) fn two_rests(span: Span, first: Span) -> Error {
     Error::new(&REFUTABLE, "two `..` in one pattern")
-        .at(span, "how many elements this takes is open")
+        .at(span, "it is unclear how many elements this takes")
         .at(first, "the first one is here")
         .help("keep one `..`")
 }

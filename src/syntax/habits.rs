@@ -188,7 +188,7 @@ fn missing_condition(p: &Place<'_>) -> Option<Advice> {
     })?;
     let word = open.checked_sub(1)?;
     matches!(p.tokens[word].kind, T::If | T::While | T::With | T::Match | T::In).then_some(())?;
-    let message = format!("`{}` lacks what it works on", p.text_at(word));
+    let message = format!("`{}` has no expression to work on", p.text_at(word));
     let help = format!("write it between `{}` and the block", p.text_at(word));
     Some(Advice { message: Some(message), help, at: word, role: Role::Alone })
 }
@@ -217,7 +217,7 @@ fn braces(p: &Place<'_>) -> Option<Advice> {
         }
         _ => return None,
     };
-    p.advice(0, "blocks stand in braces", format!("write `{shown}`"))
+    p.advice(0, "blocks are written in braces", format!("write `{shown}`"))
 }
 
 /// `x[1:3]`, `x[:, 0]`
@@ -335,10 +335,9 @@ fn foreign_word(p: &Place<'_>) -> Option<Advice> {
             "loop" | "repeat" | "until" => ("loops are `while` and `for`", "write `while true { ... }`"),
             "foreach" => ("loops are `while` and `for`", "write `for x in xs { ... }`"),
             "unless" => ("there is no `unless`", "write `if not condition { ... }`"),
-            "async" | "await" => (
-                "operations run beside the script by themselves",
-                "leave the word out; see `Stream()` for order",
-            ),
+            "async" | "await" => {
+                ("operations are asynchronous by default", "leave the word out; see `Stream()` for order")
+            }
             "yield" => ("there are no generator functions", "put the values into a list"),
             _ => continue,
         };
@@ -427,7 +426,7 @@ fn commas(p: &Place<'_>) -> Option<Advice> {
         T::Import => return p.advice(0, "one `import` names one library", "write a second `import` line"),
         _ => return None,
     };
-    p.advice(0, "tuples stand in parentheses", format!("write `{shown}`"))
+    p.advice(0, "tuples are written in parentheses", format!("write `{shown}`"))
 }
 
 /// `f(*xs)`, `f(**d)`, `let (a, *rest) = xs`
@@ -569,7 +568,7 @@ fn counting_loop(p: &Place<'_>) -> Option<Advice> {
     let counts = at(0, T::For) && at(1, T::LParen) && at(name, T::Name) && at(name + 1, T::Eq);
     counts.then_some(())?;
     Some(Advice {
-        message: Some("`for` goes through the elements of something".into()),
+        message: Some("`for` goes over the elements of a value".into()),
         help: "write `for i in 0..n { ... }`".into(),
         at: p.head,
         role: Role::CountingLoop,
@@ -607,7 +606,7 @@ fn missing_block(p: &Place<'_>) -> Option<Advice> {
     if p.kind(0) == Some(T::Newline) || (p.kind(0).is_none() && p.kind(-1).is_some_and(T::can_end)) {
         return p.help("begin the block on this line: `{`");
     }
-    p.help("a block stands in braces: `{ ... }`")
+    p.help("a block is written in braces: `{ ... }`")
 }
 
 /// `let x`, `let x == 1`

@@ -39,7 +39,7 @@ impl FileAccess {
             FileAccess::None => return Err(error::file_forbidden(path, "file access is switched off")),
             FileAccess::Folders(folders) => folders,
         };
-        let outside = || error::file_forbidden(path, "it lies outside of the folders that scripts may use");
+        let outside = || error::file_forbidden(path, "it is outside the folders that scripts may use");
         let full = real_path(Path::new(path)).ok_or_else(outside)?;
         let within =
             folders.iter().filter_map(|folder| folder.canonicalize().ok()).any(|f| full.starts_with(f));

@@ -200,7 +200,7 @@ fn short(bytes: usize) -> Result<()> {
     if left < least {
         let left = usize::try_from(left.saturating_sub(RESERVE)).unwrap_or(usize::MAX);
         return Err(error::host_memory(bytes, left)
-            .help("the system leaves no more to this process (`ulimit -v`, a control group)"));
+            .help("the system gives no more memory to this process (`ulimit -v`, a control group)"));
     }
     // Values take more than is charged for them, and what grows is there twice while it moves.
     let spare = usize::try_from((left - least) / 8).unwrap_or(usize::MAX);

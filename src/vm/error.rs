@@ -27,7 +27,7 @@ macro_rules! codes {
 
 codes! {
     OPERATOR_TYPES "E0301" Type "an operator does not take these types"
-        "The operator has no meaning for the types on its sides. Numbers, tensors and numeric lists calculate; strings join with `+` or `++`; lists join with `++`. Convert one side first, with `int(...)`, `float(...)` or `str(...)`."
+        "The operator is not defined for the types on its sides. Arithmetic takes numbers, tensors and numeric lists; strings join with `+` or `++`; lists join with `++`. Convert one side first, with `int(...)`, `float(...)` or `str(...)`."
         "\"a\" - 1";
     ARGUMENT_TYPE "E0302" Type "an argument has the wrong type"
         "The function takes another type for this parameter. The label names the parameter and what it takes. Convert the value, or pass another one."
@@ -44,7 +44,7 @@ codes! {
     ARGUMENT_TWICE "E0306" Type "an argument is given twice"
         "A parameter received a value by position and another by name, or twice by name."
         "let f = |a, b = 1| a\nlet g = [f][0]\ng(1, a = 2)";
-    NOT_CALLABLE "E0307" Type "a value is no function"
+    NOT_CALLABLE "E0307" Type "a value is not a function"
         "Only functions, methods and modules' functions can be called. A name was probably rebound to a value."
         "let f = 3\nf(1)";
     NO_ATTRIBUTE "E0308" Name "a value has no such attribute"
@@ -78,24 +78,24 @@ codes! {
         "Keys are `none`, bools, numbers, strings, and tuples of them: values that cannot change."
         "let d = dict()\nd[[1]] = 2";
     UNPACK "E0318" Value "a value does not have the shape of the pattern"
-        "The pattern on the left binds a fixed number of elements, or fields by name, and the value has others. `..rest` takes any further ones."
+        "The pattern on the left binds a fixed number of elements, or fields by name, and the value does not have these. `..rest` takes any further ones."
         "let (a, b) = (1, 2, 3)";
     NO_ARM "E0319" Value "no arm of the match fits"
-        "Every arm's pattern or guard refused the value. End with `_ => ...` to take whatever is left."
+        "The pattern or the guard of every arm rejected the value. End with `_ => ...` to take whatever is left."
         "match 3 { 1 => \"one\" }";
     UNSET "E0320" Name "a name is used before it has a value"
         "The name is defined further down, and its definition has not run yet. Move the use below the definition."
         "fn f() { later }\nf()\nlet later = 1";
     CONVERSION "E0321" Value "a text is not a number"
-        "`int` and `float` read Runnel's own number literals, with blanks around them."
+        "`int` and `float` read Runnel's own number literals, and ignore blanks around them."
         "int(\"twelve\")";
     FORMAT_SPEC "E0322" Value "a format does not fit the value"
-        "After the colon stands Python's format mini-language: `[[fill]align][sign][#][0][width][,|_][.precision][type]`. Ints take `b c d o x X n` and the float types, floats take `e E f F g G n %`, texts take `s`."
+        "After the colon comes a format of Python's mini-language: `[[fill]align][sign][#][0][width][,|_][.precision][type]`. Ints take `b c d o x X n` and the float types, floats take `e E f F g G n %`, texts take `s`."
         "let x = \"a\"\n\"{x:d}\"";
     NOT_ASSIGNABLE "E0323" Type "a place cannot be assigned to"
         "Tuples, strings and ranges do not change, and most attributes are read-only. Build a new value: `(..r, field = x)`, `list(t)`."
         "let t = (1, 2)\nt[0] = 3";
-    NOT_CONTEXT "E0324" Type "a value is no context"
+    NOT_CONTEXT "E0324" Type "a value is not a context"
         "`with` takes contexts: `device(1)`, `stream(s)`, `no_grad()`, and so on."
         "with 3 { print(1) }";
     BAD_VALUE "E0325" Value "an argument has a value that the function cannot use"
@@ -123,19 +123,19 @@ codes! {
         "A module needs another one that is still being run because it needs the first. Move what both need into a third file."
         "";
     OPTION "E0905" Value "a script option is wrong"
-        "The script was started with an option that it does not declare, or with a value of another type than the option's default. `runnel FILE --help` lists what it takes."
+        "The script was started with an option that it does not declare, or with a value whose type is not that of the option's default. `runnel FILE --help` lists what it takes."
         "";
     THROW_TYPE "E0906" Type "only texts and errors can be thrown"
         "`throw` takes a string, or an error that `catch` caught."
         "throw 3";
     FILE "E0907" Io "a file cannot be used"
-        "The operating system refused to read or write the file; the message has its reason."
+        "The operating system refused to read or write the file; the message gives the reason."
         "read(\"no-such-file.txt\")";
     FILE_FORBIDDEN "E0908" Io "a script may not use this file"
         "The program that runs the script has switched file access off, or limited it to some folders. Paths are compared after `..` and links are resolved, so neither leads out of a folder."
         "";
     EXIT "E0909" Exit "the script ended itself"
-        "`exit(status)` ends a script: what it deferred runs, contexts are left, and the status is the program's; nothing catches it. The command line reports nothing. A program around gets this error, whose `exit_status()` is the number, and goes on."
+        "`exit(status)` ends a script: what it deferred runs, contexts are left, and the status is the program's; nothing catches it. The command line reports nothing. An embedding program gets this error, whose `exit_status()` is the number, and goes on."
         "exit(3)";
     INPUT_OFF "E0927" Io "there is no input to read"
         "`input()` reads what the program that runs the script gives it: the command line gives its standard input, and embedding programs give nothing unless they say so, with `Builder::input`."
@@ -143,20 +143,20 @@ codes! {
     CALL_DEPTH "E1001" Limit "calls are nested too deeply"
         "A function calls itself without an end, or deeper than the limit (10,000 script calls)."
         "fn f(n) { 1 + f(n + 1) }\nf(0)";
-    HOST_MEMORY "E1003" Limit "the script used up its host memory"
+    HOST_MEMORY "E1003" Limit "the script reached its limit on host memory"
         "Lists and texts grew beyond the limit on host memory. Tensors have their own limits."
         "let s = \"0123456789abcdef\"\nwhile true { s = s ++ s }";
     INTERRUPTED "E1004" Interrupted "the script was interrupted"
         "Ctrl-C, or an embedder's interrupt handle, stopped the script. `catch` does not catch this; `defer` runs."
         "";
     OUTPUT "E1010" Limit "the script printed too much"
-        "Whoever started the script limited how many bytes it may print, and the limit is reached."
+        "The program that started the script limits how many bytes it may print, and the limit was reached."
         "";
     NESTING "E1005" Limit "something is nested too deeply"
-        "Source text, or lists within lists, go deeper than what can be handled."
+        "Source text, or lists within lists, are nested deeper than Runnel can handle."
         "let a = []\nlet b = []\nfor i in 0..20000 { a = [a]; b = [b] }\na == b";
     CALLBACK_DEPTH "E1006" Limit "callbacks are nested too deeply"
-        "Functions such as `sorted` and `map` call back into the script, which called them again, deeper than the stack allows (100 levels at most). Or the program around runs scripts on a thread with a small stack: it needs 512 KiB, and what its own calls take."
+        "Functions such as `sorted` and `map` call back into the script, which called them again, deeper than the stack allows (100 levels at most). Or the embedding program runs scripts on a thread with a small stack: it needs 512 KiB in addition to its own calls."
         "fn f(x) { map(f, [x]) }\nf(1)";
     FUNCTION_SIZE "E1007" Limit "a function is too large"
         "One function uses more than 60,000 variables and intermediate values at once. Split it."
@@ -176,14 +176,14 @@ pub fn operator_types(op: &str, left: &str, right: &str) -> Error {
         ("+", "tuple" | "record" | "dict", _) => error.help("join tuples and lists with `++`"),
         ("++", ..) => error.help("`++` joins two lists, two tuples or two strings"),
         ("in" | "not in", ..) => {
-            error.help("on the right of `in` stands a list, a tuple, a dict, a range, a str or a tensor")
+            error.help("the right side of `in` is a list, a tuple, a dict, a range, a str or a tensor")
         }
         (_, "str", _) | (_, _, "str") => error.help("read the number in a text with `int(x)` or `float(x)`"),
         (_, "none", _) | (_, _, "none") => error.help("test for it first: `if x == none { ... }`"),
         (_, "list", _) | (_, _, "list") => {
-            error.help("lists of numbers alone calculate; `map(|x| ..., list)` works on each element")
+            error.help("only lists of numbers take arithmetic; `map(|x| ..., list)` works on each element")
         }
-        _ => error.help(format!("numbers, tensors and lists of numbers stand beside `{op}`")),
+        _ => error.help(format!("numbers, tensors and lists of numbers are operands of `{op}`")),
     }
 }
 
@@ -194,7 +194,7 @@ pub fn unary_type(op: &str, operand: &str) -> Error {
         .operand(0, this_is(a(operand)));
     match operand {
         "str" => error.help("read the number in a text with `int(x)` or `float(x)`"),
-        _ => error.help(format!("`{op}` stands before a number, a tensor or a list of numbers")),
+        _ => error.help(format!("`{op}` takes a number, a tensor or a list of numbers")),
     }
 }
 
@@ -202,7 +202,7 @@ pub fn unary_type(op: &str, operand: &str) -> Error {
 #[cold]
 pub fn no_order(left: &str, right: &str) -> Error {
     Error::new(&OPERATOR_TYPES, format!("{} and {} have no order", a(left), a(right)))
-        .help("numbers have an order among each other, and so have texts, and lists or tuples of them")
+        .help("numbers can be compared with each other, and so can texts, and lists or tuples of them")
 }
 
 /// The `index`-th parameter, `name`, got the wrong type.
@@ -300,7 +300,7 @@ pub fn argument_twice(function: &str, name: &str, operand: usize, by_place: Opti
         .label(Place::Name(operand), "given by name here")
         .help("leave one of the two out");
     match by_place {
-        Some(first) => error.label(Place::Arguments(first, first + 1), "given by its place already"),
+        Some(first) => error.label(Place::Arguments(first, first + 1), "already given by its position"),
         None => error,
     }
 }
@@ -309,7 +309,7 @@ pub fn argument_twice(function: &str, name: &str, operand: usize, by_place: Opti
 #[cold]
 pub fn not_callable(found: &str) -> Error {
     Error::new(&NOT_CALLABLE, format!("{} cannot be called", a(found)))
-        .label(Place::Here, format!("what stands before the parentheses is {}", a(found)))
+        .label(Place::Here, format!("the value before the parentheses is {}", a(found)))
         .help(match found {
             "list" | "tuple" | "tensor" | "dict" | "str" => "an element is read with brackets: `x[0]`",
             "device" | "stream" => {
@@ -482,7 +482,7 @@ pub fn unpack(mismatch: &Mismatch) -> Error {
             format!("a record fits this pattern, not {}", a(found)),
             "this reads fields by name".to_string(),
             this_is(a(found)),
-            "bind by place: `let (a, b) = ...`".to_string(),
+            "bind by position: `let (a, b) = ...`".to_string(),
         ),
         Mismatch::NoElements { found } => (
             format!("{} has no elements to bind", a(found)),
@@ -577,12 +577,12 @@ pub fn unknown_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) ->
 #[cold]
 pub fn conversion(text: &str, to: &str) -> Error {
     let short: String = text.chars().take(40).collect();
-    Error::new(&CONVERSION, format!("`{short}` is no {to}")).operand(0, format!("this text is no {to}")).help(
-        match to {
-            "int" => "digits are read, such as `42`, `-1_000` or `0xff`; `try` takes what may be no number",
-            _ => "numbers are read, such as `1.5`, `1e-3` or `inf`; `try` takes what may be no number",
-        },
-    )
+    Error::new(&CONVERSION, format!("`{short}` is not a valid {to}"))
+        .operand(0, format!("this text is not a valid {to}"))
+        .help(match to {
+            "int" => "an int is written `42`, `-1_000` or `0xff`; `try` handles a text that is not a number",
+            _ => "a float is written `1.5`, `1e-3` or `inf`; `try` handles a text that is not a number",
+        })
 }
 
 /// A format that does not fit its value.
@@ -601,7 +601,7 @@ pub fn not_assignable(message: String, help: impl Into<String>) -> Error {
 /// A value that `with` cannot enter.
 #[cold]
 pub fn not_context(found: &str) -> Error {
-    Error::new(&NOT_CONTEXT, format!("{} is no context", a(found)))
+    Error::new(&NOT_CONTEXT, format!("{} is not a context", a(found)))
         .operand(0, this_is(a(found)))
         .help("`with` takes `device(...)`, `stream(...)`, `no_grad()` and the like")
 }
@@ -620,7 +620,7 @@ pub fn not_spreadable(found: &str, place: &str) -> Error {
         .operand(0, this_is(a(found)))
         .help(match place {
             "a record" => "a record spreads into a record; make one of a dict with `record(d)`",
-            _ => "lists, tuples, ranges and whatever else has elements can be spread",
+            _ => "lists, tuples, ranges and everything else with elements can be spread",
         })
 }
 
@@ -675,7 +675,7 @@ pub fn option(message: String) -> Error {
 pub fn file(path: &str, reason: &str) -> Error {
     Error::new(&FILE, format!("`{path}` cannot be used: {reason}"))
         .operand(0, this_is(format!("`{path}`")))
-        .help("paths count from the folder that the program was started in")
+        .help("paths are relative to the folder that the program was started in")
 }
 
 /// `exit(status)`.
@@ -689,7 +689,7 @@ pub fn exit(status: u8) -> Error {
 /// `input()` where nobody gives any.
 #[cold]
 pub fn input_off() -> Error {
-    Error::new(&INPUT_OFF, "there is no input to read: whoever runs the script gives none")
+    Error::new(&INPUT_OFF, "there is no input to read: the program that runs the script gives none")
         .help("pass values to the script, or give it lines with `Builder::input`")
 }
 
@@ -698,7 +698,7 @@ pub fn input_off() -> Error {
 pub fn file_forbidden(path: &str, reason: &str) -> Error {
     Error::new(&FILE_FORBIDDEN, format!("`{path}` may not be used: {reason}"))
         .operand(0, this_is(format!("`{path}`")))
-        .help("whoever starts the script says which folders it may use")
+        .help("the program that starts the script decides which folders it may use")
 }
 
 /// Too many nested calls.
@@ -711,7 +711,7 @@ pub fn call_depth(limit: usize) -> Error {
 /// Too much was printed.
 #[cold]
 pub fn output(limit: u64) -> Error {
-    Error::new(&OUTPUT, format!("the script may print {limit} bytes at most"))
+    Error::new(&OUTPUT, format!("the script may print at most {limit} bytes"))
         .help("print less, or raise the limit where it was set")
 }
 
@@ -737,7 +737,7 @@ pub(super) fn is_spent(error: &Error) -> bool {
 pub fn host_memory(wanted: usize, limit: usize) -> Error {
     let (wanted, limit) = (crate::base::bytes_text(wanted as u64), crate::base::bytes_text(limit as u64));
     Error::new(&HOST_MEMORY, format!("{wanted} of host memory would exceed the limit of {limit}"))
-        .help("keep less at once, or raise the limit where it was set")
+        .help("use less memory at once, or raise the limit where it was set")
 }
 
 /// Interrupted.

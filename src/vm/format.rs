@@ -115,12 +115,12 @@ fn parse(spec: &str) -> Result<Spec> {
         at += 1;
         match number(&mut at)? {
             Some(precision) => out.precision = Some(precision),
-            None => return Err(error::format_spec(spec, "digits follow the point")),
+            None => return Err(error::format_spec(spec, "digits must follow the point")),
         }
     }
     if let Some(c) = peek(at) {
         if !"bcdoxXeEfFgGn%s".contains(c) {
-            return Err(error::format_spec(spec, format!("`{c}` is no format")));
+            return Err(error::format_spec(spec, format!("`{c}` is not a format")));
         }
         out.kind = Some(c);
         at += 1;
@@ -157,7 +157,7 @@ fn int(value: i64, spec: &Spec, text: &str) -> Result<String> {
         Some('X') => (format!("{size:X}"), "0X", 4),
         Some('c') => {
             let c = u32::try_from(value).ok().and_then(char::from_u32);
-            let c = c.ok_or_else(|| error::format_spec(text, format!("{value} is no character")))?;
+            let c = c.ok_or_else(|| error::format_spec(text, format!("{value} is not a character")))?;
             return Ok(pad("", &c.to_string(), spec, '<'));
         }
         Some(kind) => return Err(error::format_spec(text, format!("`{kind}` does not take an int"))),

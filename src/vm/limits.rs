@@ -175,7 +175,7 @@ impl Vm {
         let left = |(device, count): &(_, u64)| format!("{count} launches of {device}");
         let left: Vec<String> = busy.iter().map(left).collect();
         error.help(format!(
-            "{} still run, which this device cannot give up; `cuda.synchronize()` waits for them",
+            "{} still run, which this device cannot stop; `cuda.synchronize()` waits for them",
             left.join(" and ")
         ))
     }

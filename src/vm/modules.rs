@@ -204,9 +204,9 @@ fn read_as(text: &str, default: &Value) -> Result<Value, &'static str> {
             let parts = text.split(',').filter(|_| !text.is_empty());
             let items: Result<Vec<Value>, _> = parts.map(|part| read_as(part.trim(), &like)).collect();
             items.map(Value::list).map_err(|what| match what {
-                "an int" => "ints with commas between them",
-                "a float" => "floats with commas between them",
-                _ => "elements with commas between them",
+                "an int" => "ints separated by commas",
+                "a float" => "floats separated by commas",
+                _ => "elements separated by commas",
             })
         }
         _ => Ok(Value::str(text)),

@@ -41,7 +41,7 @@ pub trait Object: Any {
     /// Assigns an attribute.
     fn assign(&self, _vm: &mut Vm, name: &str, _value: &Value) -> Result<()> {
         let message = format!("`{name}` of {} cannot be assigned to", error::a(self.type_name()));
-        Err(error::not_assignable(message, "it can be read alone; keep the new value in a name of your own"))
+        Err(error::not_assignable(message, "it is read-only; keep the new value in a name of your own"))
     }
 
     /// Whether two of the same type are equal; without this, only an object and itself are.

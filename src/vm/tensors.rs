@@ -619,7 +619,7 @@ fn fill(vm: &Vm, value: &Value, shape: &[usize], scalars: &mut Vec<Scalar>) -> R
 }
 
 fn not_rectangular(index: usize) -> crate::base::Error {
-    error::bad_value(index, "the rows of these nested lists differ in length, so they are no tensor")
+    error::bad_value(index, "the rows of these nested lists differ in length, so they do not form a tensor")
 }
 
 /// Any float makes `f32`, else any int `i64`, else `bool`; no elements at all `f32`.

@@ -74,7 +74,7 @@ fn in_a_group(id: &str) -> Option<Shown> {
     let text = report(first);
     second.kill().ok();
     second.wait().unwrap();
-    let how = format!("Rank 0 of two processes says, where both run:\n\n```rnl\n{script}\n```\n");
+    let how = format!("Two processes run this, and rank 0 reports the error:\n\n```rnl\n{script}\n```\n");
     text.contains(id).then_some(Shown { how, text })
 }
 
@@ -92,15 +92,17 @@ fn elsewhere(id: &str) -> Option<Shown> {
             ("`dist.init()` under `torchrun`, in an engine without `.groups(true)`", group::forbidden())
         }
         "E0805" => (
-            "A GPU that fails for good",
+            "A GPU that fails permanently",
             device::device_failed("CUDA", "cuStreamSynchronize", "an illegal memory access was encountered"),
         ),
         "E0810" => ("A machine without a driver", cuda::no_driver("`libcuda.so.1` was not found")),
-        "E0811" => ("A driver that shows no device, such as with `CUDA_VISIBLE_DEVICES=`", cuda::no_device()),
+        "E0811" => {
+            ("A driver without a visible device, such as with `CUDA_VISIBLE_DEVICES=`", cuda::no_device())
+        }
         "E0812" => ("A driver of 2023", cuda::old_driver(12_000)),
         "E0813" => ("A GPU without CUDA's libraries", cuda::no_library("NVRTC", "libnvrtc.so.13")),
         "E0814" => (
-            "A kernel that this version of NVRTC does not take",
+            "A kernel that this version of NVRTC rejects",
             cuda::kernel_rejected("map", "runnel.cu(12): error: identifier \"f\" is undefined"),
         ),
         "E0815" => ("A GPU, and tensors of very many dimensions", cuda::program_too_large(1_100)),
@@ -118,7 +120,7 @@ fn elsewhere(id: &str) -> Option<Shown> {
             ("`:save /usr/share/session.rnl` in a session", runnel::cli::error::unwritable(path, &refused))
         }
         "E1006" => (
-            "```rnl\nfn f(x) { map(f, [x]) }\nf(1)\n```\n\nOn a machine with the usual stack",
+            "```rnl\nfn f(x) { map(f, [x]) }\nf(1)\n```\n\nOn a machine with the default stack size",
             runnel::vm::error::callback_depth(100),
         ),
         "E1007" => ("A function with 60,001 variables", runnel::vm::error::function_size()),
@@ -235,7 +237,7 @@ fn on_the_command_line(id: &str) -> Option<Shown> {
     if id != "E0110" {
         how += &format!("```console\n$ {}\n```\n", words.join(" "));
     } else {
-        how += "201 brackets within one another:\n";
+        how += "201 nested brackets:\n";
     }
     text.contains(id).then_some(Shown { how, text })
 }

@@ -33,7 +33,7 @@ pub fn lsp(terminal: &Terminal) -> Outcome {
         let message = match wire::read(&mut input) {
             Ok(Message::Json(message)) => message,
             Ok(Message::Broken) => {
-                let error = json!({ "code": -32700, "message": "this is no JSON" });
+                let error = json!({ "code": -32700, "message": "this is not JSON" });
                 let answer = json!({ "jsonrpc": "2.0", "id": null, "error": error });
                 if wire::write(&mut output, &answer).is_err() {
                     return Outcome::Failed;

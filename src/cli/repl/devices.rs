@@ -13,7 +13,7 @@ const LINES: usize = 5;
 /// `:mem`
 pub fn memory(vm: &mut Vm) -> Result<String> {
     vm.flush()?;
-    let mut rows = vec![["device", "allocated", "reserved", "peak", "free of the device"].map(String::from)];
+    let mut rows = vec![["device", "allocated", "reserved", "peak", "free on the device"].map(String::from)];
     let mut held = String::new();
     let opened: Vec<_> = vm.rt.machine().opened().cloned().collect();
     for device in opened {

@@ -22,7 +22,7 @@ pub static NO_DEVICE: Code = Code {
     id: "E0811",
     kind: ErrorKind::Device,
     title: "no CUDA device",
-    page: "NVIDIA's driver works, but it shows no device to this process.\n\nLook at \
+    page: "NVIDIA's driver works, but no device is visible to this process.\n\nLook at \
            `CUDA_VISIBLE_DEVICES`: an empty value hides every device. `nvidia-smi -L` lists what the \
            machine has.",
     example: "",
@@ -43,10 +43,9 @@ pub static NO_LIBRARY: Code = Code {
     id: "E0813",
     kind: ErrorKind::Cuda,
     title: "CUDA library not found",
-    page: "Kernels are compiled by NVRTC and matrix products run in cuBLAS; both come with the CUDA \
-           toolkit, not with the driver. Groups of several processes need NCCL, which comes by itself. They are looked for on the system's library path and under \
-           `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`.\n\nInstall the toolkit, or the packages \
-           `nvidia-cuda-nvrtc`, `nvidia-cublas` and `nvidia-nccl-cu13` and add their folders to \
+    page: "Kernels are compiled by NVRTC and matrix products run in cuBLAS; both come with the CUDA toolkit, not with the driver. Groups of several processes \
+           need NCCL, which is a separate package. They are looked for on the system's library path and under `CUDA_HOME`, `CUDA_PATH` and \
+           `/usr/local/cuda`.\n\nInstall the toolkit, or the packages `nvidia-cuda-nvrtc`, `nvidia-cublas` and `nvidia-nccl-cu13` and add their folders to \
            `LD_LIBRARY_PATH`.",
     example: "",
 };
@@ -57,8 +56,8 @@ pub static KERNEL_REJECTED: Code = Code {
     kind: ErrorKind::Cuda,
     title: "kernel does not compile",
     page: "NVRTC refused the source of a kernel; its log is in the message. For a kernel written in a \
-           script the log's line numbers count from that text. For one of Runnel's own this is a \
-           defect of Runnel: please report the message.",
+           script, the log's line numbers count from the start of its text. For one of Runnel's own \
+           kernels, this is a bug in Runnel: please report the message.",
     example: "",
 };
 

@@ -110,7 +110,7 @@ impl CudaDriver {
     pub(super) fn queue_fft(&self, fft: &Fft, launch: &Launch, stream: StreamHandle) -> Result<()> {
         self.enter()?;
         let Some(plan) = fft.plan.as_any().downcast_ref::<Plan>() else {
-            return Err(driver_failed("cuFFT", "launch", "the plan is another device's"));
+            return Err(driver_failed("cuFFT", "launch", "the plan belongs to another device"));
         };
         let [input, out] = [0, 1].map(|view| launch.views[view].ptr);
         let workspace = launch.views.get(2).map_or(0, |view| view.ptr);

@@ -228,7 +228,7 @@ impl CudaDriver {
     pub(super) fn join_links(&self, seat: Seat<'_>) -> Result<Arc<dyn Communicator>> {
         let api = Api::get()?;
         let Ok(id) = <[u8; 128]>::try_from(seat.id) else {
-            return Err(driver_failed("NCCL", "ncclCommInitRank", "the identification is damaged"));
+            return Err(driver_failed("NCCL", "ncclCommInitRank", "the identifier is damaged"));
         };
         let (rank, size, context) = (seat.rank as c_int, seat.size as c_int, self.context);
         let (send, made) = channel();

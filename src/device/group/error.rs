@@ -20,13 +20,13 @@ pub static CODES: &[&Code] = &[
 static GROUP_SETTING: Code = Code {
     id: "E0530",
     kind: ErrorKind::Value,
-    title: "bad variables of a launcher",
+    title: "bad launcher variables",
     page: "`dist.init()` reads how many processes there are, and which one this is, from the variables \
            that launchers set: `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `MASTER_ADDR` and `MASTER_PORT` \
-           (`torchrun`), `OMPI_COMM_WORLD_RANK` and its like (`mpirun` of Open MPI), `PMI_RANK` and \
-           `PMI_SIZE` (MPICH), `SLURM_PROCID` and `SLURM_NTASKS` (`srun`). One of them is missing, is no \
-           number, or does not go with the others.\n\nStart the script with a launcher, set all of them by \
-           hand, or set none: then the group has one process.",
+           (`torchrun`), `OMPI_COMM_WORLD_RANK` and similar ones (`mpirun` of Open MPI), `PMI_RANK` and \
+           `PMI_SIZE` (MPICH), `SLURM_PROCID` and `SLURM_NTASKS` (`srun`). One of them is missing, is not \
+           a number, or contradicts the others.\n\nStart the script with a launcher, set all of them by \
+           hand, or set none of them: then the group has one process.",
     example: "",
 };
 
@@ -46,7 +46,7 @@ static GROUP_STATE: Code = Code {
     kind: ErrorKind::Value,
     title: "no process group, or one too many",
     page: "The functions of `dist` need a group: call `dist.init()` once, before all others. After \
-           `dist.destroy()` there is none again.",
+           `dist.destroy()` there is no group again.",
     example: "dist.all_reduce(ones(2))",
 };
 
@@ -57,16 +57,16 @@ static NOT_MET: Code = Code {
     page: "The process of rank 0 listens at `MASTER_ADDR` and `MASTER_PORT`, and the others connect to it. \
            Not all of them did within the time that `dist.init(timeout=...)` gives, or rank 0 cannot listen \
            there.\n\nAre all processes started, with the same address and port, and `WORLD_SIZE` of them? \
-           Does the name lead to the machine of rank 0, and does a firewall let the port through?",
+           Does the name resolve to the machine of rank 0, and does the firewall allow the port?",
     example: "",
 };
 
 static STRANGER: Code = Code {
     id: "E0534",
     kind: ErrorKind::Io,
-    title: "another program at the meeting point",
-    page: "What answers at `MASTER_ADDR` and `MASTER_PORT` is not rank 0 of this group: another program, \
-           or another group.\n\nChoose another `MASTER_PORT`, the same for all processes.",
+    title: "another program at the address of the group",
+    page: "Another program or another group answers at `MASTER_ADDR` and `MASTER_PORT`, not rank 0 of this \
+           group.\n\nChoose another `MASTER_PORT`, the same for all processes.",
     example: "",
 };
 
@@ -74,9 +74,9 @@ static PEER_FAILED: Code = Code {
     id: "E0535",
     kind: ErrorKind::Io,
     title: "a process of the group failed",
-    page: "One process of the group ended, or its script ended with an error. The others end their \
-           collective operations, or their next wait for a device, with this error, which names it; its own report \
-           says more.\n\nThe group cannot go on. `dist.destroy()` leaves it.",
+    page: "One process of the group ended, or its script ended with an error. The others end their collective \
+           operations, or their next wait for a device, with this error, which names it; its own report has the \
+           details.\n\nThe group cannot go on. `dist.destroy()` leaves it.",
     example: "",
 };
 
@@ -85,8 +85,8 @@ static GROUP_TIME: Code = Code {
     kind: ErrorKind::Io,
     title: "a collective operation took too long",
     page: "An operation of a group needs all of its processes, or the two that send and receive. Not all \
-           have come to it within the time that `dist.init(timeout=...)` gives.\n\nDoes every process take \
-           this path through the script? Give more time where some have more to do.",
+           of them reached it within the time that `dist.init(timeout=...)` gives.\n\nDoes every process \
+           take this path through the script? Give more time where some have more to do.",
     example: "",
 };
 
@@ -96,7 +96,7 @@ static CALLS_DIFFER: Code = Code {
     title: "processes call different operations",
     page: "All processes of a group must call the same collective operations in the same order, with \
            tensors of the same shape and dtype on the same kind of device. A `recv` needs a tensor like the \
-           one that is sent.\n\nThe message says what each of two processes called; the group lives on.",
+           one that is sent.\n\nThe message says what each of two processes called; the group stays usable.",
     example: "",
 };
 
@@ -105,7 +105,7 @@ static GROUP_ARGUMENT: Code = Code {
     kind: ErrorKind::Value,
     title: "bad argument of a collective operation",
     page: "`op` is `\"sum\"`, `\"product\"`, `\"min\"`, `\"max\"` or `\"avg\"`; `src` and `dst` are ranks of the \
-           group; `reduce_scatter` needs a first dimension that all processes can have an equal part of; \
+           group; `reduce_scatter` needs a first dimension that divides into equal parts for all processes; \
            tensors are on the host, or on the device of their process.",
     example: "dist.init()\ndist.all_reduce(ones(2), op=\"mean\")",
 };
@@ -211,7 +211,7 @@ pub(super) fn stranger(message: impl Into<String>) -> Error {
 /// A process of the group failed.
 pub(super) fn peer_failed(rank: usize, reason: &str) -> Error {
     Error::new(&PEER_FAILED, format!("rank {rank} failed: {reason}"))
-        .label(Place::Here, "this process heard of it here")
+        .label(Place::Here, "this process learned of it here")
 }
 
 /// The library that runs collectives reports an error.

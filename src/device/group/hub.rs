@@ -231,7 +231,7 @@ impl Hall {
         device: Option<&str>,
     ) -> Option<(Refusal, String)> {
         if id != self.id {
-            return Some((Refusal::Stranger, "another group meets here".into()));
+            return Some((Refusal::Stranger, "another group uses this address".into()));
         }
         if version != super::VERSION {
             let reason = format!("rank 0 runs Runnel {}, and this process {version}", super::VERSION);
@@ -303,7 +303,9 @@ impl Hall {
             }
             let missing = |(rank, seat): (usize, &Seat)| seat.writer.is_none().then_some(rank);
             let missing: Vec<usize> = state.seats.iter().enumerate().filter_map(missing).collect();
-            return Some(Answer::NotMet { text: format!("{} did not come within {after}", ranks(&missing)) });
+            return Some(Answer::NotMet {
+                text: format!("{} did not connect within {after}", ranks(&missing)),
+            });
         }
         let is_late =
             |seat: &Seat| seat.asked.as_ref().is_some_and(|asked| asked.since.elapsed() > self.timeout);
@@ -446,7 +448,7 @@ impl State {
         }
         if !away.is_empty() {
             let have = if away.len() == 1 { "has" } else { "have" };
-            texts.push(format!("{} {have} not come to it", ranks(&away)));
+            texts.push(format!("{} {have} not reached it", ranks(&away)));
         }
         texts.join(", ")
     }

@@ -53,7 +53,9 @@ pub(super) fn listen(meeting: &Meeting) -> Result<TcpListener> {
         let addresses = (meeting.host.as_str(), port).to_socket_addrs();
         let addresses: Vec<SocketAddr> = match addresses {
             Ok(found) => found.collect(),
-            Err(reason) => return Err(error::not_met(format!("`{}` is no machine: {reason}", meeting.host))),
+            Err(reason) => {
+                return Err(error::not_met(format!("`{}` is not a known host: {reason}", meeting.host)));
+            }
         };
         let bound = TcpListener::bind(&addresses[..]).or_else(|reason| match reason.kind() {
             // Behind network address translation, the machine may not have its own public address.
@@ -69,7 +71,7 @@ pub(super) fn listen(meeting: &Meeting) -> Result<TcpListener> {
         }
     }
     let place = taken.unwrap_or_else(|| meeting.host.clone());
-    Err(error::stranger(format!("rank 0 cannot listen at `{place}`: another program does")))
+    Err(error::stranger(format!("rank 0 cannot listen at `{place}`: another program already does")))
 }
 
 /// The address at which processes of this machine reach a listener.
@@ -164,11 +166,11 @@ fn attempt(address: SocketAddr, hello: &Say, end: Instant) -> Result<Attempt> {
             Refusal::Setting => return Err(error::does_not_fit(&reason)),
             Refusal::Device => return Err(error::same_device(&reason)),
         },
-        Ok(_) => Attempt::Stranger("it speaks out of turn".into()),
+        Ok(_) => Attempt::Stranger("it sent an unexpected message".into()),
         Err(reason) => match reason.kind() {
             io::ErrorKind::InvalidData => Attempt::Stranger("another program listens there".into()),
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                Attempt::Stranger("another program listens there, which does not answer".into())
+                Attempt::Stranger("a program that does not answer listens there".into())
             }
             _ => Attempt::Nobody(reason),
         },
@@ -225,7 +227,7 @@ impl Link {
         let left = time.saturating_sub(start.elapsed());
         match link.wait(left, "`dist.init`")? {
             (Answer::Complete, _) => Ok(link),
-            _ => Err(error::stranger("the hub of the group speaks out of turn")),
+            _ => Err(error::stranger("the hub of the group sent an unexpected message")),
         }
     }
 
@@ -249,7 +251,7 @@ impl Link {
         match self.wait(time, name).inspect_err(|error| self.fate.fail_and_tell(error.clone()))? {
             (Answer::Done, bytes) => Ok(bytes),
             (Answer::Differ { text, stuck }, _) => Err(error::calls_differ(text, stuck)),
-            _ => Err(error::links_failed("the hub speaks out of turn")),
+            _ => Err(error::links_failed("the hub sent an unexpected message")),
         }
     }
 

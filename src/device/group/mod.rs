@@ -34,7 +34,7 @@ use wire::Say;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The call that a leaving process makes.
-const LEAVING: &str = "`dist.destroy()`, or came to its end";
+const LEAVING: &str = "`dist.destroy()`, or ended";
 
 /// How elements of several processes are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -163,7 +163,7 @@ impl Group {
         let mut own = None;
         if group.world.rank == 0 {
             let listener = link::listen(&meeting)?;
-            let failed = |reason| error::not_met(format!("rank 0 cannot meet the others: {reason}"));
+            let failed = |reason| error::not_met(format!("rank 0 cannot reach the others: {reason}"));
             own = Some(link::reached(&listener).map_err(failed)?);
             group.hub = Some(Hub::start(listener, &group.world, &meeting.id, timeout).map_err(failed)?);
         }

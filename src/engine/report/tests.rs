@@ -70,7 +70,7 @@ fn recursion_is_told_once() {
     assert!(text.contains("train.rnl:3:9: a + b (500 times)"), "{text}");
     let spans: Vec<Span> = (0..40).map(|i| Span::new(a + i, a + i + 2)).collect();
     let error = spans.iter().fold(Error::new(&SHAPE, "deep").at(call, ""), |e, &s| e.call(s));
-    assert!(plain(&error, &sources).contains("... 32 calls more"));
+    assert!(plain(&error, &sources).contains("... 32 more calls"));
 }
 
 #[test]

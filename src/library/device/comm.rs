@@ -25,7 +25,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "comm.broadcast",
         receiver: "",
         signature: Signature { params: &[Param::new("tensor", Kind::Tensor), DEVICES, OUT] },
-        doc: "Copies a tensor to devices, or into the tensors of `out`, and gives a tuple of the copies in their order. On the tensor's own device the copy is the tensor itself. Exactly one of `devices` and `out` is given.\n\nOrdered by itself on the current streams of all devices involved; the host does not wait.\n\nSource: `torch.cuda.comm.broadcast`.",
+        doc: "Copies a tensor to devices, or into the tensors of `out`, and gives a tuple of the copies in their order. On the tensor's own device the copy is the tensor itself. Exactly one of `devices` and `out` is given.\n\nOrdered automatically on the current streams of all devices involved; the host does not wait.\n\nSource: `torch.cuda.comm.broadcast`.",
         example: "let (a, b) = comm.broadcast(ones(2), [cuda:0, cuda:1])\nassert(b.device == cuda:1 and equal(b.cpu(), a.cpu()))",
         run: |vm, args| {
             let tensor = tensor_of(&args[0], 0)?;
@@ -69,7 +69,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "comm.reduce_add",
         receiver: "",
         signature: Signature { params: &[Param::new("inputs", Kind::Any), DESTINATION] },
-        doc: "The sum of tensors of one shape and dtype on several devices, on `destination` (the current device when left out), which one of them must be on. They are added in their order, whatever way the bytes take, so that the result is the same to the bit for every destination.\n\nSource: `torch.cuda.comm.reduce_add`.",
+        doc: "The sum of tensors of one shape and dtype on several devices, on `destination` (the current device when left out), which one of them must be on. They are added in their order, independent of the way that the bytes take, so that the result has the same bits for every destination.\n\nSource: `torch.cuda.comm.reduce_add`.",
         example: "let sum = comm.reduce_add([ones(2) on cuda:0, ones(2) on cuda:1], 1)\nassert(sum.device == cuda:1 and equal(sum.cpu(), tensor([2.0, 2.0]) on cpu))",
         run: |vm, args| {
             let inputs = tensors(vm, &args[0], 0)?;

@@ -133,7 +133,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "races_repaired",
         receiver: "device",
         signature: Signature { params: &[Param::new("self", Kind::Device)] },
-        doc: "How many missing waits `races(\"fix\")` and `races(\"warn\")` have put in so far.",
+        doc: "How many missing waits `races(\"fix\")` and `races(\"warn\")` have inserted so far.",
         example: "let x = randn(100)\nlet s = Stream()\nlet before = cuda.races_repaired()\nwith races(\"fix\") {\n    with stream(s) { x.sum() }\n}\nassert(cuda.races_repaired() == before + 1)",
         run: |vm, _| Ok(super::int(vm.rt.races_repaired())),
     },
@@ -141,7 +141,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "launch_blocking",
         receiver: "",
         signature: Signature { params: &[] },
-        doc: "Waits after every launch inside `with`, so that an error of a kernel appears at its own line at once. `CUDA_LAUNCH_BLOCKING=1` does so for the whole run.",
+        doc: "Waits after every launch inside `with`, so that an error of a kernel appears at its own line at once. `CUDA_LAUNCH_BLOCKING=1` does this for the whole run.",
         example: "with launch_blocking() { ones(3) + 1 }",
         run: |_, _| {
             Ok(Context::value("launch_blocking", |vm| {
@@ -155,7 +155,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "no_grad",
         receiver: "",
         signature: Signature { params: &[] },
-        doc: "Changes nothing: there are no gradients to switch off. It is here so that code of PyTorch can be carried over line by line.\n\nSource: `torch.no_grad`.",
+        doc: "Changes nothing: there are no gradients to switch off. It exists so that PyTorch code can be ported line by line.\n\nSource: `torch.no_grad`.",
         example: "assert(with no_grad() { ones(3).sum().item() } == 3)",
         run: |_, _| Ok(Context::value("no_grad", nothing)),
     },

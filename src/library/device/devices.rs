@@ -64,7 +64,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "has_context",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Tells whether a device has been opened. Devices open when they are first used, and only those.",
+        doc: "Tells whether a device has been opened. A device is opened when it is first used.",
         example: "let x = zeros(1) on cuda:0\nassert(cuda:0.has_context())",
         run: |vm, args| {
             let id = cuda_id(vm, &args[0], &args[1])?;
@@ -142,7 +142,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_device_properties",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Gives a record of what the device is: `name`, `major`, `minor`, `total_memory` (bytes), `multi_processor_count`, `l2_cache_size` (bytes), `warp_size`, `max_threads_per_multi_processor`, `uuid` (the raw bytes in hex, `8-4-4-4-12` digits, as `nvidia-smi -L` shows them behind `GPU-`).\n\nSource: `torch.cuda.get_device_properties`.",
+        doc: "Gives a record of what the device is: `name`, `major`, `minor`, `total_memory` (bytes), `multi_processor_count`, `l2_cache_size` (bytes), `warp_size`, `max_threads_per_multi_processor`, `uuid` (the raw bytes in hex, `8-4-4-4-12` digits, as `nvidia-smi -L` shows them after `GPU-`).\n\nSource: `torch.cuda.get_device_properties`.",
         example: "assert(cuda.get_device_properties(0).warp_size == 32)",
         run: |vm, args| {
             let device = cuda_device(vm, &args[0], &args[1])?;
@@ -197,7 +197,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "set_sync_debug_mode",
         receiver: "device",
         signature: Signature { params: &[SELF, Param::new("debug_mode", Kind::Any)] },
-        doc: "Sets what an operation does that waits for a device by itself (a read of a value, a blocking copy): `\"default\"` or 0 nothing, `\"warn\"` or 1 a warning, `\"error\"` or 2 an error. Waits by name, such as `synchronize`, are always allowed.\n\nSource: `torch.cuda.set_sync_debug_mode`.",
+        doc: "Sets what happens when an operation waits for a device implicitly (a read of a value, a blocking copy): `\"default\"` or 0 nothing, `\"warn\"` or 1 a warning, `\"error\"` or 2 an error. Explicit waits, such as `synchronize`, are always allowed.\n\nSource: `torch.cuda.set_sync_debug_mode`.",
         example: "let x = ones(3)\ncuda.set_sync_debug_mode(\"error\")\nlet kind = try { x.sum().item() } catch e { e.kind }\ncuda.set_sync_debug_mode(\"default\")\nassert(kind == \"Cuda\")",
         run: |vm, args| {
             let mode = SyncDebug::ALL.into_iter().enumerate().find(|(number, mode)| match &args[1] {
@@ -239,7 +239,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "ipc_collect",
         receiver: "device",
         signature: ALONE,
-        doc: "Does nothing and may be called: memory that other processes have given back is returned by itself.\n\nSource: `torch.cuda.ipc_collect`.",
+        doc: "Does nothing: memory that other processes have given back is returned automatically.\n\nSource: `torch.cuda.ipc_collect`.",
         example: "cuda.ipc_collect()",
         run: |_, _| Ok(Value::None),
     },
@@ -247,7 +247,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "sleep",
         receiver: "device",
         signature: Signature { params: &[SELF, Param::new("cycles", Kind::Int)] },
-        doc: "Keeps the current stream of the current CUDA device busy for about that many clock cycles. On emulated devices time is virtual (1 GHz), and passes when somebody waits.\n\nSource: `torch.cuda._sleep`.",
+        doc: "Keeps the current stream of the current CUDA device busy for about that many clock cycles. On emulated devices time is virtual (1 GHz), and advances when something waits.\n\nSource: `torch.cuda._sleep`.",
         example: "cuda.sleep(1000)\ncuda.synchronize()",
         run: |vm, args| {
             let id = cuda_id(vm, &args[0], &Value::None)?;

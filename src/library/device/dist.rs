@@ -35,7 +35,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.init",
         receiver: "",
         signature: Signature { params: &[Param::or("timeout", Kind::Float, Default::Float(600.0))] },
-        doc: "Meets the other processes of this start, and makes the device of this process's local rank the current one.\n\nHow many there are, and which one this is, comes from the launcher: `torchrun` (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `MASTER_ADDR`, `MASTER_PORT`, which may also be set by hand), `mpirun` of Open MPI or MPICH, or `srun`. Without a launcher the group is this process alone, so that a script runs unchanged by itself.\n\n`timeout` is how many seconds this, and every operation of the group, may take. On CUDA devices tensors go over NCCL, on emulated ones and on the host through the process of rank 0. A script that ends leaves the group, and waits for the others to leave it too.\n\nSource: `torch.distributed.init_process_group`.",
+        doc: "Connects to the other processes of this launch, and makes the device of this process's local rank the current one.\n\nThe number of processes, and the rank of this one, come from the launcher: `torchrun` (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `MASTER_ADDR`, `MASTER_PORT`, which may also be set by hand), `mpirun` of Open MPI or MPICH, or `srun`. Without a launcher the group is this process alone, so that a script also runs unchanged on its own.\n\n`timeout` is how many seconds this, and every operation of the group, may take. On CUDA devices tensors go over NCCL, on emulated ones and on the host through the process of rank 0. A script that ends leaves the group, and waits for the others to leave it too.\n\nSource: `torch.distributed.init_process_group`.",
         example: "dist.init(timeout=60)\nassert(dist.world_size() >= 1 and dist.rank() < dist.world_size())",
         run: |vm, args| {
             let seconds = args[0].as_float().unwrap_or(600.0);
@@ -83,7 +83,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.all_reduce",
         receiver: "",
         signature: Signature { params: &[X, OP] },
-        doc: "The tensors of all processes folded element by element, on every process: a new tensor. All give one shape and dtype. `op` is `\"sum\"`, `\"product\"`, `\"min\"`, `\"max\"` or `\"avg\"`.\n\nOn emulated devices and on the host a sum is `((x0 + x1) + x2) + ...` in the order of the ranks, rounded to the dtype after each step, and the same to the bit everywhere. On CUDA devices the order is NCCL's: it depends on the size, the links and the version.\n\nSource: `torch.distributed.all_reduce`, which works in place as `dist.all_reduce_` does.",
+        doc: "The tensors of all processes folded element by element, on every process: a new tensor. All must have the same shape and dtype. `op` is `\"sum\"`, `\"product\"`, `\"min\"`, `\"max\"` or `\"avg\"`.\n\nOn emulated devices and on the host a sum is `((x0 + x1) + x2) + ...` in the order of the ranks, rounded to the dtype after each step, with the same bits everywhere. On CUDA devices the order is NCCL's: it depends on the size, the links and the version.\n\nSource: `torch.distributed.all_reduce`, which works in place as `dist.all_reduce_` does.",
         example: "dist.init()\nlet loss = dist.all_reduce([0.5, 1.5], op=\"avg\")\nassert(equal(dist.all_reduce([1, 2]) // dist.world_size(), [1, 2]))",
         run: |vm, args| {
             let folding = folding(&args[1])?;
@@ -94,7 +94,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.all_reduce_",
         receiver: "",
         signature: Signature { params: &[X, OP] },
-        doc: "As `dist.all_reduce`, in place: writes the result into the tensor and gives it back. It needs no further memory.\n\nSource: `torch.distributed.all_reduce`.",
+        doc: "As `dist.all_reduce`, in place: writes the result into the tensor and gives it back. It needs no extra memory.\n\nSource: `torch.distributed.all_reduce`.",
         example: "dist.init()\nlet grad = ones(3)\ndist.all_reduce_(grad, op=\"avg\")\nassert(equal(grad, ones(3)))",
         run: |vm, args| {
             let folding = folding(&args[1])?;
@@ -118,7 +118,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.broadcast",
         receiver: "",
         signature: Signature { params: &[X, SRC] },
-        doc: "The tensor of the process `src`, on every process: a new tensor. All give one of its shape and dtype.\n\nSource: `torch.distributed.broadcast`, which works in place as `dist.broadcast_` does.",
+        doc: "The tensor of the process `src`, on every process: a new tensor. All pass a tensor of its shape and dtype.\n\nSource: `torch.distributed.broadcast`, which works in place as `dist.broadcast_` does.",
         example: "dist.init()\nlet weights = dist.broadcast(randn(4, 2), src=0)\nassert(weights.shape == (4, 2))",
         run: |vm, args| {
             let src = peer(vm, "src", &args[1])?;
@@ -142,7 +142,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.all_gather",
         receiver: "",
         signature: Signature { params: &[X] },
-        doc: "A tuple of the tensors of all processes, in the order of their ranks, on every process. All give one shape and dtype. `stack` and `cat` join them.\n\nSource: `torch.distributed.all_gather`.",
+        doc: "A tuple of the tensors of all processes, in the order of their ranks, on every process. All must have the same shape and dtype. `stack` and `cat` join them.\n\nSource: `torch.distributed.all_gather`.",
         example: "dist.init()\nlet parts = dist.all_gather([1.0, 2.0])\nassert(len(parts) == dist.world_size() and equal(parts[dist.rank()], [1.0, 2.0]))",
         run: |vm, args| {
             let all = vm.rt.all_gather(&tensor(&args[0])?)?;
@@ -164,7 +164,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.all_to_all_single",
         receiver: "",
         signature: Signature { params: &[X] },
-        doc: "Gives each process its part of every process's tensor, in the order of the ranks: the first dimension is cut into equal parts, one per rank. All give one shape and dtype, which the result has too.\n\nSource: `torch.distributed.all_to_all_single`, which writes into its argument.",
+        doc: "Gives each process its part of every process's tensor, in the order of the ranks: the first dimension is cut into equal parts, one per rank. All must have the same shape and dtype, which the result has too.\n\nSource: `torch.distributed.all_to_all_single`, which writes into its argument.",
         example: "dist.init()\nlet (r, n) = (dist.rank(), dist.world_size())\nlet x = dist.all_to_all_single(full((n,), r))\nassert(equal(x, arange(n)))",
         run: |vm, args| vm.rt.all_to_all(&tensor(&args[0])?).map(Value::Tensor),
     },
@@ -172,7 +172,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.send",
         receiver: "",
         signature: Signature { params: &[X, Param::new("dst", Kind::Int)] },
-        doc: "Sends a tensor to the process `dst`, which receives it with `dist.recv`. Through the hosts it returns when that has happened; over NCCL the stream waits, and not the host. Two processes that both send first and receive then wait for each other: let one of them receive first.\n\nSource: `torch.distributed.send`.",
+        doc: "Sends a tensor to the process `dst`, which receives it with `dist.recv`. Through the hosts it returns when that has happened; over NCCL the stream waits, and the host does not. Two processes that both send before they receive wait for each other: let one of them receive first.\n\nSource: `torch.distributed.send`.",
         example: "dist.init()\nif dist.world_size() > 1 {\n    if dist.rank() == 0 { dist.send(ones(2), 1) }\n    if dist.rank() == 1 { assert(equal(dist.recv(zeros(2), 0), ones(2))) }\n}",
         run: |vm, args| {
             let dst = other(vm, "dst", &args[1])?;
@@ -191,7 +191,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 Param::named("device", Kind::Any, Default::None),
             ],
         },
-        doc: "The tensor that the process `src` sends with `dist.send`, as a new tensor. `like` is a tensor of its shape and dtype, on the device where it shall be; or its shape, with `dtype` (f32) and `device` (the current one).\n\nSource: `torch.distributed.recv`, which receives into its tensor.",
+        doc: "The tensor that the process `src` sends with `dist.send`, as a new tensor. `like` is a tensor of its shape and dtype, on the device where the result should be; or its shape, with `dtype` (f32) and `device` (the current one).\n\nSource: `torch.distributed.recv`, which receives into its tensor.",
         example: "dist.init()\nif dist.world_size() > 1 {\n    if dist.rank() == 0 { dist.send(f16[1, 2], 1) }\n    if dist.rank() == 1 { assert(equal(dist.recv((2,), 0, dtype=f16), f16[1, 2])) }\n}",
         run: |vm, args| {
             let src = other(vm, "src", &args[1])?;
@@ -208,7 +208,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.barrier",
         receiver: "",
         signature: Signature { params: &[] },
-        doc: "Waits until every process has come here, and for what this one has queued on the current stream of its device.\n\nSource: `torch.distributed.barrier`.",
+        doc: "Waits until every process has called this, and for what this one has queued on the current stream of its device.\n\nSource: `torch.distributed.barrier`.",
         example: "dist.init()\ndist.barrier()",
         run: |vm, _| vm.rt.barrier().map(|()| Value::None),
     },
@@ -216,7 +216,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.destroy",
         receiver: "",
         signature: Signature { params: &[] },
-        doc: "Leaves the group, together with the other processes. The end of the script does it too. Nothing without a group.\n\nSource: `torch.distributed.destroy_process_group`.",
+        doc: "Leaves the group, together with the other processes. The end of the script does this too. Does nothing without a group.\n\nSource: `torch.distributed.destroy_process_group`.",
         example: "dist.init()\ndist.destroy()\nassert(not dist.is_initialized())",
         run: |vm, _| vm.rt.leave_group().map(|()| Value::None),
     },
@@ -253,7 +253,7 @@ fn folding(value: &Value) -> Result<&'static Folding> {
             "prod" => "write `\"product\"`",
             _ => "write `\"sum\"`, `\"product\"`, `\"min\"`, `\"max\"` or `\"avg\"`",
         };
-        error::argument(format!("op=\"{name}\" is no way to fold the tensors of processes")).help(help)
+        error::argument(format!("op=\"{name}\" is not a way to combine the tensors of processes")).help(help)
     })
 }
 

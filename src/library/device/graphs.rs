@@ -219,7 +219,7 @@ fn call_graphed(vm: &mut Vm, args: &[Value]) -> Result<Value> {
 fn copy_in(vm: &mut Vm, fixed: &Value, given: &Value, index: usize) -> Result<()> {
     let differs = |what: &str| {
         let error = crate::ops::error::wrong_argument(index, what);
-        Err(error.help("pass what the captured arguments were like, or capture again with `cuda.graphed`"))
+        Err(error.help("pass arguments like the captured ones, or capture again with `cuda.graphed`"))
     };
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     tree::leaves(vm, fixed, &mut ours, 0)?;
@@ -250,7 +250,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "Graph",
         receiver: "",
         signature: Signature { params: &[] },
-        doc: "Makes an empty graph. Work that is captured into it (`with graph(g) { }`) runs at every `replay()`, as one unit: the device is told once instead of once per operation.\n\nA replay computes again with the same tensors: put new values into the ones that the capture read (`x.copy_(new)`), replay, and read the ones that it gave. Tensors from before the capture are kept alive by the graph; what is made inside lies in a private pool.\n\nSource: `torch.cuda.CUDAGraph`.",
+        doc: "Makes an empty graph. Work that is captured into it (`with graph(g) { }`) runs at every `replay()`, as one unit: with one launch instead of one per operation.\n\nA replay computes again with the same tensors: put new values into the ones that the capture read (`x.copy_(new)`), replay, and read the ones that it gave. Tensors from before the capture are kept alive by the graph; what is made inside is in a private pool.\n\nSource: `torch.cuda.CUDAGraph`.",
         example: "let x = ones(3)\nlet g = Graph()\nlet y = with graph(g) { x * 2 + 1 }\nx.fill_(10)\ng.replay()\nassert(equal(y, [21.0, 21.0, 21.0]))",
         run: |_, _| Ok(Value::object(GraphObject(Graph::new()))),
     },
@@ -282,7 +282,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "capture_begin",
         receiver: "graph",
         signature: Signature { params: &[GRAPH, POOL] },
-        doc: "Starts to capture what is submitted on the current stream, which must be a side stream. `with graph(g) { }` is better: it ends by itself.\n\nSource: `torch.cuda.CUDAGraph.capture_begin`.",
+        doc: "Starts to capture what is submitted on the current stream, which must be a side stream. `with graph(g) { }` is better: it ends automatically.\n\nSource: `torch.cuda.CUDAGraph.capture_begin`.",
         example: "let g = Graph()\nwith stream(Stream()) {\n    g.capture_begin()\n    let y = ones(3) + 1\n    g.capture_end()\n    g.replay()\n    assert(equal(y, [2.0, 2.0, 2.0]))\n}",
         run: |vm, args| {
             let (graph, pool) = (graph_of(&args[0], 0)?, pool_of(vm, &args[1], 1)?);
@@ -304,7 +304,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "replay",
         receiver: "graph",
         signature: OF_GRAPH,
-        doc: "Runs the captured work on the current stream. Random draws in it use the generator as it is now, and move it on.\n\nSource: `torch.cuda.CUDAGraph.replay`.",
+        doc: "Runs the captured work on the current stream. Random draws in it use the generator as it is now, and advance it.\n\nSource: `torch.cuda.CUDAGraph.replay`.",
         example: "let total = zeros(1)\nlet g = Graph()\nwith graph(g) { total.add_(5) }\nfor i in 0..3 { g.replay() }\nassert(total.item() == 15)",
         run: |vm, args| {
             let graph = graph_of(&args[0], 0)?;
@@ -326,7 +326,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "pool",
         receiver: "graph",
         signature: OF_GRAPH,
-        doc: "Gives the pool of the graph's memory, for other captures. Graphs that share a pool save memory, and must not run at the same time: the race checker sees to it.\n\nSource: `torch.cuda.CUDAGraph.pool`.",
+        doc: "Gives the pool of the graph's memory, for other captures. Graphs that share a pool save memory, and must not run at the same time: the race checker enforces this.\n\nSource: `torch.cuda.CUDAGraph.pool`.",
         example: "let (g, h) = (Graph(), Graph())\nlet a = with graph(g) { ones(4) * 2 }\nlet b = with graph(h, pool=g.pool()) { a + 1 }\ng.replay()\nh.replay()\nassert(b.sum().item() == 12)",
         run: |_, args| Ok(Value::object(GraphPoolObject(graph_of(&args[0], 0)?.pool()?))),
     },
@@ -374,7 +374,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 POOL,
             ],
         },
-        doc: "Captures one call of a function with arguments like `args`, and gives a function that copies its arguments in, replays, and gives the result.\n\nArguments are tensors on the device, and tuples, lists and records of them; every call passes the same shapes and dtypes, and other values stay what they were. The result is the same tensors at every call, with new values: `clone()` what has to outlive the next one. `warmup` calls run before the capture.\n\nSource: `torch.cuda.make_graphed_callables`.",
+        doc: "Captures one call of a function with arguments like `args`, and gives a function that copies its arguments in, replays, and gives the result.\n\nArguments are tensors on the device, and tuples, lists and records of them; every call passes the same shapes and dtypes, and other values stay as they were captured. The result is the same tensors at every call, with new values: `clone()` what must outlive the next call. `warmup` calls run before the capture.\n\nSource: `torch.cuda.make_graphed_callables`.",
         example: "let w = randn(4, 2)\nlet f = cuda.graphed(|x| relu(x @ w), [randn(3, 4)])\nlet x = randn(3, 4)\nassert(equal(f(x), relu(x @ w)))",
         run: |vm, args| graphed(vm, args),
     },

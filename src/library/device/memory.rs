@@ -178,7 +178,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature {
             params: &[SELF, DEVICE, Param::or("abbreviated", Kind::Bool, Default::Bool(false))],
         },
-        doc: "Gives the figures of `memory_stats` as a table to read.\n\nSource: `torch.cuda.memory_summary`.",
+        doc: "Gives the figures of `memory_stats` as a readable table.\n\nSource: `torch.cuda.memory_summary`.",
         example: "print(cuda.memory_summary(abbreviated=true))",
         run: |vm, args| {
             let abbreviated = matches!(args[2], Value::Bool(true));
@@ -189,7 +189,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "record_memory_history",
         receiver: "device",
         signature: Signature { params: &[SELF, Param::new("steps", Kind::Int)] },
-        doc: "Records the last `steps` steps of every device's allocator from now on, for `memory_snapshot`; 0 stops, and forgets.\n\nSource: `torch.cuda.memory._record_memory_history`.",
+        doc: "Records the last `steps` steps of every device's allocator from now on, for `memory_snapshot`; 0 stops and discards them.\n\nSource: `torch.cuda.memory._record_memory_history`.",
         example: "cuda.record_memory_history(1000)\nlet x = empty(256)\ncuda.record_memory_history(0)",
         run: |vm, args| {
             let steps = args[1].as_int().unwrap_or(0);
@@ -221,7 +221,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "empty_cache",
         receiver: "device",
         signature: ALONE,
-        doc: "Gives all cached memory that no tensor uses back to the driver, on every device. Values that only refer to themselves go first.\n\nSource: `torch.cuda.empty_cache`.",
+        doc: "Returns all cached memory that no tensor uses to the driver, on every device. Unreachable reference cycles are freed first.\n\nSource: `torch.cuda.empty_cache`.",
         example: "let x = empty(1024)\nx = none\ncuda.empty_cache()",
         run: |vm, _| {
             vm.collect_cycles();
@@ -314,7 +314,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "empty_host_cache",
         receiver: "device",
         signature: ALONE,
-        doc: "Gives all cached pinned memory that nothing uses back to the system.",
+        doc: "Returns all cached pinned memory that nothing uses to the system.",
         example: "cuda.empty_host_cache()",
         run: |vm, _| {
             vm.rt.flush()?;
@@ -357,7 +357,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "caching_allocator_delete",
         receiver: "device",
         signature: Signature { params: &[SELF, Param::new("address", Kind::Int)] },
-        doc: "Gives back memory of `caching_allocator_alloc`.\n\nSource: `torch.cuda.caching_allocator_delete`.",
+        doc: "Returns memory of `caching_allocator_alloc`.\n\nSource: `torch.cuda.caching_allocator_delete`.",
         example: "let p = cuda.caching_allocator_alloc(1024)\ncuda.caching_allocator_delete(p)",
         run: |vm, args| match vm.rt.raw_free(args[1].as_int().unwrap_or(-1) as u64) {
             true => Ok(Value::None),

@@ -25,7 +25,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "nvtx.mark",
         receiver: "",
         signature: NAMED,
-        doc: "Marks a moment, in profiles and in NVIDIA's tools.\n\nSource: `torch.cuda.nvtx.mark`.",
+        doc: "Marks a point in time, in profiles and in NVIDIA's tools.\n\nSource: `torch.cuda.nvtx.mark`.",
         example: "nvtx.mark(\"epoch 1\")",
         run: |vm, args| {
             vm.rt.mark(args[0].as_str().unwrap_or(""));
@@ -36,7 +36,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "nvtx.range_push",
         receiver: "",
         signature: NAMED,
-        doc: "Begins a range inside the one that is open, and gives its depth, from 0. `with nvtx(name) { }` is better: it ends by itself.\n\nSource: `torch.cuda.nvtx.range_push`.",
+        doc: "Begins a range inside the one that is open, and gives its depth, from 0. `with nvtx(name) { }` is better: it ends automatically.\n\nSource: `torch.cuda.nvtx.range_push`.",
         example: "assert(nvtx.range_push(\"outer\") == 0)\nassert(nvtx.range_push(\"inner\") == 1)\nnvtx.range_pop()\nnvtx.range_pop()",
         run: |vm, args| Ok(Value::Int(vm.rt.range_push(args[0].as_str().unwrap_or("")))),
     },

@@ -94,8 +94,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[SELF, DEVICE] },
         doc: "Gives the plans of Fourier transforms that a device (the current one unless named) keeps: `size` \
               tells how many there are, `max_size` how many there may be (4096; assign it, or call \
-              `set_max_size(n)`; 0 keeps none), `clear()` forgets them. The least recently used one goes first. \
-              A plan depends on the lengths, the dtype, real or complex, and the number of signals.\n\n\
+              `set_max_size(n)`; 0 keeps none), `clear()` forgets them. The least recently used one is removed \
+              first. A plan depends on the lengths, the dtype, real or complex, and the number of signals.\n\n\
               Source: `torch.backends.cuda.cufft_plan_cache`.",
         example: "let plans = cuda.cufft_plan_cache()\nplans.clear()\nfft.fft(zeros(10))\nfft.fft(ones(10))\n\
                   assert(plans.size == 1 and plans.max_size == 4096)",
@@ -130,8 +130,9 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "set_max_size",
         receiver: "plan_cache",
         signature: Signature { params: &[CACHE, Param::new("n", Kind::Int)] },
-        doc: "Sets how many plans a device keeps; those above that go at once, the least recently used ones \
-              first. With 0 none is kept.\n\nSource: `torch.backends.cuda.cufft_plan_cache.max_size`.",
+        doc: "Sets how many plans a device keeps; plans above that number are removed at once, the least \
+              recently used ones first. 0 keeps none.\n\nSource: \
+              `torch.backends.cuda.cufft_plan_cache.max_size`.",
         example: "let plans = cuda.cufft_plan_cache()\nplans.set_max_size(2)\nassert(plans.max_size == 2)\n\
                   plans.set_max_size(4096)",
         run: |_, args| {

@@ -58,14 +58,14 @@ pub(super) static ATTRIBUTES: &[AttributeDef] = &[
     AttributeDef {
         name: "id",
         receiver: "mem_pool",
-        doc: "Its number, as PyTorch pairs it. Source: `torch.cuda.MemPool.id`.",
+        doc: "Its number, a pair as in PyTorch. Source: `torch.cuda.MemPool.id`.",
         example: "assert(MemPool().id != MemPool().id)",
         read: |_, x| pool_of(x).map(|p| pool_id(p.0.id().number())),
     },
     AttributeDef {
         name: "id",
         receiver: "graph_pool",
-        doc: "Its number, as PyTorch pairs it; that of a `MemPool` that it is a part of.",
+        doc: "Its number, a pair as in PyTorch; if it is a part of a `MemPool`, the number of that.",
         example: "let p = MemPool()\nlet g = Graph()\nlet y = with graph(g, pool=p) { ones(2) }\nassert(g.pool().id == p.id)",
         read: |_, x| match x.as_object::<GraphPoolObject>() {
             Some(pool) => Ok(pool_id(pool.0.id().number())),
@@ -87,7 +87,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "MemPool",
         receiver: "",
         signature: Signature { params: &[] },
-        doc: "Makes a private memory pool of the current device: `with mem_pool(p) { }` serves requests from it, and `with graph(g, pool=p) { }` those of a capture. Its memory is kept apart, and goes back when nothing names the pool any more. Captures use a part of their own, since every replay writes there. `p.id` is its number, which `g.pool().id` is, too; `p.device` is its device, and `p.snapshot()` gives its segments.\n\nSource: `torch.cuda.MemPool`.",
+        doc: "Makes a private memory pool of the current device: `with mem_pool(p) { }` serves requests from it, and `with graph(g, pool=p) { }` those of a capture. Its memory is kept apart, and is returned when nothing refers to the pool any more. Captures use a separate part of it, since every replay writes there. `p.id` is its number, and so is `g.pool().id`; `p.device` is its device, and `p.snapshot()` gives its segments.\n\nSource: `torch.cuda.MemPool`.",
         example: "let p = MemPool()\nlet x = none\nwith mem_pool(p) { x = zeros(1000) }\nassert(p.snapshot()[0].allocated_size == 4096)",
         run: |vm, _| {
             let id = vm.rt.current_cuda();
@@ -102,7 +102,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "mem_pool",
         receiver: "",
         signature: Signature { params: &[Param::new("pool", Kind::Any)] },
-        doc: "Serves requests for memory of the pool's device from a `MemPool` inside `with`; of several pools the innermost serves. While a graph of the device is captured that is an error, and the capture is invalid: its memory comes from the pool that `with graph(g, pool=p)` names, which may be a `MemPool`.\n\nSource: `torch.cuda.use_mem_pool`.",
+        doc: "Serves requests for memory of the pool's device from a `MemPool` inside `with`; of several pools, the innermost serves them. While a graph of the device is captured that is an error, and the capture is invalid: its memory comes from the pool that `with graph(g, pool=p)` names, which may be a `MemPool`.\n\nSource: `torch.cuda.use_mem_pool`.",
         example: "let p = MemPool()\nlet x = none\nwith mem_pool(p) { x = zeros(10) + 1 }\nassert(len(p.snapshot()) == 1)\nlet g = Graph()\nlet y = with graph(g, pool=p) { x * 2 }\ng.replay()\nassert(y.sum().item() == 20 and g.pool().id == p.id)",
         // A pool is a context itself: this one enters it.
         run: |_, args| pool_of(&args[0]).map(|_| args[0].clone()),

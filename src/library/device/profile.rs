@@ -18,7 +18,7 @@ pub(super) static NATIVES: &[NativeDef] = &[NativeDef {
     name: "profile",
     receiver: "",
     signature: Signature { params: &[Param::new("file", Kind::Str)] },
-    doc: "Writes what happens inside `with` to a file that Perfetto (ui.perfetto.dev) and `chrome://tracing` open: one row per stream of each device with its launches and copies, their source lines, shapes and bytes, and one of the script with its waits and `nvtx` ranges. Leaving waits for the work; after an error the file is written all the same.\n\nOn CUDA devices the times are measured by events; on emulated devices they are a model's, the same every time. `runnel run --profile FILE` does so for a whole script.",
+    doc: "Writes what happens inside `with` to a file that Perfetto (ui.perfetto.dev) and `chrome://tracing` open: one row per stream of each device with its launches and copies, their source lines, shapes and bytes, and one of the script with its waits and `nvtx` ranges. Leaving waits for the work; the file is also written after an error.\n\nOn CUDA devices the times are measured by events; on emulated devices they come from a model, and are the same every time. `runnel run --profile FILE` does this for a whole script.",
     example: "let file = \"/dev/null\" # or \"trace.json\"\nwith profile(file) { (ones(100) * 2).sum().item() }",
     run: |vm, args| {
         let path = allowed(vm, &args[0])?;

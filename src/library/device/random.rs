@@ -201,7 +201,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 Param::or("enabled", Kind::Bool, Default::Bool(true)),
             ],
         },
-        doc: "Forks the generators inside `with`: what is drawn or seeded there leaves no trace. The states of the host's generator and of those of `devices` (a list; all when left out) are put back when the block is left, also after an error.\n\nSource: `torch.random.fork_rng`.",
+        doc: "Forks the generators inside `with`: what is drawn or seeded there has no effect outside. The states of the host's generator and of those of `devices` (a list; all when left out) are put back when the block is left, also after an error.\n\nSource: `torch.random.fork_rng`.",
         example: "manual_seed(7)\nlet a = with fork_rng() { rand(3).tolist() }\nassert(rand(3).tolist() == a)",
         run: |vm, args| {
             if matches!(args[1], Value::Bool(false)) {
@@ -337,7 +337,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_rng_state_offset",
         receiver: "device",
         signature: Signature { params: &[SELF, DEVICE] },
-        doc: "Gives the offset of a device's generator: each draw moves it on by 4.\n\nSource: `torch.cuda.random._get_rng_state_offset`.",
+        doc: "Gives the offset of a device's generator: each draw advances it by 4.\n\nSource: `torch.cuda.random._get_rng_state_offset`.",
         example: "cuda.manual_seed(1)\nrand(10)\nassert(cuda.get_rng_state_offset() == 4)",
         run: |vm, args| Ok(int(own(vm, args, 1)?.state().offset)),
     },
@@ -430,7 +430,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_offset",
         receiver: "generator",
         signature: Signature { params: &[GENERATOR] },
-        doc: "Gives the generator's offset: each draw moves it on by 4.\n\nSource: `torch.Generator.get_offset`.",
+        doc: "Gives the generator's offset: each draw advances it by 4.\n\nSource: `torch.Generator.get_offset`.",
         example: "let g = Generator()\nrand(10, generator=g)\nassert(g.get_offset() == 4)",
         run: |_, args| Ok(int(generator_of(&args[0])?.state().offset)),
     },
@@ -452,7 +452,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "clone_state",
         receiver: "generator",
         signature: Signature { params: &[GENERATOR] },
-        doc: "Makes a generator of the same device in the same state, which goes its own way from there.\n\nSource: `torch.Generator.clone_state`.",
+        doc: "Makes a generator of the same device in the same state; the two are independent from then on.\n\nSource: `torch.Generator.clone_state`.",
         example: "let g = Generator().manual_seed(7)\nlet h = g.clone_state()\nassert(rand(3, generator=g).tolist() == rand(3, generator=h).tolist())",
         run: |_, args| {
             let generator = generator_of(&args[0])?;

@@ -117,7 +117,7 @@ pub(super) static ATTRIBUTES: &[AttributeDef] = &[
     AttributeDef {
         name: "priority",
         receiver: "stream",
-        doc: "0 is the lowest, -1 high, down to the least that the driver has. Source: `torch.cuda.Stream.priority`.",
+        doc: "0 is the lowest, -1 is high, down to the minimum of the driver. Source: `torch.cuda.Stream.priority`.",
         example: "assert(Stream(priority=-1).priority == -1)",
         read: |_, x| stream_of(x, 0).map(|s| Value::Int(i64::from(s.priority()))),
     },
@@ -155,7 +155,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 Param::or("priority", Kind::Int, Default::Int(0)),
             ],
         },
-        doc: "Makes a side stream of a device (the current CUDA device when left out), from a pool of 32 per priority that is handed out round robin. Priority 0 is the lowest, negative ones are more urgent, down to -5 on today's GPUs and -3 on emulated devices; below what the device has it is clamped, above 0 it is an error.\n\nWork on two streams is ordered by events and waits alone; the race checker refuses what is not.\n\nSource: `torch.cuda.Stream`.",
+        doc: "Makes a side stream of a device (the current CUDA device when left out), from a pool of 32 per priority that is handed out round robin. Priority 0 is the lowest, negative ones are more urgent, down to -5 on today's GPUs and -3 on emulated devices; below what the device has it is clamped, above 0 it is an error.\n\nOnly events and waits order the work of two streams; the race checker refuses accesses that are not ordered.\n\nSource: `torch.cuda.Stream`.",
         example: "let s = Stream()\nassert(s != cuda.default_stream())\nassert(s.query())",
         run: |vm, args| {
             let current = Value::Device(vm.rt.current_cuda());
@@ -339,7 +339,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "ipc_handle",
         receiver: "event",
         signature: OF_EVENT,
-        doc: "Gives the handle under which another process opens the event, as 64 bytes on the host. The event needs `interprocess`; emulated devices share none.\n\nSource: `torch.cuda.Event.ipc_handle`.",
+        doc: "Gives the handle under which another process opens the event, as 64 bytes on the host. The event needs `interprocess`; emulated devices cannot share events.\n\nSource: `torch.cuda.Event.ipc_handle`.",
         example: "try { Event(interprocess=true).ipc_handle() } catch e { assert(e.kind == \"Device\") }",
         run: |vm, args| {
             let event = event_of(&args[0], 0)?;

@@ -37,11 +37,12 @@ pub static TABLE: &[NativeDef] = &[
             DELIMITER,
             LINKS,
         ]),
-        doc: "What a file holds, on the current device or on `device`, converted to `dtype` if one is given. The ending \
-              says the format, or `format` does:\n\n\
+        doc: "The contents of a file, on the current device or on `device`, converted to `dtype` if one is given. The \
+              ending of the path gives the format, or `format` does:\n\n\
               - `.npy` and `.raw`: a tensor\n\
               - `.npz` and `.safetensors`: a dict of tensors; `only` picks entries by name\n\
-              - `.csv`: a tensor of numbers, or a dict of columns where the first line has names (`header`, `delimiter`)\n\
+              - `.csv`: a tensor of numbers, or a dict of columns where the first line has names (`header`, \
+              `delimiter`)\n\
               - `.png`, `.ppm`, `.pgm`: an image, a u8 tensor `[channels, height, width]`\n\n\
               Nothing in a file is ever run. Links are refused without `links=true`.",
         example: "let path = files.temp_folder() ++ \"/x.npy\"\nsave(path, [[1.5, 2.0], [3.0, 4.0]])\n\
@@ -60,9 +61,9 @@ pub static TABLE: &[NativeDef] = &[
             DELIMITER,
             LINKS,
         ]),
-        doc: "Writes a tensor, or a dict or record of tensors, to a file whose ending says the format (see `load`). The \
-              file appears whole: if writing fails, what was there before stays. `metadata` is a dict or record of \
-              texts, for `.safetensors`.",
+        doc: "Writes a tensor, or a dict or record of tensors, to a file whose ending gives the format (see `load`). The \
+              file is replaced as a whole: if writing fails, the old file stays. `metadata` is a dict or record of texts, \
+              for `.safetensors`.",
         example: "let path = files.temp_folder() ++ \"/net.safetensors\"\n\
                   save(path, (w = ones(2, 3), b = zeros(3, dtype=bf16)), metadata=(step = \"7\"))\n\
                   let net = load(path)\nassert(net[\"b\"].dtype == bf16)\nassert(files.metadata(path)[\"step\"] == \"7\")",
@@ -72,7 +73,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "files.names",
         receiver: "",
         signature: takes(&[text_param("path"), FORMAT, LINKS]),
-        doc: "The names of what a file holds, without reading it: a list; empty for formats without names.",
+        doc: "The names of what a file holds, without loading it: a list; empty for formats without names.",
         example: "let path = files.temp_folder() ++ \"/x.npz\"\nsave(path, (a = zeros(2), b = ones(2)))\n\
                   assert(files.names(path) == [\"a\", \"b\"])",
         run: load::names,
@@ -104,8 +105,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "files.temp_folder",
         receiver: "",
         signature: takes(&[]),
-        doc: "The path of a new, empty folder of this session. It is removed with the session. Where scripts may use \
-              some folders only, it lies in the first of them.",
+        doc: "The path of a new, empty folder of this session. It is removed with the session. If scripts may use only \
+              some folders, it is in the first of them.",
         example: "let folder = files.temp_folder()\nwrite(folder ++ \"/note.txt\", \"hello\")\n\
                   assert(read(folder ++ \"/note.txt\") == \"hello\")",
         run: |vm, _| vm.temp_folder().map(Value::str),
@@ -150,7 +151,7 @@ fn options(source: &Source, args: &[Value], [header, delimiter]: [usize; 2]) -> 
         None => {}
         Some(&[byte]) if byte.is_ascii() && !matches!(byte, b'\n' | b'\r' | b'"') => options.delimiter = byte,
         Some(_) => {
-            let message = "a delimiter is one ASCII character, no quote and no line end";
+            let message = "a delimiter is one ASCII character, not a quote or a line end";
             return Err(error::bad_value(delimiter, message));
         }
     }

@@ -22,7 +22,7 @@ impl Numbers {
         match value {
             Value::Tensor(tensor) => {
                 if tensor.dtype().is_complex() {
-                    return Err(error::bad_value(index, "complex numbers have no place on a line")
+                    return Err(error::bad_value(index, "complex numbers cannot be plotted")
                         .help("plot `x.real`, `x.imag` or `abs(x)`"));
                 }
                 vm.charge(tensor.count())?;
@@ -71,7 +71,7 @@ fn number(vm: &mut Vm, value: &Value) -> Result<Option<f64>> {
 #[cold]
 fn no_numbers(value: &Value, index: usize) -> crate::base::Error {
     let found = error::a(value.type_name());
-    error::bad_value(index, format!("numbers are plotted, not {found}"))
+    error::bad_value(index, format!("only numbers can be plotted, not {found}"))
         .help("give a tensor, a range or a list of numbers; a record or dict of them draws several")
 }
 
@@ -105,7 +105,7 @@ pub fn sets(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<Set>> {
                 let column = |c: usize| (0..rows).map(|r| numbers.values[r * columns + c]).collect();
                 Ok((0..columns).map(|c| Set { name: String::new(), values: column(c) }).collect())
             }
-            _ => Err(error::bad_value(index, format!("a tensor of shape {:?} is no line", numbers.shape))
+            _ => Err(error::bad_value(index, format!("a tensor of shape {:?} is not a line", numbers.shape))
                 .help("give one dimension, or two: each column is a line")),
         };
     };
@@ -120,7 +120,7 @@ pub fn row(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<f64>> {
         1 => Ok(numbers.values),
         _ => Err(error::bad_value(
             index,
-            format!("a tensor of shape {:?} is no row of numbers", numbers.shape),
+            format!("a tensor of shape {:?} is not a row of numbers", numbers.shape),
         )
         .help("give one dimension: `x.flatten()`, or a part of it such as `x[.., 0]`")),
     }

@@ -60,7 +60,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: SERIES,
         doc: "Draws lines: `plot.line(y)` over 0, 1, 2, ..., or `plot.line(x, y)`. The data are tensors on any device, \
               ranges, or lists of numbers and one-element tensors; a record or dict draws a line for each field and a matrix \
-              one for each column, which `labels` names. What is no number leaves a gap. `x_scale` and `y_scale` are \
+              one for each column, which `labels` names. What is not a number leaves a gap. `x_scale` and `y_scale` are \
               `\"linear\"` or `\"log\"`.\n\n\
               The chart is printed, as wide as the terminal; with `path` it is written to a file that ends in `.svg` or \
               `.png`. `width` and `height` are columns and rows, in files pixels.\n\nSource: `matplotlib.pyplot.plot`.",
@@ -93,8 +93,8 @@ pub static TABLE: &[NativeDef] = &[
             Param::named("range", Kind::Any, Default::None),
         ]),
         doc: "Draws how often values occur: counts in `bins` intervals of equal width, from the least value to the largest, \
-              or in `range=(lo, hi)`; what lies outside of it and what is no number is left out. All elements of a tensor \
-              count. Where it is drawn is as for `plot.line`.\n\nSource: `matplotlib.pyplot.hist`.",
+              or in `range=(lo, hi)`; what is outside it, and what is not a number, is left out. All elements of a tensor \
+              count. It is drawn in the same places as `plot.line`.\n\nSource: `matplotlib.pyplot.hist`.",
         example: "plot.hist([1, 1, 2, 3, 3, 3], bins=3, width=40, height=5)",
         run: hist,
     },
@@ -111,10 +111,10 @@ pub static TABLE: &[NativeDef] = &[
         ]),
         doc: "Shows a matrix or an image: `[height, width]`, or `[channels, height, width]` with 1, 3 or 4 channels, as `load` \
               gives it. Levels from `lo` to `hi` become dark to bright, for one channel in the `colors` `\"gray\"` or \
-              `\"viridis\"`. If not said, they are 0 and 255 for u8, for other matrices their least and largest element, for \
-              other colours 0 and 1.\n\n\
-              It is printed in blocks of colour where the output has colours, in dots where not. With `path` it is written to \
-              a file that ends in `.svg` or `.png`: one pixel per element, or `width` pixels wide.\n\n\
+              `\"viridis\"`. By default they are 0 and 255 for u8, the least and the largest element for other matrices, 0 and 1 \
+              for other colours.\n\n\
+              It is printed in blocks of colour if the output has colours, otherwise in dots. With `path` it is written to a \
+              file that ends in `.svg` or `.png`: one pixel per element, or `width` pixels wide.\n\n\
               Source: `matplotlib.pyplot.imshow`.",
         example: "plot.image(arange(64).reshape(8, 8), width=16)\n\
                   let path = files.temp_folder() ++ \"/steps.png\"\n\
@@ -150,7 +150,7 @@ fn series(vm: &mut Vm, args: &mut [Value], shape: fn(Vec<(f64, f64)>) -> Shape) 
                 let (wide, high) = (xs.len(), values.len());
                 return Err(error::bad_value(1, format!("`x` has {wide} values and `y` has {high}"))
                     .operand(0, format!("these are {wide}"))
-                    .help("each point takes one of both"));
+                    .help("each point needs one of each"));
             }
             Some(xs) => stop::until(xs.iter().copied().zip(values)).collect(),
             None => stop::until(values.into_iter().enumerate().map(|(i, y)| (i as f64, y))).collect(),
@@ -176,7 +176,7 @@ fn scale(value: &Value, index: usize) -> Result<bool> {
     match value.as_str() {
         Some("linear") => Ok(false),
         Some("log") => Ok(true),
-        other => Err(error::bad_value(index, format!("`{}` is no scale of an axis", other.unwrap_or("")))
+        other => Err(error::bad_value(index, format!("`{}` is not an axis scale", other.unwrap_or("")))
             .help("write `\"linear\"` or `\"log\"`")),
     }
 }
@@ -206,7 +206,7 @@ fn name(vm: &mut Vm, all: &mut [Set], labels: &Value) -> Result<()> {
 fn hist(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let bins = match args[1].as_int() {
         Some(bins @ 1..=10_000) => bins as usize,
-        _ => return Err(error::bad_value(1, "there are 1 to 10000 bins")),
+        _ => return Err(error::bad_value(1, "the number of bins is 1 to 10000")),
     };
     let values = Numbers::of(vm, &args[0], 0)?.values;
     let finite = || stop::until(values.iter().copied()).filter(|v| v.is_finite());
@@ -290,7 +290,7 @@ fn image(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     const WIDTH_AT: usize = 5;
     let name = owned(&args[3]);
     let map = Map::from_name(&name).ok_or_else(|| {
-        error::bad_value(3, format!("`{name}` are no colours of an image"))
+        error::bad_value(3, format!("`{name}` is not a colour map of images"))
             .help("write `\"gray\"` or `\"viridis\"`")
     })?;
     let numbers = Numbers::of(vm, &args[0], 0)?;

@@ -68,7 +68,7 @@ impl Picture {
     /// colours: 0 and 1 (for u8, 255). nan is black.
     pub fn of(numbers: &Numbers, lo: Option<f64>, hi: Option<f64>, map: Map) -> Result<Picture> {
         let shape = || {
-            error::bad_value(0, format!("a tensor of shape {:?} is no picture", numbers.shape))
+            error::bad_value(0, format!("a tensor of shape {:?} is not an image", numbers.shape))
                 .help("give `[height, width]`, or `[channels, height, width]` with 1, 3 or 4 channels")
         };
         let (channels, height, width) = match *numbers.shape.as_slice() {

@@ -32,9 +32,9 @@ static NEEDS_FLOAT: Code = Code {
     id: "E0360",
     kind: ErrorKind::Type,
     title: "the operation needs floats",
-    page: "A mean, a variance or a norm of integers is not an integer, and which float it should be is \
-           for the script to say. Convert first: `x.to(f32)`, or pass `dtype=f32` where the operation \
-           has it.",
+    page: "A mean, a variance or a norm of integers is not an integer, and the script must say which \
+           float it should be. Convert first: `x.to(f32)`, or pass `dtype=f32` where the operation has \
+           it.",
     example: "tensor([1, 2]).mean()",
 };
 
@@ -43,7 +43,7 @@ static DTYPES_DIFFER: Code = Code {
     kind: ErrorKind::Type,
     title: "operands of two dtypes",
     page: "Matrix products do not promote: both operands must have one dtype, so that no large copy is \
-           made unseen. Convert one of them: `a @ b.to(a.dtype)`.",
+           made implicitly. Convert one of them: `a @ b.to(a.dtype)`.",
     example: "zeros(2, 2) @ zeros(2, 2, dtype=f64)",
 };
 
@@ -68,9 +68,9 @@ static AMBIGUOUS_BYTES: Code = Code {
 static NOTHING_TO_REDUCE: Code = Code {
     id: "E0410",
     kind: ErrorKind::Shape,
-    title: "nothing to choose from",
-    page: "The greatest, least or middle element of nothing does not exist. Sums and products of nothing \
-           do (0 and 1).\n\nCheck `x.numel()` first.",
+    title: "a reduction of an empty tensor",
+    page: "A tensor without elements has no greatest, least or middle element. It has a sum and a product \
+           (0 and 1).\n\nCheck `x.numel()` first.",
     example: "zeros(0).max()",
 };
 
@@ -78,15 +78,15 @@ static COUNTS_DIFFER: Code = Code {
     id: "E0411",
     kind: ErrorKind::Shape,
     title: "another number of elements",
-    page: "A tensor can be seen with another shape only when that has as many elements. One extent may be \
-           `-1`: it is what is left.",
+    page: "A tensor can be viewed with another shape only when that has as many elements. One extent may be \
+           `-1`: it is inferred.",
     example: "zeros(2, 3).reshape(4, 2)",
 };
 
 static CANNOT_VIEW: Code = Code {
     id: "E0412",
     kind: ErrorKind::Shape,
-    title: "the elements do not lie so that they can be viewed like this",
+    title: "the memory layout of the elements does not allow this view",
     page: "A view copies nothing, so it can merge dimensions only where their elements follow one another \
            in memory. After `t()`, `permute` or `expand` they may not. `reshape` copies when it must.",
     example: "zeros(2, 3).t().view(6)",
@@ -133,7 +133,7 @@ static TOO_MANY_INDICES: Code = Code {
     kind: ErrorKind::Index,
     title: "more indices than dimensions",
     page: "Each integer, slice or index tensor takes one dimension, a mask as many as it has. `none` adds a \
-           dimension, `...` stands for all that are left and may be there once.",
+           dimension, `...` stands for all that are left and may appear once.",
     example: "zeros(3)[0, 0]",
 };
 
@@ -158,8 +158,8 @@ static MASK_DIFFERS: Code = Code {
     id: "E0420",
     kind: ErrorKind::Index,
     title: "a mask of another shape",
-    page: "A mask says of every element whether it is selected, so its shape must be that of the dimensions it \
-           stands for.",
+    page: "A mask says for every element whether it is selected, so its shape must be that of the dimensions it \
+           selects from.",
     example: "zeros(3)[tensor([true, false])]",
 };
 
@@ -248,7 +248,7 @@ pub fn nothing_to_reduce(name: &str, x: &Tensor, dim: Option<usize>) -> Error {
 
 /// A shape of another element count, or with a `-1` that is not determined.
 pub fn counts_differ(name: &str, x: &Tensor, shape: &[i64]) -> Error {
-    let message = format!("`{name}` cannot see {} as shape {shape:?}", counted(x.count(), "element"));
+    let message = format!("`{name}` cannot view {} as shape {shape:?}", counted(x.count(), "element"));
     Error::new(&COUNTS_DIFFER, message)
         .operand(0, this_is(x.describe()))
         .operand(1, "this shape")
@@ -258,7 +258,7 @@ pub fn counts_differ(name: &str, x: &Tensor, shape: &[i64]) -> Error {
 /// Sizes that do not make up the dimension that they take the place of.
 pub fn extents_differ(x: &Tensor, dim: usize, sizes: &[i64]) -> Error {
     let extent = counted(x.shape()[dim], "element");
-    Error::new(&COUNTS_DIFFER, format!("`unflatten` cannot see {extent} as shape {sizes:?}"))
+    Error::new(&COUNTS_DIFFER, format!("`unflatten` cannot split {extent} into shape {sizes:?}"))
         .operand(0, this_is(format!("{}, and dimension {dim} has {extent}", x.describe())))
         .operand(2, "these sizes")
         .help("the sizes must multiply to the extent of the dimension; one of them may be `-1`")
@@ -307,7 +307,7 @@ pub fn nothing_to_join(name: &str) -> Error {
 pub fn cannot_join(name: &str, first: (usize, &Tensor), other: (usize, &Tensor), dim: usize) -> Error {
     let (a, b) = (first.1.shape().as_slice(), other.1.shape().as_slice());
     let help = match name {
-        "cat" | "diff" => format!("shapes may differ in dimension {dim} alone"),
+        "cat" | "diff" => format!("shapes may differ only in dimension {dim}"),
         _ => "all shapes must be equal".to_string(),
     };
     Error::new(&CANNOT_JOIN, format!("`{name}` cannot join shapes {a:?} and {b:?}"))
@@ -347,14 +347,14 @@ pub fn too_many_indices(x: &Tensor, used: usize) -> Error {
 
 /// A second `...`.
 pub fn two_ellipses() -> Error {
-    Error::new(&TOO_MANY_INDICES, "`...` may stand once among the indices")
+    Error::new(&TOO_MANY_INDICES, "`...` may appear once among the indices")
         .help("write `..` for one dimension")
 }
 
 /// Sizes that do not add up to the extent.
 pub fn does_not_add_up(name: &str, x: &Tensor, sizes: &[i64], dim: usize) -> Error {
     let extent = x.shape().get(dim).copied().unwrap_or(1);
-    let message = format!("`{name}`: the sizes {sizes:?} do not make up dimension {dim} of size {extent}");
+    let message = format!("`{name}`: the sizes {sizes:?} do not add up to dimension {dim} of size {extent}");
     Error::new(&DOES_NOT_ADD_UP, message)
         .operand(0, this_is(x.describe()))
         .operand(1, "these sizes")

@@ -19,7 +19,7 @@ impl Whole {
     /// to a number outside. Source: `random_from_to` in ATen's `DistributionTemplates.h`.
     pub fn between(name: &str, dtype: Dtype, low: i64, high: i64, at: [usize; 2]) -> Result<Whole> {
         if low >= high {
-            let message = format!("there is no whole number from `{low}` to `{high}`, without `{high}`");
+            let message = format!("there is no whole number from `{low}` to `{high}`, excluding `{high}`");
             return Err(error::bad_value(at[1], message, "make `high` greater than `low`"));
         }
         let last = high - 1;
@@ -40,7 +40,8 @@ impl Whole {
             true => (-held_below(-i128::from(low), dtype), held_below(i128::from(last), dtype)),
         };
         if first > last {
-            let message = format!("{dtype} holds no whole number from `{low}` to `{high}`, without `{high}`");
+            let message =
+                format!("{dtype} holds no whole number from `{low}` to `{high}`, excluding `{high}`");
             return Err(error::bad_value(at[1], message, "write a wider dtype, such as `dtype=f64`"));
         }
         Ok(Whole { low: first as i64, count: (last - first + 1) as u64 })
@@ -94,7 +95,7 @@ pub fn check_permutation(name: &str, dtype: Dtype, count: usize) -> Result<()> {
     if count as u64 <= held {
         return Ok(());
     }
-    let message = format!("{dtype} cannot hold {count} different whole numbers from 0 on, but {held}");
+    let message = format!("{dtype} cannot hold {count} different whole numbers from 0 on, only {held}");
     Err(error::bad_value(0, message, "write a wider dtype, such as `dtype=i64`"))
 }
 

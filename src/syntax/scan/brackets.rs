@@ -144,7 +144,7 @@ impl Scanner<'_> {
                 let closed = self.span(closed as usize, closed as usize + 1);
                 until = closed.lo;
                 error = error::never_closed(opened, "{", None)
-                    .at(closed, "this stands further left than what it closes");
+                    .at(closed, "this is further left than what it closes");
             }
             self.error(Finding { error, role: Role::Unclosed { until } });
             while !self.open.is_empty() {

@@ -178,7 +178,7 @@ impl<'a> Compiler<'_, '_, 'a> {
                 "only names, elements and attributes can be assigned to".into(),
                 "assign to a name, `x[i]` or `r.name`",
             )
-            .at(place.span, "this is no place")),
+            .at(place.span, "this cannot be assigned to")),
         }
     }
 

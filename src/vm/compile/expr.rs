@@ -606,7 +606,7 @@ pub(super) fn writes_late(expr: &Expr) -> bool {
 /// A tree that the parser has already refused.
 #[cold]
 pub(super) fn not_compiled(span: Span) -> Error {
-    error::bad_value(0, "this text is no part of a program").at(span, "here")
+    error::bad_value(0, "this text is not part of a program").at(span, "here")
 }
 
 /// The places of what is indexed, and of each index.

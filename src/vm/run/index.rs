@@ -113,7 +113,7 @@ impl Vm {
                 };
                 let message = format!("an element of {} cannot be assigned to", error::a(name));
                 Err(error::not_assignable(message, help)
-                    .operand(0, this_is(format!("{}, which does not change", error::a(name)))))
+                    .operand(0, this_is(format!("{}, which cannot be changed", error::a(name)))))
             }
         }
     }
