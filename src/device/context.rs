@@ -146,6 +146,7 @@ impl Device {
     }
 
     /// [`Device::alloc`] with less than everything done before it fails; then the error says nothing more.
+    #[inline]
     pub fn alloc_with(
         self: &Arc<Self>,
         bytes: u64,
@@ -193,6 +194,7 @@ impl Device {
         in_use.load(Ordering::Relaxed).saturating_add(more) > self.roomy.load(Ordering::Relaxed)
     }
 
+    #[inline]
     fn note_in_use(&self, allocator: &Allocator) {
         self.in_use.store(allocator.stats().active_bytes.all().current, Ordering::Relaxed);
     }
@@ -459,6 +461,7 @@ impl Device {
         }
     }
 
+    #[inline]
     fn give_back(&self, ptr: Ptr, bytes: u64, id: BlockId, uses: &[Arc<Stream>]) {
         match &self.memory {
             _ if ptr == 0 => {}

@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 impl Runtime {
     /// Makes a request for memory of a device or of the host; fails only when nothing more can be given up.
+    #[inline]
     pub(super) fn request<T>(&mut self, mut ask: impl FnMut(Effort) -> Result<T>) -> Result<T> {
         match ask(Effort::Quick) {
             Err(e) if is_shortage(&e) => {}
@@ -70,10 +71,11 @@ impl Runtime {
             prune(&mut groups);
             let Some(first) = groups.first() else { continue };
             let results = groups.iter().flat_map(|group| group.results());
-            let pending: u64 = results.filter(|s| s.memory().is_none()).map(|s| s.bytes()).sum();
-            all += pending;
+            let pending: u64 =
+                results.filter(|s| s.memory().is_none()).fold(0, |sum, s| sum.saturating_add(s.bytes()));
+            all = all.saturating_add(pending);
             if first.device == device.id() {
-                here += pending;
+                here = here.saturating_add(pending);
                 leaving.push(at);
             }
         }
@@ -114,6 +116,7 @@ impl Runtime {
     }
 
     /// Memory of a device for work on a stream.
+    #[inline]
     pub(super) fn block(
         &mut self,
         device: &Arc<Device>,

@@ -224,6 +224,7 @@ impl Runtime {
     }
 
     /// A storage that counts among the session's. Errors: E1009.
+    #[inline]
     fn storage(&mut self, owner: Arc<Device>, bytes: u64) -> Result<Storage> {
         self.leave_others(&owner, bytes)?;
         Ok(Storage::made(owner, bytes, self.ticket()?, Watched::default()))

@@ -152,6 +152,7 @@ impl Runtime {
     }
 
     /// A tensor without memory, to be written by the next submission.
+    #[inline]
     pub fn fresh(&mut self, shape: &[usize], dtype: Dtype, device: DeviceId) -> Result<Tensor> {
         if element_count(shape).is_none() {
             return Err(super::error::too_many_elements(shape));
@@ -160,6 +161,7 @@ impl Runtime {
     }
 
     /// The same with a dense layout.
+    #[inline]
     pub(super) fn fresh_as(&mut self, layout: Layout, dtype: Dtype, device: DeviceId) -> Result<Tensor> {
         let owner = self.device(device)?;
         let bytes = layout.bytes(dtype);
@@ -183,6 +185,7 @@ impl Runtime {
     }
 
     /// Binds a fresh tensor's memory on a queue's stream. Memory that a queue computes is bound by that queue alone.
+    #[inline]
     pub(super) fn bind_empty(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
         let storage = tensor.storage();
         debug_assert!(storage.pending().is_none(), "bound outside of its queue");

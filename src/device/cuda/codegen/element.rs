@@ -6,7 +6,8 @@ use crate::kernel::{CAST, Instr, Map, Source, Store};
 use std::cell::RefCell;
 use std::fmt::Write;
 
-/// Functions of a few instructions: they count for nothing.
+/// Functions of a few instructions, and draws: adjacent elements share most of a draw's work, and would not if it
+/// were called. They are never called.
 const PLAIN: &[&str] = &[
     "fabs",
     "fabsf",
@@ -34,7 +35,7 @@ const PLAIN: &[&str] = &[
     "shift_right",
 ];
 
-/// Functions that NVRTC compiles in 0.2 to 2 ms, like a division: they count 1.
+/// Functions that NVRTC compiles in 0.2 to 2 ms, like a division.
 const LIGHT: &[&str] = &[
     "acosf",
     "asinf",
@@ -56,12 +57,12 @@ const LIGHT: &[&str] = &[
     "tanhf",
 ];
 
-/// What all other functions count: each copy of a sine or a power takes NVRTC 4 to 40 ms.
-const HEAVY: usize = 16;
+/// The most copies of other functions in one kernel: each takes NVRTC 4 to 40 ms. Above this they are called, which
+/// costs a few percent of the time of a kernel that does nothing else (docs/performance.md).
+const MOST_HEAVY: usize = 4;
 
-/// The most that all copies of a kernel's functions may count together. Above this they are called, which costs a
-/// few percent of the time of a kernel that does nothing else (docs/performance.md).
-const MOST_COPIED: usize = 64;
+/// The same for light functions.
+const MOST_LIGHT: usize = 256;
 
 /// The costly functions that a kernel calls. Their text goes before the kernel's.
 #[derive(Default)]
@@ -96,19 +97,20 @@ impl Functions {
     }
 }
 
-/// What compiling a text costs.
-fn weight(text: &str) -> usize {
+/// How many light and heavy functions a text calls.
+fn weight(text: &str) -> [usize; 2] {
     let mut name = String::new();
-    let mut weight = 0;
+    let mut weight = [0, 0];
     for c in text.chars() {
         match c {
             'a'..='z' | 'A'..='Z' | '0'..='9' | '_' => {
                 name.push(c);
                 continue;
             }
-            '(' if LIGHT.contains(&name.as_str()) => weight += 1,
-            '(' if !name.is_empty() && !PLAIN.contains(&name.as_str()) => weight += HEAVY,
-            '/' | '%' => weight += 1,
+            '(' if LIGHT.contains(&name.as_str()) => weight[0] += 1,
+            '(' if name.is_empty() || PLAIN.contains(&name.as_str()) || name.starts_with("random_") => {}
+            '(' => weight[1] += 1,
+            '/' | '%' => weight[0] += 1,
             _ => {}
         }
         name.clear();
@@ -151,10 +153,12 @@ pub(super) fn element(map: &Map, around: &Surroundings<'_>) -> String {
         };
     }
     let weight = |instr: &Instr| match std::ptr::eq(instr.f, &CAST) {
-        true => 0,
+        true => [0, 0],
         false => weight(instr.f.cuda.of(instr.class)),
     };
-    let calls = map.instrs.iter().map(weight).sum::<usize>() * around.copies > MOST_COPIED;
+    let all = map.instrs.iter().map(weight).fold([0, 0], |sum, one| [sum[0] + one[0], sum[1] + one[1]]);
+    let calls_light = all[0] * around.copies > MOST_LIGHT;
+    let calls_heavy = all[1] * around.copies > MOST_HEAVY;
     for (i, instr) in map.instrs.iter().enumerate() {
         let reg = map.sources.len() + i;
         let class = class_type(instr.dtype.class());
@@ -164,7 +168,8 @@ pub(super) fn element(map: &Map, around: &Surroundings<'_>) -> String {
             let _ = writeln!(out, "const {class} r{reg} = {value};");
             continue;
         }
-        if calls && weight(instr) > 0 {
+        let [light, heavy] = weight(instr);
+        if calls_heavy && heavy > 0 || calls_light && light > 0 {
             let arguments: Vec<String> = instr.args.iter().map(|arg| format!("r{arg}")).collect();
             let call = around.functions.call(map, instr, &arguments.join(", "));
             let _ = writeln!(out, "const {class} r{reg} = {call};");
