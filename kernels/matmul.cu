@@ -25,6 +25,6 @@ extern "C" __global__ void __launch_bounds__(EDGE * EDGE) matmul(const __grid_co
         __syncthreads();
     }
     if (row < p.w[3] && column < p.w[4]) {
-        memory<Bits>(p.w[2])[row * p.w[4] + column] = store_@DTYPE@(sum);
+        memory<Bits>(p.w[2])[row * p.w[4] + column] = store_@DTYPE@(round_@DTYPE@(sum));
     }
 }

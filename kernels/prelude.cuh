@@ -57,15 +57,18 @@ INLINE u16 store_f16(float a) {
     return (u16)(b | (__float_as_uint(a) >> 16 & 0x8000u));
 }
 INLINE float load_bf16(u16 b) { return __uint_as_float((u32)b << 16); }
-INLINE u16 store_bf16(float a) {
+INLINE u16 store_bf16(float a) { return (u16)(__float_as_uint(a) >> 16); }
+INLINE float round_bf16(float a) {
+    const u32 x = __float_as_uint(a);
 #if __CUDA_ARCH__ >= 800
-    u16 b;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(b) : "f"(a));
-    return (u16)(b | (__float_as_uint(a) >> 16 & 0x8000u));
+    // Rounds into the upper half: no shift. The sign is put back for nan.
+    u32 b;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(b) : "f"(a), "f"(0.0f));
+    return __uint_as_float(b | (x & 0x80000000u));
 #else
     // Round to nearest, ties to even. Like the instruction, drops the payload of a nan, but keeps its sign.
-    const u32 x = __float_as_uint(a);
-    return a != a ? (u16)(0x7fffu | (x >> 16 & 0x8000u)) : (u16)((x + 0x7fffu + ((x >> 16) & 1u)) >> 16);
+    const u32 rounded = x + 0x7fffu + ((x >> 16) & 1u);
+    return __uint_as_float(a != a ? (x & 0x80000000u) | 0x7fff0000u : rounded & 0xffff0000u);
 #endif
 }
 
@@ -95,8 +98,13 @@ INLINE i64 round_i8(i64 a) { return (i8)a; }
 INLINE i64 round_i16(i64 a) { return (i16)a; }
 INLINE i64 round_i32(i64 a) { return (i32)a; }
 INLINE i64 round_i64(i64 a) { return a; }
-INLINE float round_f16(float a) { return load_f16(store_f16(a)); }
-INLINE float round_bf16(float a) { return load_bf16(store_bf16(a)); }
+INLINE float round_f16(float a) {
+    u16 b;
+    float rounded;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(b) : "f"(a));
+    asm("cvt.f32.f16 %0, %1;" : "=f"(rounded) : "h"(b));
+    return __uint_as_float((__float_as_uint(rounded) & 0x7fffffffu) | (__float_as_uint(a) & 0x80000000u));
+}
 INLINE float round_f32(float a) { return a; }
 INLINE double round_f64(double a) { return a; }
 

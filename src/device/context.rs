@@ -441,7 +441,24 @@ impl Device {
     /// After a wait: the fault that kernels have reported since the last call, as an error at the
     /// source that launched them.
     pub fn check_faults(&self) -> Result<()> {
-        self.driver.take_fault().map_or(Ok(()), |fault| Err(self.faults.error(fault)))
+        let fault = self.driver.take_fault();
+        match self.faults.take_held().or(fault) {
+            None => Ok(()),
+            Some(fault) => Err(self.faults.error(fault)),
+        }
+    }
+
+    /// The newest launch that may report a fault, for [`Device::forget_faults`].
+    pub fn newest_tag(&self) -> u32 {
+        self.faults.newest()
+    }
+
+    /// Forgets a fault of a launch after the one with a tag: its operands were given up, so it tested memory that was
+    /// never written.
+    pub fn forget_faults(&self, after: u32) {
+        if let Some(fault) = self.driver.take_fault() {
+            self.faults.hold_until(fault, after);
+        }
     }
 
     /// The plan for a Fourier transform: kept from last time, or made.

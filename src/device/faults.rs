@@ -19,6 +19,8 @@ const KEPT: u32 = 1 << 31;
 pub(super) struct Faults {
     recent: Mutex<Recent>,
     kept: Mutex<Vec<Suspect>>,
+    /// A fault that was taken from the driver and is still to be raised.
+    held: Mutex<Option<Fault>>,
 }
 
 #[derive(Default)]
@@ -94,6 +96,23 @@ impl Faults {
         KEPT | number as u32
     }
 
+    /// The newest tag of a launch.
+    pub(super) fn newest(&self) -> u32 {
+        self.recent.lock().last
+    }
+
+    /// Keeps a fault to be raised, unless its launch came after the one with a tag.
+    pub(super) fn hold_until(&self, fault: Fault, newest: u32) {
+        if fault.tag & KEPT != 0 || fault.tag <= newest {
+            self.held.lock().get_or_insert(fault);
+        }
+    }
+
+    /// The fault that was kept.
+    pub(super) fn take_held(&self) -> Option<Fault> {
+        self.held.lock().take()
+    }
+
     pub(super) fn error(&self, fault: Fault) -> Error {
         let suspect = match fault.tag & KEPT {
             0 => {
@@ -143,6 +162,21 @@ mod tests {
         }
         assert_eq!(faults.error(Fault { tag: kept, position: 0, value: 9 }).span(), Span::new(30, 39));
         assert!(faults.error(Fault { tag, position: 3, value: 7 }).labels().is_empty());
+    }
+
+    #[test]
+    fn faults_of_launches_that_were_given_up_are_forgotten() {
+        let faults = Faults::default();
+        let fault = |tag| Fault { tag, position: 0, value: 1 };
+        let before = faults.tag(Suspect::default());
+        let newest = faults.newest();
+        let after = faults.tag(Suspect::default());
+        faults.hold_until(fault(after), newest);
+        assert_eq!(faults.take_held(), None);
+        faults.hold_until(fault(before), newest);
+        faults.hold_until(fault(KEPT | 3), newest);
+        assert_eq!(faults.take_held(), Some(fault(before)));
+        assert_eq!(faults.take_held(), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{any, int_param, optional, takes, text_param};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param, Signature};
-use crate::vm::{Held, NativeDef, Value, Vm, charge, error, search};
+use crate::vm::{Held, NativeDef, Value, Vm, charge, charge_values, error, search};
 
 const SELF: Signature = takes(&[text_param("self")]);
 const PART: Signature = takes(&[text_param("self"), text_param("part")]);
@@ -477,7 +477,9 @@ fn seen(vm: &mut Vm, s: &str, fits: impl Fn(char) -> bool) -> Result<bool> {
 }
 
 fn texts<'a>(vm: &mut Vm, parts: impl Iterator<Item = &'a str>) -> Result<Value> {
-    let mut items = Vec::new();
+    let count = parts.size_hint().0;
+    charge_values(count)?;
+    let mut items = Vec::with_capacity(count);
     for part in parts {
         vm.charge(1)?;
         charge(part.len() + 48)?;
@@ -602,9 +604,9 @@ fn replace(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         found.push(at);
         Ok(())
     })?;
-    let length = s.len() - found.len() * old.len();
-    charge(length.saturating_add(found.len().saturating_mul(new.len())))?;
-    let (mut out, mut from) = (String::new(), 0);
+    let length = (s.len() - found.len() * old.len()).saturating_add(found.len().saturating_mul(new.len()));
+    charge(length)?;
+    let (mut out, mut from) = (String::with_capacity(length), 0);
     for at in found {
         vm.push_text(&mut out, &s[from..at])?;
         vm.push_text(&mut out, new)?;

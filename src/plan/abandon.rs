@@ -5,7 +5,7 @@
 
 use super::Runtime;
 use crate::base::stop::{self, Stop};
-use crate::device::DeviceId;
+use crate::device::{Device, DeviceId};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,14 +14,22 @@ use std::time::{Duration, Instant};
 /// How long work may take that was queued before the interrupt, so that little of it is lost.
 const GRACE: Duration = Duration::from_millis(15);
 
-/// How far each device was when an input began: the driver's newest work, and the newest launch.
+/// How far each device was when an input began.
 #[derive(Default)]
-pub struct Began(SmallVec<[(DeviceId, u64, u64); 2]>);
+pub struct Began(SmallVec<[(DeviceId, Reached); 2]>);
+
+/// How far a device was: the driver's newest work, the newest launch, and the newest one that may report a fault.
+#[derive(Clone, Copy, Default)]
+struct Reached {
+    work: u64,
+    launch: u64,
+    tag: u32,
+}
 
 impl Began {
-    fn of(&self, device: DeviceId) -> (u64, u64) {
-        let found = self.0.iter().find(|(id, ..)| *id == device);
-        found.map_or((0, 0), |&(_, work, launch)| (work, launch))
+    fn of(&self, device: DeviceId) -> Reached {
+        let found = self.0.iter().find(|(id, _)| *id == device);
+        found.map_or(Reached::default(), |&(_, reached)| reached)
     }
 }
 
@@ -29,7 +37,12 @@ impl Runtime {
     /// How far the devices are.
     pub fn began(&self) -> Began {
         let devices = self.machine.opened().filter(|device| device.id() != DeviceId::Cpu);
-        Began(devices.map(|device| (device.id(), device.driver().newest(), device.newest_launch())).collect())
+        let reached = |device: &Arc<Device>| Reached {
+            work: device.driver().newest(),
+            launch: device.newest_launch(),
+            tag: device.newest_tag(),
+        };
+        Began(devices.map(|device| (device.id(), reached(device))).collect())
     }
 
     /// Gives up what was queued since then and does not end in a moment. Gives the devices that cannot give work
@@ -49,7 +62,7 @@ impl Runtime {
             self.machine.opened().filter(|device| device.id() != DeviceId::Cpu).cloned().collect();
         let mut busy = Vec::new();
         for device in &devices {
-            let (work, launch) = began.of(device.id());
+            let Reached { work, launch, tag } = began.of(device.id());
             while !device.driver().has_done(work) && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -60,6 +73,7 @@ impl Runtime {
                     for stream in all.iter().filter(|stream| streams.contains(&stream.handle())) {
                         device.give_up(stream, launch, host.map(|host| &**host));
                     }
+                    device.forget_faults(tag);
                 }
                 None if device.streams().iter().all(|stream| stream.query().unwrap_or(true)) => {}
                 None => match device.launches_left(launch) {

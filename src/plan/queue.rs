@@ -146,14 +146,20 @@ impl Queue {
     }
 
     /// True when the program takes so much more.
+    #[inline]
     fn has_size(&self, more: Size) -> bool {
         let Size { mut instrs, mut views, mut nodes } = more;
-        for group in self.groups() {
+        for group in &self.chain {
             let size = group.size();
             views += size.views;
             instrs += size.instrs;
         }
-        nodes += self.group.as_ref().map_or(0, |group| group.nodes.len());
+        if let Some(group) = &self.group {
+            let size = group.size();
+            views += size.views;
+            instrs += size.instrs;
+            nodes += size.nodes;
+        }
         instrs <= MAX_INSTRS && views < MAX_VIEWS && nodes < MAX_INSTRS
     }
 
@@ -172,6 +178,10 @@ impl Queue {
             None => group.size_before(span),
         };
         group.rounds.newest = Some((span, now));
+        if 2 * now.instrs + 8 <= MAX_INSTRS && 2 * now.views < MAX_VIEWS && self.chain.is_empty() {
+            // A round is no larger than all there is.
+            return false;
+        }
         let grown = |now: usize, begun: usize| now.saturating_sub(begun);
         let round = Size {
             instrs: grown(now.instrs, begun.instrs) + 8,
@@ -229,6 +239,7 @@ impl Group {
         }
     }
 
+    #[inline]
     fn size(&self) -> Size {
         let nodes = self.nodes.len();
         Size { instrs: self.map.instrs.len(), views: self.loads.len() + nodes.min(8), nodes }
@@ -336,7 +347,7 @@ impl Runtime {
 
     /// The same with a layout of the result, which is dense.
     #[allow(clippy::too_many_arguments)]
-    #[inline]
+    #[inline(always)]
     pub(super) fn map_as(
         &mut self,
         name: &'static str,

@@ -75,9 +75,7 @@ impl Runtime {
         let size = tensor.dtype().size();
         let length = tensor.count().saturating_mul(size);
         self.check_host_room(length)?;
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(length).map_err(|_| host_out_of_memory(length as u64, false))?;
-        bytes.resize(length, 0u8);
+        let mut bytes = zeros(length).ok_or_else(|| host_out_of_memory(length as u64, false))?;
         self.read_into(tensor, &mut bytes)?;
         Ok(bytes)
     }
@@ -321,5 +319,18 @@ pub fn scalar_of(bytes: &[u8], dtype: Dtype) -> Scalar {
         Dtype::BF16 => Scalar::Float(bf16::from_bits(bits as u16).to_f64()),
         Dtype::F32 => Scalar::Float(f64::from(f32::from_bits(bits as u32))),
         _ => Scalar::Float(f64::from_bits(bits)),
+    }
+}
+
+/// So many bytes of 0; `None` when there is no memory. The system provides the pages as they are written.
+fn zeros(length: usize) -> Option<Vec<u8>> {
+    if length == 0 {
+        return Some(Vec::new());
+    }
+    let layout = std::alloc::Layout::array::<u8>(length).ok()?;
+    // SAFETY: the layout has a size. The vector owns memory of the global allocator, all of it initialised.
+    unsafe {
+        let start = std::alloc::alloc_zeroed(layout);
+        (!start.is_null()).then(|| Vec::from_raw_parts(start, length, length))
     }
 }

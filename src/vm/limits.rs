@@ -310,8 +310,14 @@ impl Vm {
     }
 
     /// Appends to a text that is being made; the account of the heap and the limits are looked at.
+    #[inline]
     pub fn push_text(&mut self, text: &mut String, more: &str) -> Result<()> {
         account::charge_text(text, more.len())?;
+        if more.len() <= PIECE {
+            self.charge(more.len() / 16)?;
+            text.push_str(more);
+            return Ok(());
+        }
         self.pieces(more, |piece| {
             text.push_str(piece);
             Ok(())

@@ -104,9 +104,9 @@ unsafe fn clear(dtype: Dtype, p: Product) {
 
 /// Multiply-adds of a product that is computed at once. A larger one is cut into blocks, so that it can end early:
 /// this many rows and columns, and as many factors of each element at a time.
-const AT_ONCE: usize = 1 << 30;
+const AT_ONCE: usize = 1 << 28;
 const SIDE: usize = 512;
-const DEPTH: usize = 2048;
+const DEPTH: usize = 512;
 
 unsafe fn float<T: Copy + Sync + 'static>(p: Product, zero: T, one: T) {
     if p.m.saturating_mul(p.n).saturating_mul(p.k) <= AT_ONCE {
