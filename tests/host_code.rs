@@ -271,7 +271,7 @@ const CASES: &[Case] = &[
 
 #[test]
 fn a_panic_of_the_host_program_is_an_error_of_the_script() {
-    // The panics are meant; a message for each would bury a real one.
+    // The panics are meant; a message for each would drop_later a real one.
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let failed: Vec<String> = CASES

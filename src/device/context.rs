@@ -2,7 +2,7 @@
 
 use super::alloc::{AllocConf, Allocator, BlockId, DeviceMemory, Effort, NO_BLOCK, SegmentInfo, Stats};
 use super::faults::{Faults, Suspect};
-use super::flight::{Flight, Ticket};
+use super::in_flight::{InFlight, Ticket};
 use super::stream::StreamPool;
 use super::{DeviceId, Driver, PlanCache, Properties, Stream, StreamHandle, error};
 use crate::base::{Error, ErrorKind, Result, Span, reclaim};
@@ -31,7 +31,7 @@ pub struct Device {
     in_use: AtomicU64,
     roomy: AtomicU64,
     faults: Faults,
-    flight: Flight,
+    in_flight: InFlight,
     plans: Mutex<PlanCache>,
     /// What memory is overwritten with whenever it is handed out.
     poison: OnceLock<u8>,
@@ -88,7 +88,7 @@ impl Device {
             in_use: AtomicU64::new(0),
             roomy: AtomicU64::new(u64::MAX),
             faults: Faults::default(),
-            flight: Flight::default(),
+            in_flight: InFlight::default(),
             plans: Mutex::default(),
             poison: OnceLock::new(),
         };
@@ -363,60 +363,60 @@ impl Device {
 
     /// Notes a launch or a copy, so that a failure of the device before the next wait is blamed on it.
     pub fn note_launch(&self, stream: &Stream, name: &'static str, span: Span) -> Ticket {
-        self.flight.launch(stream, name, span)
+        self.in_flight.launch(stream, name, span)
     }
 
     /// Notes that everything on a stream has been waited for; with `None`, on every stream.
     pub fn note_waited(&self, stream: Option<&Stream>) {
         match stream {
-            Some(stream) => self.flight.land(stream),
-            None => self.flight.land_all(),
+            Some(stream) => self.in_flight.mark_complete(stream),
+            None => self.in_flight.mark_all_complete(),
         }
     }
 
     /// Loses a launch that its driver refused.
     pub fn lose(&self, ticket: Ticket) {
-        self.flight.lose(ticket);
+        self.in_flight.mark_lost(ticket);
     }
 
     /// The number of the newest launch.
     pub fn newest_launch(&self) -> u64 {
-        self.flight.newest()
+        self.in_flight.newest()
     }
 
     /// How many launches after the one with a number no wait has passed.
     pub fn launches_left(&self, after: u64) -> u64 {
-        self.flight.left(after)
+        self.in_flight.left(after)
     }
 
     /// Loses what was launched on a stream after the launch with a number and was not waited for, also what it was
     /// to copy to memory of the host: the driver has given it up.
     pub fn give_up(&self, stream: &Stream, after: u64, host: Option<&Device>) {
-        let work = self.flight.give_up(stream, after);
+        let work = self.in_flight.give_up(stream, after);
         if let Some(host) = host {
-            host.flight.give_up_copies(&work);
+            host.in_flight.give_up_copies(&work);
         }
     }
 
     /// The launch of a ticket, if it was given up and is remembered: what it was, and where it stands.
     pub fn given_up(&self, ticket: Ticket) -> Option<(&'static str, Span)> {
-        self.flight.given_up(ticket)
+        self.in_flight.given_up(ticket)
     }
 
     /// Loses everything in flight: work that it waited for has ended without its results.
     pub fn lose_in_flight(&self) {
-        self.flight.lose_all();
+        self.in_flight.mark_all_lost();
     }
 
     /// True until a wait has passed that launch, or it was lost.
     pub fn is_in_flight(&self, ticket: Ticket) -> bool {
-        self.flight.is_in_flight(ticket)
+        self.in_flight.is_in_flight(ticket)
     }
 
     /// True when the device failed while that launch was in flight: what it wrote is not there.
     #[inline]
     pub fn is_lost(&self, ticket: Ticket) -> bool {
-        self.flight.is_lost(ticket)
+        self.in_flight.is_lost(ticket)
     }
 
     /// An error of a wait: where it says that the device failed, everything in flight is lost, and the
@@ -429,7 +429,7 @@ impl Device {
             0 => format!("the default stream of {}", self.id),
             id => format!("stream {id} of {}", self.id),
         };
-        self.flight.blame(e, name)
+        self.in_flight.attribute(e, name)
     }
 
     /// An error of a call that queues work or takes memory: only a device that has failed for good loses

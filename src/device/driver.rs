@@ -1,7 +1,7 @@
 //! The driver interface: the boundary between policy and device.
 
 use super::graph::{GraphHandle, Step};
-use super::group::{Communicator, Seat};
+use super::group::{Communicator, JoinParams};
 use crate::base::Result;
 use crate::kernel::fft::{FftPlan, FftSpec};
 use crate::kernel::{Fault, Launch, Ptr};
@@ -272,8 +272,8 @@ pub trait Driver: Send + Sync {
         Err(super::error::driver_failed(self.backend(), "links_id", "it has no links to other processes"))
     }
     /// Links this device with those of other processes; all of them call this at the same time.
-    fn join(&self, seat: Seat<'_>) -> Result<Arc<dyn Communicator>> {
-        let _ = seat;
+    fn join(&self, params: JoinParams<'_>) -> Result<Arc<dyn Communicator>> {
+        let _ = params;
         Err(super::error::driver_failed(self.backend(), "join", "it has no links to other processes"))
     }
 

@@ -55,12 +55,12 @@ pub(super) fn line(vm: &mut Vm) -> Result<Option<String>> {
 #[cfg(unix)]
 fn wait(vm: &mut Vm) -> Result<()> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     loop {
         vm.poll()?;
         let input = std::io::stdin();
         let mut ready = [PollFd::new(&input, PollFlags::IN)];
-        match poll(&mut ready, Some(&PATIENCE)) {
+        match poll(&mut ready, Some(&POLL_INTERVAL)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
             // Whatever else it says, reading says it better.
             _ => return Ok(()),

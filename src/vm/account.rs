@@ -4,7 +4,7 @@
 //! One account is this thread's at a time, that of the machine that runs ([`enter`]). Three invariants: bytes are
 //! charged ([`charge`]) before they are taken, so that growth meets the limit, and what the system leaves to this process,
 //! after [`cycles`] were collected, and never a failing allocation; cycles are collected when tensors hold much more
-//! memory than before; and dropping a structure of any depth uses bounded stack ([`bury`]).
+//! memory than before; and dropping a structure of any depth uses bounded stack ([`drop_later`]).
 
 use std::cell::{Cell, RefCell};
 
@@ -28,13 +28,13 @@ thread_local! {
     /// How deep drops are nested.
     static DROPS: Cell<u32> = const { Cell::new(0) };
     /// What waits to be dropped.
-    static GRAVES: RefCell<Graves> = const { RefCell::new(Vec::new()) };
+    static DROP_QUEUE: RefCell<DropQueue> = const { RefCell::new(Vec::new()) };
     /// Drops are put off.
     static HURRY: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Values that wait to be dropped.
-type Graves = Vec<Box<dyn Iterator<Item = Value>>>;
+type DropQueue = Vec<Box<dyn Iterator<Item = Value>>>;
 
 /// The most nested drops before the rest is put off.
 const DROP_DEPTH: u32 = 48;
@@ -54,7 +54,7 @@ pub(super) struct Account {
     grown: usize,
     limit: usize,
     suspects: Suspects,
-    graves: Graves,
+    drop_queue: DropQueue,
     holder: Option<reclaim::Holder>,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn enter(account: Account) -> Account {
         grown: GROWN.replace(account.grown),
         limit: LIMIT.replace(account.limit),
         suspects: cycles::enter(account.suspects),
-        graves: GRAVES.replace(account.graves),
+        drop_queue: DROP_QUEUE.replace(account.drop_queue),
         holder: reclaim::enter(account.holder),
     }
 }
@@ -93,7 +93,7 @@ fn give(need: Need) -> Option<bool> {
 
 /// Drops what waits, and collects cycles; whether there was something.
 fn collect() -> bool {
-    let waited = GRAVES.with_borrow(|graves| !graves.is_empty());
+    let waited = DROP_QUEUE.with_borrow(|drop_queue| !drop_queue.is_empty());
     hurry(false);
     settle();
     cycles::collect() > 0 || waited
@@ -216,7 +216,7 @@ pub(super) fn note(change: isize) {
 
 /// Drops values with bounded stack: beyond a depth they wait until the outermost drop is back. Once the machine is
 /// told to end, they wait for [`settle`].
-pub(super) fn bury(mut values: impl Iterator<Item = Value> + 'static) {
+pub(super) fn drop_later(mut values: impl Iterator<Item = Value> + 'static) {
     let depth = DROPS.try_with(Cell::get).unwrap_or(0);
     if depth >= DROP_DEPTH || is_hurried() {
         put_off(values);
@@ -236,7 +236,7 @@ pub(super) fn bury(mut values: impl Iterator<Item = Value> + 'static) {
 /// Drops what waits, unless the machine is told to end before.
 pub(super) fn settle() {
     while !is_hurried()
-        && let Ok(Some(mut values)) = GRAVES.try_with(|graves| graves.borrow_mut().pop())
+        && let Ok(Some(mut values)) = DROP_QUEUE.try_with(|drop_queue| drop_queue.borrow_mut().pop())
     {
         let _ = DROPS.try_with(|d| d.set(1));
         let done = drop_some(&mut values);
@@ -264,7 +264,7 @@ fn drop_some(values: &mut impl Iterator<Item = Value>) -> bool {
 }
 
 fn put_off(values: impl Iterator<Item = Value> + 'static) {
-    let _ = GRAVES.try_with(|graves| graves.borrow_mut().push(Box::new(values)));
+    let _ = DROP_QUEUE.try_with(|drop_queue| drop_queue.borrow_mut().push(Box::new(values)));
 }
 
 /// Whether drops are put off: the machine is told to end, and what it holds may take long to go.
@@ -276,11 +276,11 @@ fn is_hurried() -> bool {
     HURRY.try_with(Cell::get).unwrap_or(false)
 }
 
-/// [`bury`], for many that may all be plain.
-pub(super) fn bury_vec(values: Vec<Value>) {
+/// [`drop_later`], for many that may all be plain.
+pub(super) fn drop_vec_later(values: Vec<Value>) {
     /// So many are looked at first.
     const FEW: usize = 1024;
     if values.len() > FEW || values.iter().any(|v| !v.is_plain()) {
-        bury(values.into_iter());
+        drop_later(values.into_iter());
     }
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::account::{bury, bury_vec, charge, charge_values, note};
+use super::account::{charge, charge_values, drop_later, drop_vec_later, note};
 use super::cycles::{self, Mark};
 use super::key::{Key, check_key};
 use super::table::Table;
@@ -192,7 +192,7 @@ impl Drop for List {
     fn drop(&mut self) {
         let items = std::mem::take(self.items.get_mut());
         note(-head::<List>() - bytes(items.capacity()));
-        bury_vec(items);
+        drop_vec_later(items);
     }
 }
 
@@ -228,7 +228,7 @@ impl Drop for Tuple {
     fn drop(&mut self) {
         note(-head::<Tuple>() - bytes(heap_slots(&self.items)));
         if self.items.iter().any(|v| !v.is_plain()) {
-            bury(std::mem::take(&mut self.items).into_iter());
+            drop_later(std::mem::take(&mut self.items).into_iter());
         }
     }
 }
@@ -313,7 +313,7 @@ impl Clone for Record {
 impl Drop for Record {
     fn drop(&mut self) {
         note(-head::<Record>() - bytes(self.values.capacity()));
-        bury_vec(std::mem::take(&mut self.values));
+        drop_vec_later(std::mem::take(&mut self.values));
     }
 }
 
@@ -483,7 +483,7 @@ impl Drop for Dict {
         note(-head::<Dict>() - table.bytes() as isize);
         let (keys, values) = table.into_entries();
         if keys.len() > 1024 || keys.iter().map(Key::value).chain(&values).any(|value| !value.is_plain()) {
-            bury(keys.into_iter().map(Key::into_value).chain(values));
+            drop_later(keys.into_iter().map(Key::into_value).chain(values));
         }
     }
 }
@@ -638,7 +638,7 @@ impl Drop for Cell {
         note(-head::<Cell>());
         let value = std::mem::take(self.value.get_mut());
         if !value.is_plain() {
-            bury(std::iter::once(value));
+            drop_later(std::iter::once(value));
         }
     }
 }

@@ -15,8 +15,8 @@ pub mod error;
 pub mod failure;
 #[path = "../../../src/device/faults.rs"]
 mod faults;
-#[path = "../../../src/device/flight.rs"]
-mod flight;
+#[path = "../../../src/device/in_flight.rs"]
+mod in_flight;
 #[path = "../../../src/device/graph.rs"]
 pub mod graph;
 #[path = "../../../src/device/passing.rs"]
@@ -36,7 +36,7 @@ pub use alloc::{AllocConf, SegmentInfo};
 pub use context::{Block, Device};
 pub use driver::{CopyKind, Driver, EventHandle, Properties, StreamHandle, Work};
 pub use faults::{Indices, Suspect};
-pub use flight::Ticket;
+pub use in_flight::Ticket;
 pub use passing::when_passed;
 pub use pinned::PinnedBlock;
 pub use place::DeviceId;
@@ -79,7 +79,7 @@ mod threads {
 
 /// There are no other processes here.
 mod group {
-    pub struct Seat<'a>(&'a ());
+    pub struct JoinParams<'a>(&'a ());
 
     pub trait Communicator {}
 }

@@ -14,7 +14,7 @@ use super::queue::Queue;
 use super::scratch::Scratch;
 use crate::base::Result;
 use crate::device::graph::{GraphHandle, Step};
-use crate::device::group::{Communicator, Seat};
+use crate::device::group::{Communicator, JoinParams};
 use crate::device::{Compiled, CopyKind, Driver, EventHandle, Properties, StreamHandle};
 use crate::kernel::fft::{FftPlan, FftSpec};
 use crate::kernel::{Body, Fault, Launch, Ptr};
@@ -378,8 +378,8 @@ impl Driver for CudaDriver {
     fn links_id(&self) -> Result<Vec<u8>> {
         self.make_links_id()
     }
-    fn join(&self, seat: Seat<'_>) -> Result<Arc<dyn Communicator>> {
-        self.join_links(seat)
+    fn join(&self, params: JoinParams<'_>) -> Result<Arc<dyn Communicator>> {
+        self.join_links(params)
     }
     fn blas_handle(&self, stream: StreamHandle) -> Result<u64> {
         self.enter()?;

@@ -19,7 +19,9 @@ use crate::base::stop::{self, Stop};
 use crate::base::{Error, Result, Span};
 use crate::device::StreamHandle;
 use crate::device::error::{driver_failed, stopped, wait_interrupted};
-use crate::device::group::{Communicator, Exchange, Fate, Fold, Pattern, Seat, error as group_error};
+use crate::device::group::{
+    Communicator, Exchange, Fold, GroupState, JoinParams, Pattern, error as group_error,
+};
 use cudarc::driver::sys::{self, CUevent, CUevent_flags, CUstream};
 use libloading::Library;
 use parking_lot::{Condvar, Mutex};
@@ -170,7 +172,7 @@ fn operation(fold: Fold) -> c_int {
 }
 
 /// How often the thread looks at what is queued.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long an abort is waited for.
 const LONGEST_ABORT: Duration = Duration::from_secs(10);
@@ -189,7 +191,7 @@ struct Shared {
     /// The communicator; 0 once it was given back. Held while it is asked about its errors, and aborted.
     comm: Mutex<usize>,
     timeout: Duration,
-    fate: Arc<Fate>,
+    group_state: Arc<GroupState>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -225,12 +227,12 @@ impl CudaDriver {
     }
 
     /// Makes a communicator, on a thread that is left behind when the others do not come.
-    pub(super) fn join_links(&self, seat: Seat<'_>) -> Result<Arc<dyn Communicator>> {
+    pub(super) fn join_links(&self, params: JoinParams<'_>) -> Result<Arc<dyn Communicator>> {
         let api = Api::get()?;
-        let Ok(id) = <[u8; 128]>::try_from(seat.id) else {
+        let Ok(id) = <[u8; 128]>::try_from(params.id) else {
             return Err(driver_failed("NCCL", "ncclCommInitRank", "the identifier is damaged"));
         };
-        let (rank, size, context) = (seat.rank as c_int, seat.size as c_int, self.context);
+        let (rank, size, context) = (params.rank as c_int, params.size as c_int, self.context);
         let (send, made) = channel();
         let start = move || {
             let comm = context.enter().and_then(|()| {
@@ -248,15 +250,15 @@ impl CudaDriver {
         };
         let thread = std::thread::Builder::new().name("runnel-nccl".into()).spawn(start);
         thread.map_err(|reason| driver_failed("NCCL", "ncclCommInitRank", &reason.to_string()))?;
-        let end = Instant::now() + seat.timeout;
+        let end = Instant::now() + params.timeout;
         let comm = loop {
-            match made.recv_timeout(GLANCE) {
+            match made.recv_timeout(POLL_INTERVAL) {
                 Ok(made) => break made?,
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(driver_failed("NCCL", "ncclCommInitRank", "its thread ended"));
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    seat.fate.check()?;
+                    params.group_state.check()?;
                     stopped()?;
                     if Instant::now() > end {
                         return Err(group_error::too_late("NCCL did not link the devices in time"));
@@ -267,10 +269,10 @@ impl CudaDriver {
         let shared = Arc::new(Shared {
             api,
             context,
-            size: seat.size,
+            size: params.size,
             comm: Mutex::new(comm),
-            timeout: seat.timeout,
-            fate: seat.fate,
+            timeout: params.timeout,
+            group_state: params.group_state,
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -294,13 +296,13 @@ impl Shared {
                 self.changed.wait(&mut state);
                 continue;
             }
-            self.changed.wait_for(&mut state, GLANCE);
+            self.changed.wait_for(&mut state, POLL_INTERVAL);
             self.pass(&mut state);
             let late = state.queued.front().and_then(|first| self.problem(first));
             drop(state);
             if let Some(error) = late.or_else(|| self.found_wrong()) {
                 // Aborts through the group, and so marks this as ended.
-                self.fate.fail_and_tell(error);
+                self.group_state.fail_and_tell(error);
                 self.abort();
                 return;
             }
@@ -459,7 +461,7 @@ impl Communicator for Nccl {
         let comm = *shared.comm.lock();
         if comm == 0 {
             shared.state.lock().spare.push(event);
-            return shared.fate.check().and(Err(group_error::links_failed("they are closed")));
+            return shared.group_state.check().and(Err(group_error::links_failed("they are closed")));
         }
         let queued = Queued {
             event: 0,
@@ -493,7 +495,7 @@ impl Communicator for Nccl {
         }
         drop(state);
         // What ended the call is more than what NCCL says of it.
-        shared.fate.check()?;
+        shared.group_state.check()?;
         shared.api.check(result, call)?;
         check(recorded, "cuEventRecord")
     }
@@ -504,7 +506,7 @@ impl Communicator for Nccl {
             self.shared.pass(&mut state);
             if state.ended
                 || state.queued.is_empty()
-                || self.shared.fate.is_failed()
+                || self.shared.group_state.is_failed()
                 || stop::asked().is_some()
             {
                 return;

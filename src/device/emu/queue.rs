@@ -41,7 +41,7 @@ const LONG: u64 = 20_000;
 const HEAVY: u64 = 100_000;
 
 /// A wait looks this often whether it was interrupted.
-const GLANCE: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What a stream does. Nearly all are launches, so the small variants waste little.
 #[allow(clippy::large_enum_variant)]
@@ -426,7 +426,7 @@ impl Queues {
     /// Waits a little for a command to end.
     fn pause(&self, state: &mut MutexGuard<'_, State>) {
         state.waiting += 1;
-        self.done.wait_for(state, GLANCE);
+        self.done.wait_for(state, POLL_INTERVAL);
         state.waiting -= 1;
     }
 

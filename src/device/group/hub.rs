@@ -17,27 +17,27 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Time limit for a new connection to identify itself.
-const GREETING: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Polling interval for new connections and timeouts.
-const GLANCE: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How long a closing hub waits until the others have read its last answers.
-const PARTING: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Limit on connections that have not identified themselves.
-const STRANGERS: usize = 64;
+const MAX_UNIDENTIFIED: usize = 64;
 
 /// Bytes of one process; several processes may want them.
 type Bytes = Arc<Vec<u8>>;
 
 /// The hub. Dropping it ends it, after the others have read its last answers.
 pub(super) struct Hub {
-    hall: Arc<Hall>,
+    shared: Arc<HubShared>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Hall {
+struct HubShared {
     id: String,
     size: usize,
     timeout: Duration,
@@ -47,7 +47,7 @@ struct Hall {
 }
 
 struct State {
-    seats: Vec<Seat>,
+    peers: Vec<Peer>,
     since: Instant,
     complete: bool,
     /// The group has failed, and all processes have been told.
@@ -58,7 +58,7 @@ struct State {
 }
 
 #[derive(Default)]
-struct Seat {
+struct Peer {
     writer: Option<Arc<Mutex<TcpStream>>>,
     device: Option<String>,
     asked: Option<Asked>,
@@ -89,7 +89,7 @@ impl Hub {
     pub fn start(listener: TcpListener, world: &World, id: &str, timeout: Duration) -> std::io::Result<Hub> {
         listener.set_nonblocking(true)?;
         let state = State {
-            seats: (0..world.size).map(|_| Seat::default()).collect(),
+            peers: (0..world.size).map(|_| Peer::default()).collect(),
             since: Instant::now(),
             complete: false,
             failed: false,
@@ -97,31 +97,31 @@ impl Hub {
             strangers: 0,
             open: 0,
         };
-        let hall = Hall {
+        let shared = HubShared {
             id: id.into(),
             size: world.size,
             timeout,
             state: Mutex::new(state),
             changed: Condvar::new(),
         };
-        let hall = Arc::new(hall);
+        let shared = Arc::new(shared);
         let thread = {
-            let hall = hall.clone();
-            std::thread::Builder::new().name("runnel-hub".into()).spawn(move || hall.serve(listener))?
+            let shared = shared.clone();
+            std::thread::Builder::new().name("runnel-hub".into()).spawn(move || shared.serve(listener))?
         };
-        Ok(Hub { hall, thread: Some(thread) })
+        Ok(Hub { shared, thread: Some(thread) })
     }
 }
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        let mut state = self.hall.state.lock();
-        let end = Instant::now() + PARTING;
+        let mut state = self.shared.state.lock();
+        let end = Instant::now() + SHUTDOWN_TIMEOUT;
         // A process that has read its last answer closes its end.
-        while state.open > 0 && !self.hall.changed.wait_until(&mut state, end).timed_out() {}
+        while state.open > 0 && !self.shared.changed.wait_until(&mut state, end).timed_out() {}
         state.closing = true;
-        for seat in &mut state.seats {
-            if let Some(writer) = seat.writer.take().as_ref().and_then(|writer| writer.try_lock()) {
+        for peer in &mut state.peers {
+            if let Some(writer) = peer.writer.take().as_ref().and_then(|writer| writer.try_lock()) {
                 writer.shutdown(Shutdown::Both).ok();
             }
         }
@@ -132,9 +132,9 @@ impl Drop for Hub {
     }
 }
 
-impl Hall {
+impl HubShared {
     /// Accepts connections until all processes have joined, and checks timeouts until the end.
-    fn serve(self: Arc<Hall>, listener: TcpListener) {
+    fn serve(self: Arc<HubShared>, listener: TcpListener) {
         let mut listener = Some(listener);
         loop {
             let mut state = self.state.lock();
@@ -146,7 +146,7 @@ impl Hall {
                 listener = None;
             }
             let late = self.late(&mut state);
-            let full = state.strangers >= STRANGERS;
+            let full = state.strangers >= MAX_UNIDENTIFIED;
             drop(state);
             if let Some(answer) = late {
                 self.fail(answer);
@@ -157,16 +157,16 @@ impl Hall {
                 self.clone().receive(stream);
                 continue;
             }
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// Serves a connection on its own thread.
-    fn receive(self: Arc<Hall>, stream: TcpStream) {
+    fn receive(self: Arc<HubShared>, stream: TcpStream) {
         self.state.lock().strangers += 1;
-        let hall = self.clone();
+        let shared = self.clone();
         let thread = std::thread::Builder::new().name("runnel-peer".into());
-        if thread.spawn(move || hall.attend(stream)).is_err() {
+        if thread.spawn(move || shared.attend(stream)).is_err() {
             self.state.lock().strangers -= 1;
         }
     }
@@ -181,7 +181,7 @@ impl Hall {
         stream.shutdown(Shutdown::Both).ok();
         let mut state = self.state.lock();
         state.open -= 1;
-        let gone = !state.seats[rank].left;
+        let gone = !state.peers[rank].left;
         drop(state);
         if gone {
             self.fail(Answer::Failed { rank, reason: "its process ended".into() });
@@ -189,11 +189,11 @@ impl Hall {
         self.changed.notify_all();
     }
 
-    /// Assigns a seat to a new connection if it belongs to the group.
+    /// Assigns a peer to a new connection if it belongs to the group.
     fn greet(&self, stream: &mut TcpStream) -> Option<usize> {
         stream.set_nonblocking(false).ok()?;
         stream.set_nodelay(true).ok()?;
-        stream.set_read_timeout(Some(GREETING)).ok()?;
+        stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT)).ok()?;
         let (say, _) = wire::read::<Say>(stream, 0).ok()?;
         let Say::Hello { version, id, rank, size, device } = say else { return None };
         let writer = Arc::new(Mutex::new(stream.try_clone().ok()?));
@@ -206,14 +206,14 @@ impl Hall {
         }
         stream.set_read_timeout(None).ok()?;
         state.open += 1;
-        let seat = &mut state.seats[rank];
-        (seat.writer, seat.device) = (Some(writer.clone()), device);
-        state.complete = state.seats.iter().all(|seat| seat.writer.is_some());
+        let peer = &mut state.peers[rank];
+        (peer.writer, peer.device) = (Some(writer.clone()), device);
+        state.complete = state.peers.iter().all(|peer| peer.writer.is_some());
         let complete = state.complete;
-        // The process that completes the group gets `Seated` before `Complete`, like all others.
+        // The process that completes the group gets `Joined` before `Complete`, like all others.
         let mut own = writer.lock();
         drop(state);
-        self.write(&mut own, &Answer::Seated, &[]);
+        self.write(&mut own, &Answer::Joined, &[]);
         drop(own);
         if complete {
             (0..self.size)
@@ -231,7 +231,7 @@ impl Hall {
         device: Option<&str>,
     ) -> Option<(Refusal, String)> {
         if id != self.id {
-            return Some((Refusal::Stranger, "another group uses this address".into()));
+            return Some((Refusal::NotAMember, "another group uses this address".into()));
         }
         if version != super::VERSION {
             let reason = format!("rank 0 runs Runnel {}, and this process {version}", super::VERSION);
@@ -244,12 +244,12 @@ impl Hall {
             );
             return Some((Refusal::Setting, reason));
         }
-        let seat = state.seats.get(rank)?;
-        if seat.writer.is_some() || state.failed {
+        let peer = state.peers.get(rank)?;
+        if peer.writer.is_some() || state.failed {
             return Some((Refusal::Setting, format!("there are two processes of rank {rank}")));
         }
-        let same = |seat: &Seat| device.is_some() && seat.device.as_deref() == device;
-        let other = state.seats.iter().position(same)?;
+        let same = |peer: &Peer| device.is_some() && peer.device.as_deref() == device;
+        let other = state.peers.iter().position(same)?;
         let (one, two) = (rank.min(other), rank.max(other));
         Some((Refusal::Device, format!("ranks {one} and {two} have the same device")))
     }
@@ -268,7 +268,7 @@ impl Hall {
         if state.failed {
             return;
         }
-        state.seats[rank].asked = Some(Asked { what, since: Instant::now() });
+        state.peers[rank].asked = Some(Asked { what, since: Instant::now() });
         let deliveries = state.settle(rank);
         drop(state);
         deliveries.into_iter().for_each(|delivery| self.deliver(delivery));
@@ -301,23 +301,23 @@ impl Hall {
             if state.since.elapsed() <= self.timeout {
                 return None;
             }
-            let missing = |(rank, seat): (usize, &Seat)| seat.writer.is_none().then_some(rank);
-            let missing: Vec<usize> = state.seats.iter().enumerate().filter_map(missing).collect();
+            let missing = |(rank, peer): (usize, &Peer)| peer.writer.is_none().then_some(rank);
+            let missing: Vec<usize> = state.peers.iter().enumerate().filter_map(missing).collect();
             return Some(Answer::NotMet {
                 text: format!("{} did not connect within {after}", ranks(&missing)),
             });
         }
         let is_late =
-            |seat: &Seat| seat.asked.as_ref().is_some_and(|asked| asked.since.elapsed() > self.timeout);
-        let first = state.seats.iter().position(is_late)?;
-        let call = state.seats[first].asked.as_ref().map(|asked| asked.what.text()).unwrap_or_default();
+            |peer: &Peer| peer.asked.as_ref().is_some_and(|asked| asked.since.elapsed() > self.timeout);
+        let first = state.peers.iter().position(is_late)?;
+        let call = state.peers[first].asked.as_ref().map(|asked| asked.what.text()).unwrap_or_default();
         Some(Answer::Late {
             text: format!("{call} did not end within {after}: {}", state.doings(Some(first))),
         })
     }
 
     fn deliver(&self, delivery: Delivery) {
-        let writer = self.state.lock().seats[delivery.to].writer.clone();
+        let writer = self.state.lock().peers[delivery.to].writer.clone();
         let Some(writer) = writer else { return };
         let mut stream = writer.lock();
         let pieces: Vec<&[u8]> = delivery.parts.iter().map(|(bytes, range)| &bytes[range.clone()]).collect();
@@ -351,8 +351,8 @@ impl State {
         if let Some(pair) = self.pair(rank) {
             return pair;
         }
-        let waiting = self.seats.iter().filter(|seat| seat.asked.is_some()).count();
-        if waiting < self.seats.len() {
+        let waiting = self.peers.iter().filter(|peer| peer.asked.is_some()).count();
+        if waiting < self.peers.len() {
             return Vec::new();
         }
         if let Some(done) = self.round() {
@@ -360,17 +360,17 @@ impl State {
         }
         // Deadlock: every process waits for another.
         let text = self.doings(None);
-        (0..self.seats.len()).map(|to| self.differ(to, &text, true)).collect()
+        (0..self.peers.len()).map(|to| self.differ(to, &text, true)).collect()
     }
 
     /// Matches a send with its receive, if one of them is `rank`'s and the other has been requested.
     fn pair(&mut self, rank: usize) -> Option<Vec<Delivery>> {
-        let (sender, receiver) = match &self.seats[rank].asked.as_ref()?.what {
+        let (sender, receiver) = match &self.peers[rank].asked.as_ref()?.what {
             Asking::Send { to, .. } => (rank, *to),
             Asking::Receive { from, .. } => (*from, rank),
             Asking::Round { .. } => return None,
         };
-        let asked = |rank: usize| self.seats.get(rank)?.asked.as_ref().map(|asked| &asked.what);
+        let asked = |rank: usize| self.peers.get(rank)?.asked.as_ref().map(|asked| &asked.what);
         let (Some(Asking::Send { to, what, bytes }), Some(Asking::Receive { from, what: wanted })) =
             (asked(sender), asked(receiver))
         else {
@@ -384,17 +384,17 @@ impl State {
             return Some(vec![self.differ(sender, &text, false), self.differ(receiver, &text, false)]);
         }
         let parts = vec![(bytes.clone(), 0..bytes.len())];
-        self.seats[sender].asked = None;
-        self.seats[receiver].asked = None;
+        self.peers[sender].asked = None;
+        self.peers[receiver].asked = None;
         let sent = Delivery { to: sender, answer: Answer::Done, parts: Vec::new() };
         Some(vec![Delivery { to: receiver, answer: Answer::Done, parts }, sent])
     }
 
     /// Completes a round if all processes take part in one.
     fn round(&mut self) -> Option<Vec<Delivery>> {
-        let mut rounds = Vec::with_capacity(self.seats.len());
-        for seat in &self.seats {
-            match &seat.asked.as_ref()?.what {
+        let mut rounds = Vec::with_capacity(self.peers.len());
+        for peer in &self.peers {
+            match &peer.asked.as_ref()?.what {
                 Asking::Round { call, wants, bytes } => rounds.push((call, *wants, bytes)),
                 _ => return None,
             }
@@ -422,15 +422,15 @@ impl State {
             };
             done.push(Delivery { to, answer: Answer::Done, parts });
         }
-        for seat in &mut self.seats {
-            seat.asked = None;
-            seat.left |= leaving;
+        for peer in &mut self.peers {
+            peer.asked = None;
+            peer.left |= leaving;
         }
         Some(done)
     }
 
     fn differ(&mut self, to: usize, text: &str, stuck: bool) -> Delivery {
-        self.seats[to].asked = None;
+        self.peers[to].asked = None;
         Delivery { to, answer: Answer::Differ { text: text.into(), stuck }, parts: Vec::new() }
     }
 
@@ -438,9 +438,9 @@ impl State {
     fn doings(&self, but: Option<usize>) -> String {
         let mut texts = Vec::new();
         let mut away = Vec::new();
-        let asked = but.and_then(|rank| self.seats[rank].asked.as_ref()).map(|asked| asked.what.text());
-        for (rank, seat) in self.seats.iter().enumerate().filter(|(rank, _)| Some(*rank) != but) {
-            match seat.asked.as_ref().map(|asked| asked.what.text()) {
+        let asked = but.and_then(|rank| self.peers[rank].asked.as_ref()).map(|asked| asked.what.text());
+        for (rank, peer) in self.peers.iter().enumerate().filter(|(rank, _)| Some(*rank) != but) {
+            match peer.asked.as_ref().map(|asked| asked.what.text()) {
                 None => away.push(rank),
                 Some(text) if Some(&text) == asked.as_ref() => {}
                 Some(text) => texts.push(format!("rank {rank} is in {text}")),

@@ -4,7 +4,7 @@
 //! process is doing.
 
 use super::error;
-use super::fate::Fate;
+use super::state::GroupState;
 use super::wire::{self, Answer, Refusal, Say};
 use super::{Meeting, VERSION, World};
 use crate::base::Result;
@@ -18,10 +18,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Time limit for the other side to answer the first frame.
-const GREETING: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Polling interval of a wait that may be cancelled.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Extra time for a process beyond the hub's timeout: only the hub knows which ranks are missing.
 const GRACE: Duration = Duration::from_secs(10);
@@ -33,16 +33,16 @@ pub(super) struct Link {
     writer: Arc<Mutex<TcpStream>>,
     answers: Receiver<(Answer, Vec<u8>)>,
     reader: Option<JoinHandle<()>>,
-    fate: Arc<Fate>,
+    group_state: Arc<GroupState>,
 }
 
 /// The result of one attempt to join.
 enum Attempt {
-    Seated(TcpStream),
+    Joined(TcpStream),
     /// Nothing listens at the address.
     Nobody(io::Error),
     /// Something else listens there.
-    Stranger(String),
+    NotAMember(String),
 }
 
 /// Listens at the meeting address.
@@ -112,9 +112,9 @@ fn connect(
             for address in addresses {
                 stopped()?;
                 match attempt(address, hello, end)? {
-                    Attempt::Seated(stream) => return Ok(stream),
+                    Attempt::Joined(stream) => return Ok(stream),
                     Attempt::Nobody(why) => reason = Some(why),
-                    Attempt::Stranger(text) => {
+                    Attempt::NotAMember(text) => {
                         let text = format!("rank {} found at `{}:{port}`: {text}", world.rank, meeting.host);
                         if ports.len() == 1 {
                             return Err(error::stranger(text));
@@ -141,12 +141,12 @@ fn connect(
 
 /// One connection attempt.
 fn attempt(address: SocketAddr, hello: &Say, end: Instant) -> Result<Attempt> {
-    let left = |most: Duration| end.saturating_duration_since(Instant::now()).clamp(GLANCE, most);
+    let left = |most: Duration| end.saturating_duration_since(Instant::now()).clamp(POLL_INTERVAL, most);
     let mut stream = match TcpStream::connect_timeout(&address, left(Duration::from_secs(2))) {
         Ok(stream) => stream,
         Err(reason) => return Ok(Attempt::Nobody(reason)),
     };
-    let patience = left(GREETING);
+    let patience = left(HANDSHAKE_TIMEOUT);
     let greeted = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(patience)));
     let greeted = match greeted {
         Ok(()) => wire::write(&mut stream, hello, &[], &mut stopped)?,
@@ -157,20 +157,20 @@ fn attempt(address: SocketAddr, hello: &Say, end: Instant) -> Result<Attempt> {
     }
     let answer = wire::read::<Answer>(&mut stream, 0);
     Ok(match answer {
-        Ok((Answer::Seated, _)) => match stream.set_read_timeout(None) {
-            Ok(()) => Attempt::Seated(stream),
+        Ok((Answer::Joined, _)) => match stream.set_read_timeout(None) {
+            Ok(()) => Attempt::Joined(stream),
             Err(reason) => Attempt::Nobody(reason),
         },
         Ok((Answer::Refused { why, reason }, _)) => match why {
-            Refusal::Stranger => Attempt::Stranger(reason),
+            Refusal::NotAMember => Attempt::NotAMember(reason),
             Refusal::Setting => return Err(error::does_not_fit(&reason)),
             Refusal::Device => return Err(error::same_device(&reason)),
         },
-        Ok(_) => Attempt::Stranger("it sent an unexpected message".into()),
+        Ok(_) => Attempt::NotAMember("it sent an unexpected message".into()),
         Err(reason) => match reason.kind() {
-            io::ErrorKind::InvalidData => Attempt::Stranger("another program listens there".into()),
+            io::ErrorKind::InvalidData => Attempt::NotAMember("another program listens there".into()),
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                Attempt::Stranger("a program that does not answer listens there".into())
+                Attempt::NotAMember("a program that does not answer listens there".into())
             }
             _ => Attempt::Nobody(reason),
         },
@@ -186,7 +186,7 @@ impl Link {
         own: Option<SocketAddr>,
         device: Option<String>,
         time: Duration,
-        fate: Arc<Fate>,
+        group_state: Arc<GroupState>,
     ) -> Result<Link> {
         let hello = Say::Hello {
             version: VERSION.into(),
@@ -201,9 +201,9 @@ impl Link {
         let mut incoming = stream.try_clone().map_err(broken)?;
         let own_end = stream.try_clone().map_err(broken)?;
         let writer = Arc::new(Mutex::new(stream));
-        fate.announce_through(&writer);
+        group_state.announce_through(&writer);
         let (send, answers) = channel();
-        let told = fate.clone();
+        let told = group_state.clone();
         let thread = std::thread::Builder::new().name("runnel-link".into());
         let reader = thread.spawn(move || {
             loop {
@@ -223,7 +223,7 @@ impl Link {
             incoming.shutdown(Shutdown::Both).ok();
         });
         let reader = Some(reader.map_err(broken)?);
-        let link = Link { stream: own_end, writer, answers, reader, fate };
+        let link = Link { stream: own_end, writer, answers, reader, group_state };
         let left = time.saturating_sub(start.elapsed());
         match link.wait(left, "`dist.init`")? {
             (Answer::Complete, _) => Ok(link),
@@ -233,22 +233,22 @@ impl Link {
 
     /// Sends a request, waits for its answer, and returns the bytes that come with it.
     pub fn ask(&self, say: &Say, bytes: &[u8], time: Duration, name: &str) -> Result<Vec<u8>> {
-        self.fate.check()?;
+        self.group_state.check()?;
         let end = Instant::now() + time + GRACE;
-        let fate = &self.fate;
+        let group_state = &self.group_state;
         let mut go_on = || {
-            fate.check()?;
+            group_state.check()?;
             stopped()?;
             if Instant::now() > end { Err(error::too_late(format!("{name} did not end"))) } else { Ok(()) }
         };
         let written = wire::write(&mut self.writer.lock(), say, &[bytes], &mut go_on);
         // After a partial frame, or an answer nobody waits for, the stream would be out of step.
-        let written = written.inspect_err(|error| self.fate.fail_and_tell(error.clone()))?;
+        let written = written.inspect_err(|error| self.group_state.fail_and_tell(error.clone()))?;
         if written.is_err() {
-            self.fate.fail(error::peer_failed(0, "its process ended"));
-            return self.fate.check().map(|()| Vec::new());
+            self.group_state.fail(error::peer_failed(0, "its process ended"));
+            return self.group_state.check().map(|()| Vec::new());
         }
-        match self.wait(time, name).inspect_err(|error| self.fate.fail_and_tell(error.clone()))? {
+        match self.wait(time, name).inspect_err(|error| self.group_state.fail_and_tell(error.clone()))? {
             (Answer::Done, bytes) => Ok(bytes),
             (Answer::Differ { text, stuck }, _) => Err(error::calls_differ(text, stuck)),
             _ => Err(error::links_failed("the hub sent an unexpected message")),
@@ -258,14 +258,14 @@ impl Link {
     fn wait(&self, time: Duration, name: &str) -> Result<(Answer, Vec<u8>)> {
         let end = Instant::now() + time + GRACE;
         loop {
-            match self.answers.recv_timeout(GLANCE) {
+            match self.answers.recv_timeout(POLL_INTERVAL) {
                 Ok(answer) => return Ok(answer),
                 Err(RecvTimeoutError::Disconnected) => {
-                    self.fate.check()?;
+                    self.group_state.check()?;
                     return Err(error::links_failed("the connection to rank 0 ended"));
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    self.fate.check()?;
+                    self.group_state.check()?;
                     stopped()?;
                     if Instant::now() > end {
                         let after = error::seconds(time);

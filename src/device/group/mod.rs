@@ -6,16 +6,16 @@
 //! devices have links, a [`Communicator`] of the driver carries the bytes from device to device. This module
 //! knows no tensors.
 //!
-//! Invariant: a failed group stays failed, and its failure ends every wait of its processes ([`Fate`]).
+//! Invariant: a failed group stays failed, and its failure ends every wait of its processes ([`GroupState`]).
 
 pub mod error;
-mod fate;
 mod hub;
 mod link;
+mod state;
 mod wire;
 mod world;
 
-pub use fate::Fate;
+pub use state::GroupState;
 pub use wire::Wants;
 pub use world::{Meeting, World};
 
@@ -90,7 +90,7 @@ pub struct Exchange {
 /// Links between the devices of several processes.
 ///
 /// Work is queued on streams, in the same order in all processes. Work that exceeds the group's timeout, or
-/// fails later, fails the group ([`Fate::fail_and_tell`]).
+/// fails later, fails the group ([`GroupState::fail_and_tell`]).
 pub trait Communicator: Send + Sync {
     /// True when the communicator can combine elements of this dtype.
     fn folds(&self, fold: Fold, dtype: Dtype) -> bool;
@@ -105,7 +105,7 @@ pub trait Communicator: Send + Sync {
 }
 
 /// The parameters with which a device joins the others.
-pub struct Seat<'a> {
+pub struct JoinParams<'a> {
     /// The id that rank 0's device made for all.
     pub id: &'a [u8],
     /// The rank of this process.
@@ -115,14 +115,14 @@ pub struct Seat<'a> {
     /// Time limit of every operation.
     pub timeout: Duration,
     /// The failure state of the group.
-    pub fate: Arc<Fate>,
+    pub group_state: Arc<GroupState>,
 }
 
 /// This process's place in a group.
 pub struct Group {
     world: World,
     timeout: Duration,
-    fate: Arc<Fate>,
+    group_state: Arc<GroupState>,
     device: Option<Arc<Device>>,
     communicator: Option<Arc<dyn Communicator>>,
     link: Option<Link>,
@@ -144,11 +144,11 @@ impl Group {
     /// E0533 and E0534 when the rendezvous fails, E0530 and E0531 when the processes do not match, E0535 when
     /// one of them fails meanwhile, E0813 without the library that its devices need.
     pub fn meet(world: World, timeout: Duration, device: Option<Arc<Device>>) -> Result<Group> {
-        let fate = Arc::new(Fate::default());
+        let group_state = Arc::new(GroupState::default());
         let mut group = Group {
             world,
             timeout,
-            fate,
+            group_state,
             device,
             communicator: None,
             link: None,
@@ -168,7 +168,7 @@ impl Group {
             group.hub = Some(Hub::start(listener, &group.world, &meeting.id, timeout).map_err(failed)?);
         }
         let uuid = group.device.as_ref().filter(|_| linked).map(|device| device.properties().uuid.clone());
-        let link = Link::meet(&group.world, &meeting, own, uuid, timeout, group.fate.clone());
+        let link = Link::meet(&group.world, &meeting, own, uuid, timeout, group.group_state.clone());
         group.link = Some(link.inspect_err(|_| group.open = false)?);
         if linked && let Err(error) = group.join() {
             group.fail(error.message());
@@ -182,15 +182,15 @@ impl Group {
         let Some(device) = self.device.clone() else { return Ok(()) };
         let own = if self.world.rank == 0 { device.driver().links_id()? } else { Vec::new() };
         let id = self.round("the start of `dist.init()`", Wants::From(0), &own)?;
-        let seat = Seat {
+        let params = JoinParams {
             id: &id,
             rank: self.world.rank,
             size: self.world.size,
             timeout: self.timeout,
-            fate: self.fate.clone(),
+            group_state: self.group_state.clone(),
         };
-        let communicator = device.driver().join(seat)?;
-        self.fate.bind(Some(communicator.clone()));
+        let communicator = device.driver().join(params)?;
+        self.group_state.bind(Some(communicator.clone()));
         self.communicator = Some(communicator);
         self.round("the end of `dist.init()`", Wants::Nothing, &[]).map(drop)
     }
@@ -217,7 +217,7 @@ impl Group {
 
     /// The failure, if any.
     pub fn check(&mut self) -> Result<()> {
-        self.fate.check().inspect_err(|_| self.noticed = true)
+        self.group_state.check().inspect_err(|_| self.noticed = true)
     }
 
     /// As [`Group::check`], but reports the failure only once.
@@ -235,8 +235,9 @@ impl Group {
     /// work of the group.
     pub fn lost_work(&mut self) -> Option<Error> {
         let device = self.device.as_ref()?;
-        let is_lost = self.fate.is_failed() && self.queued.iter().any(|&ticket| device.is_in_flight(ticket));
-        if is_lost && self.fate.is_news() { self.check().err() } else { None }
+        let is_lost =
+            self.group_state.is_failed() && self.queued.iter().any(|&ticket| device.is_in_flight(ticket));
+        if is_lost && self.group_state.is_news() { self.check().err() } else { None }
     }
 
     /// True until all processes have compared this call.
@@ -272,7 +273,7 @@ impl Group {
         match &self.link {
             Some(link) => {
                 let answer = link.ask(say, bytes, self.timeout, name);
-                answer.inspect_err(|_| self.noticed |= self.fate.is_failed())
+                answer.inspect_err(|_| self.noticed |= self.group_state.is_failed())
             }
             None => Ok(bytes.to_vec()),
         }
@@ -284,7 +285,7 @@ impl Group {
     /// E0535, E0536, E0537 when another process fails or makes a different call; only if the script has not
     /// been told already.
     pub fn leave(&mut self) -> Result<()> {
-        if !std::mem::take(&mut self.open) || self.noticed && self.fate.is_failed() {
+        if !std::mem::take(&mut self.open) || self.noticed && self.group_state.is_failed() {
             return Ok(());
         }
         if let Some(communicator) = &self.communicator {
@@ -293,10 +294,10 @@ impl Group {
         let left = self.round(LEAVING, Wants::Nothing, &[]).map(drop);
         match (&left, self.communicator.take()) {
             (Ok(()), Some(communicator)) => communicator.close(),
-            (Err(error), _) => self.fate.fail_and_tell(error.clone()),
+            (Err(error), _) => self.group_state.fail_and_tell(error.clone()),
             _ => {}
         }
-        self.fate.bind(None);
+        self.group_state.bind(None);
         self.link = None;
         self.hub = None;
         left
@@ -304,9 +305,9 @@ impl Group {
 
     /// Fails the group and tells the others the reason.
     pub fn fail(&mut self, reason: &str) {
-        if std::mem::take(&mut self.open) && !self.fate.is_failed() {
-            self.fate.tell(reason);
-            self.fate.fail(error::peer_failed(self.world.rank, reason));
+        if std::mem::take(&mut self.open) && !self.group_state.is_failed() {
+            self.group_state.tell(reason);
+            self.group_state.fail(error::peer_failed(self.world.rank, reason));
         }
     }
 }
@@ -316,7 +317,7 @@ impl Drop for Group {
         // A caller that needs the error has called `leave` before.
         self.leave().ok();
         if let Some(communicator) = self.communicator.take() {
-            self.fate.bind(None);
+            self.group_state.bind(None);
             communicator.abort();
         }
     }

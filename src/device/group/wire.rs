@@ -12,7 +12,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 /// The magic number of every frame; a peer that does not send it is not a process of a group.
-const LETTERS: [u8; 4] = *b"RNLG";
+const MAGIC: [u8; 4] = *b"RNLG";
 
 /// The longest accepted head: a few numbers and lines of text.
 const LONGEST_HEAD: u32 = 64 << 10;
@@ -21,7 +21,7 @@ const LONGEST_HEAD: u32 = 64 << 10;
 const LONGEST_REASON: usize = 2000;
 
 /// Interval at which a blocked write checks whether to go on.
-const GLANCE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The bytes that a process wants from a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ pub(super) enum Say {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Refusal {
     /// It belongs to another group.
-    Stranger,
+    NotAMember,
     /// Its rank, or the size of its group, does not fit.
     Setting,
     /// Another process uses its device.
@@ -68,7 +68,7 @@ pub(super) enum Answer {
     /// The process may not join.
     Refused { why: Refusal, reason: String },
     /// The process has joined.
-    Seated,
+    Joined,
     /// All processes have joined.
     Complete,
     /// The request is complete; its bytes follow.
@@ -93,11 +93,11 @@ pub(super) fn write<T: Serialize>(
     let Ok(head) = serde_json::to_vec(head) else { return Ok(Err(io::ErrorKind::InvalidData.into())) };
     let length: usize = pieces.iter().map(|piece| piece.len()).sum();
     let mut start = Vec::with_capacity(16 + head.len());
-    start.extend_from_slice(&LETTERS);
+    start.extend_from_slice(&MAGIC);
     start.extend_from_slice(&(head.len() as u32).to_le_bytes());
     start.extend_from_slice(&(length as u64).to_le_bytes());
     start.extend_from_slice(&head);
-    if let Err(error) = stream.set_write_timeout(Some(GLANCE)) {
+    if let Err(error) = stream.set_write_timeout(Some(POLL_INTERVAL)) {
         return Ok(Err(error));
     }
     for piece in std::iter::once(&start[..]).chain(pieces.iter().copied()) {
@@ -122,7 +122,7 @@ pub(super) fn read<T: DeserializeOwned>(stream: &mut TcpStream, most: u64) -> io
     let mut start = [0u8; 16];
     // Check the magic number first: another program may send fewer than 16 bytes.
     stream.read_exact(&mut start[..4])?;
-    if start[..4] != LETTERS {
+    if start[..4] != MAGIC {
         return Err(io::ErrorKind::InvalidData.into());
     }
     stream.read_exact(&mut start[4..])?;

@@ -1,8 +1,8 @@
 //! Elementwise programs: covers the launch's shape with tiles; runs in parallel when it is large.
 
 use super::CHUNK;
-use super::machine::{Machine, Plane};
-use super::small;
+use super::fast_path;
+use super::interp::{Machine, Plane};
 use crate::array::Dims;
 use crate::base::stop::{self, Stop};
 use crate::kernel::{Launch, Map, Source};
@@ -18,7 +18,7 @@ pub(super) fn threads(visits: usize) -> usize {
 }
 
 /// Tiles between two looks whether to end early.
-const GLANCE: usize = super::tasks::SOME / CHUNK;
+const TILES_PER_CHECK: usize = super::tasks::SOME / CHUNK;
 
 /// Runs a map over the launch's shape.
 ///
@@ -26,7 +26,7 @@ const GLANCE: usize = super::tasks::SOME / CHUNK;
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 pub(super) unsafe fn run(map: &Map, launch: &Launch) {
     // SAFETY: guaranteed by the caller.
-    if unsafe { small::run(map, launch) } {
+    if unsafe { fast_path::run(map, launch) } {
         return;
     }
     let count: usize = launch.shape.iter().product();
@@ -139,7 +139,9 @@ impl<'a> Cover<'a> {
         let (rows, columns) = (parts(plane.row, h), parts(plane.col, w));
         let plane_tiles = rows.next_multiple_of(self.group) * columns;
         for tile in tiles {
-            if tile.is_multiple_of(GLANCE) && self.stop.as_ref().is_some_and(|stop| stop.asked().is_some()) {
+            if tile.is_multiple_of(TILES_PER_CHECK)
+                && self.stop.as_ref().is_some_and(|stop| stop.asked().is_some())
+            {
                 return;
             }
             let Some((row, column)) = self.place(tile % plane_tiles, rows, columns) else { continue };

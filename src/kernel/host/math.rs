@@ -3,7 +3,7 @@
 //! Operation definitions call these, not the methods of `f32`: they give the same bits on every
 //! machine, and the common ones compile to vector code inside [`host_map`](super::define) loops.
 
-use super::single;
+use super::math_f32;
 
 /// The two float types of registers, with the functions that host code needs.
 pub trait Real: Copy {
@@ -129,7 +129,7 @@ macro_rules! vectors {
     ($($name:ident($($more:ident)?)),+ $(,)?) => {
         $(#[inline(always)]
         fn $name(self $(, $more: Self)?) -> Self {
-            single::$name(self $(, $more)?)
+            math_f32::$name(self $(, $more)?)
         })+
     };
 }

@@ -1,7 +1,7 @@
 //! Runs kernel programs on the CPU, for host tensors and emulated devices.
 //!
 //! One file per kind of program. `map` and `reduce` cut the launch's shape into tiles and run them through
-//! `machine`, which interprets the code over chunks of registers. `small` is the fast path for tiny maps.
+//! `interp`, which interprets the code over chunks of registers. `fast_path` is for tiny maps.
 //! Operations bring their own loops, made by the macros of [`define`].
 //!
 //! Invariant: the bits of a result depend only on the program, the shape and the values, not on strides,
@@ -12,14 +12,16 @@ pub mod bytes;
 pub mod complex;
 pub mod define;
 mod element;
+mod fast_path;
 mod fault;
 pub mod fft;
 mod fold;
 mod gather;
+mod interp;
 pub mod isa;
-mod machine;
 mod map;
 pub mod math;
+pub mod math_f32;
 mod matmul;
 mod nonzero;
 mod pack;
@@ -28,8 +30,6 @@ mod rows;
 mod scan;
 mod scatter;
 mod search;
-pub mod single;
-mod small;
 mod sort;
 mod tasks;
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! ranges of blocks; the result of a range is a whole subtree of the tree over blocks.
 
 use super::fold::{Accumulator, BLOCK, Choice, Combine, LANES};
-use super::machine::{Machine, Plane};
+use super::interp::{Machine, Plane};
 use super::map::threads;
 use super::tasks::{self, SOME, Until};
 use super::{CHUNK, element};
@@ -75,7 +75,7 @@ enum Job<T: 'static> {
 
 /// Elements between two stop checks, and the limit on the number of partial results that the checks may
 /// cause.
-const PATIENCE: usize = 1 << 20;
+const STOP_INTERVAL: usize = 1 << 20;
 const PARTIAL: usize = 1 << 16;
 
 impl<'a> Plan<'a> {
@@ -122,7 +122,10 @@ impl<'a> Plan<'a> {
         }
         // Work that may be ended early looks around between two ranges. How they are cut changes no bit.
         let until = &self.until;
-        while until.is_set() && range * BLOCK > PATIENCE && blocks.div_ceil(range) * self.results < PARTIAL {
+        while until.is_set()
+            && range * BLOCK > STOP_INTERVAL
+            && blocks.div_ceil(range) * self.results < PARTIAL
+        {
             range /= 2;
         }
         let ended = AtomicBool::new(false);
@@ -190,14 +193,14 @@ impl<'a> Plan<'a> {
         let side = self.side.map_or(1, |d| self.launch.shape[d]);
         for strip in 0..self.results / side {
             worker.place(strip, side);
-            let mut tower = Tower::default();
+            let mut spine = TreeSpine::default();
             let first = worker.first;
             for part in 0..ranges {
                 let held = &partial[part * self.results + first..][..side];
                 match job {
                     Job::Combine(combine) => {
                         let values: Vec<T> = held.iter().map(|h| h.value).collect();
-                        tower.push(&combine, &values);
+                        spine.push(&combine, &values);
                     }
                     Job::Choose(choice) if part > 0 => {
                         for (have, &new) in worker.held.iter_mut().zip(held) {
@@ -213,7 +216,7 @@ impl<'a> Plan<'a> {
                 }
             }
             if let Job::Combine(combine) = job {
-                let values = tower.finish(&combine);
+                let values = spine.finish(&combine);
                 worker.held.clear();
                 worker.held.extend(values.iter().map(|&value| Held { value, at: 0 }));
             }
@@ -237,18 +240,18 @@ struct Shared<T>(*mut T);
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 /// The right spine of the balanced tree over blocks, for adjacent results.
-struct Tower<T> {
+struct TreeSpine<T> {
     /// Subtrees of decreasing size.
     levels: SmallVec<[(usize, SmallVec<[T; 4]>); 4]>,
 }
 
-impl<T> Default for Tower<T> {
-    fn default() -> Tower<T> {
-        Tower { levels: SmallVec::new() }
+impl<T> Default for TreeSpine<T> {
+    fn default() -> TreeSpine<T> {
+        TreeSpine { levels: SmallVec::new() }
     }
 }
 
-impl<T: Accumulator> Tower<T> {
+impl<T: Accumulator> TreeSpine<T> {
     /// Adds the results of the next block (or of the next range of equal size).
     fn push(&mut self, combine: &Combine<T>, block: &[T]) {
         let (mut size, mut new): (usize, SmallVec<[T; 4]>) = (1, block.into());
@@ -437,7 +440,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
             return;
         }
         let (init, end) = (self.init, elements.end);
-        let mut tower = Tower::default();
+        let mut spine = TreeSpine::default();
         let mut block = std::mem::take(&mut self.values);
         block.clear();
         // SAFETY: guaranteed by the caller.
@@ -445,18 +448,18 @@ impl<'a, T: Accumulator> Worker<'a, T> {
             self.pieces(elements, |i, values| {
                 let ends = (i + values.len()).is_multiple_of(BLOCK) || i + values.len() == end;
                 if ends && block.is_empty() {
-                    tower.push(&combine, &[fold_block(&combine, init, values)]);
+                    spine.push(&combine, &[fold_block(&combine, init, values)]);
                     return;
                 }
                 block.extend_from_slice(values);
                 if ends {
-                    tower.push(&combine, &[fold_block(&combine, init, &block)]);
+                    spine.push(&combine, &[fold_block(&combine, init, &block)]);
                     block.clear();
                 }
             });
         }
         self.values = block;
-        if let (Some(held), [value]) = (self.held.first_mut(), &tower.finish(&combine)[..]) {
+        if let (Some(held), [value]) = (self.held.first_mut(), &spine.finish(&combine)[..]) {
             held.value = *value;
         }
     }
@@ -517,7 +520,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
 
     unsafe fn combine_across(&mut self, combine: Combine<T>, width: usize, elements: std::ops::Range<usize>) {
         let (init, end) = (self.init, elements.end);
-        let mut tower = Tower::default();
+        let mut spine = TreeSpine::default();
         self.lanes.clear();
         self.lanes.resize(LANES * width, init);
         // SAFETY: guaranteed by the caller.
@@ -538,12 +541,12 @@ impl<'a, T: Accumulator> Worker<'a, T> {
                         (combine.across)(low, &high[..half * width]);
                         half /= 2;
                     }
-                    tower.push(&combine, &lanes[..width]);
+                    spine.push(&combine, &lanes[..width]);
                     lanes.fill(init);
                 }
             });
         }
-        for (held, &value) in self.held.iter_mut().zip(&tower.finish(&combine)) {
+        for (held, &value) in self.held.iter_mut().zip(&spine.finish(&combine)) {
             held.value = value;
         }
     }

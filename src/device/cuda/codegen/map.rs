@@ -7,7 +7,7 @@
 
 use super::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
 use super::index::{MAX_WORDS, Space, Words, is_linear, is_uniform, reach};
-use super::turn;
+use super::transpose;
 use super::{Kind, Signature, Source, assemble, bits_type, blocks};
 use crate::array::Dims;
 use crate::base::Result;
@@ -98,7 +98,7 @@ impl Kind for Map {
         let mut kinds = [ViewKind::Strided; MAX_KINDS];
         let inner = squeezed(shape).next_back();
         let mut wide = count >= 1 << 31;
-        let mut turned = false;
+        let mut transposed = false;
         let (mut narrowest, mut widest, mut aligned, mut flat) = (8, 1, 0u64, true);
         for (v, view) in views.iter().enumerate() {
             let written = stored(self, v);
@@ -126,12 +126,12 @@ impl Kind for Map {
                 }
                 ViewKind::Strided => {
                     aligned = 1;
-                    turned |= inner.is_some_and(|(d, _)| view.strides[d] > 1);
+                    transposed |= inner.is_some_and(|(d, _)| view.strides[d] > 1);
                 }
                 ViewKind::Uniform | ViewKind::Repeat => {}
             }
         }
-        if turned && let Some(signature) = turn::signature(self, launch) {
+        if transposed && let Some(signature) = transpose::signature(self, launch) {
             return signature;
         }
         // Strides of rows in elements and addresses in bytes must keep every unit aligned.
@@ -170,8 +170,8 @@ impl Kind for Map {
     }
 
     fn source(&self, signature: Signature) -> Source {
-        if turn::is_turned(signature) {
-            return turn::source(self, signature);
+        if transpose::is_transposed(signature) {
+            return transpose::source(self, signature);
         }
         let plan = Plan::read(self, signature);
         let (views, numbers) = counts(self);
@@ -307,8 +307,8 @@ impl Kind for Map {
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
-        if turn::is_turned(signature) {
-            return turn::enqueue(self, launch, signature, queue);
+        if transpose::is_transposed(signature) {
+            return transpose::enqueue(self, launch, signature, queue);
         }
         let plan = Plan::read(self, signature);
         let (views, numbers) = counts(self);

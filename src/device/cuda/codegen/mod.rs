@@ -22,7 +22,7 @@ mod scatter;
 mod search;
 mod sort;
 mod tests;
-mod turn;
+mod transpose;
 
 pub(super) use rows::takes_rows;
 

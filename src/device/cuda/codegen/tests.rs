@@ -170,7 +170,7 @@ fn maps_of_all_layouts_compile() {
         return;
     }
     let (a, b, c) = (Dtype::F32, Dtype::F32, Dtype::F16);
-    let turned = [
+    let transposed = [
         view(a, &[1, 2000, 40], 0),
         view(b, &[2000, 50, 1], 0),
         view(c, &[1, 2000, 40], 0),
@@ -179,7 +179,7 @@ fn maps_of_all_layouts_compile() {
     ];
     let mut map = sample_map(a, c);
     map.sources[3] = Register::Number { slot: 1, dtype: Dtype::I64 };
-    check(&launch(Body::Map(map), &[40, 30, 50], &turned, 0), &ARCHS);
+    check(&launch(Body::Map(map), &[40, 30, 50], &transposed, 0), &ARCHS);
     let shape = [6, 5, 8];
     let dense = contiguous_strides(&shape);
     for (first, second, ptr) in [

@@ -5,13 +5,13 @@
 
 use super::*;
 use crate::base::Span;
-use crate::device::group::{Communicator, Exchange, Fate, Fold, Pattern, Seat};
+use crate::device::group::{Communicator, Exchange, Fold, GroupState, JoinParams, Pattern};
 use std::time::{Duration, Instant};
 
 /// One thread's end.
 struct End {
     gpu: Arc<CudaDriver>,
-    fate: Arc<Fate>,
+    group_state: Arc<GroupState>,
     links: Arc<dyn Communicator>,
     data: Ptr,
     rank: usize,
@@ -56,10 +56,11 @@ fn linked(size: usize, timeout: Duration, code: impl Fn(&End) + Sync) -> bool {
     };
     let run = |rank: usize| {
         let gpu = open_device(rank as u32).unwrap();
-        let fate = Arc::new(Fate::default());
-        let links = gpu.join(Seat { id: &id, rank, size, timeout, fate: fate.clone() }).unwrap();
+        let group_state = Arc::new(GroupState::default());
+        let links =
+            gpu.join(JoinParams { id: &id, rank, size, timeout, group_state: group_state.clone() }).unwrap();
         let data = gpu.alloc(4 * COUNT as u64).unwrap();
-        let end = End { gpu, fate, links, data, rank };
+        let end = End { gpu, group_state, links, data, rank };
         code(&end);
         end.gpu.synchronize().unwrap();
         end.gpu.free(data, 4 * COUNT as u64);
@@ -80,7 +81,7 @@ fn one_device_is_linked_with_itself() {
         }
         end.links.finish();
         assert_eq!(end.values(), vec![3.0; COUNT]);
-        assert!(!end.fate.is_failed());
+        assert!(!end.group_state.is_failed());
         end.links.close();
         assert!(end.queue(Pattern::AllGather).is_err());
     });
@@ -126,7 +127,7 @@ fn what_the_other_does_not_come_to_ends_at_the_timeout() {
         if end.rank == 0 {
             end.queue(Pattern::AllReduce(Fold::Sum)).unwrap();
             end.gpu.stream_synchronize(0).unwrap();
-            let error = end.fate.check().unwrap_err();
+            let error = end.group_state.check().unwrap_err();
             assert_eq!(error.code().id, "E0536", "{error}");
             assert!(start.elapsed() < Duration::from_secs(20));
             assert!(end.queue(Pattern::AllReduce(Fold::Sum)).is_err());

@@ -15,8 +15,8 @@ mod maps;
 mod moves;
 mod peers;
 mod products;
+mod profiling;
 mod rows;
-mod seeing;
 mod timing;
 
 use super::driver::{CudaDriver, open_device};

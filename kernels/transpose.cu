@@ -2,7 +2,7 @@
 // `x` here). Such views go through shared memory in tiles of TILE x TILE elements, so that every access to
 // device memory is coalesced.
 //
-// p.w: 0 extent of x, 1 extent of y, 2 tiles along x, 3 tiles along y, then the layout from codegen/turn.rs.
+// p.w: 0 extent of x, 1 extent of y, 2 tiles along x, 3 tiles along y, then the layout from codegen/transpose.rs.
 
 struct Params { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;
@@ -11,7 +11,7 @@ typedef @INDEX@ Index;
 #define STEPS (TILE / ROWS)
 
 @FUNCTIONS@
-extern "C" __global__ void __launch_bounds__(256) turn(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(256) transpose(const __grid_constant__ Params p) {
 @SHARED@
     const u32 lane = threadIdx.x % TILE, row = threadIdx.x / TILE;
     const u32 across = blockIdx.x % (u32)p.w[2], down = blockIdx.x / (u32)p.w[2];
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(256) turn(const __grid_constant__ P
             const u32 line = row + i * ROWS;
             const Index x = first_x + line;
             if (x < end_x && y < end_y) {
-@TURNED_LOADS@
+@TRANSPOSED_LOADS@
             }
         }
     }
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(256) turn(const __grid_constant__ P
             }
         }
     }
-#if @STORES_TURNED@
+#if @STORES_TRANSPOSED@
     __syncthreads();
     const Index y = first_y + lane;
 #pragma unroll
@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(256) turn(const __grid_constant__ P
         const u32 line = row + i * ROWS;
         const Index x = first_x + line;
         if (x < end_x && y < end_y) {
-@TURNED_STORES@
+@TRANSPOSED_STORES@
         }
     }
 #endif

@@ -16,7 +16,7 @@ const TELLING: Duration = Duration::from_millis(100);
 
 /// The failure state of a group. Only the first failure counts.
 #[derive(Default)]
-pub struct Fate {
+pub struct GroupState {
     failure: OnceLock<Error>,
     /// A wait has raised the failure.
     raised: AtomicBool,
@@ -26,7 +26,7 @@ pub struct Fate {
     communicator: Mutex<Option<Arc<dyn Communicator>>>,
 }
 
-impl Fate {
+impl GroupState {
     /// The failure, if any.
     pub fn check(&self) -> Result<()> {
         match self.failure.get() {
@@ -57,7 +57,7 @@ impl Fate {
         }
     }
 
-    /// As [`Fate::fail`]; also tells the other processes.
+    /// As [`GroupState::fail`]; also tells the other processes.
     pub fn fail_and_tell(&self, error: Error) {
         if self.is_failed() {
             return;

@@ -2,7 +2,7 @@
 //! of eight elements spends its time only on its instructions.
 
 use super::element::{self, Tile, is_native, with_element};
-use super::machine::to_bool;
+use super::interp::to_bool;
 use crate::array::{Class, Dtype};
 use crate::kernel::{CAST, Launch, Map, Reg, RegMut, Source};
 use num_complex::Complex;

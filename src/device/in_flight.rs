@@ -25,14 +25,14 @@ pub struct Ticket(u64);
 
 /// The launches of one device that have not been waited for.
 #[derive(Default)]
-pub(super) struct Flight {
+pub(super) struct InFlight {
     /// Set once anything is lost; checked without the lock.
     failed: AtomicBool,
-    board: Mutex<Board>,
+    state: Mutex<InFlightState>,
 }
 
 #[derive(Default)]
-struct Board {
+struct InFlightState {
     last: u64,
     /// Indexed by number modulo the size.
     ring: Vec<Launched>,
@@ -103,20 +103,20 @@ impl Ticket {
     }
 }
 
-impl Flight {
+impl InFlight {
     /// Notes a launch on a stream.
     pub(super) fn launch(&self, stream: &Stream, name: &'static str, span: Span) -> Ticket {
-        let mut board = self.board.lock();
-        board.last += 1;
-        let (number, place) = (board.last, place_of(stream));
+        let mut state = self.state.lock();
+        state.last += 1;
+        let (number, place) = (state.last, place_of(stream));
         let launched = Launched { number, place, name, span };
         let at = (number % REMEMBERED) as usize;
-        match board.ring.get_mut(at) {
+        match state.ring.get_mut(at) {
             Some(place) => *place = launched,
             None => {
                 let nobody = Launched { number: 0, place: 0, name: "", span: Span::NONE };
-                board.ring.resize(at + 1, nobody);
-                board.ring[at] = launched;
+                state.ring.resize(at + 1, nobody);
+                state.ring[at] = launched;
             }
         }
         Ticket::new(number, place)
@@ -124,88 +124,88 @@ impl Flight {
 
     /// The number of the newest launch.
     pub(super) fn newest(&self) -> u64 {
-        self.board.lock().last
+        self.state.lock().last
     }
 
     /// How many launches after the one with a number no wait has passed.
     pub(super) fn left(&self, after: u64) -> u64 {
-        let board = self.board.lock();
-        board.last.saturating_sub(after.max(board.all_landed))
+        let state = self.state.lock();
+        state.last.saturating_sub(after.max(state.all_landed))
     }
 
     /// Loses what was launched on a stream after the launch with a number, and was not waited for: it was given up.
     pub(super) fn give_up(&self, stream: &Stream, after: u64) -> GivenUp {
-        let mut board = self.board.lock();
-        let landed = (*board.landed_on(stream.id())).max(board.all_landed);
-        let (place, first, last) = (place_of(stream), after.max(landed) + 1, board.last);
+        let mut state = self.state.lock();
+        let landed = (*state.landed_on(stream.id())).max(state.all_landed);
+        let (place, first, last) = (place_of(stream), after.max(landed) + 1, state.last);
         let mut launches: Vec<Launched> =
-            board.ring.iter().filter(|l| l.place == place && l.number >= first).copied().collect();
+            state.ring.iter().filter(|l| l.place == place && l.number >= first).copied().collect();
         launches.sort_unstable_by_key(|l| l.number);
         let work = GivenUp { place, first, last, launches };
-        board.note_given_up(&work);
+        state.note_given_up(&work);
         self.failed.store(true, Ordering::Release);
         work
     }
 
     /// The same of what another device's stream was to copy to memory of this one.
     pub(super) fn give_up_copies(&self, work: &GivenUp) {
-        self.board.lock().note_given_up(work);
+        self.state.lock().note_given_up(work);
         self.failed.store(true, Ordering::Release);
     }
 
     /// The launch of a ticket, if it was given up and is remembered: what it was and where it stands.
     pub(super) fn given_up(&self, ticket: Ticket) -> Option<(&'static str, Span)> {
-        let board = self.board.lock();
+        let state = self.state.lock();
         let of = |l: &&Launched| l.number == ticket.number() && l.place == ticket.place();
-        board.given_up.iter().rev().find(of).map(|l| (l.name, l.span))
+        state.given_up.iter().rev().find(of).map(|l| (l.name, l.span))
     }
 
     /// Notes that all work so far on a stream has been waited for.
-    pub(super) fn land(&self, stream: &Stream) {
-        let mut board = self.board.lock();
-        let last = board.last;
-        *board.landed_on(stream.id()) = last;
+    pub(super) fn mark_complete(&self, stream: &Stream) {
+        let mut state = self.state.lock();
+        let last = state.last;
+        *state.landed_on(stream.id()) = last;
     }
 
     /// The same for all streams.
-    pub(super) fn land_all(&self) {
-        let mut board = self.board.lock();
-        board.all_landed = board.last;
+    pub(super) fn mark_all_complete(&self) {
+        let mut state = self.state.lock();
+        state.all_landed = state.last;
     }
 
     /// Marks as lost a launch that never reached its stream.
-    pub(super) fn lose(&self, ticket: Ticket) {
-        let mut board = self.board.lock();
-        board.lose(ticket.place(), ticket.number(), ticket.number());
+    pub(super) fn mark_lost(&self, ticket: Ticket) {
+        let mut state = self.state.lock();
+        state.mark_lost(ticket.place(), ticket.number(), ticket.number());
         self.failed.store(true, Ordering::Release);
     }
 
     /// Marks everything in flight as lost.
-    pub(super) fn lose_all(&self) {
-        self.board.lock().lose_all();
+    pub(super) fn mark_all_lost(&self) {
+        self.state.lock().mark_all_lost();
         self.failed.store(true, Ordering::Release);
     }
 
     /// True until a wait has covered this launch or it was lost.
     pub(super) fn is_in_flight(&self, ticket: Ticket) -> bool {
-        let mut board = self.board.lock();
-        let landed = (*board.landed_on(ticket.stream())).max(board.all_landed);
-        ticket.number() > landed && !board.is_lost(ticket)
+        let mut state = self.state.lock();
+        let landed = (*state.landed_on(ticket.stream())).max(state.all_landed);
+        ticket.number() > landed && !state.is_lost(ticket)
     }
 
     /// True when the device failed before this launch was waited for.
     #[inline]
     pub(super) fn is_lost(&self, ticket: Ticket) -> bool {
-        self.failed.load(Ordering::Acquire) && self.board.lock().is_lost(ticket)
+        self.failed.load(Ordering::Acquire) && self.state.lock().is_lost(ticket)
     }
 
     /// Marks everything in flight as lost, and adds its source positions to the error.
-    pub(super) fn blame(&self, error: Error, names: impl Fn(u32) -> String) -> Error {
-        let mut board = self.board.lock();
-        let suspects = board.in_flight();
-        board.lose_all();
+    pub(super) fn attribute(&self, error: Error, names: impl Fn(u32) -> String) -> Error {
+        let mut state = self.state.lock();
+        let suspects = state.in_flight();
+        state.mark_all_lost();
         self.failed.store(true, Ordering::Release);
-        drop(board);
+        drop(state);
         let mut shown: SmallVec<[Span; SHOWN]> = SmallVec::new();
         let mut error = error;
         let mut more = 0;
@@ -240,7 +240,7 @@ fn place_of(stream: &Stream) -> u32 {
     device.min(0xff) << 16 | stream.id().min(0xffff)
 }
 
-impl Board {
+impl InFlightState {
     fn landed_on(&mut self, stream: u32) -> &mut u64 {
         let at = stream.min(0xffff) as usize;
         if self.landed.len() <= at {
@@ -260,20 +260,20 @@ impl Board {
         all
     }
 
-    fn lose_all(&mut self) {
+    fn mark_all_lost(&mut self) {
         let last = self.last;
         let device = self.ring.iter().map(|l| l.place & 0xff_0000).max().unwrap_or(0);
         let streams = self.ring.iter().map(|l| (l.place & 0xffff) + 1).max().unwrap_or(0);
         for stream in 0..streams.max(self.landed.len() as u32) {
             let landed = (*self.landed_on(stream)).max(self.all_landed);
             if landed < last {
-                self.lose(device | stream, landed + 1, last);
+                self.mark_lost(device | stream, landed + 1, last);
                 *self.landed_on(stream) = last;
             }
         }
     }
 
-    fn lose(&mut self, place: u32, first: u64, last: u64) {
+    fn mark_lost(&mut self, place: u32, first: u64, last: u64) {
         match self.lost.iter_mut().rev().find(|range| range.0 == place) {
             Some(range) if range.2 + 1 == first => range.2 = last,
             _ if first > last => {}
@@ -282,7 +282,7 @@ impl Board {
     }
 
     fn note_given_up(&mut self, work: &GivenUp) {
-        self.lose(work.place, work.first, work.last);
+        self.mark_lost(work.place, work.first, work.last);
         self.given_up.extend_from_slice(&work.launches);
         let old = self.given_up.len().saturating_sub(GIVEN_UP);
         self.given_up.drain(..old);
@@ -318,24 +318,24 @@ mod tests {
         let machine = Machine::open(&config).unwrap();
         let device = machine.device(DeviceId::Cuda(0)).unwrap();
         let (main, side) = (device.default_stream().clone(), device.stream(0).unwrap());
-        let flight = Flight::default();
+        let in_flight = InFlight::default();
         let span = |n: u32| Span::new(n, n + 1);
-        let first = flight.launch(&main, "add", span(1));
-        flight.land(&main);
-        let second = flight.launch(&main, "mul", span(2));
-        let third = flight.launch(&side, "gather", span(3));
-        assert!(!flight.is_lost(third));
-        let error = flight.blame(failed(), |stream| format!("stream {stream}"));
+        let first = in_flight.launch(&main, "add", span(1));
+        in_flight.mark_complete(&main);
+        let second = in_flight.launch(&main, "mul", span(2));
+        let third = in_flight.launch(&side, "gather", span(3));
+        assert!(!in_flight.is_lost(third));
+        let error = in_flight.attribute(failed(), |stream| format!("stream {stream}"));
         assert_eq!(places(&error), [span(2), span(3)]);
         assert_eq!(error.labels()[1].text(), "`gather` was in flight on stream 1");
         assert!(error.help_text().is_some_and(|help| help.contains("launch_blocking")));
-        assert_eq!([first, second, third].map(|t| flight.is_lost(t)), [false, true, true]);
+        assert_eq!([first, second, third].map(|t| in_flight.is_lost(t)), [false, true, true]);
         // Work launched after a failure is valid until the next failure.
-        let fourth = flight.launch(&side, "add", span(4));
-        assert!(!flight.is_lost(fourth));
-        let error = flight.blame(failed(), |_| String::new());
+        let fourth = in_flight.launch(&side, "add", span(4));
+        assert!(!in_flight.is_lost(fourth));
+        let error = in_flight.attribute(failed(), |_| String::new());
         assert_eq!((places(&error), error.help_text()), (vec![span(4)], None));
-        assert_eq!([first, fourth].map(|t| flight.is_lost(t)), [false, true]);
+        assert_eq!([first, fourth].map(|t| in_flight.is_lost(t)), [false, true]);
     }
 
     #[test]
@@ -343,19 +343,19 @@ mod tests {
         let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
         let machine = Machine::open(&config).unwrap();
         let stream = machine.device(DeviceId::Cuda(0)).unwrap().default_stream().clone();
-        let flight = Flight::default();
-        let first = flight.launch(&stream, "add", Span::new(1, 2));
+        let in_flight = InFlight::default();
+        let first = in_flight.launch(&stream, "add", Span::new(1, 2));
         for i in 0..10 * REMEMBERED as u32 {
-            flight.launch(&stream, "add", Span::new(i, i + 1));
+            in_flight.launch(&stream, "add", Span::new(i, i + 1));
         }
-        assert_eq!(flight.board.lock().ring.len() as u64, REMEMBERED);
-        let error = flight.blame(failed(), |_| String::new());
+        assert_eq!(in_flight.state.lock().ring.len() as u64, REMEMBERED);
+        let error = in_flight.attribute(failed(), |_| String::new());
         assert_eq!(places(&error).len(), SHOWN);
-        assert!(flight.is_lost(first));
+        assert!(in_flight.is_lost(first));
         for _ in 0..1000 {
-            let ticket = flight.launch(&stream, "add", Span::NONE);
-            flight.lose(ticket);
+            let ticket = in_flight.launch(&stream, "add", Span::NONE);
+            in_flight.mark_lost(ticket);
         }
-        assert_eq!(flight.board.lock().lost.len(), 1);
+        assert_eq!(in_flight.state.lock().lost.len(), 1);
     }
 }

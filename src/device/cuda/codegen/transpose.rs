@@ -19,7 +19,7 @@ const MARK: u32 = 124;
 const HEAD: usize = 4;
 /// Views whose kinds fit a signature.
 const MAX_VIEWS: usize = 32;
-/// Bytes of shared memory that the tiles of all turned views may take.
+/// Bytes of shared memory that the tiles of all transposed views may take.
 const SHARED: usize = 40 << 10;
 /// Extents below this are not worth a tile.
 const LEAST: usize = 16;
@@ -32,22 +32,22 @@ struct Plan {
     /// Dimensions but for x and y.
     outer: usize,
     /// Views that go through shared memory.
-    turned: u32,
+    transposed: u32,
 }
 
 impl Plan {
     fn read(signature: Signature) -> Plan {
-        let [turned, outer, wide, large] = signature.fields([32, 8, 1, 1]);
-        Plan { wide: wide == 1, tile: if large == 1 { 64 } else { 32 }, outer, turned: turned as u32 }
+        let [transposed, outer, wide, large] = signature.fields([32, 8, 1, 1]);
+        Plan { wide: wide == 1, tile: if large == 1 { 64 } else { 32 }, outer, transposed: transposed as u32 }
     }
 
-    fn is_turned(&self, view: usize) -> bool {
-        self.turned >> view & 1 == 1
+    fn is_transposed(&self, view: usize) -> bool {
+        self.transposed >> view & 1 == 1
     }
 }
 
 /// True for a signature of this file's.
-pub(super) fn is_turned(signature: Signature) -> bool {
+pub(super) fn is_transposed(signature: Signature) -> bool {
     signature.0 >> MARK & 1 == 1
 }
 
@@ -56,13 +56,13 @@ fn axes(launch: &Launch) -> SmallVec<[usize; 6]> {
     (0..launch.shape.len()).filter(|&d| launch.shape[d] != 1).collect()
 }
 
-/// The dimension along which the first turned view's neighbours lie.
-fn turning(map: &Map, launch: &Launch, axes: &[usize]) -> Option<usize> {
+/// The dimension along which the first transposed view's neighbours lie.
+fn transposed_axis(map: &Map, launch: &Launch, axes: &[usize]) -> Option<usize> {
     let (&x, outer) = axes.split_last()?;
     let views = counts(map).0;
-    let turned =
+    let transposed =
         launch.views[..views].iter().find(|view| view.strides[x] > 1 && along(view, outer).is_some())?;
-    along(turned, outer)
+    along(transposed, outer)
 }
 
 fn along(view: &crate::kernel::View, outer: &[usize]) -> Option<usize> {
@@ -77,14 +77,14 @@ pub(super) fn signature(map: &Map, launch: &Launch) -> Option<Signature> {
     }
     let axes = axes(launch);
     let x = *axes.last()?;
-    let y = turning(map, launch, &axes)?;
+    let y = transposed_axis(map, launch, &axes)?;
     if launch.shape[x] < LEAST || launch.shape[y] < LEAST {
         return None;
     }
-    let (mut turned, mut bytes, mut wide) = (0u32, 0, false);
+    let (mut transposed, mut bytes, mut wide) = (0u32, 0, false);
     for (v, view) in launch.views[..views].iter().enumerate() {
         if view.strides[x] > 1 && view.strides[y] == 1 {
-            turned |= 1 << v;
+            transposed |= 1 << v;
             bytes += view.dtype.size();
             // A view in both roles has a tile for each.
             if stored(map, v) && loaded(map, v).is_some() {
@@ -100,7 +100,7 @@ pub(super) fn signature(map: &Map, launch: &Launch) -> Option<Signature> {
         return None;
     }
     let mut signature = Signature(1 << (MARK - 42));
-    signature.push(turned as usize, 32);
+    signature.push(transposed as usize, 32);
     signature.push((axes.len() - 2).min(255), 8);
     signature.push(usize::from(wide), 1);
     signature.push(usize::from(tile == 64), 1);
@@ -128,24 +128,24 @@ pub(super) fn source(map: &Map, signature: Signature) -> Source {
         )
     };
     let (mut shared, mut outer) = (String::new(), space.coordinates("outer"));
-    let (mut turned_loads, mut turned_stores) = (String::new(), String::new());
+    let (mut transposed_loads, mut transposed_stores) = (String::new(), String::new());
     let (mut registers, mut loads) = (String::new(), String::new());
     for v in 0..views {
         let Some(dtype) = view_dtype(map, v) else { continue };
         let (bits, address) = (bits_type(dtype), address(v));
         let _ = writeln!(outer, "const {index} o{v} = {};", space.offset(strides + v * rank));
         if loaded(map, v).is_some() {
-            if plan.is_turned(v) {
+            if plan.is_transposed(v) {
                 let _ = writeln!(shared, "__shared__ {bits} s{v}[TILE][TILE + 1];");
-                let _ = writeln!(turned_loads, "s{v}[line][lane] = *memory<const {bits}>({address});");
+                let _ = writeln!(transposed_loads, "s{v}[line][lane] = *memory<const {bits}>({address});");
             } else {
                 let _ = writeln!(registers, "{bits} x{v}[STEPS];");
                 let _ = writeln!(loads, "x{v}[i] = *memory<const {bits}>({address});");
             }
         }
-        if stored(map, v) && plan.is_turned(v) {
+        if stored(map, v) && plan.is_transposed(v) {
             let _ = writeln!(shared, "__shared__ {bits} t{v}[TILE][TILE + 1];");
-            let _ = writeln!(turned_stores, "*memory<{bits}>({address}) = t{v}[line][lane];");
+            let _ = writeln!(transposed_stores, "*memory<{bits}>({address}) = t{v}[line][lane];");
         }
     }
     let functions = Functions::default();
@@ -155,12 +155,12 @@ pub(super) fn source(map: &Map, signature: Signature) -> Source {
             copies: plan.tile * plan.tile / 256,
             functions: &functions,
             load: &|view, _| match usize::from(view) {
-                v if plan.is_turned(v) => format!("s{v}[lane][line]"),
+                v if plan.is_transposed(v) => format!("s{v}[lane][line]"),
                 v => format!("x{v}[i]"),
             },
             number: &|slot| HEAD + views + usize::from(slot),
             store: &|store, value| match usize::from(store.view) {
-                v if plan.is_turned(v) => format!("t{v}[lane][line] = {value};"),
+                v if plan.is_transposed(v) => format!("t{v}[lane][line] = {value};"),
                 v => format!("*memory<{}>({}) = {value};", bits_type(map.dtype(store.reg)), address(v)),
             },
         },
@@ -172,15 +172,18 @@ pub(super) fn source(map: &Map, signature: Signature) -> Source {
         ("FUNCTIONS", functions.text()),
         ("SHARED", shared),
         ("OUTER", outer),
-        ("STORES_TURNED", u8::from(!turned_stores.is_empty()).to_string()),
-        ("TURNED_LOADS", turned_loads),
-        ("TURNED_STORES", turned_stores),
+        ("STORES_TRANSPOSED", u8::from(!transposed_stores.is_empty()).to_string()),
+        ("TRANSPOSED_LOADS", transposed_loads),
+        ("TRANSPOSED_STORES", transposed_stores),
         ("REGISTERS", registers),
         ("LOADS", loads),
         ("ELEMENT", code),
     ];
     let values = values.each_ref().map(|(name, text)| (*name, text.as_str()));
-    Source { text: assemble(include_str!("../../../../kernels/turn.cu"), &values), entries: &["turn"] }
+    Source {
+        text: assemble(include_str!("../../../../kernels/transpose.cu"), &values),
+        entries: &["transpose"],
+    }
 }
 
 /// Queues a launch by tiles.
@@ -188,7 +191,7 @@ pub(super) fn enqueue(map: &Map, launch: &Launch, signature: Signature, queue: &
     let plan = Plan::read(signature);
     let (views, numbers) = counts(map);
     let axes = axes(launch);
-    let (Some(&x), Some(y)) = (axes.last(), turning(map, launch, &axes)) else { return Ok(()) };
+    let (Some(&x), Some(y)) = (axes.last(), transposed_axis(map, launch, &axes)) else { return Ok(()) };
     let extents = [x, y].map(|d| launch.shape[d]);
     let tiles = extents.map(|n| n.div_ceil(plan.tile) as u64);
     let outer: SmallVec<[usize; 6]> = axes.iter().copied().filter(|&d| d != x && d != y).collect();
