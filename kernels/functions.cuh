@@ -113,6 +113,19 @@ INLINE double logit_clamped(double a, double eps) {
     return log(inner / (1.0 - inner));
 }
 
+// --- Powers ---------------------------------------------------------------------------------------
+
+// Whole powers of whole numbers are exact, as on the host: `pow` may be off in the last digit.
+INLINE double power_of(double a, double b) {
+    if (a != trunc(a) || b != trunc(b) || b < 0.0 || b > 40.0) return pow(a, b);
+    double result = 1.0, factor = a;
+    for (int left = (int)b; left; left >>= 1) {
+        if (left & 1) result *= factor;
+        factor *= factor;
+    }
+    return result;
+}
+
 // --- Ranges ----------------------------------------------------------------------------------------
 
 // Element `at` of `count` evenly spaced numbers from first to last. The second half is computed from last.

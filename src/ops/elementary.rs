@@ -9,7 +9,7 @@ use super::{Args, Form, MapOp, Op, Out, Rule, Run, map};
 use crate::array::Scalar;
 use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_unary};
-use crate::kernel::host::{math, single};
+use crate::kernel::host::{math, math_f32};
 use crate::kernel::{CudaText, HostMap, MapFn, Reg, RegMut};
 use crate::plan::{MapArg, Runtime};
 
@@ -533,17 +533,17 @@ pub static OPS: &[Op] = &[
 ];
 
 fn sin(args: &[Reg<'_>], out: RegMut<'_>) {
-    let fast = host_unary!(f32: |a| single::sin(a), f64: |a| math::sin(a));
+    let fast = host_unary!(f32: |a| math_f32::sin(a), f64: |a| math::sin(a));
     of_angle(fast, math::sin, args, out);
 }
 
 fn cos(args: &[Reg<'_>], out: RegMut<'_>) {
-    let fast = host_unary!(f32: |a| single::cos(a), f64: |a| math::cos(a));
+    let fast = host_unary!(f32: |a| math_f32::cos(a), f64: |a| math::cos(a));
     of_angle(fast, math::cos, args, out);
 }
 
 fn tan(args: &[Reg<'_>], out: RegMut<'_>) {
-    let fast = host_unary!(f32: |a| single::tan(a), f64: |a| math::tan(a));
+    let fast = host_unary!(f32: |a| math_f32::tan(a), f64: |a| math::tan(a));
     of_angle(fast, math::tan, args, out);
 }
 
@@ -553,7 +553,7 @@ fn of_angle(fast: HostMap, exact: fn(f32) -> f32, args: &[Reg<'_>], out: RegMut<
         (&[Reg::F32(angles)], RegMut::F32(out)) => {
             fast(args, RegMut::F32(&mut *out));
             for (&angle, out) in angles.iter().zip(out) {
-                if angle.abs() > single::MAX_ANGLE {
+                if angle.abs() > math_f32::MAX_ANGLE {
                     *out = exact(angle);
                 }
             }

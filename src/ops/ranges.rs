@@ -138,7 +138,7 @@ static POWER: MapFn = MapFn {
     name: "power_of",
     arity: 2,
     select: false,
-    cuda: CudaText { f32: "", f64: "pow(a, b)", i64: "" },
+    cuda: CudaText { f32: "", f64: "power_of(a, b)", i64: "" },
     host: host_binary!(f64: |a, b| math::pow(a, b)),
 };
 

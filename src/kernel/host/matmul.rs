@@ -102,14 +102,16 @@ unsafe fn clear(dtype: Dtype, p: Product) {
     }
 }
 
-/// Multiply-adds of a product that is computed at once. A larger one is cut into blocks, so that it can end early:
-/// this many rows and columns, and as many factors of each element at a time.
+/// Multiply-adds and elements of a product that is computed at once. A larger one is cut into blocks, so that it can
+/// end early: at most this many rows, columns and multiply-adds each.
 const AT_ONCE: usize = 1 << 28;
+const READ_AT_ONCE: usize = 1 << 22;
 const SIDE: usize = 512;
-const DEPTH: usize = 512;
+const BLOCK: usize = 1 << 27;
 
 unsafe fn float<T: Copy + Sync + 'static>(p: Product, zero: T, one: T) {
-    if p.m.saturating_mul(p.n).saturating_mul(p.k) <= AT_ONCE {
+    let read = p.m.saturating_add(p.n).saturating_mul(p.k);
+    if p.m.saturating_mul(p.n).saturating_mul(p.k) <= AT_ONCE && read <= READ_AT_ONCE {
         // SAFETY: the caller's.
         return unsafe { gemm_of(p, zero, one, false) };
     }
@@ -120,14 +122,16 @@ unsafe fn float<T: Copy + Sync + 'static>(p: Product, zero: T, one: T) {
         let p = &p;
         let (i, j) = (number / columns * SIDE, number % columns * SIDE);
         let (m, n) = (SIDE.min(p.m - i), SIDE.min(p.n - j));
-        for from in (0..p.k).step_by(DEPTH) {
+        // As many factors of each element, and no more elements than are read at once.
+        let depth = (BLOCK / (m * n)).min(READ_AT_ONCE / (m + n)).max(1);
+        for from in (0..p.k).step_by(depth) {
             if until.ended() {
                 return;
             }
             let block = Product {
                 m,
                 n,
-                k: DEPTH.min(p.k - from),
+                k: depth.min(p.k - from),
                 left: p.left.part(i, from, size),
                 right: p.right.part(from, j, size),
                 out: p.out.part(i, j, size),
