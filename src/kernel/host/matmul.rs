@@ -75,10 +75,10 @@ pub(super) unsafe fn run(matmul: &Matmul, launch: &Launch) {
         unsafe {
             match matmul.dtype {
                 _ if k == 0 => clear(matmul.dtype, p),
-                Dtype::F32 => float(p, 0f32, 1f32),
-                Dtype::F64 => float(p, 0f64, 1f64),
-                Dtype::C64 => float(p, C64::from(0.0), C64::from(1.0)),
-                Dtype::C128 => float(p, C128::from(0.0), C128::from(1.0)),
+                Dtype::F32 => float(p, 0f32, 1f32, false),
+                Dtype::F64 => float(p, 0f64, 1f64, false),
+                Dtype::C64 => float(p, C64::from(0.0), C64::from(1.0), false),
+                Dtype::C128 => float(p, C128::from(0.0), C128::from(1.0), false),
                 Dtype::F16 => half::<element::F16>(p),
                 Dtype::BF16 => half::<element::BF16>(p),
                 Dtype::Bool => whole::<element::Bool>(p),
@@ -109,11 +109,12 @@ const READ_AT_ONCE: usize = 1 << 22;
 const SIDE: usize = 512;
 const BLOCK: usize = 1 << 27;
 
-unsafe fn float<T: Copy + Sync + 'static>(p: Product, zero: T, one: T) {
+/// A float product; `add`: to what is there.
+unsafe fn float<T: Copy + Sync + 'static>(p: Product, zero: T, one: T, add: bool) {
     let read = p.m.saturating_add(p.n).saturating_mul(p.k);
     if p.m.saturating_mul(p.n).saturating_mul(p.k) <= AT_ONCE && read <= READ_AT_ONCE {
         // SAFETY: the caller's.
-        return unsafe { gemm_of(p, zero, one, false) };
+        return unsafe { gemm_of(p, if add { one } else { zero }, one, add) };
     }
     let (rows, columns) = (p.m.div_ceil(SIDE), p.n.div_ceil(SIDE));
     let size = size_of::<T>();
@@ -137,8 +138,9 @@ unsafe fn float<T: Copy + Sync + 'static>(p: Product, zero: T, one: T) {
                 out: p.out.part(i, j, size),
                 threads: false,
             };
+            let add = add || from > 0;
             // SAFETY: the caller's; blocks of the result differ.
-            unsafe { gemm_of(block, if from == 0 { zero } else { one }, one, from > 0) };
+            unsafe { gemm_of(block, if add { one } else { zero }, one, add) };
         }
     });
 }
@@ -163,53 +165,73 @@ unsafe fn gemm_of<T: 'static>(p: Product, before: T, one: T, add: bool) {
     }
 }
 
+/// Elements of an operand that are widened at a time.
+const WIDENED: usize = 1 << 20;
+
+/// How many factors of each element are widened at a time, where there are `side` elements for each.
+fn depth(side: usize, k: usize) -> usize {
+    (WIDENED / side).clamp(k.min(SIDE), k)
+}
+
 /// Halves: widened, multiplied in `f32`, rounded once.
 unsafe fn half<M: Element<Lane = f32>>(p: Product) {
-    let (m, n, k) = (p.m, p.n, p.k);
-    let (mut left, mut right) = (vec![0f32; m * k], vec![0f32; k * n]);
+    let (m, n, size) = (p.m, p.n, size_of::<M>());
+    let depth = depth(m.max(n), p.k);
+    let (mut left, mut right) = (vec![0f32; m * depth], vec![0f32; depth * n]);
     let mut out = vec![0f32; m * n];
     let dense =
         |matrix: &mut [f32], w: usize| Operand { ptr: matrix.as_mut_ptr().cast(), rs: w as isize, cs: 1 };
-    // SAFETY: guaranteed by the caller, and the buffers have the matrices' extents.
-    unsafe {
-        element::load::<M>(p.left.ptr.cast(), p.left.tile(m, k), left.as_mut_ptr());
-        element::load::<M>(p.right.ptr.cast(), p.right.tile(k, n), right.as_mut_ptr());
-        let product =
-            Product { left: dense(&mut left, k), right: dense(&mut right, n), out: dense(&mut out, n), ..p };
-        float(product, 0f32, 1f32);
-        element::store::<M>(out.as_ptr(), p.out.tile(m, n), p.out.ptr.cast());
+    let until = Until::now();
+    for from in (0..p.k).step_by(depth) {
+        if until.ended() {
+            return;
+        }
+        let k = depth.min(p.k - from);
+        let (a, b) = (p.left.part(0, from, size), p.right.part(from, 0, size));
+        // SAFETY: guaranteed by the caller, and the buffers have the parts' extents.
+        unsafe {
+            element::load::<M>(a.ptr.cast(), a.tile(m, k), left.as_mut_ptr());
+            element::load::<M>(b.ptr.cast(), b.tile(k, n), right.as_mut_ptr());
+            let (left, right) = (dense(&mut left, k), dense(&mut right, n));
+            float(Product { k, left, right, out: dense(&mut out, n), ..p }, 0f32, 1f32, from > 0);
+        }
     }
+    // SAFETY: guaranteed by the caller, and the buffer has the result's extents.
+    unsafe { element::store::<M>(out.as_ptr(), p.out.tile(m, n), p.out.ptr.cast()) };
 }
-
-/// Multiply-adds of integers between two looks whether to end early.
-const AT_A_TIME: usize = 1 << 18;
 
 /// Integers: widened to `i64` and wrapped once at the end, which equals wrapping at each step.
 unsafe fn whole<M: Element<Lane = i64>>(p: Product) {
-    let (m, n, k) = (p.m, p.n, p.k);
-    let mut right = vec![0i64; k * n];
-    // SAFETY: guaranteed by the caller, and the buffer has the matrix's extents.
-    unsafe { element::load::<M>(p.right.ptr.cast(), p.right.tile(k, n), right.as_mut_ptr()) };
+    let (m, n, size) = (p.m, p.n, size_of::<M>());
+    let depth = depth(n, p.k);
+    let mut right = vec![0i64; depth * n];
+    let mut sums = vec![0i64; m * n];
     let until = Until::now();
-    let row = |i: usize| {
-        // Capture the whole product; its pointers alone are not `Sync`.
-        let p = &p;
-        let (mut left, mut out) = (vec![0i64; k], vec![0i64; n]);
-        let size = size_of::<M>() as isize;
-        let from = p.left.ptr.wrapping_offset(i as isize * p.left.rs * size);
-        // SAFETY: as above.
-        unsafe { element::load::<M>(from.cast(), p.left.tile(1, k), left.as_mut_ptr()) };
-        for (j, &factor) in left.iter().enumerate() {
-            if j * n % AT_A_TIME < n && until.ended() {
-                return;
-            }
-            add_scaled(&mut out, &right[j * n..(j + 1) * n], factor);
+    for from in (0..p.k).step_by(depth) {
+        if until.ended() {
+            return;
         }
-        let to = p.out.ptr.wrapping_offset(i as isize * p.out.rs * size);
-        // SAFETY: as above; rows differ.
-        unsafe { element::store::<M>(out.as_ptr(), p.out.tile(1, n), to.cast()) };
-    };
-    tasks::each(m, p.threads && m * n * k >= PARALLEL, row);
+        let k = depth.min(p.k - from);
+        let b = p.right.part(from, 0, size);
+        // SAFETY: guaranteed by the caller, and the buffer has the part's extents.
+        unsafe { element::load::<M>(b.ptr.cast(), b.tile(k, n), right.as_mut_ptr()) };
+        let rows = sums.as_mut_ptr() as usize;
+        let row = |left: &mut Vec<i64>, i: usize| {
+            let a = p.left.part(i, from, size);
+            // SAFETY: as above; rows differ.
+            let sums = unsafe {
+                element::load::<M>(a.ptr.cast(), a.tile(1, k), left.as_mut_ptr());
+                std::slice::from_raw_parts_mut((rows as *mut i64).add(i * n), n)
+            };
+            for (&factor, right) in left[..k].iter().zip(right.chunks_exact(n)) {
+                add_scaled(sums, right, factor);
+            }
+        };
+        let threads = p.threads && m * n * k >= PARALLEL;
+        tasks::each_with(m, threads, || vec![0i64; k], row);
+    }
+    // SAFETY: guaranteed by the caller, and the buffer has the result's extents.
+    unsafe { element::store::<M>(sums.as_ptr(), p.out.tile(m, n), p.out.ptr.cast()) };
 }
 
 impl Operand {
