@@ -217,6 +217,8 @@ unsafe fn whole<M: Element<Lane = i64>>(p: Product) {
         unsafe { element::load::<M>(b.ptr.cast(), b.tile(k, n), right.as_mut_ptr()) };
         let rows = sums.as_mut_ptr() as usize;
         let row = |left: &mut Vec<i64>, i: usize| {
+            // Capture the whole product; its pointers alone are not `Sync`.
+            let p = &p;
             let a = p.left.part(i, from, size);
             // SAFETY: as above; rows differ.
             let sums = unsafe {

@@ -236,7 +236,7 @@ fn to_real<T: FftNum>(
                 if let Some(first) = from.first_mut() {
                     first.im = T::zero();
                 }
-                if last % 2 == 0
+                if last.is_multiple_of(2)
                     && let Some(middle) = from.last_mut()
                 {
                     middle.im = T::zero();
