@@ -152,6 +152,7 @@ impl Lab {
                 let list = (0..draw.below(4)).map(|i| Data::Number(runnel::array::Scalar::Int(i as i64)));
                 Arg::Data(Data::List(list.collect()))
             }
+            Kind::Any => Arg::Int(1 + draw.below(3) as i64),
             _ => default(param),
         }
     }
