@@ -14,6 +14,7 @@
 //! fault slot ([`Fault`]) and continues with a harmless index. The next wait raises the error at the line
 //! that launched the kernel.
 
+pub mod cuda;
 pub mod fft;
 pub mod host;
 mod launch;

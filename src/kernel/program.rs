@@ -1,5 +1,5 @@
 //! The kinds of kernel programs. Each kind also has a file in `kernel/host`, and a template in `kernels/`
-//! with its generator in `device/cuda/codegen`.
+//! with its generator in `kernel/cuda`.
 
 use super::fft::Fft;
 use super::map::Map;

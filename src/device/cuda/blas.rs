@@ -7,6 +7,7 @@ use crate::base::Result;
 use crate::device::StreamHandle;
 use crate::device::error::driver_failed;
 use crate::kernel::Ptr;
+use crate::kernel::cuda::{Operand, Product};
 use cudarc::cublas::sys::{
     self, cublasComputeType_t as Compute, cublasGemmAlgo_t, cublasHandle_t, cublasMath_t, cublasOperation_t,
     cublasStatus_t, cudaDataType,
@@ -26,28 +27,6 @@ pub(super) struct Blas {
 
 // SAFETY: the handle is used under the driver's lock only, and cuBLAS lets threads take turns.
 unsafe impl Send for Blas {}
-
-/// An operand of a product; `step` is the distance between matrices of a batch, in elements.
-pub(super) struct Operand {
-    pub ptr: Ptr,
-    /// Columns, not rows, are contiguous.
-    pub transposed: bool,
-    /// Distance between contiguous rows (or columns), in elements.
-    pub leading: i64,
-    pub step: i64,
-}
-
-/// `out[m, n] = left[m, k] * right[k, n]`, all row-major here; `out` is contiguous.
-pub(super) struct Product {
-    pub dtype: Dtype,
-    pub tf32: bool,
-    pub sizes: [usize; 3],
-    pub batch: usize,
-    pub left: Operand,
-    pub right: Operand,
-    pub out: Ptr,
-    pub out_step: i64,
-}
 
 /// A factor of a product in the compute type, real or complex: cuBLAS reads the first part, or both, and
 /// may read a pair of doubles as one aligned word.

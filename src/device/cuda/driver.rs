@@ -1,7 +1,6 @@
 //! One CUDA device.
 
 use super::blas::Blas;
-use super::codegen::{kind, takes_rows};
 use super::context::{Context, check};
 use super::fault::FaultSlot;
 use super::graph::Graphs;
@@ -16,6 +15,7 @@ use crate::base::Result;
 use crate::device::graph::{GraphHandle, Step};
 use crate::device::group::{Communicator, JoinParams};
 use crate::device::{Compiled, CopyKind, Driver, EventHandle, Properties, StreamHandle};
+use crate::kernel::cuda::{Queue as _, kind, takes_rows};
 use crate::kernel::fft::{FftPlan, FftSpec};
 use crate::kernel::{Body, Fault, Launch, Ptr};
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute};

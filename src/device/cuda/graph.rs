@@ -4,7 +4,6 @@
 //! belong to the graph and are being captured by the driver for just that moment. Scratch memory
 //! and cuBLAS workspaces go by stream, so a graph that runs shares none with what runs beside it.
 
-use super::codegen::kind;
 use super::context::check;
 use super::driver::{CudaDriver, is_empty};
 use super::fault::FaultSlot;
@@ -12,6 +11,7 @@ use crate::base::{Error, Result};
 use crate::device::error::driver_failed;
 use crate::device::graph::{GraphHandle, Step, Task};
 use crate::device::{CopyKind, StreamHandle};
+use crate::kernel::cuda::kind;
 use crate::kernel::{Body, Ptr};
 use cudarc::driver::sys::{self, CUgraph, CUgraphExec, CUstream, CUstreamCaptureMode};
 use rustc_hash::FxHashMap;

@@ -4,11 +4,11 @@
 //! programs alive, so that an address means one program), then by the program's key. What is
 //! missing is compiled by the caller, or by the one background thread of the process.
 
-use super::codegen::{Signature, kind};
 use super::context::{Context, check};
 use super::nvrtc::{self, Arch};
 use crate::base::{Error, Result};
 use crate::device::Compiled;
+use crate::kernel::cuda::{Signature, kind};
 use crate::kernel::{Launch, Program};
 use cudarc::driver::sys::{self, CUfunction, CUmodule};
 use parking_lot::{Condvar, Mutex};

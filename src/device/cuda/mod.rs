@@ -2,7 +2,7 @@
 //!
 //! `probe` says what the machine has and guards every library; `driver` is one device's
 //! [`Driver`](super::Driver) over its primary context, with `memory`, `mapping` and `stream` beside it;
-//! `codegen` turns kernel programs into CUDA C, `nvrtc` compiles it behind the `cache` on disk, and
+//! `nvrtc` compiles the CUDA C of kernel programs (`kernel::cuda`) behind the `cache` on disk, and
 //! `library` keeps what is loaded; `queue` and `scratch` carry one launch into a stream, `graph` many
 //! at once; `blas` is cuBLAS, `fft` cuFFT, `nccl` NCCL. Knows nothing of tensors, operations, races or the allocator.
 //!
@@ -10,7 +10,6 @@
 
 mod blas;
 pub mod cache;
-mod codegen;
 mod context;
 mod driver;
 pub mod error;
@@ -26,6 +25,7 @@ mod nvrtc;
 mod probe;
 mod queue;
 mod scratch;
+mod sources;
 mod stream;
 
 pub use driver::open;

@@ -2,20 +2,23 @@
 
 use super::context::check;
 use super::driver::CudaDriver;
+use super::error;
 use super::fault::FaultSlot;
 use super::library::Loaded;
 use super::scratch::Lease;
 use crate::base::Result;
 use crate::device::StreamHandle;
-use crate::kernel::{Launch, Ptr};
+use crate::kernel::cuda::{MAX_WORDS, Product};
+use crate::kernel::fft::Fft;
+use crate::kernel::{Launch, Ptr, cuda};
 use cudarc::driver::sys::{self, CUstream};
 
-/// Where a kind of program puts its kernels, in order.
+/// The queue that a kind of program adds its kernels to.
 ///
 /// Invariant: the driver's context is current.
 pub(super) struct Queue<'a> {
-    pub driver: &'a CudaDriver,
-    pub stream: StreamHandle,
+    driver: &'a CudaDriver,
+    stream: StreamHandle,
     /// Whether a graph repeats this launch.
     pub repeated: bool,
     /// Whether a kernel of it is in the stream.
@@ -28,16 +31,13 @@ impl<'a> Queue<'a> {
     pub fn new(driver: &'a CudaDriver, stream: StreamHandle, loaded: &'a Loaded) -> Queue<'a> {
         Queue { driver, stream, repeated: false, queued: false, loaded, lease: None }
     }
+}
 
-    /// Queues the source's `entry`-th kernel; `words` is its whole parameter.
-    #[inline]
-    pub fn run(&mut self, entry: usize, grid: u32, block: u32, words: &[u64]) -> Result<()> {
-        self.run_grid(entry, (grid, 1, 1), block, words)
-    }
-
-    /// The same over a grid of several dimensions.
-    #[inline]
-    pub fn run_grid(&mut self, entry: usize, grid: (u32, u32, u32), block: u32, words: &[u64]) -> Result<()> {
+impl cuda::Queue for Queue<'_> {
+    fn run_grid(&mut self, entry: usize, grid: (u32, u32, u32), block: u32, words: &[u64]) -> Result<()> {
+        if words.len() > MAX_WORDS {
+            return Err(error::program_too_large(words.len()));
+        }
         let function = self.loaded.functions[entry];
         self.queued = true;
         let mut params = [words.as_ptr() as *mut std::ffi::c_void];
@@ -61,33 +61,36 @@ impl<'a> Queue<'a> {
         check(result, "cuLaunchKernel")
     }
 
-    /// Scratch memory until this launch's last kernel.
-    pub fn scratch(&mut self, bytes: u64) -> Result<Ptr> {
+    fn launch(&mut self, launch: &Launch) -> Result<()> {
+        let first = !std::mem::replace(&mut self.queued, true);
+        self.driver.queue_launch_of(launch, self.stream, self.repeated, first)
+    }
+
+    fn multiply(&mut self, product: &Product) -> Result<()> {
+        self.driver.with_blas(self.stream, |blas| blas.multiply(product))
+    }
+
+    fn transform(&mut self, fft: &Fft, launch: &Launch) -> Result<()> {
+        self.driver.queue_fft(fft, launch, self.stream)
+    }
+
+    fn clear(&mut self, ptr: Ptr, bytes: u64) -> Result<()> {
+        self.driver.queue_fill(ptr, 0, 1, bytes, self.stream)
+    }
+
+    fn scratch(&mut self, bytes: u64) -> Result<Ptr> {
         let (driver, stream) = (self.driver, self.stream as CUstream);
         self.lease.get_or_insert_with(|| driver.scratch.lease(stream)).take(bytes)
     }
 
-    /// Sets bytes to zero.
-    pub fn clear(&mut self, ptr: Ptr, bytes: u64) -> Result<()> {
-        self.driver.queue_fill(ptr, 0, 1, bytes, self.stream)
-    }
-
-    /// The address of the device's fault record.
-    pub fn fault_record(&self) -> u64 {
+    fn fault_record(&self) -> u64 {
         self.driver.fault.address()
     }
 
-    /// What a launch of this tag reports its faults under.
-    pub fn fault_stamp(&self, tag: u32) -> u64 {
+    fn fault_stamp(&self, tag: u32) -> u64 {
         match self.repeated {
             true => FaultSlot::graph_stamp(tag),
             false => self.driver.fault.stamp(tag),
         }
-    }
-
-    /// Queues another program on the same stream.
-    pub fn launch(&mut self, launch: &Launch) -> Result<()> {
-        let first = !std::mem::replace(&mut self.queued, true);
-        self.driver.queue_launch_of(launch, self.stream, self.repeated, first)
     }
 }

@@ -205,7 +205,7 @@ fn rates() {
     gpu.stream_synchronize(0).unwrap();
     let all = begun.elapsed();
     println!("2000 small launches: {:.3} us each to queue, {:.3} us each in all", us(queued), us(all));
-    let kind = super::super::codegen::kind(&small.program.body);
+    let kind = crate::kernel::cuda::kind(&small.program.body);
     let begun = Instant::now();
     let mut found = 0;
     for _ in 0..20_000 {

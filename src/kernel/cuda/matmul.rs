@@ -5,11 +5,10 @@
 //! as it is; any other is packed first.
 
 use super::scan::{copy, packed};
-use super::{Kind, Signature, Source, assemble, bits_type};
+use super::{Kind, Operand, Product, Queue, Signature, Source, assemble, bits_type};
 use crate::array::{Dims, Dtype, Strides};
 use crate::base::Result;
-use crate::device::cuda::blas::{Operand, Product};
-use crate::device::cuda::queue::Queue;
+
 use crate::kernel::{Launch, Matmul, View};
 use smallvec::SmallVec;
 
@@ -57,7 +56,7 @@ fn as_operand(rows: usize, columns: usize, strides: [isize; 2]) -> Option<(bool,
 
 /// Packs an operand unless cuBLAS can read it; gives the view to read and how.
 fn operand(
-    queue: &mut Queue<'_>,
+    queue: &mut dyn Queue,
     batch: &[usize],
     rows: usize,
     columns: usize,
@@ -114,11 +113,11 @@ impl Kind for Matmul {
             return Source { text: String::new(), entries: &[] };
         }
         let values = [("BITS", bits_type(self.dtype)), ("DTYPE", self.dtype.name())];
-        let text = assemble(include_str!("../../../../kernels/matmul.cu"), &values);
+        let text = assemble(include_str!("../../../kernels/matmul.cu"), &values);
         Source { text, entries: &["matmul"] }
     }
 
-    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
         let Sizes { batch, m, n, k } = Sizes::of(launch);
         let out = launch.views[2].clone();
         let size = self.dtype.size() as u64;
@@ -162,7 +161,7 @@ impl Kind for Matmul {
                     out: pointers[2],
                     out_step: steps[2] as i64,
                 };
-                queue.driver.with_blas(queue.stream, |blas| blas.multiply(&product))?;
+                queue.multiply(&product)?;
             } else {
                 let stride = |view: &View, i: usize| view.strides[batch.len() + i] as u64;
                 let words = [

@@ -3,10 +3,9 @@
 use super::index::is_linear;
 use super::radix::{self, Job, Pairs};
 use super::scan::{copy, packed, row_stride};
-use super::{Kind, PRELUDE, Signature, Source, bits_type, fill};
+use super::{Kind, PRELUDE, Queue, Signature, Source, bits_type, fill};
 use crate::array::Dtype;
 use crate::base::Result;
-use crate::device::cuda::queue::Queue;
 use crate::kernel::{Launch, Sort};
 
 /// Rows up to this length fit a block.
@@ -73,7 +72,7 @@ impl Kind for Sort {
             return Source { text, entries: &radix::ENTRIES };
         }
         let size = 1usize << size;
-        let template = include_str!("../../../../kernels/sort.cu");
+        let template = include_str!("../../../kernels/sort.cu");
         let body = fill(template, &[("SIZE", size.to_string().as_str())]);
         let text = format!(
             "{PRELUDE}\ntypedef {key} Key;\n#define SORT_THREADS {}\n\
@@ -83,7 +82,7 @@ impl Kind for Sort {
         Source { text, entries: &["sort_rows"] }
     }
 
-    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
         let [short, size, wide] = signature.fields([1, 4, 1]);
         let (rows, length) = extents(launch);
         let shape = &launch.shape;

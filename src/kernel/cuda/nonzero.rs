@@ -1,9 +1,8 @@
 //! The positions of non-zero elements.
 
-use super::{Kind, Signature, Source, assemble, bits_type};
+use super::{Kind, Queue, Signature, Source, assemble, bits_type};
 use crate::array::Dtype;
 use crate::base::Result;
-use crate::device::cuda::queue::Queue;
 use crate::kernel::Launch;
 
 /// Elements of a tile, also in the template.
@@ -18,12 +17,12 @@ impl Kind for Dtype {
     fn source(&self, _signature: Signature) -> Source {
         let values = [("BITS", bits_type(*self)), ("DTYPE", self.name())];
         Source {
-            text: assemble(include_str!("../../../../kernels/nonzero.cu"), &values),
+            text: assemble(include_str!("../../../kernels/nonzero.cu"), &values),
             entries: &["tile_counts", "tile_offsets", "write_positions"],
         }
     }
 
-    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
         let tiles = count.div_ceil(TILE);
         let counts = queue.scratch(8 * tiles)?;

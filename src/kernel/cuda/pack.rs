@@ -1,8 +1,7 @@
 //! Parts of memory, one after the other.
 
-use super::{Kind, Signature, Source, assemble, blocks};
+use super::{Kind, Queue, Signature, Source, assemble, blocks};
 use crate::base::Result;
-use crate::device::cuda::queue::Queue;
 use crate::kernel::{Launch, PART_ALIGN};
 
 /// Parts of one launch: its parameter has 4,096 bytes at most.
@@ -21,11 +20,11 @@ impl Kind for Pack {
 
     fn source(&self, _signature: Signature) -> Source {
         let parts = PARTS.to_string();
-        let text = assemble(include_str!("../../../../kernels/pack.cu"), &[("PARTS", parts.as_str())]);
+        let text = assemble(include_str!("../../../kernels/pack.cu"), &[("PARTS", parts.as_str())]);
         Source { text, entries: &["pack"] }
     }
 
-    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
         let Some((result, parts)) = launch.views.split_last() else { return Ok(()) };
         let mut base = result.ptr;
         for batch in parts.chunks(PARTS) {

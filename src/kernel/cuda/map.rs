@@ -6,13 +6,11 @@
 //! view that is out of alignment, or strided along the innermost dimension, makes it one element.
 
 use super::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
-use super::index::{MAX_WORDS, Space, Words, is_linear, is_uniform, reach};
+use super::index::{Space, Words, is_linear, is_uniform, reach};
 use super::transpose;
-use super::{Kind, Signature, Source, assemble, bits_type, blocks};
+use super::{Kind, Queue, Signature, Source, assemble, bits_type, blocks};
 use crate::array::Dims;
 use crate::base::Result;
-use crate::device::cuda::error;
-use crate::device::cuda::queue::Queue;
 use crate::kernel::{Launch, Map};
 use std::fmt::Write;
 
@@ -302,11 +300,11 @@ impl Kind for Map {
             ("TAIL", tail),
         ];
         let values = values.each_ref().map(|(name, text)| (*name, text.as_str()));
-        let template = include_str!("../../../../kernels/map.cu");
+        let template = include_str!("../../../kernels/map.cu");
         Source { text: assemble(template, &values), entries: &["map"] }
     }
 
-    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
         if transpose::is_transposed(signature) {
             return transpose::enqueue(self, launch, signature, queue);
         }
@@ -330,9 +328,6 @@ impl Kind for Map {
             let mut strides = squeezed(&launch.shape).map(|(d, _)| view.strides[d] as u64);
             let inner = strides.next_back().map(|s| s * width);
             words.extend(strides.chain(inner));
-        }
-        if words.len() > MAX_WORDS {
-            return Err(error::program_too_large(words.len()));
         }
         let per_block = (BLOCK * plan.unroll()) as u64;
         queue.run(0, blocks(units.max(1), per_block), BLOCK as u32, &words)

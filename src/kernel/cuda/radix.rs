@@ -1,8 +1,7 @@
 //! The radix sort that sorts and scatters share: its text, and its passes.
 
-use super::fill;
+use super::{Queue, fill};
 use crate::base::Result;
-use crate::device::cuda::queue::Queue;
 use crate::kernel::Ptr;
 
 /// Kernels of the text, in order; entries of a source that begins with them.
@@ -15,7 +14,7 @@ const TILE: u64 = 4096;
 pub(super) fn text(key: &str, wide: bool, sortable: &str) -> String {
     let count = if wide { "u64" } else { "u32" };
     let values = [("KEY", key), ("COUNT", count), ("SORTABLE", sortable)];
-    fill(include_str!("../../../../kernels/radix.cu"), &values)
+    fill(include_str!("../../../kernels/radix.cu"), &values)
 }
 
 /// Rows of keys, and positions as counts (`ptr` 0 for the identity).
@@ -44,13 +43,13 @@ pub(super) struct Job {
 }
 
 /// Queues the passes. The source's first entries are [`ENTRIES`].
-pub(super) fn sort(queue: &mut Queue<'_>, job: &Job) -> Result<()> {
+pub(super) fn sort(queue: &mut dyn Queue, job: &Job) -> Result<()> {
     let count_size = if job.wide { 8 } else { 4 };
     let tiles = job.length.div_ceil(TILE);
     let counts = queue.scratch(job.rows * 256 * tiles * count_size)?;
     let totals = queue.scratch(job.rows * 256 * count_size)?;
     let elements = job.rows * job.length;
-    let buffer = |needed: bool, queue: &mut Queue<'_>| -> Result<Pairs> {
+    let buffer = |needed: bool, queue: &mut dyn Queue| -> Result<Pairs> {
         if !needed {
             return Ok(job.to);
         }

@@ -5,14 +5,12 @@
 //! loaded by the first step that reads it. Everything per row is in every thread of the row.
 
 use super::element::{Functions, Surroundings, element};
-use super::index::{MAX_WORDS, Space, Words, reach};
+use super::index::{Space, Words, reach};
 use super::{
-    Kind, PRELUDE, Signature, Source, bits_type, blocks, class_type, convert, fill, literal, reduce,
+    Kind, PRELUDE, Queue, Signature, Source, bits_type, blocks, class_type, convert, fill, literal, reduce,
 };
 use crate::array::Dtype;
 use crate::base::Result;
-use crate::device::cuda::error;
-use crate::device::cuda::queue::Queue;
 use crate::kernel::{Fold, Launch, Map, Rows, Source as Register, Step};
 use smallvec::SmallVec;
 use std::fmt::Write;
@@ -27,7 +25,7 @@ const WORDS: usize = 64;
 const HEAD: usize = 2;
 
 /// True when so many rows of that length can be kept in registers and combined as a reduction does it.
-pub(in crate::device::cuda) fn takes_rows(rows: usize, length: usize) -> bool {
+pub(crate) fn takes_rows(rows: usize, length: usize) -> bool {
     (2..=LONGEST).contains(&length) && reduce::is_one_segment(rows, length)
 }
 
@@ -179,7 +177,7 @@ impl Kind for Rows {
         Source { text, entries: &["rows"] }
     }
 
-    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
         let plan = Plan::read(signature);
         let (kept, length) = axes(launch);
         let rows: u64 = kept.iter().map(|&d| launch.shape[d] as u64).product();
@@ -190,9 +188,6 @@ impl Kind for Rows {
         Space::push(&mut words, kept.iter().map(|&d| launch.shape[d]));
         for view in &launch.views {
             words.extend(kept.iter().map(|&d| view.strides[d] as u64));
-        }
-        if words.len() > MAX_WORDS {
-            return Err(error::program_too_large(words.len()));
         }
         queue.run(0, blocks(rows * plan.threads as u64, BLOCK), BLOCK as u32, &words)
     }
@@ -277,7 +272,7 @@ impl<'a> Text<'a> {
             ("BODY", body),
         ];
         let values = values.each_ref().map(|(name, text)| (*name, text.as_str()));
-        format!("{PRELUDE}\n{}", fill(include_str!("../../../../kernels/rows.cu"), &values))
+        format!("{PRELUDE}\n{}", fill(include_str!("../../../kernels/rows.cu"), &values))
     }
 
     /// How a step's code names what it reads.

@@ -4,11 +4,9 @@
 //! the innermost one, `x`; all such views agree on `y`. Other views are addressed by coordinates.
 
 use super::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
-use super::index::{MAX_WORDS, Space, Words, reach};
-use super::{Signature, Source, assemble, bits_type};
+use super::index::{Space, Words, reach};
+use super::{Queue, Signature, Source, assemble, bits_type};
 use crate::base::Result;
-use crate::device::cuda::error;
-use crate::device::cuda::queue::Queue;
 use crate::kernel::{Launch, Map, Source as Register};
 use smallvec::SmallVec;
 use std::fmt::Write;
@@ -180,14 +178,11 @@ pub(super) fn source(map: &Map, signature: Signature) -> Source {
         ("ELEMENT", code),
     ];
     let values = values.each_ref().map(|(name, text)| (*name, text.as_str()));
-    Source {
-        text: assemble(include_str!("../../../../kernels/transpose.cu"), &values),
-        entries: &["transpose"],
-    }
+    Source { text: assemble(include_str!("../../../kernels/transpose.cu"), &values), entries: &["transpose"] }
 }
 
 /// Queues a launch by tiles.
-pub(super) fn enqueue(map: &Map, launch: &Launch, signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+pub(super) fn enqueue(map: &Map, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
     let plan = Plan::read(signature);
     let (views, numbers) = counts(map);
     let axes = axes(launch);
@@ -202,9 +197,6 @@ pub(super) fn enqueue(map: &Map, launch: &Launch, signature: Signature, queue: &
     Space::push(&mut words, outer.iter().map(|&d| launch.shape[d]));
     for view in &launch.views[..views] {
         words.extend(outer.iter().chain(&[y, x]).map(|&d| view.strides[d] as u64));
-    }
-    if words.len() > MAX_WORDS {
-        return Err(error::program_too_large(words.len()));
     }
     let outer: u64 = outer.iter().map(|&d| launch.shape[d] as u64).product();
     queue.run(0, (tiles[0] * tiles[1] * outer) as u32, 256, &words)

@@ -1,17 +1,18 @@
-//! Every template over a matrix of programs compiles for every kind of device. Needs NVRTC and no
+//! The CUDA C of every kind: each template over a matrix of programs compiles for every kind of device. Needs NVRTC and no
 //! device; without NVRTC the tests say so and end.
 
 #![cfg(test)]
 
-use super::*;
-use crate::array::{Dims, Strides, contiguous_strides};
-use crate::device::cuda::nvrtc;
+use super::nvrtc;
+use crate::array::{Class, Dims, Dtype, Strides, contiguous_strides};
+use crate::kernel::cuda::{Kind, PRELUDE, Signature, copy_program, fill, kind};
 use crate::kernel::host::define::{host_better, host_combine};
 use crate::kernel::{
-    CAST, CudaText, Gather, Instr, MapFn, Matmul, Reduce, ReduceFn, Regs, Scan, Scatter, Search, Sort, Store,
-    View,
+    Body, CAST, CudaText, Gather, Instr, Launch, Map, MapFn, Matmul, Program, Reduce, ReduceFn, Regs, Scan,
+    Scatter, Search, Sort, Source as Register, Store, View,
 };
 use smallvec::smallvec;
+use std::sync::Arc;
 
 const ARCHS: [&str; 5] = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"];
 
@@ -426,7 +427,7 @@ fn the_device_kernels_and_random_functions_compile() {
     if !nvrtc_is_here() {
         return;
     }
-    let device = include_str!("../../../../kernels/device.cu");
+    let device = include_str!("../../../kernels/device.cu");
     let random = "extern \"C\" __global__ void draw(i64 seed, i64 at, float* out, double* wide) {\n\
         out[0] = random_normal(at, seed, 4); out[1] = random_exponential(at, seed, 4);\n\
         wide[0] = random_normal_wide(at, seed, 4); wide[1] = random_exponential_wide(at, seed, 4); }";

@@ -5,11 +5,9 @@
 //! of one result (rows) or neighbouring results (columns), whichever lie together in memory.
 
 use super::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
-use super::index::{MAX_WORDS, Space, Words, reach};
-use super::{Kind, PRELUDE, Signature, Source, bits_type, blocks, class_type, convert, fill, literal};
+use super::index::{Space, Words, reach};
+use super::{Kind, PRELUDE, Queue, Signature, Source, bits_type, blocks, class_type, convert, fill, literal};
 use crate::base::Result;
-use crate::device::cuda::error;
-use crate::device::cuda::queue::Queue;
 use crate::kernel::{Launch, Reduce};
 use smallvec::SmallVec;
 use std::fmt::Write;
@@ -30,7 +28,7 @@ const HEAD: usize = 7;
 const MAX_KINDS: usize = 64;
 
 /// True when every result of such a reduction is one segment, whose lanes' tree a row's threads can follow.
-pub(in crate::device::cuda) fn is_one_segment(results: usize, length: usize) -> bool {
+pub(crate) fn is_one_segment(results: usize, length: usize) -> bool {
     Cut::new(results as u64, length as u64).segments == 1
 }
 
@@ -231,7 +229,7 @@ impl Kind for Reduce {
         Source { text, entries: &["reduce_kernel"] }
     }
 
-    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
         let plan = Plan::read(signature);
         let cut = Cut::of(launch);
         let (kept, reduced) = axes(launch);
@@ -250,9 +248,6 @@ impl Kind for Reduce {
         Space::push(&mut words, reduced.iter().map(|&d| launch.shape[d]));
         for view in &launch.views[..views] {
             words.extend(kept.iter().chain(&reduced).map(|&d| view.strides[d] as u64));
-        }
-        if words.len() > MAX_WORDS {
-            return Err(error::program_too_large(words.len()));
         }
         let segments = cut.kept * cut.segments;
         let grid = match plan.columns {
@@ -340,7 +335,7 @@ impl Reduce {
 
     fn text(values: Vec<(&'static str, String)>) -> String {
         let values: Vec<(&str, &str)> = values.iter().map(|(name, text)| (*name, text.as_str())).collect();
-        fill(include_str!("../../../../kernels/reduce.cu"), &values)
+        fill(include_str!("../../../kernels/reduce.cu"), &values)
     }
 
     fn first(&self, plan: &Plan) -> String {

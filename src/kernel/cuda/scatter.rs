@@ -5,12 +5,10 @@
 //! are sorted by target (the sort is stable) and each target combines its run in order. Both give
 //! the same bits whatever the device does first.
 
-use super::index::{MAX_WORDS, Space, Words, reach};
+use super::index::{Space, Words, reach};
 use super::radix::{self, Job, Pairs};
-use super::{Kind, PRELUDE, Signature, Source, bits_type, blocks, class_type, fill};
+use super::{Kind, PRELUDE, Queue, Signature, Source, bits_type, blocks, class_type, fill};
 use crate::base::Result;
-use crate::device::cuda::error;
-use crate::device::cuda::queue::Queue;
 use crate::kernel::{Launch, Scatter};
 
 /// First words of the parameter; see the template.
@@ -61,7 +59,7 @@ impl Kind for Scatter {
             ("AT_INDEX", at.as_str()),
             ("AT_OUT", out.as_str()),
         ];
-        let body = fill(include_str!("../../../../kernels/scatter.cu"), &values);
+        let body = fill(include_str!("../../../kernels/scatter.cu"), &values);
         if self.f.is_none() {
             return Source { text: format!("{PRELUDE}\n{body}"), entries: &["claim", "settle"] };
         }
@@ -73,7 +71,7 @@ impl Kind for Scatter {
         }
     }
 
-    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
         let [wide, far, _] = signature.fields([1, 1, 8]);
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
         let targets = targets(launch);
@@ -87,9 +85,6 @@ impl Kind for Scatter {
             for (d, &stride) in view.strides.iter().enumerate() {
                 words.push(if v == 2 && d == launch.axis { 0 } else { stride as u64 });
             }
-        }
-        if words.len() > MAX_WORDS {
-            return Err(error::program_too_large(words.len()));
         }
         let count_size = if wide == 1 { 8 } else { 4 };
         let grid = blocks(count, 256);

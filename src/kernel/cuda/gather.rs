@@ -1,10 +1,9 @@
 //! Gathers: positions to indices to elements.
 
 use super::index::{Space, Words, reach};
-use super::{Kind, Signature, Source, assemble, bits_type, blocks};
+use super::{Kind, Queue, Signature, Source, assemble, bits_type, blocks};
 use crate::array::Dims;
 use crate::base::Result;
-use crate::device::cuda::queue::Queue;
 use crate::kernel::{Gather, Launch};
 
 /// First words of the parameter; see the template.
@@ -67,11 +66,11 @@ impl Kind for Gather {
             ("AT_INDEX", at.as_str()),
             ("AT_OUT", out.as_str()),
         ];
-        let text = assemble(include_str!("../../../../kernels/gather.cu"), &values);
+        let text = assemble(include_str!("../../../kernels/gather.cu"), &values);
         Source { text, entries: &["gather"] }
     }
 
-    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
         let width = 1 << signature.fields([3, 1, 8])[0];
         let axes = axes(launch);
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();

@@ -5,10 +5,9 @@
 //! depends on the shape alone.
 
 use super::index::is_linear;
-use super::{Kind, Signature, Source, assemble, bits_type, blocks, class_type, copy_program, literal};
+use super::{Kind, Queue, Signature, Source, assemble, bits_type, blocks, class_type, copy_program, literal};
 use crate::array::{Dtype, contiguous_strides};
 use crate::base::Result;
-use crate::device::cuda::queue::Queue;
 use crate::kernel::{Launch, Scan, View};
 use smallvec::{SmallVec, smallvec};
 
@@ -42,14 +41,14 @@ pub(super) fn row_stride(shape: &[usize], view: &View) -> Option<u64> {
 }
 
 /// A view of the same shape in scratch memory.
-pub(super) fn packed(queue: &mut Queue<'_>, shape: &[usize], dtype: Dtype) -> Result<View> {
+pub(super) fn packed(queue: &mut dyn Queue, shape: &[usize], dtype: Dtype) -> Result<View> {
     let count: u64 = shape.iter().map(|&n| n as u64).product();
     let ptr = queue.scratch(count * dtype.size() as u64)?;
     Ok(View { ptr, dtype, strides: contiguous_strides(shape) })
 }
 
 /// Copies one view to another of the same shape, on the launch's stream.
-pub(super) fn copy(queue: &mut Queue<'_>, shape: &[usize], from: &View, to: &View) -> Result<()> {
+pub(super) fn copy(queue: &mut dyn Queue, shape: &[usize], from: &View, to: &View) -> Result<()> {
     queue.launch(&Launch {
         program: copy_program(from.dtype),
         shape: shape.into(),
@@ -111,7 +110,7 @@ impl Kind for Scan {
             ("VECTOR", if vector == 1 { "1" } else { "0" }),
         ];
         Source {
-            text: assemble(include_str!("../../../../kernels/scan.cu"), &values),
+            text: assemble(include_str!("../../../kernels/scan.cu"), &values),
             entries: match long {
                 1 => &["scan_rows", "scan_totals", "scan_carries"],
                 _ => &["scan_rows"],
@@ -119,7 +118,7 @@ impl Kind for Scan {
         }
     }
 
-    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
+    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
         let (rows, length) = extents(launch);
         let shape = &launch.shape;
         let (mut input, out) = (launch.views[0].clone(), launch.views[1].clone());

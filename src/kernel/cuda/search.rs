@@ -1,10 +1,9 @@
 //! Searches in ascending rows: a thread per value, by halving.
 
 use super::index::{Space, Words, reach};
-use super::{Kind, Signature, Source, assemble, bits_type, blocks, class_type};
+use super::{Kind, Queue, Signature, Source, assemble, bits_type, blocks, class_type};
 use crate::array::Dims;
 use crate::base::Result;
-use crate::device::cuda::queue::Queue;
 use crate::kernel::{Launch, Search};
 
 /// First words of the parameter; see the template.
@@ -45,11 +44,11 @@ impl Kind for Search {
             ("AT_VALUE", value.as_str()),
             ("AT_OUT", out.as_str()),
         ];
-        let text = assemble(include_str!("../../../../kernels/search.cu"), &values);
+        let text = assemble(include_str!("../../../kernels/search.cu"), &values);
         Source { text, entries: &["search"] }
     }
 
-    fn enqueue(&self, launch: &Launch, _: Signature, queue: &mut Queue<'_>) -> Result<()> {
+    fn enqueue(&self, launch: &Launch, _: Signature, queue: &mut dyn Queue) -> Result<()> {
         let axes = axes(launch);
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
         let step = launch.views[0].strides.get(launch.axis).copied().unwrap_or(0) as u64;

@@ -2,7 +2,8 @@
 //!
 //! One file per kind of program body. A kind answers three questions: what its source depends on
 //! besides the program ([`Signature`]), what the source is ([`Source`]), and how a launch is queued
-//! once the source is compiled. The templates are in `kernels/`. Nothing here knows an operation.
+//! once the source is compiled ([`Queue`]). The templates are in `kernels/`. Nothing here knows an operation,
+//! or calls a driver.
 //!
 //! Invariant: for one program and one signature the source is always the same text.
 
@@ -21,30 +22,29 @@ mod scan;
 mod scatter;
 mod search;
 mod sort;
-mod tests;
 mod transpose;
 
-pub(super) use rows::takes_rows;
+pub(crate) use rows::takes_rows;
 
-use super::queue::Queue;
 use crate::array::{Class, Dtype};
 use crate::base::Result;
-use crate::kernel::{Body, Launch, Map, Program, Source as Register};
+use crate::kernel::fft::Fft;
+use crate::kernel::{Body, Launch, Map, Program, Ptr, Source as Register};
 use std::sync::Arc;
 
 /// What a source depends on besides its program: vector width, index width, kinds of views.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub(super) struct Signature(pub u128);
+pub struct Signature(pub u128);
 
 impl Signature {
     /// Appends `width` bits; the order of pushes is the order of [`Fields::take`].
-    fn push(&mut self, value: usize, width: u32) {
+    pub(crate) fn push(&mut self, value: usize, width: u32) {
         debug_assert!(value < 1 << width);
         self.0 = self.0 << width | value as u128;
     }
 
     /// Reads the fields back, given the widths in the order of the pushes.
-    fn fields<const N: usize>(self, widths: [u32; N]) -> [usize; N] {
+    pub(crate) fn fields<const N: usize>(self, widths: [u32; N]) -> [usize; N] {
         let mut bits = self.0;
         let mut out = [0; N];
         for (value, width) in out.iter_mut().zip(widths).rev() {
@@ -56,23 +56,85 @@ impl Signature {
 }
 
 /// CUDA C, and the names of its kernels in the order that the kind's `enqueue` counts them.
-pub(super) struct Source {
+pub struct Source {
+    /// The whole text.
     pub text: String,
+    /// The names of the kernels in it.
     pub entries: &'static [&'static str],
 }
 
 /// A kind of program body.
-pub(super) trait Kind {
+pub trait Kind {
     /// What the source for this launch depends on.
     fn signature(&self, launch: &Launch) -> Signature;
     /// The source.
     fn source(&self, signature: Signature) -> Source;
     /// Queues a launch whose source has been compiled and loaded.
-    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut Queue<'_>) -> Result<()>;
+    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()>;
+}
+
+/// The stream of a CUDA device to which a kind's `enqueue` adds its work, in order.
+pub trait Queue {
+    /// Queues the source's `entry`-th kernel; `words` is its whole parameter, at most [`MAX_WORDS`].
+    fn run_grid(&mut self, entry: usize, grid: (u32, u32, u32), block: u32, words: &[u64]) -> Result<()>;
+    /// The same over a grid of one dimension.
+    fn run(&mut self, entry: usize, grid: u32, block: u32, words: &[u64]) -> Result<()> {
+        self.run_grid(entry, (grid, 1, 1), block, words)
+    }
+    /// Queues another program.
+    fn launch(&mut self, launch: &Launch) -> Result<()>;
+    /// Queues a matrix product of the device's library.
+    fn multiply(&mut self, product: &Product) -> Result<()>;
+    /// Queues a Fourier transform of the device's library, with the plan that the program carries.
+    fn transform(&mut self, fft: &Fft, launch: &Launch) -> Result<()>;
+    /// Sets bytes to zero.
+    fn clear(&mut self, ptr: Ptr, bytes: u64) -> Result<()>;
+    /// Scratch memory, valid until this launch's last kernel has run.
+    fn scratch(&mut self, bytes: u64) -> Result<Ptr>;
+    /// The address of the device's fault record.
+    fn fault_record(&self) -> u64;
+    /// The number under which a launch with this tag reports its faults.
+    fn fault_stamp(&self, tag: u32) -> u64;
+}
+
+/// The most parameter words of a kernel: parameters end at 4 KiB on older drivers.
+pub const MAX_WORDS: usize = 500;
+
+/// A matrix product as the library computes it: `out[m, n] = left[m, k] * right[k, n]`, all row-major; `out` is
+/// contiguous.
+pub struct Product {
+    /// The dtype of all three matrices.
+    pub dtype: Dtype,
+    /// Allows TF32.
+    pub tf32: bool,
+    /// m, n, k.
+    pub sizes: [usize; 3],
+    /// Number of products.
+    pub batch: usize,
+    /// The left operand.
+    pub left: Operand,
+    /// The right operand.
+    pub right: Operand,
+    /// The result.
+    pub out: Ptr,
+    /// The distance between results of a batch, in elements.
+    pub out_step: i64,
+}
+
+/// An operand of a [`Product`].
+pub struct Operand {
+    /// The first element.
+    pub ptr: Ptr,
+    /// Columns, not rows, are contiguous.
+    pub transposed: bool,
+    /// Distance between contiguous rows (or columns), in elements.
+    pub leading: i64,
+    /// Distance between matrices of a batch, in elements.
+    pub step: i64,
 }
 
 /// The kind of a body.
-pub(super) fn kind(body: &Body) -> &dyn Kind {
+pub fn kind(body: &Body) -> &dyn Kind {
     match body {
         Body::Map(map) => map,
         Body::Reduce(reduce) => reduce,
@@ -90,7 +152,7 @@ pub(super) fn kind(body: &Body) -> &dyn Kind {
 }
 
 /// A program that copies one view to another, of one dtype: packs a strided operand.
-pub(super) fn copy_program(dtype: Dtype) -> Arc<Program> {
+pub(crate) fn copy_program(dtype: Dtype) -> Arc<Program> {
     let map = Map {
         sources: vec![Register::Load { view: 0, dtype }],
         instrs: Vec::new(),
@@ -100,7 +162,7 @@ pub(super) fn copy_program(dtype: Dtype) -> Arc<Program> {
 }
 
 /// Replaces `@NAME@` by its text.
-fn fill(template: &str, values: &[(&str, &str)]) -> String {
+pub(crate) fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut text = String::with_capacity(template.len() + 4096);
     let mut rest = template;
     while let Some(start) = rest.find('@') {
@@ -122,14 +184,14 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
 }
 
 /// What every source starts with.
-const PRELUDE: &str = concat!(
-    include_str!("../../../../kernels/prelude.cuh"),
+pub(crate) const PRELUDE: &str = concat!(
+    include_str!("../../../kernels/prelude.cuh"),
     "\n",
-    include_str!("../../../../kernels/complex.cuh"),
+    include_str!("../../../kernels/complex.cuh"),
     "\n",
-    include_str!("../../../../kernels/functions.cuh"),
+    include_str!("../../../kernels/functions.cuh"),
     "\n",
-    include_str!("../../../../kernels/random.cuh")
+    include_str!("../../../kernels/random.cuh")
 );
 
 /// The prelude, then a filled template.

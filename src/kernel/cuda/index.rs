@@ -8,10 +8,7 @@ use smallvec::SmallVec;
 use std::fmt::Write;
 
 /// Parameter words of a launch, in order.
-pub(in crate::device::cuda) type Words = SmallVec<[u64; 64]>;
-
-/// Largest count of parameter words: kernel parameters end at 4 KiB on older drivers.
-pub(super) const MAX_WORDS: usize = 500;
+pub(crate) type Words = SmallVec<[u64; 64]>;
 
 /// The words of a divisor: itself, and the multiplier and shift for dividends below 2^31.
 pub(super) fn divisor(d: u64) -> [u64; 2] {

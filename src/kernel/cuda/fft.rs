@@ -1,8 +1,7 @@
 //! Fourier transforms: no kernel of ours, cuFFT's.
 
-use super::{Kind, Signature, Source};
+use super::{Kind, Queue, Signature, Source};
 use crate::base::Result;
-use crate::device::cuda::queue::Queue;
 use crate::kernel::Launch;
 use crate::kernel::fft::Fft;
 
@@ -15,7 +14,7 @@ impl Kind for Fft {
         Source { text: String::new(), entries: &[] }
     }
 
-    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut Queue<'_>) -> Result<()> {
-        queue.driver.queue_fft(self, launch, queue.stream)
+    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+        queue.transform(self, launch)
     }
 }
