@@ -10,7 +10,7 @@
 //! and are kept as one set, which every replay makes at once (`plan/graph.rs`). Memory that a capture uses again is
 //! waited for like that of the session, by a lane: a replay runs the work of both owners.
 
-use super::graph::{Draws, Graph, GraphPool, Recorded, State, Use};
+use super::graph::{Draws, Graph, GraphPool, Recorded, Shared, State, Use};
 use super::{Runtime, error};
 use crate::base::{Piece, Place, Result, Span};
 use crate::device::graph::{Step, Task};
@@ -23,6 +23,24 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+
+/// The captures of a session, and the memory pools and streams of its graphs.
+#[derive(Default)]
+pub(super) struct Graphs {
+    /// Captures under way; a queue names the one that it takes part in.
+    captures: Vec<Capture>,
+    /// Pools that captures may share.
+    pub(super) pools: Vec<Weak<Shared>>,
+    /// The streams that captures without a stream of their own use, one per device.
+    streams: Vec<Arc<Stream>>,
+}
+
+impl Graphs {
+    /// The capture of that number.
+    pub(super) fn capture_mut(&mut self, at: usize) -> &mut Capture {
+        &mut self.captures[at]
+    }
+}
 
 /// A capture under way.
 ///
@@ -112,7 +130,7 @@ impl Runtime {
         }
         self.flush_stream(&stream)?;
         if let Some(at) = self.capture_of(&stream) {
-            return Err(error::captured_already(self.captures[at].begun));
+            return Err(error::captured_already(self.graphs.captures[at].begun));
         }
         let device = self.device(id)?;
         let pool = pool.cloned().unwrap_or_default();
@@ -122,7 +140,7 @@ impl Runtime {
         let scope = pool.open(&device)?.capture(move |s| of_lanes.read().iter().any(|lane| **lane == *s));
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.captures.push(Capture {
+        self.graphs.captures.push(Capture {
             id: number,
             owner: Arc::downgrade(graph.state()),
             device,
@@ -148,7 +166,8 @@ impl Runtime {
     /// stream must be the one it began on. Source: `torch.cuda.CUDAGraph.capture_end`.
     pub fn end_capture(&mut self, graph: &Graph) -> Result<()> {
         let Some(at) = self.capture_by(graph) else { return Err(error::no_capture_to_end()) };
-        let (device, origin) = (self.captures[at].device.id(), self.captures[at].lanes.read()[0].clone());
+        let (device, origin) =
+            (self.graphs.captures[at].device.id(), self.graphs.captures[at].lanes.read()[0].clone());
         if *self.current_stream(device)? != *origin {
             return Err(error::capture_ends_elsewhere());
         }
@@ -176,11 +195,11 @@ impl Runtime {
 
     /// The side stream of a device that graphs are captured on when no other is named; always the same.
     pub fn capture_stream(&mut self, id: DeviceId) -> Result<Arc<Stream>> {
-        if let Some(stream) = self.capture_streams.iter().find(|s| s.device() == id) {
+        if let Some(stream) = self.graphs.streams.iter().find(|s| s.device() == id) {
             return Ok(stream.clone());
         }
         let stream = self.device(id)?.stream(0)?;
-        self.capture_streams.push(stream.clone());
+        self.graphs.streams.push(stream.clone());
         Ok(stream)
     }
 
@@ -191,7 +210,7 @@ impl Runtime {
 
     /// The capture that a stream takes part in.
     pub(super) fn capture_of(&self, stream: &Stream) -> Option<usize> {
-        if self.captures.is_empty() {
+        if self.graphs.captures.is_empty() {
             return None;
         }
         let queue = self.queues.iter().find(|q| *q.stream == *stream)?;
@@ -201,14 +220,14 @@ impl Runtime {
     /// The capture that a queue takes part in.
     #[inline]
     pub(super) fn capture_at(&self, queue: usize) -> Option<usize> {
-        if self.captures.is_empty() {
+        if self.graphs.captures.is_empty() {
             return None;
         }
         self.capture_numbered(self.queues[queue].capture?)
     }
 
     fn capture_numbered(&self, id: u64) -> Option<usize> {
-        self.captures.iter().position(|c| c.id == id)
+        self.graphs.captures.iter().position(|c| c.id == id)
     }
 
     fn capture_by(&self, graph: &Graph) -> Option<usize> {
@@ -220,7 +239,7 @@ impl Runtime {
 
     /// Sends what is pending on the lanes of a capture into it.
     fn flush_lanes(&mut self, at: usize) -> Result<()> {
-        let lanes = self.captures[at].lanes.read().clone();
+        let lanes = self.graphs.captures[at].lanes.read().clone();
         let mut result = Ok(());
         for stream in lanes {
             let one = self.flush_stream(&stream);
@@ -231,7 +250,7 @@ impl Runtime {
 
     /// Ends a capture: its streams are ordinary ones again.
     fn close_capture(&mut self, at: usize) -> Capture {
-        let capture = self.captures.remove(at);
+        let capture = self.graphs.captures.remove(at);
         for queue in self.queues.iter_mut().filter(|q| q.capture == Some(capture.id)) {
             queue.capture = None;
         }
@@ -248,7 +267,7 @@ impl Runtime {
         let handle = match steps.iter().any(|s| s.task.is_work()) {
             true => Some(driver.graph(steps.clone()).map_err(|e| device.blame_if_sticky(e))?),
             false => {
-                self.warnings.push(error::graph_empty(begun).locate(&crate::base::Site::of(self.span)));
+                self.warn_here(error::graph_empty(begun));
                 None
             }
         };
@@ -269,7 +288,7 @@ impl Runtime {
 
     /// The same for what concerns a whole device.
     pub(super) fn refuse_capturing(&mut self, device: DeviceId, what: &'static str) -> Result<()> {
-        match self.captures.iter().position(|c| c.device.id() == device) {
+        match self.graphs.captures.iter().position(|c| c.device.id() == device) {
             None => Ok(()),
             Some(at) => self.refuse(at, what),
         }
@@ -291,7 +310,7 @@ impl Runtime {
     /// The same for a copy between pageable host memory and a device.
     pub(super) fn refuse_pageable(&mut self, from: &Stream, to: &Stream) -> Result<()> {
         let Some(at) = self.capture_of(from).or_else(|| self.capture_of(to)) else { return Ok(()) };
-        let begun = self.captures[at].begun;
+        let begun = self.graphs.captures[at].begun;
         self.refuse(at, "a copy of pageable memory").map_err(|_| error::pageable_in_capture(begun))
     }
 
@@ -304,13 +323,13 @@ impl Runtime {
     }
 
     fn refuse(&mut self, at: usize, what: &'static str) -> Result<()> {
-        if self.captures[at].owner.strong_count() == 0 {
+        if self.graphs.captures[at].owner.strong_count() == 0 {
             // The graph has gone, and nobody can end its capture any more.
             let _ = self.flush_lanes(at);
             drop(self.close_capture(at));
             return Ok(());
         }
-        let capture = &mut self.captures[at];
+        let capture = &mut self.graphs.captures[at];
         capture.spoiled.get_or_insert((what, self.span));
         Err(error::not_in_capture(what, capture.begun))
     }
@@ -329,7 +348,7 @@ impl Runtime {
             let storage = tensor.storage();
             // What nothing has written and nothing is about to write is made by this very operation.
             let fresh = storage.memory().is_none() && storage.pending().is_none();
-            let history = self.captures[capture].touched(tensor, fresh).history.clone();
+            let history = self.graphs.captures[capture].touched(tensor, fresh).history.clone();
             parts.push((tensor, history, access));
         }
         let touches: SmallVec<[Touch<'_>; 4]> = parts
@@ -345,7 +364,7 @@ impl Runtime {
             error.of_memory(of)
         })?;
         for (tensor, _, access) in &parts {
-            let noted = &mut self.captures[capture].touched(tensor, false).accesses;
+            let noted = &mut self.graphs.captures[capture].touched(tensor, false).accesses;
             let now = (tensor.region(), *access);
             if !noted.contains(&now) {
                 noted.push(now);
@@ -357,7 +376,7 @@ impl Runtime {
     /// Notes that a storage was made on a queue; false when the queue is not captured.
     pub(super) fn note_fresh(&mut self, tensor: &Tensor, at: usize) -> bool {
         let Some(capture) = self.capture_at(at) else { return false };
-        self.captures[capture].touched(tensor, true);
+        self.graphs.captures[capture].touched(tensor, true);
         true
     }
 
@@ -372,7 +391,7 @@ impl Runtime {
         site: Site,
     ) {
         let Some(capture) = self.capture_at(at) else { return };
-        let capture = &mut self.captures[capture];
+        let capture = &mut self.graphs.captures[capture];
         let history = capture.touched(tensor, true).history.clone();
         capture.checker.reuse(block.stream(), &mut history.lock(), block.bytes(), epoch, site);
     }
@@ -380,14 +399,14 @@ impl Runtime {
     /// Writes a launch down; false when the stream is not captured.
     pub(super) fn capture_launch(&mut self, stream: &Stream, launch: &Launch) -> bool {
         let Some(at) = self.capture_of(stream) else { return false };
-        self.captures[at].push(stream, Task::Launch(launch.clone()));
+        self.graphs.captures[at].push(stream, Task::Launch(launch.clone()));
         true
     }
 
     /// Writes a pause down; false when the stream is not captured.
     pub(super) fn capture_sleep(&mut self, stream: &Stream, cycles: u64) -> bool {
         let Some(at) = self.capture_of(stream) else { return false };
-        self.captures[at].push(stream, Task::Sleep(cycles));
+        self.graphs.captures[at].push(stream, Task::Sleep(cycles));
         true
     }
 
@@ -400,14 +419,14 @@ impl Runtime {
         kind: CopyKind,
     ) -> bool {
         let Some(at) = self.capture_of(stream) else { return false };
-        self.captures[at].push(stream, Task::Copy { dst, src, bytes, kind });
+        self.graphs.captures[at].push(stream, Task::Copy { dst, src, bytes, kind });
         true
     }
 
     /// Writes a copy of host bytes down, which the capture takes; false when the stream is not captured.
     pub(super) fn capture_write(&mut self, stream: &Stream, dst: Ptr, bytes: &[u8]) -> bool {
         let Some(at) = self.capture_of(stream) else { return false };
-        self.captures[at].push(stream, Task::Write { dst, bytes: bytes.into() });
+        self.graphs.captures[at].push(stream, Task::Write { dst, bytes: bytes.into() });
         true
     }
 
@@ -428,7 +447,7 @@ impl Runtime {
     /// Records an event in the capture of a stream; false when the stream is not captured.
     pub(super) fn capture_record(&mut self, event: &Event, stream: &Stream) -> bool {
         let Some(at) = self.capture_of(stream) else { return false };
-        let capture = &mut self.captures[at];
+        let capture = &mut self.graphs.captures[at];
         let mark = capture.mark(stream);
         capture.checker.record(&mut event.clock(), stream);
         event.set_captured(Some(CapturedRecord { capture: capture.id, mark }));
@@ -442,14 +461,14 @@ impl Runtime {
             return match own {
                 // Nothing to wait for.
                 Some(_) if event.handle() == 0 => Ok(true),
-                Some(at) => Err(error::capture_waits_outside(self.captures[at].begun)),
+                Some(at) => Err(error::capture_waits_outside(self.graphs.captures[at].begun)),
                 None => Ok(false),
             };
         };
         // The record of a capture that has ended: there is nothing to wait for.
         let Some(at) = self.capture_numbered(record.capture) else { return Ok(true) };
         self.join(at, own, stream)?;
-        let capture = &mut self.captures[at];
+        let capture = &mut self.graphs.captures[at];
         capture.push(stream, Task::Wait(record.mark));
         capture.checker.wait(stream, &event.clock());
         Ok(true)
@@ -460,7 +479,7 @@ impl Runtime {
         let own = self.capture_of(stream);
         let Some(at) = self.capture_of(other) else {
             return match own {
-                Some(at) => Err(error::capture_waits_outside(self.captures[at].begun)),
+                Some(at) => Err(error::capture_waits_outside(self.graphs.captures[at].begun)),
                 None => Ok(false),
             };
         };
@@ -468,7 +487,7 @@ impl Runtime {
             return Ok(true);
         }
         self.join(at, own, stream)?;
-        let capture = &mut self.captures[at];
+        let capture = &mut self.graphs.captures[at];
         let mark = capture.mark(other);
         capture.push(stream, Task::Wait(mark));
         capture.checker.wait_stream(stream, other);
@@ -477,11 +496,11 @@ impl Runtime {
 
     /// Makes a stream, which takes part in capture `own`, a lane of a capture.
     fn join(&mut self, at: usize, own: Option<usize>, stream: &Arc<Stream>) -> Result<()> {
-        let begun = self.captures[at].begun;
+        let begun = self.graphs.captures[at].begun;
         match own {
             Some(own) if own == at => return Ok(()),
             Some(_) => return Err(error::captures_mixed(begun)),
-            None if stream.device() != self.captures[at].device.id() => {
+            None if stream.device() != self.graphs.captures[at].device.id() => {
                 return Err(error::capture_of_one_device(stream.device(), begun));
             }
             None if stream.is_default() => return Err(error::default_stream_in_capture(begun)),
@@ -489,8 +508,8 @@ impl Runtime {
         }
         let queue = self.queue_of(stream);
         self.flush_queue(queue)?;
-        self.queues[queue].capture = Some(self.captures[at].id);
-        self.captures[at].lanes.write().push(stream.clone());
+        self.queues[queue].capture = Some(self.graphs.captures[at].id);
+        self.graphs.captures[at].lanes.write().push(stream.clone());
         Ok(())
     }
 
@@ -501,22 +520,22 @@ impl Runtime {
         generator: &Generator,
         steps: u64,
     ) -> Result<Option<(Tensor, Tensor)>> {
-        if self.captures.is_empty() {
+        if self.graphs.captures.is_empty() {
             return Ok(None);
         }
         let device = generator.device();
         let queue = self.place(device)?.queue;
         let Some(at) = self.capture_at(queue) else { return Ok(None) };
-        let known = self.captures[at].draws.iter().position(|d| d.generator().same(generator));
+        let known = self.graphs.captures[at].draws.iter().position(|d| d.generator().same(generator));
         let of = known.unwrap_or_else(|| {
-            self.captures[at].draws.push(Draws::new(generator.clone()));
-            self.captures[at].draws.len() - 1
+            self.graphs.captures[at].draws.push(Draws::new(generator.clone()));
+            self.graphs.captures[at].draws.len() - 1
         });
-        if self.captures[at].draws[of].is_full() {
+        if self.graphs.captures[at].draws[of].is_full() {
             let room = self.empty(&[Draws::ROOM], crate::array::Dtype::I64, device)?;
-            self.captures[at].draws[of].add_room(room);
+            self.graphs.captures[at].draws[of].add_room(room);
         }
-        Ok(self.captures[at].draws[of].draw(steps))
+        Ok(self.graphs.captures[at].draws[of].draw(steps))
     }
 
     /// Seeds generators. In a capture of a generator's device that is an error unless the seed is the one it
@@ -525,9 +544,9 @@ impl Runtime {
     pub fn seed_generators(&mut self, generators: &[Generator], seed: u64) -> Result<()> {
         let mut free = Vec::with_capacity(generators.len());
         for generator in generators {
-            match self.captures.iter().position(|c| c.device.id() == generator.device()) {
+            match self.graphs.captures.iter().position(|c| c.device.id() == generator.device()) {
                 Some(at) if generator.state().seed != seed => {
-                    let begun = self.captures[at].begun;
+                    let begun = self.graphs.captures[at].begun;
                     let refused = self.refuse(at, "seeding a generator");
                     refused.map_err(|_| error::seed_in_capture(begun))?;
                     free.push(generator);

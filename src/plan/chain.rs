@@ -158,7 +158,7 @@ impl Runtime {
             let mut outcome = self.run_rows(at, &chain, &device, &stream, Effort::Quick)?;
             if outcome == Outcome::Short {
                 prune(&mut chain.iter_mut().collect::<Vec<_>>());
-                if !self.is_short {
+                if !self.requests.is_short {
                     given = self.give_up();
                 }
                 outcome = self.run_rows(at, &chain, &device, &stream, Effort::Thorough)?;

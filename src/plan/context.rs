@@ -1,9 +1,30 @@
 //! The current device, the current streams, and what is switched on.
 
-use super::{Place, Runtime, error, queue::Queue, slot};
+use super::{Runtime, error, queue::Queue, slot};
 use crate::base::Result;
 use crate::device::{Device, DeviceId, Stream};
 use std::sync::Arc;
+
+/// The devices of a session, and which of them and of their streams are current.
+#[derive(Default)]
+pub(super) struct Devices {
+    /// By [`slot`]: slot 0 is the host, slot n + 1 is `cuda:n`. Slots are added when a device is asked for.
+    places: Vec<Place>,
+    current: Selection,
+}
+
+/// A device as the session sees it.
+struct Place {
+    device: Option<Arc<Device>>,
+    /// The current stream; `None` until the device is opened.
+    stream: Option<Arc<Stream>>,
+    /// The queue of the current stream.
+    queue: usize,
+}
+
+impl Place {
+    const EMPTY: Place = Place { device: None, stream: None, queue: usize::MAX };
+}
 
 /// What happens when the race checker finds a race.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,16 +114,18 @@ impl RaceMode {
 }
 
 /// The selected device: what `with device` saves and restores.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Selection {
-    current: Option<DeviceId>,
-    current_cuda: u32,
+    /// `None` until one is selected: the first CUDA device, or the host where there is none.
+    device: Option<DeviceId>,
+    /// The CUDA device selected last.
+    cuda: u32,
 }
 
 impl Runtime {
     /// The current device: where factories and literals put tensors.
     pub fn current_device(&self) -> DeviceId {
-        self.current.unwrap_or_else(|| match self.machine.device_count() {
+        self.devices.current.device.unwrap_or_else(|| match self.machine.device_count() {
             0 => DeviceId::Cpu,
             _ => DeviceId::Cuda(0),
         })
@@ -110,15 +133,15 @@ impl Runtime {
 
     /// What bare `cuda` means: the CUDA device selected last.
     pub fn current_cuda(&self) -> DeviceId {
-        DeviceId::Cuda(self.current_cuda)
+        DeviceId::Cuda(self.devices.current.cuda)
     }
 
     /// Selects a device. It is not opened before it is used.
     pub fn set_device(&mut self, device: DeviceId) -> Result<()> {
         self.known(device)?;
-        self.current = Some(device);
+        self.devices.current.device = Some(device);
         if let DeviceId::Cuda(index) = device {
-            self.current_cuda = index;
+            self.devices.current.cuda = index;
         }
         Ok(())
     }
@@ -132,8 +155,8 @@ impl Runtime {
         if self.settings.sync_debug == SyncDebug::Error {
             return Err(report);
         }
-        if self.waits_told.insert(self.span) {
-            self.warnings.push(report.locate(&crate::base::Site::of(self.span)));
+        if self.warnings.is_new_wait(self.span) {
+            self.warn_here(report);
         }
         Ok(())
     }
@@ -152,7 +175,7 @@ impl Runtime {
     pub fn set_stream(&mut self, stream: &Arc<Stream>) -> Result<()> {
         self.place(stream.device())?;
         let queue = self.queue_of(stream);
-        let place = &mut self.places[slot(stream.device())];
+        let place = &mut self.devices.places[slot(stream.device())];
         place.stream = Some(stream.clone());
         place.queue = queue;
         Ok(())
@@ -160,21 +183,20 @@ impl Runtime {
 
     /// The selected device, to be restored by [`Runtime::select`].
     pub fn selection(&self) -> Selection {
-        Selection { current: self.current, current_cuda: self.current_cuda }
+        self.devices.current
     }
 
     /// Restores what was selected.
     pub fn select(&mut self, selection: Selection) {
-        self.current = selection.current;
-        self.current_cuda = selection.current_cuda;
+        self.devices.current = selection;
     }
 
     /// Refuses a device that is not there.
     fn known(&mut self, device: DeviceId) -> Result<()> {
         let at = slot(device);
-        if at >= self.places.len() {
+        if at >= self.devices.places.len() {
             let count = self.machine.device_count();
-            self.places.resize_with(count + 1, || Place::EMPTY);
+            self.devices.places.resize_with(count + 1, || Place::EMPTY);
             if at > count {
                 return Err(error::no_such_device(device, count));
             }
@@ -186,20 +208,20 @@ impl Runtime {
     pub(super) fn place(&mut self, id: DeviceId) -> Result<Opened<'_>> {
         let at = slot(id);
         self.known(id)?;
-        if self.places[at].device.is_none() {
+        if self.devices.places[at].device.is_none() {
             let device = match id {
                 DeviceId::Cpu => self.machine.host().clone(),
                 id => self.machine.device(id)?.clone(),
             };
             let stream = device.default_stream().clone();
             let queue = self.queue_of(&stream);
-            self.places[at] = Place { device: Some(device), stream: Some(stream), queue };
+            self.devices.places[at] = Place { device: Some(device), stream: Some(stream), queue };
         }
-        match &self.places[at] {
+        match &self.devices.places[at] {
             Place { device: Some(device), stream: Some(stream), queue } => {
                 Ok(Opened { device, stream, queue: *queue })
             }
-            _ => Err(error::no_such_device(id, self.places.len() - 1)),
+            _ => Err(error::no_such_device(id, self.devices.places.len() - 1)),
         }
     }
 

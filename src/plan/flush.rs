@@ -222,7 +222,7 @@ impl Runtime {
         work: Noted,
     ) -> Result<()> {
         let is_captured = self.capture_launch(stream, launch);
-        if let Some(listing) = &mut self.listing {
+        if let Some(listing) = &mut self.records.listing {
             listing.push(stream, launch, work.name, is_captured);
         }
         if is_captured {
@@ -253,7 +253,7 @@ impl Runtime {
         launch: &Launch,
         e: Error,
     ) -> Result<()> {
-        if self.is_short {
+        if self.requests.is_short {
             return Err(e);
         }
         self.give_up()?;
@@ -262,7 +262,7 @@ impl Runtime {
     }
 
     fn start(&mut self, device: &Arc<Device>, stream: &Arc<Stream>, launch: &Launch) -> Result<()> {
-        self.launches += 1;
+        self.records.launches += 1;
         let driver = device.driver();
         let fused = match &launch.program.body {
             Body::Map(map) => map.instrs.len() > 1,

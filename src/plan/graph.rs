@@ -268,15 +268,15 @@ impl Drawn {
 impl Runtime {
     /// Remembers a pool by its number, as long as somebody holds it.
     pub fn know_pool(&mut self, pool: &GraphPool) {
-        self.pools.retain(|known| known.strong_count() > 0);
+        self.graphs.pools.retain(|known| known.strong_count() > 0);
         if self.pool_numbered(pool.id().number()).is_none() {
-            self.pools.push(Arc::downgrade(&pool.0));
+            self.graphs.pools.push(Arc::downgrade(&pool.0));
         }
     }
 
     /// A pool that is remembered.
     pub fn pool_numbered(&self, number: u64) -> Option<GraphPool> {
-        let mut known = self.pools.iter().filter_map(Weak::upgrade);
+        let mut known = self.graphs.pools.iter().filter_map(Weak::upgrade);
         known.find(|pool| pool.id.number() == number).map(GraphPool)
     }
 
@@ -344,7 +344,7 @@ impl Runtime {
             device.lose(ticket);
             device.blame_if_sticky(e)
         })?;
-        self.launches += 1;
+        self.records.launches += 1;
         if self.settings.launch_blocking {
             self.wait_queue(at)?;
         }

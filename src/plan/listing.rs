@@ -55,7 +55,7 @@ impl Runtime {
     /// for which [`Runtime::needs_results`] is true.
     pub fn start_listing(&mut self, hold: bool) -> Result<()> {
         self.flush()?;
-        self.listing = Some(Listing::default());
+        self.records.listing = Some(Listing::default());
         let held = if hold { self.hold() } else { Ok(()) };
         held.inspect_err(|_| drop(self.stop_listing()))
     }
@@ -83,7 +83,7 @@ impl Runtime {
         self.set_device(id)?;
         self.set_stream(&stream)?;
         let graph = Graph::default();
-        if let Some(listing) = &mut self.listing {
+        if let Some(listing) = &mut self.records.listing {
             listing.held.push((graph.clone(), before));
         }
         self.begin_capture(&graph, None)
@@ -93,7 +93,7 @@ impl Runtime {
     pub fn stop_listing(&mut self) -> Listing {
         // What is wrong with pending work was reported where it is needed, or is needed nowhere.
         let _ = self.flush();
-        let mut listing = self.listing.take().unwrap_or_default();
+        let mut listing = self.records.listing.take().unwrap_or_default();
         for (graph, before) in listing.held.drain(..).rev() {
             self.abort_capture(&graph);
             // It was current before, so it can be again.

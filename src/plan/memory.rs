@@ -30,6 +30,17 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
+/// Memory that was asked for and is not there yet, and memory outside of tensors.
+#[derive(Default)]
+pub(super) struct Requests {
+    /// Memory is short, and everything else is being given up: requests send off no more work.
+    pub(super) is_short: bool,
+    /// At least as many bytes as the results of pending work will take.
+    unbound: u64,
+    /// Memory that scripts took and give back themselves, by address.
+    pub(super) raw: FxHashMap<u64, Block>,
+}
+
 impl Runtime {
     /// Makes a request for memory of a device or of the host; fails only when nothing more can be given up.
     #[inline]
@@ -38,7 +49,7 @@ impl Runtime {
             Err(e) if is_shortage(&e) => {}
             done => return done,
         }
-        if self.is_short {
+        if self.requests.is_short {
             return ask(Effort::Thorough);
         }
         self.give_up()?;
@@ -49,8 +60,8 @@ impl Runtime {
     /// goes first.
     #[inline]
     pub(super) fn leave_others(&mut self, device: &Arc<Device>, bytes: u64) -> Result<()> {
-        self.unbound = self.unbound.saturating_add(bytes);
-        if device.is_nearly_full(self.unbound) {
+        self.requests.unbound = self.requests.unbound.saturating_add(bytes);
+        if device.is_nearly_full(self.requests.unbound) {
             let own = self.place(device.id())?.queue;
             return self.leave_before(device, bytes, Some(own));
         }
@@ -60,7 +71,7 @@ impl Runtime {
     /// Sends off pending work of a nearly full device, but for one queue, before others take `bytes`.
     #[cold]
     fn leave_before(&mut self, device: &Arc<Device>, bytes: u64, but: Option<usize>) -> Result<()> {
-        if self.is_short {
+        if self.requests.is_short {
             return Ok(());
         }
         let (mut all, mut here) = (bytes, bytes);
@@ -79,7 +90,7 @@ impl Runtime {
                 leaving.push(at);
             }
         }
-        self.unbound = all;
+        self.requests.unbound = all;
         if !device.is_nearly_full(here) {
             return Ok(());
         }
@@ -124,7 +135,7 @@ impl Runtime {
         stream: &Arc<Stream>,
         span: Span,
     ) -> Result<Block> {
-        if device.is_nearly_full(self.unbound) {
+        if device.is_nearly_full(self.requests.unbound) {
             self.leave_before(device, bytes, None)?;
         }
         let block = self.request(|effort| device.alloc_with(bytes, stream, span, effort));
@@ -147,9 +158,9 @@ impl Runtime {
 
     /// Runs `code`; requests in it that fail send off no more work, and count nowhere.
     fn quietly<T>(&mut self, code: impl FnOnce(&mut Runtime) -> T) -> T {
-        let outer = std::mem::replace(&mut self.is_short, true);
+        let outer = std::mem::replace(&mut self.requests.is_short, true);
         let result = code(self);
-        self.is_short = outer;
+        self.requests.is_short = outer;
         result
     }
 
@@ -214,7 +225,7 @@ impl Runtime {
         stream: &Arc<Stream>,
     ) -> Result<()> {
         prune(&mut [group]);
-        let given = if self.is_short { Ok(()) } else { self.give_up() };
+        let given = if self.requests.is_short { Ok(()) } else { self.give_up() };
         let done = self.quietly(|rt| match rt.bind_results(group, device, stream) {
             Err(e) if is_shortage(&e) => rt.run_parts(group, device, stream),
             done => done,
@@ -226,7 +237,7 @@ impl Runtime {
             }
             // What still finds no memory is lost, with the figures in the error; the rest is computed.
             _ => {
-                let effort = if self.is_short { Effort::Thorough } else { Effort::Last };
+                let effort = if self.requests.is_short { Effort::Thorough } else { Effort::Last };
                 given.and(self.run_group_with(group, device, stream, effort))
             }
         }

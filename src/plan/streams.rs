@@ -4,13 +4,25 @@ use super::trace::{ActionKind, WaitFor};
 use super::{RaceMode, Runtime};
 use crate::array::{Dtype, Layout};
 use crate::base::{Error, Piece, Result};
-use crate::device::races::{Access, Conflict, Site, Touch, Watched, Where};
+use crate::device::races::{Access, Checker, Conflict, Site, Touch, Watched, Where};
 use crate::device::{Device, DeviceId, Event, Stream, Work, error};
 use crate::tensor::{Room, Storage, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
+/// What a session knows of accesses and their order, outside of captures.
+#[derive(Default)]
+pub(super) struct Races {
+    pub(super) checker: Checker,
+    repaired: u64,
+}
+
 impl Runtime {
+    /// How many missing waits `races("fix")` and `races("warn")` have put in.
+    pub fn races_repaired(&self) -> u64 {
+        self.races.repaired
+    }
+
     /// Records an event on a stream, after everything submitted there.
     pub fn record_event(&mut self, event: &Event, stream: &Arc<Stream>) -> Result<()> {
         self.flush_stream(stream)?;
@@ -19,7 +31,7 @@ impl Runtime {
         }
         event.record(stream).map_err(|e| self.blame_sticky(stream, e))?;
         event.set_captured(None);
-        self.checker.record(&mut event.clock(), stream);
+        self.races.checker.record(&mut event.clock(), stream);
         self.trace_record(event, stream);
         Ok(())
     }
@@ -31,7 +43,7 @@ impl Runtime {
             return Ok(());
         }
         event.wait(stream).map_err(|e| self.blame_sticky(stream, e))?;
-        self.checker.wait(stream, &event.clock());
+        self.races.checker.wait(stream, &event.clock());
         self.trace_stream_wait(stream, WaitFor::Event(event));
         Ok(())
     }
@@ -44,7 +56,7 @@ impl Runtime {
             return Ok(());
         }
         stream.wait_stream(other).map_err(|e| self.blame_sticky(stream, e))?;
-        self.checker.wait_stream(stream, other);
+        self.races.checker.wait_stream(stream, other);
         self.trace_stream_wait(stream, WaitFor::Stream(other));
         Ok(())
     }
@@ -59,7 +71,7 @@ impl Runtime {
         self.raise_group_failure(&device)?;
         self.trace_wait(since, WaitFor::Stream(stream));
         device.note_waited(Some(stream));
-        self.checker.host_wait_stream(stream);
+        self.races.checker.host_wait_stream(stream);
         device.check_faults()
     }
 
@@ -73,7 +85,7 @@ impl Runtime {
         event.synchronize().map_err(|e| blamed(device.as_deref(), e))?;
         device.as_ref().map_or(Ok(()), |device| self.raise_group_failure(device))?;
         self.trace_wait(since, WaitFor::Event(event));
-        self.checker.host_wait_event(&event.clock());
+        self.races.checker.host_wait_event(&event.clock());
         device.map_or(Ok(()), |device| device.check_faults())
     }
 
@@ -87,7 +99,7 @@ impl Runtime {
         self.raise_group_failure(&device)?;
         self.trace_wait(since, WaitFor::Device(id));
         device.note_waited(None);
-        self.checker.host_wait_device(id);
+        self.races.checker.host_wait_device(id);
         device.check_faults()
     }
 
@@ -99,7 +111,7 @@ impl Runtime {
         let idle = stream.query().map_err(|e| device.blame(e))?;
         if idle {
             device.note_waited(Some(stream));
-            self.checker.host_wait_stream(stream);
+            self.races.checker.host_wait_stream(stream);
         }
         Ok(idle)
     }
@@ -112,7 +124,7 @@ impl Runtime {
         let device = event.device().map(|id| self.device(id)).transpose()?;
         let done = event.query().map_err(|e| blamed(device.as_deref(), e))?;
         if done {
-            self.checker.host_wait_event(&event.clock());
+            self.races.checker.host_wait_event(&event.clock());
         }
         Ok(done)
     }
@@ -164,7 +176,7 @@ impl Runtime {
         at: usize,
         tensors: impl IntoIterator<Item = (&'t Tensor, Access)> + Clone,
     ) -> Result<()> {
-        if self.fuel.is_some() {
+        if self.quota.fuel.is_some() {
             let counts = tensors.clone().into_iter().map(|(tensor, _)| tensor.count());
             self.spend(counts.fold(0, usize::saturating_add))?;
         }
@@ -210,7 +222,7 @@ impl Runtime {
             self.note(name, at, read.chain([(&result, Access::Write)]))?;
             return Ok(result);
         }
-        if self.fuel.is_some() {
+        if self.quota.fuel.is_some() {
             self.spend(layout.count())?;
         }
         self.note(name, at, read)?;
@@ -219,7 +231,7 @@ impl Runtime {
             return Ok(room.fill(Storage::made(device, bytes, ticket, Watched::default()), layout, dtype));
         }
         let site = self.site(name);
-        let history = self.checker.begin(&self.queues[at].stream, bytes, site);
+        let history = self.races.checker.begin(&self.queues[at].stream, bytes, site);
         Ok(room.fill(Storage::made(device, bytes, ticket, history), layout, dtype))
     }
 
@@ -263,8 +275,8 @@ impl Runtime {
         // The host's own work is over when the call returns: it is the host that accesses.
         let stream = (stream.device() != DeviceId::Cpu).then_some(&**stream);
         match self.capture_at(at) {
-            None => self.checker.admit(stream, touches, site),
-            Some(capture) => self.captures[capture].checker().admit(stream, touches, site),
+            None => self.races.checker.admit(stream, touches, site),
+            Some(capture) => self.graphs.capture_mut(capture).checker().admit(stream, touches, site),
         }
     }
 
@@ -305,7 +317,7 @@ impl Runtime {
                 let Some(earlier) = self.stream_of(race) else {
                     return Err(error::race(site, now, &races, piece));
                 };
-                self.repaired += 1;
+                self.races.repaired += 1;
                 match now {
                     Where::Host => self.synchronize_stream(&earlier)?,
                     Where::Stream(..) => self.wait_stream(&stream, &earlier)?,
@@ -349,11 +361,8 @@ impl Runtime {
 
     /// Reports races that are repaired, each pair of places once.
     fn warn_race(&mut self, site: Site, now: Where, races: &[Conflict], piece: impl Fn(&Conflict) -> Piece) {
-        let is_new = |race: &Conflict| !self.told.contains(&(site.span, race.site.span));
-        if races.iter().any(is_new) {
-            self.told.extend(races.iter().map(|race| (site.span, race.site.span)));
-            self.warnings
-                .push(error::race(site, now, races, piece).locate(&crate::base::Site::of(self.span)));
+        if self.warnings.is_new_race(site.span, races.iter().map(|race| race.site.span)) {
+            self.warn_here(error::race(site, now, races, piece));
         }
     }
 }

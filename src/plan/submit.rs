@@ -174,14 +174,14 @@ impl Runtime {
         let block = self.block(&device, bytes, stream, self.span)?;
         let ptr = block.ptr();
         if ptr != 0 {
-            self.raw.insert(ptr, block);
+            self.requests.raw.insert(ptr, block);
         }
         Ok(ptr)
     }
 
     /// Gives such memory back; false when the address is not one of [`Runtime::raw_alloc`]'s.
     pub fn raw_free(&mut self, ptr: u64) -> bool {
-        ptr == 0 || self.raw.remove(&ptr).is_some()
+        ptr == 0 || self.requests.raw.remove(&ptr).is_some()
     }
 
     /// Binds a fresh tensor's memory on a queue's stream. Memory that a queue computes is bound by that queue alone.
@@ -205,7 +205,7 @@ impl Runtime {
                 true => self.note_captured_reuse(tensor, at, block, epoch, site),
                 false => {
                     let mut history = storage.history.lock();
-                    self.checker.reuse(block.stream(), &mut history, block.bytes(), epoch, site);
+                    self.races.checker.reuse(block.stream(), &mut history, block.bytes(), epoch, site);
                 }
             }
         }

@@ -91,8 +91,8 @@ impl Vm {
         if self.entered == 1 {
             // A panic of before, when no script ran.
             drop(guard::take());
-            self.rt.fuel = self.limits.fuel;
-            self.rt.limits = Things { host_bytes: Some(self.limits.host_bytes), ..self.limits.things };
+            self.rt.quota.fuel = self.limits.fuel;
+            self.rt.quota.limits = Things { host_bytes: Some(self.limits.host_bytes), ..self.limits.things };
             self.fuel_grace = false;
             self.grace.set(0);
             self.owed.set(0);
@@ -189,14 +189,14 @@ impl Vm {
             return Err(error);
         }
         self.look()?;
-        if let Some(fuel) = self.rt.fuel {
+        if let Some(fuel) = self.rt.quota.fuel {
             let fuel = fuel.saturating_sub(self.owed.take());
-            self.rt.fuel = Some(fuel);
+            self.rt.quota.fuel = Some(fuel);
             if fuel == 0 {
                 return Err(error::fuel());
             }
             self.budget = u64::from(SLICE).min(fuel) as u32;
-            self.rt.fuel = Some(fuel - u64::from(self.budget));
+            self.rt.quota.fuel = Some(fuel - u64::from(self.budget));
         }
         if cycles::is_due() {
             cycles::collect();
@@ -223,7 +223,7 @@ impl Vm {
                 }
             }
         }
-        match self.rt.fuel.is_some_and(|fuel| self.owed.get() > fuel) {
+        match self.rt.quota.fuel.is_some_and(|fuel| self.owed.get() > fuel) {
             true => Err(error::fuel()),
             false => Ok(()),
         }
@@ -252,12 +252,12 @@ impl Vm {
             self.budget = 1;
             self.grace.set(0);
             self.work.set(SLICE);
-            self.rt.fuel = self.rt.fuel.map(|_| 0);
+            self.rt.quota.fuel = self.rt.quota.fuel.map(|_| 0);
         } else {
             self.budget = SLICE;
             self.grace.set(GRACE);
             self.work.set(0);
-            self.rt.fuel = self.rt.fuel.map(|_| u64::from(SLICE));
+            self.rt.quota.fuel = self.rt.quota.fuel.map(|_| u64::from(SLICE));
         }
     }
 
@@ -266,16 +266,16 @@ impl Vm {
     #[inline]
     pub fn charge(&mut self, count: usize) -> Result<()> {
         self.walk(count)?;
-        if self.rt.fuel.is_some() { self.take_owed() } else { Ok(()) }
+        if self.rt.quota.fuel.is_some() { self.take_owed() } else { Ok(()) }
     }
 
     /// Takes what is owed from the fuel.
     #[inline(never)]
     fn take_owed(&mut self) -> Result<()> {
-        let Some(fuel) = self.rt.fuel else { return Ok(()) };
+        let Some(fuel) = self.rt.quota.fuel else { return Ok(()) };
         let owed = self.owed.take();
         let left = fuel.saturating_sub(owed);
-        self.rt.fuel = Some(left);
+        self.rt.quota.fuel = Some(left);
         if left == 0 && owed > 0 { Err(error::fuel()) } else { Ok(()) }
     }
 

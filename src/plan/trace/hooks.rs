@@ -48,6 +48,11 @@ pub(in crate::plan) enum Started {
 const HOST_RATE: u64 = 10;
 
 impl Runtime {
+    /// How many programs have been launched: what fusion saves is the difference.
+    pub fn launches(&self) -> u64 {
+        self.records.launches
+    }
+
     /// Begins to note what is done; gives where, for [`Runtime::stop_trace`]. Profiles may be open inside
     /// others.
     pub fn start_trace(&mut self) -> Result<usize> {
@@ -55,7 +60,7 @@ impl Runtime {
         let is_virtual = self.machine().has_virtual_time();
         // What was compiled before is no part of this profile.
         self.trace_compiled();
-        let trace = self.trace.get_or_insert_with(|| Box::new(Trace::new(is_virtual)));
+        let trace = self.records.trace.get_or_insert_with(|| Box::new(Trace::new(is_virtual)));
         trace.open += 1;
         Ok(trace.actions.len())
     }
@@ -65,7 +70,7 @@ impl Runtime {
     pub fn stop_trace(&mut self, since: usize) -> (Recording, Result<()>) {
         let flushed = self.flush();
         self.trace_compiled();
-        let Some(mut trace) = self.trace.take() else {
+        let Some(mut trace) = self.records.trace.take() else {
             let none = Recording { actions: Vec::new(), devices: Vec::new(), dropped: 0, is_virtual: false };
             return (none, flushed);
         };
@@ -94,21 +99,21 @@ impl Runtime {
         let recording =
             Recording { actions, devices, dropped: trace.dropped, is_virtual: trace.is_virtual() };
         if trace.open > 0 {
-            self.trace = Some(trace);
+            self.records.trace = Some(trace);
         }
         (recording, flushed)
     }
 
     /// True while a profile is open.
     pub(in crate::plan) fn is_traced(&self) -> bool {
-        self.trace.is_some()
+        self.records.trace.is_some()
     }
 
     /// Notes what the devices have compiled; without an open profile, forgets it.
     fn trace_compiled(&mut self) {
         let compiled: Vec<Compiled> =
             self.machine().opened().flat_map(|device| device.driver().take_compiled()).collect();
-        let Some(trace) = &mut self.trace else { return };
+        let Some(trace) = &mut self.records.trace else { return };
         for Compiled { label, times: (start, end), was_kept } in compiled {
             let Clock::Real(clock) = &trace.clock else { return };
             let (start, end) = (clock.at(start), clock.at(end));
@@ -134,7 +139,7 @@ impl Runtime {
         stream: &Stream,
         launch: Option<&Launch>,
     ) -> Option<Started> {
-        let trace = self.trace.as_mut()?;
+        let trace = self.records.trace.as_mut()?;
         if let (Clock::Real(_), true) = (&trace.clock, device.id() != DeviceId::Cpu) {
             // What fails here fails again, and is reported, when the work is queued.
             device.driver().make_ready(launch, stream.handle()).ok();
@@ -224,7 +229,7 @@ impl Runtime {
         if let Started::After(_) = started {
             device.driver().begins_at(None);
         }
-        let Some(trace) = &mut self.trace else { return };
+        let Some(trace) = &mut self.records.trace else { return };
         trace.note_memory(device);
         match (started, &mut trace.clock) {
             (Started::After(start), Clock::Real(clock)) => {
@@ -257,12 +262,12 @@ impl Runtime {
 
     /// Before the host waits: its time, while a profile is open.
     pub(in crate::plan) fn trace_now(&self) -> Option<u64> {
-        self.trace.as_ref().map(|trace| trace.clock.now())
+        self.records.trace.as_ref().map(|trace| trace.clock.now())
     }
 
     /// After the host has waited since `start` for what `for_what` names.
     pub(in crate::plan) fn trace_wait(&mut self, start: Option<u64>, for_what: WaitFor<'_>) {
-        let (Some(start), Some(trace)) = (start, &mut self.trace) else { return };
+        let (Some(start), Some(trace)) = (start, &mut self.records.trace) else { return };
         if let Clock::Virtual(clock) = &mut trace.clock {
             match for_what {
                 WaitFor::Stream(stream) => clock.host_waits_for_stream(stream),
@@ -284,14 +289,14 @@ impl Runtime {
 
     /// After an event was recorded on a stream.
     pub(in crate::plan) fn trace_record(&mut self, event: &Event, stream: &Stream) {
-        if let Some(Clock::Virtual(clock)) = self.trace.as_mut().map(|t| &mut t.clock) {
+        if let Some(Clock::Virtual(clock)) = self.records.trace.as_mut().map(|t| &mut t.clock) {
             clock.record(key_of(event), stream);
         }
     }
 
     /// After a stream was made to wait.
     pub(in crate::plan) fn trace_stream_wait(&mut self, stream: &Stream, for_what: WaitFor<'_>) {
-        if let Some(Clock::Virtual(clock)) = self.trace.as_mut().map(|t| &mut t.clock) {
+        if let Some(Clock::Virtual(clock)) = self.records.trace.as_mut().map(|t| &mut t.clock) {
             match for_what {
                 WaitFor::Stream(other) => clock.stream_waits_for_stream(stream, other),
                 WaitFor::Event(event) => clock.stream_waits_for_event(stream, key_of(event)),

@@ -13,11 +13,12 @@ mod hooks;
 mod ranges;
 
 pub(super) use hooks::{Traced, WaitFor};
-pub use ranges::Ranges;
+use ranges::Ranges;
 
 use crate::array::Dims;
 use crate::base::Span;
 use crate::device::DeviceId;
+use crate::plan::Listing;
 use clock::Clock;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -94,6 +95,18 @@ pub struct Recording {
     pub dropped: u64,
     /// True when a model has made the times.
     pub is_virtual: bool,
+}
+
+/// What a session keeps of its work for those who ask: counts, listings, profiles.
+#[derive(Default)]
+pub(super) struct Records {
+    /// How many programs were launched.
+    pub(super) launches: u64,
+    /// There while launches are listed.
+    pub(super) listing: Option<Listing>,
+    /// There while a profile is open.
+    trace: Option<Box<Trace>>,
+    ranges: Ranges,
 }
 
 /// A trace that is being written.

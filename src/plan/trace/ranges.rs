@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 /// The ranges of one session that are open.
 #[derive(Default)]
-pub struct Ranges {
+pub(super) struct Ranges {
     /// How many are pushed and not popped.
     depth: i64,
     /// By the number that scripts have: the tool's.
@@ -20,37 +20,37 @@ impl Runtime {
     /// Begins a range inside the open one; gives its depth, from 0. Source: `nvtx.range_push`.
     pub fn range_push(&mut self, name: &str) -> i64 {
         nvtx::push(name);
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = &mut self.records.trace {
             let now = trace.clock.now();
             trace.ranges.push((name.to_string(), now, self.span));
         }
-        self.ranges.depth += 1;
-        self.ranges.depth - 1
+        self.records.ranges.depth += 1;
+        self.records.ranges.depth - 1
     }
 
     /// Ends the innermost range; gives the depth it had, or -1 where none is open. Source: `nvtx.range_pop`.
     pub fn range_pop(&mut self) -> i64 {
-        if self.ranges.depth == 0 {
+        if self.records.ranges.depth == 0 {
             return -1;
         }
         nvtx::pop();
-        self.ranges.depth -= 1;
-        if let Some(trace) = &mut self.trace
+        self.records.ranges.depth -= 1;
+        if let Some(trace) = &mut self.records.trace
             && let Some((name, start, span)) = trace.ranges.pop()
         {
             let now = trace.clock.now();
             trace.push_host(ActionKind::Range, Cow::Owned(name), start, now, span);
         }
-        self.ranges.depth
+        self.records.ranges.depth
     }
 
     /// Begins a range that may overlap others; gives its number. Source: `nvtx.range_start`.
     pub fn range_start(&mut self, name: &str) -> u64 {
         let tool = nvtx::start(name);
-        self.ranges.last += 1;
-        let number = self.ranges.last;
-        self.ranges.started.insert(number, tool);
-        if let Some(trace) = &mut self.trace {
+        self.records.ranges.last += 1;
+        let number = self.records.ranges.last;
+        self.records.ranges.started.insert(number, tool);
+        if let Some(trace) = &mut self.records.trace {
             let now = trace.clock.now();
             trace.spans.push((number, name.to_string(), now, self.span));
         }
@@ -59,9 +59,9 @@ impl Runtime {
 
     /// Ends a range of [`Runtime::range_start`]; false when there is none of that number.
     pub fn range_end(&mut self, number: u64) -> bool {
-        let Some(tool) = self.ranges.started.remove(&number) else { return false };
+        let Some(tool) = self.records.ranges.started.remove(&number) else { return false };
         nvtx::end(tool);
-        if let Some(trace) = &mut self.trace
+        if let Some(trace) = &mut self.records.trace
             && let Some(at) = trace.spans.iter().position(|span| span.0 == number)
         {
             let (_, name, start, span) = trace.spans.remove(at);
@@ -74,7 +74,7 @@ impl Runtime {
     /// Notes a moment. Source: `nvtx.mark`.
     pub fn mark(&mut self, name: &str) {
         nvtx::mark(name);
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = &mut self.records.trace {
             let now = trace.clock.now();
             trace.push_host(ActionKind::Mark, Cow::Owned(name.to_string()), now, now, self.span);
         }

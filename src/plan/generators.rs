@@ -1,0 +1,40 @@
+//! The default generators of a session's devices.
+
+use super::{Runtime, error, slot};
+use crate::base::Result;
+use crate::device::DeviceId;
+use crate::tensor::Generator;
+use std::sync::OnceLock;
+
+/// The generators that draws use where a script names none.
+#[derive(Default)]
+pub(super) struct Generators {
+    /// One per device, by [`slot`]; made when the first is asked for.
+    own: OnceLock<Vec<Generator>>,
+    /// They replace a device's own; the newest is last.
+    stand_ins: Vec<Generator>,
+}
+
+impl Runtime {
+    /// The default generator of a device.
+    pub fn generator(&self, device: DeviceId) -> Result<Generator> {
+        if let Some(stand_in) = self.generators.stand_ins.iter().rev().find(|g| g.device() == device) {
+            return Ok(stand_in.clone());
+        }
+        let all = self.generators.own.get_or_init(|| {
+            let cuda = (0..self.machine.device_count() as u32).map(DeviceId::Cuda);
+            std::iter::once(DeviceId::Cpu).chain(cuda).map(Generator::new).collect()
+        });
+        all.get(slot(device)).cloned().ok_or_else(|| error::no_such_device(device, all.len() - 1))
+    }
+
+    /// Makes a generator its device's default one until [`Runtime::leave_generator`].
+    pub fn enter_generator(&mut self, generator: &Generator) {
+        self.generators.stand_ins.push(generator.clone());
+    }
+
+    /// Ends the newest [`Runtime::enter_generator`].
+    pub fn leave_generator(&mut self) {
+        self.generators.stand_ins.pop();
+    }
+}
