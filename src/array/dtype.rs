@@ -1,23 +1,177 @@
-//! Element types and single values.
+//! Element types: one row of a table each. Everything that depends on the dtype alone is derived from its row.
 
-/// The element type of a tensor. `name` gives the name that users write.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-#[repr(u8)]
-#[allow(missing_docs)]
-pub enum Dtype {
-    Bool,
-    U8,
-    I8,
-    I16,
-    I32,
-    I64,
-    F16,
-    BF16,
-    F32,
-    F64,
-    C64,
-    C128,
+/// What is known about a dtype.
+struct Row {
+    /// The name that users write. The CUDA prelude names its conversions after it (`load_f16`).
+    name: &'static str,
+    /// Bytes of one element.
+    size: usize,
+    kind: Kind,
+    /// How kernel registers hold it.
+    class: Class,
+    /// True when memory holds it as registers do.
+    native: bool,
+    /// The complex dtype whose parts hold it.
+    complex: Dtype,
+    /// Pairs of a lower dtype and their promotion. Without an entry the higher of two dtypes is the result.
+    promoted: &'static [(Dtype, Dtype)],
+    /// The type code in `.npy` files, without the byte order.
+    npy: Option<&'static str>,
+    /// The name in `.safetensors` files.
+    safetensors: Option<&'static str>,
+    /// `DLDataTypeCode`
+    dlpack: u8,
+    /// `ncclDataType_t`, for dtypes that collectives reduce.
+    nccl: Option<i32>,
 }
+
+impl Row {
+    const fn of<T: super::Element>(self) -> Row {
+        Row { size: size_of::<T>(), native: self.class.dtype() as u8 == T::DTYPE as u8, ..self }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Bool,
+    /// The least and the greatest value.
+    Int(i64, i64),
+    /// Bits of the significand with the implicit one, and the greatest finite value.
+    Float(u32, f64),
+    /// The dtype of both parts.
+    Complex(Dtype),
+}
+
+/// Declares [`Dtype`], its table, the Rust type of each dtype and `dispatch`, from one row per dtype. A `whole` dtype
+/// computes in `i64` and wraps, a `half` computes in `f32` and is rounded, a `native` one computes in its own type.
+/// The order of the rows is the order of promotion.
+macro_rules! dtypes {
+    (
+        $d:tt
+        whole { $($whole:ident: $whole_type:ty = $whole_row:expr;)* }
+        half { $($half:ident: $half_type:ty = $half_row:expr;)* }
+        native { $($native:ident: $native_type:ty = $native_row:expr;)* }
+    ) => {
+        /// The element type of a tensor. `name` gives the name that users write.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+        #[repr(u8)]
+        #[allow(missing_docs)]
+        pub enum Dtype { $($whole,)* $($half,)* $($native,)* }
+
+        impl Dtype {
+            /// All dtypes, narrow to wide within a kind.
+            pub const ALL: [Dtype; ROWS.len()] =
+                [$(Dtype::$whole,)* $(Dtype::$half,)* $(Dtype::$native,)*];
+        }
+
+        const ROWS: &[Row] = &[
+            $($whole_row.of::<$whole_type>(),)*
+            $($half_row.of::<$half_type>(),)*
+            $($native_row.of::<$native_type>(),)*
+        ];
+
+        $(impl super::Element for $whole_type { const DTYPE: Dtype = Dtype::$whole; })*
+        $(impl super::Element for $half_type { const DTYPE: Dtype = Dtype::$half; })*
+        $(impl super::Element for $native_type { const DTYPE: Dtype = Dtype::$native; })*
+
+        /// Evaluates a body with a type alias for the Rust type of a dtype's elements; or one of three bodies, by how the
+        /// dtype computes.
+        macro_rules! dispatch {
+            ($d dtype:expr, $d T:ident => $d body:expr) => {
+                $crate::array::dispatch!(
+                    $d dtype, whole $d T => $d body, half $d T => $d body, native $d T => $d body
+                )
+            };
+            (
+                $d dtype:expr,
+                whole $d Whole:ident => $d whole:expr,
+                half $d Half:ident => $d half:expr,
+                native $d Native:ident => $d native:expr
+            ) => {
+                match $d dtype {
+                    $($crate::array::Dtype::$whole => { type $d Whole = $whole_type; $d whole })*
+                    $($crate::array::Dtype::$half => { type $d Half = $half_type; $d half })*
+                    $($crate::array::Dtype::$native => { type $d Native = $native_type; $d native })*
+                }
+            };
+        }
+    };
+}
+
+const WHOLE: Row = Row {
+    name: "",
+    size: 0,
+    kind: Kind::Bool,
+    class: Class::I64,
+    native: false,
+    complex: Dtype::C64,
+    promoted: &[],
+    npy: None,
+    safetensors: None,
+    dlpack: 0,
+    nccl: None,
+};
+const HALF: Row = Row { class: Class::F32, dlpack: 2, ..WHOLE };
+const NATIVE: Row = Row { dlpack: 2, ..WHOLE };
+
+dtypes! { $
+    whole {
+        Bool: crate::array::Bool = Row {
+            name: "bool", kind: Kind::Bool,
+            npy: Some("b1"), safetensors: Some("BOOL"), dlpack: 6, nccl: Some(1), ..WHOLE
+        };
+        U8: u8 = Row {
+            name: "u8", kind: Kind::Int(0, u8::MAX as i64),
+            npy: Some("u1"), safetensors: Some("U8"), dlpack: 1, nccl: Some(1), ..WHOLE
+        };
+        I8: i8 = Row {
+            name: "i8", kind: Kind::Int(i8::MIN as i64, i8::MAX as i64), promoted: &[(Dtype::U8, Dtype::I16)],
+            npy: Some("i1"), safetensors: Some("I8"), nccl: Some(0), ..WHOLE
+        };
+        I16: i16 = Row {
+            name: "i16", kind: Kind::Int(i16::MIN as i64, i16::MAX as i64),
+            npy: Some("i2"), safetensors: Some("I16"), ..WHOLE
+        };
+        I32: i32 = Row {
+            name: "i32", kind: Kind::Int(i32::MIN as i64, i32::MAX as i64),
+            npy: Some("i4"), safetensors: Some("I32"), nccl: Some(2), ..WHOLE
+        };
+        I64: i64 = Row {
+            name: "i64", kind: Kind::Int(i64::MIN, i64::MAX),
+            npy: Some("i8"), safetensors: Some("I64"), nccl: Some(4), ..WHOLE
+        };
+    }
+    half {
+        F16: ::half::f16 = Row {
+            name: "f16", kind: Kind::Float(11, 65504.0),
+            npy: Some("f2"), safetensors: Some("F16"), nccl: Some(6), ..HALF
+        };
+        BF16: ::half::bf16 = Row {
+            name: "bf16", kind: Kind::Float(8, ::half::bf16::MAX.to_f64_const()), promoted: &[(Dtype::F16, Dtype::F32)],
+            safetensors: Some("BF16"), dlpack: 4, nccl: Some(9), ..HALF
+        };
+    }
+    native {
+        F32: f32 = Row {
+            name: "f32", kind: Kind::Float(24, f32::MAX as f64), class: Class::F32,
+            npy: Some("f4"), safetensors: Some("F32"), nccl: Some(7), ..NATIVE
+        };
+        F64: f64 = Row {
+            name: "f64", kind: Kind::Float(53, f64::MAX), class: Class::F64, complex: Dtype::C128,
+            npy: Some("f8"), safetensors: Some("F64"), nccl: Some(8), ..NATIVE
+        };
+        C64: ::num_complex::Complex<f32> = Row {
+            name: "c64", kind: Kind::Complex(Dtype::F32), class: Class::C64, promoted: &[(Dtype::F64, Dtype::C128)],
+            npy: Some("c8"), safetensors: Some("C64"), dlpack: 5, ..NATIVE
+        };
+        C128: ::num_complex::Complex<f64> = Row {
+            name: "c128", kind: Kind::Complex(Dtype::F64), class: Class::C128, complex: Dtype::C128,
+            npy: Some("c16"), dlpack: 5, ..NATIVE
+        };
+    }
+}
+
+pub(crate) use dispatch;
 
 /// How a kernel register holds a value. Halves compute in `f32` and are rounded to their own type after every
 /// instruction; `bool` and all integers compute in `i64` and wrap. Complex numbers are (real, imaginary)
@@ -34,62 +188,28 @@ pub enum Class {
 
 impl Dtype {
     /// The dtypes that are not complex, in the order of [`Dtype::ALL`].
-    pub const REAL: [Dtype; 10] = [
-        Dtype::Bool,
-        Dtype::U8,
-        Dtype::I8,
-        Dtype::I16,
-        Dtype::I32,
-        Dtype::I64,
-        Dtype::F16,
-        Dtype::BF16,
-        Dtype::F32,
-        Dtype::F64,
-    ];
+    pub const REAL: [Dtype; REALS] = {
+        let mut reals = [Dtype::Bool; REALS];
+        let mut i = 0;
+        while i < REALS {
+            reals[i] = Dtype::ALL[i];
+            i += 1;
+        }
+        reals
+    };
 
-    /// All dtypes, narrow to wide within a kind.
-    pub const ALL: [Dtype; 12] = [
-        Dtype::Bool,
-        Dtype::U8,
-        Dtype::I8,
-        Dtype::I16,
-        Dtype::I32,
-        Dtype::I64,
-        Dtype::F16,
-        Dtype::BF16,
-        Dtype::F32,
-        Dtype::F64,
-        Dtype::C64,
-        Dtype::C128,
-    ];
+    const fn row(self) -> &'static Row {
+        &ROWS[self as usize]
+    }
 
     /// Size of one element in bytes.
     pub const fn size(self) -> usize {
-        match self {
-            Dtype::Bool | Dtype::U8 | Dtype::I8 => 1,
-            Dtype::I16 | Dtype::F16 | Dtype::BF16 => 2,
-            Dtype::I32 | Dtype::F32 => 4,
-            Dtype::I64 | Dtype::F64 | Dtype::C64 => 8,
-            Dtype::C128 => 16,
-        }
+        self.row().size
     }
 
     /// `f32`
     pub const fn name(self) -> &'static str {
-        match self {
-            Dtype::Bool => "bool",
-            Dtype::U8 => "u8",
-            Dtype::I8 => "i8",
-            Dtype::I16 => "i16",
-            Dtype::I32 => "i32",
-            Dtype::I64 => "i64",
-            Dtype::F16 => "f16",
-            Dtype::BF16 => "bf16",
-            Dtype::F32 => "f32",
-            Dtype::F64 => "f64",
-            Dtype::C64 => "c64",
-            Dtype::C128 => "c128",
-        }
+        self.row().name
     }
 
     /// The dtype with this name.
@@ -99,138 +219,154 @@ impl Dtype {
 
     /// `f16 bf16 f32 f64`
     pub const fn is_float(self) -> bool {
-        matches!(self, Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64)
+        matches!(self.row().kind, Kind::Float(..))
     }
 
     /// `c64 c128`
     pub const fn is_complex(self) -> bool {
-        matches!(self, Dtype::C64 | Dtype::C128)
+        matches!(self.row().kind, Kind::Complex(_))
+    }
+
+    /// `u8 i8 i16 i32 i64`
+    pub const fn is_int(self) -> bool {
+        matches!(self.row().kind, Kind::Int(..))
+    }
+
+    /// A float that kernels compute in a wider one: `f16 bf16`
+    pub const fn is_half(self) -> bool {
+        self.is_float() && !self.is_native()
+    }
+
+    /// True when kernel registers hold values as memory does: `i64 f32 f64 c64 c128`
+    pub const fn is_native(self) -> bool {
+        self.row().native
+    }
+
+    /// The dtype in which sums of this dtype are kept: `f32` for halves, the dtype itself for all others.
+    pub const fn accumulator(self) -> Dtype {
+        if self.is_float() { self.class().dtype() } else { self }
     }
 
     /// The dtype of the parts of a complex number; the dtype itself for all others.
     pub const fn real(self) -> Dtype {
-        match self {
-            Dtype::C64 => Dtype::F32,
-            Dtype::C128 => Dtype::F64,
-            other => other,
+        match self.row().kind {
+            Kind::Complex(part) => part,
+            _ => self,
         }
     }
 
     /// The complex dtype whose real part holds this dtype: `c128` for `f64` and `c128`, `c64` for all others.
     pub const fn complex(self) -> Dtype {
-        match self {
-            Dtype::F64 | Dtype::C128 => Dtype::C128,
-            _ => Dtype::C64,
-        }
+        self.row().complex
     }
 
     /// Rank of the dtype's kind: `bool` 0, integers 1, floats 2, complex 3. A value does not fit a lower
     /// kind.
     pub const fn kind(self) -> u8 {
-        match self {
-            Dtype::Bool => 0,
-            Dtype::C64 | Dtype::C128 => 3,
-            other if other.is_float() => 2,
-            _ => 1,
+        match self.row().kind {
+            Kind::Bool => 0,
+            Kind::Int(..) => 1,
+            Kind::Float(..) => 2,
+            Kind::Complex(_) => 3,
         }
-    }
-
-    /// `u8 i8 i16 i32 i64`
-    pub const fn is_int(self) -> bool {
-        matches!(self, Dtype::U8 | Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::I64)
     }
 
     /// How kernel registers hold this dtype.
     pub const fn class(self) -> Class {
-        match self {
-            Dtype::F16 | Dtype::BF16 | Dtype::F32 => Class::F32,
-            Dtype::F64 => Class::F64,
-            Dtype::C64 => Class::C64,
-            Dtype::C128 => Class::C128,
-            _ => Class::I64,
+        self.row().class
+    }
+
+    /// The least and the greatest value of `bool` and integers.
+    pub const fn range(self) -> Option<(i64, i64)> {
+        match self.row().kind {
+            Kind::Bool => Some((0, 1)),
+            Kind::Int(least, greatest) => Some((least, greatest)),
+            Kind::Float(..) | Kind::Complex(_) => None,
         }
     }
+
+    /// Bits of the significand of floats and of the parts of complex numbers, with the implicit one; 0 for all others.
+    pub const fn digits(self) -> u32 {
+        match self.real().row().kind {
+            Kind::Float(digits, _) => digits,
+            _ => 0,
+        }
+    }
+
+    /// The greatest finite number of floats and of the parts of complex numbers; the greatest `f64` for all others.
+    pub const fn greatest(self) -> f64 {
+        match self.real().row().kind {
+            Kind::Float(_, greatest) => greatest,
+            _ => f64::MAX,
+        }
+    }
+
+    /// The distance from 1 to the next number, for floats and the parts of complex numbers.
+    pub fn epsilon(self) -> f64 {
+        2f64.powi(1 - self.digits() as i32)
+    }
+
+    /// The bits of the positive infinity of a float: all ones in the exponent.
+    pub(crate) const fn infinity_bits(self) -> u64 {
+        let exponent = 8 * self.size() as u32 - self.digits();
+        ((1 << exponent) - 1) << (self.digits() - 1)
+    }
+
+    /// The type code in `.npy` files, without the byte order.
+    pub(crate) const fn npy(self) -> Option<&'static str> {
+        self.row().npy
+    }
+
+    /// The name in `.safetensors` files.
+    pub(crate) const fn safetensors(self) -> Option<&'static str> {
+        self.row().safetensors
+    }
+
+    /// `DLDataTypeCode`
+    pub(crate) const fn dlpack(self) -> u8 {
+        self.row().dlpack
+    }
+
+    /// `ncclDataType_t`, for dtypes that collectives reduce.
+    pub(crate) const fn nccl(self) -> Option<i32> {
+        self.row().nccl
+    }
+
+    /// Pairs of a lower dtype and their promotion, where that is not the higher dtype.
+    pub(super) const fn promoted(self) -> &'static [(Dtype, Dtype)] {
+        self.row().promoted
+    }
 }
+
+/// How many dtypes are not complex: they come first.
+const REALS: usize = {
+    let mut count = 0;
+    while count < ROWS.len() && !matches!(ROWS[count].kind, Kind::Complex(_)) {
+        count += 1;
+    }
+    count
+};
 
 impl Class {
     /// True for complex numbers.
     pub const fn is_complex(self) -> bool {
         matches!(self, Class::C64 | Class::C128)
     }
+
+    /// The dtype that memory holds as registers of this class do.
+    pub const fn dtype(self) -> Dtype {
+        match self {
+            Class::F32 => Dtype::F32,
+            Class::F64 => Dtype::F64,
+            Class::I64 => Dtype::I64,
+            Class::C64 => Dtype::C64,
+            Class::C128 => Dtype::C128,
+        }
+    }
 }
 
 impl std::fmt::Display for Dtype {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(self.name())
-    }
-}
-
-/// One value, as a script number or a result of `item()`.
-#[derive(Clone, Copy, PartialEq, Debug)]
-#[allow(missing_docs)]
-pub enum Scalar {
-    Bool(bool),
-    Int(i64),
-    Float(f64),
-    /// Real and imaginary part; scripts see a record of both.
-    Complex(f64, f64),
-}
-
-impl Scalar {
-    /// The value as a float. Integers round to nearest; a complex number gives its real part.
-    pub fn as_f64(self) -> f64 {
-        match self {
-            Scalar::Bool(b) => f64::from(u8::from(b)),
-            Scalar::Int(i) => i as f64,
-            Scalar::Float(f) | Scalar::Complex(f, _) => f,
-        }
-    }
-
-    /// The value as an integer. Floats truncate and saturate, nan is 0; a complex number gives its real part.
-    pub fn as_i64(self) -> i64 {
-        match self {
-            Scalar::Bool(b) => i64::from(b),
-            Scalar::Int(i) => i,
-            Scalar::Float(f) | Scalar::Complex(f, _) => f as i64,
-        }
-    }
-
-    /// The dtype of a tensor made from this value: `bool`, `i64`, `f32`, `c64`.
-    pub fn dtype(self) -> Dtype {
-        match self {
-            Scalar::Bool(_) => Dtype::Bool,
-            Scalar::Int(_) => Dtype::I64,
-            Scalar::Float(_) => Dtype::F32,
-            Scalar::Complex(..) => Dtype::C64,
-        }
-    }
-
-    /// The register bits of this value read as a dtype. `bool` tests for non-zero; other dtypes use
-    /// [`Scalar::bits`] of their class.
-    pub fn bits_as(self, dtype: Dtype) -> u64 {
-        match dtype {
-            Dtype::Bool => u64::from(!self.is_zero()),
-            dtype => self.bits(dtype.class()),
-        }
-    }
-
-    /// True for 0, `false`, and the complex zero.
-    pub fn is_zero(self) -> bool {
-        match self {
-            Scalar::Bool(b) => !b,
-            Scalar::Int(i) => i == 0,
-            Scalar::Float(f) => f == 0.0,
-            Scalar::Complex(re, im) => re == 0.0 && im == 0.0,
-        }
-    }
-
-    /// The register bits of this value in a class: the `f32` in the low half, the `f64`, or the `i64`. For
-    /// complex classes: the bits of the real part.
-    pub fn bits(self, class: Class) -> u64 {
-        match class {
-            Class::F32 | Class::C64 => u64::from((self.as_f64() as f32).to_bits()),
-            Class::F64 | Class::C128 => self.as_f64().to_bits(),
-            Class::I64 => self.as_i64() as u64,
-        }
     }
 }

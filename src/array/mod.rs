@@ -3,13 +3,19 @@
 //! Independent of memory, devices and operations.
 
 mod dtype;
+mod element;
 mod layout;
 mod order;
 mod promote;
+mod scalar;
 
-pub use dtype::{Class, Dtype, Scalar};
+pub(crate) use dtype::dispatch;
+pub use dtype::{Class, Dtype};
+pub(crate) use element::Convert;
+pub use element::{Bool, Element};
 pub use layout::{
     Dims, Layout, Strides, broadcast, contiguous_strides, copied, element_count, same, shape_text,
 };
 pub use order::result_strides;
 pub use promote::{Operand, promote, result_type};
+pub use scalar::Scalar;

@@ -27,12 +27,34 @@ pub enum Operand {
 /// assert_eq!(promote(I64, F16), F16);
 /// ```
 pub fn promote(a: Dtype, b: Dtype) -> Dtype {
-    match (a.min(b), a.max(b)) {
-        (Dtype::F16, Dtype::BF16) => Dtype::F32,
-        (Dtype::U8, Dtype::I8) => Dtype::I16,
-        (Dtype::F64, Dtype::C64) => Dtype::C128,
-        (_, high) => high,
+    PROMOTED[a as usize][b as usize]
+}
+
+/// The promotion of every two dtypes.
+const PROMOTED: [[Dtype; Dtype::ALL.len()]; Dtype::ALL.len()] = {
+    let mut table = [Dtype::ALL; Dtype::ALL.len()];
+    let mut a = 0;
+    while a < table.len() {
+        let mut b = 0;
+        while b < a {
+            table[a][b] = joined(Dtype::ALL[b], Dtype::ALL[a]);
+            table[b][a] = table[a][b];
+            b += 1;
+        }
+        a += 1;
     }
+    table
+};
+
+const fn joined(low: Dtype, high: Dtype) -> Dtype {
+    let mut others = high.promoted();
+    while let [(other, result), rest @ ..] = others {
+        if *other as u8 == low as u8 {
+            return *result;
+        }
+        others = rest;
+    }
+    high
 }
 
 /// The dtype in which an operation over these operands computes; `bool` without operands.

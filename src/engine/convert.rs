@@ -2,13 +2,11 @@
 //!
 //! Invariant: no reference into the script heap crosses it. That is what makes an engine `Send`.
 
-use super::element::{Element, bytes_of, elements_of};
 use super::error;
-use crate::array::{Dtype, Scalar};
+use crate::array::{Dtype, Element, Scalar};
 use crate::base::{Error, Result, guard};
 use crate::device::{DeviceId, Stream};
 use crate::library::device::StreamObject;
-use crate::plan::scalar_of;
 use crate::tensor::Tensor;
 use crate::vm::{Dict, Held, Key, Value, Vm, charge};
 use num_complex::Complex;
@@ -110,7 +108,9 @@ pub(super) fn upload<T: Element>(
     device: DeviceId,
 ) -> Result<Tensor> {
     fits(data.len(), shape)?;
-    vm.rt.from_host(&bytes_of(data), shape, T::DTYPE, device)
+    let mut bytes = Vec::with_capacity(size_of_val(data));
+    data.iter().for_each(|element| element.put(&mut bytes));
+    vm.rt.from_host(&bytes, shape, T::DTYPE, device)
 }
 
 /// Refuses what another engine has made: its device, its streams, its pending work are another's.
@@ -137,7 +137,8 @@ pub(super) fn download<T: Element>(vm: &mut Vm, tensor: &Tensor) -> Result<Vec<T
         true => tensor.clone(),
         false => vm.rt.convert(tensor, T::DTYPE)?,
     };
-    Ok(elements_of(&vm.rt.read(&tensor)?))
+    let bytes = vm.rt.read(&tensor)?;
+    Ok(bytes.chunks_exact(T::DTYPE.size()).map(T::take).collect())
 }
 
 fn describe(value: &Value) -> String {
@@ -381,7 +382,7 @@ impl<T: FromValue> FromValue for Vec<T> {
                 let bytes = vm.rt.read(tensor)?;
                 let dtype = tensor.dtype();
                 let elements = bytes.chunks_exact(dtype.size());
-                return elements.map(|b| T::of_scalar(vm, scalar_of(b, dtype))).collect();
+                return elements.map(|b| T::of_scalar(vm, Scalar::decode(b, dtype))).collect();
             }
             other => return Err(error::wrong_type("a list", &describe(other))),
         };

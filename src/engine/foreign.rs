@@ -128,22 +128,6 @@ const CUDA: i32 = 2;
 const CUDA_HOST: i32 = 3;
 const EMULATED: i32 = 12;
 
-/// Every dtype with its code.
-const CODES: [(Dtype, u8); 12] = [
-    (Dtype::Bool, 6),
-    (Dtype::U8, 1),
-    (Dtype::I8, 0),
-    (Dtype::I16, 0),
-    (Dtype::I32, 0),
-    (Dtype::I64, 0),
-    (Dtype::F16, 2),
-    (Dtype::BF16, 4),
-    (Dtype::F32, 2),
-    (Dtype::F64, 2),
-    (Dtype::C64, 5),
-    (Dtype::C128, 5),
-];
-
 /// The layout of foreign elements, and how many bytes they span.
 fn layout_of(ptr: u64, shape: &[usize], strides: Option<&[isize]>, dtype: Dtype) -> Result<(Layout, u64)> {
     let refuse = |why: &str| Err(error::bad_foreign(why));
@@ -262,7 +246,6 @@ impl Engine {
             DeviceId::Cuda(index) => (if backend == "emu" { EMULATED } else { CUDA }, index as i32),
         };
         let dtype = tensor.dtype();
-        let code = CODES.iter().find(|(known, _)| *known == dtype).map_or(0, |(_, code)| *code);
         let layout = tensor.layout();
         let start = tensor.storage().memory().map_or(0, Memory::ptr);
         let null = std::ptr::null_mut();
@@ -279,7 +262,7 @@ impl Engine {
                     data: start as usize as *mut c_void,
                     device: DlpackDevice { device_type, device_id },
                     ndim: tensor.rank() as i32,
-                    dtype: DlpackDtype { code, bits: (dtype.size() * 8) as u8, lanes: 1 },
+                    dtype: DlpackDtype { code: dtype.dlpack(), bits: (dtype.size() * 8) as u8, lanes: 1 },
                     shape: std::ptr::null_mut(),
                     strides: std::ptr::null_mut(),
                     byte_offset: (layout.offset * dtype.size()) as u64,
@@ -317,8 +300,8 @@ impl Engine {
             return refuse("its memory is read-only");
         }
         let size = |dtype: Dtype| dtype.size() * 8 == usize::from(view.dtype.bits);
-        let found = CODES.iter().find(|&&(dtype, code)| code == view.dtype.code && size(dtype));
-        let Some(&(dtype, _)) = found.filter(|_| view.dtype.lanes == 1) else {
+        let found = Dtype::ALL.into_iter().find(|dtype| dtype.dlpack() == view.dtype.code && size(*dtype));
+        let Some(dtype) = found.filter(|_| view.dtype.lanes == 1) else {
             return refuse("its element type is not supported");
         };
         let device = match (view.device.device_type, u32::try_from(view.device.device_id)) {

@@ -6,7 +6,6 @@
 
 mod builder;
 mod convert;
-mod element;
 pub mod error;
 mod foreign;
 mod function;
@@ -17,10 +16,10 @@ mod ready;
 mod register;
 pub mod report;
 
+pub use crate::array::Element;
 pub use builder::Builder;
 pub(crate) use builder::backend;
 pub use convert::{Arguments, Array, FromValue, IntoValue};
-pub use element::Element;
 pub use foreign::{Dlpack, DlpackDevice, DlpackDtype, DlpackManaged, DlpackVersion, DlpackView};
 pub use function::HostFunction;
 pub use native_type::{HostMethod, Shared};

@@ -8,10 +8,9 @@ use super::image::Unpacked;
 use super::{
     Column, Contents, Elements, Entry, Format, Head, Input, Options, Output, Pieces, Sink, error, length,
 };
-use crate::array::Dtype;
+use crate::array::{Dtype, Scalar};
 use crate::base::{Error, Result};
 use ::csv::{ByteRecord, Reader, ReaderBuilder, WriterBuilder};
-use half::{bf16, f16};
 use std::io::{Read, SeekFrom};
 
 /// This format's entry.
@@ -454,20 +453,12 @@ fn text_of(bytes: &[u8], dtype: Dtype) -> Result<String> {
     if dtype.is_complex() {
         return Err(error::cannot_hold("csv", dtype, "save the real and the imaginary part as two columns"));
     }
-    let mut wide = [0; 8];
-    wide[..bytes.len()].copy_from_slice(bytes);
-    let bits = u64::from_le_bytes(wide);
-    let float = |text: String| if text == "NaN" { "nan".into() } else { text };
-    Ok(match dtype {
-        Dtype::Bool => (bits != 0).to_string(),
-        Dtype::U8 => bits.to_string(),
-        Dtype::I8 => (bits as i8).to_string(),
-        Dtype::I16 => (bits as i16).to_string(),
-        Dtype::I32 => (bits as i32).to_string(),
-        Dtype::I64 => (bits as i64).to_string(),
-        Dtype::F16 => float(format!("{:?}", f16::from_bits(bits as u16))),
-        Dtype::BF16 => float(format!("{:?}", bf16::from_bits(bits as u16))),
-        Dtype::F32 => float(format!("{:?}", f32::from_bits(bits as u32))),
-        Dtype::F64 | Dtype::C64 | Dtype::C128 => float(format!("{:?}", f64::from_bits(bits))),
+    Ok(match Scalar::decode(bytes, dtype) {
+        Scalar::Bool(b) => b.to_string(),
+        Scalar::Int(i) => i.to_string(),
+        value if value.as_f64().is_nan() => "nan".into(),
+        // The shortest digits of an `f32` are those of a half, too.
+        value if dtype.accumulator() == Dtype::F32 => format!("{:?}", value.as_f64() as f32),
+        value => format!("{:?}", value.as_f64()),
     })
 }

@@ -2,9 +2,8 @@
 //! height, width]`, as in torchvision.
 
 use super::{Contents, Elements, Head, error, only_array};
-use crate::array::Dtype;
+use crate::array::{Dtype, Scalar};
 use crate::base::Result;
-use half::{bf16, f16};
 
 /// The head of an image.
 pub(super) fn head(dtype: Dtype, height: usize, width: usize, channels: usize) -> Result<Head> {
@@ -50,15 +49,8 @@ pub(super) fn pixels(contents: Contents<'_>, format: &str, most: usize) -> Resul
     let level = |value: f64| (value * 255.0 + 0.5).clamp(0.0, 255.0) as u8;
     let flat: Vec<u8> = match dtype {
         Dtype::U8 => given,
-        Dtype::F16 => {
-            given.chunks_exact(2).map(|b| level(f16::from_ne_bytes([b[0], b[1]]).to_f64())).collect()
-        }
-        Dtype::BF16 => {
-            given.chunks_exact(2).map(|b| level(bf16::from_ne_bytes([b[0], b[1]]).to_f64())).collect()
-        }
-        Dtype::F32 => {
-            let value = |b: &[u8]| f64::from(f32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
-            given.chunks_exact(4).map(|b| level(value(b))).collect()
+        dtype if dtype.accumulator() == Dtype::F32 => {
+            given.chunks_exact(dtype.size()).map(|b| level(Scalar::decode(b, dtype).as_f64())).collect()
         }
         _ => return Err(error::cannot_hold(format, dtype, "write `.to(u8)`")),
     };

@@ -23,21 +23,6 @@ const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// The longest header. NumPy itself rejects more than 10,000 bytes.
 const HEADER: usize = 64 << 10;
 
-/// NumPy's type codes, without the byte order.
-const CODES: &[(&str, Dtype)] = &[
-    ("b1", Dtype::Bool),
-    ("u1", Dtype::U8),
-    ("i1", Dtype::I8),
-    ("i2", Dtype::I16),
-    ("i4", Dtype::I32),
-    ("i8", Dtype::I64),
-    ("f2", Dtype::F16),
-    ("f4", Dtype::F32),
-    ("f8", Dtype::F64),
-    ("c8", Dtype::C64),
-    ("c16", Dtype::C128),
-];
-
 /// The contents of a header.
 pub(super) struct Header {
     pub(super) head: Head,
@@ -197,8 +182,8 @@ fn dtype_of(descr: &str) -> Result<(Dtype, bool)> {
     if code.starts_with('O') {
         return Err(error::pickled());
     }
-    let found = CODES.iter().find(|(known, _)| *known == code);
-    found.map(|&(_, dtype)| (dtype, order)).ok_or_else(|| error::foreign_dtype("", descr))
+    let found = Dtype::ALL.into_iter().find(|dtype| dtype.npy() == Some(code));
+    found.map(|dtype| (dtype, order)).ok_or_else(|| error::foreign_dtype("", descr))
 }
 
 fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result<()> {
@@ -210,7 +195,7 @@ fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result
 
 /// Writes an array.
 pub(super) fn put(output: &mut dyn Write, dtype: Dtype, shape: &[usize], bytes: Vec<u8>) -> Result<()> {
-    let Some((code, _)) = CODES.iter().find(|(_, known)| *known == dtype) else {
+    let Some(code) = dtype.npy() else {
         return Err(error::cannot_hold("npy", dtype, "write `.to(f32)`, or save it as `.safetensors`"));
     };
     let order = if dtype.size() == 1 { '|' } else { '<' };

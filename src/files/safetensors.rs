@@ -26,20 +26,6 @@ pub const FORMAT: Format = Format {
 /// The longest header that the format allows.
 const HEADER: u64 = 100_000_000;
 
-const NAMES: &[(&str, Dtype)] = &[
-    ("BOOL", Dtype::Bool),
-    ("U8", Dtype::U8),
-    ("I8", Dtype::I8),
-    ("I16", Dtype::I16),
-    ("I32", Dtype::I32),
-    ("I64", Dtype::I64),
-    ("F16", Dtype::F16),
-    ("BF16", Dtype::BF16),
-    ("F32", Dtype::F32),
-    ("F64", Dtype::F64),
-    ("C64", Dtype::C64),
-];
-
 fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     let length = length(input)?;
     let mut size = [0; 8];
@@ -105,7 +91,7 @@ struct Count(u64);
 
 impl Part {
     fn head(&self, name: &str) -> Result<Head> {
-        let dtype = NAMES.iter().find(|(known, _)| *known == self.dtype).map(|&(_, dtype)| dtype);
+        let dtype = Dtype::ALL.into_iter().find(|dtype| dtype.safetensors() == Some(&*self.dtype));
         let dtype = dtype.ok_or_else(|| error::foreign_dtype(name, &self.dtype))?;
         let shape = self.shape.iter().map(|n| usize::try_from(n.0).ok()).collect::<Option<Vec<usize>>>();
         let head = Head::new(dtype, shape.ok_or_else(|| error::too_large("an extent"))?)?;
@@ -239,7 +225,7 @@ fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result
         let Column::Array { dtype, shape } = &entry.column else {
             return Err(error::contents("safetensors", "tensors", "texts"));
         };
-        let Some((name, _)) = NAMES.iter().find(|(_, known)| known == dtype) else {
+        let Some(name) = dtype.safetensors() else {
             return Err(error::cannot_hold("safetensors", *dtype, "convert it with `.to(f32)`"));
         };
         if entry.name == "__metadata__" {
@@ -249,7 +235,7 @@ fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result
                 "a tensor of that name",
             ));
         }
-        arrays.push((Head::new(*dtype, shape.clone())?, *name));
+        arrays.push((Head::new(*dtype, shape.clone())?, name));
     }
     // Wide elements first, so that each array is aligned to its element size. The header keeps the given
     // order.

@@ -543,14 +543,14 @@ fn rms_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let squares = rt.map(NAME, &super::arith::SQUARE, &[element], wide, wide)?;
     let mean = rt.reduce(NAME, &MEAN, &squares, &dims, true, wide, wide)?;
     drop(squares);
-    let eps = if args.is_given(3) { args.float(3)? } else { epsilon(dtype) };
+    let eps = if args.is_given(3) { args.float(3)? } else { dtype.epsilon() };
     let operands = [element, MapArg::Tensor(&mean), MapArg::Number(Scalar::Float(eps))];
     affine(rt, NAME, &RESCALE, &operands, (args.opt_tensor(2), None), (wide, dtype))
 }
 
 /// `rms_norm` of complex numbers, whose squares are complex too.
 fn complex_rms_norm(rt: &mut Runtime, x: &Tensor, dims: &[usize], args: &Args<'_>) -> Result<Out> {
-    let eps = if args.is_given(3) { args.float(3)? } else { epsilon(x.dtype()) };
+    let eps = if args.is_given(3) { args.float(3)? } else { x.dtype().epsilon() };
     let dims = dims.iter().map(|&dim| dim as i64).collect();
     let squares = call(rt, "square", &[t(x)])?;
     let mean = call(rt, "mean", &[t(&squares), Arg::Ints(dims), Arg::Bool(true)])?;
@@ -560,16 +560,6 @@ fn complex_rms_norm(rt: &mut Runtime, x: &Tensor, dims: &[usize], args: &Args<'_
     match args.opt_tensor(2) {
         Some(weight) => call(rt, "mul", &[t(&out), t(weight)]).map(Out::Tensor),
         None => Ok(Out::Tensor(out)),
-    }
-}
-
-/// The distance from 1 to the next number of a float dtype.
-fn epsilon(dtype: Dtype) -> f64 {
-    match dtype.real() {
-        Dtype::F16 => half::f16::EPSILON.to_f64(),
-        Dtype::BF16 => half::bf16::EPSILON.to_f64(),
-        Dtype::F64 => f64::EPSILON,
-        _ => f64::from(f32::EPSILON),
     }
 }
 

@@ -7,7 +7,6 @@ use crate::device::DeviceId;
 use crate::device::error::paced;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
-use half::{bf16, f16};
 
 /// The deepest nesting that becomes dimensions.
 const MAX_DEPTH: usize = 64;
@@ -108,27 +107,13 @@ fn text(number: Scalar) -> String {
 
 /// Appends one element; `None` when an integer dtype cannot hold the number.
 fn push(number: Scalar, dtype: Dtype, bytes: &mut Vec<u8>) -> Option<()> {
-    let integer = || match number {
-        Scalar::Float(f) if !(f.is_finite() && f.abs() < 9.3e18) => None,
-        number => Some(number.as_i64()),
-    };
-    match dtype {
-        Dtype::Bool => bytes.push(number.bits_as(Dtype::Bool) as u8),
-        Dtype::U8 => bytes.push(u8::try_from(integer()?).ok()?),
-        Dtype::I8 => bytes.extend(i8::try_from(integer()?).ok()?.to_le_bytes()),
-        Dtype::I16 => bytes.extend(i16::try_from(integer()?).ok()?.to_le_bytes()),
-        Dtype::I32 => bytes.extend(i32::try_from(integer()?).ok()?.to_le_bytes()),
-        Dtype::I64 => bytes.extend(integer()?.to_le_bytes()),
-        Dtype::F16 => bytes.extend(f16::from_f64(number.as_f64()).to_le_bytes()),
-        Dtype::BF16 => bytes.extend(bf16::from_f64(number.as_f64()).to_le_bytes()),
-        Dtype::F32 => bytes.extend((number.as_f64() as f32).to_le_bytes()),
-        Dtype::F64 => bytes.extend(number.as_f64().to_le_bytes()),
-        Dtype::C64 | Dtype::C128 => {
-            let im = if let Scalar::Complex(_, im) = number { im } else { 0.0 };
-            push(Scalar::Float(number.as_f64()), dtype.real(), bytes)?;
-            push(Scalar::Float(im), dtype.real(), bytes)?;
+    if let (true, Some((least, most))) = (dtype.is_int(), dtype.range()) {
+        let whole = !matches!(number, Scalar::Float(f) if !(f.is_finite() && f.abs() < 9.3e18));
+        if !whole || !(least..=most).contains(&number.as_i64()) {
+            return None;
         }
     }
+    number.encode(dtype, bytes);
     Some(())
 }
 

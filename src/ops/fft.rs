@@ -286,7 +286,7 @@ fn run(
 ) -> Result<Out> {
     let factor = factor(norm, axes, f.inverse)?;
     let dtype = match (given.dtype(), f.transform) {
-        (Dtype::F16 | Dtype::BF16, _) => return Err(error::floats_alone(name, 0, given)),
+        (dtype, _) if dtype.is_half() => return Err(error::floats_alone(name, 0, given)),
         (dtype, Transform::FromReal) if dtype.is_complex() => return Err(not_over_complex(name, dtype)),
         (dtype, Transform::FromReal) => dtype.complex().real(),
         (dtype, _) => dtype.complex(),

@@ -6,7 +6,7 @@ use super::params::X;
 use super::shape::{MAX_RANK, expanded, narrowed, needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, dims, error, make};
-use crate::array::{Dims, Dtype, Layout, Operand, Strides, element_count, result_type};
+use crate::array::{Dims, Dtype, Layout, Operand, Scalar, Strides, element_count, result_type};
 use crate::base::Result;
 use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
@@ -391,7 +391,7 @@ fn ints_of(rt: &mut Runtime, index: usize, x: &Tensor) -> Result<Arg> {
         return Err(error::wrong_rank("tensor_split", index, x, "a number or a vector", "flatten it"));
     }
     let bytes = rt.read(x)?;
-    Ok(Arg::Ints(bytes.chunks_exact(8).map(|b| crate::plan::scalar_of(b, Dtype::I64).as_i64()).collect()))
+    Ok(Arg::Ints(bytes.chunks_exact(8).map(|b| Scalar::decode(b, Dtype::I64).as_i64()).collect()))
 }
 
 fn tensor_split(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

@@ -5,7 +5,7 @@
 use super::arith::SQUARE;
 use super::folds::{MAX, MEAN, SUM};
 use super::params::{DTYPE, X};
-use super::reduce::{DIM, KEEPDIM, MIN, count, mean, not_empty, wide};
+use super::reduce::{DIM, KEEPDIM, MIN, count, mean, not_empty};
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Op, Out, Run, complex, dims, error};
 use crate::array::Scalar;
@@ -196,7 +196,7 @@ fn spread(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Arg
     if !x.dtype().is_float() {
         return Err(error::needs_float(name, x));
     }
-    let acc = wide(x.dtype());
+    let acc = x.dtype().accumulator();
     let mean = rt.reduce(name, &MEAN, x, &dims, true, x.dtype(), acc)?;
     let distances = rt.map(name, &SQUARED_DISTANCE, &[MapArg::Tensor(x), MapArg::Tensor(&mean)], acc, acc)?;
     let mut sum = rt.reduce(name, &SUM, &distances, &dims, args.flag(3), acc, acc)?;
@@ -233,7 +233,7 @@ fn norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     let dims = dims::many(2, args.ints(2), x.rank())?;
     let keepdim = args.flag(3);
-    let (acc, dtype) = (wide(x.dtype()), x.dtype());
+    let (acc, dtype) = (x.dtype().accumulator(), x.dtype());
     let power = MapArg::Number(Scalar::Float(p));
     let x = MapArg::Tensor(&x);
     let total = |rt: &mut Runtime, f: &'static MapFn, args: &[MapArg<'_>], fold, dtype| {

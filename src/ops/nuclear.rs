@@ -5,9 +5,9 @@
 
 use super::shape::permuted;
 use super::{Arg, Args, dims, error};
-use crate::array::Dtype;
+use crate::array::{Dtype, Scalar};
 use crate::base::Result;
-use crate::plan::{Runtime, scalar_of};
+use crate::plan::Runtime;
 use crate::tensor::Tensor;
 
 /// Rounds of rotations at most; each squares what is left of the angles.
@@ -47,7 +47,7 @@ pub(super) fn norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
     let x64 = rt.convert(&permuted(x, &order), wide)?;
     rt.check_host_room(x64.count().saturating_mul(64))?;
     let bytes = rt.read(&x64)?;
-    let numbers: Vec<f64> = bytes.chunks_exact(8).map(|b| scalar_of(b, Dtype::F64).as_f64()).collect();
+    let numbers: Vec<f64> = bytes.chunks_exact(8).map(|b| Scalar::decode(b, Dtype::F64).as_f64()).collect();
     let mut shape: crate::array::Dims = rest.map(|d| x.shape()[d]).collect();
     let count: usize = shape.iter().product();
     let parts = if x.dtype().is_complex() { 2 } else { 1 };

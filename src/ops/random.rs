@@ -20,7 +20,7 @@ use crate::tensor::Tensor;
 
 pub(super) mod bounds;
 
-use bounds::{Whole, greatest};
+use bounds::Whole;
 
 /// How far a draw moves its generator's offset, which stays a multiple of 4.
 pub const STEP: u64 = 4;
@@ -367,16 +367,6 @@ fn draw(rt: &mut Runtime, device: DeviceId, chosen: Chosen<'_>) -> Result<Drawn>
     }
 }
 
-/// Bits of the significand: how many digits a uniform number has, so that none rounds to 1.
-fn digits(dtype: Dtype) -> u64 {
-    match dtype {
-        Dtype::F16 => 11,
-        Dtype::BF16 => 8,
-        Dtype::F64 => 53,
-        _ => 24,
-    }
-}
-
 /// A pending draw, of the shape and on the device of `target`.
 fn drawn(
     rt: &mut Runtime,
@@ -395,7 +385,8 @@ fn uniforms(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chose
     if target.dtype() == Dtype::F64 {
         return drawn(rt, name, &UNIFORM_WIDE, &[MapArg::Position, seed, offset], Dtype::F64, target);
     }
-    let digits = MapArg::Raw(digits(target.dtype()), Dtype::I64);
+    // As many digits as the dtype holds, so that none rounds to 1.
+    let digits = MapArg::Raw(target.dtype().digits().into(), Dtype::I64);
     drawn(rt, name, &UNIFORM, &[MapArg::Position, seed, offset, digits], Dtype::F32, target)
 }
 
@@ -494,7 +485,7 @@ fn spread_into(
 fn uniform_in_place(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let target = float_target(args, "uniform_")?;
     let (from, to) = (args.float(1)?, args.float(2)?);
-    let (dtype, most) = (target.dtype(), greatest(target.dtype()));
+    let (dtype, most) = (target.dtype(), target.dtype().greatest());
     for (index, bound) in [(1, from), (2, to)] {
         if bound.is_nan() || bound.abs() > most {
             return Err(bounds::does_not_fit(index, &format!("{bound:?}"), dtype));
@@ -553,7 +544,7 @@ fn bernoulli_into(
     };
     let state = draw(rt, target.device(), chosen)?;
     let [seed, offset] = state.operands();
-    let digits = MapArg::Raw(digits(Dtype::F32), Dtype::I64);
+    let digits = MapArg::Raw(Dtype::F32.digits().into(), Dtype::I64);
     let (numbers, dtype) = if wide {
         let operands = [MapArg::Position, seed, offset];
         (drawn(rt, name, &UNIFORM_WIDE, &operands, Dtype::F64, target)?, Dtype::F64)

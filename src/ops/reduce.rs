@@ -332,11 +332,6 @@ static LOG_ABOVE: MapFn = MapFn {
 
 type DimList = SmallVec<[usize; 6]>;
 
-/// The dtype in which halves accumulate: their own tensors are too narrow for intermediate results.
-pub(super) fn wide(dtype: Dtype) -> Dtype {
-    if matches!(dtype, Dtype::F16 | Dtype::BF16) { Dtype::F32 } else { dtype }
-}
-
 fn summed(dtype: Dtype) -> Dtype {
     if dtype.is_float() { dtype } else { Dtype::I64 }
 }
@@ -556,7 +551,7 @@ fn logsumexp(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let nothing = Scalar::Float(f64::NEG_INFINITY);
         return make::filled(rt, &shape, x.dtype(), x.device(), nothing).map(Out::Tensor);
     }
-    let acc = wide(x.dtype());
+    let acc = x.dtype().accumulator();
     let most = rt.reduce(name, &MAX, &x, &dims, true, x.dtype(), acc)?;
     let terms = rt.map(name, &EXP_BELOW, &[MapArg::Tensor(&x), MapArg::Tensor(&most)], acc, acc)?;
     let sum = rt.reduce(name, &SUM, &terms, &dims, args.flag(2), acc, acc)?;

@@ -160,27 +160,12 @@ pub(super) fn scatter_reduce(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 
 /// What every number of a dtype is at least.
 fn lowest(dtype: Dtype) -> Scalar {
-    match dtype {
-        Dtype::Bool | Dtype::U8 => Scalar::Int(0),
-        Dtype::I8 => Scalar::Int(i8::MIN.into()),
-        Dtype::I16 => Scalar::Int(i16::MIN.into()),
-        Dtype::I32 => Scalar::Int(i32::MIN.into()),
-        Dtype::I64 => Scalar::Int(i64::MIN),
-        _ => Scalar::Float(f64::NEG_INFINITY),
-    }
+    dtype.range().map_or(Scalar::Float(f64::NEG_INFINITY), |(least, _)| Scalar::Int(least))
 }
 
 /// What every number of a dtype is at most.
 fn highest(dtype: Dtype) -> Scalar {
-    match dtype {
-        Dtype::Bool => Scalar::Int(1),
-        Dtype::U8 => Scalar::Int(u8::MAX.into()),
-        Dtype::I8 => Scalar::Int(i8::MAX.into()),
-        Dtype::I16 => Scalar::Int(i16::MAX.into()),
-        Dtype::I32 => Scalar::Int(i32::MAX.into()),
-        Dtype::I64 => Scalar::Int(i64::MAX),
-        _ => Scalar::Float(f64::INFINITY),
-    }
+    dtype.range().map_or(Scalar::Float(f64::INFINITY), |(_, most)| Scalar::Int(most))
 }
 
 pub(super) fn scattered(

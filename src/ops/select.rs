@@ -166,7 +166,7 @@ fn clamp(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 
 fn nan_to_num(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
-    let greatest = greatest(x.dtype());
+    let greatest = x.dtype().greatest();
     let given = |index: usize, or: f64| -> Result<MapArg<'_>> {
         let value = if args.is_given(index) { args.float(index)? } else { or };
         Ok(MapArg::Number(Scalar::Float(value)))
@@ -174,16 +174,6 @@ fn nan_to_num(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let operands = [MapArg::Tensor(x), given(1, 0.0)?, given(2, greatest)?, given(3, -greatest)?];
     let (f, _) = complex::over("nan_to_num", &NAN_TO_NUM, x.dtype())?;
     rt.map_ordered("nan_to_num", f, &operands, x.dtype(), x.dtype()).map(Out::Tensor)
-}
-
-/// The greatest finite number of a float dtype.
-fn greatest(dtype: Dtype) -> f64 {
-    match dtype.real() {
-        Dtype::F16 => half::f16::MAX.to_f64(),
-        Dtype::BF16 => half::bf16::MAX.to_f64(),
-        Dtype::F32 => f64::from(f32::MAX),
-        _ => f64::MAX,
-    }
 }
 
 /// The arguments of `masked_fill`, checked.

@@ -6,9 +6,8 @@ use super::{Arg, Args, Out, table};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides};
 use crate::base::{Error, Result};
 use crate::device::{Backend, Config, DeviceId, Machine};
-use crate::plan::{Runtime, Settings, scalar_of};
+use crate::plan::{Runtime, Settings};
 use crate::tensor::Tensor;
-use half::{bf16, f16};
 
 /// A session on two emulated devices.
 pub struct Lab {
@@ -21,23 +20,12 @@ pub const GPU: DeviceId = DeviceId::Cuda(0);
 
 /// The bytes of numbers in a dtype.
 pub fn bytes_of(values: &[f64], dtype: Dtype) -> Vec<u8> {
-    let one = |&x: &f64| -> Vec<u8> {
-        match dtype {
-            Dtype::Bool => vec![u8::from(x != 0.0)],
-            Dtype::U8 => vec![x as u8],
-            Dtype::I8 => (x as i8).to_le_bytes().to_vec(),
-            Dtype::I16 => (x as i16).to_le_bytes().to_vec(),
-            Dtype::I32 => (x as i32).to_le_bytes().to_vec(),
-            Dtype::I64 => (x as i64).to_le_bytes().to_vec(),
-            Dtype::F16 => f16::from_f64(x).to_le_bytes().to_vec(),
-            Dtype::BF16 => bf16::from_f64(x).to_le_bytes().to_vec(),
-            Dtype::F32 => (x as f32).to_le_bytes().to_vec(),
-            Dtype::F64 => x.to_le_bytes().to_vec(),
-            Dtype::C64 => [x as f32, 0.0].map(f32::to_le_bytes).concat(),
-            Dtype::C128 => [x, 0.0].map(f64::to_le_bytes).concat(),
-        }
-    };
-    values.iter().flat_map(one).collect()
+    let mut bytes = Vec::new();
+    for &x in values {
+        let x = dtype.range().map_or(x, |(least, most)| x.clamp(least as f64, most as f64));
+        Scalar::Float(x).encode(dtype, &mut bytes);
+    }
+    bytes
 }
 
 impl Lab {
@@ -175,7 +163,7 @@ impl Lab {
     /// The elements.
     pub fn values(&mut self, x: &Tensor) -> Vec<f64> {
         let bytes = self.rt.read(x).unwrap();
-        bytes.chunks_exact(x.dtype().size()).map(|b| scalar_of(b, x.dtype()).as_f64()).collect()
+        bytes.chunks_exact(x.dtype().size()).map(|b| Scalar::decode(b, x.dtype()).as_f64()).collect()
     }
 
     /// Asserts shape and elements; nan equals nan.

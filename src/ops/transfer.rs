@@ -6,10 +6,10 @@
 use super::params::X;
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Data, Form, Op, Out, Run, error};
-use crate::array::Dtype;
+use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::device::DeviceId;
-use crate::plan::{MapArg, Runtime, scalar_of};
+use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
 
 const NON_BLOCKING: Param = Param::or("non_blocking", Kind::Bool, Default::Bool(false));
@@ -365,7 +365,7 @@ pub(super) fn moved(
 fn nested(chunks: &mut std::slice::ChunksExact<'_, u8>, shape: &[usize], dtype: Dtype) -> Result<Data> {
     crate::device::error::paced(1)?;
     match shape.split_first() {
-        None => Ok(Data::Number(scalar_of(chunks.next().unwrap_or(&[]), dtype))),
+        None => Ok(Data::Number(Scalar::decode(chunks.next().unwrap_or(&[]), dtype))),
         Some((&extent, inner)) => {
             let items: Result<Vec<Data>> = (0..extent).map(|_| nested(chunks, inner, dtype)).collect();
             items.map(Data::List)

@@ -57,7 +57,6 @@ pub use listing::{Listed, Listing};
 pub use quota::{Limits, Quota};
 pub(crate) use submit::overlaps_itself;
 pub use submit::{Submission, SubmittedView};
-pub use transfer::scalar_of;
 
 use crate::base::Span;
 use crate::device::{DeviceId, Machine};

@@ -11,7 +11,7 @@
 use super::chain::{part_and_node, place_of};
 use super::infer::{first_alike, is_host_scalar};
 use super::{MAX_INSTRS, MAX_VIEWS, MapArg, Runtime};
-use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, copied, same};
+use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, copied, promote, same};
 use crate::base::{Result, Span};
 use crate::device::races::Access;
 use crate::device::{DeviceId, Stream};
@@ -300,15 +300,7 @@ pub(super) const RAW_INSTR: u16 = 0x8000;
 
 /// True when a register of dtype `from` may be read as `to` without a conversion.
 fn holds_exactly(from: Dtype, to: Dtype) -> bool {
-    from == to
-        || (from.class() == to.class()
-            && match to {
-                Dtype::F32 | Dtype::I64 => true,
-                Dtype::I32 => from.size() < 4,
-                Dtype::I16 => from.size() < 2,
-                Dtype::U8 | Dtype::I8 => from == Dtype::Bool,
-                _ => false,
-            })
+    from.class() == to.class() && promote(from, to) == to
 }
 
 impl Runtime {

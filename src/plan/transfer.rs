@@ -9,7 +9,6 @@ use crate::device::races::Access;
 use crate::device::{CopyKind, DeviceId, Effort, PinnedBlock, Stream};
 use crate::kernel::CAST;
 use crate::tensor::{Memory, Storage, Tensor};
-use half::{bf16, f16};
 use std::sync::Arc;
 
 /// Reads of so many bytes go through page-locked memory; of more, one more copy would cost more than the
@@ -144,7 +143,7 @@ impl Runtime {
             }),
         };
         self.read_into(&first, &mut bytes[..size])?;
-        Ok(scalar_of(&bytes[..size], tensor.dtype()))
+        Ok(Scalar::decode(&bytes[..size], tensor.dtype()))
     }
 
     /// A copy on another device (or a new copy on the same one), in the order that the tensor has in memory.
@@ -294,31 +293,6 @@ impl Runtime {
             self.synchronize_stream(&stream)?;
         }
         Ok(())
-    }
-}
-
-/// The value that element bytes hold; short bytes are 0.
-pub fn scalar_of(bytes: &[u8], dtype: Dtype) -> Scalar {
-    if dtype.is_complex() {
-        let (re, im) = bytes.split_at(bytes.len().min(dtype.size() / 2));
-        let part = |bytes| scalar_of(bytes, dtype.real()).as_f64();
-        return Scalar::Complex(part(re), part(im));
-    }
-    let mut wide = [0u8; 8];
-    let count = bytes.len().min(dtype.size()).min(8);
-    wide[..count].copy_from_slice(&bytes[..count]);
-    let bits = u64::from_le_bytes(wide);
-    match dtype {
-        Dtype::Bool => Scalar::Bool(bits as u8 != 0),
-        Dtype::U8 => Scalar::Int(i64::from(bits as u8)),
-        Dtype::I8 => Scalar::Int(i64::from(bits as i8)),
-        Dtype::I16 => Scalar::Int(i64::from(bits as i16)),
-        Dtype::I32 => Scalar::Int(i64::from(bits as i32)),
-        Dtype::I64 => Scalar::Int(bits as i64),
-        Dtype::F16 => Scalar::Float(f16::from_bits(bits as u16).to_f64()),
-        Dtype::BF16 => Scalar::Float(bf16::from_bits(bits as u16).to_f64()),
-        Dtype::F32 => Scalar::Float(f64::from(f32::from_bits(bits as u32))),
-        _ => Scalar::Float(f64::from_bits(bits)),
     }
 }
 

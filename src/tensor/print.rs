@@ -8,9 +8,8 @@
 //! Works on host bytes; independent of storages and transfers. For a summarised tensor it needs only the
 //! corners ([`corner_shape`]), so that printing a large tensor copies a few hundred bytes.
 
-use crate::array::{Dims, Dtype};
+use crate::array::{Dims, Dtype, Scalar};
 use crate::device::DeviceId;
-use half::{bf16, f16};
 
 /// Options for printing. The defaults are PyTorch's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,24 +144,15 @@ enum Value {
     Float(f64),
 }
 
+/// The values of elements; two of each complex one.
 fn decode(bytes: &[u8], dtype: Dtype) -> Vec<Value> {
-    fn each<const N: usize>(bytes: &[u8], f: impl Fn([u8; N]) -> Value) -> Vec<Value> {
-        bytes.as_chunks::<N>().0.iter().map(|&chunk| f(chunk)).collect()
-    }
-    match dtype {
-        Dtype::Bool => each(bytes, |[b]| Value::Bool(b != 0)),
-        Dtype::U8 => each(bytes, |[b]| Value::Int(i64::from(b))),
-        Dtype::I8 => each(bytes, |b| Value::Int(i64::from(i8::from_ne_bytes(b)))),
-        Dtype::I16 => each(bytes, |b| Value::Int(i64::from(i16::from_ne_bytes(b)))),
-        Dtype::I32 => each(bytes, |b| Value::Int(i64::from(i32::from_ne_bytes(b)))),
-        Dtype::I64 => each(bytes, |b| Value::Int(i64::from_ne_bytes(b))),
-        Dtype::F16 => each(bytes, |b| Value::Float(f16::from_ne_bytes(b).to_f64())),
-        Dtype::BF16 => each(bytes, |b| Value::Float(bf16::from_ne_bytes(b).to_f64())),
-        Dtype::F32 => each(bytes, |b| Value::Float(f64::from(f32::from_ne_bytes(b)))),
-        Dtype::F64 => each(bytes, |b| Value::Float(f64::from_ne_bytes(b))),
-        // Two values per element.
-        Dtype::C64 | Dtype::C128 => decode(bytes, dtype.real()),
-    }
+    let part = dtype.real();
+    let value = |bytes| match Scalar::decode(bytes, part) {
+        Scalar::Bool(b) => Value::Bool(b),
+        Scalar::Int(i) => Value::Int(i),
+        Scalar::Float(x) | Scalar::Complex(x, _) => Value::Float(x),
+    };
+    bytes.chunks_exact(part.size()).map(value).collect()
 }
 
 /// A complex tensor as source: `complex(tensor(..), tensor(..))`.
@@ -404,6 +394,7 @@ fn take_corner(bytes: &[u8], shape: &[usize], corner: &[usize], size: usize) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use half::{bf16, f16};
 
     fn f32s(shape: &[usize], values: &[f32]) -> String {
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_ne_bytes()).collect();

@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 
-use half::{bf16, f16};
 use smallvec::SmallVec;
 
 use super::account::charge;
@@ -637,22 +636,7 @@ fn literal_dtype(scalars: &[Scalar]) -> Dtype {
 /// Elements as bytes of a dtype.
 fn encode(scalars: &[Scalar], dtype: Dtype, bytes: &mut Vec<u8>) {
     for scalar in scalars {
-        let (float, int) = (scalar.as_f64(), scalar.as_i64());
-        match dtype {
-            Dtype::Bool => bytes.push(u8::from(float != 0.0)),
-            Dtype::U8 => bytes.push(int as u8),
-            Dtype::I8 => bytes.push(int as i8 as u8),
-            Dtype::I16 => bytes.extend((int as i16).to_le_bytes()),
-            Dtype::I32 => bytes.extend((int as i32).to_le_bytes()),
-            Dtype::I64 => bytes.extend(int.to_le_bytes()),
-            Dtype::F16 => bytes.extend(f16::from_f64(float).to_le_bytes()),
-            Dtype::BF16 => bytes.extend(bf16::from_f64(float).to_le_bytes()),
-            Dtype::F32 => bytes.extend((float as f32).to_le_bytes()),
-            Dtype::F64 => bytes.extend(float.to_le_bytes()),
-            // Script numbers are real.
-            Dtype::C64 => bytes.extend([float as f32, 0.0].map(f32::to_le_bytes).as_flattened()),
-            Dtype::C128 => bytes.extend([float, 0.0].map(f64::to_le_bytes).as_flattened()),
-        }
+        scalar.encode(dtype, bytes);
     }
 }
 

@@ -142,21 +142,6 @@ impl Api {
     }
 }
 
-/// `ncclDataType_t` of elements that are folded.
-fn folded_type(dtype: Dtype) -> Option<c_int> {
-    Some(match dtype {
-        Dtype::I8 => 0,
-        Dtype::U8 | Dtype::Bool => 1,
-        Dtype::I32 => 2,
-        Dtype::I64 => 4,
-        Dtype::F16 => 6,
-        Dtype::F32 => 7,
-        Dtype::F64 => 8,
-        Dtype::BF16 => 9,
-        _ => return None,
-    })
-}
-
 /// `ncclUint8`, for elements that are moved alone.
 const BYTES: c_int = 1;
 
@@ -400,7 +385,7 @@ impl Shared {
         let api = self.api;
         let (from, to, stream) = (work.source as Data, work.target as Data, stream as Stream);
         let bytes = work.count * work.dtype.size();
-        let kind = folded_type(work.dtype).unwrap_or(BYTES);
+        let kind = work.dtype.nccl().unwrap_or(BYTES);
         // SAFETY: the communicator is there, the addresses hold as many elements as the pattern says in live
         // memory of the device, and the stream is the device's.
         unsafe {
@@ -451,7 +436,7 @@ impl Shared {
 
 impl Communicator for Nccl {
     fn folds(&self, _fold: Fold, dtype: Dtype) -> bool {
-        folded_type(dtype).is_some()
+        dtype.nccl().is_some()
     }
 
     fn queue(&self, work: &Exchange, stream: StreamHandle) -> Result<()> {
@@ -571,7 +556,7 @@ mod tests {
 
     #[test]
     fn every_dtype_is_folded_or_moved_as_bytes() {
-        let folded: Vec<Dtype> = Dtype::ALL.iter().copied().filter(|d| folded_type(*d).is_some()).collect();
+        let folded: Vec<Dtype> = Dtype::ALL.iter().copied().filter(|d| d.nccl().is_some()).collect();
         assert_eq!(folded.len(), 9, "bool as u8, and all but i16 and the complex ones");
         assert!(!folded.contains(&Dtype::I16) && !folded.contains(&Dtype::C64));
     }

@@ -20,15 +20,12 @@ fn sortable(dtype: Dtype, descending: bool) -> String {
     let sign = format!("(Key)((Key)1 << {})", bits - 1);
     let order = match dtype {
         Dtype::Bool => "(Key)(k != 0)".to_string(),
-        Dtype::U8 => "k".to_string(),
-        _ if !dtype.is_float() => format!("(Key)(k ^ {sign})"),
+        _ if !dtype.is_float() => match dtype.range() {
+            Some((0, _)) => "k".to_string(),
+            _ => format!("(Key)(k ^ {sign})"),
+        },
         _ => {
-            let infinity = match dtype {
-                Dtype::F16 => "0x7c00",
-                Dtype::BF16 => "0x7f80",
-                Dtype::F32 => "0x7f800000u",
-                _ => "0x7ff0000000000000ull",
-            };
+            let infinity = format!("{:#x}ull", dtype.infinity_bits());
             format!(
                 "((Key)(k & (Key)~{sign}) > (Key){infinity} ? (Key)~(Key)0 \
                  : (Key)(k & (Key)~{sign}) == 0 ? {sign} \

@@ -4,8 +4,9 @@
 use super::complex::{C64, C128};
 use super::define::Lane;
 use super::isa::multiversion;
-use crate::array::Dtype;
+use crate::array::{Bool, Dtype, dispatch};
 use crate::kernel::RegMut;
+use half::{bf16, f16};
 
 /// An element in memory.
 pub trait Element: Copy + Send + Sync + 'static {
@@ -16,79 +17,6 @@ pub trait Element: Copy + Send + Sync + 'static {
     /// Rounds or wraps from a register.
     fn narrow(lane: Self::Lane) -> Self;
 }
-
-/// A `bool` in memory: reads any byte, writes 0 or 1.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub struct Bool(u8);
-
-/// The bits of an `f16` in memory.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub struct F16(u16);
-
-/// The bits of a `bf16` in memory.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub struct BF16(u16);
-
-/// Evaluates a body with a type alias for the element type of a dtype.
-macro_rules! with_element {
-    ($dtype:expr, $m:ident => $body:expr) => {
-        match $dtype {
-            $crate::array::Dtype::Bool => {
-                type $m = $crate::kernel::host::element::Bool;
-                $body
-            }
-            $crate::array::Dtype::U8 => {
-                type $m = u8;
-                $body
-            }
-            $crate::array::Dtype::I8 => {
-                type $m = i8;
-                $body
-            }
-            $crate::array::Dtype::I16 => {
-                type $m = i16;
-                $body
-            }
-            $crate::array::Dtype::I32 => {
-                type $m = i32;
-                $body
-            }
-            $crate::array::Dtype::I64 => {
-                type $m = i64;
-                $body
-            }
-            $crate::array::Dtype::F16 => {
-                type $m = $crate::kernel::host::element::F16;
-                $body
-            }
-            $crate::array::Dtype::BF16 => {
-                type $m = $crate::kernel::host::element::BF16;
-                $body
-            }
-            $crate::array::Dtype::F32 => {
-                type $m = f32;
-                $body
-            }
-            $crate::array::Dtype::F64 => {
-                type $m = f64;
-                $body
-            }
-            $crate::array::Dtype::C64 => {
-                type $m = $crate::kernel::host::complex::C64;
-                $body
-            }
-            $crate::array::Dtype::C128 => {
-                type $m = $crate::kernel::host::complex::C128;
-                $body
-            }
-        }
-    };
-}
-
-pub(crate) use with_element;
 
 /// A tile of memory: `h` rows of `w` elements.
 #[derive(Clone, Copy, Debug)]
@@ -108,11 +36,6 @@ impl Tile {
     pub fn is_dense(&self) -> bool {
         self.cs == 1 && (self.h == 1 || self.rs == self.w as isize)
     }
-}
-
-/// True for dtypes that registers store in the same type as memory.
-pub const fn is_native(dtype: Dtype) -> bool {
-    matches!(dtype, Dtype::I64 | Dtype::F32 | Dtype::F64 | Dtype::C64 | Dtype::C128)
 }
 
 /// Reads a tile into a register, row by row.
@@ -190,16 +113,13 @@ pub unsafe fn store<M: Element>(from: *const M::Lane, tile: Tile, to: *mut M) {
 /// Rounds or wraps a register's values to a dtype of its class.
 #[inline]
 pub fn round(dtype: Dtype, reg: RegMut<'_>) {
-    match (dtype, reg) {
-        (dtype, _) if is_native(dtype) => {}
-        (Dtype::F16, RegMut::F32(x)) => round_as::<F16>(x),
-        (Dtype::BF16, RegMut::F32(x)) => round_as::<BF16>(x),
-        (Dtype::Bool, RegMut::I64(x)) => round_as::<Bool>(x),
-        (Dtype::U8, RegMut::I64(x)) => round_as::<u8>(x),
-        (Dtype::I8, RegMut::I64(x)) => round_as::<i8>(x),
-        (Dtype::I16, RegMut::I64(x)) => round_as::<i16>(x),
-        (Dtype::I32, RegMut::I64(x)) => round_as::<i32>(x),
-        _ => {}
+    fn all<M: Element>(mut reg: RegMut<'_>) {
+        if let Some(x) = M::Lane::of_mut(&mut reg) {
+            round_as::<M>(x);
+        }
+    }
+    if !dtype.is_native() {
+        dispatch!(dtype, M => all::<M>(reg));
     }
 }
 
@@ -324,11 +244,11 @@ complex!(C64, C128);
 
 // Both conversions of f16 are branch-free, so that they vectorise. Multiplying by 2^112 adjusts the
 // exponent's bias and normalises subnormal numbers, exactly.
-impl Element for F16 {
+impl Element for f16 {
     type Lane = f32;
     #[inline(always)]
     fn widen(self) -> f32 {
-        let bits = u32::from(self.0);
+        let bits = u32::from(self.to_bits());
         let magnitude = bits & 0x7fff;
         let finite = (f32::from_bits(magnitude << 13) * f32::from_bits((127 + 112) << 23)).to_bits();
         let special = (magnitude << 13) | 0x7f80_0000;
@@ -336,7 +256,7 @@ impl Element for F16 {
         f32::from_bits(value | (bits & 0x8000) << 16)
     }
     #[inline(always)]
-    fn narrow(lane: f32) -> F16 {
+    fn narrow(lane: f32) -> f16 {
         let bits = lane.to_bits();
         let magnitude = bits & 0x7fff_ffff;
         // Adding half of the least bit kept, minus one when that bit is even, rounds to even. A carry
@@ -348,22 +268,22 @@ impl Element for F16 {
         let special = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
         let value = if magnitude < 113 << 23 { subnormal } else { normal };
         let value = if magnitude >= 143 << 23 { special } else { value };
-        F16((value | (bits >> 16 & 0x8000)) as u16)
+        f16::from_bits((value | (bits >> 16 & 0x8000)) as u16)
     }
 }
 
-impl Element for BF16 {
+impl Element for bf16 {
     type Lane = f32;
     #[inline(always)]
     fn widen(self) -> f32 {
-        f32::from_bits(u32::from(self.0) << 16)
+        f32::from_bits(u32::from(self.to_bits()) << 16)
     }
     #[inline(always)]
-    fn narrow(lane: f32) -> BF16 {
+    fn narrow(lane: f32) -> bf16 {
         let bits = lane.to_bits();
         let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
         let quiet = bits >> 16 | 0x40;
-        BF16(if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded } as u16)
+        bf16::from_bits(if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded } as u16)
     }
 }
 
@@ -375,14 +295,14 @@ mod tests {
     #[test]
     fn every_half_widens_exactly_and_comes_back() {
         for bits in 0..=u16::MAX {
-            let (f, b) = (half::f16::from_bits(bits), half::bf16::from_bits(bits));
+            let (f, b) = (f16::from_bits(bits), bf16::from_bits(bits));
             if f.is_nan() {
-                assert!(F16(bits).widen().is_nan() && half::f16::from_bits(F16::narrow(f32::NAN).0).is_nan());
+                assert!(f.widen().is_nan() && f16::narrow(f32::NAN).is_nan());
             } else {
-                assert_eq!(F16(bits).widen().to_bits(), f.to_f32().to_bits(), "{bits:#x}");
-                assert_eq!(F16::narrow(f.to_f32()).0, bits);
+                assert_eq!(f.widen().to_bits(), f.to_f32().to_bits(), "{bits:#x}");
+                assert_eq!(f16::narrow(f.to_f32()).to_bits(), bits);
             }
-            assert!(b.is_nan() || BF16::narrow(BF16(bits).widen()).0 == bits);
+            assert!(b.is_nan() || bf16::narrow(b.widen()).to_bits() == bits);
         }
     }
 
@@ -391,12 +311,12 @@ mod tests {
         for i in 0..2_000_000u32 {
             let x = f32::from_bits(i.wrapping_mul(2_654_435_761));
             if !x.is_nan() {
-                assert_eq!(F16::narrow(x).0, half::f16::from_f32_const(x).to_bits(), "{x:e}");
-                assert_eq!(BF16::narrow(x).0, half::bf16::from_f32(x).to_bits(), "{x:e}");
+                assert_eq!(f16::narrow(x).to_bits(), f16::from_f32_const(x).to_bits(), "{x:e}");
+                assert_eq!(bf16::narrow(x).to_bits(), bf16::from_f32(x).to_bits(), "{x:e}");
             }
         }
         for x in [65519.0f32, 65520.0, 2f32.powi(-25), 2f32.powi(-25) * 1.01, 6.1e-5, 0.0, -0.0] {
-            assert_eq!(F16::narrow(x).0, half::f16::from_f32_const(x).to_bits(), "{x:e}");
+            assert_eq!(f16::narrow(x).to_bits(), f16::from_f32_const(x).to_bits(), "{x:e}");
         }
     }
 

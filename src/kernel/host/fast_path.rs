@@ -1,9 +1,9 @@
 //! Fast path for elementwise programs over few elements: registers on the stack, one pass, no plan. A launch
 //! of eight elements spends its time only on its instructions.
 
-use super::element::{self, Tile, is_native, with_element};
+use super::element::{self, Tile};
 use super::interp::to_bool;
-use crate::array::{Class, Dtype};
+use crate::array::{Class, Dtype, dispatch};
 use crate::kernel::{CAST, Launch, Map, Reg, RegMut, Source};
 use num_complex::Complex;
 use std::mem::MaybeUninit;
@@ -43,7 +43,7 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
     let place = |view: u16, dtype: Dtype| {
         let view = &launch.views[usize::from(view)];
         let step = step_of.map_or(1, |d: usize| view.strides[d]);
-        let aligned = is_native(dtype) && (view.ptr as usize).is_multiple_of(dtype.size());
+        let aligned = dtype.is_native() && (view.ptr as usize).is_multiple_of(dtype.size());
         (view.ptr as usize as *mut u8, Tile { h: 1, w: n, rs: 0, cs: step }, aligned)
     };
     for (reg, source) in map.sources.iter().enumerate() {
@@ -55,7 +55,7 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
                     (from.cast_const(), dtype.class())
                 } else {
                     // SAFETY: guaranteed by the caller; a register holds `ELEMENTS` lanes.
-                    with_element!(dtype, M => unsafe { element::load::<M>(from.cast(), tile, own.cast()) });
+                    dispatch!(dtype, M => unsafe { element::load::<M>(from.cast(), tile, own.cast()) });
                     (own.cast_const(), dtype.class())
                 }
             }
@@ -97,7 +97,7 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
             to_bool(args[0], out);
         } else {
             (instr.f.host)(args, out);
-            if !is_native(instr.dtype) {
+            if !instr.dtype.is_native() {
                 // SAFETY: as above.
                 element::round(instr.dtype, unsafe { write(own, class, n) });
             }
@@ -117,10 +117,10 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
         // SAFETY: guaranteed by the caller; a register in memory is copied as a whole, or element by element
         // onto itself.
         unsafe {
-            if is_native(dtype) && tile.is_dense() {
+            if dtype.is_native() && tile.is_dense() {
                 std::ptr::copy(from, to, n * dtype.size());
             } else {
-                with_element!(dtype, M => element::store::<M>(from.cast(), tile, to.cast()));
+                dispatch!(dtype, M => element::store::<M>(from.cast(), tile, to.cast()));
             }
         }
     }

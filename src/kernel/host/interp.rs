@@ -5,8 +5,8 @@
 //!
 //! Invariant: all loads of a tile precede its stores, unless they cannot overlap.
 
-use super::element::{self, Tile, is_native, with_element};
-use crate::array::{Class, Dtype};
+use super::element::{self, Tile};
+use crate::array::{Class, Dtype, dispatch};
 use crate::kernel::{CAST, Instr, Launch, Map, Reg, RegMut, Source};
 use num_complex::Complex;
 use smallvec::SmallVec;
@@ -89,7 +89,7 @@ impl<'a> Machine<'a> {
             let view = &launch.views[usize::from(view)];
             let along = |dim: Option<usize>| dim.map_or(0, |d| view.strides[d]);
             let base = view.ptr as *mut u8;
-            let direct = is_native(dtype) && (view.ptr as usize).is_multiple_of(dtype.size());
+            let direct = dtype.is_native() && (view.ptr as usize).is_multiple_of(dtype.size());
             let (rs, cs) = (along(plane.row), along(plane.col));
             Access { base, dtype, strides: &view.strides, rs, cs, reg: reg as u16, direct }
         };
@@ -306,7 +306,7 @@ impl<'a> Machine<'a> {
             return to_bool(args[0], out);
         }
         (instr.f.host)(args, out);
-        if !is_native(instr.dtype) {
+        if !instr.dtype.is_native() {
             // SAFETY: as above.
             element::round(instr.dtype, unsafe { register.write(register.now, n) });
         }
@@ -325,10 +325,10 @@ impl<'a> Machine<'a> {
             // SAFETY: the tile lies in the launch's shape. A register that points into memory is read element
             // by element, each before the same element is written.
             unsafe {
-                if tile.is_dense() && is_native(access.dtype) {
+                if tile.is_dense() && access.dtype.is_native() {
                     std::ptr::copy(register.now, to, h * w * size);
                 } else {
-                    with_element!(access.dtype, M => element::store::<M>(register.now.cast(), tile, to.cast()));
+                    dispatch!(access.dtype, M => element::store::<M>(register.now.cast(), tile, to.cast()));
                 }
             }
         }
@@ -344,7 +344,7 @@ impl Access<'_> {
     unsafe fn load(&self, offset: isize, tile: Tile, to: *mut u8) {
         let from = self.base.wrapping_offset(offset * self.dtype.size() as isize);
         // SAFETY: guaranteed by the caller: the tile lies in the view, and `to` holds its lanes.
-        with_element!(self.dtype, M => unsafe { element::load::<M>(from.cast(), tile, to.cast()) });
+        dispatch!(self.dtype, M => unsafe { element::load::<M>(from.cast(), tile, to.cast()) });
     }
 
     /// The addresses the view may access.

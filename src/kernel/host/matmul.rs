@@ -3,12 +3,11 @@
 //! Halves are widened to `f32`; the result is rounded once. The order of additions depends on the extents and
 //! strides of the matrices, never on the number of threads.
 
-use super::complex::{C64, C128};
 use super::element::{self, Element, Tile};
 use super::isa::multiversion;
 use super::map::PARALLEL;
 use super::tasks::{self, Until};
-use crate::array::Dtype;
+use crate::array::{Convert, Dtype, Scalar, dispatch};
 use crate::kernel::{Launch, Matmul};
 
 /// One product of the batch: `out[m, n] = left[m, k] right[k, n]`.
@@ -75,18 +74,12 @@ pub(super) unsafe fn run(matmul: &Matmul, launch: &Launch) {
         unsafe {
             match matmul.dtype {
                 _ if k == 0 => clear(matmul.dtype, p),
-                Dtype::F32 => float(p, 0f32, 1f32, false),
-                Dtype::F64 => float(p, 0f64, 1f64, false),
-                Dtype::C64 => float(p, C64::from(0.0), C64::from(1.0), false),
-                Dtype::C128 => float(p, C128::from(0.0), C128::from(1.0), false),
-                Dtype::F16 => half::<element::F16>(p),
-                Dtype::BF16 => half::<element::BF16>(p),
-                Dtype::Bool => whole::<element::Bool>(p),
-                Dtype::U8 => whole::<u8>(p),
-                Dtype::I8 => whole::<i8>(p),
-                Dtype::I16 => whole::<i16>(p),
-                Dtype::I32 => whole::<i32>(p),
-                Dtype::I64 => whole::<i64>(p),
+                dtype => dispatch!(
+                    dtype,
+                    whole M => whole::<M>(p),
+                    half M => half::<M>(p),
+                    native M => float(p, M::default(), M::of(Scalar::Int(1)), false)
+                ),
             }
         }
     };

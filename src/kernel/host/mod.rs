@@ -41,7 +41,6 @@ pub use fault::FaultSlot;
 pub use fold::{Choice, Combine, HostReduce, LANES};
 
 use super::{Body, Launch, Reg, RegMut};
-use crate::array::Dtype;
 use num_complex::Complex;
 
 /// Elements per register chunk: four `f64` registers fit in half of a small L1 cache.
@@ -85,10 +84,10 @@ pub fn scratch(launch: &Launch) -> u64 {
         Body::Matmul(matmul) => {
             let (k, n, m) = (extent(0), extent(1), extent(2));
             match matmul.dtype {
-                Dtype::F32 | Dtype::F64 => 0,
-                Dtype::F16 | Dtype::BF16 => {
+                dtype if dtype.is_half() => {
                     product(m, k, 4).saturating_add(product(k, n, 4)).saturating_add(product(m, n, 4))
                 }
+                dtype if dtype.is_float() => 0,
                 _ => product(k, n, 8),
             }
         }

@@ -1,10 +1,10 @@
 //! The positions of non-zero elements: first counts per block, then writes.
 
-use super::element::{Element, with_element};
+use super::element::Element;
 use super::gather::element;
 use super::map::PARALLEL;
 use super::tasks::{self, Until};
-use crate::array::Dtype;
+use crate::array::{Dtype, dispatch};
 use crate::kernel::Launch;
 use rayon::prelude::*;
 
@@ -17,7 +17,7 @@ const BLOCK: usize = 16 << 10;
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 pub(super) unsafe fn run(dtype: Dtype, launch: &Launch) {
     // SAFETY: guaranteed by the caller.
-    with_element!(dtype, M => unsafe { typed::<M>(launch) });
+    dispatch!(dtype, M => unsafe { typed::<M>(launch) });
 }
 
 unsafe fn typed<M: Element>(launch: &Launch)

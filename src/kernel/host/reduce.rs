@@ -10,9 +10,9 @@ use super::interp::{Machine, Plane};
 use super::map::threads;
 use super::tasks::{self, SOME, Until};
 use super::{CHUNK, element};
-use crate::array::{Class, Dims, Dtype};
+use crate::array::{Class, Dims, Dtype, dispatch};
 use crate::kernel::{Launch, Ptr, Reduce, Source};
-use element::{Tile, with_element};
+use element::Tile;
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -597,7 +597,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         let mut converted: Vec<u64> = Vec::new();
         let from = results_as(dtype.class(), results, &mut converted);
         // SAFETY: guaranteed by the caller; `from` holds this many lanes of the dtype's class.
-        unsafe { with_element!(dtype, M => element::store::<M>(from.cast(), tile, to.cast())) };
+        unsafe { dispatch!(dtype, M => element::store::<M>(from.cast(), tile, to.cast())) };
     }
 }
 

@@ -1,10 +1,10 @@
 //! Running combinations along the last dimension. Rows run in parallel, each row in order.
 
-use super::element::{self, Element, Tile, with_element};
+use super::element::{self, Element, Tile};
 use super::fold::Accumulator;
 use super::map::PARALLEL;
 use super::tasks::{self, SOME, Until};
-use crate::array::{Class, Dims};
+use crate::array::{Class, Dims, dispatch};
 use crate::kernel::{Launch, Scan};
 use smallvec::smallvec;
 
@@ -115,7 +115,7 @@ fn place(
 unsafe fn load<T: Accumulator>(scan: &Scan, from: *const u8, tile: Tile, to: &mut [T]) {
     let to = to.as_mut_ptr();
     // SAFETY: guaranteed by the caller; `T` is the lane type of the dtype's class.
-    with_element!(scan.dtype, M => unsafe {
+    dispatch!(scan.dtype, M => unsafe {
         element::load::<M>(from.cast(), tile, to.cast::<<M as Element>::Lane>())
     });
 }
@@ -123,7 +123,7 @@ unsafe fn load<T: Accumulator>(scan: &Scan, from: *const u8, tile: Tile, to: &mu
 unsafe fn store<T: Accumulator>(scan: &Scan, from: &[T], tile: Tile, to: *mut u8) {
     let from = from.as_ptr();
     // SAFETY: as in `load`.
-    with_element!(scan.dtype, M => unsafe {
+    dispatch!(scan.dtype, M => unsafe {
         element::store::<M>(from.cast::<<M as Element>::Lane>(), tile, to.cast())
     });
 }

@@ -5,12 +5,12 @@
 //! threads write the same element. Without such a dimension one thread does all the work.
 
 use super::FaultSlot;
-use super::element::{Element, with_element};
+use super::element::Element;
 use super::fold::Accumulator;
 use super::gather::{element, offset, resolve, runs};
 use super::map::{PARALLEL, threads};
 use super::tasks::{self, Until};
-use crate::array::Dims;
+use crate::array::{Dims, dispatch};
 use crate::kernel::{Launch, Scatter};
 
 /// Runs a scatter.
@@ -19,7 +19,7 @@ use crate::kernel::{Launch, Scatter};
 /// The launch upholds its invariant, and nothing else accesses the memory it reads or writes during the call.
 pub(super) unsafe fn run(scatter: &Scatter, launch: &Launch, faults: &FaultSlot) {
     // SAFETY: guaranteed by the caller.
-    with_element!(scatter.dtype, M => unsafe {
+    dispatch!(scatter.dtype, M => unsafe {
         typed::<M>(scatter, launch, faults)
     });
 }

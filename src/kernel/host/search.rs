@@ -1,10 +1,11 @@
 //! Finds insertion positions in ascending rows by binary search.
 
 use super::complex::{C64, C128};
-use super::element::{Element, with_element};
+use super::element::Element;
 use super::gather::{element, offset, runs};
 use super::map::PARALLEL;
 use super::tasks::{self, Until};
+use crate::array::dispatch;
 use crate::kernel::{Launch, Search};
 
 /// Values per task.
@@ -54,7 +55,7 @@ impl Ordered for C128 {
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 pub(super) unsafe fn run(search: &Search, launch: &Launch) {
     // SAFETY: guaranteed by the caller.
-    with_element!(search.dtype, M => unsafe { typed::<M>(search, launch) });
+    dispatch!(search.dtype, M => unsafe { typed::<M>(search, launch) });
 }
 
 unsafe fn typed<M: Element>(search: &Search, launch: &Launch)

@@ -2,11 +2,11 @@
 //! equal, all bits flipped for descending order). Equal keys keep their order.
 
 use super::complex::{C64, C128};
-use super::element::{Element, with_element};
+use super::element::Element;
 use super::gather::{element, offset};
 use super::map::PARALLEL;
 use super::tasks::{self, SOME, Until};
-use crate::array::Dims;
+use crate::array::{Dims, dispatch};
 use crate::kernel::{Launch, Sort};
 use rayon::prelude::*;
 use smallvec::smallvec;
@@ -39,13 +39,13 @@ pub(super) unsafe fn run(sort: &Sort, launch: &Launch) {
             rest /= outer[d];
         }
         // SAFETY: guaranteed by the caller; rows differ.
-        with_element!(sort.dtype, M => unsafe { sort_row::<M>(sort, launch, &at, keys, rows == 1) });
+        dispatch!(sort.dtype, M => unsafe { sort_row::<M>(sort, launch, &at, keys, rows == 1) });
     };
     let shared = rows > 1 && rows.saturating_mul(length) >= PARALLEL / 8;
     tasks::each_with(rows, shared, Vec::new, row);
 }
 
-unsafe fn sort_row<M: Key>(
+unsafe fn sort_row<M: Element<Lane: Ordered>>(
     sort: &Sort,
     launch: &Launch,
     at: &[usize],
@@ -60,7 +60,7 @@ unsafe fn sort_row<M: Key>(
         // SAFETY: the element lies in the input's row.
         unsafe { from.wrapping_offset(i as isize * step(input)).read_unaligned() }
     };
-    let turn = if sort.descending { u64::MAX >> (64 - M::BITS) } else { 0 };
+    let turn = if sort.descending { u64::MAX >> (64 - key_bits::<M>()) } else { 0 };
     let to = element::<M>(values).wrapping_offset(offset(values, at, None));
     let place = element::<i64>(positions).wrapping_offset(offset(positions, at, None));
     let write = |i: usize, value: M, position: usize| {
@@ -73,20 +73,21 @@ unsafe fn sort_row<M: Key>(
     let (threads, until) = (alone && length >= LONG, Until::now());
     // The input may be the output: all of it is read before anything is written.
     let Some(held) = gathered(length, &until, read) else { return };
-    if M::BITS <= 32 && length <= 1 << 32 {
-        let packed = |i: usize| (held[i].key() ^ turn) << 32 | i as u64;
+    let key = |i: usize| held[i].widen().number(key_bits::<M>());
+    if key_bits::<M>() <= 32 && length <= 1 << 32 {
+        let packed = |i: usize| (key(i) ^ turn) << 32 | i as u64;
         let Some(order) = gathered(length, &until, packed) else { return };
         let Some(order) = sorted(order, threads, &until) else { return };
         scattered(&order, &until, |i, o| write(i, held[o as u32 as usize], o as u32 as usize));
     } else if length <= 1 << 32 {
         keys.clear();
-        let numbered = |i: usize| (held[i].key() ^ turn, i as u32);
+        let numbered = |i: usize| (key(i) ^ turn, i as u32);
         let Some(all) = gathered(length, &until, numbered) else { return };
         let Some(all) = sorted(all, threads, &until) else { return };
         scattered(&all, &until, |i, (_, o)| write(i, held[o as usize], o as usize));
         *keys = all;
     } else {
-        let numbered = |i: usize| (held[i].key() ^ turn, i);
+        let numbered = |i: usize| (key(i) ^ turn, i);
         let Some(all) = gathered(length, &until, numbered) else { return };
         let Some(all) = sorted(all, threads, &until) else { return };
         scattered(&all, &until, |i, (_, o)| write(i, held[o], o));
@@ -181,38 +182,14 @@ fn sorted<T: Ord + Copy + Send + Sync>(mut all: Vec<T>, threads: bool, until: &U
     Some(all)
 }
 
-/// An element with an order-preserving integer key.
-trait Key: Element {
-    /// Bits of the key.
-    const BITS: u32;
-    /// The key; below `2^BITS`.
-    fn key(self) -> u64;
+/// Bits of an element's key: elements of up to four bytes have short ones.
+const fn key_bits<M>() -> u32 {
+    if size_of::<M>() <= 4 { 32 } else { 64 }
 }
 
-macro_rules! keys {
-    ($($t:ty: $bits:literal),*) => {
-        $(impl Key for $t {
-            const BITS: u32 = $bits;
-            #[inline(always)]
-            fn key(self) -> u64 {
-                class_key(Element::widen(self), $bits)
-            }
-        })*
-    };
-}
-
-keys!(
-    super::element::Bool: 32, u8: 32, i8: 32, i16: 32, i32: 32, i64: 64,
-    super::element::F16: 32, super::element::BF16: 32, f32: 32, f64: 64, C64: 64, C128: 64
-);
-
-/// The key of a lane. Integers that fit 32 bits stay within 32 bits.
-#[inline(always)]
-fn class_key<L: Ordered>(lane: L, bits: u32) -> u64 {
-    lane.number(bits)
-}
-
+/// A lane with an order-preserving integer key, below `2^bits`.
 trait Ordered {
+    /// The key. Integers that fit 32 bits stay within 32 bits.
     fn number(self, bits: u32) -> u64;
 }
 

@@ -1,6 +1,5 @@
 //! Which whole numbers and bounds a dtype can hold.
 
-use super::digits;
 use crate::array::Dtype;
 use crate::base::{Error, Result};
 use crate::ops::error;
@@ -28,7 +27,7 @@ impl Whole {
         }
         let (least, most) = match dtype.is_float() {
             false => ends(dtype),
-            true => (-greatest(dtype) as i64, greatest(dtype) as i64),
+            true => (-dtype.greatest() as i64, dtype.greatest() as i64),
         };
         for (index, bound) in [(at[0], low), (at[1], last)] {
             if bound < least || bound > most {
@@ -51,7 +50,7 @@ impl Whole {
     pub fn all(name: &str, dtype: Dtype) -> Result<Whole> {
         let count = match dtype {
             dtype if dtype.is_complex() => return Err(error::not_for_dtype(name, dtype, &[])),
-            dtype if dtype.is_float() => (1 << digits(dtype)) + 1,
+            dtype if dtype.is_float() => (1 << dtype.digits()) + 1,
             dtype => ends(dtype).1 as u64 + 1,
         };
         Ok(Whole { low: 0, count })
@@ -60,29 +59,12 @@ impl Whole {
 
 /// The least and the greatest value of an integer dtype, or of `bool`.
 fn ends(dtype: Dtype) -> (i64, i64) {
-    match dtype {
-        Dtype::Bool => (0, 1),
-        Dtype::U8 => (0, 255),
-        dtype => {
-            let most = i64::MAX >> (64 - 8 * dtype.size());
-            (-most - 1, most)
-        }
-    }
-}
-
-/// The greatest finite value of a float dtype.
-pub fn greatest(dtype: Dtype) -> f64 {
-    match dtype {
-        Dtype::F16 => half::f16::MAX.to_f64(),
-        Dtype::BF16 => half::bf16::MAX.to_f64(),
-        Dtype::F32 => f64::from(f32::MAX),
-        _ => f64::MAX,
-    }
+    dtype.range().unwrap_or((i64::MIN, i64::MAX))
 }
 
 /// The greatest whole number up to `bound` that a float dtype holds exactly.
 fn held_below(bound: i128, dtype: Dtype) -> i128 {
-    let gap = bound.unsigned_abs().checked_ilog2().unwrap_or(0).saturating_sub(digits(dtype) as u32 - 1);
+    let gap = bound.unsigned_abs().checked_ilog2().unwrap_or(0).saturating_sub(dtype.digits() - 1);
     bound.div_euclid(1 << gap) * (1 << gap)
 }
 
@@ -113,7 +95,7 @@ pub fn truncated(index: usize, bound: f64, dtype: Dtype) -> Result<i64> {
 /// A bound outside of what a dtype holds.
 pub fn does_not_fit(index: usize, bound: &str, dtype: Dtype) -> Error {
     let help = match dtype.is_float() {
-        true => format!("{dtype} holds up to {:?}; write a wider dtype", greatest(dtype)),
+        true => format!("{dtype} holds up to {:?}; write a wider dtype", dtype.greatest()),
         false => format!("{dtype} holds {} to {}; write a wider dtype", ends(dtype).0, ends(dtype).1),
     };
     error::bad_value(index, format!("`{bound}` does not fit {dtype}"), help)
