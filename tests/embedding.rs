@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
-use runnel::{Backend, DeviceId, Dlpack, Dtype, Engine, ErrorKind, Function, Shared, Tensor};
+use runnel::{
+    Backend, DeviceId, Dlpack, DlpackDevice, DlpackDtype, DlpackManaged, DlpackVersion, DlpackView, Dtype,
+    Engine, ErrorKind, Function, Shared, Stream, Tensor,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -303,6 +306,104 @@ fn dlpack_keeps_the_tensor_until_its_deleter_runs() {
     let y = unsafe { other.import_dlpack(e.export_dlpack(&x, None).unwrap()) }.unwrap();
     drop((x, e));
     assert_eq!(other.read::<i64>(&y).unwrap(), [2, 3]);
+}
+
+/// The tensor `x` of a script on a seeded schedule, lent to a stream. The borrower is the same engine, through a tensor
+/// of its own: the race checker does not know that both share memory.
+fn lend_in_an_order(seed: u64, script: &str) -> Engine {
+    let mut e = Engine::builder().backend(Backend::Emu).devices(2).schedule(seed).build().unwrap();
+    let consumer: Arc<Stream> =
+        e.eval("let (s, t, consumer) = (Stream(), Stream(), Stream())\nconsumer").unwrap();
+    let x: Tensor = e.eval(&format!("{script}\nx")).unwrap();
+    let lent = e.export_dlpack(&x, Some(&consumer)).unwrap();
+    // SAFETY: `x` lives as long as its engine, and the borrower uses the memory on the consumer's stream.
+    let lent = unsafe { e.import_dlpack(lent) }.unwrap();
+    e.set("lent", lent).unwrap();
+    e
+}
+
+#[test]
+fn dlpack_orders_the_consumer_after_all_work_on_the_memory() {
+    let writes = [
+        "let x = ones(64) + 1",
+        "let x = with stream(s) { ones(64) + 1 }",
+        "let x = with stream(s) { ones(64) }\nt.wait_stream(s)\nwith stream(t) { x.add_(1) }",
+        "let x = zeros(64)\nlet g = Graph()\nwith graph(g) { x.add_(1) }\nwith stream(s) { g.replay()\ng.replay() }",
+        "let x = full([64], 2.0, device=cuda:1).to(cuda:0)",
+        "let x = full([64], 2.0, device=cpu)",
+    ];
+    // A borrower may write as well: work that reads the memory comes first.
+    let reads = "let x = ones(64) + 1\ncuda.synchronize()\nlet y = with stream(s) { x * 3 }";
+    for seed in 0..24 {
+        for script in writes {
+            let mut e = lend_in_an_order(seed, script);
+            let sum: f32 = e.eval("with stream(consumer) { lent.sum().item() }").unwrap();
+            assert_eq!(sum, 128.0, "seed {seed}: {script}");
+        }
+        let mut e = lend_in_an_order(seed, reads);
+        e.eval::<()>("with stream(consumer) { lent.zero_() }\ncuda.synchronize()").unwrap();
+        assert_eq!(e.eval::<f32>("y.sum().item()").unwrap(), 384.0, "seed {seed}");
+    }
+}
+
+#[test]
+fn dlpack_without_a_stream_waits_for_copies_to_page_locked_memory() {
+    let mut e = Engine::builder().backend(Backend::Emu).devices(1).schedule(1).build().unwrap();
+    let script = "let s = Stream()\nwith stream(s) { full([4], 7.0).to(cpu, non_blocking=true) }";
+    let x: Tensor = e.eval(script).unwrap();
+    let lent = e.export_dlpack(&x, None).unwrap();
+    // SAFETY: the memory holds four floats as long as `lent` does.
+    let values = unsafe { std::slice::from_raw_parts(lent.managed().view.data.cast::<f32>(), 4) };
+    assert_eq!(values, [7.0; 4]);
+}
+
+#[test]
+fn dlpack_refuses_what_it_cannot_order() {
+    let mut e = engine();
+    let x: Tensor = e.eval("let x = ones(4)\nx").unwrap();
+    let foreign: Arc<Stream> = engine().eval("Stream()").unwrap();
+    assert_eq!(e.export_dlpack(&x, Some(&foreign)).unwrap_err().code().id, "E0965");
+}
+
+/// A deleter that panics, as no deleter should.
+unsafe extern "C-unwind" fn panicking(managed: *mut DlpackManaged) {
+    // SAFETY: `dlpack_deleters_may_unwind` has made it of a box.
+    drop(unsafe { Box::from_raw(managed) });
+    panic!("in a deleter");
+}
+
+#[test]
+fn dlpack_deleters_may_unwind() {
+    let mut empty = [0i64];
+    let shape = empty.as_mut_ptr();
+    let lent = |device_type: i32| {
+        let view = DlpackView {
+            data: std::ptr::null_mut(),
+            device: DlpackDevice { device_type, device_id: 0 },
+            ndim: 1,
+            dtype: DlpackDtype { code: 2, bits: 32, lanes: 1 },
+            shape,
+            strides: std::ptr::null_mut(),
+            byte_offset: 0,
+        };
+        let version = DlpackVersion { major: 1, minor: 0 };
+        let manager_ctx = std::ptr::null_mut();
+        let managed = DlpackManaged { version, manager_ctx, deleter: Some(panicking), flags: 0, view };
+        // SAFETY: it has no elements and no other owner, and its shape outlives it.
+        unsafe { Dlpack::from_raw(std::ptr::NonNull::from(Box::leak(Box::new(managed)))) }
+    };
+    let mut e = engine();
+    drop(lent(1));
+    // SAFETY: as above.
+    let error = unsafe { e.import_dlpack(lent(77)) }.unwrap_err();
+    assert_eq!(error.code().id, "E0967");
+    // SAFETY: as above.
+    let x = unsafe { e.import_dlpack(lent(1)) }.unwrap();
+    e.set("x", x).unwrap();
+    let error = e.eval::<()>("x = none").unwrap_err();
+    assert_eq!(error.code().id, "E0963");
+    assert!(error.message().contains("in a deleter"), "{error}");
+    assert_eq!(e.eval::<i64>("1").unwrap(), 1);
 }
 
 #[test]

@@ -541,6 +541,11 @@ impl Block {
         (self.freed_at != 0).then_some(self.freed_at)
     }
 
+    /// The streams whose work may use it: the one that it belongs to, and those of [`Block::used_on`].
+    pub fn streams(&self) -> Vec<Arc<Stream>> {
+        std::iter::once(&self.stream).chain(self.uses.lock().iter()).cloned().collect()
+    }
+
     /// Notes that work on a stream, of this device or a peer, uses the block: after the drop it is
     /// handed out again only when that stream has passed what it has queued by then. Nothing to note
     /// for the stream it was allocated on, nor for the host's memory.

@@ -28,6 +28,11 @@ impl Foreign {
         self.ptr
     }
 
+    /// The streams whose work uses it.
+    pub fn streams(&self) -> Vec<Arc<Stream>> {
+        self.uses.lock().clone()
+    }
+
     /// Notes that work on a stream uses it. The host's own work is over when its call returns.
     pub fn used_on(&self, stream: &Arc<Stream>) {
         let mut uses = self.uses.lock();

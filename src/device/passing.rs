@@ -2,10 +2,10 @@
 //! is free.
 //!
 //! Each stream with something to wait for has one thread, which waits for its points in order and ends
-//! with the last. Nothing polls. Knows nothing of tensors.
+//! with the last. Nothing polls. A panic at one point leaves the others. Knows nothing of tensors.
 
 use super::{EventHandle, Stream, threads};
-use crate::base::{ErrorKind, Result};
+use crate::base::{ErrorKind, Result, guard};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -66,6 +66,8 @@ pub fn when_all_passed(mut streams: Vec<Arc<Stream>>, then: impl FnOnce(Result<(
     }
 }
 
+/// Waits for the points of a stream, one after the other. A panic ends one of them: the others are served all the same,
+/// and what was to happen there is dropped, or happens in part.
 fn serve(stream: &Arc<Stream>) {
     loop {
         let next = {
@@ -75,16 +77,73 @@ fn serve(stream: &Arc<Stream>) {
             next
         };
         let Some((event, then)) = next else { return };
-        let passed = loop {
-            match stream.driver().event_synchronize(event) {
-                // A session was interrupted, which is nothing to this wait.
-                Err(error) if error.kind() == ErrorKind::Interrupted => {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                passed => break passed,
+        guard::quiet("work behind a stream", || then(pass(stream, event)));
+    }
+}
+
+/// Waits for a point.
+fn pass(stream: &Stream, event: EventHandle) -> Result<()> {
+    let passed = loop {
+        match stream.driver().event_synchronize(event) {
+            // A session was interrupted, which is nothing to this wait.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {
+                std::thread::sleep(Duration::from_millis(1));
             }
-        };
-        stream.unmark(event);
-        then(passed);
+            passed => break passed,
+        }
+    };
+    stream.unmark(event);
+    passed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Backend, Config, DeviceId, Machine};
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// What is dropped or called sends its name.
+    struct Told(&'static str, std::sync::mpsc::Sender<&'static str>);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.1.send(self.0).ok();
+        }
+    }
+
+    fn heard(from: &Receiver<&'static str>) -> Option<&'static str> {
+        from.recv_timeout(Duration::from_secs(20)).ok()
+    }
+
+    #[test]
+    fn a_panic_at_one_point_leaves_the_others() {
+        let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
+        let machine = Machine::open(&config).unwrap();
+        let device = machine.device(DeviceId::Cuda(0)).unwrap();
+        let (one, two) = (device.stream(0).unwrap(), device.stream(0).unwrap());
+        let (send, heard_from) = channel();
+        let told = |name| Told(name, send.clone());
+        for stream in [&one, &two] {
+            stream.driver().sleep(1 << 30, stream.handle()).unwrap();
+        }
+        let first = told("first");
+        when_passed(&one, move |_| {
+            let _first = first;
+            panic!("at the first point");
+        });
+        let second = told("second");
+        when_all_passed(vec![two, one.clone()], move |passed| {
+            passed.unwrap();
+            drop(second);
+        });
+        assert_eq!([heard(&heard_from), heard(&heard_from)], [Some("first"), Some("second")]);
+        // The thread has ended; later points start another.
+        one.driver().sleep(1 << 30, one.handle()).unwrap();
+        let third = told("third");
+        when_passed(&one, move |passed| {
+            passed.unwrap();
+            drop(third);
+        });
+        assert_eq!(heard(&heard_from), Some("third"));
     }
 }

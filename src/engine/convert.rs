@@ -121,6 +121,14 @@ pub(super) fn check_own(vm: &mut Vm, tensor: &Tensor) -> Result<()> {
     }
 }
 
+/// Refuses a stream of another engine.
+pub(super) fn check_own_stream(vm: &mut Vm, stream: &Stream) -> Result<()> {
+    match vm.rt.device(stream.device()) {
+        Ok(own) if Arc::ptr_eq(own.driver(), stream.driver()) => Ok(()),
+        _ => Err(error::of_another_engine("stream")),
+    }
+}
+
 /// The elements of a tensor; waits for them.
 pub(super) fn download<T: Element>(vm: &mut Vm, tensor: &Tensor) -> Result<Vec<T>> {
     check_own(vm, tensor)?;
@@ -320,10 +328,8 @@ impl FromValue for Tensor {
 impl sealed::Into for Arc<Stream> {}
 impl IntoValue for Arc<Stream> {
     fn into_value(self, vm: &mut Vm) -> Result<Value> {
-        match vm.rt.device(self.device()) {
-            Ok(own) if Arc::ptr_eq(own.driver(), self.driver()) => Ok(Value::object(StreamObject(self))),
-            _ => Err(error::of_another_engine("stream")),
-        }
+        check_own_stream(vm, &self)?;
+        Ok(Value::object(StreamObject(self)))
     }
 }
 

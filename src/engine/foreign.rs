@@ -2,11 +2,11 @@
 //!
 //! Nothing is copied. The definitions are those of DLPack 1.0 (`dlpack.h`).
 
-use super::convert::check_own;
+use super::convert::{check_own, check_own_stream};
 use super::{Engine, error};
 use crate::array::{Dtype, Layout, Strides, contiguous_strides, element_count};
 use crate::base::Result;
-use crate::base::guard::Owned;
+use crate::base::guard::{self, Owned};
 use crate::device::{DeviceId, Foreign, Stream};
 use crate::tensor::{Memory, Storage, Tensor};
 use std::ffi::c_void;
@@ -63,12 +63,14 @@ pub struct DlpackView {
 pub struct DlpackManaged {
     pub version: DlpackVersion,
     pub manager_ctx: *mut c_void,
-    pub deleter: Option<unsafe extern "C" fn(*mut DlpackManaged)>,
+    pub deleter: Option<unsafe extern "C-unwind" fn(*mut DlpackManaged)>,
     pub flags: u64,
     pub view: DlpackView,
 }
 
-/// A DLPack tensor, owned: dropping it calls its deleter.
+/// A DLPack tensor, owned: dropping it calls its deleter. A deleter that unwinds (a panic, a C++ exception) is
+/// caught: where a script's work drops the tensor, that is E0963. Only a deleter that Rust compiled as plain
+/// `extern "C"` cannot be caught: a panic in it ends the process, as Rust defines.
 #[derive(Debug)]
 pub struct Dlpack(NonNull<DlpackManaged>);
 
@@ -103,7 +105,7 @@ impl Drop for Dlpack {
     fn drop(&mut self) {
         if let Some(deleter) = self.managed().deleter {
             // SAFETY: this is the owner, and calls it once.
-            unsafe { deleter(self.0.as_ptr()) };
+            guard::quiet("a DLPack deleter", || unsafe { deleter(self.0.as_ptr()) });
         }
     }
 }
@@ -117,9 +119,12 @@ struct Exported {
     tensor: Tensor,
 }
 
-unsafe extern "C" fn release_exported(managed: *mut DlpackManaged) {
-    // SAFETY: `export_dlpack` made it of a boxed `Exported`, whose address is the context.
-    drop(unsafe { Box::from_raw((*managed).manager_ctx.cast::<Exported>()) });
+/// Called by another library, perhaps from C: nothing unwinds out of it.
+unsafe extern "C-unwind" fn release_exported(managed: *mut DlpackManaged) {
+    guard::quiet("a lent tensor", || {
+        // SAFETY: `export_dlpack` made it of a boxed `Exported`, whose address is the context.
+        drop(unsafe { Box::from_raw((*managed).manager_ctx.cast::<Exported>()) });
+    });
 }
 
 const READ_ONLY: u64 = 1;
@@ -201,11 +206,13 @@ impl Engine {
     }
 
     /// A tensor's memory for another library, by DLPack 1.0, without a copy: the tensor stays alive until
-    /// its deleter is called. With a stream, work queued there after this comes after what computes the
-    /// tensor, and the memory is not used again before it is over; without one, this waits.
+    /// its deleter is called. With a stream, work queued there after this comes after everything that scripts
+    /// have queued on that memory, on any stream, and the memory is not used again before it is over; without
+    /// one, this waits. Work that scripts queue on the tensor afterwards is not ordered with the consumer's.
     ///
     /// # Errors
-    /// What the work that computes it raises; E0965 for another engine's tensor.
+    /// What the work that computes it raises; E0965 for another engine's tensor or stream; E0820 while that
+    /// work is captured into a graph.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
@@ -227,17 +234,9 @@ impl Engine {
         let id = tensor.device();
         let backend = self.vm.within(|vm| {
             check_own(vm, tensor)?;
+            consumer.map_or(Ok(()), |stream| check_own_stream(vm, stream))?;
             vm.flush()?;
-            match consumer {
-                Some(stream) => {
-                    let current = vm.rt.current_stream(id)?;
-                    vm.rt.wait_stream(stream, &current)?;
-                    if let Some(memory) = tensor.storage().memory() {
-                        memory.used_on(stream);
-                    }
-                }
-                None => vm.rt.synchronize_device(id)?,
-            }
+            vm.rt.lend(tensor, consumer)?;
             Ok(vm.rt.device(id)?.driver().backend())
         })?;
         let (device_type, device_id) = match id {

@@ -19,6 +19,24 @@ struct State {
     waker: Option<Waker>,
 }
 
+/// The end of the wait: its drop makes the future ready. So a future becomes ready even if the wait itself panics.
+struct End {
+    state: Arc<Mutex<State>>,
+    result: Option<Result<()>>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let mut state = self.state.lock();
+        state.result = self.result.take();
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            guard::quiet("an executor", || waker.wake());
+        }
+    }
+}
+
 impl Tensor {
     /// A future of the moment when the work that computes this tensor is over, so that reading it does not
     /// wait. Any executor will do: completion wakes it, nothing polls. The work is on its way already,
@@ -42,21 +60,15 @@ impl Tensor {
     /// ```
     pub fn ready(&self) -> Ready {
         let state = Arc::new(Mutex::new(State::default()));
-        let own = Arc::clone(&state);
+        let end = End { state: Arc::clone(&state), result: Some(Err(lost())) };
         let tensor = self.clone();
         let finish = move |passed: Result<()>| {
-            let passed = match tensor.storage().is_lost() {
+            let mut end = end;
+            end.result = Some(match tensor.storage().is_lost() {
                 true => passed.and(Err(crate::plan::error::lost_value(tensor.storage()))),
                 false => passed,
-            };
+            });
             drop(tensor);
-            let mut state = own.lock();
-            state.result = Some(passed);
-            let waker = state.waker.take();
-            drop(state);
-            if let Some(waker) = waker {
-                guard::quiet("an executor", || waker.wake());
-            }
         };
         match self.storage().memory() {
             None if self.storage().bytes() > 0 => finish(Err(lost())),
@@ -92,5 +104,20 @@ impl Future for Ready {
                 Poll::Pending
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_future_is_ready_when_its_wait_is_dropped() {
+        let state = Arc::new(Mutex::new(State::default()));
+        let end = End { state: Arc::clone(&state), result: Some(Err(lost())) };
+        let (mut ready, mut context) = (std::pin::pin!(Ready(state)), Context::from_waker(Waker::noop()));
+        assert!(ready.as_mut().poll(&mut context).is_pending());
+        drop(end);
+        assert!(matches!(ready.as_mut().poll(&mut context), Poll::Ready(Err(_))));
     }
 }

@@ -61,6 +61,28 @@ impl Runtime {
         Ok(())
     }
 
+    /// Orders a borrower of a tensor's memory after all work that uses the memory, on any stream: work that is queued on
+    /// the borrower's stream from now on, or the host, which waits. The memory is not reused before the borrower's stream
+    /// has passed what it has queued when the tensor is dropped.
+    pub fn lend(&mut self, tensor: &Tensor, borrower: Option<&Arc<Stream>>) -> Result<()> {
+        self.flush()?;
+        let storage = tensor.storage();
+        let Some(memory) = storage.memory().filter(|_| !storage.is_lost()) else {
+            return if storage.bytes() == 0 { Ok(()) } else { Err(super::error::lost_value(storage)) };
+        };
+        for stream in memory.streams() {
+            self.refuse_captured(&stream, "lending memory to another library")?;
+            match borrower {
+                Some(borrower) if stream.device() != DeviceId::Cpu => self.wait_stream(borrower, &stream)?,
+                _ => self.synchronize_stream(&stream)?,
+            }
+        }
+        if let Some(borrower) = borrower {
+            memory.used_on(borrower);
+        }
+        Ok(())
+    }
+
     /// Waits on the host until a stream is idle, then raises what its kernels reported.
     pub fn synchronize_stream(&mut self, stream: &Arc<Stream>) -> Result<()> {
         self.refuse_captured(stream, "waiting for this stream")?;

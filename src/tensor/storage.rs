@@ -44,6 +44,15 @@ impl Memory {
         }
     }
 
+    /// The streams whose work may use the memory.
+    pub fn streams(&self) -> Vec<Arc<Stream>> {
+        match self {
+            Memory::Block(block) => block.streams(),
+            Memory::Pinned(block) => block.streams(),
+            Memory::Foreign(foreign) => foreign.streams(),
+        }
+    }
+
     /// Notes that work on a stream uses the memory. It is not reused before that work has completed.
     pub fn used_on(&self, stream: &Arc<Stream>) {
         match self {
