@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use fancy_regex::Regex;
-use runnel::syntax::tokens::{DTYPES, KEYWORDS, VALUE_WORDS};
+use runnel::Dtype;
+use runnel::syntax::tokens::{KEYWORDS, VALUE_WORDS};
 use runnel::syntax::{Class, classify};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +40,7 @@ fn the_words_of_the_grammar_are_the_lexer_s() {
     };
     let keywords: BTreeSet<String> = KEYWORDS.iter().map(|(word, _)| word.to_string()).collect();
     assert_eq!(words("keywords"), keywords);
-    assert_eq!(words("dtypes"), DTYPES.iter().map(|d| d.to_string()).collect());
+    assert_eq!(words("dtypes"), Dtype::ALL.iter().map(Dtype::to_string).collect());
     let values = words("numbers").into_iter().chain(words("devices")).map(|w| w.replace("(:[0-9]+)?", ""));
     assert_eq!(values.collect::<BTreeSet<String>>(), VALUE_WORDS.iter().map(|w| w.to_string()).collect());
 }

@@ -72,6 +72,24 @@ fn rooms_import_downwards_only() {
 }
 
 #[test]
+fn a_dtype_is_named_in_few_files() {
+    let is_test = |path: &Path| {
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let folder = path.components().any(|part| ["tests", "gpu"].iter().any(|f| part.as_os_str() == *f));
+        folder || name.starts_with("tests") || name.ends_with("_tests.rs")
+    };
+    let names = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path).unwrap();
+        let words =
+            |line: &str| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "F16");
+        !is_test(path) && outside_tests(&text).lines().any(words)
+    };
+    let named: Vec<String> =
+        files("src", &["rs"]).into_iter().filter(names).map(|path| shown(&path)).collect();
+    assert!((1..=6).contains(&named.len()), "`F16` is named in {named:?}; ask a property of the dtype");
+}
+
+#[test]
 fn files_are_short() {
     let mut long = Vec::new();
     for root in ["src", "tests", "kernels", "stdlib", "grammar", "examples", "benches"] {

@@ -370,3 +370,55 @@ impl std::fmt::Display for Dtype {
         f.pad(self.name())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::Scalar;
+    use half::{bf16, f16};
+
+    #[test]
+    fn every_row_describes_its_rust_type() {
+        for dtype in Dtype::ALL {
+            let (size, own) = dispatch!(dtype, T => (size_of::<T>(), <T as crate::array::Element>::DTYPE));
+            assert_eq!((dtype.size(), dtype), (size, own));
+            assert_eq!(Dtype::from_name(dtype.name()), Some(dtype));
+            let group = dispatch!(dtype, whole T => size_of::<T>() < 8, half T => size_of::<T>() < 4, native T => size_of::<T>() < 4);
+            assert_eq!(group, !dtype.is_native(), "{dtype}");
+            assert!(dtype.complex().is_complex() && !dtype.real().is_complex());
+        }
+    }
+
+    #[test]
+    fn float_limits_are_those_of_the_types() {
+        let limits = |dtype: Dtype| (dtype.greatest(), dtype.epsilon(), dtype.infinity_bits());
+        let of_f16 = (f16::MAX.to_f64(), f16::EPSILON.to_f64(), f16::INFINITY.to_bits().into());
+        let of_bf16 = (bf16::MAX.to_f64(), bf16::EPSILON.to_f64(), bf16::INFINITY.to_bits().into());
+        assert_eq!(limits(Dtype::F16), of_f16);
+        assert_eq!(limits(Dtype::BF16), of_bf16);
+        assert_eq!(
+            limits(Dtype::F32),
+            (f32::MAX.into(), f32::EPSILON.into(), f32::INFINITY.to_bits().into())
+        );
+        assert_eq!(limits(Dtype::F64), (f64::MAX, f64::EPSILON, f64::INFINITY.to_bits()));
+    }
+
+    #[test]
+    fn elements_come_back_from_their_bytes() {
+        for dtype in Dtype::ALL {
+            let (least, greatest) = dtype.range().unwrap_or((-3, 100));
+            for value in [least, 0, 1, greatest] {
+                let mut bytes = Vec::new();
+                Scalar::Int(value).encode(dtype, &mut bytes);
+                assert_eq!(bytes.len(), dtype.size());
+                let back = Scalar::decode(&bytes, dtype);
+                match dtype.range() {
+                    Some(_) => assert_eq!(back.as_i64(), value, "{dtype}"),
+                    None => assert_eq!(back.as_f64(), value as f64, "{dtype}"),
+                }
+                assert_eq!(back.dtype().kind(), dtype.kind(), "{dtype}");
+            }
+            assert!(Scalar::decode(&[], dtype).is_zero());
+        }
+    }
+}

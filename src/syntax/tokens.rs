@@ -288,10 +288,6 @@ pub const KEYWORDS: [(&str, T); 25] = [
     ("defer", T::Defer),
 ];
 
-/// The dtypes that are literals of the language.
-pub const DTYPES: [&str; 12] =
-    ["bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", "c64", "c128"];
-
 /// The other words that cannot be names.
 pub const VALUE_WORDS: [&str; 4] = ["inf", "nan", "cpu", "cuda"];
 
@@ -390,8 +386,8 @@ mod tests {
             assert_eq!(T::lexer(text).next(), Some(Ok(kind)), "{text}");
             assert!(kind.is_reserved());
         }
-        for text in DTYPES {
-            assert_eq!(T::lexer(text).next(), Some(Ok(T::Dtype)), "{text}");
+        for dtype in crate::array::Dtype::ALL {
+            assert_eq!(T::lexer(dtype.name()).next(), Some(Ok(T::Dtype)), "{dtype}");
         }
         for text in VALUE_WORDS {
             assert!(T::lexer(text).next().is_some_and(|t| t.is_ok_and(T::is_reserved)), "{text}");

@@ -3,6 +3,7 @@
 use super::commands::{self, Takes};
 use super::known::{self, Callable, Known};
 use super::place::{self, Call, Place, Spot};
+use crate::array::Dtype;
 use crate::ops::signature::Kind;
 use crate::vm::{Value, Vm};
 use std::path::{MAIN_SEPARATOR, Path};
@@ -13,8 +14,6 @@ const KEYWORDS: &[&str] = &[
     "as", "try", "catch", "throw", "and", "or", "not", "true", "false", "none", "match", "defer", "by",
     "inf", "nan",
 ];
-const DTYPES: &[&str] =
-    &["bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", "c64", "c128"];
 
 /// The words that can stand at the end of `line`, and where the one that is being written starts.
 pub fn complete(vm: &mut Vm, line: &str) -> (usize, Vec<String>) {
@@ -84,7 +83,8 @@ fn in_expression(vm: &mut Vm, line: &str, start: usize, call: Option<&Call<'_>>)
     }
     let globals = vm.globals().into_iter().map(|(name, _)| name.to_string());
     let natives = vm.natives().functions().keys().map(|name| name.to_string());
-    let fixed = KEYWORDS.iter().chain(DTYPES).chain(&["cpu", "cuda"]).map(|word| word.to_string());
+    let words = |list: &'static [&'static str]| list.iter().map(|word| word.to_string());
+    let fixed = words(KEYWORDS).chain(dtypes()).chain(words(&["cpu", "cuda"]));
     let all = globals.chain(natives).chain(fixed).chain(written(&line[..start]));
     let mut found = first;
     for name in matching(all, word) {
@@ -93,6 +93,10 @@ fn in_expression(vm: &mut Vm, line: &str, start: usize, call: Option<&Call<'_>>)
         }
     }
     found
+}
+
+fn dtypes() -> impl Iterator<Item = String> {
+    Dtype::ALL.into_iter().map(|dtype| dtype.to_string())
 }
 
 /// The names that this input has used before.
@@ -115,7 +119,7 @@ fn of_kind(vm: &mut Vm, kind: Option<Kind>) -> Vec<String> {
         globals.map(|(name, _)| name.to_string()).collect()
     };
     match kind {
-        Some(Kind::Dtype) => DTYPES.iter().map(|name| name.to_string()).collect(),
+        Some(Kind::Dtype) => dtypes().collect(),
         Some(Kind::Device) => devices(vm),
         Some(Kind::Bool) => vec!["true".to_string(), "false".to_string()],
         Some(Kind::Stream) => of_type(vm, "stream"),
