@@ -4,7 +4,7 @@
 
 use runnel::array::{Dtype, Layout};
 use runnel::device::{Backend, Config, DeviceId, Machine};
-use runnel::ops::{Arg, Args, Op, Out, table};
+use runnel::ops::{Arg, Args, Call, Op, Out, apply, table};
 use runnel::plan::{Runtime, Settings};
 use runnel::tensor::Tensor;
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,7 @@ fn op(name: &str) -> &'static Op {
 }
 
 fn call(rt: &mut Runtime, name: &str, args: &[Arg]) -> Tensor {
-    match op(name).call(rt, &Args(args)) {
+    match apply(rt, op(name), Call::Plain(Args(args))) {
         Ok(Out::Tensor(tensor)) => tensor,
         Ok(_) => panic!("{name} gives no tensor"),
         Err(e) => panic!("{name}: {e:?}"),
@@ -93,13 +93,16 @@ fn writes_through_views_are_seen_in_program_order() {
         let x = tensor(&mut rt, &[1.0, 2.0, 3.0, 4.0], &[2, 2], place);
         let old = call(&mut rt, "add", &[Arg::Tensor(x.clone()), Arg::Int(0), Arg::Int(1)]);
         let row = x.with_layout(Layout { offset: 2, ..Layout::contiguous(&[2]) });
-        op("mul").call_in_place(&mut rt, &Args(&[Arg::Tensor(row.clone()), Arg::Int(10)])).unwrap();
+        apply(&mut rt, op("mul"), Call::InPlace(Args(&[Arg::Tensor(row.clone()), Arg::Int(10)]))).unwrap();
         let new = call(&mut rt, "add", &[Arg::Tensor(x.clone()), Arg::Int(0), Arg::Int(1)]);
         // x += x[0]: the row is read before it is written.
         let first = x.with_layout(Layout::contiguous(&[2]));
-        op("add")
-            .call_in_place(&mut rt, &Args(&[Arg::Tensor(x.clone()), Arg::Tensor(first), Arg::Int(1)]))
-            .unwrap();
+        apply(
+            &mut rt,
+            op("add"),
+            Call::InPlace(Args(&[Arg::Tensor(x.clone()), Arg::Tensor(first), Arg::Int(1)])),
+        )
+        .unwrap();
         // Swapped views: the transpose is read whole before it is written.
         let t = x.with_layout(x.layout().permute(&[1, 0]));
         rt.assign("copy_", &x, &t).unwrap();
@@ -117,7 +120,8 @@ fn streams_see_each_others_work_after_a_wait_and_are_refused_before() {
     let a = tensor(&mut rt, &[1.0; 8], &[8], DeviceId::Cuda(0));
     let b = call(&mut rt, "neg", &[Arg::Tensor(a)]);
     rt.set_stream(&side).unwrap();
-    let error = op("neg").call(&mut rt, &Args(&[Arg::Tensor(b.clone())])).err().expect("a race");
+    let error =
+        apply(&mut rt, op("neg"), Call::Plain(Args(&[Arg::Tensor(b.clone())]))).err().expect("a race");
     assert_eq!(error.code().id, "E0601", "{error:?}");
     rt.wait_stream(&side, &main).unwrap();
     let c = call(&mut rt, "neg", &[Arg::Tensor(b)]);
@@ -167,9 +171,12 @@ fn random_program(seed: u64, fuse: bool, place: DeviceId) -> Vec<Vec<u8>> {
                     _ => Layout::contiguous(&[3, 4]),
                 };
                 let view = x.with_layout(layout);
-                op("add")
-                    .call_in_place(&mut rt, &Args(&[Arg::Tensor(view), Arg::Int(3), Arg::Int(1)]))
-                    .unwrap();
+                apply(
+                    &mut rt,
+                    op("add"),
+                    Call::InPlace(Args(&[Arg::Tensor(view), Arg::Int(3), Arg::Int(1)])),
+                )
+                .unwrap();
                 None
             }
             7 => {

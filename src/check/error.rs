@@ -1,6 +1,7 @@
 //! The errors and warnings about names and calls: E02xx and W02xx.
 
 use crate::base::{Code, Error, ErrorKind, Span, suggest};
+use crate::ops::table;
 
 const fn code(id: &'static str, title: &'static str, page: &'static str, example: &'static str) -> Code {
     Code { id, kind: ErrorKind::Name, title, page, example }
@@ -283,13 +284,11 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["set_default_dtype", "get_default_dtype"], "write `dtype=f64` where a tensor is made"),
     (&["set_default_device"], "write `with device(1) { }`, or `cuda.set_device(1)`"),
     (&["is_tensor", "isinstance"], "write `type(x) == \"tensor\"`"),
-    (&["from_numpy", "as_tensor", "asarray"], "write `tensor(values)`"),
     (&["pad"], "make what is wider and fill it: `let y = zeros(6)`, `y[1..-1] = x`; or `cat`"),
     (&["tree", "pytree", "jax"], "write `tree_map(f, tree)` and `tree_leaves(tree)`"),
     (&["open", "fopen"], "write `read(path)` for a text, `load(path)` for tensors"),
     (&["plt", "pyplot", "matplotlib"], "write `plot.line(y)`, `plot.scatter(x, y)`, `plot.hist(x)`"),
     (&["os", "sys"], "write `args()` for the arguments, `env(name)` for a variable of the environment"),
-    (&["Tensor", "FloatTensor", "LongTensor"], "write `tensor([...])`"),
     (&["CUDAGraph"], "write `Graph()`"),
     (&["make_graphed_callables"], "write `cuda.graphed(function, args)`"),
     (&["use_mem_pool"], "write `with mem_pool(pool) { }`"),
@@ -305,8 +304,6 @@ const FOREIGN: &[(&[&str], &str)] = &[
 const FOREIGN_METHODS: &[(&[&str], &str)] = &[
     (&["length", "size", "len", "__len__"], "write `len(x)`"),
     (&["push", "push_back", "add", "append_"], "write `list.append(x)`"),
-    (&["numpy", "to_list", "toList"], "write `x.tolist()` for the elements as a list"),
-    (&["astype", "type_as", "cast"], "write `x.to(f32)`"),
     (
         &["backward", "requires_grad", "requires_grad_", "grad", "zero_grad", "grad_fn"],
         "there are no gradients yet: write the gradient out as an expression",
@@ -331,12 +328,12 @@ const FOREIGN_METHODS: &[(&[&str], &str)] = &[
         &["inverse", "det", "svd", "qr", "eig", "eigh", "cholesky", "pinverse"],
         "there are no decompositions of matrices yet",
     ),
-    (&["nelement"], "write `x.numel()`"),
 ];
 
 /// What to write for a method or attribute of another language.
 pub fn foreign_method(name: &str) -> Option<&'static str> {
-    FOREIGN_METHODS.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help)
+    let own = FOREIGN_METHODS.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help);
+    own.or_else(|| table::foreign(name).filter(|op| op.form.method).map(|op| op.foreign.help))
 }
 
 /// What other libraries call a parameter.
@@ -344,7 +341,8 @@ const FOREIGN_ARGUMENTS: &[(&str, &str)] =
     &[("axis", "dim"), ("axes", "dims"), ("keepdims", "keepdim"), ("size", "shape"), ("mean", "loc")];
 
 fn foreign_name(name: &str) -> Option<&'static str> {
-    FOREIGN.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help)
+    let own = FOREIGN.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help);
+    own.or_else(|| table::foreign(name).filter(|op| op.form.function).map(|op| op.foreign.help))
 }
 
 /// A name that is not defined; `library` is one that has it, or that it is.
@@ -361,7 +359,9 @@ pub(super) fn unknown_name(span: Span, name: &str, suggestion: Option<&str>, lib
         return error.help(help);
     }
     let misspelt = || {
-        let known = FOREIGN.iter().flat_map(|(names, _)| names.iter().copied());
+        let own = FOREIGN.iter().flat_map(|(names, _)| names.iter().copied());
+        let operations = table::all().filter(|op| op.form.function);
+        let known = own.chain(operations.flat_map(|op| op.foreign.names.iter().copied()));
         suggest(name, known.filter(|known| known.len() > 4)).and_then(foreign_name)
     };
     // `f33`

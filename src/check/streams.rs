@@ -400,7 +400,7 @@ impl Reader<'_> {
     /// Whether an operation on tensors makes the value of an expression in a function.
     fn is_made(&self, e: &Expr) -> bool {
         let Some(e) = last(e) else { return false };
-        let computes = |op: &Op| known::reads(op) && !known::is_on_host(op);
+        let computes = |op: &Op| known::reads(op) && !op.shape.on_host;
         let function =
             |f: &Expr| self.builtin(f).and_then(|name| table::find_function(name)).filter(|op| computes(op));
         match &e.kind {
@@ -424,7 +424,8 @@ impl Reader<'_> {
                 _ => {
                     let is_tensor = |arg: &Arg| matches!(arg, Arg::One(e) if self.is_tensor(e));
                     let factory = self.builtin(f).and_then(|name| table::find_function(name));
-                    function(f).is_some() && args.iter().any(is_tensor) || factory.is_some_and(known::makes)
+                    function(f).is_some() && args.iter().any(is_tensor)
+                        || factory.is_some_and(|op| op.shape.makes)
                 }
             },
             _ => false,

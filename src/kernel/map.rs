@@ -22,6 +22,16 @@ pub struct MapFn {
     pub cuda: CudaText,
     /// The same on the host, over a chunk of elements.
     pub host: HostMap,
+    /// The same function over complex numbers; `None`: complex operands are refused.
+    pub complex: Option<&'static ComplexFn>,
+}
+
+/// The version of a function for complex numbers.
+pub struct ComplexFn {
+    /// The function. Its name is that of the real one after `complex_`.
+    pub f: MapFn,
+    /// True when the result is a real number: `abs`, `angle`.
+    pub to_real: bool,
 }
 
 /// A CUDA C expression per class of the arguments (`float`, `double`, `long long`); empty where the
@@ -172,6 +182,7 @@ pub static COMPLEX: MapFn = MapFn {
         (re: f32, im: f32) -> C64: pair(re, im),
         (re: f64, im: f64) -> C128: pair(re, im),
     ),
+    complex: None,
 };
 
 /// Converts between dtypes: float to integer truncates toward zero and saturates at `i64` before
@@ -184,4 +195,5 @@ pub static CAST: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "a", f64: "a", i64: "a" },
     host: super::host::cast,
+    complex: None,
 };

@@ -25,6 +25,8 @@ mod program;
 mod rows;
 
 pub use launch::{Fault, Launch, Ptr, View};
-pub use map::{CAST, COMPLEX, CudaText, HostMap, Instr, Map, MapFn, Reg, RegMut, Regs, Source, Store};
+pub use map::{
+    CAST, COMPLEX, ComplexFn, CudaText, HostMap, Instr, Map, MapFn, Reg, RegMut, Regs, Source, Store,
+};
 pub use program::{Body, Gather, Matmul, PART_ALIGN, Program, Reduce, ReduceFn, Scan, Scatter, Search, Sort};
 pub use rows::{Fold, Rows, Step, Temporary};

@@ -108,7 +108,7 @@ fn operation(page: &'static str, op: &'static Op) -> Entry {
 /// The names of an operation's other forms.
 fn forms(op: &Op) -> Vec<String> {
     let mut forms = Vec::new();
-    for name in std::iter::once(op.name).chain(table::aliases(op)) {
+    for name in std::iter::once(op.name).chain(op.aliases.iter().copied()) {
         if name != op.name {
             forms.push(if op.form.function { name.to_string() } else { format!("tensor.{name}") });
         }

@@ -1,7 +1,7 @@
 //! What scripts see of tensors: every operation under its forms, the operators, and attributes.
 
 use crate::base::Result;
-use crate::ops::table;
+use crate::ops::{Arg, Args, Call, apply, table};
 use crate::tensor::Tensor;
 use crate::vm::arith::symbol;
 use crate::vm::{AttributeDef, Natives, Value, Vm};
@@ -48,14 +48,14 @@ pub static ATTRIBUTES: &[AttributeDef] = &[
         receiver: "tensor",
         doc: "The real part: of a complex tensor a view, of any other the tensor itself.",
         example: "assert(equal(complex([1.0], [2.0]).real, [1.0]))",
-        read: |vm, v| with_result(vm, v, crate::ops::complex::real),
+        read: |vm, v| applied(vm, v, "real", &[]),
     },
     AttributeDef {
         name: "imag",
         receiver: "tensor",
         doc: "The imaginary part of a complex tensor; a view.",
         example: "assert(equal(complex([1.0], [2.0]).imag, [2.0]))",
-        read: |vm, v| with_result(vm, v, crate::ops::complex::imag),
+        read: |vm, v| applied(vm, v, "imag", &[]),
     },
     AttributeDef {
         name: "itemsize",
@@ -77,10 +77,9 @@ pub static ATTRIBUTES: &[AttributeDef] = &[
         doc: "The tensor with its dimensions in reverse order; a view.",
         example: "assert(zeros(2, 3).T.shape == (3, 2))",
         read: |vm, v| {
-            with(vm, v, |t| {
-                let order: Vec<usize> = (0..t.rank()).rev().collect();
-                Value::Tensor(t.with_layout(t.layout().permute(&order)))
-            })
+            let tensor = of(vm, v)?;
+            let order = (0..tensor.rank() as i64).rev().collect();
+            applied(vm, &Value::Tensor(tensor), "permute", &[Arg::Ints(order)])
         },
     },
     AttributeDef {
@@ -89,23 +88,13 @@ pub static ATTRIBUTES: &[AttributeDef] = &[
         doc: "The tensor with its last two dimensions swapped, each matrix of a batch transposed; a view.",
         example: "assert(zeros(5, 2, 3).mT.shape == (5, 3, 2))",
         read: |vm, v| {
-            let seen = with(vm, v, |t| {
-                let mut order: Vec<usize> = (0..t.rank()).collect();
-                match t.rank().checked_sub(2) {
-                    Some(last) => {
-                        order.swap(last, last + 1);
-                        Value::Tensor(t.with_layout(t.layout().permute(&order)))
-                    }
-                    None => Value::Int(t.rank() as i64),
-                }
-            })?;
-            match seen {
-                Value::Int(rank) => {
-                    let message = format!("`mT` swaps the last two dimensions, and this tensor has {rank}");
-                    Err(crate::ops::error::bad_value(0, message, "`unsqueeze` adds a dimension"))
-                }
-                seen => Ok(seen),
+            let tensor = of(vm, v)?;
+            if tensor.rank() < 2 {
+                let rank = tensor.rank();
+                let message = format!("`mT` swaps the last two dimensions, and this tensor has {rank}");
+                return Err(crate::ops::error::bad_value(0, message, "`unsqueeze` adds a dimension"));
             }
+            applied(vm, &Value::Tensor(tensor), "transpose", &[Arg::Int(-2), Arg::Int(-1)])
         },
     },
 ];
@@ -114,7 +103,7 @@ pub static ATTRIBUTES: &[AttributeDef] = &[
 pub(super) fn add(natives: &mut Natives) {
     for op in table::all() {
         natives.add_op(op);
-        table::aliases(op).for_each(|alias| natives.add_alias(alias, op));
+        op.aliases.iter().for_each(|alias| natives.add_alias(alias, op));
     }
     for operator in crate::vm::arith::BINARY {
         if let Some(op) = table::binary_operator(symbol(operator)) {
@@ -135,8 +124,13 @@ fn with(vm: &mut Vm, value: &Value, read: impl FnOnce(&Tensor) -> Value) -> Resu
     }
 }
 
-fn with_result(vm: &mut Vm, value: &Value, read: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Value> {
-    of(vm, value).and_then(|tensor| read(&tensor)).map(Value::Tensor)
+/// An operation on the tensor that a value is, with further arguments.
+fn applied(vm: &mut Vm, value: &Value, name: &str, rest: &[Arg]) -> Result<Value> {
+    let tensor = of(vm, value)?;
+    let op = table::find(name).ok_or_else(|| crate::ops::error::wrong_argument(0, "an operation"))?;
+    let args = [&[Arg::Tensor(tensor)], rest].concat();
+    let out = apply(&mut vm.rt, op, Call::Plain(Args(&args)));
+    out.and_then(crate::vm::from_out)
 }
 
 /// The tensor that a value is; a list of numbers becomes one.

@@ -152,3 +152,64 @@ fn damaged_scripts_never_panic() {
     vm.limits = crate::vm::Limits::default();
     assert!(matches!(vm.eval("<after>", "1 + 1", Mode::Input), Ok(Value::Int(2))));
 }
+
+/// Operations have one entry point, however a script writes them.
+#[test]
+fn every_way_to_write_an_operation_applies_it() {
+    let mut vm = vm();
+    let setup = "let x = ones(3, 3); let y = ones(3, 3); let b = x > 0; let ids = tensor([0, 1])\n\
+                 let z = complex([1.0], [2.0]); let list = [1.0, 2.0]; let v = ones(3)\n\
+                 let g = cuda.graphed(|a| a + 1, (v,))";
+    vm.eval("<setup>", setup, Mode::Input).unwrap();
+    let mut applied = |text: &str| {
+        let before = vm.rt.operations();
+        vm.eval("<input>", text, Mode::Input).unwrap_or_else(|e| panic!("{text}: {e:?}"));
+        vm.rt.operations() - before
+    };
+    for text in [
+        "x + y",
+        "x + 1",
+        "2 ** x",
+        "x < y",
+        "x @ y",
+        "list + x[0, ..2]",
+        "-x",
+        "~b",
+        "x += 1",
+        "add(x, y)",
+        "x.add(y)",
+        "x.add_(y)",
+        "absolute(x)",
+        "x.T",
+        "x.mT",
+        "z.real",
+        "z.imag",
+        "x[0]",
+        "x[.., 1]",
+        "x[b]",
+        "x[ids]",
+        "x[0] = 1",
+        "x[b] = 0",
+        "x[ids] = y[..2]",
+        "x on cpu",
+        "x.cpu()",
+        "x.t_()",
+        "x.sum()",
+        "if (x == y).all() { }",
+        "g(v)",
+        "x |> relu()",
+        "for row in v { row }",
+    ] {
+        assert!(applied(text) > 0, "`{text}` applies no operation");
+    }
+    for text in ["x + y", "x.add_(y)", "x.T", "z.imag", "x[ids]", "x[0] = 1", "x on cpu"] {
+        assert_eq!(applied(text), 1, "`{text}`");
+    }
+    // Whatever its row says: the example of each operation applies it.
+    for op in crate::ops::table::all() {
+        let mut vm = self::vm();
+        let before = vm.rt.operations();
+        vm.eval("<example>", op.example, Mode::Script).unwrap_or_else(|e| panic!("{}: {e:?}", op.name));
+        assert!(vm.rt.operations() > before, "`{}`", op.name);
+    }
+}

@@ -1,7 +1,9 @@
 //! Activations of neural networks, and the normalisations that are made of reductions and maps.
 
+use super::complex;
 use super::composed::{call, t};
 use super::folds::{MAX, MEAN, SUM};
+use super::known;
 use super::params::{UNARY, X};
 use super::select::CLAMP;
 use super::signature::{Default, Kind, Param};
@@ -35,8 +37,10 @@ pub static OPS: &[Op] = &[
                     i64: "(a < 0 ? 0 : a)",
                 },
                 host: host_unary!(float: |a| if a <= 0.0 { 0.0 } else { a }, i64: |a| a.max(0)),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "relu6",
@@ -45,7 +49,10 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::BOTH,
         example: "assert(equal(relu6([-1.0, 2.0, 9.0]), [0.0, 2.0, 6.0]))",
-        run: Run::Call(|rt, args| clamped(rt, "relu6", args.tensor(0)?, (Scalar::Int(0), Scalar::Int(6)))),
+        run: Run::Primitive(|rt, args| {
+            clamped(rt, "relu6", args.tensor(0)?, (Scalar::Int(0), Scalar::Int(6)))
+        }),
+        ..Op::BASE
     },
     Op {
         name: "leaky_relu",
@@ -70,8 +77,10 @@ pub static OPS: &[Op] = &[
                     float: |a, b| if a > 0.0 { a } else { a * b },
                     i64: |a, b| if a > 0 { a } else { a.wrapping_mul(b) },
                 ),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "elu",
@@ -93,8 +102,10 @@ pub static OPS: &[Op] = &[
                     i64: "",
                 },
                 host: host_binary!(float: |a, b| if a > 0.0 { a } else { b * math::expm1(a) }),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "selu",
@@ -122,8 +133,10 @@ pub static OPS: &[Op] = &[
                             * if a > 0.0 { a } else { 1.673_263_242_354_377_2 * math::expm1(a) }
                     },
                 ),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "softplus",
@@ -147,8 +160,10 @@ pub static OPS: &[Op] = &[
                 host: host_ternary!(
                     float: |a, b, c| if a * b > c { a } else { math::log1p(math::exp(a * b)) / b },
                 ),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "softsign",
@@ -165,8 +180,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "(a / (1.0f + fabsf(a)))", f64: "(a / (1.0 + fabs(a)))", i64: "" },
                 host: host_unary!(float: |a| a / (1.0 + a.abs())),
+                complex: Some(&complex::SOFTSIGN),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "logsigmoid",
@@ -185,8 +202,10 @@ pub static OPS: &[Op] = &[
                 host: host_unary!(
                     float: |a| if a < 0.0 { a } else { 0.0 } - math::log1p(math::exp(-a.abs())),
                 ),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "gelu",
@@ -197,7 +216,8 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(allclose(gelu([1.0]), [0.8413447]))\n\
                   assert(allclose(gelu([1.0], approximate=\"tanh\"), [0.8411920]))",
-        run: Run::Call(gelu),
+        run: Run::Primitive(gelu),
+        ..Op::BASE
     },
     Op {
         name: "silu",
@@ -214,8 +234,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "(a / (1.0f + expf(-a)))", f64: "(a / (1.0 + exp(-a)))", i64: "" },
                 host: host_unary!(float: |a| a / (1.0 + math::exp(-a))),
+                complex: Some(&complex::SILU),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "mish",
@@ -238,8 +260,10 @@ pub static OPS: &[Op] = &[
                 host: host_unary!(
                     float: |a| a * math::tanh(if a > 20.0 { a } else { math::log1p(math::exp(a)) }),
                 ),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "hardtanh",
@@ -252,7 +276,7 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::ALL,
         example: "assert(equal(hardtanh([-3.0, 0.5, 3.0]), [-1.0, 0.5, 1.0]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let (low, high) = (args.number(1)?, args.number(2)?);
             if low.as_f64() > high.as_f64() {
                 let message = format!("`min_val` is `{:?}`, above `{:?}`", low.as_f64(), high.as_f64());
@@ -260,6 +284,7 @@ pub static OPS: &[Op] = &[
             }
             clamped(rt, "hardtanh", args.tensor(0)?, (low, high))
         }),
+        ..Op::BASE
     },
     Op {
         name: "hardsigmoid",
@@ -283,8 +308,10 @@ pub static OPS: &[Op] = &[
                     let up = a + 3.0;
                     if up < 0.0 { 0.0 } else if up > 6.0 { 1.0 } else { up / 6.0 }
                 }),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "hardswish",
@@ -307,8 +334,10 @@ pub static OPS: &[Op] = &[
                 host: host_unary!(float: |a| {
                     a * (a + 3.0).clamp(0.0, 6.0) / 6.0
                 }),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "softmax",
@@ -318,7 +347,9 @@ pub static OPS: &[Op] = &[
         params: SOFTMAX,
         form: Form::BOTH,
         example: "assert(equal(softmax([[0.0, 0.0], [1000.0, 1000.0]], dim=1), [[0.5, 0.5], [0.5, 0.5]]))",
-        run: Run::Call(|rt, args| softmax(rt, "softmax", &SOFTMAX_LAST, args)),
+        run: Run::Primitive(|rt, args| softmax(rt, "softmax", &SOFTMAX_LAST, args)),
+        shape: known::SAME,
+        ..Op::BASE
     },
     Op {
         name: "log_softmax",
@@ -327,7 +358,9 @@ pub static OPS: &[Op] = &[
         params: SOFTMAX,
         form: Form::BOTH,
         example: "assert(allclose(log_softmax([0.0, 0.0], dim=0), [-0.6931472, -0.6931472]))",
-        run: Run::Call(|rt, args| softmax(rt, "log_softmax", &LOG_SOFTMAX_LAST, args)),
+        run: Run::Primitive(|rt, args| softmax(rt, "log_softmax", &LOG_SOFTMAX_LAST, args)),
+        shape: known::SAME,
+        ..Op::BASE
     },
     Op {
         name: "layer_norm",
@@ -344,7 +377,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::BOTH,
         example: "assert(allclose(layer_norm([[1.0, 3.0]], 2, eps=0), [[-1.0, 1.0]]))",
-        run: Run::Call(layer_norm),
+        run: Run::Primitive(layer_norm),
+        ..Op::BASE
     },
     Op {
         name: "rms_norm",
@@ -360,7 +394,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::BOTH,
         example: "assert(allclose(rms_norm([[3.0, 3.0]], 2), [[1.0, 1.0]]))",
-        run: Run::Call(rms_norm),
+        run: Run::Primitive(rms_norm),
+        ..Op::BASE
     },
 ];
 
@@ -373,6 +408,7 @@ static GELU: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "gelu_of(a)", f64: "gelu_of(a)", i64: "" },
     host: host_unary!(float: |a| math::gelu(a)),
+    complex: None,
 };
 
 static GELU_TANH: MapFn = MapFn {
@@ -384,6 +420,7 @@ static GELU_TANH: MapFn = MapFn {
         f32: |a| 0.5 * a * (1.0 + math::tanh(0.797_884_6 * (a + 0.044_715 * (a * a * a)))),
         f64: |a| 0.5 * a * (1.0 + math::tanh(0.797_884_560_802_865_4 * (a + 0.044_715 * (a * a * a)))),
     ),
+    complex: None,
 };
 
 /// `exp(a - b)`, where `b` is the greatest of the row.
@@ -393,6 +430,7 @@ static SOFTMAX_TERM: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "expf(a - b)", f64: "exp(a - b)", i64: "" },
     host: host_binary!(float: |a, b| math::exp(a - b)),
+    complex: None,
 };
 
 /// `exp(a - b) / c`, where `c` is the row's sum.
@@ -402,6 +440,7 @@ static SOFTMAX_LAST: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(expf(a - b) / c)", f64: "(exp(a - b) / c)", i64: "" },
     host: host_ternary!(float: |a, b, c| math::exp(a - b) / c),
+    complex: None,
 };
 
 /// `a - b - log(c)`
@@ -411,6 +450,7 @@ static LOG_SOFTMAX_LAST: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "((a - b) - logf(c))", f64: "((a - b) - log(c))", i64: "" },
     host: host_ternary!(float: |a, b, c| (a - b) - math::ln(c)),
+    complex: None,
 };
 
 /// The square of a difference.
@@ -420,6 +460,7 @@ static SQUARE_OFF: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "((a - b) * (a - b))", f64: "((a - b) * (a - b))", i64: "" },
     host: host_binary!(float: |a, b| (a - b) * (a - b)),
+    complex: None,
 };
 
 /// `(a - b) / sqrt(c + d)`: mean `b`, variance `c`, `eps` `d`.
@@ -433,6 +474,7 @@ static STANDARDISE: MapFn = MapFn {
         i64: "",
     },
     host: host_quaternary!(float: |a, b, c, d| (a - b) * (1.0 / (c + d).sqrt())),
+    complex: None,
 };
 
 /// `a / sqrt(b + c)`: mean square `b`, `eps` `c`.
@@ -442,6 +484,7 @@ static RESCALE: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(a * (1.0f / sqrtf(b + c)))", f64: "(a * (1.0 / sqrt(b + c)))", i64: "" },
     host: host_ternary!(float: |a, b, c| a * (1.0 / (b + c).sqrt())),
+    complex: None,
 };
 
 /// Limits to bounds that are read in the dtype of `x`, which the result has: ints drop what follows the point.

@@ -1,5 +1,6 @@
 //! Arguments and results of operations, free of script values.
 
+use super::subscript::Index;
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::device::{DeviceId, Event, Stream};
@@ -39,6 +40,8 @@ pub enum Arg {
     Generator(Generator),
     /// `Data`
     Data(Data),
+    /// The indices between brackets.
+    Indices(Vec<Index>),
 }
 
 /// Numbers in nested lists.
@@ -199,6 +202,14 @@ impl<'a> Args<'a> {
         match self.get(index) {
             Arg::Generator(generator) => Some(generator),
             _ => None,
+        }
+    }
+
+    /// The indices between brackets.
+    pub fn indices(&self, index: usize) -> Result<&'a [Index]> {
+        match self.get(index) {
+            Arg::Indices(indices) => Ok(indices),
+            _ => Err(super::error::wrong_argument(index, "indices")),
         }
     }
 

@@ -25,9 +25,11 @@ pub static OPS: &[Op] = &[
         example: "assert(equal([1, 2] + 1, [2, 3]))\n\
                   assert(equal(add([1.0, 2.0], [3.0, 4.0], alpha=10), [31.0, 42.0]))",
         run: Run::Scaled(MapOp { rule: Rule::Promote, f: &ADD }, &ADD_SCALED),
+        ..Op::BASE
     },
     Op {
         name: "sub",
+        aliases: &["subtract"],
         doc: "Subtracts elementwise: `x - other`. With `alpha`, subtracts `alpha * other`. Not defined for \
               bools. Source: `torch.sub`.",
         search: &["minus", "subtract", "difference", "-"],
@@ -35,18 +37,22 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal([5, 7] - [1, 2], [4, 5]))",
         run: Run::Scaled(MapOp { rule: Rule::NoBools, f: &SUB }, &SUB_SCALED),
+        ..Op::BASE
     },
     Op {
         name: "mul",
+        aliases: &["multiply"],
         doc: "Multiplies elementwise: `x * other`. Bools multiply as `and`. Source: `torch.mul`.",
         search: &["times", "multiply", "product", "scale", "hadamard", "*"],
         params: BINARY,
         form: Form::ALL,
         example: "assert(equal([1.5, 2.0] * 2, [3.0, 4.0]))",
         run: Run::Map(MapOp { rule: Rule::Promote, f: &MUL }),
+        ..Op::BASE
     },
     Op {
         name: "div",
+        aliases: &["divide", "true_divide"],
         doc: "Divides elementwise: `x / other`. Integers and bools divide as floats and give `f32`; for a \
               whole quotient write `//`, or `rounding_mode=\"floor\"`, or `\"trunc\"` to round towards zero; these keep \
               integers, and an integer divided by zero is 0. Source: `torch.div`.",
@@ -65,6 +71,7 @@ pub static OPS: &[Op] = &[
             Some("trunc") => Ok(MapOp { rule: Rule::NotBool, f: &TRUNC_DIVIDE }),
             Some(other) => Err(error::not_one_of(2, "rounding_mode", other, &["floor", "trunc"])),
         }),
+        ..Op::BASE
     },
     Op {
         name: "floor_divide",
@@ -75,6 +82,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal([7, -7] // 2, [3, -4]))",
         run: Run::Map(MapOp { rule: Rule::NotBool, f: &FLOOR_DIVIDE }),
+        ..Op::BASE
     },
     Op {
         name: "remainder",
@@ -85,6 +93,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal([7, -7] % 3, [1, 2]))",
         run: Run::Map(MapOp { rule: Rule::NotBool, f: &REMAINDER }),
+        ..Op::BASE
     },
     Op {
         name: "fmod",
@@ -95,6 +104,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(fmod([7, -7], 3), [1, -1]))",
         run: Run::Map(MapOp { rule: Rule::NotBool, f: &FMOD }),
+        ..Op::BASE
     },
     Op {
         name: "pow",
@@ -107,19 +117,23 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal([1, 2, 3] ** 2, [1, 4, 9]))\n\
                   assert(equal(pow(2.0, [3.0, -1.0]), [8.0, 0.5]))",
-        run: Run::Call(pow),
+        run: Run::Primitive(pow),
+        ..Op::BASE
     },
     Op {
         name: "neg",
+        aliases: &["negative"],
         doc: "Negates elementwise: `-x`. Not defined for bools. Source: `torch.neg`.",
         search: &["negative", "minus", "sign change"],
         params: UNARY,
         form: Form::ALL,
         example: "assert(equal(-tensor([1, -2]), [-1, 2]))",
         run: Run::Map(MapOp { rule: Rule::NotBool, f: &NEG }),
+        ..Op::BASE
     },
     Op {
         name: "abs",
+        aliases: &["absolute"],
         doc: "Gives the absolute value. The least integer of a dtype wraps to itself. Source: `torch.abs`.",
         search: &["absolute", "magnitude", "modulus"],
         params: UNARY,
@@ -133,8 +147,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "fabsf(a)", f64: "fabs(a)", i64: "(a < 0 ? (i64)(0 - (u64)a) : a)" },
                 host: host_unary!(float: |a| a.abs(), i64: |a| a.wrapping_abs()),
+                complex: Some(&complex::ABS),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "sign",
@@ -158,8 +174,10 @@ pub static OPS: &[Op] = &[
                     float: |a| if a > 0.0 { 1.0 } else if a < 0.0 { -1.0 } else { 0.0 },
                     i64: |a| a.signum(),
                 ),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "square",
@@ -169,6 +187,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(square([3.0, -4.0]), [9.0, 16.0]))",
         run: Run::Map(MapOp { rule: Rule::Whole, f: &SQUARE }),
+        ..Op::BASE
     },
     Op {
         name: "reciprocal",
@@ -178,6 +197,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(reciprocal([2.0, 4.0]), [0.5, 0.25]))",
         run: Run::Map(MapOp { rule: Rule::Float, f: &RECIPROCAL }),
+        ..Op::BASE
     },
     Op {
         name: "sqrt",
@@ -187,6 +207,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(sqrt([4, 9]), [2.0, 3.0]))",
         run: Run::Map(MapOp { rule: Rule::Float, f: &SQRT }),
+        ..Op::BASE
     },
     Op {
         name: "rsqrt",
@@ -196,6 +217,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(rsqrt([4.0, 16.0]), [0.5, 0.25]))",
         run: Run::Map(MapOp { rule: Rule::Float, f: &RSQRT }),
+        ..Op::BASE
     },
     Op {
         name: "maximum",
@@ -205,6 +227,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(maximum([1, 5], [3, 2]), [3, 5]))",
         run: Run::Map(MapOp { rule: Rule::Promote, f: &MAXIMUM }),
+        ..Op::BASE
     },
     Op {
         name: "minimum",
@@ -214,6 +237,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(minimum([1, 5], [3, 2]), [1, 2]))",
         run: Run::Map(MapOp { rule: Rule::Promote, f: &MINIMUM }),
+        ..Op::BASE
     },
     Op {
         name: "fmax",
@@ -237,8 +261,10 @@ pub static OPS: &[Op] = &[
                     float: |a, b| if b.is_nan() || a > b { a } else { b },
                     i64: |a, b| a.max(b),
                 ),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "fmin",
@@ -262,8 +288,10 @@ pub static OPS: &[Op] = &[
                     float: |a, b| if b.is_nan() || a < b { a } else { b },
                     i64: |a, b| a.min(b),
                 ),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "lerp",
@@ -287,8 +315,10 @@ pub static OPS: &[Op] = &[
                 host: host_ternary!(
                     float: |a, b, c| if c.abs() < 0.5 { a + c * (b - a) } else { b - (b - a) * (1.0 - c) },
                 ),
+                complex: Some(&complex::LERP),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "addcmul",
@@ -312,8 +342,10 @@ pub static OPS: &[Op] = &[
                     float: |a, b, c, d| a + d * b * c,
                     i64: |a, b, c, d| a.wrapping_add(d.wrapping_mul(b).wrapping_mul(c)),
                 ),
+                complex: Some(&complex::ADDCMUL),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "addcdiv",
@@ -330,8 +362,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "(a + d * (b / c))", f64: "(a + d * (b / c))", i64: "" },
                 host: host_quaternary!(float: |a, b, c, d| a + d * (b / c)),
+                complex: Some(&complex::ADDCDIV),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "hypot",
@@ -348,8 +382,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "hypotf(a, b)", f64: "hypot(a, b)", i64: "" },
                 host: host_binary!(float: |a, b| math::hypot(a, b)),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "copysign",
@@ -366,8 +402,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "copysignf(a, b)", f64: "copysign(a, b)", i64: "" },
                 host: host_binary!(float: |a, b| a.copysign(b)),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
 ];
 
@@ -393,6 +431,7 @@ pub static ADD: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(a + b)", f64: "(a + b)", i64: "(i64)((u64)a + (u64)b)" },
     host: host_binary!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
+    complex: Some(&complex::ADD),
 };
 
 static ADD_SCALED: MapFn = MapFn {
@@ -404,6 +443,7 @@ static ADD_SCALED: MapFn = MapFn {
         float: |a, b, c| a + c * b,
         i64: |a, b, c| a.wrapping_add(c.wrapping_mul(b)),
     ),
+    complex: Some(&complex::ADD_SCALED),
 };
 
 /// `a - b`
@@ -413,6 +453,7 @@ pub static SUB: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(a - b)", f64: "(a - b)", i64: "(i64)((u64)a - (u64)b)" },
     host: host_binary!(float: |a, b| a - b, i64: |a, b| a.wrapping_sub(b)),
+    complex: Some(&complex::SUB),
 };
 
 static SUB_SCALED: MapFn = MapFn {
@@ -424,6 +465,7 @@ static SUB_SCALED: MapFn = MapFn {
         float: |a, b, c| a - c * b,
         i64: |a, b, c| a.wrapping_sub(c.wrapping_mul(b)),
     ),
+    complex: Some(&complex::SUB_SCALED),
 };
 
 /// `a * b`
@@ -433,6 +475,7 @@ pub static MUL: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(a * b)", f64: "(a * b)", i64: "(i64)((u64)a * (u64)b)" },
     host: host_binary!(float: |a, b| a * b, i64: |a, b| a.wrapping_mul(b)),
+    complex: Some(&complex::MUL),
 };
 
 /// `a / b`
@@ -442,6 +485,7 @@ pub static DIV: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(a / b)", f64: "(a / b)", i64: "" },
     host: host_binary!(float: |a, b| a / b),
+    complex: Some(&complex::DIV),
 };
 
 /// The quotient, rounded towards zero; of integers by zero 0.
@@ -458,6 +502,7 @@ pub static TRUNC_DIVIDE: MapFn = MapFn {
         float: |a, b| (a / b).trunc(),
         i64: |a, b| if b == 0 { 0 } else { a.wrapping_div(b) },
     ),
+    complex: None,
 };
 
 static FLOOR_DIVIDE: MapFn = MapFn {
@@ -488,6 +533,7 @@ static FLOOR_DIVIDE: MapFn = MapFn {
             }
         },
     ),
+    complex: None,
 };
 
 static REMAINDER: MapFn = MapFn {
@@ -509,6 +555,7 @@ static REMAINDER: MapFn = MapFn {
             }
         },
     ),
+    complex: None,
 };
 
 static FMOD: MapFn = MapFn {
@@ -520,6 +567,7 @@ static FMOD: MapFn = MapFn {
         float: |a, b| math::fmod(a, b),
         i64: |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) },
     ),
+    complex: None,
 };
 
 static POW: MapFn = MapFn {
@@ -528,6 +576,7 @@ static POW: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "powf(a, b)", f64: "pow(a, b)", i64: "integer_power(a, b)" },
     host: host_binary!(float: |a, b| math::pow(a, b), i64: |a, b| integer_power(a, b)),
+    complex: Some(&complex::POW),
 };
 
 static NEG: MapFn = MapFn {
@@ -536,6 +585,7 @@ static NEG: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(-a)", f64: "(-a)", i64: "(i64)(0 - (u64)a)" },
     host: host_unary!(float: |a| -a, i64: |a| a.wrapping_neg()),
+    complex: Some(&complex::NEG),
 };
 
 /// `a * a`
@@ -545,6 +595,7 @@ pub static SQUARE: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(a * a)", f64: "(a * a)", i64: "(i64)((u64)a * (u64)a)" },
     host: host_unary!(float: |a| a * a, i64: |a| a.wrapping_mul(a)),
+    complex: Some(&complex::SQUARE),
 };
 
 static CUBE: MapFn = MapFn {
@@ -553,6 +604,7 @@ static CUBE: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(a * a * a)", f64: "(a * a * a)", i64: "(i64)((u64)a * (u64)a * (u64)a)" },
     host: host_unary!(float: |a| a * a * a, i64: |a| a.wrapping_mul(a).wrapping_mul(a)),
+    complex: Some(&complex::CUBE),
 };
 
 static INVERSE_SQUARE: MapFn = MapFn {
@@ -561,6 +613,7 @@ static INVERSE_SQUARE: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(1.0f / (a * a))", f64: "(1.0 / (a * a))", i64: "" },
     host: host_unary!(float: |a| 1.0 / (a * a)),
+    complex: Some(&complex::INVERSE_SQUARE),
 };
 
 static RECIPROCAL: MapFn = MapFn {
@@ -569,6 +622,7 @@ static RECIPROCAL: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(1.0f / a)", f64: "(1.0 / a)", i64: "" },
     host: host_unary!(float: |a| 1.0 / a),
+    complex: Some(&complex::RECIPROCAL),
 };
 
 static SQRT: MapFn = MapFn {
@@ -577,6 +631,7 @@ static SQRT: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "sqrtf(a)", f64: "sqrt(a)", i64: "" },
     host: host_unary!(float: |a| a.sqrt()),
+    complex: Some(&complex::SQRT),
 };
 
 static RSQRT: MapFn = MapFn {
@@ -585,6 +640,7 @@ static RSQRT: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(1.0f / sqrtf(a))", f64: "(1.0 / sqrt(a))", i64: "" },
     host: host_unary!(float: |a| 1.0 / a.sqrt()),
+    complex: Some(&complex::RSQRT),
 };
 
 /// The greater; nan if either is.
@@ -598,6 +654,7 @@ pub static MAXIMUM: MapFn = MapFn {
         i64: "(a > b ? a : b)",
     },
     host: host_binary!(float: |a, b| if a.is_nan() || a > b { a } else { b }, i64: |a, b| a.max(b)),
+    complex: None,
 };
 
 /// The smaller; nan if either is.
@@ -611,6 +668,7 @@ pub static MINIMUM: MapFn = MapFn {
         i64: "(a < b ? a : b)",
     },
     host: host_binary!(float: |a, b| if a.is_nan() || a < b { a } else { b }, i64: |a, b| a.min(b)),
+    complex: None,
 };
 
 /// `base` to the power of `exponent` by repeated squaring, wrapping; with a negative exponent the

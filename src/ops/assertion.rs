@@ -28,7 +28,8 @@ pub static OPS: &[Op] = &[Op {
     ],
     form: Form::FUNCTION,
     example: "let x = tensor([1.0, 2.0])\nassert_async((x > 0).all(), \"all numbers are positive\")\ncuda.synchronize()",
-    run: Run::Call(assert_async),
+    run: Run::Primitive(assert_async),
+    ..Op::BASE
 }];
 
 fn assert_async(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

@@ -22,9 +22,11 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(tensor([1, 2, 3]) == [1, 0, 3], [true, false, true]))",
         run: Run::Map(MapOp { rule: Rule::Compare, f: &EQ }),
+        ..Op::BASE
     },
     Op {
         name: "ne",
+        aliases: &["not_equal"],
         doc: "Tells elementwise whether `x != other`; nan differs from everything. Source: `torch.ne`.",
         search: &["not equal", "different", "!="],
         params: BINARY,
@@ -38,11 +40,14 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: comparison("(i64)(a != b)"),
                 host: host_compare!(all: |a, b| a != b),
+                complex: Some(&complex::NE),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "lt",
+        aliases: &["less"],
         doc: "Tells elementwise whether `x < other`. Source: `torch.lt`.",
         search: &["less", "smaller", "<"],
         params: BINARY,
@@ -56,11 +61,14 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: comparison("(i64)(a < b)"),
                 host: host_compare!(all: |a, b| a < b),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "le",
+        aliases: &["less_equal"],
         doc: "Tells elementwise whether `x <= other`. Source: `torch.le`.",
         search: &["less or equal", "at most", "<="],
         params: BINARY,
@@ -74,11 +82,14 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: comparison("(i64)(a <= b)"),
                 host: host_compare!(all: |a, b| a <= b),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "gt",
+        aliases: &["greater"],
         doc: "Tells elementwise whether `x > other`. Source: `torch.gt`.",
         search: &["greater", "larger", ">"],
         params: BINARY,
@@ -92,11 +103,14 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: comparison("(i64)(a > b)"),
                 host: host_compare!(all: |a, b| a > b),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "ge",
+        aliases: &["greater_equal"],
         doc: "Tells elementwise whether `x >= other`. Source: `torch.ge`.",
         search: &["greater or equal", "at least", ">="],
         params: BINARY,
@@ -110,8 +124,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: comparison("(i64)(a >= b)"),
                 host: host_compare!(all: |a, b| a >= b),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "isnan",
@@ -128,8 +144,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "(i64)(a != a)", f64: "(i64)(a != a)", i64: "0" },
                 host: host_test!(float: |a| a.is_nan(), i64: |_a| false),
+                complex: Some(&complex::ISNAN),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "isinf",
@@ -150,8 +168,10 @@ pub static OPS: &[Op] = &[
                     i64: "0",
                 },
                 host: host_test!(float: |a| a.is_infinite(), i64: |_a| false),
+                complex: Some(&complex::ISINF),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "isfinite",
@@ -161,6 +181,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(isfinite([1.0, inf, nan]), [true, false, false]))",
         run: Run::Map(MapOp { rule: Rule::Compare, f: &IS_FINITE }),
+        ..Op::BASE
     },
     Op {
         name: "isposinf",
@@ -177,8 +198,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "(i64)(a == INFINITY)", f64: "(i64)(a == (double)INFINITY)", i64: "0" },
                 host: host_test!(float: |a| a.is_infinite() && a > 0.0, i64: |_a| false),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "isneginf",
@@ -199,8 +222,10 @@ pub static OPS: &[Op] = &[
                     i64: "0",
                 },
                 host: host_test!(float: |a| a.is_infinite() && a < 0.0, i64: |_a| false),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "signbit",
@@ -222,8 +247,10 @@ pub static OPS: &[Op] = &[
                     i64: "(i64)(a < 0)",
                 },
                 host: host_test!(float: |a| a.is_sign_negative(), i64: |a| a < 0),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "isclose",
@@ -233,7 +260,8 @@ pub static OPS: &[Op] = &[
         params: CLOSE,
         form: Form::BOTH,
         example: "assert(equal(isclose([1.0, 2.0], [1.0000001, 2.1]), [true, false]))",
-        run: Run::Call(|rt, args| is_close(rt, "isclose", args).map(Out::Tensor)),
+        run: Run::Primitive(|rt, args| is_close(rt, "isclose", args).map(Out::Tensor)),
+        ..Op::BASE
     },
     Op {
         name: "allclose",
@@ -245,10 +273,11 @@ pub static OPS: &[Op] = &[
         example: "assert(allclose([1.0, 2.0], [1.0000001, 2.0]))\n\
                   assert(not allclose([1.0, nan], [1.0, nan]))\n\
                   assert(allclose([1.0, nan], [1.0, nan], equal_nan=true))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let close = is_close(rt, "allclose", args)?;
             all(rt, "allclose", &close).map(Out::Number)
         }),
+        ..Op::BASE
     },
     Op {
         name: "equal",
@@ -258,7 +287,8 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("other", Kind::Tensor)],
         form: Form::BOTH,
         example: "assert(equal([1, 2], [1, 2]))\nassert(not equal([1, 2], [[1, 2]]))",
-        run: Run::Call(equal),
+        run: Run::Primitive(equal),
+        ..Op::BASE
     },
 ];
 
@@ -278,6 +308,7 @@ pub static EQ: MapFn = MapFn {
     select: false,
     cuda: comparison("(i64)(a == b)"),
     host: host_compare!(all: |a, b| a == b),
+    complex: Some(&complex::EQ),
 };
 
 static IS_FINITE: MapFn = MapFn {
@@ -286,6 +317,7 @@ static IS_FINITE: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(i64)(fabsf(a) < INFINITY)", f64: "(i64)(fabs(a) < (double)INFINITY)", i64: "1" },
     host: host_test!(float: |a| a.is_finite(), i64: |_a| true),
+    complex: Some(&complex::ISFINITE),
 };
 
 static IS_CLOSE: MapFn = MapFn {
@@ -300,6 +332,7 @@ static IS_CLOSE: MapFn = MapFn {
     host: host_bool!(
         f64: |a, b, c, d| a == b || ((a - b).is_finite() && (a - b).abs() <= d + (c * b).abs())
     ),
+    complex: Some(&complex::ISCLOSE),
 };
 
 static IS_CLOSE_OR_NAN: MapFn = MapFn {
@@ -318,6 +351,7 @@ static IS_CLOSE_OR_NAN: MapFn = MapFn {
                 || ((a - b).is_finite() && (a - b).abs() <= d + (c * b).abs())
         }
     ),
+    complex: Some(&complex::ISCLOSE_OR_NAN),
 };
 
 const fn comparison(text: &'static str) -> CudaText {

@@ -1,7 +1,7 @@
 //! Complex numbers: making them, taking them apart, and arithmetic over them.
 //!
-//! An operation over real numbers has a twin over complex ones when [`FUNCTIONS`] lists its function;
-//! all others refuse complex operands. A complex tensor is an array of pairs, so its parts are views
+//! An operation over real numbers accepts complex operands when its function names a complex twin
+//! ([`MapFn::complex`]); all others refuse them. A complex tensor is an array of pairs, so its parts are views
 //! of the same memory; sums are sums of the parts.
 
 use super::params::{UNARY, X};
@@ -12,7 +12,7 @@ use crate::array::{Dims, Dtype, Layout, Operand, Strides, result_type};
 use crate::base::Result;
 use crate::kernel::host::complex::{self as number, C64, C128};
 use crate::kernel::host::define::{host_map, host_unary};
-use crate::kernel::{COMPLEX, CudaText, HostMap, MapFn};
+use crate::kernel::{COMPLEX, ComplexFn, CudaText, HostMap, MapFn};
 use crate::plan::error::not_over_complex;
 use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
@@ -29,7 +29,8 @@ pub static OPS: &[Op] = &[
         example: "let z = complex([1.0, 3.0], [2.0, -4.0])\n\
                   assert(z.dtype == c64)\n\
                   assert(equal(z * complex(0, 1), complex([-2.0, 4.0], [1.0, 3.0])))",
-        run: Run::Call(|rt, args| made(rt, "complex", &COMPLEX, args)),
+        run: Run::Primitive(|rt, args| made(rt, "complex", &COMPLEX, args)),
+        ..Op::BASE
     },
     Op {
         name: "polar",
@@ -38,7 +39,8 @@ pub static OPS: &[Op] = &[
         params: &[Param::new("abs", Kind::TensorOrNumber), Param::new("angle", Kind::TensorOrNumber)],
         form: Form::FUNCTION,
         example: "assert(allclose(polar([2.0], [math.pi / 2]), complex([0.0], [2.0]), atol=1e-6))",
-        run: Run::Call(|rt, args| made(rt, "polar", &POLAR, args)),
+        run: Run::Primitive(|rt, args| made(rt, "polar", &POLAR, args)),
+        ..Op::BASE
     },
     Op {
         name: "real",
@@ -48,7 +50,8 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::FUNCTION,
         example: "assert(equal(real(complex([1.0], [2.0])), [1.0]))",
-        run: Run::Call(|_, args| real(args.tensor(0)?).map(Out::Tensor)),
+        run: Run::Primitive(|_, args| real(args.tensor(0)?).map(Out::Tensor)),
+        ..Op::BASE
     },
     Op {
         name: "imag",
@@ -57,7 +60,8 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::FUNCTION,
         example: "let z = zeros(2, dtype=c64)\nz.imag.fill_(3)\nassert(equal(imag(z), [3.0, 3.0]))",
-        run: Run::Call(|_, args| imag(args.tensor(0)?).map(Out::Tensor)),
+        run: Run::Primitive(|_, args| imag(args.tensor(0)?).map(Out::Tensor)),
+        ..Op::BASE
     },
     Op {
         name: "conj",
@@ -66,13 +70,14 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::BOTH,
         example: "assert(equal(complex([1.0], [2.0]).conj(), complex([1.0], [-2.0])))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             match x.dtype().is_complex() {
                 true => conjugate(rt, "conj", x).map(Out::Tensor),
                 false => Ok(Out::Tensor(x.clone())),
             }
         }),
+        ..Op::BASE
     },
     Op {
         name: "angle",
@@ -84,6 +89,7 @@ pub static OPS: &[Op] = &[
         example: "assert(allclose(angle(complex([0.0, 1.0], [1.0, 0.0])), [math.pi / 2, 0.0]))\n\
                   assert(allclose(angle([-2.0]), [math.pi]))",
         run: Run::Map(MapOp { rule: Rule::Float, f: &ANGLE }),
+        ..Op::BASE
     },
     Op {
         name: "view_as_real",
@@ -93,7 +99,8 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::FUNCTION,
         example: "assert(equal(view_as_real(complex([1.0], [2.0])), [[1.0, 2.0]]))",
-        run: Run::Call(|_, args| as_real(args.tensor(0)?, "view_as_real").map(Out::Tensor)),
+        run: Run::Primitive(|_, args| as_real(args.tensor(0)?, "view_as_real").map(Out::Tensor)),
+        ..Op::BASE
     },
     Op {
         name: "view_as_complex",
@@ -104,25 +111,18 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "let z = view_as_complex(tensor([[1.0, 2.0], [3.0, 4.0]]))\n\
                   assert(equal(z, complex([1.0, 3.0], [2.0, 4.0])))",
-        run: Run::Call(|_, args| as_complex(args.tensor(0)?).map(Out::Tensor)),
+        run: Run::Primitive(|_, args| as_complex(args.tensor(0)?).map(Out::Tensor)),
+        ..Op::BASE
     },
 ];
 
-/// A function over complex numbers, by the name of its twin over real ones.
-struct Twin {
-    of: &'static str,
-    f: MapFn,
-    /// The result is a real number.
-    real: bool,
+const fn twin(name: &'static str, arity: u8, text: &'static str, host: HostMap) -> ComplexFn {
+    let f = MapFn { name, arity, select: false, cuda: CudaText::complex(text), host, complex: None };
+    ComplexFn { f, to_real: false }
 }
 
-const fn twin(of: &'static str, name: &'static str, arity: u8, text: &'static str, host: HostMap) -> Twin {
-    let f = MapFn { name, arity, select: false, cuda: CudaText::complex(text), host };
-    Twin { of, f, real: false }
-}
-
-const fn to_real(of: &'static str, name: &'static str, text: &'static str, host: HostMap) -> Twin {
-    Twin { real: true, ..twin(of, name, 1, text, host) }
+const fn to_real(name: &'static str, text: &'static str, host: HostMap) -> ComplexFn {
+    ComplexFn { to_real: true, ..twin(name, 1, text, host) }
 }
 
 /// Host code over both widths.
@@ -138,157 +138,158 @@ macro_rules! both {
     };
 }
 
-/// What is defined over complex numbers. Every name but that of the condition is a function of another
-/// file; operations get here by it.
-static FUNCTIONS: &[Twin] = &[
-    twin("add", "complex_add", 2, "complex_add(a, b)", both!(|a, b| number::add(a, b))),
-    twin("sub", "complex_sub", 2, "complex_sub(a, b)", both!(|a, b| number::sub(a, b))),
-    twin("mul", "complex_mul", 2, "complex_mul(a, b)", both!(|a, b| number::mul(a, b))),
-    twin("div", "complex_div", 2, "complex_div(a, b)", both!(|a, b| number::div(a, b))),
-    twin("neg", "complex_neg", 1, "complex_neg(a)", both!(|a| number::neg(a))),
-    twin(
-        "add_scaled",
-        "complex_add_scaled",
-        3,
-        "complex_add(a, complex_mul(c, b))",
-        both!(|a, b, c| number::add(a, number::mul(c, b))),
+// --- The complex twins of functions over real numbers, which name them in their `complex` field ---
+
+pub(super) static ADD: ComplexFn =
+    twin("complex_add", 2, "complex_add(a, b)", both!(|a, b| number::add(a, b)));
+pub(super) static SUB: ComplexFn =
+    twin("complex_sub", 2, "complex_sub(a, b)", both!(|a, b| number::sub(a, b)));
+pub(super) static MUL: ComplexFn =
+    twin("complex_mul", 2, "complex_mul(a, b)", both!(|a, b| number::mul(a, b)));
+pub(super) static DIV: ComplexFn =
+    twin("complex_div", 2, "complex_div(a, b)", both!(|a, b| number::div(a, b)));
+pub(super) static NEG: ComplexFn = twin("complex_neg", 1, "complex_neg(a)", both!(|a| number::neg(a)));
+pub(super) static ADD_SCALED: ComplexFn = twin(
+    "complex_add_scaled",
+    3,
+    "complex_add(a, complex_mul(c, b))",
+    both!(|a, b, c| number::add(a, number::mul(c, b))),
+);
+pub(super) static SUB_SCALED: ComplexFn = twin(
+    "complex_sub_scaled",
+    3,
+    "complex_sub(a, complex_mul(c, b))",
+    both!(|a, b, c| number::sub(a, number::mul(c, b))),
+);
+pub(super) static COMBINED: ComplexFn = twin(
+    "complex_combined",
+    4,
+    "complex_add(complex_mul(a, c), complex_mul(b, d))",
+    both!(|a, b, c, d| number::add(number::mul(a, c), number::mul(b, d))),
+);
+pub(super) static SQUARE: ComplexFn =
+    twin("complex_square", 1, "complex_mul(a, a)", both!(|a| number::mul(a, a)));
+pub(super) static CUBE: ComplexFn = twin(
+    "complex_cube",
+    1,
+    "complex_mul(complex_mul(a, a), a)",
+    both!(|a| number::mul(number::mul(a, a), a)),
+);
+pub(super) static INVERSE_SQUARE: ComplexFn = twin(
+    "complex_inverse_square",
+    1,
+    "complex_reciprocal(complex_mul(a, a))",
+    both!(|a| number::reciprocal(number::mul(a, a))),
+);
+pub(super) static RECIPROCAL: ComplexFn =
+    twin("complex_reciprocal", 1, "complex_reciprocal(a)", both!(|a| number::reciprocal(a)));
+pub(super) static SQRT: ComplexFn = twin("complex_sqrt", 1, "complex_sqrt(a)", both!(|a| number::sqrt(a)));
+pub(super) static RSQRT: ComplexFn = twin(
+    "complex_rsqrt",
+    1,
+    "complex_reciprocal(complex_sqrt(a))",
+    both!(|a| number::reciprocal(number::sqrt(a))),
+);
+pub(super) static EXP: ComplexFn = twin("complex_exp", 1, "complex_exp(a)", both!(|a| number::exp(a)));
+pub(super) static LOG: ComplexFn = twin("complex_log", 1, "complex_log(a)", both!(|a| number::ln(a)));
+pub(super) static POW: ComplexFn = twin(
+    "complex_pow",
+    2,
+    "complex_pow(a, b)",
+    // The exponent multiplies the error of the logarithm: `c64` computes in `c128`.
+    host_map!(
+        (a: C64, b: C64) -> C64: number::narrow(number::pow(number::wide(a), number::wide(b))),
+        (a: C128, b: C128) -> C128: number::pow(a, b),
     ),
-    twin(
-        "sub_scaled",
-        "complex_sub_scaled",
-        3,
-        "complex_sub(a, complex_mul(c, b))",
-        both!(|a, b, c| number::sub(a, number::mul(c, b))),
-    ),
-    twin(
-        "combined",
-        "complex_combined",
-        4,
-        "complex_add(complex_mul(a, c), complex_mul(b, d))",
-        both!(|a, b, c, d| number::add(number::mul(a, c), number::mul(b, d))),
-    ),
-    twin("square", "complex_square", 1, "complex_mul(a, a)", both!(|a| number::mul(a, a))),
-    twin(
-        "cube",
-        "complex_cube",
-        1,
-        "complex_mul(complex_mul(a, a), a)",
-        both!(|a| number::mul(number::mul(a, a), a)),
-    ),
-    twin(
-        "inverse_square",
-        "complex_inverse_square",
-        1,
-        "complex_reciprocal(complex_mul(a, a))",
-        both!(|a| number::reciprocal(number::mul(a, a))),
-    ),
-    twin("reciprocal", "complex_reciprocal", 1, "complex_reciprocal(a)", both!(|a| number::reciprocal(a))),
-    twin("sqrt", "complex_sqrt", 1, "complex_sqrt(a)", both!(|a| number::sqrt(a))),
-    twin(
-        "rsqrt",
-        "complex_rsqrt",
-        1,
-        "complex_reciprocal(complex_sqrt(a))",
-        both!(|a| number::reciprocal(number::sqrt(a))),
-    ),
-    twin("exp", "complex_exp", 1, "complex_exp(a)", both!(|a| number::exp(a))),
-    twin("log", "complex_log", 1, "complex_log(a)", both!(|a| number::ln(a))),
-    twin(
-        "pow",
-        "complex_pow",
-        2,
-        "complex_pow(a, b)",
-        // The exponent multiplies the error of the logarithm: `c64` computes in `c128`.
-        host_map!(
-            (a: C64, b: C64) -> C64: number::narrow(number::pow(number::wide(a), number::wide(b))),
-            (a: C128, b: C128) -> C128: number::pow(a, b),
+);
+pub(super) static SIN: ComplexFn = twin("complex_sin", 1, "complex_sin(a)", both!(|a| number::sin(a)));
+pub(super) static COS: ComplexFn = twin("complex_cos", 1, "complex_cos(a)", both!(|a| number::cos(a)));
+pub(super) static SINH: ComplexFn = twin("complex_sinh", 1, "complex_sinh(a)", both!(|a| number::sinh(a)));
+pub(super) static COSH: ComplexFn = twin("complex_cosh", 1, "complex_cosh(a)", both!(|a| number::cosh(a)));
+pub(super) static TAN: ComplexFn = twin("complex_tan", 1, "complex_tan(a)", both!(|a| number::tan(a)));
+pub(super) static TANH: ComplexFn = twin("complex_tanh", 1, "complex_tanh(a)", both!(|a| number::tanh(a)));
+pub(super) static SIGMOID: ComplexFn =
+    twin("complex_sigmoid", 1, "complex_sigmoid(a)", both!(|a| number::sigmoid(a)));
+pub(super) static SILU: ComplexFn = twin("complex_silu", 1, "complex_silu(a)", both!(|a| number::silu(a)));
+pub(super) static SOFTSIGN: ComplexFn =
+    twin("complex_softsign", 1, "complex_softsign(a)", both!(|a| number::softsign(a)));
+pub(super) static EXPM1: ComplexFn =
+    twin("complex_expm1", 1, "complex_expm1(a)", both!(|a| number::expm1(a)));
+pub(super) static EXP2: ComplexFn = twin("complex_exp2", 1, "complex_exp2(a)", both!(|a| number::exp2(a)));
+pub(super) static LOG2: ComplexFn = twin("complex_log2", 1, "complex_log2(a)", both!(|a| number::log2(a)));
+pub(super) static LOG10: ComplexFn =
+    twin("complex_log10", 1, "complex_log10(a)", both!(|a| number::log10(a)));
+pub(super) static LOG1P: ComplexFn =
+    twin("complex_log1p", 1, "complex_log1p(a)", both!(|a| number::log1p(a)));
+pub(super) static ASIN: ComplexFn = twin("complex_asin", 1, "complex_asin(a)", both!(|a| number::asin(a)));
+pub(super) static ACOS: ComplexFn = twin("complex_acos", 1, "complex_acos(a)", both!(|a| number::acos(a)));
+pub(super) static ATAN: ComplexFn = twin("complex_atan", 1, "complex_atan(a)", both!(|a| number::atan(a)));
+pub(super) static ASINH: ComplexFn =
+    twin("complex_asinh", 1, "complex_asinh(a)", both!(|a| number::asinh(a)));
+pub(super) static ACOSH: ComplexFn =
+    twin("complex_acosh", 1, "complex_acosh(a)", both!(|a| number::acosh(a)));
+pub(super) static ATANH: ComplexFn =
+    twin("complex_atanh", 1, "complex_atanh(a)", both!(|a| number::atanh(a)));
+pub(super) static LOGADDEXP: ComplexFn =
+    twin("complex_logaddexp", 2, "complex_log_add_exp(a, b)", both!(|a, b| number::log_add_exp(a, b)));
+pub(super) static NAN_TO_NUM: ComplexFn = twin(
+    "complex_nan_to_num",
+    4,
+    "complex_nan_to_num(a, b.re, c.re, d.re)",
+    both!(|a, b, c, d| number::nan_to_num(a, b.re, c.re, d.re)),
+);
+pub(super) static ADDCMUL: ComplexFn = twin(
+    "complex_addcmul",
+    4,
+    "complex_add(a, complex_mul(complex_mul(d, b), c))",
+    both!(|a, b, c, d| number::add(a, number::mul(number::mul(d, b), c))),
+);
+pub(super) static ADDCDIV: ComplexFn = twin(
+    "complex_addcdiv",
+    4,
+    "complex_add(a, complex_mul(d, complex_div(b, c)))",
+    both!(|a, b, c, d| number::add(a, number::mul(d, number::div(b, c)))),
+);
+pub(super) static LERP: ComplexFn =
+    twin("complex_lerp", 3, "complex_lerp(a, b, c)", both!(|a, b, c| number::lerp(a, b, c)));
+pub(super) static ABS: ComplexFn = to_real("complex_abs", "complex_abs(a)", both!(real: |a| number::abs(a)));
+static COMPLEX_ANGLE: ComplexFn =
+    to_real("complex_angle", "complex_angle(a)", both!(real: |a| number::angle(a)));
+pub(super) static EQ: ComplexFn = twin("complex_eq", 2, "complex_equal(a, b)", both!(test: |a, b| a == b));
+pub(super) static NE: ComplexFn =
+    twin("complex_ne", 2, "(i64)(!complex_equal(a, b))", both!(test: |a, b| a != b));
+pub(super) static ISNAN: ComplexFn =
+    twin("complex_isnan", 1, "complex_nan(a)", both!(test: |a| number::is_nan(a)));
+pub(super) static ISINF: ComplexFn =
+    twin("complex_isinf", 1, "complex_infinite(a)", both!(test: |a| number::is_infinite(a)));
+pub(super) static ISFINITE: ComplexFn =
+    twin("complex_isfinite", 1, "complex_finite(a)", both!(test: |a| number::is_finite(a)));
+pub(super) static ISCLOSE: ComplexFn = twin(
+    "complex_isclose",
+    4,
+    "complex_close(a, b, c.re, d.re)",
+    both!(test: |a, b, c, d| number::is_close(a, b, c.re, d.re)),
+);
+pub(super) static ISCLOSE_OR_NAN: ComplexFn = twin(
+    "complex_isclose_or_nan",
+    4,
+    "(i64)(complex_close(a, b, c.re, d.re) || (complex_nan(a) && complex_nan(b)))",
+    both!(test: |a, b, c, d| number::is_close(a, b, c.re, d.re) || number::is_nan(a) && number::is_nan(b)),
+);
+pub(super) static WHERE: ComplexFn = ComplexFn {
+    f: MapFn {
+        name: "complex_where",
+        arity: 3,
+        select: true,
+        cuda: CudaText::complex("(a != 0 ? b : c)"),
+        host: host_map!(
+            (a: i64, b: C64, c: C64) -> C64: if a != 0 { b } else { c },
+            (a: i64, b: C128, c: C128) -> C128: if a != 0 { b } else { c },
         ),
-    ),
-    twin("sin", "complex_sin", 1, "complex_sin(a)", both!(|a| number::sin(a))),
-    twin("cos", "complex_cos", 1, "complex_cos(a)", both!(|a| number::cos(a))),
-    twin("sinh", "complex_sinh", 1, "complex_sinh(a)", both!(|a| number::sinh(a))),
-    twin("cosh", "complex_cosh", 1, "complex_cosh(a)", both!(|a| number::cosh(a))),
-    twin("tan", "complex_tan", 1, "complex_tan(a)", both!(|a| number::tan(a))),
-    twin("tanh", "complex_tanh", 1, "complex_tanh(a)", both!(|a| number::tanh(a))),
-    twin("sigmoid", "complex_sigmoid", 1, "complex_sigmoid(a)", both!(|a| number::sigmoid(a))),
-    twin("silu", "complex_silu", 1, "complex_silu(a)", both!(|a| number::silu(a))),
-    twin("softsign", "complex_softsign", 1, "complex_softsign(a)", both!(|a| number::softsign(a))),
-    twin("expm1", "complex_expm1", 1, "complex_expm1(a)", both!(|a| number::expm1(a))),
-    twin("exp2", "complex_exp2", 1, "complex_exp2(a)", both!(|a| number::exp2(a))),
-    twin("log2", "complex_log2", 1, "complex_log2(a)", both!(|a| number::log2(a))),
-    twin("log10", "complex_log10", 1, "complex_log10(a)", both!(|a| number::log10(a))),
-    twin("log1p", "complex_log1p", 1, "complex_log1p(a)", both!(|a| number::log1p(a))),
-    twin("asin", "complex_asin", 1, "complex_asin(a)", both!(|a| number::asin(a))),
-    twin("acos", "complex_acos", 1, "complex_acos(a)", both!(|a| number::acos(a))),
-    twin("atan", "complex_atan", 1, "complex_atan(a)", both!(|a| number::atan(a))),
-    twin("asinh", "complex_asinh", 1, "complex_asinh(a)", both!(|a| number::asinh(a))),
-    twin("acosh", "complex_acosh", 1, "complex_acosh(a)", both!(|a| number::acosh(a))),
-    twin("atanh", "complex_atanh", 1, "complex_atanh(a)", both!(|a| number::atanh(a))),
-    twin(
-        "logaddexp",
-        "complex_logaddexp",
-        2,
-        "complex_log_add_exp(a, b)",
-        both!(|a, b| number::log_add_exp(a, b)),
-    ),
-    twin(
-        "nan_to_num",
-        "complex_nan_to_num",
-        4,
-        "complex_nan_to_num(a, b.re, c.re, d.re)",
-        both!(|a, b, c, d| number::nan_to_num(a, b.re, c.re, d.re)),
-    ),
-    twin(
-        "addcmul",
-        "complex_addcmul",
-        4,
-        "complex_add(a, complex_mul(complex_mul(d, b), c))",
-        both!(|a, b, c, d| number::add(a, number::mul(number::mul(d, b), c))),
-    ),
-    twin(
-        "addcdiv",
-        "complex_addcdiv",
-        4,
-        "complex_add(a, complex_mul(d, complex_div(b, c)))",
-        both!(|a, b, c, d| number::add(a, number::mul(d, number::div(b, c)))),
-    ),
-    twin("lerp", "complex_lerp", 3, "complex_lerp(a, b, c)", both!(|a, b, c| number::lerp(a, b, c))),
-    to_real("abs", "complex_abs", "complex_abs(a)", both!(real: |a| number::abs(a))),
-    to_real("angle", "complex_angle", "complex_angle(a)", both!(real: |a| number::angle(a))),
-    twin("eq", "complex_eq", 2, "complex_equal(a, b)", both!(test: |a, b| a == b)),
-    twin("ne", "complex_ne", 2, "(i64)(!complex_equal(a, b))", both!(test: |a, b| a != b)),
-    twin("isnan", "complex_isnan", 1, "complex_nan(a)", both!(test: |a| number::is_nan(a))),
-    twin("isinf", "complex_isinf", 1, "complex_infinite(a)", both!(test: |a| number::is_infinite(a))),
-    twin("isfinite", "complex_isfinite", 1, "complex_finite(a)", both!(test: |a| number::is_finite(a))),
-    twin(
-        "isclose",
-        "complex_isclose",
-        4,
-        "complex_close(a, b, c.re, d.re)",
-        both!(test: |a, b, c, d| number::is_close(a, b, c.re, d.re)),
-    ),
-    twin(
-        "isclose_or_nan",
-        "complex_isclose_or_nan",
-        4,
-        "(i64)(complex_close(a, b, c.re, d.re) || (complex_nan(a) && complex_nan(b)))",
-        both!(test: |a, b, c, d| number::is_close(a, b, c.re, d.re) || number::is_nan(a) && number::is_nan(b)),
-    ),
-    Twin {
-        of: "where",
-        f: MapFn {
-            name: "complex_where",
-            arity: 3,
-            select: true,
-            cuda: CudaText::complex("(a != 0 ? b : c)"),
-            host: host_map!(
-                (a: i64, b: C64, c: C64) -> C64: if a != 0 { b } else { c },
-                (a: i64, b: C128, c: C128) -> C128: if a != 0 { b } else { c },
-            ),
-        },
-        real: false,
+        complex: None,
     },
-];
+    to_real: false,
+};
 
 static POLAR: MapFn = MapFn {
     name: "polar",
@@ -299,6 +300,7 @@ static POLAR: MapFn = MapFn {
         (abs: f32, angle: f32) -> C64: number::polar(abs, angle),
         (abs: f64, angle: f64) -> C128: number::polar(abs, angle),
     ),
+    complex: None,
 };
 
 static CONJ: MapFn = MapFn {
@@ -307,6 +309,7 @@ static CONJ: MapFn = MapFn {
     select: false,
     cuda: CudaText::complex("complex_conj(a)"),
     host: both!(|a| number::conj(a)),
+    complex: None,
 };
 
 static ANGLE: MapFn = MapFn {
@@ -322,6 +325,7 @@ static ANGLE: MapFn = MapFn {
         f32: |a| if a.is_nan() { a } else if a < 0.0 { std::f32::consts::PI } else { 0.0 },
         f64: |a| if a.is_nan() { a } else if a < 0.0 { std::f64::consts::PI } else { 0.0 },
     ),
+    complex: Some(&COMPLEX_ANGLE),
 };
 
 /// The function that `f` is over operands of `dtype`, and the dtype of its result (a comparison gives
@@ -330,8 +334,8 @@ pub(super) fn over(name: &str, f: &'static MapFn, dtype: Dtype) -> Result<(&'sta
     if !dtype.is_complex() {
         return Ok((f, dtype));
     }
-    match FUNCTIONS.iter().find(|twin| twin.of == f.name) {
-        Some(twin) => Ok((&twin.f, if twin.real { dtype.real() } else { dtype })),
+    match f.complex {
+        Some(twin) => Ok((&twin.f, if twin.to_real { dtype.real() } else { dtype })),
         None => Err(not_over_complex(name, dtype)),
     }
 }
@@ -357,12 +361,6 @@ fn made(rt: &mut Runtime, name: &'static str, f: &'static MapFn, args: &Args<'_>
     }
     let part = common.complex().real();
     rt.map_ordered(name, f, &operands, part, part.complex()).map(Out::Tensor)
-}
-
-/// Every function over complex numbers, for the tests of backends.
-#[cfg(test)]
-pub(crate) fn functions() -> impl Iterator<Item = &'static MapFn> {
-    FUNCTIONS.iter().map(|twin| &twin.f).chain([&CONJ])
 }
 
 /// The real part: a view of a complex tensor, any other tensor itself.
@@ -458,21 +456,85 @@ pub(super) fn magnitude(rt: &mut Runtime, name: &'static str, x: &Tensor) -> Res
     if !x.dtype().is_complex() {
         return Ok(x.clone());
     }
-    match FUNCTIONS.iter().find(|twin| twin.of == "abs") {
-        Some(abs) => rt.map_ordered(name, &abs.f, &[MapArg::Tensor(x)], x.dtype(), x.dtype().real()),
-        None => Err(not_over_complex(name, x.dtype())),
-    }
+    rt.map_ordered(name, &ABS.f, &[MapArg::Tensor(x)], x.dtype(), x.dtype().real())
 }
+
+/// Every function over complex numbers, for the tests of backends.
+#[cfg(test)]
+pub(crate) fn functions() -> impl Iterator<Item = &'static MapFn> {
+    TWINS.iter().map(|twin| &twin.f).chain([&CONJ])
+}
+
+#[cfg(test)]
+static TWINS: &[&ComplexFn] = &[
+    &ADD,
+    &SUB,
+    &MUL,
+    &DIV,
+    &NEG,
+    &ADD_SCALED,
+    &SUB_SCALED,
+    &COMBINED,
+    &SQUARE,
+    &CUBE,
+    &INVERSE_SQUARE,
+    &RECIPROCAL,
+    &SQRT,
+    &RSQRT,
+    &EXP,
+    &LOG,
+    &POW,
+    &SIN,
+    &COS,
+    &SINH,
+    &COSH,
+    &TAN,
+    &TANH,
+    &SIGMOID,
+    &SILU,
+    &SOFTSIGN,
+    &EXPM1,
+    &EXP2,
+    &LOG2,
+    &LOG10,
+    &LOG1P,
+    &ASIN,
+    &ACOS,
+    &ATAN,
+    &ASINH,
+    &ACOSH,
+    &ATANH,
+    &LOGADDEXP,
+    &NAN_TO_NUM,
+    &ADDCMUL,
+    &ADDCDIV,
+    &LERP,
+    &ABS,
+    &COMPLEX_ANGLE,
+    &EQ,
+    &NE,
+    &ISNAN,
+    &ISINF,
+    &ISFINITE,
+    &ISCLOSE,
+    &ISCLOSE_OR_NAN,
+    &WHERE,
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::table;
 
     #[test]
-    fn twins_have_names_of_their_own() {
-        for (i, twin) in FUNCTIONS.iter().enumerate() {
-            assert_eq!(twin.f.name, format!("complex_{}", twin.of));
-            assert!(FUNCTIONS[..i].iter().all(|other| other.of != twin.of), "{}", twin.of);
+    fn all_twins_are_listed_and_named_after_their_functions() {
+        let defined = include_str!("complex.rs").matches(": ComplexFn =").count() - 1;
+        assert_eq!(TWINS.len(), defined);
+        for op in table::all() {
+            let Some(map) = op.elementwise() else { continue };
+            let Some(twin) = map.f.complex else { continue };
+            assert_eq!(twin.f.name, format!("complex_{}", map.f.name));
+            assert!(TWINS.iter().any(|other| std::ptr::eq(*other, twin)), "{}", twin.f.name);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! calls, whose own checks point at its arguments.
 
 use super::signature::Default;
-use super::{Arg, Args, Out, error, table};
+use super::{Arg, Args, Call, Out, apply, error, table};
 use crate::base::Result;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
@@ -22,7 +22,7 @@ pub(super) fn out_of(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Out>
             (None, Default::Str(s)) => Arg::Str(s.into()),
         })
         .collect();
-    op.call(rt, &Args(&bound)).map_err(|e| e.passed(|_| (0, 0)))
+    apply(rt, op, Call::Plain(Args(&bound))).map_err(|e| e.passed(|_| (0, 0)))
 }
 
 /// The tensor that an operation gives, or the first of several.

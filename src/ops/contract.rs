@@ -26,7 +26,8 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(kron(tensor([1, 2]), tensor([1, 10])), [1, 10, 2, 20]))\n\
                   assert(kron(ones(2, 3), ones(4, 5)).shape == (8, 15))",
-        run: Run::Call(kron),
+        run: Run::Composed(kron),
+        ..Op::BASE
     },
     Op {
         name: "cross",
@@ -36,7 +37,8 @@ pub static OPS: &[Op] = &[
         params: &[X, OTHER, Param::or("dim", Kind::Int, Default::None)],
         form: Form::BOTH,
         example: "assert(equal(cross(tensor([1, 0, 0]), tensor([0, 1, 0])), [0, 0, 1]))",
-        run: Run::Call(cross),
+        run: Run::Composed(cross),
+        ..Op::BASE
     },
     Op {
         name: "tensordot",
@@ -48,7 +50,8 @@ pub static OPS: &[Op] = &[
         example: "let (a, b) = (arange(6.0).reshape(2, 3), arange(6.0).reshape(3, 2))\n\
                   assert(equal(tensordot(a, b, 1), a @ b))\n\
                   assert(equal(tensordot(a, b, [[1], [0]]), a @ b))",
-        run: Run::Call(tensordot),
+        run: Run::Composed(tensordot),
+        ..Op::BASE
     },
     Op {
         name: "inner",
@@ -58,7 +61,8 @@ pub static OPS: &[Op] = &[
         params: &[X, OTHER],
         form: Form::BOTH,
         example: "assert(inner(tensor([1, 2, 3]), tensor([0, 2, 1])).item() == 7)",
-        run: Run::Call(inner),
+        run: Run::Composed(inner),
+        ..Op::BASE
     },
     Op {
         name: "vander",
@@ -72,7 +76,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::FUNCTION,
         example: "assert(equal(vander(tensor([1, 2, 3])), [[1, 1, 1], [4, 2, 1], [9, 3, 1]]))",
-        run: Run::Call(vander),
+        run: Run::Composed(vander),
+        ..Op::BASE
     },
     Op {
         name: "cartesian_prod",
@@ -82,7 +87,8 @@ pub static OPS: &[Op] = &[
         params: &[Param::rest("tensors", Kind::Tensors)],
         form: Form::FUNCTION,
         example: "assert(equal(cartesian_prod(tensor([1, 2]), tensor([3, 4])), [[1, 3], [1, 4], [2, 3], [2, 4]]))",
-        run: Run::Call(cartesian_prod),
+        run: Run::Composed(cartesian_prod),
+        ..Op::BASE
     },
 ];
 

@@ -26,7 +26,8 @@ pub static OPS: &[Op] = &[
         params: &[X, DIAGONAL],
         form: Form::ALL,
         example: "assert(equal(tril(ones(2, 2)), [[1.0, 0.0], [1.0, 1.0]]))",
-        run: Run::Call(|rt, args| triangle(rt, "tril", &IN_LOWER, args)),
+        run: Run::Primitive(|rt, args| triangle(rt, "tril", &IN_LOWER, args)),
+        ..Op::BASE
     },
     Op {
         name: "triu",
@@ -36,7 +37,8 @@ pub static OPS: &[Op] = &[
         params: &[X, DIAGONAL],
         form: Form::ALL,
         example: "assert(equal(triu(ones(2, 2), 1), [[0.0, 1.0], [0.0, 0.0]]))",
-        run: Run::Call(|rt, args| triangle(rt, "triu", &IN_UPPER, args)),
+        run: Run::Primitive(|rt, args| triangle(rt, "triu", &IN_UPPER, args)),
+        ..Op::BASE
     },
     Op {
         name: "diagonal",
@@ -51,7 +53,7 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::BOTH,
         example: "assert(equal(tensor([[1, 2], [3, 4]]).diagonal(), [1, 4]))",
-        run: Run::Call(|_, args| {
+        run: Run::Primitive(|_, args| {
             let x = args.tensor(0)?;
             let (a, b) = (dims::one(2, args.int(2)?, x.rank())?, dims::one(3, args.int(3)?, x.rank())?);
             if x.rank() < 2 || a == b {
@@ -60,6 +62,7 @@ pub static OPS: &[Op] = &[
             }
             Ok(Out::Tensor(diagonal_of(x, args.int(1)?, a, b)))
         }),
+        ..Op::BASE
     },
     Op {
         name: "trace",
@@ -68,7 +71,7 @@ pub static OPS: &[Op] = &[
         params: &[X],
         form: Form::BOTH,
         example: "assert(trace([[1, 2], [3, 4]]).item() == 5)",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             if x.rank() != 2 {
                 return Err(error::wrong_rank("trace", 0, x, "a matrix", "write `x.diagonal().sum(-1)`"));
@@ -82,6 +85,7 @@ pub static OPS: &[Op] = &[
             let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::I64 };
             rt.reduce("trace", &SUM, &diagonal, &[0], false, x.dtype(), dtype).map(Out::Tensor)
         }),
+        ..Op::BASE
     },
     Op {
         name: "diag",
@@ -91,7 +95,8 @@ pub static OPS: &[Op] = &[
         params: &[X, DIAGONAL],
         form: Form::BOTH,
         example: "assert(equal(diag([1, 2]), [[1, 0], [0, 2]]))\nassert(equal(diag([[1, 2], [3, 4]]), [1, 4]))",
-        run: Run::Call(diag),
+        run: Run::Primitive(diag),
+        ..Op::BASE
     },
 ];
 
@@ -102,6 +107,7 @@ static IN_LOWER: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(i64)((b == 0 || c == 0) ? 0 : a % c - a / c % b <= d)" },
     host: host_map!((a: i64, b: i64, c: i64, d: i64) -> i64: i64::from(above(a, b, c) <= d)),
+    complex: None,
 };
 
 /// 1 where position `a` of matrices of `b` rows and `c` columns is on or above diagonal `d`.
@@ -111,6 +117,7 @@ static IN_UPPER: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(i64)((b == 0 || c == 0) ? 0 : a % c - a / c % b >= d)" },
     host: host_map!((a: i64, b: i64, c: i64, d: i64) -> i64: i64::from(above(a, b, c) >= d)),
+    complex: None,
 };
 
 /// On which diagonal a position lies: its column less its row.

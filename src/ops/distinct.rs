@@ -46,7 +46,8 @@ pub static OPS: &[Op] = &[
                   let (values, counts) = unique(tensor([3, 1, 3]), return_counts=true)\n\
                   assert(equal(counts, [1, 2]))\n\
                   assert(equal(unique([[2, 1], [1, 5], [2, 1]], dim=0), [[1, 5], [2, 1]]))",
-        run: Run::Call(unique),
+        run: Run::Primitive(unique),
+        ..Op::BASE
     },
     Op {
         name: "unique_consecutive",
@@ -58,7 +59,8 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "let (values, counts) = unique_consecutive(tensor([1, 1, 2, 1]), return_counts=true)\n\
                   assert(equal(values, [1, 2, 1]))\nassert(equal(counts, [2, 1, 1]))",
-        run: Run::Call(unique_consecutive),
+        run: Run::Primitive(unique_consecutive),
+        ..Op::BASE
     },
     Op {
         name: "isin",
@@ -73,7 +75,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::FUNCTION,
         example: "assert(equal(isin(tensor([1, 2, 3]), tensor([3, 1])), [true, false, true]))",
-        run: Run::Call(isin),
+        run: Run::Primitive(isin),
+        ..Op::BASE
     },
 ];
 
@@ -83,6 +86,7 @@ static DIFFERS: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(i64)(a != b)", f64: "(i64)(a != b)", i64: "(i64)(a != b)" },
     host: host_compare!(all: |a, b| a != b),
+    complex: None,
 };
 
 fn unique(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

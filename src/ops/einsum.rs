@@ -28,7 +28,8 @@ pub static OPS: &[Op] = &[Op {
               assert(equal(einsum(\"ij,jk->ik\", a, a), a @ a))\n\
               assert(einsum(\"ii\", a).item() == 5)\n\
               assert(equal(einsum(\"ij->ji\", a), a.t()))",
-    run: Run::Call(einsum),
+    run: Run::Primitive(einsum),
+    ..Op::BASE
 }];
 
 /// A name of a dimension: a letter, or a place of the ellipsis counted from its end.

@@ -3,6 +3,7 @@
 //! On the host `f32` results are within two units in the last place of the exact value, on CUDA
 //! within what its documentation states.
 
+use super::complex;
 use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
 use super::signature::{Default, Kind, Param};
 use super::{Args, Form, MapOp, Op, Out, Rule, Run, map};
@@ -30,8 +31,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "expf(a)", f64: "exp(a)", i64: "" },
                 host: host_unary!(float: |a| math::exp(a)),
+                complex: Some(&complex::EXP),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "exp2",
@@ -48,8 +51,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "exp2f(a)", f64: "exp2(a)", i64: "" },
                 host: host_unary!(float: |a| math::exp2(a)),
+                complex: Some(&complex::EXP2),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "expm1",
@@ -66,8 +71,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "expm1f(a)", f64: "expm1(a)", i64: "" },
                 host: host_unary!(float: |a| math::expm1(a)),
+                complex: Some(&complex::EXPM1),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "log",
@@ -84,8 +91,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "logf(a)", f64: "log(a)", i64: "" },
                 host: host_unary!(float: |a| math::ln(a)),
+                complex: Some(&complex::LOG),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "log2",
@@ -102,8 +111,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "log2f(a)", f64: "log2(a)", i64: "" },
                 host: host_unary!(float: |a| math::log2(a)),
+                complex: Some(&complex::LOG2),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "log10",
@@ -120,8 +131,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "log10f(a)", f64: "log10(a)", i64: "" },
                 host: host_unary!(float: |a| math::log10(a)),
+                complex: Some(&complex::LOG10),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "log1p",
@@ -138,8 +151,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "log1pf(a)", f64: "log1p(a)", i64: "" },
                 host: host_unary!(float: |a| math::log1p(a)),
+                complex: Some(&complex::LOG1P),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "sin",
@@ -156,8 +171,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "sinf(a)", f64: "sin(a)", i64: "" },
                 host: sin,
+                complex: Some(&complex::SIN),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "cos",
@@ -174,8 +191,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "cosf(a)", f64: "cos(a)", i64: "" },
                 host: cos,
+                complex: Some(&complex::COS),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "tan",
@@ -192,11 +211,14 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "tanf(a)", f64: "tan(a)", i64: "" },
                 host: tan,
+                complex: Some(&complex::TAN),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "asin",
+        aliases: &["arcsin"],
         doc: "Gives the angle in radians whose sine is the element; outside -1 .. 1, nan. Source: `torch.asin`.",
         search: &["arcsin", "arc sine", "inverse sine"],
         params: UNARY,
@@ -210,11 +232,14 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "asinf(a)", f64: "asin(a)", i64: "" },
                 host: host_unary!(float: |a| math::asin(a)),
+                complex: Some(&complex::ASIN),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "acos",
+        aliases: &["arccos"],
         doc: "Gives the angle in radians whose cosine is the element; outside -1 .. 1, nan. Source: `torch.acos`.",
         search: &["arccos", "arc cosine", "inverse cosine"],
         params: UNARY,
@@ -228,11 +253,14 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "acosf(a)", f64: "acos(a)", i64: "" },
                 host: host_unary!(float: |a| math::acos(a)),
+                complex: Some(&complex::ACOS),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "atan",
+        aliases: &["arctan"],
         doc: "Gives the angle in radians whose tangent is the element. Source: `torch.atan`.",
         search: &["arctan", "arc tangent", "inverse tangent"],
         params: UNARY,
@@ -246,8 +274,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "atanf(a)", f64: "atan(a)", i64: "" },
                 host: host_unary!(float: |a| math::atan(a)),
+                complex: Some(&complex::ATAN),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "sinh",
@@ -264,8 +294,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "sinhf(a)", f64: "sinh(a)", i64: "" },
                 host: host_unary!(float: |a| math::sinh(a)),
+                complex: Some(&complex::SINH),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "cosh",
@@ -282,8 +314,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "coshf(a)", f64: "cosh(a)", i64: "" },
                 host: host_unary!(float: |a| math::cosh(a)),
+                complex: Some(&complex::COSH),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "tanh",
@@ -300,11 +334,14 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "tanhf(a)", f64: "tanh(a)", i64: "" },
                 host: host_unary!(float: |a| math::tanh(a)),
+                complex: Some(&complex::TANH),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "asinh",
+        aliases: &["arcsinh"],
         doc: "Gives the inverse hyperbolic sine. Source: `torch.asinh`.",
         search: &["arcsinh", "hyperbolic"],
         params: UNARY,
@@ -318,11 +355,14 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "asinhf(a)", f64: "asinh(a)", i64: "" },
                 host: host_unary!(float: |a| math::asinh(a)),
+                complex: Some(&complex::ASINH),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "acosh",
+        aliases: &["arccosh"],
         doc: "Gives the inverse hyperbolic cosine; below 1, nan. Source: `torch.acosh`.",
         search: &["arccosh", "hyperbolic"],
         params: UNARY,
@@ -336,11 +376,14 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "acoshf(a)", f64: "acosh(a)", i64: "" },
                 host: host_unary!(float: |a| math::acosh(a)),
+                complex: Some(&complex::ACOSH),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "atanh",
+        aliases: &["arctanh"],
         doc: "Gives the inverse hyperbolic tangent; outside -1 .. 1, nan. Source: `torch.atanh`.",
         search: &["arctanh", "hyperbolic"],
         params: UNARY,
@@ -354,8 +397,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "atanhf(a)", f64: "atanh(a)", i64: "" },
                 host: host_unary!(float: |a| math::atanh(a)),
+                complex: Some(&complex::ATANH),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "erf",
@@ -372,8 +417,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "erff(a)", f64: "erf(a)", i64: "" },
                 host: host_unary!(float: |a| math::erf(a)),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "erfc",
@@ -390,8 +437,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "erfcf(a)", f64: "erfc(a)", i64: "" },
                 host: host_unary!(float: |a| math::erfc(a)),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "lgamma",
@@ -408,8 +457,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "lgammaf(a)", f64: "lgamma(a)", i64: "" },
                 host: host_unary!(float: |a| math::lgamma(a)),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "deg2rad",
@@ -430,8 +481,10 @@ pub static OPS: &[Op] = &[
                     i64: "",
                 },
                 host: host_unary!(f32: |a| a * 0.017_453_292, f64: |a| a * 0.017_453_292_519_943_295),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "rad2deg",
@@ -448,8 +501,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "(a * 57.29577951308232f)", f64: "(a * 57.29577951308232)", i64: "" },
                 host: host_unary!(f32: |a| a * 57.295_78, f64: |a| a * 57.295_779_513_082_32),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "sigmoid",
@@ -466,8 +521,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "sigmoid_of(a)", f64: "sigmoid_of(a)", i64: "" },
                 host: host_unary!(float: |a| math::sigmoid(a)),
+                complex: Some(&complex::SIGMOID),
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "logit",
@@ -477,10 +534,12 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::or("eps", Kind::Float, Default::None)],
         form: Form::ALL,
         example: "assert(equal(logit([0.5]), [0.0]))",
-        run: Run::Call(logit),
+        run: Run::Primitive(logit),
+        ..Op::BASE
     },
     Op {
         name: "atan2",
+        aliases: &["arctan2"],
         doc: "Gives the angle in radians of the point (`other`, `x`), from -pi to pi. Source: `torch.atan2`.",
         search: &["angle", "arctan2", "polar", "direction"],
         params: BINARY,
@@ -494,8 +553,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "atan2f(a, b)", f64: "atan2(a, b)", i64: "" },
                 host: host_binary!(float: |a, b| math::atan2(a, b)),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "logaddexp",
@@ -505,6 +566,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(allclose(logaddexp([1000.0], [1000.0]), [1000.6931472]))",
         run: Run::Map(MapOp { rule: Rule::Float, f: &LOG_ADD_EXP }),
+        ..Op::BASE
     },
     Op {
         name: "xlogy",
@@ -527,8 +589,10 @@ pub static OPS: &[Op] = &[
                 host: host_binary!(
                     float: |a, b| if b.is_nan() { b } else if a == 0.0 { 0.0 } else { a * math::ln(b) },
                 ),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
 ];
 
@@ -584,6 +648,7 @@ pub static LOG_ADD_EXP: MapFn = MapFn {
             if a == b { a + std::f64::consts::LN_2 } else { far }
         },
     ),
+    complex: Some(&complex::LOGADDEXP),
 };
 
 /// Near 1/2 the logarithm cancels nearly all digits of the quotient, so `f32` computes in `f64`.
@@ -596,6 +661,7 @@ static LOGIT: MapFn = MapFn {
         f32: |a| math::ln(f64::from(a) / (1.0 - f64::from(a))) as f32,
         f64: |a| math::ln(a / (1.0 - a)),
     ),
+    complex: None,
 };
 
 /// `b` is what elements are kept away from 0 and 1 by.
@@ -616,6 +682,7 @@ static LOGIT_CLAMPED: MapFn = MapFn {
             math::ln(inner / (1.0 - inner))
         },
     ),
+    complex: None,
 };
 
 fn logit(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

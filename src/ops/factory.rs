@@ -3,10 +3,11 @@
 //! Memory is bound at once, so a request that cannot fit fails at its line; only the fill waits. A
 //! factory puts its tensor on the current device unless `device` says otherwise.
 
+use super::known;
 use super::params::{DEVICE, DTYPE, X};
 use super::signature::{Default, Kind, Param};
 use super::subscript::set;
-use super::{Arg, Args, Form, Op, Out, Run, data, error, map};
+use super::{Arg, Args, Foreign, Form, Op, Out, Run, data, error, map};
 use crate::array::{Dims, Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::device::DeviceId;
@@ -24,7 +25,13 @@ pub static OPS: &[Op] = &[
         params: &[Param::new("data", Kind::Data), DTYPE, DEVICE, PIN_MEMORY],
         form: Form::FUNCTION,
         example: "let x = tensor([[1, 2], [3, 4]], dtype=f16)\nassert(x.shape == (2, 2))\nassert(x.dtype == f16)",
-        run: Run::Call(tensor),
+        run: Run::Primitive(tensor),
+        shape: known::LITERAL,
+        foreign: Foreign {
+            names: &["from_numpy", "as_tensor", "asarray", "Tensor", "FloatTensor", "LongTensor"],
+            help: "write `tensor(values)`",
+        },
+        ..Op::BASE
     },
     Op {
         name: "zeros",
@@ -33,7 +40,9 @@ pub static OPS: &[Op] = &[
         params: SIZED,
         form: Form::FUNCTION,
         example: "assert(equal(zeros(2, 2), [[0.0, 0.0], [0.0, 0.0]]))",
-        run: Run::Call(|rt, args| sized(rt, "zeros", args, Some(0))),
+        run: Run::Primitive(|rt, args| sized(rt, "zeros", args, Some(0))),
+        shape: known::SIZED,
+        ..Op::BASE
     },
     Op {
         name: "ones",
@@ -42,7 +51,9 @@ pub static OPS: &[Op] = &[
         params: SIZED,
         form: Form::FUNCTION,
         example: "assert(equal(ones(2, dtype=i32), [1, 1]))",
-        run: Run::Call(|rt, args| sized(rt, "ones", args, Some(1))),
+        run: Run::Primitive(|rt, args| sized(rt, "ones", args, Some(1))),
+        shape: known::SIZED,
+        ..Op::BASE
     },
     Op {
         name: "empty",
@@ -52,7 +63,9 @@ pub static OPS: &[Op] = &[
         params: SIZED,
         form: Form::FUNCTION,
         example: "assert(empty(2, 3).shape == (2, 3))",
-        run: Run::Call(|rt, args| sized(rt, "empty", args, None)),
+        run: Run::Primitive(|rt, args| sized(rt, "empty", args, None)),
+        shape: known::SIZED,
+        ..Op::BASE
     },
     Op {
         name: "full",
@@ -68,11 +81,13 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::FUNCTION,
         example: "assert(equal(full([2], 7), [7, 7]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let value = Value::of(rt, args, 1)?;
             let place = Place::of(rt, args, 2, value.dtype());
             value.written(rt, "full", &args.shape(0)?, place).map(Out::Tensor)
         }),
+        shape: known::SIZED,
+        ..Op::BASE
     },
     Op {
         name: "zeros_like",
@@ -81,7 +96,9 @@ pub static OPS: &[Op] = &[
         params: LIKE,
         form: Form::FUNCTION,
         example: "assert(equal(zeros_like(tensor([1, 2])), [0, 0]))",
-        run: Run::Call(|rt, args| like(rt, "zeros_like", args, 1, Some(Scalar::Int(0)))),
+        run: Run::Primitive(|rt, args| like(rt, "zeros_like", args, 1, Some(Scalar::Int(0)))),
+        shape: known::SAME_SHAPE,
+        ..Op::BASE
     },
     Op {
         name: "ones_like",
@@ -90,7 +107,9 @@ pub static OPS: &[Op] = &[
         params: LIKE,
         form: Form::FUNCTION,
         example: "assert(equal(ones_like(tensor([5, 6])), [1, 1]))",
-        run: Run::Call(|rt, args| like(rt, "ones_like", args, 1, Some(Scalar::Int(1)))),
+        run: Run::Primitive(|rt, args| like(rt, "ones_like", args, 1, Some(Scalar::Int(1)))),
+        shape: known::SAME_SHAPE,
+        ..Op::BASE
     },
     Op {
         name: "empty_like",
@@ -100,7 +119,9 @@ pub static OPS: &[Op] = &[
         params: LIKE,
         form: Form::FUNCTION,
         example: "assert(empty_like(zeros(3, dtype=f64)).dtype == f64)",
-        run: Run::Call(|rt, args| like(rt, "empty_like", args, 1, None)),
+        run: Run::Primitive(|rt, args| like(rt, "empty_like", args, 1, None)),
+        shape: known::SAME_SHAPE,
+        ..Op::BASE
     },
     Op {
         name: "full_like",
@@ -110,7 +131,7 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("fill_value", Kind::TensorOrNumber), DTYPE, DEVICE],
         form: Form::FUNCTION,
         example: "assert(equal(full_like(tensor([1, 2]), 9), [9, 9]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let value = Value::of(rt, args, 1)?;
             let x = args.tensor(0)?;
             let place = Place::beside(rt, args, 2, x);
@@ -118,6 +139,8 @@ pub static OPS: &[Op] = &[
             value.fill(rt, "full_like", &tensor)?;
             Ok(Out::Tensor(tensor))
         }),
+        shape: known::SAME_SHAPE,
+        ..Op::BASE
     },
     Op {
         name: "new_tensor",
@@ -127,11 +150,12 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("data", Kind::Data), DTYPE, DEVICE],
         form: Form::METHOD,
         example: "assert(zeros(1, dtype=f64).new_tensor([1, 2]).dtype == f64)",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             let place = Place::beside(rt, args, 2, x);
             from_argument(rt, args.get(1), 1, Some(place.dtype), Some(place.device)).map(Out::Tensor)
         }),
+        ..Op::BASE
     },
     Op {
         name: "new_full",
@@ -147,11 +171,12 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::METHOD,
         example: "assert(equal(tensor([1]).new_full([2], 3), [3, 3]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let (shape, value) = (args.shape(1)?, Value::of(rt, args, 2)?);
             let place = Place::beside(rt, args, 3, args.tensor(0)?);
             value.written(rt, "new_full", &shape, place).map(Out::Tensor)
         }),
+        ..Op::BASE
     },
     Op {
         name: "new_zeros",
@@ -161,7 +186,8 @@ pub static OPS: &[Op] = &[
         params: NEW,
         form: Form::METHOD,
         example: "assert(equal(tensor([1]).new_zeros(2), [0, 0]))",
-        run: Run::Call(|rt, args| new(rt, "new_zeros", args, Some(0))),
+        run: Run::Primitive(|rt, args| new(rt, "new_zeros", args, Some(0))),
+        ..Op::BASE
     },
     Op {
         name: "new_ones",
@@ -171,7 +197,8 @@ pub static OPS: &[Op] = &[
         params: NEW,
         form: Form::METHOD,
         example: "assert(equal(tensor([5]).new_ones(2), [1, 1]))",
-        run: Run::Call(|rt, args| new(rt, "new_ones", args, Some(1))),
+        run: Run::Primitive(|rt, args| new(rt, "new_ones", args, Some(1))),
+        ..Op::BASE
     },
     Op {
         name: "new_empty",
@@ -181,7 +208,8 @@ pub static OPS: &[Op] = &[
         params: NEW,
         form: Form::METHOD,
         example: "assert(zeros(1, dtype=i8).new_empty(2, 3).shape == (2, 3))",
-        run: Run::Call(|rt, args| new(rt, "new_empty", args, None)),
+        run: Run::Primitive(|rt, args| new(rt, "new_empty", args, None)),
+        ..Op::BASE
     },
     Op {
         name: "fill",
@@ -195,6 +223,7 @@ pub static OPS: &[Op] = &[
             |rt, args| constant(rt, "fill", args.tensor(0)?, one_value(args)?),
             |rt, _, args| set(rt, args.tensor(0)?, &[], one_value(args)?),
         ),
+        ..Op::BASE
     },
     Op {
         name: "zero",
@@ -207,6 +236,7 @@ pub static OPS: &[Op] = &[
             |rt, args| constant(rt, "zero", args.tensor(0)?, MapArg::Number(Scalar::Int(0))),
             |rt, _, args| set(rt, args.tensor(0)?, &[], MapArg::Number(Scalar::Int(0))),
         ),
+        ..Op::BASE
     },
 ];
 

@@ -191,7 +191,16 @@ const fn op(
     example: &'static str,
     run: fn(&mut Runtime, &Args<'_>) -> Result<Out>,
 ) -> Op {
-    Op { name, doc, search: SEARCH, params, form: Form::FUNCTION, example, run: Run::Call(run) }
+    Op {
+        name,
+        doc,
+        search: SEARCH,
+        params,
+        form: Form::FUNCTION,
+        example,
+        run: Run::Primitive(run),
+        ..Op::BASE
+    }
 }
 
 /// What a function of this file transforms, and how.
@@ -450,6 +459,7 @@ static FREQUENCY: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(a < b ? a : a - c)" },
     host: host_ternary!(i64: |a, b, c| if a < b { a } else { a.wrapping_sub(c) }),
+    complex: None,
 };
 
 fn frequencies(rt: &mut Runtime, name: &'static str, args: &Args<'_>, half: bool) -> Result<Out> {

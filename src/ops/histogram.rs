@@ -36,7 +36,8 @@ pub static OPS: &[Op] = &[Op {
     example: "let (hist, bin_edges = edges) = histogram(tensor([1.0, 2.0, 1.0]), bins=4, range=(0, 3))\n\
               assert(equal(hist, [0.0, 2.0, 1.0, 0.0]))\nassert(equal(edges, [0.0, 0.75, 1.5, 2.25, 3.0]))\n\
               assert(equal(histogram(tensor([1.0, 2.0, 1.0]), [0.0, 2.0, 4.0]).hist, [2.0, 1.0]))",
-    run: Run::Call(histogram),
+    run: Run::Composed(histogram),
+    ..Op::BASE
 }];
 
 fn histogram(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

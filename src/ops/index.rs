@@ -31,7 +31,8 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "let x = tensor([[1, 2], [3, 4], [5, 6]])\n\
                   assert(equal(x.index_select(0, [2, 0]), [[5, 6], [1, 2]]))",
-        run: Run::Call(index_select),
+        run: Run::Primitive(index_select),
+        ..Op::BASE
     },
     Op {
         name: "gather",
@@ -41,7 +42,8 @@ pub static OPS: &[Op] = &[
         params: &[X, DIM, INDEX],
         form: Form::BOTH,
         example: "let x = tensor([[1, 2], [3, 4]])\nassert(equal(x.gather(1, [[1], [0]]), [[2], [3]]))",
-        run: Run::Call(gather),
+        run: Run::Primitive(gather),
+        ..Op::BASE
     },
     Op {
         name: "embedding",
@@ -60,7 +62,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::FUNCTION,
         example: "assert(equal(embedding([1, 0], [[1.0, 2.0], [3.0, 4.0]]), [[3.0, 4.0], [1.0, 2.0]]))",
-        run: Run::Call(embedding),
+        run: Run::Primitive(embedding),
+        ..Op::BASE
     },
     Op {
         name: "one_hot",
@@ -71,7 +74,8 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::or("num_classes", Kind::Int, Default::Int(-1))],
         form: Form::FUNCTION,
         example: "assert(equal(one_hot([0, 2], 3), [[1, 0, 0], [0, 0, 1]]))",
-        run: Run::Call(one_hot),
+        run: Run::Primitive(one_hot),
+        ..Op::BASE
     },
     Op {
         name: "take_along_dim",
@@ -81,7 +85,8 @@ pub static OPS: &[Op] = &[
         params: &[X, INDEX, Param::or("dim", Kind::Int, Default::None)],
         form: Form::BOTH,
         example: "let x = tensor([[3, 1, 2]])\nassert(equal(take_along_dim(x, argsort(x, dim=1), dim=1), [[1, 2, 3]]))",
-        run: Run::Call(take_along_dim),
+        run: Run::Primitive(take_along_dim),
+        ..Op::BASE
     },
     Op {
         name: "take",
@@ -90,7 +95,8 @@ pub static OPS: &[Op] = &[
         params: &[X, INDEX],
         form: Form::BOTH,
         example: "assert(equal(tensor([[1, 2], [3, 4]]).take([0, -1]), [1, 4]))",
-        run: Run::Call(take),
+        run: Run::Primitive(take),
+        ..Op::BASE
     },
     Op {
         name: "scatter",
@@ -108,7 +114,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::ALL,
         example: "assert(equal(zeros(2, 3).scatter(1, [[2], [0]], 1), [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]))",
-        run: Run::Call(scatter),
+        run: Run::Primitive(scatter),
+        ..Op::BASE
     },
     Op {
         name: "scatter_reduce",
@@ -128,7 +135,8 @@ pub static OPS: &[Op] = &[
         example: "let x = tensor([1.0, 2.0, 3.0])\n\
                   assert(equal(x.scatter_reduce(0, [0, 0, 2], [4.0, 6.0, 1.0], \"amax\"), [6.0, 2.0, 3.0]))\n\
                   assert(equal(x.scatter_reduce(0, [0, 0, 2], [4.0, 6.0, 1.0], \"mean\", include_self=false), [5.0, 2.0, 1.0]))",
-        run: Run::Call(scatter_reduce),
+        run: Run::Primitive(scatter_reduce),
+        ..Op::BASE
     },
     Op {
         name: "scatter_add",
@@ -138,10 +146,11 @@ pub static OPS: &[Op] = &[
         params: &[X, DIM, INDEX, Param::new("src", Kind::Tensor)],
         form: Form::ALL,
         example: "assert(equal(zeros(3).scatter_add(0, [0, 2, 0], [1.0, 2.0, 3.0]), [4.0, 0.0, 2.0]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let src = MapArg::Tensor(args.tensor(3)?);
             scattered(rt, "scatter_add", args, src, Some(&SUM))
         }),
+        ..Op::BASE
     },
     Op {
         name: "index_add",
@@ -156,7 +165,7 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::ALL,
         example: "assert(equal(zeros(3).index_add(0, [0, 0], [1.0, 2.0]), [3.0, 0.0, 0.0]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let source = args.tensor(3)?;
             let alpha = args.operand(4)?;
             if let MapArg::Tensor(alpha) = alpha
@@ -177,6 +186,7 @@ pub static OPS: &[Op] = &[
             };
             indexed_write(rt, "index_add", args, MapArg::Tensor(&scaled), Some(&SUM))
         }),
+        ..Op::BASE
     },
     Op {
         name: "index_copy",
@@ -185,10 +195,11 @@ pub static OPS: &[Op] = &[
         params: &[X, DIM, INDEX, Param::new("source", Kind::Tensor)],
         form: Form::ALL,
         example: "assert(equal(zeros(3).index_copy(0, [2, 0], [1.0, 2.0]), [2.0, 0.0, 1.0]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let source = MapArg::Tensor(args.tensor(3)?);
             indexed_write(rt, "index_copy", args, source, None)
         }),
+        ..Op::BASE
     },
     Op {
         name: "index_fill",
@@ -197,7 +208,7 @@ pub static OPS: &[Op] = &[
         params: &[X, DIM, INDEX, Param::new("value", Kind::TensorOrNumber)],
         form: Form::ALL,
         example: "assert(equal(zeros(3).index_fill(0, [1], 7), [0.0, 7.0, 0.0]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let value = args.operand(3)?;
             let MapArg::Tensor(one) = value else {
                 return indexed_write(rt, "index_fill", args, value, None);
@@ -210,6 +221,7 @@ pub static OPS: &[Op] = &[
             let one = rt.convert(one, args.tensor(0)?.dtype())?;
             indexed_write(rt, "index_fill", args, MapArg::Tensor(&one), None)
         }),
+        ..Op::BASE
     },
     Op {
         name: "index_put",
@@ -225,13 +237,14 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "let x = zeros(2, 2).index_put([tensor([0, 1]), tensor([1, 1])], 5)\n\
                   assert(equal(x, [[0.0, 5.0], [0.0, 5.0]]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let out = rt.contiguous_copy(args.tensor(0)?)?;
             let indices: Vec<Index> = args.tensors(1)?.iter().cloned().map(Index::of).collect();
             let f = args.flag(3).then_some(&SUM);
             set_with(rt, "index_put", &out, &indices, args.operand(2)?, f)?;
             Ok(Out::Tensor(out))
         }),
+        ..Op::BASE
     },
     Op {
         name: "masked_select",
@@ -241,17 +254,20 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("mask", Kind::Tensor)],
         form: Form::BOTH,
         example: "let x = tensor([1, 5, 2])\nassert(equal(x.masked_select(x > 1), [5, 2]))",
-        run: Run::Call(masked_select),
+        run: Run::Primitive(masked_select),
+        ..Op::BASE
     },
     Op {
         name: "nonzero",
+        aliases: &["argwhere"],
         doc: "Gives the positions of the elements that are not 0, one row each, in row-major order; with \
               `as_tuple` one vector per dimension. Waits for the tensor. Source: `torch.nonzero`.",
         search: &["where", "indices", "true", "find"],
         params: &[X, Param::named("as_tuple", Kind::Bool, Default::Bool(false))],
         form: Form::BOTH,
         example: "assert(equal(nonzero([[0, 3], [4, 0]]), [[0, 1], [1, 0]]))",
-        run: Run::Call(nonzero),
+        run: Run::Primitive(nonzero),
+        ..Op::BASE
     },
 ];
 

@@ -3,7 +3,7 @@
 use super::dims;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, Op, Out, Run};
+use super::{Args, Foreign, Form, Op, Out, Run};
 use crate::array::Scalar;
 use crate::base::Result;
 
@@ -18,11 +18,12 @@ pub static OPS: &[Op] = &[
         params: OPTIONAL_DIM,
         form: Form::METHOD,
         example: "assert(zeros(2, 3).size() == (2, 3))\nassert(zeros(2, 3).size(-1) == 3)",
-        run: Run::Call(|_, args| {
+        run: Run::Primitive(|_, args| {
             let x = args.tensor(0)?;
             let extents = x.shape().iter().map(|&n| n as i64);
             one_or_all(args, extents.collect())
         }),
+        ..Op::BASE
     },
     Op {
         name: "stride",
@@ -32,10 +33,11 @@ pub static OPS: &[Op] = &[
         params: OPTIONAL_DIM,
         form: Form::METHOD,
         example: "assert(zeros(2, 3).stride() == (3, 1))\nassert(zeros(2, 3).t().stride(0) == 1)",
-        run: Run::Call(|_, args| {
+        run: Run::Primitive(|_, args| {
             let strides = args.tensor(0)?.layout().strides.iter().map(|&s| s as i64);
             one_or_all(args, strides.collect())
         }),
+        ..Op::BASE
     },
     Op {
         name: "dim",
@@ -44,7 +46,8 @@ pub static OPS: &[Op] = &[
         params: &[X],
         form: Form::METHOD,
         example: "assert(zeros(2, 3).dim() == 2)",
-        run: Run::Call(|_, args| int(args.tensor(0)?.rank())),
+        run: Run::Primitive(|_, args| int(args.tensor(0)?.rank())),
+        ..Op::BASE
     },
     Op {
         name: "numel",
@@ -53,7 +56,9 @@ pub static OPS: &[Op] = &[
         params: &[X],
         form: Form::BOTH,
         example: "assert(zeros(2, 3).numel() == 6)",
-        run: Run::Call(|_, args| int(args.tensor(0)?.count())),
+        run: Run::Primitive(|_, args| int(args.tensor(0)?.count())),
+        foreign: Foreign { names: &["nelement"], help: "write `x.numel()`" },
+        ..Op::BASE
     },
     Op {
         name: "element_size",
@@ -62,7 +67,8 @@ pub static OPS: &[Op] = &[
         params: &[X],
         form: Form::METHOD,
         example: "assert(zeros(2, dtype=f16).element_size() == 2)",
-        run: Run::Call(|_, args| int(args.tensor(0)?.dtype().size())),
+        run: Run::Primitive(|_, args| int(args.tensor(0)?.dtype().size())),
+        ..Op::BASE
     },
     Op {
         name: "storage_offset",
@@ -72,7 +78,8 @@ pub static OPS: &[Op] = &[
         params: &[X],
         form: Form::METHOD,
         example: "assert(zeros(4)[1..].storage_offset() == 1)",
-        run: Run::Call(|_, args| int(args.tensor(0)?.layout().offset)),
+        run: Run::Primitive(|_, args| int(args.tensor(0)?.layout().offset)),
+        ..Op::BASE
     },
     Op {
         name: "is_contiguous",
@@ -81,7 +88,8 @@ pub static OPS: &[Op] = &[
         params: &[X],
         form: Form::METHOD,
         example: "assert(zeros(2, 3).is_contiguous())\nassert(not zeros(2, 3).t().is_contiguous())",
-        run: Run::Call(|_, args| truth(args.tensor(0)?.layout().is_contiguous())),
+        run: Run::Primitive(|_, args| truth(args.tensor(0)?.layout().is_contiguous())),
+        ..Op::BASE
     },
     Op {
         name: "data_ptr",
@@ -91,7 +99,7 @@ pub static OPS: &[Op] = &[
         params: &[X],
         form: Form::METHOD,
         example: "let x = zeros(4)\nassert(x.view(2, 2).data_ptr() == x.data_ptr())",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             if x.storage().memory().is_none() || x.storage().pending().is_some() {
                 rt.flush()?;
@@ -100,6 +108,7 @@ pub static OPS: &[Op] = &[
             let offset = if first == 0 { 0 } else { (x.layout().offset * x.dtype().size()) as u64 };
             Ok(Out::Number(Scalar::Int(first.wrapping_add(offset) as i64)))
         }),
+        ..Op::BASE
     },
     Op {
         name: "is_floating_point",
@@ -108,7 +117,8 @@ pub static OPS: &[Op] = &[
         params: &[X],
         form: Form::BOTH,
         example: "assert(zeros(2).is_floating_point())\nassert(not tensor([1]).is_floating_point())",
-        run: Run::Call(|_, args| truth(args.tensor(0)?.dtype().is_float())),
+        run: Run::Primitive(|_, args| truth(args.tensor(0)?.dtype().is_float())),
+        ..Op::BASE
     },
     Op {
         name: "is_complex",
@@ -117,7 +127,8 @@ pub static OPS: &[Op] = &[
         params: &[X],
         form: Form::BOTH,
         example: "assert(zeros(2, dtype=c64).is_complex())\nassert(not zeros(2).is_complex())",
-        run: Run::Call(|_, args| truth(args.tensor(0)?.dtype().is_complex())),
+        run: Run::Primitive(|_, args| truth(args.tensor(0)?.dtype().is_complex())),
+        ..Op::BASE
     },
     Op {
         name: "get_device",
@@ -126,10 +137,11 @@ pub static OPS: &[Op] = &[
         params: &[X],
         form: Form::METHOD,
         example: "assert((zeros(2) on cpu).get_device() == -1)",
-        run: Run::Call(|_, args| {
+        run: Run::Primitive(|_, args| {
             let index = args.tensor(0)?.device().cuda_index();
             Ok(Out::Number(Scalar::Int(index.map_or(-1, |i| i as i64))))
         }),
+        ..Op::BASE
     },
     Op {
         name: "is_pinned",
@@ -138,7 +150,8 @@ pub static OPS: &[Op] = &[
         params: &[X],
         form: Form::METHOD,
         example: "let x = zeros(2) on cpu\nassert(not x.is_pinned())\nassert(x.pin_memory().is_pinned())",
-        run: Run::Call(|_, args| truth(args.tensor(0)?.storage().is_pinned())),
+        run: Run::Primitive(|_, args| truth(args.tensor(0)?.storage().is_pinned())),
+        ..Op::BASE
     },
 ];
 

@@ -2,6 +2,7 @@
 
 use super::composed::{call, t};
 use super::index::{as_positions, pick};
+use super::known;
 use super::params::X;
 use super::shape::{MAX_RANK, expanded, narrowed, needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
@@ -18,6 +19,7 @@ const FIRST_DIM: Param = Param::or("dim", Kind::Int, Default::Int(0));
 pub static OPS: &[Op] = &[
     Op {
         name: "cat",
+        aliases: &["concat", "concatenate"],
         doc: "Joins tensors along a dimension. Other extents must be equal; dtypes promote; all tensors are on one \
               device. Source: `torch.cat`.",
         search: &["concatenate", "join", "append", "concat"],
@@ -25,7 +27,9 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(equal(cat([tensor([1, 2]), tensor([3])]), [1, 2, 3]))\n\
                   assert(cat([zeros(2, 3), zeros(2, 4)], dim=1).shape == (2, 7))",
-        run: Run::Call(cat),
+        run: Run::Primitive(cat),
+        shape: known::CAT,
+        ..Op::BASE
     },
     Op {
         name: "stack",
@@ -35,7 +39,9 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(equal(stack([tensor([1, 2]), tensor([3, 4])]), [[1, 2], [3, 4]]))\n\
                   assert(equal(stack([tensor([1, 2]), tensor([3, 4])], dim=1), [[1, 3], [2, 4]]))",
-        run: Run::Call(stack),
+        run: Run::Primitive(stack),
+        shape: known::STACK,
+        ..Op::BASE
     },
     Op {
         name: "hstack",
@@ -45,24 +51,27 @@ pub static OPS: &[Op] = &[
         params: &[TENSORS],
         form: Form::FUNCTION,
         example: "assert(equal(hstack([tensor([1]), tensor([2, 3])]), [1, 2, 3]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let tensors = raised(args.tensors(0)?, 1)?;
             let dim = i64::from(tensors.first().is_some_and(|t| t.rank() > 1));
             cat(rt, &Args(&[Arg::Tensors(tensors), Arg::Int(dim)]))
         }),
+        ..Op::BASE
     },
     Op {
         name: "vstack",
+        aliases: &["row_stack"],
         doc: "Joins tensors one below the other: along the first dimension; vectors are rows. \
               Source: `torch.vstack`.",
         search: &["join", "rows", "concatenate"],
         params: &[TENSORS],
         form: Form::FUNCTION,
         example: "assert(equal(vstack([tensor([1, 2]), tensor([3, 4])]), [[1, 2], [3, 4]]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let tensors = raised(args.tensors(0)?, 2)?;
             cat(rt, &Args(&[Arg::Tensors(tensors), Arg::Int(0)]))
         }),
+        ..Op::BASE
     },
     Op {
         name: "split",
@@ -73,7 +82,8 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "let (a, b) = tensor([1, 2, 3]).split(2)\nassert(equal(a, [1, 2]))\nassert(equal(b, [3]))\n\
                   let (c, d) = tensor([1, 2, 3]).split([1, 2])\nassert(equal(d, [2, 3]))",
-        run: Run::Call(split),
+        run: Run::Primitive(split),
+        ..Op::BASE
     },
     Op {
         name: "chunk",
@@ -83,7 +93,8 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("chunks", Kind::Int), FIRST_DIM],
         form: Form::BOTH,
         example: "let (a, b) = tensor([1, 2, 3, 4]).chunk(2)\nassert(equal(b, [3, 4]))",
-        run: Run::Call(chunk),
+        run: Run::Primitive(chunk),
+        ..Op::BASE
     },
     Op {
         name: "tensor_split",
@@ -95,7 +106,8 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "let (a, b) = tensor([1, 2, 3]).tensor_split(2)\nassert(equal(a, [1, 2]))\n\
                   let (c, d, e) = arange(5).tensor_split([1, 3])\nassert(equal(d, [1, 2]))",
-        run: Run::Call(tensor_split),
+        run: Run::Primitive(tensor_split),
+        ..Op::BASE
     },
     Op {
         name: "unbind",
@@ -104,7 +116,8 @@ pub static OPS: &[Op] = &[
         params: &[X, FIRST_DIM],
         form: Form::BOTH,
         example: "let (a, b) = tensor([[1, 2], [3, 4]]).unbind()\nassert(equal(b, [3, 4]))",
-        run: Run::Call(unbind),
+        run: Run::Primitive(unbind),
+        ..Op::BASE
     },
     Op {
         name: "repeat",
@@ -114,7 +127,7 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::rest("repeats", Kind::Shape)],
         form: Form::METHOD,
         example: "assert(equal(tensor([1, 2]).repeat(2), [1, 2, 1, 2]))\nassert(zeros(2, 3).repeat(4, 1, 2).shape == (4, 2, 6))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let (x, repeats) = (args.tensor(0)?, args.ints(1).unwrap_or(&[]));
             if repeats.len() < x.rank() {
                 let wanted = format!("at most {} dimensions for {} repeats", repeats.len(), repeats.len());
@@ -122,6 +135,7 @@ pub static OPS: &[Op] = &[
             }
             repeated(rt, x, repeats).map(Out::Tensor)
         }),
+        ..Op::BASE
     },
     Op {
         name: "tile",
@@ -130,12 +144,13 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::rest("dims", Kind::Shape)],
         form: Form::BOTH,
         example: "assert(equal(tile([[1, 2]], 2), [[1, 2, 1, 2]]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let (x, given) = (args.tensor(0)?, args.ints(1).unwrap_or(&[]));
             let mut repeats = vec![1; x.rank().saturating_sub(given.len())];
             repeats.extend_from_slice(given);
             repeated(rt, x, &repeats).map(Out::Tensor)
         }),
+        ..Op::BASE
     },
     Op {
         name: "repeat_interleave",
@@ -154,7 +169,8 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(tensor([1, 2]).repeat_interleave(2), [1, 1, 2, 2]))\n\
                   assert(equal(repeat_interleave([[1, 2], [3, 4]], [1, 2], dim=0), [[1, 2], [3, 4], [3, 4]]))\n\
                   assert(equal(repeat_interleave([2, 0, 1]), [0, 0, 2]))",
-        run: Run::Call(repeat_interleave),
+        run: Run::Primitive(repeat_interleave),
+        ..Op::BASE
     },
     Op {
         name: "flip",
@@ -163,7 +179,8 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::rest("dims", Kind::Dims)],
         form: Form::BOTH,
         example: "assert(equal(tensor([1, 2, 3]).flip(0), [3, 2, 1]))",
-        run: Run::Call(flip),
+        run: Run::Primitive(flip),
+        ..Op::BASE
     },
     Op {
         name: "rot90",
@@ -177,7 +194,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::BOTH,
         example: "assert(equal(rot90(tensor([[1, 2], [3, 4]])), [[2, 4], [1, 3]]))",
-        run: Run::Call(rot90),
+        run: Run::Composed(rot90),
+        ..Op::BASE
     },
     Op {
         name: "fliplr",
@@ -186,7 +204,8 @@ pub static OPS: &[Op] = &[
         params: &[X],
         form: Form::BOTH,
         example: "assert(equal(fliplr(tensor([[1, 2], [3, 4]])), [[2, 1], [4, 3]]))",
-        run: Run::Call(|rt, args| mirrored(rt, "fliplr", args.tensor(0)?, 1)),
+        run: Run::Composed(|rt, args| mirrored(rt, "fliplr", args.tensor(0)?, 1)),
+        ..Op::BASE
     },
     Op {
         name: "flipud",
@@ -195,7 +214,8 @@ pub static OPS: &[Op] = &[
         params: &[X],
         form: Form::BOTH,
         example: "assert(equal(flipud(tensor([[1, 2], [3, 4]])), [[3, 4], [1, 2]]))",
-        run: Run::Call(|rt, args| mirrored(rt, "flipud", args.tensor(0)?, 0)),
+        run: Run::Composed(|rt, args| mirrored(rt, "flipud", args.tensor(0)?, 0)),
+        ..Op::BASE
     },
     Op {
         name: "roll",
@@ -206,7 +226,8 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(tensor([1, 2, 3]).roll(1), [3, 1, 2]))\n\
                   assert(equal(tensor([[1, 2], [3, 4]]).roll(1, 0), [[3, 4], [1, 2]]))",
-        run: Run::Call(roll),
+        run: Run::Primitive(roll),
+        ..Op::BASE
     },
     Op {
         name: "diff",
@@ -223,7 +244,8 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(diff(tensor([1, 4, 9])), [3, 5]))\n\
                   assert(equal(diff(tensor([1, 4, 9]), prepend=[0], append=[9, 9]), [1, 3, 5, 0, 0]))",
-        run: Run::Call(diff),
+        run: Run::Composed(diff),
+        ..Op::BASE
     },
     Op {
         name: "meshgrid",
@@ -237,7 +259,8 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "let (x, y) = meshgrid(tensor([1, 2]), tensor([3, 4, 5]))\nassert(x.shape == (2, 3))\n\
                   assert(equal(y[1], [3, 4, 5]))",
-        run: Run::Call(meshgrid),
+        run: Run::Primitive(meshgrid),
+        ..Op::BASE
     },
 ];
 

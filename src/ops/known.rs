@@ -51,62 +51,82 @@ pub type Outcome = Result<Known, Box<Clash>>;
 type Dims = Vec<Option<usize>>;
 type Rule = fn(&str, &Op, &[Known]) -> Outcome;
 
-/// The operations with rules of their own; elementwise ones need none.
-const RULES: &[(&[&str], Rule)] = &[
-    (&["zeros", "ones", "empty", "rand", "randn", "full"], sized),
-    (&["eye"], eye),
-    (&["arange"], arange),
-    (&["tensor"], literal),
-    (&["clone", "contiguous", "detach", "cumsum", "cumprod", "softmax", "log_softmax"], same),
-    (&["zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like"], same_shape),
-    (&["to", "cpu"], same_shape),
-    (&["cuda"], on_cuda),
-    (&["matmul", "mm"], matmul),
-    (&["reshape", "view"], reshape),
-    (&["t"], t),
-    (&["transpose"], transpose),
-    (&["permute"], permute),
-    (&["unsqueeze"], unsqueeze),
-    (&["cat"], cat),
-    (&["stack"], stack),
-    (&["max", "min", "median"], whole),
-    (
-        &[
-            "sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "any", "all", "var", "std", "nansum",
-            "norm",
-        ],
-        reduce,
-    ),
-];
+/// What an operation's row says of its result. Elementwise operations need none: their operands broadcast.
+#[derive(Clone, Copy)]
+pub struct ShapeRule {
+    /// The result, from one fact per parameter; `None`: nothing is known.
+    rule: Option<Rule>,
+    /// It makes a tensor of a shape.
+    pub makes: bool,
+    /// It reads the elements of its tensors for sure; views do not.
+    pub reads: bool,
+    /// The host has its result.
+    pub on_host: bool,
+}
+
+impl ShapeRule {
+    /// Nothing is known of the result.
+    pub const UNKNOWN: ShapeRule = ShapeRule { rule: None, makes: false, reads: false, on_host: false };
+
+    const fn new(rule: Rule) -> ShapeRule {
+        ShapeRule { rule: Some(rule), ..ShapeRule::UNKNOWN }
+    }
+
+    const fn reading(rule: Rule) -> ShapeRule {
+        ShapeRule { reads: true, ..ShapeRule::new(rule) }
+    }
+}
+
+/// A shape is the first argument: `zeros`.
+pub const SIZED: ShapeRule = ShapeRule { makes: true, ..ShapeRule::new(sized) };
+/// `eye`
+pub const EYE: ShapeRule = ShapeRule::new(eye);
+/// `arange`
+pub const ARANGE: ShapeRule = ShapeRule::new(arange);
+/// `tensor`
+pub const LITERAL: ShapeRule = ShapeRule::new(literal);
+/// Shape and device are those of the first argument: `clone`.
+pub const SAME: ShapeRule = ShapeRule::new(same);
+/// The shape is that of the first argument: `zeros_like`.
+pub const SAME_SHAPE: ShapeRule = ShapeRule::new(same_shape);
+/// `cuda`
+pub const CUDA: ShapeRule = ShapeRule::new(on_cuda);
+/// `cpu`
+pub const CPU: ShapeRule = ShapeRule { on_host: true, ..ShapeRule::reading(same_shape) };
+/// The elements, on the host: `item`.
+pub const READ: ShapeRule = ShapeRule { rule: None, makes: false, reads: true, on_host: true };
+/// `matmul`
+pub const MATMUL: ShapeRule = ShapeRule::reading(matmul);
+/// `reshape`
+pub const RESHAPE: ShapeRule = ShapeRule::new(reshape);
+/// `t`
+pub const T: ShapeRule = ShapeRule::new(t);
+/// `transpose`
+pub const TRANSPOSE: ShapeRule = ShapeRule::new(transpose);
+/// `permute`
+pub const PERMUTE: ShapeRule = ShapeRule::new(permute);
+/// `unsqueeze`
+pub const UNSQUEEZE: ShapeRule = ShapeRule::new(unsqueeze);
+/// `cat`
+pub const CAT: ShapeRule = ShapeRule::new(cat);
+/// `stack`
+pub const STACK: ShapeRule = ShapeRule::new(stack);
+/// A reduction over everything, or records along a dimension: `max`.
+pub const WHOLE: ShapeRule = ShapeRule::reading(whole);
+/// A reduction over `dim`, all dimensions without it: `sum`.
+pub const REDUCE: ShapeRule = ShapeRule::reading(reduce);
 
 /// What `op` gives for one fact per parameter; `name` is how the script writes it.
 pub fn result(name: &str, op: &Op, args: &[Known]) -> Outcome {
     if let Some(map) = op.elementwise() {
         return elementwise(name, &args[..usize::from(map.f.arity).min(args.len())]);
     }
-    match RULES.iter().find(|(names, _)| names.contains(&op.name)) {
-        Some((_, rule)) => rule(name, op, args),
-        None => Ok(Known::Unknown),
-    }
+    op.shape.rule.map_or(Ok(Known::Unknown), |rule| rule(name, op, args))
 }
 
 /// True when the operation reads the elements of its tensors for sure; views do not.
 pub fn reads(op: &Op) -> bool {
-    let rule = RULES.iter().find(|(names, _)| names.contains(&op.name)).map(|(_, rule)| *rule);
-    let reading: [Rule; 3] = [matmul, whole, reduce];
-    op.elementwise().is_some()
-        || rule.is_some_and(|rule| reading.iter().any(|r| std::ptr::fn_addr_eq(*r, rule)))
-        || is_on_host(op)
-}
-
-/// True when the operation makes a tensor of a shape.
-pub fn makes(op: &Op) -> bool {
-    RULES.iter().any(|(names, rule)| names.contains(&op.name) && std::ptr::fn_addr_eq(*rule, sized as Rule))
-}
-
-/// True when the host has what the operation gives.
-pub fn is_on_host(op: &Op) -> bool {
-    ["item", "tolist", "cpu"].contains(&op.name)
+    op.elementwise().is_some() || op.shape.reads
 }
 
 /// What the in-place form of `op` gives: the shape of its target stays, but for that of a view.

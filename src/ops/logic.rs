@@ -18,6 +18,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(logical_and([1, 0], [2, 3]), [true, false]))",
         run: Run::Map(MapOp { rule: Rule::Logic, f: &AND }),
+        ..Op::BASE
     },
     Op {
         name: "logical_or",
@@ -28,6 +29,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(logical_or([1, 0], [0, 0]), [true, false]))",
         run: Run::Map(MapOp { rule: Rule::Logic, f: &OR }),
+        ..Op::BASE
     },
     Op {
         name: "logical_xor",
@@ -38,6 +40,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(logical_xor([1, 2], [0, 3]), [true, false]))",
         run: Run::Map(MapOp { rule: Rule::Logic, f: &XOR }),
+        ..Op::BASE
     },
     Op {
         name: "logical_not",
@@ -47,6 +50,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(logical_not([0, 2]), [true, false]))",
         run: Run::Map(MapOp { rule: Rule::Logic, f: &NOT }),
+        ..Op::BASE
     },
     Op {
         name: "bitwise_and",
@@ -56,6 +60,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(tensor([6, 5]) & 3, [2, 1]))",
         run: Run::Map(MapOp { rule: Rule::Bits, f: &AND }),
+        ..Op::BASE
     },
     Op {
         name: "bitwise_or",
@@ -65,6 +70,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(tensor([6, 5]) | 1, [7, 5]))",
         run: Run::Map(MapOp { rule: Rule::Bits, f: &OR }),
+        ..Op::BASE
     },
     Op {
         name: "bitwise_xor",
@@ -75,6 +81,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(tensor([6, 5]) ^ 3, [5, 6]))",
         run: Run::Map(MapOp { rule: Rule::Bits, f: &XOR }),
+        ..Op::BASE
     },
     Op {
         name: "bitwise_not",
@@ -84,7 +91,8 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::ALL,
         example: "assert(equal(~tensor([0, 5]), [-1, -6]))\nassert(equal(~tensor([true]), [false]))",
-        run: Run::Call(bitwise_not),
+        run: Run::Primitive(bitwise_not),
+        ..Op::BASE
     },
     Op {
         name: "bitwise_left_shift",
@@ -102,8 +110,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "", f64: "", i64: "shift_left(a, b)" },
                 host: host_binary!(i64: |a, b| if (0..64).contains(&b) { a << b } else { 0 }),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "bitwise_right_shift",
@@ -122,8 +132,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "", f64: "", i64: "shift_right(a, b)" },
                 host: host_binary!(i64: |a, b| a >> if (0..64).contains(&b) { b } else { 63 }),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
 ];
 
@@ -133,6 +145,7 @@ static AND: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(a & b)" },
     host: host_binary!(i64: |a, b| a & b),
+    complex: None,
 };
 
 static OR: MapFn = MapFn {
@@ -141,6 +154,7 @@ static OR: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(a | b)" },
     host: host_binary!(i64: |a, b| a | b),
+    complex: None,
 };
 
 pub static XOR: MapFn = MapFn {
@@ -149,6 +163,7 @@ pub static XOR: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(a ^ b)" },
     host: host_binary!(i64: |a, b| a ^ b),
+    complex: None,
 };
 
 static NOT: MapFn = MapFn {
@@ -157,6 +172,7 @@ static NOT: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(i64)(a == 0)" },
     host: host_unary!(i64: |a| i64::from(a == 0)),
+    complex: None,
 };
 
 static COMPLEMENT: MapFn = MapFn {
@@ -165,6 +181,7 @@ static COMPLEMENT: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(~a)" },
     host: host_unary!(i64: |a| !a),
+    complex: None,
 };
 
 fn bitwise_not(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

@@ -32,6 +32,7 @@ pub static AFFINE: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(i64)((u64)a * (u64)b + (u64)c)" },
     host: host_ternary!(i64: |a, b, c| a.wrapping_mul(b).wrapping_add(c)),
+    complex: None,
 };
 
 /// `(a / b) % c` over integers: the digit of a row-major position. 0 where a divisor is 0.
@@ -41,6 +42,7 @@ pub static DIGIT: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "((b == 0 || c == 0) ? 0 : (a / b) % c)" },
     host: host_ternary!(i64: |a, b, c| if b == 0 || c == 0 { 0 } else { a.wrapping_div(b).wrapping_rem(c) }),
+    complex: None,
 };
 
 /// A position that may count from the end of an extent, from the start; what is out of range is 0.
@@ -52,4 +54,5 @@ pub static WRAPPED: MapFn = MapFn {
     host: host_binary!(i64: |a, b| {
         if a < b.wrapping_neg() || a >= b { 0 } else if a < 0 { a.wrapping_add(b) } else { a }
     }),
+    complex: None,
 };

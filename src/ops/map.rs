@@ -134,18 +134,12 @@ pub(super) fn call(rt: &mut Runtime, name: &'static str, op: &MapOp, args: &Args
 }
 
 /// Runs a bound call of the in-place form.
-pub(super) fn call_in_place(
-    rt: &mut Runtime,
-    name: &'static str,
-    op: &MapOp,
-    args: &Args<'_>,
-) -> Result<Tensor> {
-    let target = args.tensor(0)?.clone();
+pub(super) fn call_in_place(rt: &mut Runtime, name: &'static str, op: &MapOp, args: &Args<'_>) -> Result<()> {
+    let target = args.tensor(0)?;
     if target.dtype().is_complex() && name == "abs_" {
         return Err(not_over_complex(name, target.dtype()));
     }
-    in_place(rt, name, op, &target, &operands(op, args)?)?;
-    Ok(target)
+    in_place(rt, name, op, target, &operands(op, args)?)
 }
 
 fn operands<'a>(op: &MapOp, args: &Args<'a>) -> Result<smallvec::SmallVec<[MapArg<'a>; 4]>> {

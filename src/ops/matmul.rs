@@ -5,6 +5,7 @@
 //! empty dimension is 0.
 
 use super::arith::{ADD, MUL};
+use super::known;
 use super::params::X;
 use super::shape::swapped;
 use super::signature::{Default, Kind, Param};
@@ -33,7 +34,9 @@ pub static OPS: &[Op] = &[
                   assert(equal(a @ a, [[7.0, 10.0], [15.0, 22.0]]))\n\
                   assert(equal(a @ tensor([1.0, 1.0]), [3.0, 7.0]))\n\
                   assert((zeros(5, 1, 2, 3) @ zeros(4, 3, 6)).shape == (5, 4, 2, 6))",
-        run: Run::Call(matmul),
+        run: Run::Primitive(matmul),
+        shape: known::MATMUL,
+        ..Op::BASE
     },
     Op {
         name: "mm",
@@ -42,7 +45,9 @@ pub static OPS: &[Op] = &[
         params: PAIR,
         form: Form::BOTH,
         example: "assert(equal(mm([[1, 2]], [[3], [4]]), [[11]]))",
-        run: Run::Call(mm),
+        run: Run::Primitive(mm),
+        shape: known::MATMUL,
+        ..Op::BASE
     },
     Op {
         name: "bmm",
@@ -51,7 +56,8 @@ pub static OPS: &[Op] = &[
         params: PAIR,
         form: Form::BOTH,
         example: "assert(bmm(ones(7, 2, 3), ones(7, 3, 4)).shape == (7, 2, 4))",
-        run: Run::Call(bmm),
+        run: Run::Primitive(bmm),
+        ..Op::BASE
     },
     Op {
         name: "mv",
@@ -60,7 +66,8 @@ pub static OPS: &[Op] = &[
         params: PAIR,
         form: Form::BOTH,
         example: "assert(equal(mv([[1, 2], [3, 4]], [1, 1]), [3, 7]))",
-        run: Run::Call(mv),
+        run: Run::Primitive(mv),
+        ..Op::BASE
     },
     Op {
         name: "dot",
@@ -69,16 +76,19 @@ pub static OPS: &[Op] = &[
         params: PAIR,
         form: Form::BOTH,
         example: "assert(dot([1, 2, 3], [4, 5, 6]).item() == 32)",
-        run: Run::Call(dot),
+        run: Run::Primitive(dot),
+        ..Op::BASE
     },
     Op {
         name: "outer",
+        aliases: &["ger"],
         doc: "Gives all products of an element of one vector with an element of another. Source: `torch.outer`.",
         search: &["outer product", "ger"],
         params: PAIR,
         form: Form::BOTH,
         example: "assert(equal(outer([1, 2], [3, 4]), [[3, 4], [6, 8]]))",
-        run: Run::Call(outer),
+        run: Run::Primitive(outer),
+        ..Op::BASE
     },
     Op {
         name: "addmm",
@@ -94,7 +104,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::ALL,
         example: "assert(equal(addmm([10, 20], [[1, 2]], [[3, 4], [5, 6]]), [[23, 36]]))",
-        run: Run::Call(addmm),
+        run: Run::Primitive(addmm),
+        ..Op::BASE
     },
     Op {
         name: "linear",
@@ -104,7 +115,8 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("weight", Kind::Tensor), Param::or("bias", Kind::Tensor, Default::None)],
         form: Form::FUNCTION,
         example: "assert(equal(linear([[1, 2]], [[3, 4], [5, 6]], [10, 20]), [[21, 37]]))",
-        run: Run::Call(linear),
+        run: Run::Primitive(linear),
+        ..Op::BASE
     },
     Op {
         name: "baddbmm",
@@ -119,7 +131,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::ALL,
         example: "assert(baddbmm(zeros(1), ones(2, 3, 4), ones(2, 4, 5)).shape == (2, 3, 5))",
-        run: Run::Call(baddbmm),
+        run: Run::Primitive(baddbmm),
+        ..Op::BASE
     },
 ];
 
@@ -137,6 +150,7 @@ static COMBINED: MapFn = MapFn {
         float: |a, b, c, d| a * c + b * d,
         i64: |a, b, c, d| a.wrapping_mul(c).wrapping_add(b.wrapping_mul(d)),
     ),
+    complex: Some(&complex::COMBINED),
 };
 
 /// An operand with its place among the arguments.

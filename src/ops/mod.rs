@@ -8,6 +8,7 @@
 //! To add an operation, write its value into the table of the file it belongs to.
 
 pub mod activation;
+mod apply;
 mod args;
 pub mod arith;
 pub mod assertion;
@@ -58,12 +59,14 @@ pub(crate) mod testing;
 mod tests;
 pub mod transfer;
 
+pub use apply::{Call, apply};
 pub use args::{Arg, Args, Data, Out};
 pub use map::{MapOp, Rule, in_place, map};
 
 use crate::base::Result;
 use crate::kernel::MapFn;
 use crate::plan::Runtime;
+use known::ShapeRule;
 use signature::{Param, Signature};
 
 /// An operation.
@@ -84,6 +87,30 @@ pub struct Op {
     pub example: &'static str,
     /// What it does.
     pub run: Run,
+    /// PyTorch's other names for it, in each of its forms.
+    pub aliases: &'static [&'static str],
+    /// What other libraries call it that Runnel does not accept, for the help of an unknown name.
+    pub foreign: Foreign,
+    /// What `check` knows of its result before anything runs.
+    pub shape: ShapeRule,
+    /// How gradients go through it.
+    pub gradient: Gradient,
+}
+
+/// How gradients go through an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gradient {
+    /// Nothing is stated.
+    Unstated,
+}
+
+/// Names that an operation has elsewhere, and what to write instead of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Foreign {
+    /// The names.
+    pub names: &'static [&'static str],
+    /// What to write: "write `x.to(f32)`".
+    pub help: &'static str,
 }
 
 /// How an operation may be called.
@@ -98,6 +125,8 @@ pub struct Form {
 }
 
 impl Form {
+    /// Not by name: an operation behind syntax, as `x[i]`.
+    pub const INTERNAL: Form = Form { function: false, method: false, in_place: false };
     /// `f(x)` and `x.f()`
     pub const BOTH: Form = Form { function: true, method: true, in_place: false };
     /// `f(x)` alone
@@ -117,8 +146,10 @@ pub enum Run {
     Scaled(MapOp, &'static MapFn),
     /// Elementwise, by what the arguments choose; without them, by the first. `div`
     Chosen(MapOp, fn(&Args<'_>) -> Result<MapOp>),
-    /// Rust code over the planner's primitives and other operations.
-    Call(fn(&mut Runtime, &Args<'_>) -> Result<Out>),
+    /// Rust code over the planner's primitives.
+    Primitive(fn(&mut Runtime, &Args<'_>) -> Result<Out>),
+    /// Rust code that calls other operations by name ([`composed`]).
+    Composed(fn(&mut Runtime, &Args<'_>) -> Result<Out>),
     /// The same, and code for the in-place form, which writes the first argument itself. `fill`
     Both(fn(&mut Runtime, &Args<'_>) -> Result<Out>, fn(&mut Runtime, &'static str, &Args<'_>) -> Result<()>),
     /// A view of the first argument: the in-place form changes the tensor's own shape and strides, and writes
@@ -127,6 +158,21 @@ pub enum Run {
 }
 
 impl Op {
+    /// What most rows leave as it is: no other names, no rule for `check`, no gradient.
+    pub const BASE: Op = Op {
+        name: "",
+        doc: "",
+        search: &[],
+        params: &[],
+        form: Form::INTERNAL,
+        example: "",
+        run: Run::Primitive(|_, _| Ok(Out::None)),
+        aliases: &[],
+        foreign: Foreign { names: &[], help: "" },
+        shape: ShapeRule::UNKNOWN,
+        gradient: Gradient::Unstated,
+    };
+
     /// How it is called.
     pub fn signature(&self) -> Signature {
         Signature { params: self.params }
@@ -137,52 +183,7 @@ impl Op {
     pub fn elementwise(&self) -> Option<&MapOp> {
         match &self.run {
             Run::Map(op) | Run::Scaled(op, _) | Run::Chosen(op, _) => Some(op),
-            Run::Call(_) | Run::Both(..) | Run::View(_) => None,
-        }
-    }
-
-    /// Runs it on bound arguments, one per parameter.
-    pub fn call(&self, rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
-        match &self.run {
-            Run::Map(op) => map::call(rt, self.name, op, args).map(Out::Tensor),
-            Run::Scaled(op, scaled) => {
-                map::call(rt, self.name, &map::scaled(op, scaled, args)?, args).map(Out::Tensor)
-            }
-            Run::Chosen(_, choose) => map::call(rt, self.name, &choose(args)?, args).map(Out::Tensor),
-            Run::Call(f) | Run::Both(f, _) | Run::View(f) => rt.named(self.name, |rt| f(rt, args)),
-        }
-    }
-
-    /// Runs the in-place form `name_`: the first argument receives the result.
-    pub fn call_in_place(&self, rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
-        let name = table::in_place_name(self);
-        match &self.run {
-            Run::Map(op) => map::call_in_place(rt, name, op, args).map(Out::Tensor),
-            Run::Scaled(op, scaled) => {
-                map::call_in_place(rt, name, &map::scaled(op, scaled, args)?, args).map(Out::Tensor)
-            }
-            Run::Chosen(_, choose) => map::call_in_place(rt, name, &choose(args)?, args).map(Out::Tensor),
-            Run::Call(f) => {
-                let target = args.tensor(0)?.clone();
-                let result = rt.named(name, |rt| f(rt, args))?;
-                let Out::Tensor(result) = result else { return Ok(Out::Tensor(target)) };
-                map::check_fits(name, result.dtype(), &target)?;
-                rt.assign(name, &target, &result)?;
-                Ok(Out::Tensor(target))
-            }
-            Run::Both(_, write) => {
-                rt.named(name, |rt| write(rt, name, args))?;
-                Ok(Out::Tensor(args.tensor(0)?.clone()))
-            }
-            Run::View(f) => {
-                let target = args.tensor(0)?;
-                if let Out::Tensor(view) = rt.named(name, |rt| f(rt, args))? {
-                    // What is queued asks for the tensor's layout when it is launched.
-                    rt.flush()?;
-                    target.relay(view.layout().clone());
-                }
-                Ok(Out::Tensor(target.clone()))
-            }
+            Run::Primitive(_) | Run::Composed(_) | Run::Both(..) | Run::View(_) => None,
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use super::arith::SQUARE;
 use super::folds::{MAX, MEAN, SUM};
+use super::known;
 use super::params::{DTYPE, X};
 use super::reduce::{DIM, KEEPDIM, MIN, count, mean, not_empty};
 use super::signature::{Default, Kind, Param};
@@ -36,7 +37,9 @@ pub static OPS: &[Op] = &[
         example: "let x = tensor([1.0, 2.0, 3.0, 4.0])\n\
                   assert(abs(x.var().item() - 1.6666666) < 1e-6)\n\
                   assert(x.var(correction=0).item() == 1.25)",
-        run: Run::Call(var),
+        run: Run::Primitive(var),
+        shape: known::REDUCE,
+        ..Op::BASE
     },
     Op {
         name: "std",
@@ -45,7 +48,9 @@ pub static OPS: &[Op] = &[
         params: SPREAD,
         form: Form::BOTH,
         example: "assert(tensor([1.0, 3.0]).std(correction=0).item() == 1.0)",
-        run: Run::Call(std),
+        run: Run::Primitive(std),
+        shape: known::REDUCE,
+        ..Op::BASE
     },
     Op {
         name: "var_mean",
@@ -56,7 +61,8 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "let (v, m) = var_mean(tensor([1.0, 3.0]), correction=0)\n\
                   assert(v.item() == 1.0 and m.item() == 2.0)",
-        run: Run::Call(|rt, args| spread_and_mean(rt, args, var)),
+        run: Run::Primitive(|rt, args| spread_and_mean(rt, args, var)),
+        ..Op::BASE
     },
     Op {
         name: "std_mean",
@@ -67,7 +73,8 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "let (s, m) = std_mean(tensor([1.0, 3.0]), correction=0)\n\
                   assert(s.item() == 1.0 and m.item() == 2.0)",
-        run: Run::Call(|rt, args| spread_and_mean(rt, args, std)),
+        run: Run::Primitive(|rt, args| spread_and_mean(rt, args, std)),
+        ..Op::BASE
     },
     Op {
         name: "norm",
@@ -83,7 +90,9 @@ pub static OPS: &[Op] = &[
                   assert(x.norm().item() == 5.0)\n\
                   assert(x.norm(1).item() == 7.0)\n\
                   assert(x.norm(inf).item() == 4.0)",
-        run: Run::Call(norm),
+        run: Run::Primitive(norm),
+        shape: known::REDUCE,
+        ..Op::BASE
     },
 ];
 
@@ -93,6 +102,7 @@ static SQUARED_DISTANCE: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "((a - b) * (a - b))", f64: "((a - b) * (a - b))", i64: "" },
     host: host_binary!(float: |a, b| (a - b) * (a - b)),
+    complex: None,
 };
 
 static QUOTIENT: MapFn = MapFn {
@@ -101,6 +111,7 @@ static QUOTIENT: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(a / b)", f64: "(a / b)", i64: "" },
     host: host_binary!(float: |a, b| a / b),
+    complex: None,
 };
 
 static ROOT_OF_QUOTIENT: MapFn = MapFn {
@@ -109,6 +120,7 @@ static ROOT_OF_QUOTIENT: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "sqrtf(a / b)", f64: "sqrt(a / b)", i64: "" },
     host: host_binary!(float: |a, b| (a / b).sqrt()),
+    complex: None,
 };
 
 static ROOT: MapFn = MapFn {
@@ -117,6 +129,7 @@ static ROOT: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "sqrtf(a)", f64: "sqrt(a)", i64: "" },
     host: host_unary!(float: |a| a.sqrt()),
+    complex: None,
 };
 
 static MAGNITUDE: MapFn = MapFn {
@@ -125,6 +138,7 @@ static MAGNITUDE: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "fabsf(a)", f64: "fabs(a)", i64: "" },
     host: host_unary!(float: |a| a.abs()),
+    complex: None,
 };
 
 static POWER_OF_MAGNITUDE: MapFn = MapFn {
@@ -133,6 +147,7 @@ static POWER_OF_MAGNITUDE: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "powf(fabsf(a), b)", f64: "pow(fabs(a), b)", i64: "" },
     host: host_binary!(float: |a, b| math::pow(a.abs(), b)),
+    complex: None,
 };
 
 static ONE_IF_NOT_ZERO: MapFn = MapFn {
@@ -141,6 +156,7 @@ static ONE_IF_NOT_ZERO: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(a != 0.0f ? 1.0f : 0.0f)", f64: "(a != 0.0 ? 1.0 : 0.0)", i64: "" },
     host: host_unary!(float: |a| if a != 0.0 { 1.0 } else { 0.0 }),
+    complex: None,
 };
 
 fn var(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

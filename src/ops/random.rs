@@ -7,6 +7,7 @@
 use super::composed::{call, t};
 use super::factory::{PIN_MEMORY, Place, allocate};
 use super::folds::{ALL, SUM};
+use super::known;
 use super::params::{DEVICE, DTYPE, GENERATOR, X};
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Op, Out, Run, arith, assertion, complex, error, scan, search, shape, sort};
@@ -35,10 +36,12 @@ pub static OPS: &[Op] = &[
         params: SIZED,
         form: Form::FUNCTION,
         example: "let x = rand(100)\nassert((x >= 0).all().item())\nassert((x < 1).all().item())",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let target = sized(rt, args)?;
             uniform_into(rt, "rand", &target, args.generator(4))
         }),
+        shape: known::SIZED,
+        ..Op::BASE
     },
     Op {
         name: "randn",
@@ -48,10 +51,12 @@ pub static OPS: &[Op] = &[
         params: SIZED,
         form: Form::FUNCTION,
         example: "assert(randn(2, 3).shape == (2, 3))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let target = sized(rt, args)?;
             normal_into(rt, "randn", &target, args.generator(4))
         }),
+        shape: known::SIZED,
+        ..Op::BASE
     },
     Op {
         name: "randint",
@@ -69,7 +74,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::FUNCTION,
         example: "let x = randint(1, 7, [100])\nassert((x >= 1).all().item())\nassert((x <= 6).all().item())",
-        run: Run::Call(randint),
+        run: Run::Primitive(randint),
+        ..Op::BASE
     },
     Op {
         name: "randperm",
@@ -79,7 +85,8 @@ pub static OPS: &[Op] = &[
         params: &[Param::new("n", Kind::Int), DTYPE, DEVICE, PIN_MEMORY, GENERATOR],
         form: Form::FUNCTION,
         example: "assert(equal(randperm(10).sort().values, arange(10)))",
-        run: Run::Call(randperm),
+        run: Run::Primitive(randperm),
+        ..Op::BASE
     },
     Op {
         name: "normal",
@@ -97,7 +104,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::FUNCTION,
         example: "assert(equal(normal(5.0, 0.0, [2]), [5.0, 5.0]))",
-        run: Run::Call(normal),
+        run: Run::Primitive(normal),
+        ..Op::BASE
     },
     Op {
         name: "bernoulli",
@@ -107,7 +115,7 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::or("p", Kind::TensorOrNumber, Default::None), GENERATOR],
         form: Form::BOTH,
         example: "assert(equal(bernoulli([0.0, 1.0]), [0.0, 1.0]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             let given = args.is_given(1);
             if !given && !x.dtype().is_float() {
@@ -117,6 +125,7 @@ pub static OPS: &[Op] = &[
             let target = rt.empty(x.shape(), x.dtype(), x.device())?;
             bernoulli_into(rt, "bernoulli", &target, p, args.generator(2))
         }),
+        ..Op::BASE
     },
     Op {
         name: "multinomial",
@@ -133,7 +142,8 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(multinomial([0.0, 3.0, 0.0], 1), [1]))\n\
                   assert(multinomial(ones(2, 5), 7, replacement=true).shape == (2, 7))",
-        run: Run::Call(multinomial),
+        run: Run::Composed(multinomial),
+        ..Op::BASE
     },
     Op {
         name: "rand_like",
@@ -142,10 +152,12 @@ pub static OPS: &[Op] = &[
         params: LIKE,
         form: Form::FUNCTION,
         example: "assert(rand_like(zeros(3, dtype=f64)).dtype == f64)",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let target = like(rt, args, 1)?;
             uniform_into(rt, "rand_like", &target, args.generator(3))
         }),
+        shape: known::SAME_SHAPE,
+        ..Op::BASE
     },
     Op {
         name: "randn_like",
@@ -155,10 +167,12 @@ pub static OPS: &[Op] = &[
         params: LIKE,
         form: Form::FUNCTION,
         example: "assert(randn_like(zeros(3, 2)).shape == (3, 2))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let target = like(rt, args, 1)?;
             normal_into(rt, "randn_like", &target, args.generator(3))
         }),
+        shape: known::SAME_SHAPE,
+        ..Op::BASE
     },
     Op {
         name: "randint_like",
@@ -175,7 +189,7 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::FUNCTION,
         example: "assert((randint_like(zeros(9), 3) < 3).all().item())",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let first = args.int(1)?;
             let (low, high, at) = args.opt_int(2).map_or((0, first, [1, 1]), |high| (first, high, [1, 2]));
             let dtype = args.dtype(3).unwrap_or(args.tensor(0)?.dtype());
@@ -183,6 +197,7 @@ pub static OPS: &[Op] = &[
             let target = like(rt, args, 3)?;
             integers_into(rt, "randint_like", &target, range, args.generator(5))
         }),
+        ..Op::BASE
     },
     Op {
         name: "uniform_",
@@ -197,7 +212,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::METHOD,
         example: "let x = zeros(100).uniform_(2, 3)\nassert((x >= 2).all().item())",
-        run: Run::Call(uniform_in_place),
+        run: Run::Primitive(uniform_in_place),
+        ..Op::BASE
     },
     Op {
         name: "normal_",
@@ -212,7 +228,7 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::METHOD,
         example: "let x = zeros(2).normal_(5, 0)\nassert(equal(x, [5.0, 5.0]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let target = float_target(args, "normal_")?;
             let (mean, std) = (args.number(1)?, args.number(2)?);
             check_deviation(rt, "normal_", MapArg::Number(std))?;
@@ -220,6 +236,7 @@ pub static OPS: &[Op] = &[
             let operands = [MapArg::Tensor(&drawn), MapArg::Number(std), MapArg::Number(mean)];
             spread_into(rt, "normal_", target, &operands)
         }),
+        ..Op::BASE
     },
     Op {
         name: "random_",
@@ -234,7 +251,7 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::METHOD,
         example: "let x = zeros(100, dtype=u8).random_(1, 4)\nassert((x < 4).all().item())",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let target = args.tensor(0)?;
             let between = |low, high, at| Whole::between("random_", target.dtype(), low, high, at);
             let range = match (args.opt_int(1), args.opt_int(2)) {
@@ -244,6 +261,7 @@ pub static OPS: &[Op] = &[
             };
             integers_into(rt, "random_", target, range, args.generator(3))
         }),
+        ..Op::BASE
     },
     Op {
         name: "bernoulli_",
@@ -253,9 +271,10 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::or("p", Kind::TensorOrNumber, Default::Float(0.5)), GENERATOR],
         form: Form::METHOD,
         example: "let x = zeros(3).bernoulli_(1)\nassert(equal(x, [1.0, 1.0, 1.0]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             bernoulli_into(rt, "bernoulli_", args.tensor(0)?, args.operand(1)?, args.generator(2))
         }),
+        ..Op::BASE
     },
     Op {
         name: "exponential_",
@@ -265,7 +284,8 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::or("lambd", Kind::Float, Default::Float(1.0)), GENERATOR],
         form: Form::METHOD,
         example: "let x = zeros(100).exponential_(2)\nassert((x >= 0).all().item())",
-        run: Run::Call(exponential_in_place),
+        run: Run::Primitive(exponential_in_place),
+        ..Op::BASE
     },
 ];
 
@@ -282,6 +302,7 @@ static UNIFORM: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "random_uniform(a, b, c, d)" },
     host: host_map!((a: i64, b: i64, c: i64, d: i64) -> f32: philox::uniform(a, b, c, d)),
+    complex: None,
 };
 
 static UNIFORM_WIDE: MapFn = MapFn {
@@ -290,6 +311,7 @@ static UNIFORM_WIDE: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "random_uniform_wide(a, b, c)" },
     host: host_map!((a: i64, b: i64, c: i64) -> f64: philox::uniform_wide(a, b, c)),
+    complex: None,
 };
 
 static NORMAL: MapFn = MapFn {
@@ -298,6 +320,7 @@ static NORMAL: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "random_normal(a, b, c)" },
     host: host_map!((a: i64, b: i64, c: i64) -> f32: philox::normal(a, b, c)),
+    complex: None,
 };
 
 static NORMAL_WIDE: MapFn = MapFn {
@@ -306,6 +329,7 @@ static NORMAL_WIDE: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "random_normal_wide(a, b, c)" },
     host: host_map!((a: i64, b: i64, c: i64) -> f64: philox::normal_wide(a, b, c)),
+    complex: None,
 };
 
 static EXPONENTIAL: MapFn = MapFn {
@@ -314,6 +338,7 @@ static EXPONENTIAL: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "random_exponential(a, b, c)" },
     host: host_map!((a: i64, b: i64, c: i64) -> f32: philox::exponential(a, b, c)),
+    complex: None,
 };
 
 static EXPONENTIAL_WIDE: MapFn = MapFn {
@@ -322,6 +347,7 @@ static EXPONENTIAL_WIDE: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "random_exponential_wide(a, b, c)" },
     host: host_map!((a: i64, b: i64, c: i64) -> f64: philox::exponential_wide(a, b, c)),
+    complex: None,
 };
 
 /// Of position `a`, seed `b`, offset `c`: an integer below `d`.
@@ -331,6 +357,7 @@ static BELOW: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "random_below(a, b, c, d)" },
     host: host_map!((a: i64, b: i64, c: i64, d: i64) -> i64: philox::below(a, b, c, d)),
+    complex: None,
 };
 
 /// `a * b + c`
@@ -340,6 +367,7 @@ static SPREAD: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(a * b + c)", f64: "(a * b + c)", i64: "" },
     host: host_ternary!(float: |a, b, c| a * b + c),
+    complex: None,
 };
 
 /// `a < b`, for a uniform `a` and a probability `b`.
@@ -349,6 +377,7 @@ static HAPPENS: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(i64)(a < b)", f64: "(i64)(a < b)", i64: "" },
     host: host_compare!(float: |a, b| a < b),
+    complex: None,
 };
 
 type Chosen<'a> = Option<&'a crate::tensor::Generator>;
@@ -612,6 +641,7 @@ static IS_PROBABILITY: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(i64)(a >= 0.0f && a <= 1.0f)", f64: "(i64)(a >= 0.0 && a <= 1.0)", i64: "" },
     host: host_test!(float: |a| (0.0..=1.0).contains(&a)),
+    complex: None,
 };
 
 /// 1 where an element is 0 or more.
@@ -621,6 +651,7 @@ static IS_DEVIATION: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(i64)(a >= 0.0f)", f64: "(i64)(a >= 0.0)", i64: "(i64)(a >= 0)" },
     host: host_test!(float: |a| a >= 0.0, i64: |a| a >= 0),
+    complex: None,
 };
 
 /// 1 where an element can be a weight.
@@ -634,6 +665,7 @@ static IS_WEIGHT: MapFn = MapFn {
         i64: "",
     },
     host: host_test!(float: |a| a >= 0.0 && a.is_finite()),
+    complex: None,
 };
 
 fn multinomial(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

@@ -2,6 +2,7 @@
 //! (ranges of ints: in `i64`), and rounded once.
 
 use super::factory::{Place, allocate};
+use super::known;
 use super::params::{DEVICE, DTYPE};
 use super::signature::{Default, Kind, Param};
 use super::{Args, Form, Op, Out, Run, error, random};
@@ -30,7 +31,9 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::FUNCTION,
         example: "assert(equal(arange(4), [0, 1, 2, 3]))\nassert(equal(arange(1, 2, 0.5), [1.0, 1.5]))",
-        run: Run::Call(arange),
+        run: Run::Primitive(arange),
+        shape: known::ARANGE,
+        ..Op::BASE
     },
     Op {
         name: "linspace",
@@ -40,10 +43,11 @@ pub static OPS: &[Op] = &[
         params: SPACED,
         form: Form::FUNCTION,
         example: "assert(equal(linspace(0, 1, 5), [0.0, 0.25, 0.5, 0.75, 1.0]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let place = Place::of(rt, args, 3, Dtype::F32);
             spaced(rt, "linspace", args, place).map(Out::Tensor)
         }),
+        ..Op::BASE
     },
     Op {
         name: "logspace",
@@ -60,7 +64,7 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::FUNCTION,
         example: "assert(allclose(logspace(0, 2, 3), [1.0, 10.0, 100.0]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let place = Place::of(rt, args, 4, Dtype::F32);
             error::no_bools("logspace", 4, place.dtype)?;
             let result = allocate(rt, &[steps(args)?], place)?;
@@ -73,6 +77,7 @@ pub static OPS: &[Op] = &[
             debug_assert_eq!(result.dtype(), dtype);
             Ok(Out::Tensor(result))
         }),
+        ..Op::BASE
     },
     Op {
         name: "eye",
@@ -82,7 +87,9 @@ pub static OPS: &[Op] = &[
         params: &[Param::new("n", Kind::Int), Param::or("m", Kind::Int, Default::None), DTYPE, DEVICE],
         form: Form::FUNCTION,
         example: "assert(equal(eye(2), [[1.0, 0.0], [0.0, 1.0]]))",
-        run: Run::Call(eye),
+        run: Run::Primitive(eye),
+        shape: known::EYE,
+        ..Op::BASE
     },
 ];
 
@@ -102,6 +109,7 @@ static COUNT: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(i64)((u64)b + (u64)a * (u64)c)" },
     host: host_map!((a: i64, b: i64, c: i64) -> i64: b.wrapping_add(a.wrapping_mul(c))),
+    complex: None,
 };
 
 /// Position `a`; `b` and `c` are the bits of `f64`s, start and step.
@@ -116,6 +124,7 @@ static COUNT_FLOAT: MapFn = MapFn {
         },
         (a: i64, b: i64, c: i64) -> f64: f64::from_bits(b as u64) + a as f64 * f64::from_bits(c as u64),
     ),
+    complex: None,
 };
 
 /// Position `a`; `b` and `c` are the bits of `f64`s, first and last; `d` how many there are.
@@ -132,6 +141,7 @@ static SPACE: MapFn = MapFn {
             between(a, f64::from_bits(b as u64), f64::from_bits(c as u64), d)
         },
     ),
+    complex: None,
 };
 
 static POWER: MapFn = MapFn {
@@ -140,6 +150,7 @@ static POWER: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "power_of(a, b)", i64: "" },
     host: host_binary!(f64: |a, b| math::pow(a, b)),
+    complex: None,
 };
 
 /// Position `a` in a matrix of `b` columns.
@@ -153,6 +164,7 @@ static DIAGONAL: MapFn = MapFn {
         (a: i64, b: i64) -> f64: if on_diagonal(a, b) { 1.0 } else { 0.0 },
         (a: i64, b: i64) -> i64: i64::from(on_diagonal(a, b)),
     ),
+    complex: None,
 };
 
 #[inline(always)]

@@ -7,6 +7,7 @@
 use super::arith::{MAXIMUM, MINIMUM, MUL};
 use super::composed::{call, t};
 use super::folds::{ALL, MAX, MEAN, SUM};
+use super::known;
 use super::params::{DTYPE, X};
 use super::shape::{narrowed, permuted, reshaped};
 use super::signature::{Default, Kind, Param};
@@ -44,7 +45,9 @@ pub static OPS: &[Op] = &[
                   assert(x.sum().item() == 10.0)\n\
                   assert(equal(x.sum(0), [4.0, 6.0]))\n\
                   assert(x.sum(dim=1, keepdim=true).shape == (2, 1))",
-        run: Run::Call(sum),
+        run: Run::Primitive(sum),
+        shape: known::REDUCE,
+        ..Op::BASE
     },
     Op {
         name: "mean",
@@ -57,7 +60,9 @@ pub static OPS: &[Op] = &[
                   assert(x.mean().item() == 2.5)\n\
                   assert(equal(x.mean(1), [1.5, 3.5]))\n\
                   assert(tensor([1, 2]).mean(dtype=f32).item() == 1.5)",
-        run: Run::Call(mean),
+        run: Run::Primitive(mean),
+        shape: known::REDUCE,
+        ..Op::BASE
     },
     Op {
         name: "prod",
@@ -67,7 +72,9 @@ pub static OPS: &[Op] = &[
         params: TYPED,
         form: Form::BOTH,
         example: "assert(tensor([2, 3, 4]).prod().item() == 24)",
-        run: Run::Call(prod),
+        run: Run::Primitive(prod),
+        shape: known::REDUCE,
+        ..Op::BASE
     },
     Op {
         name: "max",
@@ -83,7 +90,9 @@ pub static OPS: &[Op] = &[
                   assert(equal(best.values, [5.0, 7.0]))\n\
                   assert(equal(best.indices, [1, 0]))\n\
                   assert(equal(max(tensor([1, 4]), [3, 2]), [3, 4]))",
-        run: Run::Call(max),
+        run: Run::Primitive(max),
+        shape: known::WHOLE,
+        ..Op::BASE
     },
     Op {
         name: "min",
@@ -95,7 +104,9 @@ pub static OPS: &[Op] = &[
         example: "let x = tensor([[1.0, 5.0], [7.0, 2.0]])\n\
                   assert(x.min().item() == 1.0)\n\
                   assert(equal(x.min(0).indices, [0, 1]))",
-        run: Run::Call(min),
+        run: Run::Primitive(min),
+        shape: known::WHOLE,
+        ..Op::BASE
     },
     Op {
         name: "amax",
@@ -105,7 +116,9 @@ pub static OPS: &[Op] = &[
         params: PLAIN,
         form: Form::BOTH,
         example: "assert(equal(tensor([[1, 5], [7, 2]]).amax(dim=0), [7, 5]))",
-        run: Run::Call(amax),
+        run: Run::Primitive(amax),
+        shape: known::REDUCE,
+        ..Op::BASE
     },
     Op {
         name: "amin",
@@ -115,7 +128,9 @@ pub static OPS: &[Op] = &[
         params: PLAIN,
         form: Form::BOTH,
         example: "assert(equal(tensor([[1, 5], [7, 2]]).amin(dim=0), [1, 2]))",
-        run: Run::Call(amin),
+        run: Run::Primitive(amin),
+        shape: known::REDUCE,
+        ..Op::BASE
     },
     Op {
         name: "argmax",
@@ -127,7 +142,9 @@ pub static OPS: &[Op] = &[
         example: "let x = tensor([[1.0, 5.0], [7.0, 2.0]])\n\
                   assert(x.argmax().item() == 2)\n\
                   assert(equal(x.argmax(dim=1), [1, 0]))",
-        run: Run::Call(argmax),
+        run: Run::Primitive(argmax),
+        shape: known::REDUCE,
+        ..Op::BASE
     },
     Op {
         name: "argmin",
@@ -137,7 +154,9 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
         form: Form::BOTH,
         example: "assert(tensor([3, 1, 2]).argmin().item() == 1)",
-        run: Run::Call(argmin),
+        run: Run::Primitive(argmin),
+        shape: known::REDUCE,
+        ..Op::BASE
     },
     Op {
         name: "any",
@@ -146,7 +165,9 @@ pub static OPS: &[Op] = &[
         params: PLAIN,
         form: Form::BOTH,
         example: "assert(tensor([0, 2]).any().item())\nassert(not any(tensor([false, false])).item())",
-        run: Run::Call(any),
+        run: Run::Primitive(any),
+        shape: known::REDUCE,
+        ..Op::BASE
     },
     Op {
         name: "all",
@@ -155,7 +176,9 @@ pub static OPS: &[Op] = &[
         params: PLAIN,
         form: Form::BOTH,
         example: "assert(not tensor([0, 2]).all().item())\nassert(all(tensor([1, 2]) > 0).item())",
-        run: Run::Call(all),
+        run: Run::Primitive(all),
+        shape: known::REDUCE,
+        ..Op::BASE
     },
     Op {
         name: "aminmax",
@@ -169,7 +192,7 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::BOTH,
         example: "let r = tensor([3, 1, 2]).aminmax()\nassert(r.min.item() == 1 and r.max.item() == 3)",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             let dims = match args.opt_int(1) {
                 Some(dim) => dims::many(1, Some(&[dim]), x.rank())?,
@@ -181,6 +204,7 @@ pub static OPS: &[Op] = &[
             let most = rt.reduce("aminmax", &MAX, x, &dims, args.flag(2), dtype, dtype)?;
             Ok(Out::Record(&["min", "max"], vec![least, most]))
         }),
+        ..Op::BASE
     },
     Op {
         name: "nansum",
@@ -189,7 +213,7 @@ pub static OPS: &[Op] = &[
         params: TYPED,
         form: Form::BOTH,
         example: "assert(tensor([1.0, nan, 2.0]).nansum().item() == 3.0)",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let given = args.tensor(0)?;
             let x = match given.dtype().is_float() {
                 true => {
@@ -200,6 +224,8 @@ pub static OPS: &[Op] = &[
             let rest = [Arg::Tensor(x), args.get(1).clone(), args.get(2).clone(), args.get(3).clone()];
             sum(rt, &Args(&rest))
         }),
+        shape: known::REDUCE,
+        ..Op::BASE
     },
     Op {
         name: "logsumexp",
@@ -209,7 +235,8 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("dim", Kind::Dims), KEEPDIM],
         form: Form::BOTH,
         example: "let x = tensor([1000.0, 1000.0])\nassert(abs(x.logsumexp(0).item() - 1000.6931) < 1e-3)",
-        run: Run::Call(logsumexp),
+        run: Run::Primitive(logsumexp),
+        ..Op::BASE
     },
     Op {
         name: "count_nonzero",
@@ -218,7 +245,8 @@ pub static OPS: &[Op] = &[
         params: &[X, DIM],
         form: Form::BOTH,
         example: "assert(tensor([0, 3, 0, 5]).count_nonzero().item() == 2)",
-        run: Run::Call(count_nonzero),
+        run: Run::Primitive(count_nonzero),
+        ..Op::BASE
     },
 ];
 
@@ -296,6 +324,7 @@ static ZERO_IF_NAN: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(a != a ? 0.0f : a)", f64: "(a != a ? 0.0 : a)", i64: "" },
     host: host_unary!(float: |a| if a.is_nan() { 0.0 } else { a }),
+    complex: None,
 };
 
 /// e^(a - b), where an infinite b (the greatest of a row) counts as 0.
@@ -309,6 +338,7 @@ static EXP_BELOW: MapFn = MapFn {
         i64: "",
     },
     host: host_binary!(float: |a, b| math::exp(if b.is_infinite() { a } else { a - b })),
+    complex: None,
 };
 
 /// ln(a) + b, where an infinite b counts as 0.
@@ -328,6 +358,7 @@ static LOG_ABOVE: MapFn = MapFn {
         },
         f64: |a, b| if b.is_infinite() { math::ln(a) } else { math::ln(a) + b },
     ),
+    complex: None,
 };
 
 type DimList = SmallVec<[usize; 6]>;

@@ -26,8 +26,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "floorf(a)", f64: "floor(a)", i64: "a" },
                 host: host_unary!(float: |a| a.floor(), i64: |a| a),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "ceil",
@@ -44,11 +46,14 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "ceilf(a)", f64: "ceil(a)", i64: "a" },
                 host: host_unary!(float: |a| a.ceil(), i64: |a| a),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "trunc",
+        aliases: &["fix"],
         doc: "Rounds toward zero to a whole number. Source: `torch.trunc`.",
         search: &["truncate", "fix", "integer part"],
         params: UNARY,
@@ -62,8 +67,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "truncf(a)", f64: "trunc(a)", i64: "a" },
                 host: host_unary!(float: |a| a.trunc(), i64: |a| a),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "frac",
@@ -81,8 +88,10 @@ pub static OPS: &[Op] = &[
                 select: false,
                 cuda: CudaText { f32: "(a - truncf(a))", f64: "(a - trunc(a))", i64: "0" },
                 host: host_unary!(float: |a| a - a.trunc(), i64: |_a| 0),
+                complex: None,
             },
         }),
+        ..Op::BASE
     },
     Op {
         name: "round",
@@ -93,7 +102,8 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(round([0.5, 1.5, 2.4]), [0.0, 2.0, 2.0]))\n\
                   assert(equal(round([1234.0], decimals=-2), [1200.0]))",
-        run: Run::Call(round),
+        run: Run::Primitive(round),
+        ..Op::BASE
     },
 ];
 
@@ -103,6 +113,7 @@ static ROUND: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "rintf(a)", f64: "rint(a)", i64: "a" },
     host: host_unary!(float: |a| a.round_ties_even(), i64: |a| a),
+    complex: None,
 };
 
 /// To decimals after the point; `b` is the power of ten.
@@ -112,6 +123,7 @@ static ROUND_FINE: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(rintf(a * b) / b)", f64: "(rint(a * b) / b)", i64: "" },
     host: host_binary!(float: |a, b| (a * b).round_ties_even() / b),
+    complex: None,
 };
 
 /// To decimals before the point; `b` is the power of ten.
@@ -121,6 +133,7 @@ static ROUND_COARSE: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(rintf(a / b) * b)", f64: "(rint(a / b) * b)", i64: "" },
     host: host_binary!(float: |a, b| (a / b).round_ties_even() * b),
+    complex: None,
 };
 
 fn round(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

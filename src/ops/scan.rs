@@ -1,6 +1,7 @@
 //! Running sums, products and extremes.
 
 use super::folds::{MAX, SUM};
+use super::known;
 use super::params::{DTYPE, X};
 use super::reduce::{MIN, PROD};
 use super::select::WHERE;
@@ -31,7 +32,9 @@ pub static OPS: &[Op] = &[
         params: PARAMS,
         form: Form::ALL,
         example: "assert(equal(tensor([1, 2, 3]).cumsum(0), [1, 3, 6]))",
-        run: Run::Call(|rt, args| running(rt, "cumsum", &SUM, args)),
+        run: Run::Primitive(|rt, args| running(rt, "cumsum", &SUM, args)),
+        shape: known::SAME,
+        ..Op::BASE
     },
     Op {
         name: "cumprod",
@@ -40,7 +43,9 @@ pub static OPS: &[Op] = &[
         params: PARAMS,
         form: Form::ALL,
         example: "assert(equal(tensor([1, 2, 3]).cumprod(0), [1, 2, 6]))",
-        run: Run::Call(|rt, args| running(rt, "cumprod", &PROD, args)),
+        run: Run::Primitive(|rt, args| running(rt, "cumprod", &PROD, args)),
+        shape: known::SAME,
+        ..Op::BASE
     },
     Op {
         name: "cummax",
@@ -51,7 +56,8 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "let best = tensor([1, 3, 2, 3]).cummax(0)\nassert(equal(best.values, [1, 3, 3, 3]))\n\
                   assert(equal(best.indices, [0, 1, 1, 3]))",
-        run: Run::Call(|rt, args| extreme(rt, "cummax", &MAX, args)),
+        run: Run::Primitive(|rt, args| extreme(rt, "cummax", &MAX, args)),
+        ..Op::BASE
     },
     Op {
         name: "cummin",
@@ -61,7 +67,8 @@ pub static OPS: &[Op] = &[
         params: EXTREME,
         form: Form::BOTH,
         example: "assert(equal(tensor([3, 1, 2]).cummin(0).values, [3, 1, 1]))",
-        run: Run::Call(|rt, args| extreme(rt, "cummin", &MIN, args)),
+        run: Run::Primitive(|rt, args| extreme(rt, "cummin", &MIN, args)),
+        ..Op::BASE
     },
     Op {
         name: "logcumsumexp",
@@ -71,13 +78,14 @@ pub static OPS: &[Op] = &[
         params: EXTREME,
         form: Form::BOTH,
         example: "assert(allclose(tensor([1000.0, 1000.0]).logcumsumexp(0), [1000.0, 1000.6931472]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             if !x.dtype().is_float() && !x.dtype().is_complex() {
                 return Err(error::floats_alone("logcumsumexp", 0, x));
             }
             running(rt, "logcumsumexp", &LOG_SUM, args)
         }),
+        ..Op::BASE
     },
 ];
 
@@ -116,6 +124,7 @@ static MET: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(i64)(a == b || a != a)", f64: "(i64)(a == b || a != a)", i64: "(i64)(a == b)" },
     host: host_compare!(float: |a, b| a == b || a.is_nan(), i64: |a, b| a == b),
+    complex: None,
 };
 
 fn running(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Args<'_>) -> Result<Out> {

@@ -35,7 +35,8 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "let row = tensor([1, 3, 5, 7])\nassert(equal(searchsorted(row, [0, 3, 9]), [0, 1, 4]))\n\
                   assert(equal(searchsorted(row, [0, 3, 9], right=true), [0, 2, 4]))",
-        run: Run::Call(searchsorted),
+        run: Run::Primitive(searchsorted),
+        ..Op::BASE
     },
     Op {
         name: "bucketize",
@@ -50,7 +51,7 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::FUNCTION,
         example: "assert(equal(bucketize(tensor([0.5, 2.0, 9.0]), [1.0, 2.0, 3.0]), [0, 1, 3]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let (input, boundaries) = (args.operand(0)?, args.tensor(1)?);
             if boundaries.rank() != 1 {
                 let help = "for a row of boundaries per row of values see `searchsorted`";
@@ -60,6 +61,7 @@ pub static OPS: &[Op] = &[
             let found = places(rt, "bucketize", &Rows::One(&boundaries), &input, args.flag(3))?;
             shortened(rt, found, args.flag(2))
         }),
+        ..Op::BASE
     },
 ];
 

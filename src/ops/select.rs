@@ -22,13 +22,14 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("values", Kind::TensorOrNumber)],
         form: Form::ALL,
         example: "assert(equal(heaviside(tensor([-1.5, 0.0, 2.0]), 0.5), [0.0, 0.5, 1.0]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Composed(|rt, args| {
             let x = args.tensor(0)?;
             let at = call(rt, "eq", &[t(x), Arg::Int(0)])?;
             let above = call(rt, "gt", &[t(x), Arg::Int(0)])?;
             let above = rt.convert(&above, x.dtype())?;
             call(rt, "where", &[t(&at), args.get(1).clone(), t(&above)]).map(Out::Tensor)
         }),
+        ..Op::BASE
     },
     Op {
         name: "where",
@@ -43,9 +44,11 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "let x = tensor([-1.0, 2.0])\nassert(equal(where(x > 0, x, 0), [0.0, 2.0]))",
         run: Run::Map(MapOp { rule: Rule::Select, f: &WHERE }),
+        ..Op::BASE
     },
     Op {
         name: "clamp",
+        aliases: &["clip"],
         doc: "Limits elements to `min` .. `max`; either may be a number, a tensor or none. Where `min` is above \
               `max` the result is `max`; nan stays nan. Source: `torch.clamp`.",
         search: &["clip", "limit", "bound", "saturate", "min", "max"],
@@ -57,7 +60,8 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(clamp([-2.0, 0.5, 3.0], 0, 1), [0.0, 0.5, 1.0]))\n\
                   assert(equal(clamp([-2, 5], max=2), [-2, 2]))",
-        run: Run::Call(clamp),
+        run: Run::Primitive(clamp),
+        ..Op::BASE
     },
     Op {
         name: "clamp_min",
@@ -67,6 +71,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(clamp_min([-2.0, 3.0], 0), [0.0, 3.0]))",
         run: Run::Map(MapOp { rule: Rule::Promote, f: &MAXIMUM }),
+        ..Op::BASE
     },
     Op {
         name: "clamp_max",
@@ -76,6 +81,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(clamp_max([-2.0, 3.0], 0), [-2.0, 0.0]))",
         run: Run::Map(MapOp { rule: Rule::Promote, f: &MINIMUM }),
+        ..Op::BASE
     },
     Op {
         name: "nan_to_num",
@@ -90,7 +96,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::ALL,
         example: "assert(equal(nan_to_num([nan, inf, 1.0], posinf=9.0), [0.0, 9.0, 1.0]))",
-        run: Run::Call(nan_to_num),
+        run: Run::Primitive(nan_to_num),
+        ..Op::BASE
     },
     Op {
         name: "masked_fill",
@@ -105,6 +112,7 @@ pub static OPS: &[Op] = &[
             let value = super::index::value_for(rt, x, value)?;
             fill_where(rt, name, x, mask, MapArg::Tensor(&value)).map_err(|e| e.reorder(&[1, 2, 0]))
         }),
+        ..Op::BASE
     },
 ];
 
@@ -115,6 +123,7 @@ pub static WHERE: MapFn = MapFn {
     select: true,
     cuda: CudaText { f32: "(a ? b : c)", f64: "(a ? b : c)", i64: "(a ? b : c)" },
     host: host_select!(|c, a, b| if c { a } else { b }),
+    complex: Some(&complex::WHERE),
 };
 
 /// Limits to `b` .. `c`; the upper bound wins, nan stays.
@@ -130,6 +139,7 @@ pub static CLAMP: MapFn = MapFn {
         },
         i64: |a, b, c| a.max(b).min(c),
     ),
+    complex: None,
 };
 
 static NAN_TO_NUM: MapFn = MapFn {
@@ -150,6 +160,7 @@ static NAN_TO_NUM: MapFn = MapFn {
         },
         i64: |a, _b, _c, _d| a,
     ),
+    complex: Some(&complex::NAN_TO_NUM),
 };
 
 fn clamp(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

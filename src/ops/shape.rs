@@ -1,6 +1,7 @@
 //! Views: the same elements seen with another shape. Nothing is copied and storage is shared, but by
 //! `reshape`, `flatten` and `contiguous` where strides allow no view.
 
+use super::known;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
 use super::{Args, Form, Op, Out, Run, dims, error};
@@ -27,11 +28,13 @@ pub static OPS: &[Op] = &[
         params: SHAPE,
         form: Form::BOTH,
         example: "let x = zeros(2, 6)\nassert(x.reshape(3, -1).shape == (3, 4))\nassert(x.reshape(-1).shape == (12,))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             let shape = resolve("reshape", x, args.ints(1).unwrap_or(&[]))?;
             reshaped(rt, x, &shape).map(Out::Tensor)
         }),
+        shape: known::RESHAPE,
+        ..Op::BASE
     },
     Op {
         name: "reshape_as",
@@ -40,11 +43,12 @@ pub static OPS: &[Op] = &[
         params: OTHER,
         form: Form::METHOD,
         example: "assert(zeros(6).reshape_as(zeros(2, 3)).shape == (2, 3))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             let shape = resolve("reshape_as", x, &extents(args.tensor(1)?))?;
             reshaped(rt, x, &shape).map(Out::Tensor)
         }),
+        ..Op::BASE
     },
     Op {
         name: "view",
@@ -56,7 +60,7 @@ pub static OPS: &[Op] = &[
         form: Form::METHOD,
         example: "let x = zeros(4)\nx.view(2, 2)[0, 1] = 5\nassert(x[1].item() == 5)\n\
                   assert(tensor([1.0]).view(i32).item() == 0x3f800000)",
-        run: Run::Call(|_, args| {
+        run: Run::Primitive(|_, args| {
             let x = args.tensor(0)?;
             if let Some(dtype) = args.dtype(1) {
                 return viewed_as(x, dtype).map(Out::Tensor);
@@ -64,6 +68,8 @@ pub static OPS: &[Op] = &[
             let shape = resolve("view", x, args.ints(1).unwrap_or(&[]))?;
             viewed(x, &shape).map(Out::Tensor)
         }),
+        shape: known::RESHAPE,
+        ..Op::BASE
     },
     Op {
         name: "view_as",
@@ -72,11 +78,12 @@ pub static OPS: &[Op] = &[
         params: OTHER,
         form: Form::METHOD,
         example: "assert(zeros(6).view_as(zeros(2, 3)).shape == (2, 3))",
-        run: Run::Call(|_, args| {
+        run: Run::Primitive(|_, args| {
             let x = args.tensor(0)?;
             let shape = resolve("view_as", x, &extents(args.tensor(1)?))?;
             viewed(x, &shape).map(Out::Tensor)
         }),
+        ..Op::BASE
     },
     Op {
         name: "permute",
@@ -85,10 +92,13 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::rest("dims", Kind::Dims)],
         form: Form::BOTH,
         example: "assert(zeros(2, 3, 4).permute(2, 0, 1).shape == (4, 2, 3))",
-        run: Run::Call(permute),
+        run: Run::Primitive(permute),
+        shape: known::PERMUTE,
+        ..Op::BASE
     },
     Op {
         name: "transpose",
+        aliases: &["swapaxes", "swapdims"],
         doc: "Swaps two dimensions. A view; `transpose_` changes the shape of the tensor itself. Source: `torch.transpose`.",
         search: &["swap", "axes", "swapaxes", "mT"],
         params: &[X, Param::new("dim0", Kind::Int), Param::new("dim1", Kind::Int)],
@@ -99,6 +109,8 @@ pub static OPS: &[Op] = &[
             let (a, b) = (dims::one(1, args.int(1)?, x.rank())?, dims::one(2, args.int(2)?, x.rank())?);
             Ok(Out::Tensor(swapped(x, a, b)))
         }),
+        shape: known::TRANSPOSE,
+        ..Op::BASE
     },
     Op {
         name: "t",
@@ -119,15 +131,19 @@ pub static OPS: &[Op] = &[
                 }
             }
         }),
+        shape: known::T,
+        ..Op::BASE
     },
     Op {
         name: "movedim",
+        aliases: &["moveaxis"],
         doc: "Moves dimensions to other places; the others keep their order. A view. Source: `torch.movedim`.",
         search: &["moveaxis", "permute", "channels last"],
         params: &[X, Param::new("source", Kind::Dims), Param::new("destination", Kind::Dims)],
         form: Form::BOTH,
         example: "assert(zeros(2, 3, 4).movedim(0, -1).shape == (3, 4, 2))",
-        run: Run::Call(movedim),
+        run: Run::Primitive(movedim),
+        ..Op::BASE
     },
     Op {
         name: "squeeze",
@@ -145,6 +161,7 @@ pub static OPS: &[Op] = &[
             };
             Ok(Out::Tensor(without_ones(x, &dropped)))
         }),
+        ..Op::BASE
     },
     Op {
         name: "unsqueeze",
@@ -158,6 +175,8 @@ pub static OPS: &[Op] = &[
             let at = dims::one(1, args.int(1)?, x.rank() + 1)?;
             unsqueezed(x, at).map(Out::Tensor)
         }),
+        shape: known::UNSQUEEZE,
+        ..Op::BASE
     },
     Op {
         name: "expand",
@@ -167,9 +186,10 @@ pub static OPS: &[Op] = &[
         params: SIZE,
         form: Form::METHOD,
         example: "assert(tensor([[1], [2]]).expand(-1, 3).shape == (2, 3))",
-        run: Run::Call(|_, args| {
+        run: Run::Primitive(|_, args| {
             expanded("expand", args.tensor(0)?, args.ints(1).unwrap_or(&[])).map(Out::Tensor)
         }),
+        ..Op::BASE
     },
     Op {
         name: "expand_as",
@@ -178,9 +198,10 @@ pub static OPS: &[Op] = &[
         params: OTHER,
         form: Form::METHOD,
         example: "assert(zeros(1, 3).expand_as(zeros(2, 3)).shape == (2, 3))",
-        run: Run::Call(|_, args| {
+        run: Run::Primitive(|_, args| {
             expanded("expand_as", args.tensor(0)?, &extents(args.tensor(1)?)).map(Out::Tensor)
         }),
+        ..Op::BASE
     },
     Op {
         name: "broadcast_to",
@@ -189,12 +210,14 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("shape", Kind::Shape)],
         form: Form::BOTH,
         example: "assert(broadcast_to(tensor([1, 2]), [3, 2]).shape == (3, 2))",
-        run: Run::Call(|_, args| {
+        run: Run::Primitive(|_, args| {
             expanded("broadcast_to", args.tensor(0)?, args.ints(1).unwrap_or(&[])).map(Out::Tensor)
         }),
+        ..Op::BASE
     },
     Op {
         name: "flatten",
+        aliases: &["ravel"],
         doc: "Merges the dimensions from `start_dim` to `end_dim` into one: a view where the strides allow it, else \
               a copy. Source: `torch.flatten`.",
         search: &["ravel", "merge", "reshape"],
@@ -205,7 +228,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::BOTH,
         example: "assert(zeros(2, 3, 4).flatten().shape == (24,))\nassert(zeros(2, 3, 4).flatten(1).shape == (2, 12))",
-        run: Run::Call(flatten),
+        run: Run::Primitive(flatten),
+        ..Op::BASE
     },
     Op {
         name: "unfold",
@@ -220,7 +244,7 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::METHOD,
         example: "assert(equal(arange(5).unfold(0, 3, 1), [[0, 1, 2], [1, 2, 3], [2, 3, 4]]))",
-        run: Run::Call(|_, args| {
+        run: Run::Primitive(|_, args| {
             let x = args.tensor(0)?;
             let lone = if x.rank() == 0 { unsqueezed(x, 0)? } else { x.clone() };
             let dim = needs_dim("unfold", &lone, 1, args.int(1)?)?;
@@ -247,6 +271,7 @@ pub static OPS: &[Op] = &[
             }
             Ok(Out::Tensor(lone.with_layout(layout)))
         }),
+        ..Op::BASE
     },
     Op {
         name: "unflatten",
@@ -255,7 +280,8 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("dim", Kind::Int), Param::new("sizes", Kind::Shape)],
         form: Form::BOTH,
         example: "assert(zeros(2, 12).unflatten(1, [3, -1]).shape == (2, 3, 4))",
-        run: Run::Call(unflatten),
+        run: Run::Primitive(unflatten),
+        ..Op::BASE
     },
     Op {
         name: "contiguous",
@@ -265,7 +291,9 @@ pub static OPS: &[Op] = &[
         params: &[X],
         form: Form::METHOD,
         example: "let x = zeros(2, 3).t()\nassert(not x.is_contiguous())\nassert(x.contiguous().is_contiguous())",
-        run: Run::Call(|rt, args| rt.contiguous(args.tensor(0)?).map(Out::Tensor)),
+        run: Run::Primitive(|rt, args| rt.contiguous(args.tensor(0)?).map(Out::Tensor)),
+        shape: known::SAME,
+        ..Op::BASE
     },
     Op {
         name: "narrow",
@@ -279,7 +307,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::BOTH,
         example: "assert(equal(narrow([1, 2, 3, 4], 0, 1, 2), [2, 3]))",
-        run: Run::Call(narrow),
+        run: Run::Primitive(narrow),
+        ..Op::BASE
     },
     Op {
         name: "select",
@@ -289,12 +318,13 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("dim", Kind::Int), Param::new("index", Kind::Int)],
         form: Form::BOTH,
         example: "assert(equal(tensor([[1, 2], [3, 4]]).select(1, 0), [1, 3]))",
-        run: Run::Call(|_, args| {
+        run: Run::Primitive(|_, args| {
             let x = args.tensor(0)?;
             let dim = needs_dim("select", x, 1, args.int(1)?)?;
             let at = position(2, args.int(2)?, dim, x.shape()[dim])?;
             Ok(Out::Tensor(selected(x, dim, at)))
         }),
+        ..Op::BASE
     },
 ];
 

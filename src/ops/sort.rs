@@ -4,6 +4,7 @@
 
 use super::folds::{MAX, SUM};
 use super::index::as_positions;
+use super::known;
 use super::make::filled;
 use super::params::X;
 use super::reduce::MIN;
@@ -38,10 +39,11 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "let s = tensor([3, 1, 2]).sort()\nassert(equal(s.values, [1, 2, 3]))\n\
                   assert(equal(s.indices, [1, 2, 0]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let (values, indices) = along(rt, "sort", args)?;
             Ok(Out::Record(VALUES_INDICES, vec![values, indices]))
         }),
+        ..Op::BASE
     },
     Op {
         name: "argsort",
@@ -50,7 +52,8 @@ pub static OPS: &[Op] = &[
         params: &[X, LAST_DIM, DESCENDING, STABLE],
         form: Form::BOTH,
         example: "assert(equal(argsort(tensor([3, 1, 2])), [1, 2, 0]))",
-        run: Run::Call(|rt, args| Ok(Out::Tensor(along(rt, "argsort", args)?.1))),
+        run: Run::Primitive(|rt, args| Ok(Out::Tensor(along(rt, "argsort", args)?.1))),
+        ..Op::BASE
     },
     Op {
         name: "topk",
@@ -67,7 +70,8 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "let best = tensor([1, 9, 5]).topk(2)\nassert(equal(best.values, [9, 5]))\n\
                   assert(equal(best.indices, [1, 2]))",
-        run: Run::Call(topk),
+        run: Run::Primitive(topk),
+        ..Op::BASE
     },
     Op {
         name: "kthvalue",
@@ -77,7 +81,8 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("k", Kind::Int), LAST_DIM, KEEPDIM],
         form: Form::BOTH,
         example: "assert(tensor([7, 5, 9]).kthvalue(2).values.item() == 7)",
-        run: Run::Call(kthvalue),
+        run: Run::Primitive(kthvalue),
+        ..Op::BASE
     },
     Op {
         name: "median",
@@ -87,7 +92,9 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
         form: Form::BOTH,
         example: "assert(tensor([3.0, 1.0, 2.0, 9.0]).median().item() == 2.0)",
-        run: Run::Call(median),
+        run: Run::Primitive(median),
+        shape: known::WHOLE,
+        ..Op::BASE
     },
     Op {
         name: "bincount",
@@ -101,7 +108,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::BOTH,
         example: "assert(equal(bincount(tensor([0, 2, 2])), [1, 0, 2]))",
-        run: Run::Call(bincount),
+        run: Run::Primitive(bincount),
+        ..Op::BASE
     },
 ];
 
@@ -111,6 +119,7 @@ static IS_NO_NUMBER: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(i64)(a != a)", f64: "(i64)(a != a)", i64: "0" },
     host: host_test!(float: |a| a.is_nan(), i64: |_a| false),
+    complex: None,
 };
 
 /// Sorts along a dimension: values and positions.

@@ -44,7 +44,8 @@ pub static OPS: &[Op] = &[
         example: "let x = tensor([4.0, 1.0, 3.0, 2.0])\nassert(x.quantile(0.5).item() == 2.5)\n\
                   assert(equal(x.quantile([0.0, 1.0]), [1.0, 4.0]))\n\
                   assert(x.quantile(0.5, interpolation=\"lower\").item() == 2)",
-        run: Run::Call(|rt, args| quantiles(rt, "quantile", args, false)),
+        run: Run::Composed(|rt, args| quantiles(rt, "quantile", args, false)),
+        ..Op::BASE
     },
     Op {
         name: "nanquantile",
@@ -54,7 +55,8 @@ pub static OPS: &[Op] = &[
         params: QUANTILE,
         form: Form::BOTH,
         example: "assert(tensor([1.0, nan, 3.0]).nanquantile(0.5).item() == 2.0)",
-        run: Run::Call(|rt, args| quantiles(rt, "nanquantile", args, true)),
+        run: Run::Composed(|rt, args| quantiles(rt, "nanquantile", args, true)),
+        ..Op::BASE
     },
     Op {
         name: "nanmean",
@@ -64,7 +66,8 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::or("dim", Kind::Dims, Default::None), KEEPDIM, DTYPE],
         form: Form::BOTH,
         example: "assert(tensor([1.0, nan, 2.0]).nanmean().item() == 1.5)",
-        run: Run::Call(nanmean),
+        run: Run::Composed(nanmean),
+        ..Op::BASE
     },
     Op {
         name: "nanmedian",
@@ -74,7 +77,8 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
         form: Form::BOTH,
         example: "assert(tensor([3.0, nan, 1.0, 2.0]).nanmedian().item() == 2.0)",
-        run: Run::Call(nanmedian),
+        run: Run::Composed(nanmedian),
+        ..Op::BASE
     },
     Op {
         name: "histc",
@@ -90,7 +94,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::BOTH,
         example: "assert(equal(histc(tensor([1.0, 2.0, 1.0]), bins=4, min=0, max=3), [0.0, 2.0, 1.0, 0.0]))",
-        run: Run::Call(histc),
+        run: Run::Composed(histc),
+        ..Op::BASE
     },
     Op {
         name: "cov",
@@ -106,7 +111,8 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::BOTH,
         example: "assert(equal(cov(tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]])), [[1.0, -1.0], [-1.0, 1.0]]))",
-        run: Run::Call(|rt, args| covariance(rt, "cov", args).map(Out::Tensor)),
+        run: Run::Composed(|rt, args| covariance(rt, "cov", args).map(Out::Tensor)),
+        ..Op::BASE
     },
     Op {
         name: "corrcoef",
@@ -116,10 +122,12 @@ pub static OPS: &[Op] = &[
         params: &[X],
         form: Form::BOTH,
         example: "assert(allclose(corrcoef(tensor([[0.0, 1.0, 2.0], [4.0, 2.0, 0.0]])), [[1.0, -1.0], [-1.0, 1.0]]))",
-        run: Run::Call(correlation),
+        run: Run::Composed(correlation),
+        ..Op::BASE
     },
     Op {
         name: "trapezoid",
+        aliases: &["trapz"],
         doc: "Gives the area under points along `dim`, by trapezoids: at the places `x`, or `dx` apart. \
               Source: `torch.trapezoid`.",
         search: &["integral", "trapz", "area", "quadrature"],
@@ -127,10 +135,11 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(trapezoid([1.0, 5.0, 10.0]).item() == 10.5)\n\
                   assert(trapezoid([1.0, 5.0, 10.0], [1.0, 3.0, 6.0]).item() == 28.5)",
-        run: Run::Call(|rt, args| {
+        run: Run::Composed(|rt, args| {
             let (parts, dim) = trapezoids(rt, "trapezoid", args)?;
             call(rt, "sum", &[t(&parts), Arg::Ints(vec![dim])]).map(Out::Tensor)
         }),
+        ..Op::BASE
     },
     Op {
         name: "cumulative_trapezoid",
@@ -140,10 +149,11 @@ pub static OPS: &[Op] = &[
         params: AREA,
         form: Form::FUNCTION,
         example: "assert(equal(cumulative_trapezoid([1.0, 5.0, 10.0]), [3.0, 10.5]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Composed(|rt, args| {
             let (parts, dim) = trapezoids(rt, "cumulative_trapezoid", args)?;
             call(rt, "cumsum", &[t(&parts), Arg::Int(dim)]).map(Out::Tensor)
         }),
+        ..Op::BASE
     },
 ];
 

@@ -10,7 +10,7 @@ use super::make::{AFFINE, DIGIT};
 use super::scatter::scatter_into;
 use super::select::WHERE;
 use super::shape::{MAX_RANK, narrowed, position, reshaped};
-use super::{complex, error};
+use super::{Op, Out, Run, complex, error};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
 use crate::device::DeviceId;
@@ -60,6 +60,23 @@ impl Index {
     /// All of a dimension: `..`
     pub const ALL: Index = Index::Slice { start: None, end: None, step: 1 };
 }
+
+/// `x[indices]`
+pub static INDEX: Op = Op {
+    name: "index",
+    run: Run::Primitive(|rt, args| get(rt, args.tensor(0)?, args.indices(1)?).map(Out::Tensor)),
+    ..Op::BASE
+};
+
+/// `x[indices] = value`
+pub static SET_INDEX: Op = Op {
+    name: "index_put",
+    run: Run::Primitive(|rt, args| {
+        set(rt, args.tensor(0)?, args.indices(1)?, args.operand(2)?)?;
+        Ok(Out::None)
+    }),
+    ..Op::BASE
+};
 
 /// `x[indices]`: a view when all indices are basic, else a copy.
 pub fn get(rt: &mut Runtime, x: &Tensor, indices: &[Index]) -> Result<Tensor> {

@@ -66,45 +66,6 @@ pub static BINARY_OPERATORS: &[(&str, &str)] = &[
 /// The operations behind unary operators.
 pub static UNARY_OPERATORS: &[(&str, &str)] = &[("-", "neg"), ("~", "bitwise_not")];
 
-/// PyTorch's second names: the same operation, in each of its forms.
-pub static ALIASES: &[(&str, &str)] = &[
-    ("absolute", "abs"),
-    ("arccos", "acos"),
-    ("arccosh", "acosh"),
-    ("arcsin", "asin"),
-    ("arcsinh", "asinh"),
-    ("arctan", "atan"),
-    ("arctan2", "atan2"),
-    ("arctanh", "atanh"),
-    ("argwhere", "nonzero"),
-    ("clip", "clamp"),
-    ("concat", "cat"),
-    ("concatenate", "cat"),
-    ("divide", "div"),
-    ("fix", "trunc"),
-    ("ger", "outer"),
-    ("greater", "gt"),
-    ("greater_equal", "ge"),
-    ("less", "lt"),
-    ("less_equal", "le"),
-    ("moveaxis", "movedim"),
-    ("multiply", "mul"),
-    ("negative", "neg"),
-    ("not_equal", "ne"),
-    ("ravel", "flatten"),
-    ("row_stack", "vstack"),
-    ("subtract", "sub"),
-    ("swapaxes", "transpose"),
-    ("swapdims", "transpose"),
-    ("trapz", "trapezoid"),
-    ("true_divide", "div"),
-];
-
-/// The second names of an operation.
-pub fn aliases(op: &Op) -> impl Iterator<Item = &'static str> {
-    ALIASES.iter().filter(move |(_, of)| *of == op.name).map(|(alias, _)| *alias)
-}
-
 static BY_NAME: LazyLock<FxHashMap<&'static str, &'static Op>> =
     LazyLock::new(|| all().map(|op| (op.name, op)).collect());
 
@@ -127,6 +88,11 @@ pub fn pages() -> impl Iterator<Item = (&'static str, &'static [Op])> {
 /// The operation of a name, however it may be called.
 pub fn find(name: &str) -> Option<&'static Op> {
     BY_NAME.get(name).copied()
+}
+
+/// The operation that other libraries call by a name that Runnel does not accept.
+pub fn foreign(name: &str) -> Option<&'static Op> {
+    all().find(|op| op.foreign.names.contains(&name))
 }
 
 /// The operation that may be called as a function of this name.

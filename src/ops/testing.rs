@@ -2,7 +2,7 @@
 //! name, and reading back.
 
 use super::signature::Default;
-use super::{Arg, Args, Out, table};
+use super::{Arg, Args, Call, Out, apply, table};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides};
 use crate::base::{Error, Result};
 use crate::device::{Backend, Config, DeviceId, Machine};
@@ -114,10 +114,9 @@ impl Lab {
                 }
             })
             .collect();
-        match in_place {
-            true => op.call_in_place(&mut self.rt, &Args(&bound)),
-            false => op.call(&mut self.rt, &Args(&bound)),
-        }
+        let args = Args(&bound);
+        let call = if in_place { Call::InPlace(args) } else { Call::Plain(args) };
+        apply(&mut self.rt, op, call)
     }
 
     /// A call that gives one tensor.

@@ -3,9 +3,10 @@
 //! Nothing else moves a tensor between devices. A tensor that is already what is asked for is
 //! returned itself, unless a copy is wanted.
 
+use super::known;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Data, Form, Op, Out, Run, error};
+use super::{Arg, Args, Data, Foreign, Form, Op, Out, Run, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::device::DeviceId;
@@ -35,7 +36,10 @@ pub static OPS: &[Op] = &[
         form: Form::METHOD,
         example: "let x = tensor([1.5, 2.5])\nassert(equal(x.to(i64), [1, 2]))\n\
                   assert(x.to(cpu).device == cpu)\nassert(x.to(cpu, f16).dtype == f16)",
-        run: Run::Call(to),
+        run: Run::Primitive(to),
+        shape: known::SAME_SHAPE,
+        foreign: Foreign { names: &["astype", "type_as", "cast"], help: "write `x.to(f32)`" },
+        ..Op::BASE
     },
     Op {
         name: "cpu",
@@ -45,10 +49,12 @@ pub static OPS: &[Op] = &[
         params: &[X, NON_BLOCKING],
         form: Form::METHOD,
         example: "assert(zeros(2).cpu().device == cpu)",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             moved(rt, x, x.dtype(), DeviceId::Cpu, args.flag(1), false).map(Out::Tensor)
         }),
+        shape: known::CPU,
+        ..Op::BASE
     },
     Op {
         name: "cuda",
@@ -58,7 +64,7 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::or("device", Kind::Device, Default::None), NON_BLOCKING],
         form: Form::METHOD,
         example: "let x = zeros(2) on cpu\nassert(x.cuda().device == cuda:0)",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             let device = args.device(1).unwrap_or(rt.current_cuda());
             if device == DeviceId::Cpu {
@@ -67,6 +73,8 @@ pub static OPS: &[Op] = &[
             }
             moved(rt, x, x.dtype(), device, args.flag(2), false).map(Out::Tensor)
         }),
+        shape: known::CUDA,
+        ..Op::BASE
     },
     Op {
         name: "copy_",
@@ -76,7 +84,7 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("src", Kind::TensorOrNumber), NON_BLOCKING],
         form: Form::METHOD,
         example: "let x = zeros(2)\nx.copy_(tensor([1.0, 2.0]) on cpu)\nassert(equal(x, [1.0, 2.0]))",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             match args.operand(1)? {
                 MapArg::Tensor(src) => rt.copy_into(x, src, args.flag(2))?,
@@ -84,6 +92,7 @@ pub static OPS: &[Op] = &[
             }
             Ok(Out::Tensor(x.clone()))
         }),
+        ..Op::BASE
     },
     Op {
         name: "clone",
@@ -92,10 +101,12 @@ pub static OPS: &[Op] = &[
         params: ONLY,
         form: Form::BOTH,
         example: "let x = zeros(2)\nlet y = x.clone()\ny.add_(1)\nassert(x.sum().item() == 0)",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             rt.cast_ordered(x, x.dtype()).map(Out::Tensor)
         }),
+        shape: known::SAME,
+        ..Op::BASE
     },
     Op {
         name: "detach",
@@ -104,7 +115,9 @@ pub static OPS: &[Op] = &[
         params: ONLY,
         form: Form::METHOD,
         example: "let x = zeros(2)\nassert(x.detach().data_ptr() == x.data_ptr())",
-        run: Run::Call(|_, args| Ok(Out::Tensor(args.tensor(0)?.clone()))),
+        run: Run::Primitive(|_, args| Ok(Out::Tensor(args.tensor(0)?.clone()))),
+        shape: known::SAME,
+        ..Op::BASE
     },
     Op {
         name: "item",
@@ -115,13 +128,15 @@ pub static OPS: &[Op] = &[
         params: ONLY,
         form: Form::METHOD,
         example: "assert(tensor([2.5]).item() == 2.5)",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             if x.count() != 1 {
                 return Err(error::not_one_element(x));
             }
             rt.item(x).map(Out::Number)
         }),
+        shape: known::READ,
+        ..Op::BASE
     },
     Op {
         name: "tolist",
@@ -131,7 +146,7 @@ pub static OPS: &[Op] = &[
         params: ONLY,
         form: Form::METHOD,
         example: "assert(tensor([[1, 2], [3, 4]]).tolist()[1][0] == 3)",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             // Numbers, the values that are made of them, and the lists around them; complex numbers become records.
             let each = if x.dtype().is_complex() { 400 } else { 64 };
@@ -141,6 +156,12 @@ pub static OPS: &[Op] = &[
             let mut chunks = bytes.chunks_exact(x.dtype().size());
             nested(&mut chunks, x.shape(), x.dtype()).map(Out::Data)
         }),
+        shape: known::READ,
+        foreign: Foreign {
+            names: &["numpy", "to_list", "toList"],
+            help: "write `x.tolist()` for the elements as a list",
+        },
+        ..Op::BASE
     },
     Op {
         name: "type_as",
@@ -149,10 +170,11 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("other", Kind::Tensor)],
         form: Form::METHOD,
         example: "assert(tensor([1]).type_as(zeros(1)).dtype == f32)",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let (x, other) = (args.tensor(0)?, args.tensor(1)?);
             moved(rt, x, other.dtype(), other.device(), false, false).map(Out::Tensor)
         }),
+        ..Op::BASE
     },
     Op {
         name: "pin_memory",
@@ -162,7 +184,7 @@ pub static OPS: &[Op] = &[
         params: ONLY,
         form: Form::METHOD,
         example: "let x = (zeros(2) on cpu).pin_memory()\nassert(x.is_pinned())",
-        run: Run::Call(|rt, args| {
+        run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             if x.device() != DeviceId::Cpu {
                 return Err(error::not_on_host(x));
@@ -174,6 +196,7 @@ pub static OPS: &[Op] = &[
             rt.assign("pin_memory", &pinned, x)?;
             Ok(Out::Tensor(pinned))
         }),
+        ..Op::BASE
     },
     Op {
         name: "record_stream",
@@ -183,12 +206,13 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("stream", Kind::Stream)],
         form: Form::METHOD,
         example: "let x = zeros(2)\nx.record_stream(cuda.current_stream())\nassert(equal(x, [0.0, 0.0]))",
-        run: Run::Call(|_, args| {
+        run: Run::Primitive(|_, args| {
             if let (Arg::Stream(stream), Some(memory)) = (args.get(1), args.tensor(0)?.storage().memory()) {
                 memory.used_on(stream);
             }
             Ok(Out::None)
         }),
+        ..Op::BASE
     },
     shorthand(
         "float",
@@ -264,6 +288,20 @@ pub static OPS: &[Op] = &[
     ),
 ];
 
+/// `x on cuda`: the tensor itself where it is there already.
+pub static ON: Op = Op {
+    name: "on",
+    params: &[X, Param::new("device", Kind::Device)],
+    run: Run::Primitive(|rt, args| {
+        let (x, device) = (args.tensor(0)?, args.device(1));
+        match device.filter(|device| *device != x.device()) {
+            Some(device) => rt.copy_to(x, device, false).map(Out::Tensor),
+            None => Ok(Out::Tensor(x.clone())),
+        }
+    }),
+    ..Op::BASE
+};
+
 /// A method named after a dtype as PyTorch calls it.
 const fn shorthand(
     name: &'static str,
@@ -280,7 +318,8 @@ const fn shorthand(
         params: ONLY,
         form: Form::METHOD,
         example,
-        run: Run::Call(run),
+        run: Run::Primitive(run),
+        ..Op::BASE
     }
 }
 

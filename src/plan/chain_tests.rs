@@ -8,13 +8,13 @@ use crate::array::{Dtype, Layout};
 use crate::device::{Backend, Config, DeviceId, Machine};
 use crate::kernel::{Body, Launch};
 use crate::ops::testing::bytes_of;
-use crate::ops::{Arg, Args, Out, table};
+use crate::ops::{Arg, Args, Call, Out, apply, table};
 use crate::tensor::Tensor;
 use DeviceId::{Cpu, Cuda};
 use std::sync::Arc;
 
 fn call(rt: &mut Runtime, name: &str, args: &[Arg]) -> Tensor {
-    match table::find(name).unwrap().call(rt, &Args(args)) {
+    match apply(rt, table::find(name).unwrap(), Call::Plain(Args(args))) {
         Ok(Out::Tensor(tensor)) => tensor,
         Ok(_) => panic!("{name} gives no tensor"),
         Err(e) => panic!("{name}: {e:?}"),
@@ -135,14 +135,14 @@ fn program(rt: &mut Runtime, seed: u64, device: DeviceId) -> Vec<Vec<u8>> {
                         [Arg::Tensor(x.clone()), Arg::Tensor(beside(&row)), Arg::Int(1)]
                     }
                 };
-                table::find("mul").unwrap().call_in_place(rt, &Args(&args)).unwrap();
+                apply(rt, table::find("mul").unwrap(), Call::InPlace(Args(&args))).unwrap();
             }
             _ => match dice.roll(4) {
                 0 => {
                     // Something else of the same memory.
                     let first = Layout { offset: 0, ..Layout::contiguous(&shape[kept..]) };
                     let args = [Arg::Tensor(x.with_layout(first)), Arg::Int(3), Arg::Int(1)];
-                    table::find("add").unwrap().call_in_place(rt, &Args(&args)).unwrap();
+                    apply(rt, table::find("add").unwrap(), Call::InPlace(Args(&args))).unwrap();
                 }
                 1 => rows.push(fold(rt, "sum", &x, &[0], true)),
                 2 => drop(rows.drain(1..)),

@@ -57,6 +57,7 @@ pub use object::{Context, Exit, Handle, Object};
 pub use progress::{Progress, Reported};
 pub use run::arith;
 pub use table::Table;
+pub(crate) use tensors::from_out;
 pub use text::Text;
 pub use value::Value;
 

@@ -3,42 +3,39 @@
 use super::Vm;
 use super::error;
 use super::object::Handle;
+use super::tensors::{from_out, scalar_arg};
 use super::value::Value;
 use crate::base::{Error, ErrorKind, Place, Result};
 use crate::ops::subscript::{self, Index};
-use crate::plan::MapArg;
+use crate::ops::{Arg, Args, Call, apply};
 use crate::tensor::Tensor;
 
 impl Vm {
     /// `tensor[index]`.
     pub(super) fn tensor_index(&mut self, container: &Value, index: &Value) -> Result<Value> {
         let Value::Tensor(tensor) = container else { return Ok(Value::None) };
-        let indices = self.tensor_indices(tensor, index)?;
-        let out = subscript::get(&mut self.rt, tensor, &indices);
-        out.map(Value::Tensor).map_err(|e| of_index(raced(e, tensor, &indices, None), tensor))
+        let args = [Arg::Tensor(tensor.clone()), Arg::Indices(self.tensor_indices(tensor, index)?)];
+        let out = apply(&mut self.rt, &subscript::INDEX, Call::Plain(Args(&args)));
+        out.and_then(from_out).map_err(|e| of_index(raced(e, &args), tensor))
     }
 
     /// `tensor[index] = value`.
     pub(super) fn tensor_set_index(&mut self, container: &Value, index: &Value, value: Value) -> Result<()> {
         let Value::Tensor(tensor) = container else { return Ok(()) };
         let indices = self.tensor_indices(tensor, index)?;
-        if let Some(number) = value.as_scalar() {
-            let set = subscript::set(&mut self.rt, tensor, &indices, MapArg::Number(number));
-            return set.map_err(|e| of_index(raced(e, tensor, &indices, None), tensor));
-        }
-        match self.as_tensor(&value, Some(tensor.device()))? {
-            Some(source) => {
-                let set = subscript::set(&mut self.rt, tensor, &indices, MapArg::Tensor(&source));
-                set.map_err(|e| of_index(raced(e, tensor, &indices, Some(&source)), tensor))
-            }
-            None => Err(error::argument_type(
-                "[]",
-                1 + indices.len(),
-                "value",
-                "a tensor or a number",
-                value.type_name(),
-            )),
-        }
+        let source = match value.as_scalar() {
+            Some(number) => scalar_arg(number),
+            None => match self.as_tensor(&value, Some(tensor.device()))? {
+                Some(source) => Arg::Tensor(source),
+                None => {
+                    let (at, found) = (1 + indices.len(), value.type_name());
+                    return Err(error::argument_type("[]", at, "value", "a tensor or a number", found));
+                }
+            },
+        };
+        let args = [Arg::Tensor(tensor.clone()), Arg::Indices(indices), source];
+        let set = apply(&mut self.rt, &subscript::SET_INDEX, Call::Plain(Args(&args)));
+        set.map(drop).map_err(|e| of_index(raced(e, &args), tensor))
     }
 
     /// What stands between the brackets. A tuple is several indices; a list of numbers picks as a
@@ -83,13 +80,20 @@ impl Vm {
 
 /// An error of a race with its label on what races: the tensor, an index, or the value that is written.
 #[cold]
-fn raced(error: Error, tensor: &Tensor, indices: &[Index], value: Option<&Tensor>) -> Error {
+fn raced(error: Error, args: &[Arg]) -> Error {
     if error.kind() != ErrorKind::Race {
         return error;
     }
-    let ids = indices.iter().enumerate().filter_map(|(i, index)| index.tensor().map(|ids| (1 + i, ids)));
-    let all = std::iter::once((0, tensor)).chain(ids).chain(value.map(|value| (1 + indices.len(), value)));
-    super::raced::label(error, all.map(|(i, tensor)| (Place::Operand(i), tensor)))
+    let mut all = Vec::new();
+    for arg in args {
+        match arg {
+            Arg::Tensor(tensor) => all.push(Some(tensor)),
+            Arg::Indices(indices) => all.extend(indices.iter().map(Index::tensor)),
+            _ => all.push(None),
+        }
+    }
+    let places = all.into_iter().enumerate();
+    super::raced::label(error, places.filter_map(|(i, tensor)| Some((Place::Operand(i), tensor?))))
 }
 
 /// An error of an index, with a label on the tensor.

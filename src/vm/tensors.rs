@@ -17,7 +17,7 @@ use crate::array::{Dtype, Scalar};
 use crate::base::{Error, ErrorKind, Place, Result, this_is};
 use crate::device::DeviceId;
 use crate::ops::signature::{Kind, Param};
-use crate::ops::{Arg, Args, Data, Op, Out};
+use crate::ops::{Arg, Args, Call, Data, Op, Out, apply};
 use crate::plan::{MapArg, Runtime};
 use crate::syntax::ast::{Binary, Unary};
 use crate::tensor::Tensor;
@@ -38,9 +38,12 @@ pub(super) fn operator(
     let ((Value::Tensor(_), _) | (_, Value::Tensor(_))) = (left, right) else { return Ok(None) };
     let (Some(a), Some(b)) = (map_operand(left), map_operand(right)) else { return Ok(None) };
     let Some(operation) = natives.operators.get(op) else { return Ok(None) };
-    let Some(map) = operation.elementwise() else { return Ok(None) };
-    match crate::ops::map(rt, operation.name, map, &[a, b]) {
-        Ok(tensor) => Ok(Some(Value::Tensor(tensor))),
+    if operation.elementwise().is_none() {
+        return Ok(None);
+    }
+    match apply(rt, operation, Call::Operands(&[a, b])) {
+        Ok(Out::Tensor(tensor)) => Ok(Some(Value::Tensor(tensor))),
+        Ok(out) => from_out(out).map(Some),
         Err(error) => {
             let operands = [a, b].map(|operand| match operand {
                 MapArg::Tensor(tensor) => Arg::Tensor(tensor.clone()),
@@ -90,11 +93,10 @@ impl Vm {
             _ => None,
         };
         let (left, right) = (self.operand_arg(left, 0, near)?, self.operand_arg(right, 1, near)?);
-        if let Some(map) = operation.elementwise() {
-            let args = [map_arg(&left), map_arg(&right)];
-            let out = crate::ops::map(&mut self.rt, operation.name, map, &args);
+        if operation.elementwise().is_some() {
+            let out = apply(&mut self.rt, operation, Call::Operands(&[map_arg(&left), map_arg(&right)]));
             return out
-                .map(Value::Tensor)
+                .and_then(from_out)
                 .map_err(|e| label_tensors(written(e, operation.name, symbol(op)), &[left, right]));
         }
         let mut args: SmallVec<[Arg; 4]> = SmallVec::new();
@@ -102,7 +104,7 @@ impl Vm {
         for param in operation.params.iter().skip(2) {
             args.push(default_arg(param));
         }
-        let out = operation.call(&mut self.rt, &Args(&args));
+        let out = apply(&mut self.rt, operation, Call::Plain(Args(&args)));
         out.and_then(from_out).map_err(|e| label_tensors(written(e, operation.name, symbol(op)), &args))
     }
 
@@ -136,7 +138,7 @@ impl Vm {
         match (operation, tensor) {
             (Some(operation), Some(tensor)) => {
                 let args = [Arg::Tensor(tensor)];
-                let out = operation.call(&mut self.rt, &Args(&args));
+                let out = apply(&mut self.rt, operation, Call::Plain(Args(&args)));
                 out.and_then(from_out).map_err(|e| label_tensors(written(e, operation.name, sign), &args))
             }
             _ => Err(error::unary_type(sign, value.type_name())),
@@ -210,7 +212,10 @@ impl Vm {
         self.charge(1)?;
         match value {
             Value::Tensor(tensor) if tensor.device() == device => Ok(value.clone()),
-            Value::Tensor(tensor) => self.rt.copy_to(tensor, device, false).map(Value::Tensor),
+            Value::Tensor(tensor) => {
+                let args = [Arg::Tensor(tensor.clone()), Arg::Device(device)];
+                apply(&mut self.rt, &crate::ops::transfer::ON, Call::Plain(Args(&args))).and_then(from_out)
+            }
             Value::Int(_) | Value::Float(_) | Value::Bool(_) => {
                 Ok(self.as_tensor(value, Some(device))?.map_or(Value::None, Value::Tensor))
             }
@@ -337,8 +342,8 @@ impl Vm {
             values.push(value);
         }
         let args = Args(&values);
-        let out = if in_place { op.call_in_place(&mut self.rt, &args) } else { op.call(&mut self.rt, &args) };
-        out.and_then(from_out).map_err(|e| label_tensors(e, &values))
+        let call = if in_place { Call::InPlace(args) } else { Call::Plain(args) };
+        apply(&mut self.rt, op, call).and_then(from_out).map_err(|e| label_tensors(e, &values))
     }
 
     /// The device that a value names: a device, a number, a text. Who uses it looks whether it is there.
@@ -658,7 +663,7 @@ fn map_arg(arg: &Arg) -> MapArg<'_> {
     }
 }
 
-fn scalar_arg(scalar: Scalar) -> Arg {
+pub(super) fn scalar_arg(scalar: Scalar) -> Arg {
     match scalar {
         Scalar::Bool(b) => Arg::Bool(b),
         Scalar::Int(i) => Arg::Int(i),

@@ -22,6 +22,7 @@ static ADD: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(a + b)", f64: "(a + b)", i64: "(i64)((u64)a + (u64)b)" },
     host: crate::kernel::host::cast,
+    complex: None,
 };
 
 static LESS: MapFn = MapFn {
@@ -30,6 +31,7 @@ static LESS: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "(i64)(a < b)", f64: "(i64)(a < b)", i64: "(i64)(a < b)" },
     host: crate::kernel::host::cast,
+    complex: None,
 };
 
 const SUM_TEXT: CudaText = CudaText { f32: "a + b", f64: "a + b", i64: "a + b" };
@@ -373,6 +375,7 @@ fn complex_numbers_are_stored_from_reductions() {
         select: false,
         cuda: CudaText::complex("complex_equal(a, b)"),
         host: crate::kernel::host::cast,
+        complex: None,
     };
     if !nvrtc_is_here() {
         return;
@@ -515,7 +518,7 @@ mod operations {
         let functions: Vec<&'static MapFn> = table::all()
             .filter_map(|op| match &op.run {
                 Run::Map(map) | Run::Scaled(map, _) | Run::Chosen(map, _) => Some(map.f),
-                Run::Call(_) | Run::Both(..) | Run::View(_) => None,
+                Run::Primitive(_) | Run::Composed(_) | Run::Both(..) | Run::View(_) => None,
             })
             .chain([&crate::ops::arith::TRUNC_DIVIDE])
             .collect();
@@ -556,6 +559,7 @@ static SIN: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "sinf(a)", f64: "sin(a)", i64: "" },
     host: crate::kernel::host::cast,
+    complex: None,
 };
 
 /// `count` sines, each of the one before.

@@ -13,6 +13,7 @@ static MULTIPLY_ADD: MapFn = MapFn {
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "" },
     host: host_binary!(i64: |a, b| a.wrapping_mul(3).wrapping_add(b)),
+    complex: None,
 };
 
 fn machine(schedule: Option<u64>) -> Vec<Arc<dyn Driver>> {

@@ -19,7 +19,7 @@ fn regs(numbers: &[u16]) -> Regs {
 const NONE: CudaText = CudaText { f32: "", f64: "", i64: "" };
 
 const fn function(name: &'static str, arity: u8, select: bool, host: HostMap) -> MapFn {
-    MapFn { name, arity, select, cuda: NONE, host }
+    MapFn { name, arity, select, cuda: NONE, host, complex: None }
 }
 
 pub(super) static ADD: MapFn =

@@ -6,7 +6,9 @@ use super::{DEVICE, SELF, contexts, cuda_id};
 use crate::base::Result;
 use crate::device::{DeviceId, Stream};
 use crate::library::tree;
+use crate::ops::error::wrong_argument;
 use crate::ops::signature::{Default, Kind, Param, Signature};
+use crate::ops::{Arg, Args, Call, apply, table};
 use crate::plan::{Graph, GraphPool};
 use crate::vm::{Bound, Context, Exit, NativeDef, Object, Value, Vm, compare};
 use std::any::Any;
@@ -238,7 +240,9 @@ fn copy_in(vm: &mut Vm, fixed: &Value, given: &Value, index: usize) -> Result<()
     // Nothing is copied unless all can be.
     for (fixed, given) in ours.iter().zip(&theirs) {
         if let (Value::Tensor(fixed), Value::Tensor(given)) = (fixed, given) {
-            vm.rt.copy_into(fixed, given, true)?;
+            let args = [Arg::Tensor(fixed.clone()), Arg::Tensor(given.clone()), Arg::Bool(true)];
+            let copy = table::find("copy_").ok_or_else(|| wrong_argument(0, "an operation"))?;
+            apply(&mut vm.rt, copy, Call::Plain(Args(&args)))?;
         }
     }
     Ok(())

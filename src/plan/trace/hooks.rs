@@ -48,6 +48,17 @@ pub(in crate::plan) enum Started {
 const HOST_RATE: u64 = 10;
 
 impl Runtime {
+    /// Counts an operation that is applied.
+    #[inline]
+    pub(crate) fn count_operation(&mut self) {
+        self.records.operations += 1;
+    }
+
+    /// How many operations have been applied, with those that others are composed of.
+    pub fn operations(&self) -> u64 {
+        self.records.operations
+    }
+
     /// How many programs have been launched: what fusion saves is the difference.
     pub fn launches(&self) -> u64 {
         self.records.launches

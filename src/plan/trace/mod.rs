@@ -102,6 +102,8 @@ pub struct Recording {
 pub(super) struct Records {
     /// How many programs were launched.
     pub(super) launches: u64,
+    /// Operations applied.
+    pub(super) operations: u64,
     /// There while launches are listed.
     pub(super) listing: Option<Listing>,
     /// There while a profile is open.

@@ -144,6 +144,7 @@ fn programs_are_prepared_in_the_background() {
         select: false,
         cuda: crate::kernel::CudaText { f32: "(a * 3.0f)", f64: "", i64: "" },
         host: crate::kernel::host::cast,
+        complex: None,
     };
     // A number in the key that no cache on disk has seen.
     let fresh = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();

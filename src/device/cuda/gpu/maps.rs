@@ -107,7 +107,14 @@ fn positions_and_numbers() {
 
 /// Of (position, seed, offset, last number), as `ops` draws.
 const fn draw(name: &'static str, text: &'static str, host: crate::kernel::HostMap) -> MapFn {
-    MapFn { name, arity: 4, select: false, cuda: CudaText { f32: "", f64: "", i64: text }, host }
+    MapFn {
+        name,
+        arity: 4,
+        select: false,
+        cuda: CudaText { f32: "", f64: "", i64: text },
+        host,
+        complex: None,
+    }
 }
 
 static DRAWS: [(MapFn, Dtype); 7] = [

@@ -1,0 +1,77 @@
+//! The entry point of tensor operations.
+//!
+//! Every way to write an operation ends in [`apply`]: calls, methods, in-place forms, operators, indices,
+//! attributes, placements (`x on cuda`), and the operations that others are composed of. Knows no script
+//! values and no kernels. Invariant: nothing else runs the code of an [`Op`], so what concerns all operations
+//! (counting, later the recording of gradients) has one home.
+
+use super::{Args, Op, Out, Run, map, table};
+use crate::base::Result;
+use crate::plan::{MapArg, Runtime};
+use crate::tensor::Tensor;
+
+/// How an operation is called.
+#[derive(Clone, Copy)]
+pub enum Call<'a> {
+    /// `name(x)`, `x.name()`: bound arguments, one per parameter.
+    Plain(Args<'a>),
+    /// `x.name_()`: the first argument receives the result.
+    InPlace(Args<'a>),
+    /// The fast path of operators: the operands of an elementwise operation, where they are.
+    Operands(&'a [MapArg<'a>]),
+}
+
+/// Applies an operation.
+///
+/// # Errors
+/// Those of the operation. E0504 where operands are given to an operation that is not elementwise.
+#[inline]
+pub fn apply(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
+    rt.count_operation();
+    match call {
+        Call::Operands(operands) => match op.elementwise() {
+            Some(f) => map::map(rt, op.name, f, operands).map(Out::Tensor),
+            None => Err(super::error::wrong_argument(0, "operands of an elementwise operation")),
+        },
+        Call::Plain(args) => plain(rt, op, &args),
+        Call::InPlace(args) => in_place(rt, op, &args),
+    }
+}
+
+fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
+    match &op.run {
+        Run::Map(f) => map::call(rt, op.name, f, args).map(Out::Tensor),
+        Run::Scaled(f, scaled) => {
+            map::call(rt, op.name, &map::scaled(f, scaled, args)?, args).map(Out::Tensor)
+        }
+        Run::Chosen(_, choose) => map::call(rt, op.name, &choose(args)?, args).map(Out::Tensor),
+        Run::Primitive(f) | Run::Composed(f) | Run::Both(f, _) | Run::View(f) => {
+            rt.named(op.name, |rt| f(rt, args))
+        }
+    }
+}
+
+fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
+    let name = table::in_place_name(op);
+    let target: &Tensor = args.tensor(0)?;
+    match &op.run {
+        Run::Map(f) => map::call_in_place(rt, name, f, args)?,
+        Run::Scaled(f, scaled) => map::call_in_place(rt, name, &map::scaled(f, scaled, args)?, args)?,
+        Run::Chosen(_, choose) => map::call_in_place(rt, name, &choose(args)?, args)?,
+        Run::Primitive(f) | Run::Composed(f) => {
+            if let Out::Tensor(result) = rt.named(name, |rt| f(rt, args))? {
+                map::check_fits(name, result.dtype(), target)?;
+                rt.assign(name, target, &result)?;
+            }
+        }
+        Run::Both(_, write) => rt.named(name, |rt| write(rt, name, args))?,
+        Run::View(f) => {
+            if let Out::Tensor(view) = rt.named(name, |rt| f(rt, args))? {
+                // Queued work reads the tensor's layout when it is launched.
+                rt.flush()?;
+                target.relay(view.layout().clone());
+            }
+        }
+    }
+    Ok(Out::Tensor(target.clone()))
+}
