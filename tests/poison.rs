@@ -10,7 +10,7 @@
 use runnel::array::{Dtype, Layout};
 use runnel::device::{Backend, Config, DeviceId, Machine};
 use runnel::ops::signature::{Default, Kind, Param};
-use runnel::ops::{Arg, Args, Data, Op, Out, table};
+use runnel::ops::{Arg, Args, Call, Data, Op, Out, apply, table};
 use runnel::plan::{Runtime, Settings};
 use runnel::tensor::Tensor;
 
@@ -167,8 +167,8 @@ impl Lab {
         let in_place = op.form.in_place && (draw.below(3) == 0 || !op.form.function && !op.form.method);
         let rt = &mut self.rt;
         let out = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match in_place {
-            true => op.call_in_place(rt, &Args(&args)),
-            false => op.call(rt, &Args(&args)),
+            true => apply(rt, op, Call::InPlace(Args(&args))),
+            false => apply(rt, op, Call::Plain(Args(&args))),
         }));
         let Ok(out) = out else { return Err(PANICS.into()) };
         let mut bytes = Vec::new();
