@@ -298,6 +298,11 @@ fn other_kinds_compile() {
             let scatter = Body::Scatter(Scatter { dtype, f });
             let views = [dense(&shape), index(&[64, 1]), dense(&shape)];
             check(&launch(scatter.clone(), &shape, &views, 0), archs);
+            let rows = [dense(&shape), index(&[1, 0]), dense(&shape)];
+            check(&launch(scatter.clone(), &shape, &rows, 0), archs);
+            let large = [4000, 64];
+            let rows = [dense(&large), index(&[1, 0]), dense(&large)];
+            check(&Launch { limit: 4000, ..launch(scatter.clone(), &large, &rows, 0) }, archs);
             let far = View { strides: smallvec![1 << 33, 1], ..dense(&shape) };
             check(&launch(scatter, &shape, &[dense(&shape), index(&[64, 1]), far], 0), archs);
         }

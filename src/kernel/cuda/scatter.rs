@@ -1,9 +1,10 @@
 //! Scatters: source elements to the targets that their indices name.
 //!
 //! Without a combination each target takes the last of its sources in row-major order: every source
-//! claims its target with its position, the greatest stays, and that one stores. With one, sources
-//! are sorted by target (the sort is stable) and each target combines its run in order. Both give
-//! the same bits whatever the device does first.
+//! claims its target with its position, the greatest stays, and that one stores. With one, the elements of
+//! the index are sorted by target (the sort is stable) and each target combines its run in order. Sums of
+//! integers need no order and are added atomically. All three give the same bits whatever the device does
+//! first.
 
 use super::index::{Space, Words, reach};
 use super::radix::{self, Job, Pairs};
@@ -12,40 +13,119 @@ use crate::base::Result;
 use crate::kernel::{Launch, Scatter};
 
 /// First words of the parameter; see the template.
-const HEAD: usize = 11;
+const HEAD: usize = 12;
 
-/// One more than the greatest offset, in elements, that a target can have.
-fn targets(launch: &Launch) -> u64 {
+/// The most targets that blocks sum in shared memory first.
+const FEW: u64 = 4096;
+
+/// Elements that a thread adds at least, where blocks sum in shared memory first.
+const ADDED: u64 = 16;
+
+/// How targets get their values.
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    /// The last source.
+    Last,
+    /// The sum of integers, in any order.
+    Add,
+    /// A combination in order.
+    Combine,
+}
+
+impl Scatter {
+    fn mode(&self) -> Mode {
+        match self.f {
+            None => Mode::Last,
+            Some(f) if f.name == "sum" && self.dtype.is_int() && self.dtype.size() >= 4 => Mode::Add,
+            Some(_) => Mode::Combine,
+        }
+    }
+}
+
+/// The dimensions of a launch, in row-major order each.
+struct Split {
+    /// Those over which the index varies, and those that could not be split off.
+    outer: Vec<usize>,
+    /// Those over which it does not, and whose elements have targets of their own.
+    inner: Vec<usize>,
+}
+
+impl Split {
+    fn of(mode: Mode, launch: &Launch) -> Split {
+        let all = 0..launch.shape.len();
+        let (index, out) = (&launch.views[1], &launch.views[2]);
+        let is_inner = |&d: &usize| d != launch.axis && index.strides[d] == 0 && launch.shape[d] > 1;
+        if mode != Mode::Combine || !targets_differ(launch) {
+            return Split { outer: all.collect(), inner: Vec::new() };
+        }
+        let (inner, outer) = all.partition(|d| is_inner(d) && out.strides[*d] != 0);
+        Split { outer, inner }
+    }
+
+    fn count(launch: &Launch, dims: &[usize]) -> u64 {
+        dims.iter().map(|&d| launch.shape[d] as u64).product()
+    }
+}
+
+/// The elements of the target along a dimension.
+fn extent(launch: &Launch, d: usize) -> u64 {
+    if d == launch.axis { launch.limit as u64 } else { launch.shape[d] as u64 }
+}
+
+/// True when no two coordinates of the target, over dimensions with a stride, are one element.
+fn targets_differ(launch: &Launch) -> bool {
+    let strides = &launch.views[2].strides;
+    let mut dims: Vec<(u64, u64)> = (0..launch.shape.len())
+        .map(|d| (strides[d].unsigned_abs() as u64, extent(launch, d)))
+        .filter(|&(stride, extent)| stride != 0 && extent > 1)
+        .collect();
+    dims.sort_unstable();
+    let mut reached = 0;
+    dims.iter().all(|&(stride, extent)| {
+        let apart = stride > reached;
+        reached += stride * (extent - 1);
+        apart
+    })
+}
+
+/// One more than the greatest offset, in elements, that a target can have over these dimensions.
+fn targets(launch: &Launch, dims: &[usize]) -> u64 {
     let out = &launch.views[2];
-    let sum: u64 = (0..launch.shape.len())
-        .map(|d| {
-            let extent = if d == launch.axis { launch.limit } else { launch.shape[d] };
-            (extent.max(1) as u64 - 1) * out.strides[d].unsigned_abs() as u64
-        })
-        .sum();
-    sum + 1
+    let reach = |&d: &usize| (extent(launch, d).max(1) - 1) * out.strides[d].unsigned_abs() as u64;
+    dims.iter().map(reach).sum::<u64>() + 1
 }
 
 impl Kind for Scatter {
     fn signature(&self, launch: &Launch) -> Signature {
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
         let far = launch.views.iter().any(|view| reach(&launch.shape, view) >= 1 << 31);
+        let split = Split::of(self.mode(), launch);
+        let targets = targets(launch, &split.outer);
         let mut signature = Signature::default();
         signature.push(usize::from(far || count >= 1 << 31), 1);
-        signature.push(usize::from(targets(launch) >= 1 << 31), 1);
-        signature.push(launch.shape.len().min(255), 8);
+        signature.push(usize::from(targets >= 1 << 31), 1);
+        signature.push(usize::from(self.mode() == Mode::Add && targets <= FEW), 1);
+        signature.push(split.outer.len().min(255), 8);
+        signature.push(split.inner.len().min(255), 8);
         signature
     }
 
     fn source(&self, signature: Signature) -> Source {
-        let [wide, far, rank] = signature.fields([1, 1, 8]);
+        let [wide, far, few, rank, inner_rank] = signature.fields([1, 1, 1, 8, 8]);
         let index = if wide == 1 { "u64" } else { "u32" };
         let space = Space { name: "c", rank, word: HEAD, index };
         let strides = HEAD + Space::words(rank);
-        let words = (strides + 3 * rank).to_string();
         let coordinates = space.coordinates("i");
-        let [source, at, out] = [0, 1, 2].map(|v| space.offset(strides + v * rank));
+        let [source, at, out, number] = [0, 1, 2, 3].map(|v| space.offset(strides + v * rank));
+        let inner_word = strides + 4 * rank;
+        let inner = Space { name: "e", rank: inner_rank, word: inner_word, index };
+        let inner_strides = inner_word + Space::words(inner_rank);
+        let inner_coordinates = inner.coordinates("j");
+        let [inner_source, inner_out] = [0, 1].map(|v| inner.offset(inner_strides + v * inner_rank));
+        let words = (inner_strides + 2 * inner_rank).to_string();
+        let mode = self.mode();
         let combine = self.f.map_or("a", |f| f.cuda.of(self.dtype.class()));
+        let few_sums = if few == 1 { FEW.to_string() } else { "0".into() };
         let values = [
             ("WORDS", words.as_str()),
             ("INDEX", index),
@@ -53,15 +133,34 @@ impl Kind for Scatter {
             ("DTYPE", self.dtype.name()),
             ("ACC", class_type(self.dtype.class())),
             ("COMBINE", combine),
-            ("COMBINES", if self.f.is_some() { "1" } else { "0" }),
+            (
+                "MODE",
+                if mode == Mode::Last {
+                    "0"
+                } else if mode == Mode::Add {
+                    "1"
+                } else {
+                    "2"
+                },
+            ),
+            ("FEW", few_sums.as_str()),
+            ("UNSIGNED", if self.dtype.size() == 8 { "unsigned long long" } else { "u32" }),
             ("COORDINATES", coordinates.as_str()),
             ("AT_SOURCE", source.as_str()),
             ("AT_INDEX", at.as_str()),
             ("AT_OUT", out.as_str()),
+            ("AT_NUMBER", number.as_str()),
+            ("INNER", inner_coordinates.as_str()),
+            ("INNER_SOURCE", inner_source.as_str()),
+            ("INNER_OUT", inner_out.as_str()),
         ];
         let body = fill(include_str!("../../../kernels/scatter.cu"), &values);
-        if self.f.is_none() {
-            return Source { text: format!("{PRELUDE}\n{body}"), entries: &["claim", "settle"] };
+        match mode {
+            Mode::Last => {
+                return Source { text: format!("{PRELUDE}\n{body}"), entries: &["claim", "settle"] };
+            }
+            Mode::Add => return Source { text: format!("{PRELUDE}\n{body}"), entries: &["add"] },
+            Mode::Combine => {}
         }
         let key = if far == 1 { "u64" } else { "u32" };
         let sort = radix::text(key, wide == 1, "    return k;");
@@ -72,28 +171,46 @@ impl Kind for Scatter {
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
-        let [wide, far, _] = signature.fields([1, 1, 8]);
-        let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
-        let targets = targets(launch);
+        let [wide, far, few, ..] = signature.fields([1, 1, 1, 8, 8]);
+        let mode = self.mode();
+        let Split { outer, inner } = Split::of(mode, launch);
+        let (count, rows) = (Split::count(launch, &outer), Split::count(launch, &inner));
+        let targets = targets(launch, &outer);
         let step = launch.views[2].strides.get(launch.axis).copied().unwrap_or(0) as u64;
         let mut words = Words::new();
         words.extend([count, launch.limit as u64, step, queue.fault_record(), queue.fault_stamp(launch.tag)]);
         words.extend(launch.views[..3].iter().map(|view| view.ptr));
-        words.extend([0, 0, targets]);
-        Space::push(&mut words, launch.shape.iter().copied());
-        for (v, view) in launch.views[..3].iter().enumerate() {
-            for (d, &stride) in view.strides.iter().enumerate() {
-                words.push(if v == 2 && d == launch.axis { 0 } else { stride as u64 });
-            }
+        words.extend([0, 0, targets, rows]);
+        Space::push(&mut words, outer.iter().map(|&d| launch.shape[d]));
+        let strides = |view: usize| {
+            let stride = move |&d: &usize| launch.views[view].strides[d] as u64;
+            move |d: &usize| if view == 2 && *d == launch.axis { 0 } else { stride(d) }
+        };
+        for view in 0..3 {
+            words.extend(outer.iter().map(strides(view)));
+        }
+        let number = |&d: &usize| launch.shape[d + 1..].iter().map(|&n| n as u64).product::<u64>();
+        words.extend(outer.iter().map(number));
+        Space::push(&mut words, inner.iter().map(|&d| launch.shape[d]));
+        for view in [0, 2] {
+            words.extend(inner.iter().map(strides(view)));
         }
         let count_size = if wide == 1 { 8 } else { 4 };
         let grid = blocks(count, 256);
-        if self.f.is_none() {
-            let winners = queue.scratch(targets * count_size)?;
-            queue.clear(winners, targets * count_size)?;
-            words[8] = winners;
-            queue.run(0, grid, 256, &words)?;
-            return queue.run(1, grid, 256, &words);
+        match mode {
+            Mode::Last => {
+                let winners = queue.scratch(targets * count_size)?;
+                queue.clear(winners, targets * count_size)?;
+                words[8] = winners;
+                queue.run(0, grid, 256, &words)?;
+                return queue.run(1, grid, 256, &words);
+            }
+            Mode::Add => {
+                // Each block writes its sums once, so few blocks with many elements each.
+                let most = if few == 1 { blocks(count, 256 * ADDED).min(1024) } else { grid };
+                return queue.run(0, most, 256, &words);
+            }
+            Mode::Combine => {}
         }
         let key_size = if far == 1 { 8 } else { 4 };
         let mut pairs = || -> Result<Pairs> {
@@ -123,6 +240,6 @@ impl Kind for Scatter {
         radix::sort(queue, &job)?;
         words[8] = to.keys;
         words[9] = to.positions;
-        queue.run(4, grid, 256, &words)
+        queue.run(4, blocks(count * rows, 256), 256, &words)
     }
 }

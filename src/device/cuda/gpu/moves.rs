@@ -3,17 +3,8 @@
 #![cfg(test)]
 
 use super::*;
-use crate::kernel::host::define::host_combine;
-use crate::kernel::{CudaText, Gather, ReduceFn, Scatter, Search, Sort};
-
-static SUM: ReduceFn = ReduceFn {
-    name: "gpu_test_sum",
-    indexed: false,
-    init: |_| 0,
-    cuda: CudaText { f32: "a + b", f64: "a + b", i64: "(i64)((u64)a + (u64)b)" },
-    host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
-    mean: false,
-};
+use crate::kernel::{Gather, Scatter, Search, Sort};
+use crate::ops::folds::SUM;
 
 /// Shape, axis, limit, strides of the source (or of the target), strides of the index.
 type Case = (&'static [usize], usize, usize, &'static [isize], &'static [isize]);
@@ -113,6 +104,15 @@ fn scatters_are_in_row_major_order() {
             (&[40, 64], 0, 9, &[64, 1], &[1, 0]),
             (&[40, 64], 1, 9, &[9, 1], &[64, 1]),
             (&[6, 5, 32], 1, 7, &[224, 32, 1], &[160, 32, 1]),
+            // More targets than blocks sum in shared memory.
+            (&[50_000], 0, 9000, &[1], &[1]),
+            // Indices that repeat over dimensions before, between and after the axis.
+            (&[6, 5, 32], 1, 7, &[224, 32, 1], &[0, 1, 0]),
+            (&[6, 5, 32], 1, 7, &[224, 32, 1], &[5, 1, 0]),
+            (&[3000, 17], 0, 9, &[17, 1], &[1, 0]),
+            (&[40, 64], 0, 9, &[1, 9], &[1, 0]),
+            // Targets that share memory: nothing can be split off.
+            (&[40, 8], 0, 9, &[4, 1], &[1, 0]),
         ];
         for &(shape, axis, limit, strides, index_strides) in cases {
             for f in [None, Some(&SUM)] {
