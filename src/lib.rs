@@ -44,6 +44,7 @@ pub mod array;
 pub mod base;
 #[doc(hidden)]
 pub mod check;
+#[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
 #[doc(hidden)]

@@ -1,4 +1,5 @@
 //! The program from the user's side: exit statuses, output streams and messages.
+#![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;

@@ -6,6 +6,7 @@
 //! `tests/conformance/cuda.tsv`, which `.ci/gpu` writes on a machine with GPUs.
 //! `RUNNEL_UPDATE=1 cargo test --test conformance` rewrites the page.
 
+#![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use std::path::{Path, PathBuf};

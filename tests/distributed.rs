@@ -1,6 +1,7 @@
 //! Process groups: the program is started several times with the environment variables of a launcher, on
 //! emulated devices.
 
+#![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,6 +1,7 @@
 //! Compares the TextMate grammar in `editors/` with the language: it has the lexer's keywords, and classifies
 //! the tokens of every script of this repository like the lexer.
 
+#![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use fancy_regex::Regex;

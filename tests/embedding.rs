@@ -1,5 +1,6 @@
 //! Programs that embed Runnel: runs the examples unchanged, and tests what the API guarantees.
 
+#![cfg(feature = "files")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use runnel::{

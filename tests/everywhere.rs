@@ -6,6 +6,7 @@
 //! the figure of a release build. With `RUNNEL_EVERYWHERE=all` each call is made under each limit with all
 //! arguments; without it, one call of every fourth group is made under each limit.
 
+#![cfg(all(feature = "cli", feature = "cuda", feature = "dist", feature = "files", feature = "plot"))]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use runnel::Backend;

@@ -6,6 +6,7 @@
 //! check script passes in the same session, the current device and stream are unchanged, and all memory is
 //! returned.
 
+#![cfg(feature = "files")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use runnel::base::{Error, ErrorKind, Place};

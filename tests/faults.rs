@@ -1,6 +1,7 @@
 //! Failing driver calls (`RUNNEL_FAULT`): each one ends in a report with its source position, and everything
 //! that was not in flight stays valid.
 
+#![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use std::process::Command;

@@ -2,6 +2,7 @@
 //!
 //! The test counts every allocation of this process, so it is the only test in this file.
 
+#![cfg(feature = "files")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use runnel::{Backend, Engine};

@@ -1,6 +1,7 @@
 //! Hostile files and paths in scripts: each is rejected at once with a coded error. Limits on file access
 //! apply to every function that takes a path.
 
+#![cfg(feature = "files")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 #![cfg(unix)]
 

@@ -1,5 +1,6 @@
 //! Replays the fuzzing seeds and past findings (`fuzz/seeds`) through the fuzzed code.
 
+#![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 #[path = "../fuzz/targets/mod.rs"]

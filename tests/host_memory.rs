@@ -4,6 +4,7 @@
 //!
 //! The tests count every allocation of this process.
 
+#![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use runnel::engine::Builder;

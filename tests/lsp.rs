@@ -1,5 +1,6 @@
 //! The language server, driven over the protocol like by an editor.
 
+#![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use serde_json::{Value, json};

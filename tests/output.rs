@@ -1,5 +1,6 @@
 //! Output to a pipe or a file: when it arrives, and the effect of signals, closed pipes and full disks.
 #![cfg(unix)]
+#![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)]
 
 use rustix::process::{Pid, Signal, kill_process};

@@ -1,5 +1,6 @@
 //! The output of `--profile`, `profile(...)` and `--timeline` on emulated devices.
 
+#![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use serde_json::Value;

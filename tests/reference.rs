@@ -3,6 +3,7 @@
 //!
 //! `RUNNEL_UPDATE=1 cargo test --test reference` rewrites the pages.
 
+#![cfg(all(feature = "cli", feature = "cuda", feature = "dist", feature = "files", feature = "plot"))]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 #[path = "reference/ways.rs"]

@@ -1,5 +1,6 @@
 //! The interactive session on a pseudo-terminal: the tests type input and read the screen.
 #![cfg(unix)]
+#![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)]
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};

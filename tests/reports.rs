@@ -1,5 +1,6 @@
 //! Reports of common mistakes: the message, the labels, and the suggested fix.
 
+#![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use runnel::base::Place;

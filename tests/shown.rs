@@ -2,6 +2,7 @@
 //! have the same bytes each time, and must equal `examples/NAME.out`. `RUNNEL_UPDATE=1` rewrites those files.
 //! The embedding examples also run.
 
+#![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use std::path::{Path, PathBuf};

@@ -8,6 +8,7 @@
 //! each with its output to both streams. `RUNNEL_UPDATE=1 cargo test --test tutorial` writes the output into
 //! the documents.
 
+#![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use runnel::{Backend, Engine};

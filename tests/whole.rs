@@ -1,5 +1,6 @@
 //! Files that scripts write are replaced atomically: on full disks, after kills, and through links.
 #![cfg(unix)]
+#![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader};

@@ -143,8 +143,7 @@ impl Session {
     pub fn run(&mut self, program: &Program) -> Result<()> {
         self.listen();
         let result = self.engine.evaluate(&program.name, &program.text, Mode::Script, |_, _| Ok(()));
-        let left = self.leave_group(&result);
-        result.and(left)
+        self.leave_group(result)
     }
 
     /// Ctrl-C, SIGTERM and SIGHUP stop what runs from here on, as does output that nobody takes: what it deferred still
@@ -157,16 +156,19 @@ impl Session {
     }
 
     /// Leaves the group of processes, if there is one; the others are told of an error.
-    fn leave_group(&mut self, result: &Result<()>) -> Result<()> {
-        let rt = &mut self.engine.vm().rt;
-        match result {
-            Ok(()) => rt.leave_group(),
-            Err(error) if error.exit_status() == Some(0) => rt.leave_group(),
-            Err(error) => {
-                rt.fail_group(error.message());
-                Ok(())
+    fn leave_group(&mut self, result: Result<()>) -> Result<()> {
+        #[cfg(feature = "dist")]
+        {
+            let rt = &mut self.engine.vm().rt;
+            match &result {
+                Err(error) if error.exit_status() != Some(0) => rt.fail_group(error.message()),
+                _ => {
+                    let left = rt.leave_group();
+                    return result.and(left);
+                }
             }
         }
+        result
     }
 
     /// Sends off what was printed, and reports warnings and the error, if there is one.

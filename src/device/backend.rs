@@ -1,10 +1,9 @@
 //! The backends, one function each, and which one a configuration takes.
 
 use super::machine::{Backend, Config};
-use super::{Driver, cuda, emu, error};
+use super::{Driver, emu, error};
 use crate::base::{Error, Result};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// How many devices are emulated unless the configuration says otherwise.
 const EMULATED_DEVICES: usize = 4;
@@ -24,16 +23,24 @@ pub(super) struct Found {
 /// Makes a device's driver; called once per device.
 pub(super) type Open = Box<dyn Fn(usize) -> Result<Arc<dyn Driver>> + Send + Sync>;
 
+/// Looks for devices of a kind: how many there are, and how to open one.
+type Look = fn(&Config) -> Result<(usize, Open)>;
+
 /// One kind of devices: how a configuration names it, and how to look for it.
 struct Entry {
     name: &'static str,
     asked_by: Backend,
-    look: fn(&Config) -> Result<(usize, Open)>,
+    look: Look,
 }
+
+#[cfg(feature = "cuda")]
+const CUDA: Look = super::cuda::look;
+#[cfg(not(feature = "cuda"))]
+const CUDA: Look = |_| Err(error::no_backend("cuda", "this build of Runnel lacks the feature `cuda`"));
 
 /// Every backend, best first. Adding one is adding a row.
 static BACKENDS: &[Entry] = &[
-    Entry { name: "cuda", asked_by: Backend::Cuda, look: real },
+    Entry { name: "cuda", asked_by: Backend::Cuda, look: CUDA },
     Entry { name: "emu", asked_by: Backend::Emu, look: emulated },
 ];
 
@@ -55,26 +62,6 @@ pub(super) fn find(config: &Config) -> Result<(Found, Option<String>)> {
         }
     }
     Err(missing.unwrap_or_else(|| error::no_backend("auto", "no backend was found")))
-}
-
-/// The devices of this machine's CUDA driver, which hides some as `CUDA_VISIBLE_DEVICES` says.
-fn real(config: &Config) -> Result<(usize, Open)> {
-    let probe = cuda::probe();
-    if let Some(problem) = probe.problem {
-        return Err(problem);
-    }
-    if let Some(flag) = config.interrupt.clone() {
-        let ask = move || match flag.load(Ordering::Relaxed) {
-            true => Err(error::wait_interrupted()),
-            false => Ok(()),
-        };
-        cuda::set_interrupt(Some(Arc::new(ask)));
-    }
-    let open = move |index: usize| match u32::try_from(index) {
-        Ok(index) => cuda::open(index),
-        Err(_) => Err(error::bad_device(index as i64, probe.devices as usize)),
-    };
-    Ok((probe.devices as usize, Box::new(open)))
 }
 
 /// Refuses what no backend can give, without looking for any.

@@ -1,7 +1,6 @@
 //! The driver interface: the boundary between policy and device.
 
 use super::graph::{GraphHandle, Step};
-use super::group::{Communicator, JoinParams};
 use crate::base::Result;
 use crate::kernel::fft::{FftPlan, FftSpec};
 use crate::kernel::{Fault, Launch, Ptr};
@@ -263,18 +262,10 @@ pub trait Driver: Send + Sync {
         Ok(crate::kernel::host::fft::plan(spec))
     }
 
-    /// True when devices of several processes exchange bytes over direct links, without the hosts.
-    fn has_links(&self) -> bool {
-        false
-    }
-    /// The shared id that all processes pass to [`Driver::join`]; one of them creates it.
-    fn links_id(&self) -> Result<Vec<u8>> {
-        Err(super::error::driver_failed(self.backend(), "links_id", "it has no links to other processes"))
-    }
-    /// Links this device with those of other processes; all of them call this at the same time.
-    fn join(&self, params: JoinParams<'_>) -> Result<Arc<dyn Communicator>> {
-        let _ = params;
-        Err(super::error::driver_failed(self.backend(), "join", "it has no links to other processes"))
+    /// Direct links to devices of other processes; `None` when their bytes go through the hosts.
+    #[cfg(feature = "dist")]
+    fn links(&self) -> Option<&dyn super::group::Links> {
+        None
     }
 
     /// The library handle of `torch.cuda.current_blas_handle`; 0 if there is none.

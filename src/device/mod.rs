@@ -13,6 +13,7 @@
 mod alloc;
 mod backend;
 mod context;
+#[cfg(feature = "cuda")]
 pub mod cuda;
 mod driver;
 pub mod emu;
@@ -22,9 +23,11 @@ pub mod failure;
 mod faults;
 mod foreign;
 pub mod graph;
+#[cfg(feature = "dist")]
 pub mod group;
 pub mod host;
 mod in_flight;
+pub mod kernel_cache;
 mod machine;
 #[cfg(test)]
 mod mock;

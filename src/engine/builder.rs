@@ -3,7 +3,7 @@
 use super::{Engine, error};
 use crate::base::guard::Owned;
 use crate::base::{Error, Result, SourceMap};
-use crate::device::cuda::cache::{self, Cache};
+use crate::device::kernel_cache::{self, Cache};
 use crate::device::{Backend, Config, Machine, Schedule};
 use crate::library::Library;
 use crate::plan::{Limits, RaceMode, Runtime, Settings};
@@ -41,10 +41,10 @@ type Watch = Box<dyn FnMut(&Progress) + Send>;
 /// ```
 #[derive(Default)]
 pub struct Builder {
-    config: Config,
+    pub(super) config: Config,
     settings: Settings,
     output: Option<Owned<Sink>>,
-    input: Option<Input>,
+    pub(super) input: Option<Input>,
     warnings: Option<Owned<Warn>>,
     progress: Option<Owned<Watch>>,
     args: Vec<String>,
@@ -78,7 +78,7 @@ impl Builder {
                 backend(&name).ok_or_else(|| error::bad_setting("RUNNEL_BACKEND", &name, help))?;
         }
         if let Err((text, help)) = Cache::limit_from_env() {
-            return Err(error::bad_setting(cache::VARIABLE, &text, &help));
+            return Err(error::bad_setting(kernel_cache::VARIABLE, &text, &help));
         }
         let blocking = std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|v| v == "1");
         let settings = Settings { launch_blocking: blocking, ..Settings::default() };
@@ -161,12 +161,6 @@ impl Builder {
     /// ```
     pub fn input(mut self, lines: impl FnMut() -> Option<String> + Send + 'static) -> Builder {
         self.input = Some(Input::Lines(Owned::new(Box::new(lines))));
-        self
-    }
-
-    /// Lets scripts read the process's standard input, with waits that end early.
-    pub(crate) fn process_input(mut self) -> Builder {
-        self.input = Some(Input::Process);
         self
     }
 
@@ -361,14 +355,6 @@ impl Builder {
             vm.set_progress(move |now| watch(now));
         }
         Engine::of(vm)
-    }
-
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
-    }
-
-    pub(crate) fn config_mut(&mut self) -> &mut Config {
-        &mut self.config
     }
 }
 

@@ -5,6 +5,8 @@
 //! the work that it left pending, so what is wrong with it surfaces there.
 
 mod builder;
+#[cfg(feature = "cli")]
+mod command;
 mod convert;
 pub mod error;
 mod foreign;
@@ -18,6 +20,7 @@ pub mod report;
 
 pub use crate::array::Element;
 pub use builder::Builder;
+#[cfg(feature = "cli")]
 pub(crate) use builder::backend;
 pub use convert::{Arguments, Array, FromValue, IntoValue};
 pub use foreign::{Dlpack, DlpackDevice, DlpackDtype, DlpackManaged, DlpackVersion, DlpackView};
@@ -285,16 +288,6 @@ impl Engine {
         })
     }
 
-    /// Parses and checks a source.
-    pub(crate) fn checked(&mut self, name: &str, text: &str) -> Result<Block> {
-        self.vm.within(|vm| checked(vm, name, text, false))
-    }
-
-    /// The machine, for the command line.
-    pub(crate) fn vm(&mut self) -> &mut Vm {
-        &mut self.vm
-    }
-
     fn lookup(&self, name: &str) -> Result<Value> {
         let native = || self.vm.natives().functions().get(name).cloned();
         self.vm.global(name).or_else(native).ok_or_else(|| {
@@ -342,11 +335,6 @@ impl InterruptHandle {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// The flag itself, for signal handlers.
-    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.0)
-    }
-
     /// Takes the request back, if no script has seen it yet. True when there was one.
     pub fn clear(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
@@ -355,10 +343,12 @@ impl InterruptHandle {
 
 /// Every error code of the language and its runtime.
 pub fn codes() -> Vec<&'static Code> {
-    let rooms: [&[&'static Code]; 12] = [
+    let rooms: &[&[&'static Code]] = &[
         crate::syntax::error::CODES,
         crate::device::error::CODES,
+        #[cfg(feature = "cuda")]
         crate::device::cuda::error::CODES,
+        #[cfg(feature = "dist")]
         crate::device::group::error::CODES,
         crate::plan::error::CODES,
         crate::ops::error::CODES,

@@ -5,14 +5,17 @@
 //! fails: spans that lie badly are moved, control characters of the source are made visible, and very
 //! long lines are cut around their label.
 
+mod frame;
 mod json;
 mod text;
+mod wrap;
 
 pub use json::json;
 
+use self::frame::{Label, Style, frames, paint};
 use self::text::Excerpts;
+use self::wrap::wrapped;
 use crate::base::{Error, Place, SourceMap, Span};
-use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode, ThemeCharacters};
 use std::borrow::Cow;
 
 /// How a report looks.
@@ -99,28 +102,29 @@ fn one(out: &mut String, error: &Error, sources: &SourceMap, severity: Severity,
         .collect();
     spans.extend(caller(error, sources, &spans));
     let excerpts = Excerpts::new(sources, spans.iter().map(|(span, _)| *span));
-    let labels = spans
-        .iter()
-        .enumerate()
-        .filter_map(|(at, (span, text))| {
-            let place = excerpts.place(*span)?;
-            let text =
-                (!text.is_empty()).then(|| text::clipped(&text::visible(text), LABEL_SHOWN).into_owned());
-            Some(match at {
-                0 => LabeledSpan::new_primary_with_span(text, place),
-                _ => LabeledSpan::new_with_span(text, place),
-            })
-        })
-        .collect();
-    let shown = Shown { error, excerpts, labels, severity };
-    let handler = GraphicalReportHandler::new_themed(theme(look))
-        .with_width(look.width.max(20))
-        .with_links(false)
-        .without_syntax_highlighting();
-    let start = out.len();
-    if handler.render_report(out, &shown).is_err() {
-        out.truncate(start);
-        out.push_str(&format!("  {}\n", text::clipped(&error.to_string(), MESSAGE_SHOWN)));
+    let labels = spans.iter().enumerate().filter_map(|(at, (span, text))| {
+        let (start, len) = excerpts.place(*span)?;
+        let text = text::visible(text);
+        let text = text::clipped(&text, LABEL_SHOWN);
+        // An empty text has no lines.
+        let text = if text.is_empty() { Vec::new() } else { text.split('\n').map(str::to_string).collect() };
+        Some(Label { start, len, text, main: at == 0 })
+    });
+    let labels = labels.collect();
+    let (icon, style) = match severity {
+        Severity::Error => ("×", Style("38;2;255;30;30")),
+        Severity::Warning => ("!", Style("38;2;244;191;117")),
+    };
+    let width = look.width.max(20) - 2;
+    let message = text::visible(error.message());
+    let message = format!("{}: {}", error.code().id, text::clipped(&message, MESSAGE_SHOWN));
+    let [first, rest] = [icon, "│"].map(|sign| format!("  {} ", paint(look.color, style, sign)));
+    wrapped(out, &message, width, (&first, &rest), 4);
+    frames(out, &excerpts, labels, look.color);
+    if let Some(help) = error.help_text() {
+        let first = paint(look.color, Style("38;2;106;159;181"), "  help: ");
+        let help = text::visible(help);
+        wrapped(out, &text::clipped(&help, MESSAGE_SHOWN), width, (&first, "        "), 8);
     }
     calls(out, error, sources);
 }
@@ -168,61 +172,6 @@ fn calls(out: &mut String, error: &Error, sources: &SourceMap) {
         let word = if at == 0 { "  called from" } else { "         from" };
         let times = if *times > 1 { format!(" ({times} times)") } else { String::new() };
         out.push_str(&format!("{word} {}{times}\n", text::visible(line)));
-    }
-}
-
-fn theme(look: Look) -> GraphicalTheme {
-    let mut theme = if look.color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
-    theme.characters = ThemeCharacters { warning: "!".into(), ..ThemeCharacters::unicode() };
-    theme
-}
-
-/// One error, as miette wants to see it.
-struct Shown<'a> {
-    error: &'a Error,
-    excerpts: Excerpts<'a>,
-    labels: Vec<LabeledSpan>,
-    severity: Severity,
-}
-
-impl std::fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{}: {}",
-            self.error.code().id,
-            text::clipped(&text::visible(self.error.message()), MESSAGE_SHOWN)
-        )
-    }
-}
-
-impl std::fmt::Debug for Shown<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
-impl std::error::Error for Shown<'_> {}
-
-impl Diagnostic for Shown<'_> {
-    fn severity(&self) -> Option<miette::Severity> {
-        Some(match self.severity {
-            Severity::Error => miette::Severity::Error,
-            Severity::Warning => miette::Severity::Warning,
-        })
-    }
-
-    fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
-        let help = self.error.help_text()?;
-        Some(Box::new(text::clipped(&text::visible(help), MESSAGE_SHOWN).into_owned()))
-    }
-
-    fn source_code(&self) -> Option<&dyn SourceCode> {
-        Some(&self.excerpts)
-    }
-
-    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        Some(Box::new(self.labels.iter().cloned()))
     }
 }
 

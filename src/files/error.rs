@@ -1,4 +1,4 @@
-//! The errors of file formats (E0910 to E0929).
+//! The errors of file formats (E0910 to E0925).
 //!
 //! Messages say "the file"; the caller that opened it prepends its path.
 

@@ -3,6 +3,19 @@
 //! Lookup by name, lookup by receiver type, signatures, help and reference pages are derived from
 //! the tables ([`NATIVES`]); nothing else lists the natives.
 
+/// The code of a native that belongs to a part which a build may leave out (a Cargo feature). Its name, signature and
+/// documentation are in every build; without the part, a call raises E0928.
+macro_rules! part {
+    ($feature:tt, $run:expr) => {{
+        type Run = fn(&mut crate::vm::Vm, &mut [crate::vm::Value]) -> crate::base::Result<crate::vm::Value>;
+        #[cfg(feature = $feature)]
+        const RUN: Run = $run;
+        #[cfg(not(feature = $feature))]
+        const RUN: Run = |_, _| Err(crate::vm::error::left_out($feature));
+        RUN
+    }};
+}
+
 pub mod attributes;
 mod core;
 pub mod device;

@@ -31,6 +31,7 @@ mod filled;
 mod flush;
 mod generators;
 mod graph;
+#[cfg(feature = "dist")]
 mod group;
 mod infer;
 mod listing;
@@ -51,6 +52,7 @@ mod warnings;
 pub use abandon::Began;
 pub use context::{RaceMode, Selection, Settings, SyncDebug};
 pub use graph::{Drawn, Graph, GraphPool};
+#[cfg(feature = "dist")]
 pub use group::Folding;
 pub use infer::MapArg;
 pub use listing::{Listed, Listing};
@@ -74,6 +76,7 @@ pub const MAX_VIEWS: usize = 24;
 /// `pending` names a live node exactly while its queue's generation is the same.
 pub struct Runtime {
     /// The processes that this one works with. First, so that it ends before its device.
+    #[cfg(feature = "dist")]
     group: Option<Box<crate::device::group::Group>>,
     machine: Arc<Machine>,
     /// Where the operation that is being submitted stands in the source.
@@ -99,6 +102,7 @@ impl Runtime {
     /// A session on a machine. Opens no device.
     pub fn new(machine: Arc<Machine>, settings: Settings) -> Runtime {
         Runtime {
+            #[cfg(feature = "dist")]
             group: None,
             machine,
             span: Span::NONE,

@@ -90,6 +90,7 @@ impl Runtime {
         let device = self.device(stream.device())?;
         let since = self.trace_now();
         stream.synchronize().map_err(|e| device.blame(e))?;
+        #[cfg(feature = "dist")]
         self.raise_group_failure(&device)?;
         self.trace_wait(since, WaitFor::Stream(stream));
         device.note_waited(Some(stream));
@@ -105,6 +106,7 @@ impl Runtime {
         let device = event.device().map(|id| self.device(id)).transpose()?;
         let since = self.trace_now();
         event.synchronize().map_err(|e| blamed(device.as_deref(), e))?;
+        #[cfg(feature = "dist")]
         device.as_ref().map_or(Ok(()), |device| self.raise_group_failure(device))?;
         self.trace_wait(since, WaitFor::Event(event));
         self.races.checker.host_wait_event(&event.clock());
@@ -118,6 +120,7 @@ impl Runtime {
         let device = self.device(id)?;
         let since = self.trace_now();
         device.synchronize().map_err(|e| device.blame(e))?;
+        #[cfg(feature = "dist")]
         self.raise_group_failure(&device)?;
         self.trace_wait(since, WaitFor::Device(id));
         device.note_waited(None);

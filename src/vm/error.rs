@@ -140,6 +140,9 @@ codes! {
     INPUT_OFF "E0927" Io "there is no input to read"
         "`input()` reads what the program that runs the script gives it: the command line gives its standard input, and embedding programs give nothing unless they say so, with `Builder::input`."
         "";
+    LEFT_OUT "E0928" Name "this build of Runnel lacks a part"
+        "Runnel was built without the Cargo feature that holds the code of this function. `runnel`, as it is usually built, has all of them; a program that embeds Runnel chooses."
+        "";
     CALL_DEPTH "E1001" Limit "calls are nested too deeply"
         "A function calls itself without an end, or deeper than the limit (10,000 script calls)."
         "fn f(n) { 1 + f(n + 1) }\nf(0)";
@@ -684,6 +687,13 @@ pub fn exit(status: u8) -> Error {
     Error::new(&EXIT, format!("the script ended with status {status}"))
         .label(Place::Here, "this ends it")
         .with_exit_status(status)
+}
+
+/// A function of a part that this build of Runnel lacks.
+#[cold]
+pub fn left_out(feature: &str) -> Error {
+    Error::new(&LEFT_OUT, format!("this build of Runnel has no `{feature}`"))
+        .help(format!("build Runnel with the feature `{feature}`"))
 }
 
 /// `input()` where nobody gives any.

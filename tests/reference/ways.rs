@@ -110,6 +110,10 @@ fn elsewhere(id: &str) -> Option<Shown> {
             "A disk that is full",
             runnel::files::error::reading(std::io::Error::from(std::io::ErrorKind::StorageFull)),
         ),
+        "E0928" => (
+            "`dist.init()` in a program that embeds Runnel without the feature `dist`",
+            runnel::vm::error::left_out("dist"),
+        ),
         "E0955" => {
             let known = ["help", "type", "mem", "streams", "plan", "time", "load", "save", "reset", "quit"];
             ("`:stream` in a session", runnel::cli::error::unknown_command("stream", known.into_iter()))

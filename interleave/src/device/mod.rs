@@ -76,10 +76,3 @@ mod threads {
         true
     }
 }
-
-/// There are no other processes here.
-mod group {
-    pub struct JoinParams<'a>(&'a ());
-
-    pub trait Communicator {}
-}

@@ -13,7 +13,6 @@ use super::queue::Queue;
 use super::scratch::Scratch;
 use crate::base::Result;
 use crate::device::graph::{GraphHandle, Step};
-use crate::device::group::{Communicator, JoinParams};
 use crate::device::{Compiled, CopyKind, Driver, EventHandle, Properties, StreamHandle};
 use crate::kernel::cuda::{Queue as _, kind, takes_rows};
 use crate::kernel::fft::{FftPlan, FftSpec};
@@ -372,14 +371,9 @@ impl Driver for CudaDriver {
     fn fft_plan(&self, spec: &FftSpec) -> Result<Arc<dyn FftPlan>> {
         self.make_fft_plan(spec)
     }
-    fn has_links(&self) -> bool {
-        true
-    }
-    fn links_id(&self) -> Result<Vec<u8>> {
-        self.make_links_id()
-    }
-    fn join(&self, params: JoinParams<'_>) -> Result<Arc<dyn Communicator>> {
-        self.join_links(params)
+    #[cfg(feature = "dist")]
+    fn links(&self) -> Option<&dyn crate::device::group::Links> {
+        Some(self)
     }
     fn blas_handle(&self, stream: StreamHandle) -> Result<u64> {
         self.enter()?;

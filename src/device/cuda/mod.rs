@@ -2,14 +2,13 @@
 //!
 //! `probe` says what the machine has and guards every library; `driver` is one device's
 //! [`Driver`](super::Driver) over its primary context, with `memory`, `mapping` and `stream` beside it;
-//! `nvrtc` compiles the CUDA C of kernel programs (`kernel::cuda`) behind the `cache` on disk, and
+//! `nvrtc` compiles the CUDA C of kernel programs (`kernel::cuda`) behind the cache on disk (`kernel_cache`), and
 //! `library` keeps what is loaded; `queue` and `scratch` carry one launch into a stream, `graph` many
 //! at once; `blas` is cuBLAS, `fft` cuFFT, `nccl` NCCL. Knows nothing of tensors, operations, races or the allocator.
 //!
 //! Invariant: no call into a library that was not probed first, and every result is checked.
 
 mod blas;
-pub mod cache;
 mod context;
 mod driver;
 pub mod error;
@@ -20,6 +19,7 @@ mod graph;
 mod library;
 mod mapping;
 mod memory;
+#[cfg(feature = "dist")]
 mod nccl;
 mod nvrtc;
 mod probe;
@@ -28,7 +28,34 @@ mod scratch;
 mod sources;
 mod stream;
 
+use super::backend::Open;
+use super::error as device_error;
+use super::machine::Config;
+use crate::base::Result;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 pub use driver::open;
 pub use nvrtc::arch_list;
 pub use probe::{Probe, probe};
 pub use stream::set_interrupt;
+
+/// The devices of this machine's CUDA driver, which hides some as `CUDA_VISIBLE_DEVICES` says.
+pub(super) fn look(config: &Config) -> Result<(usize, Open)> {
+    let probe = probe();
+    if let Some(problem) = probe.problem {
+        return Err(problem);
+    }
+    if let Some(flag) = config.interrupt.clone() {
+        let ask = move || match flag.load(Ordering::Relaxed) {
+            true => Err(device_error::wait_interrupted()),
+            false => Ok(()),
+        };
+        set_interrupt(Some(Arc::new(ask)));
+    }
+    let device = move |index: usize| match u32::try_from(index) {
+        Ok(index) => open(index),
+        Err(_) => Err(device_error::bad_device(index as i64, probe.devices as usize)),
+    };
+    Ok((probe.devices as usize, Box::new(device)))
+}

@@ -20,7 +20,7 @@ use crate::base::{Error, Result, Span};
 use crate::device::StreamHandle;
 use crate::device::error::{driver_failed, stopped, wait_interrupted};
 use crate::device::group::{
-    Communicator, Exchange, Fold, GroupState, JoinParams, Pattern, error as group_error,
+    Communicator, Exchange, Fold, GroupState, JoinParams, Links, Pattern, error as group_error,
 };
 use cudarc::driver::sys::{self, CUevent, CUevent_flags, CUstream};
 use libloading::Library;
@@ -201,8 +201,8 @@ struct Queued {
     stop: Option<Stop>,
 }
 
-impl CudaDriver {
-    pub(super) fn make_links_id(&self) -> Result<Vec<u8>> {
+impl Links for CudaDriver {
+    fn id(&self) -> Result<Vec<u8>> {
         self.enter()?;
         let api = Api::get()?;
         let mut id = UniqueId([0; 128]);
@@ -212,7 +212,7 @@ impl CudaDriver {
     }
 
     /// Makes a communicator, on a thread that is left behind when the others do not come.
-    pub(super) fn join_links(&self, params: JoinParams<'_>) -> Result<Arc<dyn Communicator>> {
+    fn join(&self, params: JoinParams<'_>) -> Result<Arc<dyn Communicator>> {
         let api = Api::get()?;
         let Ok(id) = <[u8; 128]>::try_from(params.id) else {
             return Err(driver_failed("NCCL", "ncclCommInitRank", "the identifier is damaged"));

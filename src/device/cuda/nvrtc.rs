@@ -1,8 +1,8 @@
 //! CUDA C to machine code: NVRTC, behind the disk cache.
 
-use super::cache::Cache;
 use super::{error, probe};
 use crate::base::Result;
+use crate::device::kernel_cache::Cache;
 use cudarc::nvrtc::{result, sys};
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;

@@ -104,6 +104,14 @@ pub trait Communicator: Send + Sync {
     fn close(&self);
 }
 
+/// A device's links to devices of other processes.
+pub trait Links {
+    /// The shared id that all processes pass to [`Links::join`]; one of them creates it.
+    fn id(&self) -> Result<Vec<u8>>;
+    /// Links this device with those of other processes; all of them call this at the same time.
+    fn join(&self, params: JoinParams<'_>) -> Result<Arc<dyn Communicator>>;
+}
+
 /// The parameters with which a device joins the others.
 pub struct JoinParams<'a> {
     /// The id that rank 0's device made for all.
@@ -159,7 +167,7 @@ impl Group {
             noticed: false,
         };
         let Some(meeting) = group.world.meeting.clone() else { return Ok(group) };
-        let linked = group.device.as_ref().is_some_and(|device| device.driver().has_links());
+        let linked = group.device.as_ref().is_some_and(|device| device.driver().links().is_some());
         let mut own = None;
         if group.world.rank == 0 {
             let listener = link::listen(&meeting)?;
@@ -180,7 +188,8 @@ impl Group {
     /// Sets up links between the devices.
     fn join(&mut self) -> Result<()> {
         let Some(device) = self.device.clone() else { return Ok(()) };
-        let own = if self.world.rank == 0 { device.driver().links_id()? } else { Vec::new() };
+        let Some(links) = device.driver().links() else { return Ok(()) };
+        let own = if self.world.rank == 0 { links.id()? } else { Vec::new() };
         let id = self.round("the start of `dist.init()`", Wants::From(0), &own)?;
         let params = JoinParams {
             id: &id,
@@ -189,7 +198,7 @@ impl Group {
             timeout: self.timeout,
             group_state: self.group_state.clone(),
         };
-        let communicator = device.driver().join(params)?;
+        let communicator = links.join(params)?;
         self.group_state.bind(Some(communicator.clone()));
         self.communicator = Some(communicator);
         self.round("the end of `dist.init()`", Wants::Nothing, &[]).map(drop)

@@ -1,7 +1,6 @@
 //! Source text made fit to be shown: nothing that a terminal would obey, nothing longer than a screen.
 
 use crate::base::{SourceId, SourceMap, Span};
-use miette::{MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
 use std::borrow::Cow;
 
 /// A line longer than this is shown only around its labels.
@@ -59,6 +58,18 @@ pub fn first_line(text: &str) -> String {
     }
 }
 
+/// Lines of a source.
+pub struct Excerpt<'a> {
+    /// The source.
+    pub name: &'a str,
+    /// Where the text begins.
+    pub start: usize,
+    /// Whole lines, or a piece of a long one.
+    pub text: &'a str,
+    /// The number of the first line, from 0.
+    pub line: usize,
+}
+
 /// The sources that one error's labels lie in, one behind the other in the order of the labels: the main
 /// label's source is shown first.
 pub struct Excerpts<'a> {
@@ -94,8 +105,8 @@ impl<'a> Excerpts<'a> {
     }
 
     /// Where a span is shown: inside its file, on characters, on at most [`MAX_LINES`] lines, and not
-    /// beyond the last line. `None` for a span in no file.
-    pub fn place(&self, span: Span) -> Option<SourceSpan> {
+    /// beyond the last line; where it begins and its length. `None` for a span in no file.
+    pub fn place(&self, span: Span) -> Option<(usize, usize)> {
         let inside = |f: &&File<'_>| (f.base..=f.base + f.text.len()).contains(&(span.lo as usize));
         let file = self.files.iter().find(inside)?;
         let text = &file.text;
@@ -127,7 +138,63 @@ impl<'a> Excerpts<'a> {
             hi = (lo + AROUND..=hi).find(|&at| text.is_char_boundary(at)).unwrap_or(hi);
         }
         let trimmed = text[lo..hi].trim_end_matches(['\n', ' ', '\t']).len();
-        Some((file.start + lo, if trimmed == 0 { hi.min(lo + 1) - lo } else { trimmed }).into())
+        Some((file.start + lo, if trimmed == 0 { hi.min(lo + 1) - lo } else { trimmed }))
+    }
+
+    /// The lines that hold what is marked, and up to `context` lines on each side; of a long line only what is around
+    /// the mark. `None` where one excerpt cannot show it.
+    pub fn read(&self, start: usize, len: usize, context: usize) -> Option<Excerpt<'_>> {
+        let file = self.file(start)?;
+        let text: &str = &file.text;
+        let (lo, hi) = (start - file.start, start + len - file.start);
+        // Labels of two files are never one excerpt.
+        let marked = text.get(lo..hi)?;
+        // Labels that stand far from each other on one line are not one excerpt either.
+        if marked.len() > MAX_LINES * LONG_LINE {
+            return None;
+        }
+        let line_start = text[..lo].rfind('\n').map_or(0, |at| at + 1);
+        let line_end = text[hi..].find('\n').map_or(text.len(), |at| hi + at);
+        let long = line_end - line_start > LONG_LINE;
+        let (mut start, mut end) = (line_start, line_end);
+        if long && !marked.contains('\n') {
+            start = (0..=lo.saturating_sub(AROUND).max(line_start))
+                .rev()
+                .find(|&at| text.is_char_boundary(at))
+                .unwrap_or(line_start);
+            end = (hi.saturating_add(AROUND).min(line_end)..=line_end)
+                .find(|&at| text.is_char_boundary(at))
+                .unwrap_or(line_end);
+        } else {
+            for _ in 0..context {
+                let Some(previous) = start.checked_sub(1) else { break };
+                let above = text[..previous].rfind('\n').map_or(0, |at| at + 1);
+                if previous - above > LONG_LINE {
+                    break;
+                }
+                start = above;
+            }
+            for _ in 0..context {
+                if end >= text.len() {
+                    break;
+                }
+                let below = text[end + 1..].find('\n').map_or(text.len(), |at| end + 1 + at);
+                if below - end > LONG_LINE || below == end + 1 && below == text.len() {
+                    break;
+                }
+                end = below;
+            }
+        }
+        let line = text[..start].matches('\n').count();
+        Some(Excerpt { name: &file.name, start: file.start + start, text: &text[start..end], line })
+    }
+
+    /// The line and the column of a position in its file, from 0.
+    pub fn position(&self, position: usize) -> (usize, usize) {
+        let Some(file) = self.file(position) else { return (0, 0) };
+        let before = &file.text[..position - file.start];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        (before.matches('\n').count(), before[line_start..].chars().count())
     }
 
     /// The source that is shown at a position.
@@ -148,68 +215,4 @@ fn visible_source(text: &str) -> Cow<'_, str> {
 /// A text whose last line has an end, too.
 fn line_ends(text: Cow<'_, str>) -> Cow<'_, str> {
     if text.is_empty() { Cow::Borrowed(" ") } else { text }
-}
-
-impl SourceCode for Excerpts<'_> {
-    fn read_span<'s>(
-        &'s self,
-        span: &SourceSpan,
-        before: usize,
-        after: usize,
-    ) -> Result<Box<dyn SpanContents<'s> + 's>, MietteError> {
-        let file = self.file(span.offset()).ok_or(MietteError::OutOfBounds)?;
-        let text: &str = &file.text;
-        let (lo, hi) = (span.offset() - file.start, span.offset() + span.len() - file.start);
-        // Labels of two files are never one excerpt.
-        let marked = text.get(lo..hi).ok_or(MietteError::OutOfBounds)?;
-        // Labels that stand far from each other on one line are not one excerpt either.
-        if marked.len() > MAX_LINES * LONG_LINE {
-            return Err(MietteError::OutOfBounds);
-        }
-        let line_start = text[..lo].rfind('\n').map_or(0, |at| at + 1);
-        let line_end = text[hi..].find('\n').map_or(text.len(), |at| hi + at);
-        let long = line_end - line_start > LONG_LINE;
-        let (mut start, mut end) = (line_start, line_end);
-        if long && !marked.contains('\n') {
-            start = (0..=lo.saturating_sub(AROUND).max(line_start))
-                .rev()
-                .find(|&at| text.is_char_boundary(at))
-                .unwrap_or(line_start);
-            end = (hi.saturating_add(AROUND).min(line_end)..=line_end)
-                .find(|&at| text.is_char_boundary(at))
-                .unwrap_or(line_end);
-        } else {
-            for _ in 0..before {
-                let Some(previous) = start.checked_sub(1) else { break };
-                let above = text[..previous].rfind('\n').map_or(0, |at| at + 1);
-                if previous - above > LONG_LINE {
-                    break;
-                }
-                start = above;
-            }
-            for _ in 0..after {
-                if end >= text.len() {
-                    break;
-                }
-                let below = text[end + 1..].find('\n').map_or(text.len(), |at| end + 1 + at);
-                if below - end > LONG_LINE || below == end + 1 && below == text.len() {
-                    break;
-                }
-                end = below;
-            }
-        }
-        // When nothing is asked around the span, its own place is asked (the header of the excerpt).
-        let (start, end) = if before == 0 && after == 0 { (lo, hi) } else { (start, end) };
-        let line = text[..start].matches('\n').count();
-        let column = text[text[..start].rfind('\n').map_or(0, |at| at + 1)..start].chars().count();
-        let lines = text[start..end].matches('\n').count();
-        Ok(Box::new(MietteSpanContents::new_named(
-            file.name.clone().into_owned(),
-            &text.as_bytes()[start..end],
-            (file.start + start, end - start).into(),
-            line,
-            column,
-            lines,
-        )))
-    }
 }

@@ -16,6 +16,7 @@ fn arch_list(vm: &mut Vm) -> Result<Vec<String>> {
     if machine.device_count() == 0 {
         return Ok(Vec::new());
     }
+    #[cfg(feature = "cuda")]
     if !machine.has_virtual_time() {
         return Ok(crate::device::cuda::arch_list());
     }

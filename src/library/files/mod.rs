@@ -1,22 +1,19 @@
 //! `load` and `save`: tensors, tables and images between files and devices.
 //!
-//! The formats are [`crate::files`]'s. Here a path becomes an open file, arrays become tensors on the
-//! current device without a copy of the whole on the host, and a saved file appears whole or not at all (`whole`).
+//! What uses the formats of [`crate::files`] is in `formats`; opening and replacing files (`open`, `whole`) is
+//! part of every build. A saved file appears whole or not at all.
 
-mod load;
+#[cfg(feature = "files")]
+pub(super) mod formats;
 pub(super) mod open;
-mod save;
 #[cfg(target_os = "linux")]
 mod swap;
 pub(crate) mod whole;
 
-use super::core::owned;
-use super::io::allowed;
 use super::{any, optional, takes, text_param};
 use crate::base::Result;
-use crate::files::{self, Format, Options};
 use crate::ops::signature::{Default, Kind, Param};
-use crate::vm::{Dict, Key, NativeDef, Value, Vm, error};
+use crate::vm::{NativeDef, Value};
 
 const FORMAT: Param = Param::named("format", Kind::Str, Default::None);
 const DELIMITER: Param = Param::named("delimiter", Kind::Str, Default::None);
@@ -47,7 +44,7 @@ pub static TABLE: &[NativeDef] = &[
               Nothing in a file is ever run. Links are refused without `links=true`.",
         example: "let path = files.temp_folder() ++ \"/x.npy\"\nsave(path, [[1.5, 2.0], [3.0, 4.0]])\n\
                   assert(equal(load(path), [[1.5, 2.0], [3.0, 4.0]]))\nassert(load(path, device=cpu).device == cpu)",
-        run: load::load,
+        run: part!("files", formats::load::load),
     },
     NativeDef {
         name: "save",
@@ -67,7 +64,7 @@ pub static TABLE: &[NativeDef] = &[
         example: "let path = files.temp_folder() ++ \"/net.safetensors\"\n\
                   save(path, (w = ones(2, 3), b = zeros(3, dtype=bf16)), metadata=(step = \"7\"))\n\
                   let net = load(path)\nassert(net[\"b\"].dtype == bf16)\nassert(files.metadata(path)[\"step\"] == \"7\")",
-        run: save::save,
+        run: part!("files", formats::save::save),
     },
     NativeDef {
         name: "files.names",
@@ -76,7 +73,7 @@ pub static TABLE: &[NativeDef] = &[
         doc: "The names of what a file holds, without loading it: a list; empty for formats without names.",
         example: "let path = files.temp_folder() ++ \"/x.npz\"\nsave(path, (a = zeros(2), b = ones(2)))\n\
                   assert(files.names(path) == [\"a\", \"b\"])",
-        run: load::names,
+        run: part!("files", formats::load::names),
     },
     NativeDef {
         name: "files.metadata",
@@ -85,7 +82,7 @@ pub static TABLE: &[NativeDef] = &[
         doc: "The texts beside the tensors of a `.safetensors` file: a dict.",
         example: "let path = files.temp_folder() ++ \"/x.safetensors\"\nsave(path, (a = zeros(2)), metadata=(by = \"me\"))\n\
                   assert(files.metadata(path)[\"by\"] == \"me\")",
-        run: load::metadata,
+        run: part!("files", formats::load::metadata),
     },
     NativeDef {
         name: "files.formats",
@@ -93,13 +90,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: takes(&[]),
         doc: "The file formats: a dict from each name to what such files hold.",
         example: "assert(\"npy\" in files.formats())",
-        run: |_, _| {
-            let dict = Dict::new();
-            for format in files::FORMATS {
-                dict.insert(Key::new(&Value::str(format.name))?, Value::str(format.doc))?;
-            }
-            Ok(Value::dict(dict))
-        },
+        run: part!("files", formats::all),
     },
     NativeDef {
         name: "files.temp_folder",
@@ -112,51 +103,6 @@ pub static TABLE: &[NativeDef] = &[
         run: |vm, _| vm.temp_folder().map(Value::str),
     },
 ];
-
-/// A path with what the call says about it.
-struct Source {
-    path: String,
-    format: &'static Format,
-    links: bool,
-}
-
-/// Looks at a path, which is the first argument, and at its format: as the argument with that number names it, or as
-/// the path ends.
-fn source(vm: &Vm, args: &[Value], [format, links]: [usize; 2]) -> Result<Source> {
-    let path = owned(&args[0]);
-    let ending = std::path::Path::new(&path).extension().and_then(|e| e.to_str()).unwrap_or("");
-    let format = match args[format].as_str() {
-        Some(name) => files::format(name).map_err(|e| e.operand(format, "this name"))?,
-        None => files::format(ending).map_err(|e| match ending {
-            "" => e.operand(0, "this has no ending"),
-            _ => e.operand(0, format!("this ends in `.{ending}`")),
-        })?,
-    };
-    Ok(Source { path: allowed(vm, &args[0])?, format, links: matches!(args[links], Value::Bool(true)) })
-}
-
-/// How a file is read or written where a call says nothing about it.
-fn usual(source: &Source) -> Options {
-    let has_tabs = source.format.name == "csv" && source.path.to_ascii_lowercase().ends_with(".tsv");
-    Options { header: None, delimiter: if has_tabs { b'\t' } else { b',' }, dtype: None }
-}
-
-/// The same, with what the arguments with these numbers say.
-fn options(source: &Source, args: &[Value], [header, delimiter]: [usize; 2]) -> Result<Options> {
-    let mut options = usual(source);
-    if let Value::Bool(header) = args[header] {
-        options.header = Some(header);
-    }
-    match args[delimiter].as_str().map(str::as_bytes) {
-        None => {}
-        Some(&[byte]) if byte.is_ascii() && !matches!(byte, b'\n' | b'\r' | b'"') => options.delimiter = byte,
-        Some(_) => {
-            let message = "a delimiter is one ASCII character, not a quote or a line end";
-            return Err(error::bad_value(delimiter, message));
-        }
-    }
-    Ok(options)
-}
 
 /// What an ordinary file of the program around holds; a pipe or a device is not waited for.
 ///

@@ -1,10 +1,10 @@
 //! Paths and files of the system: what may be opened, and files that appear whole or not at all.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Read, Write};
+use std::io::Read;
 use std::path::Path;
 
-use super::whole::{self, Whole};
+use super::whole;
 use crate::base::{Error, Result, this_is};
 use crate::files::error;
 use crate::library::io::reason;
@@ -46,15 +46,6 @@ impl From<Error> for Refusal {
     }
 }
 
-/// Opens an ordinary file for reading.
-///
-/// What is at the path is looked at before it is opened, since opening a device can do something by
-/// itself, and again when it is open, since it may have been exchanged in between; a pipe put there
-/// is not waited for.
-pub(super) fn open(path: &str, links: bool) -> Result<File> {
-    opened(path, links).map_err(|refusal| refusal.of(path))
-}
-
 /// The text of an ordinary file, or one that a link leads to.
 pub(in crate::library) fn read_text(path: &str) -> Result<String> {
     text(path).map_err(|refusal| refusal.of(path))
@@ -83,7 +74,12 @@ pub(in crate::library) fn bytes(path: &str) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-fn opened(path: &str, links: bool) -> Result<File, Refusal> {
+/// Opens an ordinary file for reading.
+///
+/// What is at the path is looked at before it is opened, since opening a device can do something by
+/// itself, and again when it is open, since it may have been exchanged in between; a pipe put there
+/// is not waited for.
+pub(super) fn opened(path: &str, links: bool) -> Result<File, Refusal> {
     look(Path::new(path), links)?;
     let mut options = OpenOptions::new();
     options.read(true);
@@ -100,7 +96,7 @@ fn opened(path: &str, links: bool) -> Result<File, Refusal> {
 }
 
 /// Refuses what is neither an ordinary file nor, where `links`, a link to one.
-fn look(at: &Path, links: bool) -> Result<(), Refusal> {
+pub(super) fn look(at: &Path, links: bool) -> Result<(), Refusal> {
     let kind = at.symlink_metadata()?.file_type();
     match kind.is_symlink() {
         true if !links => Err(Refusal::Kind(error::link())),
@@ -131,25 +127,6 @@ fn kind_name(kind: std::fs::FileType) -> &'static str {
         }
     }
     if kind.is_dir() { "a folder" } else { "something special" }
-}
-
-/// Writes a file that appears whole: what was there before stays if anything fails. Refuses what is no ordinary file, and
-/// links unless `links`.
-pub(in crate::library) fn replace(
-    path: &str,
-    links: bool,
-    write: impl FnOnce(&mut BufWriter<&mut File>) -> Result<()>,
-) -> Result<()> {
-    let place = Path::new(path);
-    if place.symlink_metadata().is_ok() {
-        look(place, links).map_err(|refusal| refusal.of(path))?;
-    }
-    let mut whole = Whole::begin(place).map_err(|e| refused(path, &e))?;
-    let mut buffer = BufWriter::with_capacity(1 << 18, whole.file());
-    write(&mut buffer).map_err(|e| named(path, e))?;
-    buffer.flush().map_err(|e| named(path, error::reading(e)))?;
-    drop(buffer);
-    whole.finish().map_err(|e| refused(path, &e))
 }
 
 /// Replaces a file by these bytes, or what they would be added to: a pipe, a device.

@@ -47,7 +47,7 @@ fn linked(size: usize, timeout: Duration, code: impl Fn(&End) + Sync) -> bool {
         println!("skipped: it needs {size} devices");
         return false;
     }
-    let id = match first.links_id() {
+    let id = match first.links().unwrap().id() {
         Ok(id) => id,
         Err(error) => {
             println!("skipped: {error}");
@@ -57,8 +57,11 @@ fn linked(size: usize, timeout: Duration, code: impl Fn(&End) + Sync) -> bool {
     let run = |rank: usize| {
         let gpu = open_device(rank as u32).unwrap();
         let group_state = Arc::new(GroupState::default());
-        let links =
-            gpu.join(JoinParams { id: &id, rank, size, timeout, group_state: group_state.clone() }).unwrap();
+        let links = gpu
+            .links()
+            .unwrap()
+            .join(JoinParams { id: &id, rank, size, timeout, group_state: group_state.clone() })
+            .unwrap();
         let data = gpu.alloc(4 * COUNT as u64).unwrap();
         let end = End { gpu, group_state, links, data, rank };
         code(&end);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 fn vm(colors: Colors) -> (Vm, Arc<Mutex<String>>) {
     let config = Config { backend: Backend::Emu, ..Config::default() };
-    let mut vm = super::super::machine(Runtime::new(Machine::open(&config).unwrap(), Settings::default()));
+    let mut vm = crate::library::machine(Runtime::new(Machine::open(&config).unwrap(), Settings::default()));
     vm.colors = colors;
     let text = Arc::new(Mutex::new(String::new()));
     let sink = text.clone();

@@ -3,17 +3,18 @@
 use std::io::Seek;
 use std::rc::Rc;
 
-use super::open::{named, open};
+use super::open;
 use super::{Source, options, source, usual};
 use crate::array::{Dtype, Layout, contiguous_strides};
 use crate::base::Result;
 use crate::device::DeviceId;
 use crate::files::{Elements, Head, Options, Sink, error};
+use crate::library::files::open::named;
 use crate::tensor::Tensor;
 use crate::vm::{Dict, Key, Value, Vm, charge};
 
 /// `load(path, device, dtype, only, format, header, delimiter, links)`
-pub(super) fn load(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+pub(in crate::library::files) fn load(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let source = source(vm, args, [4, 7])?;
     let mut options = options(&source, args, [5, 6])?;
     if let Value::Dtype(dtype) = args[2] {
@@ -44,7 +45,7 @@ pub(super) fn load(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
 
 fn read(source: &Source, options: &Options, sink: &mut dyn Sink) -> Result<()> {
     let mut file = open(&source.path, source.links)?;
-    file.rewind().map_err(|e| super::open::refused(&source.path, &e))?;
+    file.rewind().map_err(|e| crate::library::files::open::refused(&source.path, &e))?;
     (source.format.read)(&mut file, options, sink).map_err(|e| named(&source.path, e))
 }
 
@@ -124,14 +125,14 @@ impl Sink for Tensors<'_> {
 }
 
 /// `files.names(path, format, links)`
-pub(super) fn names(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+pub(in crate::library::files) fn names(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let found = about(vm, args)?;
     charge(found.names.iter().fold(0usize, |all, name| all.saturating_add(name.len() + 128)))?;
     Ok(Value::list(found.names.into_iter().map(Value::str).collect()))
 }
 
 /// `files.metadata(path, format, links)`
-pub(super) fn metadata(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+pub(in crate::library::files) fn metadata(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let dict = Dict::new();
     for (key, text) in about(vm, args)?.notes {
         dict.insert(Key::new(&Value::str(key))?, Value::str(text))?;

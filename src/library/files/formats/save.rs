@@ -1,6 +1,6 @@
 //! Writing: one tensor after the other leaves its device.
 
-use super::open::replace;
+use super::replace;
 use super::{options, source};
 use crate::base::Result;
 use crate::files::{Column, Contents, Entry, error as format_error};
@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 use crate::vm::{Value, Vm, error};
 
 /// `save(path, value, metadata, format, header, delimiter, links)`
-pub(super) fn save(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+pub(in crate::library::files) fn save(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let source = source(vm, args, [3, 6])?;
     let options = options(&source, args, [4, 5])?;
     let notes = texts(&args[2])?;

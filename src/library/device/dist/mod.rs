@@ -1,33 +1,16 @@
 //! Groups of processes, one per device, on one machine or many: `dist.init`, `dist.all_reduce`, ... in the
 //! words of `torch.distributed`. What they give is new; only names that end in `_` change their tensor.
 
-use super::device_of;
-use crate::array::Dtype;
-use crate::base::{Place, Result};
-use crate::device::group::{Fold, World, error};
-use crate::ops::arith::{ADD, DIV, MAXIMUM, MINIMUM, MUL};
+#[cfg(feature = "dist")]
+mod calls;
+
 use crate::ops::signature::{Default, Kind, Param, Signature};
-use crate::plan::Folding;
-use crate::tensor::Tensor;
-use crate::vm::{NativeDef, Value, Vm};
-use std::time::Duration;
+use crate::vm::NativeDef;
 
 const X: Param = Param::new("x", Kind::Tensor);
 const OP: Param = Param::or("op", Kind::Str, Default::Str("sum"));
 const SRC: Param = Param::or("src", Kind::Int, Default::Int(0));
 const DST: Param = Param::or("dst", Kind::Int, Default::Int(0));
-
-/// What `op` may be.
-static FOLDINGS: [Folding; 5] = [
-    Folding { name: "sum", fold: Fold::Sum, f: &ADD, divide: None },
-    Folding { name: "product", fold: Fold::Product, f: &MUL, divide: None },
-    Folding { name: "min", fold: Fold::Min, f: &MINIMUM, divide: None },
-    Folding { name: "max", fold: Fold::Max, f: &MAXIMUM, divide: None },
-    Folding { name: "avg", fold: Fold::Avg, f: &ADD, divide: Some(&DIV) },
-];
-
-/// The longest `timeout`, in seconds: ten years.
-const LONGEST: f64 = 10.0 * 365.0 * 86_400.0;
 
 /// The natives of this file.
 pub(super) static NATIVES: &[NativeDef] = &[
@@ -37,15 +20,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[Param::or("timeout", Kind::Float, Default::Float(600.0))] },
         doc: "Connects to the other processes of this launch, and makes the device of this process's local rank the current one.\n\nThe number of processes, and the rank of this one, come from the launcher: `torchrun` (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `MASTER_ADDR`, `MASTER_PORT`, which may also be set by hand), `mpirun` of Open MPI or MPICH, or `srun`. Without a launcher the group is this process alone, so that a script also runs unchanged on its own.\n\n`timeout` is how many seconds this, and every operation of the group, may take. On CUDA devices tensors go over NCCL, on emulated ones and on the host through the process of rank 0. A script that ends leaves the group, and waits for the others to leave it too.\n\nSource: `torch.distributed.init_process_group`.",
         example: "dist.init(timeout=60)\nassert(dist.world_size() >= 1 and dist.rank() < dist.world_size())",
-        run: |vm, args| {
-            let seconds = args[0].as_float().unwrap_or(600.0);
-            if !(seconds > 0.0 && seconds <= LONGEST) {
-                return Err(error::argument(format!("timeout={seconds} is not a number of seconds"))
-                    .label(Place::Arguments(0, 1), "this must be more than 0"));
-            }
-            init(vm, Duration::from_secs_f64(seconds), &|name| std::env::var(name).ok())?;
-            Ok(Value::None)
-        },
+        run: part!("dist", calls::init),
     },
     NativeDef {
         name: "dist.is_initialized",
@@ -53,7 +28,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[] },
         doc: "Whether there is a group: `dist.init()` was called, and `dist.destroy()` was not.\n\nSource: `torch.distributed.is_initialized`.",
         example: "assert(not dist.is_initialized())\ndist.init()\nassert(dist.is_initialized())",
-        run: |vm, _| Ok(Value::Bool(vm.rt.world().is_some())),
+        run: part!("dist", calls::is_initialized),
     },
     NativeDef {
         name: "dist.rank",
@@ -61,7 +36,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[] },
         doc: "Which process of the group this is, from 0.\n\nSource: `torch.distributed.get_rank`.",
         example: "dist.init()\nif dist.rank() == 0 { print(\"said once\") }",
-        run: |vm, _| world(vm, |world| world.rank),
+        run: part!("dist", calls::rank),
     },
     NativeDef {
         name: "dist.world_size",
@@ -69,7 +44,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[] },
         doc: "How many processes the group has.\n\nSource: `torch.distributed.get_world_size`.",
         example: "dist.init()\nlet share = 64 // dist.world_size()\nassert(share <= 64)",
-        run: |vm, _| world(vm, |world| world.size),
+        run: part!("dist", calls::world_size),
     },
     NativeDef {
         name: "dist.local_rank",
@@ -77,7 +52,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[] },
         doc: "Which process of its machine this is, from 0: the index of its device.\n\nSource: the variable `LOCAL_RANK` of `torchrun`.",
         example: "dist.init()\nassert(dist.local_rank() <= dist.rank())",
-        run: |vm, _| world(vm, |world| world.local_rank),
+        run: part!("dist", calls::local_rank),
     },
     NativeDef {
         name: "dist.all_reduce",
@@ -85,10 +60,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[X, OP] },
         doc: "The tensors of all processes folded element by element, on every process: a new tensor. All must have the same shape and dtype. `op` is `\"sum\"`, `\"product\"`, `\"min\"`, `\"max\"` or `\"avg\"`.\n\nOn emulated devices and on the host a sum is `((x0 + x1) + x2) + ...` in the order of the ranks, rounded to the dtype after each step, with the same bits everywhere. On CUDA devices the order is NCCL's: it depends on the size, the links and the version.\n\nSource: `torch.distributed.all_reduce`, which works in place as `dist.all_reduce_` does.",
         example: "dist.init()\nlet loss = dist.all_reduce([0.5, 1.5], op=\"avg\")\nassert(equal(dist.all_reduce([1, 2]) // dist.world_size(), [1, 2]))",
-        run: |vm, args| {
-            let folding = folding(&args[1])?;
-            vm.rt.all_reduce(&tensor(&args[0])?, folding).map(Value::Tensor)
-        },
+        run: part!("dist", calls::all_reduce),
     },
     NativeDef {
         name: "dist.all_reduce_",
@@ -96,11 +68,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[X, OP] },
         doc: "As `dist.all_reduce`, in place: writes the result into the tensor and gives it back. It needs no extra memory.\n\nSource: `torch.distributed.all_reduce`.",
         example: "dist.init()\nlet grad = ones(3)\ndist.all_reduce_(grad, op=\"avg\")\nassert(equal(grad, ones(3)))",
-        run: |vm, args| {
-            let folding = folding(&args[1])?;
-            vm.rt.all_reduce_into(&tensor(&args[0])?, folding)?;
-            Ok(args[0].clone())
-        },
+        run: part!("dist", calls::all_reduce_),
     },
     NativeDef {
         name: "dist.reduce",
@@ -108,11 +76,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[X, DST, OP] },
         doc: "The tensors of all processes folded element by element, as a new tensor on the process `dst`; `none` on the others.\n\nSource: `torch.distributed.reduce`.",
         example: "dist.init()\nlet total = dist.reduce(ones(2), dst=0)\nif dist.rank() == 0 { assert(equal(total, ones(2) * dist.world_size())) }",
-        run: |vm, args| {
-            let (dst, folding) = (peer(vm, "dst", &args[1])?, folding(&args[2])?);
-            let out = vm.rt.reduce_to(&tensor(&args[0])?, dst, folding)?;
-            Ok(out.map_or(Value::None, Value::Tensor))
-        },
+        run: part!("dist", calls::reduce),
     },
     NativeDef {
         name: "dist.broadcast",
@@ -120,10 +84,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[X, SRC] },
         doc: "The tensor of the process `src`, on every process: a new tensor. All pass a tensor of its shape and dtype.\n\nSource: `torch.distributed.broadcast`, which works in place as `dist.broadcast_` does.",
         example: "dist.init()\nlet weights = dist.broadcast(randn(4, 2), src=0)\nassert(weights.shape == (4, 2))",
-        run: |vm, args| {
-            let src = peer(vm, "src", &args[1])?;
-            vm.rt.broadcast_from(&tensor(&args[0])?, src).map(Value::Tensor)
-        },
+        run: part!("dist", calls::broadcast),
     },
     NativeDef {
         name: "dist.broadcast_",
@@ -131,12 +92,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[X, SRC] },
         doc: "As `dist.broadcast`, in place: writes the tensor of the process `src` into the tensor and gives it back.\n\nSource: `torch.distributed.broadcast`.",
         example: "dist.init()\nlet w = randn(3)\nlet before = w.clone()\ndist.broadcast_(w)\nif dist.rank() == 0 { assert(equal(w, before)) }",
-        run: |vm, args| {
-            let (x, src) = (tensor(&args[0])?, peer(vm, "src", &args[1])?);
-            let sent = vm.rt.broadcast_from(&x, src)?;
-            vm.rt.assign("broadcast_", &x, &sent)?;
-            Ok(args[0].clone())
-        },
+        run: part!("dist", calls::broadcast_),
     },
     NativeDef {
         name: "dist.all_gather",
@@ -144,10 +100,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[X] },
         doc: "A tuple of the tensors of all processes, in the order of their ranks, on every process. All must have the same shape and dtype. `stack` and `cat` join them.\n\nSource: `torch.distributed.all_gather`.",
         example: "dist.init()\nlet parts = dist.all_gather([1.0, 2.0])\nassert(len(parts) == dist.world_size() and equal(parts[dist.rank()], [1.0, 2.0]))",
-        run: |vm, args| {
-            let all = vm.rt.all_gather(&tensor(&args[0])?)?;
-            Ok(Value::tuple(all.into_iter().map(Value::Tensor).collect()))
-        },
+        run: part!("dist", calls::all_gather),
     },
     NativeDef {
         name: "dist.reduce_scatter",
@@ -155,10 +108,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[X, OP] },
         doc: "Folds the tensors of all processes element by element, and gives each process its part of the result: the first dimension is cut into equal parts, one per rank.\n\nSource: `torch.distributed.reduce_scatter_tensor`.",
         example: "dist.init()\nlet n = dist.world_size()\nassert(equal(dist.reduce_scatter(ones(n * 2)), ones(2) * n))",
-        run: |vm, args| {
-            let folding = folding(&args[1])?;
-            vm.rt.reduce_scatter(&tensor(&args[0])?, folding).map(Value::Tensor)
-        },
+        run: part!("dist", calls::reduce_scatter),
     },
     NativeDef {
         name: "dist.all_to_all_single",
@@ -166,7 +116,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[X] },
         doc: "Gives each process its part of every process's tensor, in the order of the ranks: the first dimension is cut into equal parts, one per rank. All must have the same shape and dtype, which the result has too.\n\nSource: `torch.distributed.all_to_all_single`, which writes into its argument.",
         example: "dist.init()\nlet (r, n) = (dist.rank(), dist.world_size())\nlet x = dist.all_to_all_single(full((n,), r))\nassert(equal(x, arange(n)))",
-        run: |vm, args| vm.rt.all_to_all(&tensor(&args[0])?).map(Value::Tensor),
+        run: part!("dist", calls::all_to_all_single),
     },
     NativeDef {
         name: "dist.send",
@@ -174,11 +124,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[X, Param::new("dst", Kind::Int)] },
         doc: "Sends a tensor to the process `dst`, which receives it with `dist.recv`. Through the hosts it returns when that has happened; over NCCL the stream waits, and the host does not. Two processes that both send before they receive wait for each other: let one of them receive first.\n\nSource: `torch.distributed.send`.",
         example: "dist.init()\nif dist.world_size() > 1 {\n    if dist.rank() == 0 { dist.send(ones(2), 1) }\n    if dist.rank() == 1 { assert(equal(dist.recv(zeros(2), 0), ones(2))) }\n}",
-        run: |vm, args| {
-            let dst = other(vm, "dst", &args[1])?;
-            vm.rt.send_to(&tensor(&args[0])?, dst)?;
-            Ok(Value::None)
-        },
+        run: part!("dist", calls::send),
     },
     NativeDef {
         name: "dist.recv",
@@ -193,16 +139,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         },
         doc: "The tensor that the process `src` sends with `dist.send`, as a new tensor. `like` is a tensor of its shape and dtype, on the device where the result should be; or its shape, with `dtype` (f32) and `device` (the current one).\n\nSource: `torch.distributed.recv`, which receives into its tensor.",
         example: "dist.init()\nif dist.world_size() > 1 {\n    if dist.rank() == 0 { dist.send(f16[1, 2], 1) }\n    if dist.rank() == 1 { assert(equal(dist.recv((2,), 0, dtype=f16), f16[1, 2])) }\n}",
-        run: |vm, args| {
-            let src = other(vm, "src", &args[1])?;
-            let (shape, like, device) = match &args[0] {
-                Value::Tensor(like) => (like.shape().to_vec(), like.dtype(), like.device()),
-                shape => (extents(vm, shape)?, Dtype::F32, vm.rt.current_device()),
-            };
-            let dtype = if let Value::Dtype(dtype) = args[2] { dtype } else { like };
-            let device = device_of(vm, &args[3], device)?;
-            vm.rt.receive_from(&shape, dtype, device, src).map(Value::Tensor)
-        },
+        run: part!("dist", calls::recv),
     },
     NativeDef {
         name: "dist.barrier",
@@ -210,7 +147,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[] },
         doc: "Waits until every process has called this, and for what this one has queued on the current stream of its device.\n\nSource: `torch.distributed.barrier`.",
         example: "dist.init()\ndist.barrier()",
-        run: |vm, _| vm.rt.barrier().map(|()| Value::None),
+        run: part!("dist", calls::barrier),
     },
     NativeDef {
         name: "dist.destroy",
@@ -218,100 +155,6 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[] },
         doc: "Leaves the group, together with the other processes. The end of the script does this too. Does nothing without a group.\n\nSource: `torch.distributed.destroy_process_group`.",
         example: "dist.init()\ndist.destroy()\nassert(not dist.is_initialized())",
-        run: |vm, _| vm.rt.leave_group().map(|()| Value::None),
+        run: part!("dist", calls::destroy),
     },
 ];
-
-/// Joins the group that the variables of a launcher name.
-fn init(vm: &mut Vm, timeout: Duration, get: &dyn Fn(&str) -> Option<String>) -> Result<()> {
-    let world = World::from_variables(get)?;
-    if world.is_some() && !vm.limits.groups {
-        return Err(error::forbidden());
-    }
-    vm.rt.join_group(world.unwrap_or(World::ALONE), timeout)
-}
-
-fn world(vm: &Vm, of: impl Fn(&World) -> usize) -> Result<Value> {
-    let world = vm.rt.world().ok_or_else(error::not_initialized)?;
-    Ok(Value::Int(of(world) as i64))
-}
-
-fn tensor(value: &Value) -> Result<Tensor> {
-    match value {
-        Value::Tensor(tensor) => Ok(tensor.clone()),
-        _ => Err(crate::ops::error::wrong_argument(0, "a tensor")),
-    }
-}
-
-/// What `op` names.
-fn folding(value: &Value) -> Result<&'static Folding> {
-    let name = if let Value::Str(text) = value { text.as_str() } else { "" };
-    let known = FOLDINGS.iter().find(|folding| folding.name == name);
-    known.ok_or_else(|| {
-        let help = match name {
-            "mean" => "write `\"avg\"`",
-            "prod" => "write `\"product\"`",
-            _ => "write `\"sum\"`, `\"product\"`, `\"min\"`, `\"max\"` or `\"avg\"`",
-        };
-        error::argument(format!("op=\"{name}\" is not a way to combine the tensors of processes")).help(help)
-    })
-}
-
-/// A rank of the group.
-fn peer(vm: &Vm, name: &str, value: &Value) -> Result<usize> {
-    let size = vm.rt.world().ok_or_else(error::not_initialized)?.size;
-    let given = value.as_int().unwrap_or(-1);
-    usize::try_from(given).ok().filter(|rank| *rank < size).ok_or_else(|| {
-        let message = format!("{name}={given} is not a rank of the group");
-        error::argument(message).help(format!("ranks go from 0 to {}", size - 1))
-    })
-}
-
-/// A rank of the group that is another process.
-fn other(vm: &Vm, name: &str, value: &Value) -> Result<usize> {
-    let rank = peer(vm, name, value)?;
-    match vm.rt.world().is_some_and(|world| world.rank == rank) {
-        true => Err(error::argument(format!("{name}={rank} is this process itself"))
-            .help("a process sends to others, and receives from others")),
-        false => Ok(rank),
-    }
-}
-
-/// A shape: an int, or a list or tuple of ints.
-fn extents(vm: &mut Vm, value: &Value) -> Result<Vec<usize>> {
-    let extent = |value: &Value| value.as_int().and_then(|extent| usize::try_from(extent).ok());
-    let extents = match value {
-        Value::Int(_) => vec![value.clone()],
-        Value::List(_) | Value::Tuple(_) => vm.collect(value)?,
-        _ => Vec::from([Value::None]),
-    };
-    let extents: Option<Vec<usize>> = extents.iter().map(extent).collect();
-    extents.ok_or_else(|| crate::ops::error::wrong_argument(0, "a tensor or a shape"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::device::{Backend, Config, Machine};
-    use crate::plan::{Runtime, Settings};
-
-    #[test]
-    fn who_runs_a_script_says_whether_it_may_join_others() {
-        let config = Config { backend: Backend::Emu, devices: Some(2), ..Config::default() };
-        let machine = Machine::open(&config).unwrap();
-        let mut vm = crate::library::machine(Runtime::new(machine, Settings::default()));
-        let launched = |name: &str| match name {
-            "RANK" | "LOCAL_RANK" => Some("0".to_string()),
-            "WORLD_SIZE" => Some("1".to_string()),
-            _ => None,
-        };
-        let time = Duration::from_secs(1);
-        assert_eq!(init(&mut vm, time, &launched).unwrap_err().code().id, "E0539");
-        init(&mut vm, time, &|_| None).unwrap();
-        assert_eq!(init(&mut vm, time, &|_| None).unwrap_err().code().id, "E0532");
-        vm.rt.leave_group().unwrap();
-        vm.limits.groups = true;
-        init(&mut vm, time, &launched).unwrap();
-        assert_eq!(vm.rt.world().map(|world| (world.rank, world.size)), Some((0, 1)));
-    }
-}

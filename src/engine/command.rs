@@ -1,0 +1,44 @@
+//! What the command `runnel` uses of an engine, beside its public interface.
+
+use super::{Builder, Engine, InterruptHandle, checked};
+use crate::base::Result;
+use crate::device::Config;
+use crate::syntax::ast::Block;
+use crate::vm::{Input, Vm};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+impl Engine {
+    /// Parses and checks a source.
+    pub(crate) fn checked(&mut self, name: &str, text: &str) -> Result<Block> {
+        self.vm.within(|vm| checked(vm, name, text, false))
+    }
+
+    /// The machine.
+    pub(crate) fn vm(&mut self) -> &mut Vm {
+        &mut self.vm
+    }
+}
+
+impl InterruptHandle {
+    /// The flag itself, for signal handlers.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl Builder {
+    /// Lets scripts read the process's standard input, with waits that end early.
+    pub(crate) fn process_input(mut self) -> Builder {
+        self.input = Some(Input::Process);
+        self
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(crate) fn config_mut(&mut self) -> &mut Config {
+        &mut self.config
+    }
+}

@@ -1,0 +1,228 @@
+//! The code of `dist.`: arguments to calls of the session's runtime.
+
+use crate::array::Dtype;
+use crate::base::{Place, Result};
+use crate::device::group::{Fold, World, error};
+use crate::library::device::device_of;
+use crate::ops::arith::{ADD, DIV, MAXIMUM, MINIMUM, MUL};
+use crate::plan::Folding;
+use crate::tensor::Tensor;
+use crate::vm::{Value, Vm};
+use std::time::Duration;
+
+/// What `op` may be.
+static FOLDINGS: [Folding; 5] = [
+    Folding { name: "sum", fold: Fold::Sum, f: &ADD, divide: None },
+    Folding { name: "product", fold: Fold::Product, f: &MUL, divide: None },
+    Folding { name: "min", fold: Fold::Min, f: &MINIMUM, divide: None },
+    Folding { name: "max", fold: Fold::Max, f: &MAXIMUM, divide: None },
+    Folding { name: "avg", fold: Fold::Avg, f: &ADD, divide: Some(&DIV) },
+];
+
+/// The longest `timeout`, in seconds: ten years.
+const LONGEST: f64 = 10.0 * 365.0 * 86_400.0;
+
+/// `dist.init`
+pub(super) fn init(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let seconds = args[0].as_float().unwrap_or(600.0);
+    if !(seconds > 0.0 && seconds <= LONGEST) {
+        return Err(error::argument(format!("timeout={seconds} is not a number of seconds"))
+            .label(Place::Arguments(0, 1), "this must be more than 0"));
+    }
+    join(vm, Duration::from_secs_f64(seconds), &|name| std::env::var(name).ok())?;
+    Ok(Value::None)
+}
+
+/// `dist.is_initialized`
+pub(super) fn is_initialized(vm: &mut Vm, _: &mut [Value]) -> Result<Value> {
+    Ok(Value::Bool(vm.rt.world().is_some()))
+}
+
+/// `dist.rank`
+pub(super) fn rank(vm: &mut Vm, _: &mut [Value]) -> Result<Value> {
+    world(vm, |world| world.rank)
+}
+
+/// `dist.world_size`
+pub(super) fn world_size(vm: &mut Vm, _: &mut [Value]) -> Result<Value> {
+    world(vm, |world| world.size)
+}
+
+/// `dist.local_rank`
+pub(super) fn local_rank(vm: &mut Vm, _: &mut [Value]) -> Result<Value> {
+    world(vm, |world| world.local_rank)
+}
+
+/// `dist.all_reduce`
+pub(super) fn all_reduce(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let folding = folding(&args[1])?;
+    vm.rt.all_reduce(&tensor(&args[0])?, folding).map(Value::Tensor)
+}
+
+/// `dist.all_reduce_`
+pub(super) fn all_reduce_(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let folding = folding(&args[1])?;
+    vm.rt.all_reduce_into(&tensor(&args[0])?, folding)?;
+    Ok(args[0].clone())
+}
+
+/// `dist.reduce`
+pub(super) fn reduce(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let (dst, folding) = (peer(vm, "dst", &args[1])?, folding(&args[2])?);
+    let out = vm.rt.reduce_to(&tensor(&args[0])?, dst, folding)?;
+    Ok(out.map_or(Value::None, Value::Tensor))
+}
+
+/// `dist.broadcast`
+pub(super) fn broadcast(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let src = peer(vm, "src", &args[1])?;
+    vm.rt.broadcast_from(&tensor(&args[0])?, src).map(Value::Tensor)
+}
+
+/// `dist.broadcast_`
+pub(super) fn broadcast_(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let (x, src) = (tensor(&args[0])?, peer(vm, "src", &args[1])?);
+    let sent = vm.rt.broadcast_from(&x, src)?;
+    vm.rt.assign("broadcast_", &x, &sent)?;
+    Ok(args[0].clone())
+}
+
+/// `dist.all_gather`
+pub(super) fn all_gather(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let all = vm.rt.all_gather(&tensor(&args[0])?)?;
+    Ok(Value::tuple(all.into_iter().map(Value::Tensor).collect()))
+}
+
+/// `dist.reduce_scatter`
+pub(super) fn reduce_scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let folding = folding(&args[1])?;
+    vm.rt.reduce_scatter(&tensor(&args[0])?, folding).map(Value::Tensor)
+}
+
+/// `dist.all_to_all_single`
+pub(super) fn all_to_all_single(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    vm.rt.all_to_all(&tensor(&args[0])?).map(Value::Tensor)
+}
+
+/// `dist.send`
+pub(super) fn send(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let dst = other(vm, "dst", &args[1])?;
+    vm.rt.send_to(&tensor(&args[0])?, dst)?;
+    Ok(Value::None)
+}
+
+/// `dist.recv`
+pub(super) fn recv(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let src = other(vm, "src", &args[1])?;
+    let (shape, like, device) = match &args[0] {
+        Value::Tensor(like) => (like.shape().to_vec(), like.dtype(), like.device()),
+        shape => (extents(vm, shape)?, Dtype::F32, vm.rt.current_device()),
+    };
+    let dtype = if let Value::Dtype(dtype) = args[2] { dtype } else { like };
+    let device = device_of(vm, &args[3], device)?;
+    vm.rt.receive_from(&shape, dtype, device, src).map(Value::Tensor)
+}
+
+/// `dist.barrier`
+pub(super) fn barrier(vm: &mut Vm, _: &mut [Value]) -> Result<Value> {
+    vm.rt.barrier().map(|()| Value::None)
+}
+
+/// `dist.destroy`
+pub(super) fn destroy(vm: &mut Vm, _: &mut [Value]) -> Result<Value> {
+    vm.rt.leave_group().map(|()| Value::None)
+}
+
+/// Joins the group that the variables of a launcher name.
+fn join(vm: &mut Vm, timeout: Duration, get: &dyn Fn(&str) -> Option<String>) -> Result<()> {
+    let world = World::from_variables(get)?;
+    if world.is_some() && !vm.limits.groups {
+        return Err(error::forbidden());
+    }
+    vm.rt.join_group(world.unwrap_or(World::ALONE), timeout)
+}
+
+fn world(vm: &Vm, of: impl Fn(&World) -> usize) -> Result<Value> {
+    let world = vm.rt.world().ok_or_else(error::not_initialized)?;
+    Ok(Value::Int(of(world) as i64))
+}
+
+fn tensor(value: &Value) -> Result<Tensor> {
+    match value {
+        Value::Tensor(tensor) => Ok(tensor.clone()),
+        _ => Err(crate::ops::error::wrong_argument(0, "a tensor")),
+    }
+}
+
+/// What `op` names.
+fn folding(value: &Value) -> Result<&'static Folding> {
+    let name = if let Value::Str(text) = value { text.as_str() } else { "" };
+    let known = FOLDINGS.iter().find(|folding| folding.name == name);
+    known.ok_or_else(|| {
+        let help = match name {
+            "mean" => "write `\"avg\"`",
+            "prod" => "write `\"product\"`",
+            _ => "write `\"sum\"`, `\"product\"`, `\"min\"`, `\"max\"` or `\"avg\"`",
+        };
+        error::argument(format!("op=\"{name}\" is not a way to combine the tensors of processes")).help(help)
+    })
+}
+
+/// A rank of the group.
+fn peer(vm: &Vm, name: &str, value: &Value) -> Result<usize> {
+    let size = vm.rt.world().ok_or_else(error::not_initialized)?.size;
+    let given = value.as_int().unwrap_or(-1);
+    usize::try_from(given).ok().filter(|rank| *rank < size).ok_or_else(|| {
+        let message = format!("{name}={given} is not a rank of the group");
+        error::argument(message).help(format!("ranks go from 0 to {}", size - 1))
+    })
+}
+
+/// A rank of the group that is another process.
+fn other(vm: &Vm, name: &str, value: &Value) -> Result<usize> {
+    let rank = peer(vm, name, value)?;
+    match vm.rt.world().is_some_and(|world| world.rank == rank) {
+        true => Err(error::argument(format!("{name}={rank} is this process itself"))
+            .help("a process sends to others, and receives from others")),
+        false => Ok(rank),
+    }
+}
+
+/// A shape: an int, or a list or tuple of ints.
+fn extents(vm: &mut Vm, value: &Value) -> Result<Vec<usize>> {
+    let extent = |value: &Value| value.as_int().and_then(|extent| usize::try_from(extent).ok());
+    let extents = match value {
+        Value::Int(_) => vec![value.clone()],
+        Value::List(_) | Value::Tuple(_) => vm.collect(value)?,
+        _ => Vec::from([Value::None]),
+    };
+    let extents: Option<Vec<usize>> = extents.iter().map(extent).collect();
+    extents.ok_or_else(|| crate::ops::error::wrong_argument(0, "a tensor or a shape"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Backend, Config, Machine};
+    use crate::plan::{Runtime, Settings};
+
+    #[test]
+    fn who_runs_a_script_says_whether_it_may_join_others() {
+        let config = Config { backend: Backend::Emu, devices: Some(2), ..Config::default() };
+        let machine = Machine::open(&config).unwrap();
+        let mut vm = crate::library::machine(Runtime::new(machine, Settings::default()));
+        let launched = |name: &str| match name {
+            "RANK" | "LOCAL_RANK" => Some("0".to_string()),
+            "WORLD_SIZE" => Some("1".to_string()),
+            _ => None,
+        };
+        let time = Duration::from_secs(1);
+        assert_eq!(join(&mut vm, time, &launched).unwrap_err().code().id, "E0539");
+        join(&mut vm, time, &|_| None).unwrap();
+        assert_eq!(join(&mut vm, time, &|_| None).unwrap_err().code().id, "E0532");
+        vm.rt.leave_group().unwrap();
+        vm.limits.groups = true;
+        join(&mut vm, time, &launched).unwrap();
+        assert_eq!(vm.rt.world().map(|world| (world.rank, world.size)), Some((0, 1)));
+    }
+}
