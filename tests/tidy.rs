@@ -51,6 +51,30 @@ fn outside_tests(text: &str) -> &str {
     text.split("#[cfg(test)]").next().unwrap_or("")
 }
 
+/// What `cargo package` packs is enough to build: every file that the sources include is in it.
+#[test]
+fn the_package_holds_the_files_that_sources_include() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let list = manifest.lines().find_map(|line| line.strip_prefix("include = ")).unwrap();
+    let packed: Vec<&str> = list.split('"').skip(1).step_by(2).map(|entry| entry.trim_matches('/')).collect();
+    let mut seen = 0;
+    for path in files("src", &["rs"]) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for piece in outside_tests(&text).split("include_str!(\"").skip(1) {
+            let file = path.parent().unwrap().join(piece.split('"').next().unwrap()).canonicalize().unwrap();
+            let inside = file.strip_prefix(root.canonicalize().unwrap()).unwrap();
+            assert!(
+                packed.iter().any(|entry| inside.starts_with(entry)),
+                "{} is not packed",
+                inside.display()
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen > 10, "only {seen} files are included");
+}
+
 #[test]
 fn rooms_import_downwards_only() {
     let mut wrong = Vec::new();

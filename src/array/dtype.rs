@@ -55,7 +55,6 @@ macro_rules! dtypes {
         /// The element type of a tensor. `name` gives the name that users write.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
         #[repr(u8)]
-        #[allow(missing_docs)]
         pub enum Dtype { $($whole,)* $($half,)* $($native,)* }
 
         impl Dtype {
@@ -177,7 +176,6 @@ pub(crate) use dispatch;
 /// instruction; `bool` and all integers compute in `i64` and wrap. Complex numbers are (real, imaginary)
 /// pairs: `c64` of `f32`, `c128` of `f64`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
 pub enum Class {
     F32,
     F64,

@@ -6,7 +6,6 @@ use super::{Class, Dtype};
 
 /// One value, as a script number or a result of `item()`.
 #[derive(Clone, Copy, PartialEq, Debug)]
-#[allow(missing_docs)]
 pub enum Scalar {
     Bool(bool),
     Int(i64),

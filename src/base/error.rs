@@ -17,7 +17,6 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The value of `e.kind` in a script.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
 pub enum ErrorKind {
     Syntax,
     Name,

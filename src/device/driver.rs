@@ -30,7 +30,6 @@ pub enum CopyKind {
 
 /// Properties of a device. Names as in `torch.cuda.get_device_properties`.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)]
 pub struct Properties {
     pub name: String,
     pub major: u32,

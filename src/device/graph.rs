@@ -27,16 +27,14 @@ pub struct Step {
 }
 
 /// What a recorded step does.
-#[allow(clippy::large_enum_variant)] // Nearly all are launches.
+#[allow(clippy::large_enum_variant, reason = "nearly all are launches")]
 #[derive(Clone)]
 pub enum Task {
     /// Runs a program.
     Launch(Launch),
     /// Copies bytes, as [`Driver::copy`](super::Driver::copy); host memory is pinned.
-    #[allow(missing_docs)]
     Copy { dst: Ptr, src: Ptr, bytes: u64, kind: CopyKind },
     /// Copies bytes that the graph holds itself to the device.
-    #[allow(missing_docs)]
     Write { dst: Ptr, bytes: Arc<[u8]> },
     /// Keeps its lane busy for about that many cycles.
     Sleep(u64),

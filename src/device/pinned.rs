@@ -21,7 +21,6 @@ const LARGEST: u64 = 1 << 62;
 
 /// The figures of `torch.cuda.host_memory_stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct PinnedStats {
     /// Blocks handed out and not free again.
     pub active_requests: Stat,
@@ -36,7 +35,6 @@ pub struct PinnedStats {
 
 /// How long calls took, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Times {
     pub total: u64,
     pub max: u64,

@@ -503,7 +503,7 @@ macro_rules! tuples {
         }
         impl<$($name),+> sealed::Many for ($($name,)+) {}
         impl<$($name: IntoValue),+> Arguments for ($($name,)+) {
-            #[allow(non_snake_case)]
+            #[allow(non_snake_case, reason = "type parameters name the variables")]
             fn into_values(self, vm: &mut Vm) -> Result<Vec<Value>> {
                 let ($($name,)+) = self;
                 Ok(vec![$($name.into_value(vm)?),+])
@@ -511,7 +511,7 @@ macro_rules! tuples {
         }
         impl<$($name),+> sealed::From for ($($name,)+) {}
         impl<$($name: FromValue),+> FromValue for ($($name,)+) {
-            #[allow(non_snake_case)]
+            #[allow(non_snake_case, reason = "type parameters name the variables")]
             fn from_value(vm: &mut Vm, value: Value) -> Result<Self> {
                 const COUNT: usize = [$(stringify!($name)),+].len();
                 let items: Vec<Value> = match &value {

@@ -16,7 +16,6 @@ use std::sync::Arc;
 /// `DLPackVersion`
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct DlpackVersion {
     pub major: u32,
     pub minor: u32,
@@ -26,7 +25,6 @@ pub struct DlpackVersion {
 /// device, so that nobody takes its addresses for a GPU's.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct DlpackDevice {
     pub device_type: i32,
     pub device_id: i32,
@@ -35,7 +33,6 @@ pub struct DlpackDevice {
 /// `DLDataType`
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct DlpackDtype {
     pub code: u8,
     pub bits: u8,
@@ -45,7 +42,6 @@ pub struct DlpackDtype {
 /// `DLTensor`
 #[repr(C)]
 #[derive(Debug)]
-#[allow(missing_docs)]
 pub struct DlpackView {
     pub data: *mut c_void,
     pub device: DlpackDevice,
@@ -59,7 +55,6 @@ pub struct DlpackView {
 /// `DLManagedTensorVersioned`
 #[repr(C)]
 #[derive(Debug)]
-#[allow(missing_docs)]
 pub struct DlpackManaged {
     pub version: DlpackVersion,
     pub manager_ctx: *mut c_void,

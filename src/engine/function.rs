@@ -59,7 +59,7 @@ macro_rules! functions {
             Out: IntoValue,
             $($name: FromValue),*
         {
-            #[allow(unused_variables, unused_mut)]
+            #[allow(unused_variables, unused_mut, reason = "functions without parameters use none")]
             fn native(mut self, name: &str) -> Native {
                 const COUNT: usize = <[&str]>::len(&[$(stringify!($name)),*]);
                 Native {
@@ -70,7 +70,7 @@ macro_rules! functions {
                     quick: Default::default(),
                     run: Run::dynamic(move |vm: &mut Vm, args: &mut [Value]| {
                         guarded(|| {
-                            #[allow(non_snake_case)]
+                            #[allow(non_snake_case, reason = "type parameters name the variables")]
                             let ($($name,)*) = ($(argument::<$name>(vm, args, $index)?,)*);
                             self($($name),*).into_value(vm)
                         })

@@ -135,7 +135,7 @@ macro_rules! methods {
             Out: IntoValue,
             $($name: FromValue),*
         {
-            #[allow(unused_variables, unused_mut, non_snake_case)]
+            #[allow(unused_variables, unused_mut, non_snake_case, reason = "as in `HostFunction`")]
             fn method(mut self, name: &str) -> Native {
                 const COUNT: usize = 1 + <[&str]>::len(&[$(stringify!($name)),*]);
                 Native {

@@ -4,6 +4,9 @@ use super::host::complex::{C64, C128, pair};
 use super::host::define::host_map;
 use crate::array::{Class, Dtype};
 use num_complex::Complex;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::{Deref, DerefMut};
 
 /// An elementwise function of up to four arguments: a value in an operation's definition.
 ///
@@ -39,7 +42,6 @@ pub struct ComplexFn {
 /// ([`CudaText::complex`]) and none for the others. Helper functions may come from `kernels/*.cuh`.
 /// The expression's type is that of the result's class.
 #[derive(Clone, Copy)]
-#[allow(missing_docs)]
 pub struct CudaText {
     pub f32: &'static str,
     pub f64: &'static str,
@@ -75,7 +77,6 @@ pub type HostMap = fn(args: &[Reg<'_>], out: RegMut<'_>);
 
 /// A chunk of a register.
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
 pub enum Reg<'a> {
     F32(&'a [f32]),
     F64(&'a [f64]),
@@ -86,7 +87,6 @@ pub enum Reg<'a> {
 
 /// A chunk of a register to write.
 #[derive(Debug)]
-#[allow(missing_docs)]
 pub enum RegMut<'a> {
     F32(&'a mut [f32]),
     F64(&'a mut [f64]),
@@ -95,8 +95,78 @@ pub enum RegMut<'a> {
     C128(&'a mut [Complex<f64>]),
 }
 
-/// Registers of one instruction's arguments: sources come first, in order, then instructions, in order.
-pub type Regs = tinyvec::ArrayVec<[u16; 4]>;
+/// Registers of one instruction's arguments, at most four: sources come first, in order, then instructions, in order.
+#[derive(Clone, Copy, Default)]
+pub struct Regs {
+    all: [u16; 4],
+    len: u8,
+}
+
+impl Regs {
+    /// The first `len` of these.
+    pub fn first(all: [u16; 4], len: u8) -> Regs {
+        Regs { all, len: len.min(4) }
+    }
+
+    /// Adds one behind the others.
+    pub fn push(&mut self, reg: u16) {
+        self.all[usize::from(self.len)] = reg;
+        self.len += 1;
+    }
+}
+
+impl Deref for Regs {
+    type Target = [u16];
+
+    #[inline]
+    fn deref(&self) -> &[u16] {
+        &self.all[..usize::from(self.len)]
+    }
+}
+
+impl DerefMut for Regs {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u16] {
+        &mut self.all[..usize::from(self.len)]
+    }
+}
+
+impl<'a> IntoIterator for &'a Regs {
+    type Item = &'a u16;
+    type IntoIter = std::slice::Iter<'a, u16>;
+
+    fn into_iter(self) -> std::slice::Iter<'a, u16> {
+        self.iter()
+    }
+}
+
+impl FromIterator<u16> for Regs {
+    fn from_iter<I: IntoIterator<Item = u16>>(regs: I) -> Regs {
+        let mut all = Regs::default();
+        regs.into_iter().for_each(|reg| all.push(reg));
+        all
+    }
+}
+
+impl PartialEq for Regs {
+    fn eq(&self, other: &Regs) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Regs {}
+
+impl Hash for Regs {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+impl fmt::Debug for Regs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
 
 /// One instruction: `out = f(args)`, rounded to `dtype`.
 #[derive(Clone, Copy)]

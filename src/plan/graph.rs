@@ -251,7 +251,6 @@ pub enum Drawn {
     /// Known now.
     Now(crate::tensor::GeneratorState),
     /// Known when the graph is replayed: in device memory.
-    #[allow(missing_docs)]
     Later { seed: Tensor, offset: Tensor },
 }
 

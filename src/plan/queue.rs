@@ -460,8 +460,8 @@ impl Runtime {
         // The number of registers is known where they are put together: registers that are pushed one by one
         // and read at once wait for each other.
         let regs = match operands.len() {
-            1 => Regs::from_array_len([reg(0), 0, 0, 0], 1),
-            2 => Regs::from_array_len([reg(0), reg(1), 0, 0], 2),
+            1 => Regs::first([reg(0), 0, 0, 0], 1),
+            2 => Regs::first([reg(0), reg(1), 0, 0], 2),
             n => (0..n).map(reg).collect(),
         };
         let reg = if std::ptr::eq(f, &CAST) {

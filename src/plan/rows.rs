@@ -385,7 +385,7 @@ impl<'a> Chain<'a> {
         let mut temporaries: Vec<Temporary> = Vec::new();
         for (number, pass) in passes.iter().enumerate() {
             let args = pass.instrs.iter().flat_map(|&reg| match &self.registers[usize::from(reg)].made {
-                Made::Instr(instr) => instr.args.as_slice(),
+                Made::Instr(instr) => &instr.args[..],
                 _ => &[],
             });
             for &reg in args.chain(&pass.roots).chain(&pass.result) {
@@ -409,7 +409,7 @@ impl<'a> Chain<'a> {
         let mut map = Map::default();
         let mut number: Vec<Option<u16>> = vec![None; self.registers.len()];
         let args = pass.instrs.iter().flat_map(|&reg| match &self.registers[usize::from(reg)].made {
-            Made::Instr(instr) => instr.args.as_slice(),
+            Made::Instr(instr) => &instr.args[..],
             _ => &[],
         });
         for &reg in args.chain(&pass.roots) {

@@ -62,7 +62,7 @@ pub(super) fn run(
         };
         let mut views = SmallVec::new();
         let mut small = Map::default();
-        let mut args = Regs::new();
+        let mut args = Regs::default();
         for &arg in instr.args.iter() {
             args.push(small.sources.len() as u16);
             small.sources.push(source(arg, &temporaries, &mut views));

@@ -282,7 +282,6 @@ pub struct Arm {
 
 /// Unary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
 pub enum Unary {
     Neg,
     Not,
@@ -291,7 +290,6 @@ pub enum Unary {
 
 /// Binary operators; `and` and `or` are expressions of their own, since they may skip a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
 pub enum Binary {
     Add,
     Sub,

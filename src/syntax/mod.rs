@@ -25,7 +25,7 @@ pub mod tokens;
 mod tree;
 
 lalrpop_util::lalrpop_mod!(
-    #[allow(clippy::all, clippy::unwrap_used, unused, missing_docs)]
+    #[allow(clippy::all, clippy::unwrap_used, unused, reason = "generated")]
     grammar,
     "/runnel.rs"
 );

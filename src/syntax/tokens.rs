@@ -10,7 +10,6 @@ use logos::Logos;
 /// [`super::scan`] from context.
 #[derive(Logos, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[logos(skip r"[ \t\r\x0C]+")]
-#[allow(missing_docs)]
 pub enum T {
     // Keywords, in the order of section 3 of the language.
     #[token("let")]

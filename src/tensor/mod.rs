@@ -37,7 +37,7 @@ struct Content {
 }
 
 /// The location of a tensor's storage. A tensor created with its storage needs one allocation for both.
-#[allow(clippy::large_enum_variant)] // Boxing would add the second allocation that this avoids.
+#[allow(clippy::large_enum_variant, reason = "boxing would add the second allocation that this avoids")]
 enum Base {
     Own(Storage),
     Of(StorageRef),

@@ -7,7 +7,6 @@
 
 /// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs)]
 pub enum Op {
     // Values and variables. `take` leaves `none` behind in a register that is dead afterwards.
     Load {

@@ -332,7 +332,7 @@ impl Default for Dict {
 
 impl Dict {
     /// An empty dict.
-    #[allow(clippy::new_ret_no_self)] // Dicts are always shared.
+    #[allow(clippy::new_ret_no_self, reason = "dicts are always shared")]
     pub fn new() -> Rc<Dict> {
         Rc::default()
     }

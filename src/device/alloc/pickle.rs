@@ -9,7 +9,6 @@ use std::collections::HashMap;
 
 /// Where a block was asked for: file, line, and what the viewer shows beside them.
 #[derive(Clone, PartialEq, Debug)]
-#[allow(missing_docs)]
 pub struct Frame {
     pub file: String,
     pub line: u32,

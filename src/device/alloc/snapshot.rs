@@ -8,7 +8,6 @@ use crate::kernel::Ptr;
 
 /// One segment.
 #[derive(Clone, PartialEq, Debug)]
-#[allow(missing_docs)]
 pub struct SegmentInfo {
     pub address: Ptr,
     /// Bytes; so are all sizes.
@@ -31,7 +30,6 @@ pub struct SegmentInfo {
 
 /// One block.
 #[derive(Clone, PartialEq, Debug)]
-#[allow(missing_docs)]
 pub struct BlockInfo {
     pub address: Ptr,
     pub size: u64,

@@ -29,7 +29,6 @@ impl Pool {
 /// One figure: its value now, its highest value since the last reset, and all that was ever added
 /// and taken away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[allow(missing_docs)]
 pub struct Stat {
     pub current: u64,
     pub peak: u64,
@@ -105,7 +104,6 @@ impl PoolStat {
 
 /// Every figure of one device. Source: `torch.cuda.memory_stats`, whose page explains each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[allow(missing_docs)]
 pub struct Stats {
     /// Blocks handed out and not freed.
     pub allocation: PoolStat,

@@ -24,7 +24,6 @@ pub struct TraceEvent {
 
 /// What a step was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub enum TraceAction {
     Alloc,
     FreeRequested,

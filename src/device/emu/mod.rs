@@ -106,7 +106,7 @@ const PART: u64 = 32 << 20;
 
 impl Machine {
     /// Makes a machine and its devices. No thread runs and no memory is taken until they are used.
-    #[allow(clippy::new_ret_no_self)]
+    #[allow(clippy::new_ret_no_self, reason = "a machine is its devices")]
     pub fn new(config: Config) -> Vec<Arc<dyn Driver>> {
         let seeded = config.schedule.is_some();
         let queues = Arc::new(Queues::new(config.schedule, config.interrupt));

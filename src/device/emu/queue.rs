@@ -43,8 +43,8 @@ const HEAVY: u64 = 100_000;
 /// A wait looks this often whether it was interrupted.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What a stream does. Nearly all are launches, so the small variants waste little.
-#[allow(clippy::large_enum_variant)]
+/// What a stream does.
+#[allow(clippy::large_enum_variant, reason = "nearly all are launches, so the small variants waste little")]
 pub(super) enum Command {
     /// Runs a program.
     Launch(Box<Launch>, Arc<FaultSlot>),

@@ -38,7 +38,6 @@ const LEAVING: &str = "`dist.destroy()`, or ended";
 
 /// How elements of several processes are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
 pub enum Fold {
     Sum,
     Product,

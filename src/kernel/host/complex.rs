@@ -25,7 +25,6 @@ pub trait Part:
     + Mul<Output = Self>
     + Div<Output = Self>
 {
-    #![allow(missing_docs)]
     const ZERO: Self;
     const HALF: Self;
     const ONE: Self;
@@ -416,7 +415,7 @@ pub fn atan<T: Part>(a: Complex<T>) -> Complex<T> {
 #[inline(always)]
 pub fn nan_to_num<T: Part>(a: Complex<T>, nan: T, above: T, below: T) -> Complex<T> {
     let part = |a: T| {
-        #[allow(clippy::eq_op)]
+        #[allow(clippy::eq_op, reason = "only nan differs from itself")]
         let odd = a != a;
         if odd {
             nan
@@ -455,7 +454,7 @@ pub fn is_infinite<T: Part>(a: Complex<T>) -> bool {
 
 /// Whether a part is nan.
 #[inline(always)]
-#[allow(clippy::eq_op)]
+#[allow(clippy::eq_op, reason = "only nan differs from itself")]
 pub fn is_nan<T: Part>(a: Complex<T>) -> bool {
     a.re != a.re || a.im != a.im
 }

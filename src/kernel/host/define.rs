@@ -128,7 +128,7 @@ macro_rules! host_arm {
             && let ($(Some($a),)*) = ($(<$t as $crate::kernel::host::define::Lane>::of(*$a),)*)
         {
             #[inline(always)]
-            #[allow(clippy::too_many_arguments)]
+            #[allow(clippy::too_many_arguments, reason = "as many as the operation has")]
             fn one($($a: $t),*) -> $o {
                 $e
             }
@@ -352,18 +352,17 @@ macro_rules! host_choice {
         fn one($a: $t, $b: $t) -> bool {
             $e
         }
-        // Only nan differs from itself.
-        #[allow(clippy::eq_op)]
+        #[allow(clippy::eq_op, reason = "only nan differs from itself")]
         #[inline(always)]
         fn wins(held: $t, new: $t) -> bool {
             one(held, new) || (new != new && held == held)
         }
-        #[allow(clippy::eq_op)]
+        #[allow(clippy::eq_op, reason = "only nan differs from itself")]
         #[inline(always)]
         fn better(held: $t, new: $t) -> bool {
             held == held && wins(held, new)
         }
-        #[allow(clippy::eq_op)]
+        #[allow(clippy::eq_op, reason = "only nan differs from itself")]
         fn best(held: $t, new: &[$t]) -> ($t, Option<usize>) {
             let (mut held, mut at) = (held, None);
             for (i, &new) in new.iter().enumerate() {

@@ -14,7 +14,7 @@ const REGISTERS: usize = 12;
 
 /// A register's values.
 #[repr(align(64))]
-struct Lanes(#[allow(dead_code)] [u64; ELEMENTS]);
+struct Lanes(#[allow(dead_code, reason = "read through pointers")] [u64; ELEMENTS]);
 
 /// Runs a map in one pass if it is small enough; otherwise returns false.
 ///

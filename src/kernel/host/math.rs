@@ -7,7 +7,6 @@ use super::math_f32;
 
 /// The two float types of registers, with the functions that host code needs.
 pub trait Real: Copy {
-    #![allow(missing_docs)]
     fn exp(self) -> Self;
     fn exp2(self) -> Self;
     fn expm1(self) -> Self;

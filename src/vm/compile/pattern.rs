@@ -10,6 +10,9 @@ use crate::base::{Result, Span};
 use crate::check::bound_names;
 use crate::syntax::ast::*;
 
+/// The number of a pattern's shape, the patterns inside, and the rest.
+type Sequence<'a> = (u16, Vec<&'a Pattern>, Option<&'a Rest>);
+
 impl<'a> Compiler<'_, '_, 'a> {
     /// Binds a pattern to the value in `reg`, which the pattern owns from here on.
     pub(super) fn pattern(&mut self, pattern: &'a Pattern, reg: Reg) -> Result<()> {
@@ -60,11 +63,7 @@ impl<'a> Compiler<'_, '_, 'a> {
     }
 
     /// The shape of a tuple, list or record pattern with the patterns inside.
-    #[allow(clippy::type_complexity)]
-    fn sequence(
-        &mut self,
-        pattern: &'a Pattern,
-    ) -> Result<Option<(u16, Vec<&'a Pattern>, Option<&'a Rest>)>> {
+    fn sequence(&mut self, pattern: &'a Pattern) -> Result<Option<Sequence<'a>>> {
         let (parts, rest, names): (Vec<&Pattern>, _, Vec<&Name>) = match &pattern.kind {
             PatternKind::Tuple(list, rest) | PatternKind::List(list, rest) => {
                 (list.iter().collect(), rest, Vec::new())
