@@ -11,7 +11,7 @@ macro_rules! part {
         #[cfg(feature = $feature)]
         const RUN: Run = $run;
         #[cfg(not(feature = $feature))]
-        const RUN: Run = |_, _| Err(crate::vm::error::left_out($feature));
+        const RUN: Run = |_, _| Err(crate::library::left_out($feature));
         RUN
     }};
 }
@@ -40,9 +40,16 @@ pub(crate) use files::read_file;
 pub use modules::{Documented, Embedded, MODULES};
 
 use self::files::open::Refusal;
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::vm::{Loader, NativeDef, Natives, Value};
+
+/// The error of a function whose code this build leaves out.
+#[cold]
+pub fn left_out(feature: &str) -> Error {
+    Error::new(&crate::vm::error::LEFT_OUT, format!("this build of Runnel has no `{feature}`"))
+        .help(format!("build Runnel with the feature `{feature}`"))
+}
 
 /// Every native of the language itself, table by table, each under its page of the reference. Those of
 /// devices and tensors are added by their own rooms.

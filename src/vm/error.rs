@@ -4,9 +4,8 @@
 //! the source places in. Names and plain arity mistakes are reported by the checker before a
 //! script runs; the calls here that can only fail at run time have codes of their own.
 
-use std::rc::Rc;
-
 use crate::base::{Code, Error, ErrorKind, Place, Span, counted, suggest, this_is};
+use std::rc::Rc;
 
 macro_rules! codes {
     ($($name:ident $id:literal $kind:ident $title:literal $page:literal $example:literal;)*) => {
@@ -687,13 +686,6 @@ pub fn exit(status: u8) -> Error {
     Error::new(&EXIT, format!("the script ended with status {status}"))
         .label(Place::Here, "this ends it")
         .with_exit_status(status)
-}
-
-/// A function of a part that this build of Runnel lacks.
-#[cold]
-pub fn left_out(feature: &str) -> Error {
-    Error::new(&LEFT_OUT, format!("this build of Runnel has no `{feature}`"))
-        .help(format!("build Runnel with the feature `{feature}`"))
 }
 
 /// `input()` where nobody gives any.

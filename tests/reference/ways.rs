@@ -112,7 +112,7 @@ fn elsewhere(id: &str) -> Option<Shown> {
         ),
         "E0928" => (
             "`dist.init()` in a program that embeds Runnel without the feature `dist`",
-            runnel::vm::error::left_out("dist"),
+            runnel::library::left_out("dist"),
         ),
         "E0955" => {
             let known = ["help", "type", "mem", "streams", "plan", "time", "load", "save", "reset", "quit"];
