@@ -3,6 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
+#[path = "common/draw.rs"]
+mod draw;
+
+use draw::Draw;
 use runnel::Backend;
 use runnel::device::{Config, Machine};
 use runnel::library;
@@ -29,13 +33,8 @@ fn launched(script: &str) -> Vec<String> {
 /// A loop of 400 rounds over `length` random elementwise operations, some of them in functions, with numbers that change
 /// from round to round.
 fn random_loop(seed: u64, length: usize) -> String {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut draw = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 33) as usize % below
-    };
+    let mut numbers = Draw(seed);
+    let mut draw = |below: usize| numbers.below(below);
     let mut text = String::from(
         "fn mix(a, b) { (a + b).tanh() * 0.5 }\nlet v = [ones(64), zeros(64), full([64], 0.5)]\nfor i in 0..400 {\n",
     );

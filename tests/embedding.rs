@@ -407,6 +407,59 @@ fn dlpack_deleters_may_unwind() {
     assert_eq!(e.eval::<i64>("1").unwrap(), 1);
 }
 
+/// A value of the program around that tells of its drop.
+struct Token(Arc<AtomicUsize>);
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn an_engine_moves_between_threads_with_all_that_it_holds() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let mut e = engine();
+    let counter = drops.clone();
+    e.register_type::<Token>("token_type");
+    e.register_fn("token", move || Shared::new(Token(counter.clone())));
+    e.register_fn("fail", || -> i64 { panic!("in a host function") });
+    // Values, a cycle that only a collection finds, a graph, queued work, and handles to functions and tests.
+    e.eval::<()>(
+        "let held = [token()]\nlet cycle = [token()]\ncycle.append(cycle)\ncycle = none\n\
+         let (x, y, g, s) = (ones(1000) * 2, zeros(4), Graph(), Stream())\nwith graph(g) { y.add_(1) }\n\
+         let late = with stream(s) { cuda.sleep(1000000)\nfull([64], 3.0) + 1 }\n\
+         fn bump(n) { held.append(token())\nn + 1 }\ntest \"later\" { assert(len(held) == 2) }",
+    )
+    .unwrap();
+    let (tests, x) = (e.take_tests(), e.get::<Tensor>("x").unwrap());
+    let bump: Function<fn(i64) -> i64> = e.function("bump").unwrap();
+    let program = e.compile("later", "let total = ones(3).sum().item()").unwrap();
+    let ready = x.ready();
+    let (mut e, bump) = std::thread::spawn(move || {
+        e.eval::<()>("g.replay()\ng.replay()\ns.synchronize()").unwrap();
+        assert_eq!(bump.call(&mut e, (1,)).unwrap(), 2);
+        assert_eq!(e.eval::<i64>("fail()").unwrap_err().code().id, "E0963");
+        (e, bump)
+    })
+    .join()
+    .unwrap();
+    assert_eq!(e.eval::<f32>("late.sum().item()").unwrap(), 256.0);
+    let x = std::thread::spawn(move || {
+        e.run_test(&tests[0]).unwrap();
+        assert_eq!(program.get::<f64>(&mut e, "total").unwrap(), 3.0);
+        assert_eq!(e.eval::<f32>("y.sum().item()").unwrap(), 8.0);
+        assert_eq!(e.read::<f32>(&x).unwrap()[999], 2.0);
+        drop(e);
+        x
+    })
+    .join()
+    .unwrap();
+    assert_eq!(drops.load(Ordering::SeqCst), 3);
+    // Handles outlive their engine, on any thread.
+    drop((bump, x, ready));
+}
+
 #[test]
 fn tensors_of_hosts_and_empty_ones_are_ready_at_once() {
     use std::future::Future;

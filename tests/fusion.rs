@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
+#[path = "common/draw.rs"]
+mod draw;
+
+use draw::Draw;
 use runnel::array::{Dtype, Layout};
 use runnel::device::{Backend, Config, DeviceId, Machine};
 use runnel::ops::{Arg, Args, Call, Op, Out, apply, table};
@@ -128,44 +132,34 @@ fn streams_see_each_others_work_after_a_wait_and_are_refused_before() {
     assert_eq!(floats(&mut rt, &c), [1.0; 8]);
 }
 
-/// A small generator: the tests are the same at every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        ((self.0 >> 33) as usize) % sides
-    }
-}
-
 /// Runs a random program of elementwise operations, in-place writes through views and reductions,
 /// and gives the bytes of every tensor it ends with.
 fn random_program(seed: u64, fuse: bool, place: DeviceId) -> Vec<Vec<u8>> {
     let mut rt = runtime(fuse);
-    let mut dice = Dice(seed);
+    let mut dice = Draw(seed);
     let dtypes = [Dtype::F32, Dtype::F16, Dtype::BF16, Dtype::I32, Dtype::U8, Dtype::F64];
     let mut live: Vec<Tensor> = Vec::new();
     for _ in 0..4 {
-        let values: Vec<f32> = (0..12).map(|_| dice.roll(200) as f32 / 16.0 - 6.0).collect();
+        let values: Vec<f32> = (0..12).map(|_| dice.below(200) as f32 / 16.0 - 6.0).collect();
         let base = tensor(&mut rt, &values, &[3, 4], place);
-        let dtype = dtypes[dice.roll(dtypes.len())];
+        let dtype = dtypes[dice.below(dtypes.len())];
         live.push(rt.convert(&base, dtype).unwrap());
     }
     let unary = ["neg", "abs", "relu", "square", "sigmoid", "tanh", "exp"];
     let binary = ["add", "mul", "sub", "maximum", "minimum"];
     for _ in 0..40 {
-        let pick = |dice: &mut Dice, live: &[Tensor]| live[dice.roll(live.len())].clone();
+        let pick = |dice: &mut Draw, live: &[Tensor]| live[dice.below(live.len())].clone();
         let (x, y) = (pick(&mut dice, &live), pick(&mut dice, &live));
-        let made = match dice.roll(10) {
-            0..=2 => Some(call(&mut rt, unary[dice.roll(unary.len())], &[Arg::Tensor(x)])),
+        let made = match dice.below(10) {
+            0..=2 => Some(call(&mut rt, unary[dice.below(unary.len())], &[Arg::Tensor(x)])),
             3..=5 => {
-                let name = binary[dice.roll(binary.len())];
+                let name = binary[dice.below(binary.len())];
                 let args = [Arg::Tensor(x), Arg::Tensor(y), Arg::Int(1)];
                 Some(call(&mut rt, name, &args))
             }
             6 => {
                 // In place through a row, a column, or the whole.
-                let layout = match dice.roll(3) {
+                let layout = match dice.below(3) {
                     0 => Layout { shape: [4].as_slice().into(), strides: [1].as_slice().into(), offset: 4 },
                     1 => Layout { shape: [3].as_slice().into(), strides: [4].as_slice().into(), offset: 1 },
                     _ => Layout::contiguous(&[3, 4]),
@@ -184,7 +178,7 @@ fn random_program(seed: u64, fuse: bool, place: DeviceId) -> Vec<Vec<u8>> {
                 let f = rt.convert(&x, Dtype::F32).unwrap();
                 let args = [
                     Arg::Tensor(f.clone()),
-                    Arg::Ints(vec![dice.roll(2) as i64]),
+                    Arg::Ints(vec![dice.below(2) as i64]),
                     Arg::Bool(true),
                     Arg::None,
                 ];
@@ -196,7 +190,7 @@ fn random_program(seed: u64, fuse: bool, place: DeviceId) -> Vec<Vec<u8>> {
                 None
             }
             _ => {
-                let at = dice.roll(live.len());
+                let at = dice.below(live.len());
                 if live.len() > 2 {
                     live.swap_remove(at);
                 }
@@ -204,7 +198,7 @@ fn random_program(seed: u64, fuse: bool, place: DeviceId) -> Vec<Vec<u8>> {
             }
         };
         live.extend(made);
-        if dice.roll(12) == 0 {
+        if dice.below(12) == 0 {
             rt.flush().unwrap();
         }
     }

@@ -3,6 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
+#[path = "common/draw.rs"]
+mod draw;
+
+use draw::Draw;
 use runnel::engine::Builder;
 use runnel::library::docs::entries;
 use runnel::{Backend, Engine};
@@ -75,13 +79,8 @@ fn a_request_finds_memory_that_nobody_can_reach() {
 /// A program of `steps` operations that needs no more than 240 of 256 units if each operation runs at once, and what
 /// it must give. Tensors are whole numbers of 2 MiB, the pages of a device.
 fn random_program(seed: u64, steps: usize) -> String {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut draw = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 33) as usize % below
-    };
+    let mut numbers = Draw(seed);
+    let mut draw = |below: usize| numbers.below(below);
     // Name, units, value of each element, stream.
     let mut all: Vec<(String, usize, i64, usize)> = Vec::new();
     let mut text = String::from("let streams = [cuda.current_stream(), Stream()]\n");

@@ -9,6 +9,8 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
+#[path = "common/draw.rs"]
+mod draw;
 #[path = "programs/generate.rs"]
 mod generate;
 #[path = "programs/model.rs"]

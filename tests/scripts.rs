@@ -4,6 +4,10 @@
 //! in `# error: E0302`, and the script must stop there with that code. With several marks, the text up to
 //! each marked line runs separately, without the marked lines before it.
 
+#[path = "common/cases.rs"]
+mod cases;
+
+use cases::Case;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,40 +17,16 @@ use runnel::plan::{Runtime, Settings};
 use runnel::vm::{Mode, Vm};
 
 fn main() -> ExitCode {
-    let filters: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let listing = std::env::args().any(|a| a == "--list");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lang");
     let mut scripts = Vec::new();
     find(&root, &mut scripts);
     scripts.sort();
-    let named = |path: &PathBuf| path.strip_prefix(&root).unwrap_or(path).display().to_string();
-    scripts.retain(|s| filters.is_empty() || filters.iter().any(|f| named(s).contains(f.as_str())));
-    if listing {
-        scripts.iter().for_each(|s| println!("{}: test", named(s)));
-        return ExitCode::SUCCESS;
-    }
-    println!("\nrunning {} tests", scripts.len());
-    let mut failures = Vec::new();
-    for script in &scripts {
-        // A stack of known size: a script must never need more.
-        let path = script.clone();
-        let thread = std::thread::Builder::new().stack_size(4 << 20).spawn(move || check(&path));
-        let outcome = match thread.map(std::thread::JoinHandle::join) {
-            Ok(Ok(outcome)) => outcome,
-            _ => Err("it panicked".to_string()),
-        };
-        println!("test {} ... {}", named(script), if outcome.is_ok() { "ok" } else { "FAILED" });
-        if let Err(reason) = outcome {
-            failures.push(format!("---- {} ----\n{reason}\n", named(script)));
-        }
-    }
-    failures.iter().for_each(|f| println!("\n{f}"));
-    let (passed, failed) = (scripts.len() - failures.len(), failures.len());
-    println!(
-        "test result: {}. {passed} passed; {failed} failed\n",
-        if failed == 0 { "ok" } else { "FAILED" }
-    );
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let case = |path: &PathBuf| {
+        let name = path.strip_prefix(&root).unwrap_or(path).display().to_string();
+        let path = path.clone();
+        Case { name, ignored: None, run: Box::new(move || check(&path)) }
+    };
+    cases::run(&scripts.iter().map(case).collect::<Vec<_>>(), 1)
 }
 
 fn find(folder: &Path, scripts: &mut Vec<PathBuf>) {

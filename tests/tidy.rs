@@ -42,13 +42,35 @@ fn room(path: &Path) -> Option<usize> {
     ROOMS.iter().position(|r| *r == first.trim_end_matches(".rs"))
 }
 
-/// The part of a source that is no test: nothing of a file that is one (`#![cfg(test)]`), else what
-/// stands before the first test module.
-fn outside_tests(text: &str) -> &str {
+/// The lines of a source that are no test, by number: none of a file that is one (`#![cfg(test)]`), and otherwise all
+/// outside of items with `#[cfg(test)]`. The sources are formatted, so an item ends at the indentation where it begins.
+fn outside_tests(text: &str) -> Vec<(usize, &str)> {
+    let mut outside = Vec::new();
     if text.contains("\n#![cfg(test)]") {
-        return "";
+        return outside;
     }
-    text.split("#[cfg(test)]").next().unwrap_or("")
+    let mut lines = text.lines().enumerate();
+    while let Some((number, line)) = lines.next() {
+        let indent = line.len() - line.trim_start().len();
+        if line.trim() != "#[cfg(test)]" {
+            outside.push((number + 1, line));
+            continue;
+        }
+        let ends = |line: &str| {
+            let code = line.split(" //").next().unwrap_or("").trim_end();
+            line.len() - line.trim_start().len() == indent && code.ends_with(['}', ';', ','])
+        };
+        lines.by_ref().find(|(_, line)| ends(line));
+    }
+    outside
+}
+
+#[test]
+fn code_after_a_test_is_no_test() {
+    let text = "use a;\n#[cfg(test)]\nuse b;\nfn f() {\n    #[cfg(test)]\n    g();\n    h();\n}\n#[cfg(test)]\n#[path = \"x\"]\nmod tests;\n#[cfg(test)] \nmod more {\n    fn i() {}\n}\nfn j() {}\n";
+    let lines: Vec<&str> = outside_tests(text).into_iter().map(|(_, line)| line.trim()).collect();
+    assert_eq!(lines, ["use a;", "fn f() {", "h();", "}", "fn j() {}"]);
+    assert!(outside_tests("//! Tests.\n\n#![cfg(test)]\nfn f() {}\n").is_empty());
 }
 
 /// What `cargo package` packs is enough to build: every file that the sources include is in it.
@@ -81,13 +103,12 @@ fn rooms_import_downwards_only() {
     for path in files("src", &["rs"]) {
         let Some(own) = room(&path) else { continue };
         let text = std::fs::read_to_string(&path).unwrap();
-        let code = outside_tests(&text);
-        for (number, line) in code.lines().enumerate() {
+        for (number, line) in outside_tests(&text) {
             let code = line.split("//").next().unwrap_or("");
             for part in code.split("crate::").skip(1) {
                 let name: String = part.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
                 if ROOMS.iter().position(|r| *r == name).is_some_and(|other| other > own) {
-                    wrong.push(format!("{}:{}: {} uses {name}", shown(&path), number + 1, ROOMS[own]));
+                    wrong.push(format!("{}:{}: {} uses {name}", shown(&path), number, ROOMS[own]));
                 }
             }
         }
@@ -147,8 +168,7 @@ fn only_the_command_line_prints_or_exits() {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
-        let code = outside_tests(&text);
-        for (number, line) in code.lines().enumerate() {
+        for (number, line) in outside_tests(&text) {
             let line = line.split("//").next().unwrap_or("");
             for call in ["println!", "eprintln!", "print!(", "process::exit", "todo!", "unimplemented!"] {
                 if line.contains(call) {

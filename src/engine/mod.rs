@@ -3,6 +3,23 @@
 //! An [`Engine`] is a session: its names, its devices' memory, its sources. Nothing here prints, exits
 //! or panics; every failure is an [`Error`], and [`Engine::report`] renders it. Leaving a call submits
 //! the work that it left pending, so what is wrong with it surfaces there.
+//!
+//! Note [An engine moves whole]. A machine's heap has counted pointers (`Rc`) and cells that two threads must not use at
+//! a time. An engine is `Send` nevertheless, and not `Sync`, because all references into its heap are in the engine:
+//!
+//! - *Nothing outside refers into the heap.* Every public function takes and gives owned data: `IntoValue` and
+//!   `FromValue` are sealed, and none of their implementations holds a `Value` or a reference. Handles (programs,
+//!   functions, tests) hold numbers ([`held`]), tensors are shared by atomic counts.
+//! - *Nothing inside refers to what is a thread's own.* Values and functions of the embedding program, its output, input
+//!   and receivers are `Send` by their bounds, and so are the loader of modules and the runtime. The exception is the
+//!   input of an interactive session, which only the command line sets, for an engine that stays where it is.
+//! - *Nothing stays behind on a thread.* While a call lasts, parts of the machine are its thread's; the end of the call
+//!   takes them back, also when a panic unwinds (`vm::limits::Entry`). Values are dropped inside of such a call
+//!   (`Vm::let_go`), so that none waits for its drop in the account of another engine. Other thread-local data (free
+//!   blocks of memory, scratch space, the current CUDA context) holds no values.
+//!
+//! Moving an engine to another thread orders everything that was done before. `tests/embedding.rs` moves one with all
+//! that it can hold.
 
 mod builder;
 #[cfg(feature = "cli")]
@@ -59,26 +76,38 @@ pub struct Engine {
     evaluations: u64,
 }
 
-// SAFETY: the machine's counted pointers (`Rc`) and thread-bound cells are reachable through the
-// engine alone. Every function of this module takes and gives owned data: `IntoValue` and `FromValue`
-// are sealed, and none of their implementations holds a `Value` or a reference into the heap; handles
-// to values (programs, functions, tests) hold numbers. Rust values that scripts hold are `Send`.
-// Closures that are handed in (host functions, the output) are `Send` by their bounds, the embedded
-// loader holds nothing, and contexts that a script leaves open end with its call. So when the engine
-// moves to another thread, every such pointer moves with it.
+// SAFETY: see Note [An engine moves whole].
 unsafe impl Send for Engine {}
 
-// What the argument above rests on, and what is promised of the handles.
+// What that note rests on, and what is promised of handles.
 const _: () = {
     const fn is_send<T: Send>() {}
-    is_send::<Engine>();
+    is_send::<crate::plan::Runtime>();
+    is_send::<SourceMap>();
+    is_send::<Error>();
     is_send::<Test>();
     is_send::<Program>();
     is_send::<Function<fn(Tensor) -> Tensor>>();
     is_send::<Shared<std::cell::Cell<i64>>>();
     is_send::<Tensor>();
+    is_send::<Ready>();
+    is_send::<Dlpack>();
     is_send::<InterruptHandle>();
+    // Two of these traits would fit a type that is `Sync`, and the name would be ambiguous.
+    trait NotSync<A> {
+        const IS: () = ();
+    }
+    impl<T: ?Sized> NotSync<()> for T {}
+    impl<T: ?Sized + Sync> NotSync<u8> for T {}
+    <Engine as NotSync<_>>::IS
 };
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let held = std::mem::replace(&mut self.held, held::Holdings::new());
+        self.vm.let_go(held);
+    }
+}
 
 impl Engine {
     /// A session with the settings of the environment: `RUNNEL_BACKEND`, `RUNNEL_ALLOC_CONF`,
@@ -140,10 +169,10 @@ impl Engine {
     /// E0328 when there is none of that name; what it raises; E0961 when its value is not a `T`.
     pub fn call<T: FromValue>(&mut self, name: &str, args: impl Arguments) -> Result<T> {
         let function = self.lookup(name)?;
-        self.vm.within(|vm| {
+        self.vm.within(move |vm| {
             let args = converted(|| args.into_values(vm))?;
             let value = vm.call(&function, &args)?;
-            drop(args);
+            drop((function, args));
             converted(|| T::from_value(vm, value))
         })
     }

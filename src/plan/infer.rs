@@ -32,7 +32,7 @@ impl<'a> MapArg<'a> {
 /// The first of two tensors of one shape on one device, as nearly all operands are: an operation over them
 /// runs there, over that shape.
 #[inline]
-pub(super) fn first_alike<'a>(args: &[MapArg<'a>]) -> Option<&'a Tensor> {
+fn first_alike<'a>(args: &[MapArg<'a>]) -> Option<&'a Tensor> {
     match *args {
         [MapArg::Tensor(a), MapArg::Tensor(b)] if a.device() == b.device() && same(a.shape(), b.shape()) => {
             Some(a)
@@ -51,7 +51,15 @@ impl Runtime {
     /// The common device and broadcast shape of the tensors among `args`. `at` is used when there is none.
     ///
     /// A host tensor without dimensions goes with any device, as PyTorch has it.
+    #[inline(always)]
     pub(super) fn infer(&self, name: &str, args: &[MapArg<'_>]) -> Result<Inferred> {
+        match first_alike(args) {
+            Some(first) => Ok(Inferred { device: first.device(), shape: copied(first.shape()) }),
+            None => self.infer_all(name, args),
+        }
+    }
+
+    fn infer_all(&self, name: &str, args: &[MapArg<'_>]) -> Result<Inferred> {
         let mut device: Option<(usize, &Tensor)> = None;
         let mut shape = Dims::new();
         for (i, arg) in args.iter().enumerate() {

@@ -3,8 +3,9 @@
 //! What operations compute for themselves is row-major ([`Runtime::map`]); what scripts get of elementwise
 //! operations, copies and tensors like others is laid out here.
 
+use super::infer::Inferred;
 use super::{MapArg, Runtime};
-use crate::array::{Dtype, Layout, copied, result_strides, same};
+use crate::array::{Dtype, Layout, result_strides, same};
 use crate::base::Result;
 use crate::device::DeviceId;
 use crate::kernel::{CAST, MapFn};
@@ -21,13 +22,7 @@ impl Runtime {
         compute: Dtype,
         dtype: Dtype,
     ) -> Result<Tensor> {
-        let (shape, device) = match super::infer::first_alike(args) {
-            Some(first) => (copied(first.shape()), first.device()),
-            None => {
-                let inferred = self.infer(name, args)?;
-                (inferred.shape, inferred.device)
-            }
-        };
+        let Inferred { device, shape } = self.infer(name, args)?;
         let mut layout = Layout::contiguous_over(shape);
         // Operands with the strides of the result, and those without dimensions, need no look.
         let plain = |arg: &MapArg<'_>| match arg {

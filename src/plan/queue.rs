@@ -9,9 +9,9 @@
 //! would do so flushes the group first.
 
 use super::chain::{part_and_node, place_of};
-use super::infer::{first_alike, is_host_scalar};
+use super::infer::is_host_scalar;
 use super::{MAX_INSTRS, MAX_VIEWS, MapArg, Runtime};
-use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, copied, promote, same};
+use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, promote, same};
 use crate::base::{Result, Span};
 use crate::device::races::Access;
 use crate::device::{DeviceId, Stream};
@@ -315,9 +315,6 @@ impl Runtime {
         compute: Dtype,
         dtype: Dtype,
     ) -> Result<Tensor> {
-        if let Some(first) = first_alike(args) {
-            return self.map_over(name, f, args, compute, dtype, copied(first.shape()), first.device());
-        }
         let inferred = self.infer(name, args)?;
         self.map_over(name, f, args, compute, dtype, inferred.shape, inferred.device)
     }

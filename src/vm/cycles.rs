@@ -282,6 +282,26 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "opens devices")]
+    fn a_panic_leaves_no_suspects_on_its_thread() {
+        use crate::device::{Backend, Config, Machine};
+        use crate::plan::{Runtime, Settings};
+        let config = Config { backend: Backend::Emu, ..Config::default() };
+        let runtime = Runtime::new(Machine::open(&config).unwrap(), Settings::default());
+        let mut vm = crate::library::machine(runtime);
+        let run = || {
+            vm.within::<()>(|_| {
+                let own = list(vec![]);
+                own.push(Value::List(own.clone())).unwrap();
+                assert!(cost() > 0);
+                panic!("a mistake of the machine")
+            })
+        };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
+        assert_eq!(cost(), 0);
+    }
+
+    #[test]
     fn a_list_in_itself_goes_and_what_is_in_use_stays() {
         alone(|| {
             let (own, used) = (list(vec![Value::Int(1)]), list(vec![]));

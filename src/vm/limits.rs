@@ -84,9 +84,20 @@ impl Default for Limits {
     }
 }
 
+/// An entry from Rust. While the outermost one lasts, parts of the machine are its thread's: its account, the suspects
+/// of its cycles, what may stop it. The end takes them back, also when a panic unwinds. So nothing of a machine stays
+/// behind on a thread, which [`Engine`](crate::Engine) relies on to be `Send`.
+pub(super) struct Entry<'vm>(pub &'vm mut Vm);
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
 impl Vm {
-    /// Begins an entry from Rust: the limits start anew with the outermost one.
-    pub(super) fn enter(&mut self) {
+    /// Begins an entry from Rust, which ends with the guard: the limits start anew with the outermost one.
+    pub(super) fn enter(&mut self) -> Entry<'_> {
         self.entered += 1;
         if self.entered == 1 {
             // A panic of before, when no script ran.
@@ -113,10 +124,12 @@ impl Vm {
             }
             account::settle();
         }
+        Entry(self)
     }
 
-    pub(super) fn leave(&mut self) {
-        if self.entered == 1 {
+    fn leave(&mut self) {
+        // After a panic, a mistake of the machine's own, only this thread is left in order.
+        if self.entered == 1 && !std::thread::panicking() {
             self.tidy();
         }
         self.entered -= 1;
@@ -136,11 +149,17 @@ impl Vm {
     /// Those of `code`, and of the submitted work.
     pub fn within<T>(&mut self, code: impl FnOnce(&mut Vm) -> Result<T>) -> Result<T> {
         check_entry()?;
-        self.enter();
-        let result = code(self);
-        let result = self.settle(result);
-        self.leave();
+        let entry = self.enter();
+        let result = code(entry.0);
+        let result = entry.0.settle(result);
+        drop(entry);
         result.map_err(|error| self.name_streams(error, None))
+    }
+
+    /// Drops values of this machine as one entry, so that none of them waits in another machine's account.
+    pub fn let_go<T>(&mut self, values: T) {
+        let _entry = self.enter();
+        drop(values);
     }
 
     /// The result of an entry: at the end of the outermost one, work that is pending is submitted, and an error
@@ -232,9 +251,8 @@ impl Vm {
     /// Takes values apart that only refer to themselves, so that what they hold is free. That happens by itself
     /// when there are many, and when memory is short.
     pub fn collect_cycles(&mut self) {
-        self.enter();
+        let _entry = self.enter();
         cycles::collect();
-        self.leave();
     }
 
     /// Notes that an error of a limit was seen. A wait that was interrupted has seen the request. Where time or fuel

@@ -441,11 +441,9 @@ impl Vm {
         named: Vec<(Rc<str>, Value)>,
     ) -> Result<Value> {
         limits::check_entry()?;
-        self.enter();
-        let result = self.call_from_rust(function, args, named);
-        let result = self.settle(result);
-        self.leave();
-        result
+        let entry = self.enter();
+        let result = entry.0.call_from_rust(function, args, named);
+        entry.0.settle(result)
     }
 
     /// The names of the main module that have a value, with their values.
@@ -545,16 +543,15 @@ impl Drop for Vm {
         // Functions refer to their module's globals and globals to functions: cut those cycles.
         self.limits.time = None;
         self.stoppable = false;
-        self.enter();
-        let globals = std::mem::take(&mut self.globals);
+        let entry = self.enter();
+        let globals = std::mem::take(&mut entry.0.globals);
         drop(globals);
-        self.slots = tidy::Slots::default();
-        self.stack.clear();
-        self.modules.clear();
-        self.tests.clear();
+        entry.0.slots = tidy::Slots::default();
+        entry.0.stack.clear();
+        entry.0.modules.clear();
+        entry.0.tests.clear();
         // What is left refers to itself alone.
         cycles::collect();
         account::settle();
-        self.leave();
     }
 }

@@ -17,7 +17,7 @@ use crate::device::DeviceId;
 use crate::syntax::ast::Block;
 
 /// Where the text of modules comes from.
-pub trait Loader {
+pub trait Loader: Send {
     /// The text of the file at a path, which an `import` names as `written`.
     ///
     /// # Errors

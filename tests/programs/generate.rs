@@ -1,34 +1,9 @@
 //! Random programs, and what they give: each statement is written down and run in the model at once, so that the next
 //! one can be chosen by what is there.
 
+use super::draw::Draw;
 use super::model::{DTYPES, Dtype, Memory, Val, View, float, int};
 use super::order::{Agent, HOST, Order};
-
-/// Numbers from a seed. Source: SplitMix64.
-pub struct Draw(pub u64);
-
-impl Draw {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() >> 32) as usize % n.max(1)
-    }
-
-    /// True once in so many times.
-    pub fn once_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-
-    pub fn of<'t, T>(&mut self, list: &'t [T]) -> &'t T {
-        &list[self.below(list.len())]
-    }
-}
 
 /// Where a storage is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -452,7 +452,8 @@ impl Queues {
 
     /// A thread of the machine: runs what is ready until stopped.
     pub(super) fn serve(&self) {
-        let mut state = self.state.lock();
+        let served = Served(self);
+        let mut state = served.0.state.lock();
         let mut idle = 0;
         state.served += 1;
         while !state.stopped {
@@ -510,6 +511,16 @@ impl Queues {
             self.done.notify_all();
         }
         (state, true)
+    }
+}
+
+/// A thread that serves the queues. When it ends, also by a panic, waits no longer leave work to it.
+struct Served<'a>(&'a Queues);
+
+impl Drop for Served<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().served -= 1;
+        self.0.done.notify_all();
     }
 }
 

@@ -10,6 +10,7 @@
 use super::error::{ranks, seconds};
 use super::wire::{self, Answer, Refusal, Say, Wants, shortened};
 use super::{LEAVING, World};
+use crate::base::guard;
 use parking_lot::{Condvar, Mutex};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -175,9 +176,12 @@ impl HubShared {
         let seated = self.greet(&mut stream);
         self.state.lock().strangers -= 1;
         let Some(rank) = seated else { return };
-        while let Ok((say, bytes)) = wire::read::<Say>(&mut stream, u64::MAX) {
-            self.hear(rank, say, bytes);
-        }
+        // A panic ends the connection, and so fails the group.
+        guard::quiet("the hub", || {
+            while let Ok((say, bytes)) = wire::read::<Say>(&mut stream, u64::MAX) {
+                self.hear(rank, say, bytes);
+            }
+        });
         stream.shutdown(Shutdown::Both).ok();
         let mut state = self.state.lock();
         state.open -= 1;
