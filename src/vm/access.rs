@@ -7,32 +7,33 @@ use crate::base::Result;
 
 /// Which files a script may read and write, import, and ask for.
 ///
-/// Sample: with `Folders(["/data"])`, `load("/data/../etc/passwd")` is refused, and so is
-/// `load("/data/link")` where the link leads out of `/data`.
+/// Example: with `Folders(["/data"])`, `load("/data/../etc/passwd")` is refused, and so is
+/// `load("/data/link")` if the link leads out of `/data`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FileAccess {
-    /// Whatever the process may use.
+    /// Every file the process may use.
     #[default]
     All,
-    /// What lies in these folders, after `..` and links are resolved.
+    /// The contents of these folders, after `..` and links are resolved.
     Folders(Vec<PathBuf>),
     /// Nothing.
     None,
 }
 
 impl From<bool> for FileAccess {
-    /// All, or nothing.
+    /// All files, or none.
     fn from(allowed: bool) -> FileAccess {
         if allowed { FileAccess::All } else { FileAccess::None }
     }
 }
 
 impl FileAccess {
-    /// The path to use for `path`, if that is allowed: within folders it is free of links and `..`, so
-    /// that what is opened is what was checked.
+    /// Returns the path to use for `path`, if it is allowed. Within folders the result is free of links and
+    /// `..`, so the file that is opened is the file that was checked.
     ///
     /// # Errors
-    /// E0908 when it is not allowed, E0907 when it cannot be resolved.
+    ///
+    /// E0908 when the path is not allowed, E0907 when it cannot be resolved.
     pub fn resolve(&self, path: &str) -> Result<String> {
         let folders = match self {
             FileAccess::All => return Ok(path.to_string()),
@@ -51,11 +52,12 @@ impl FileAccess {
 }
 
 impl Vm {
-    /// A new, empty folder, which is removed with the session: in the first folder that scripts may use, or
-    /// where the system keeps such folders.
+    /// Makes a new, empty folder that is removed with the session: in the first folder that scripts may use,
+    /// or in the system's temporary folder.
     ///
     /// # Errors
-    /// E0908 when scripts may use no files, E0907 when it cannot be made.
+    ///
+    /// E0908 when scripts may use no files, E0907 when the folder cannot be made.
     pub fn temp_folder(&mut self) -> Result<String> {
         let parent = match &self.limits.files {
             FileAccess::All => std::env::temp_dir(),
@@ -82,7 +84,7 @@ fn real_path(path: &Path) -> Option<PathBuf> {
         _ => Path::new(".").canonicalize().ok()?,
     };
     let full = folder.join(name);
-    // A link to nowhere would be followed when the file is made.
+    // Creating the file would follow a dangling link.
     full.symlink_metadata().is_err().then_some(full)
 }
 

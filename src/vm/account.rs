@@ -1,10 +1,10 @@
-//! The account of a machine's heap: the bytes that its values hold, the most they may hold, and drops that
-//! wait.
+//! The account of a machine's heap: the bytes that its values hold, their limit, and deferred drops.
 //!
-//! One account is this thread's at a time, that of the machine that runs ([`enter`]). Three invariants: bytes are
-//! charged ([`charge`]) before they are taken, so that growth meets the limit, and what the system leaves to this process,
-//! after [`cycles`] were collected, and never a failing allocation; cycles are collected when tensors hold much more
-//! memory than before; and dropping a structure of any depth uses bounded stack ([`drop_later`]).
+//! A thread has one account at a time, that of the machine running on it ([`enter`]). Invariants: bytes are
+//! charged ([`charge`]) before they are allocated, so growth fails at the limit or at the system's free
+//! memory, after [`cycles`] were collected, and never in the allocator; cycles are collected when tensors
+//! hold much more memory than before; and dropping a structure of any depth uses bounded stack
+//! ([`drop_later`]).
 
 use std::cell::{Cell, RefCell};
 
@@ -17,37 +17,37 @@ use crate::base::{Result, reclaim, room, stop};
 thread_local! {
     /// Live bytes of values.
     static LIVE: Cell<isize> = const { Cell::new(0) };
-    /// The live bytes up to which nothing is to be done.
+    /// Below this many live bytes a charge needs no further check.
     static ROOM: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// The live bytes from which on cycles are collected.
+    /// The live bytes at which the next cycle collection starts.
     static GROWN: Cell<usize> = const { Cell::new(0) };
-    /// Charges up to this size were compared with what the system has left just now: natives that build a large text
-    /// charge for all of it again and again.
+    /// Charges up to this size were just compared with the system's free memory. Natives that build a large
+    /// text charge for all of it repeatedly.
     static LOOKED: Cell<usize> = const { Cell::new(0) };
     static LIMIT: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// How deep drops are nested.
+    /// Depth of nested drops.
     static DROPS: Cell<u32> = const { Cell::new(0) };
-    /// What waits to be dropped.
+    /// Values waiting to be dropped.
     static DROP_QUEUE: RefCell<DropQueue> = const { RefCell::new(Vec::new()) };
-    /// Drops are put off.
+    /// Whether drops are deferred because the machine is ending.
     static HURRY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Values that wait to be dropped.
+/// Values waiting to be dropped.
 type DropQueue = Vec<Box<dyn Iterator<Item = Value>>>;
 
-/// The most nested drops before the rest is put off.
+/// Drops nested deeper than this are deferred.
 const DROP_DEPTH: u32 = 48;
-/// Fewer live bytes than this: they start no collection.
+/// Fewer live bytes than this start no collection.
 const FEW: usize = 16 << 20;
-/// Charges from this size on are compared with what the system has left.
+/// Charges of at least this size are compared with the system's free memory.
 const LARGE: usize = 4 << 20;
-/// Bytes that stay free for what is not charged: the program's own work, and what its allocator rounds up.
+/// Bytes kept free for uncharged memory: the program's own work, and allocator rounding.
 const RESERVE: u64 = 48 << 20;
-/// Values that a collection may go through for each request for tensor memory since the last one.
+/// Values that a collection may visit per request for tensor memory since the last collection.
 const WORK: usize = 8;
 
-/// What a machine holds, while another runs on its thread, or none.
+/// The account of a machine while another runs on its thread, or none does.
 #[derive(Default)]
 pub(super) struct Account {
     live: isize,
@@ -59,16 +59,16 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// As it is to be entered with this limit.
+    /// The account with this limit, ready for [`enter`].
     pub(super) fn limited(self, limit: usize) -> Account {
         Account { limit, grown: self.grown.max(FEW), holder: Some(reclaim::Holder { give, charge }), ..self }
     }
 }
 
-/// Makes a machine's account this thread's, and gives back the one before.
+/// Makes a machine's account this thread's, and returns the previous one.
 pub(super) fn enter(account: Account) -> Account {
     let live = account.live.max(0) as usize;
-    // What the system has left is asked for before more than a little is taken.
+    // The system's free memory is queried before more than a little is allocated.
     ROOM.set(live.saturating_add(LARGE).min(account.limit));
     Account {
         live: LIVE.replace(account.live),
@@ -80,9 +80,9 @@ pub(super) fn enter(account: Account) -> Account {
     }
 }
 
-/// Gives memory up for tensors.
+/// Frees memory for tensors.
 fn give(need: Need) -> Option<bool> {
-    // Tensors of the host take what the system has left, as values do.
+    // Host tensors share the system's free memory with values.
     ROOM.set(ROOM.get().min(needed(LARGE)));
     LOOKED.set(0);
     match need {
@@ -91,7 +91,7 @@ fn give(need: Need) -> Option<bool> {
     }
 }
 
-/// Drops what waits, and collects cycles; whether there was something.
+/// Runs deferred drops and collects cycles; returns whether there was something to free.
 fn collect() -> bool {
     let waited = DROP_QUEUE.with_borrow(|drop_queue| !drop_queue.is_empty());
     hurry(false);
@@ -105,14 +105,14 @@ pub(super) fn live_bytes() -> isize {
     LIVE.get()
 }
 
-/// Refuses to take `bytes` that go beyond the limit, or beyond what the system has left. Whatever builds a value
-/// whose size a script chooses calls this first.
+/// Refuses to allocate `bytes` beyond the limit or the system's free memory. Code that builds a value whose
+/// size a script chooses calls this first.
 #[inline]
 pub fn charge(bytes: usize) -> Result<()> {
     if needed(bytes) > ROOM.get() || (bytes >= LARGE && bytes > LOOKED.get()) { short(bytes) } else { Ok(()) }
 }
 
-/// How many bytes may be taken before the limit is reached, and the limit.
+/// The bytes left before the limit, and the limit.
 pub(super) fn left() -> (usize, usize) {
     let limit = LIMIT.get();
     (limit.saturating_sub(LIVE.get().max(0) as usize), limit)
@@ -124,7 +124,7 @@ pub fn charge_values(count: usize) -> Result<()> {
     charge(count.saturating_mul(size_of::<Value>()))
 }
 
-/// Makes room for `more` bytes in a text that is being built.
+/// Reserves `more` bytes in a text that is being built.
 #[inline]
 pub fn charge_text(text: &mut String, more: usize) -> Result<()> {
     if text.capacity() - text.len() >= more { Ok(()) } else { grow(text, more) }
@@ -134,7 +134,7 @@ pub fn charge_text(text: &mut String, more: usize) -> Result<()> {
 fn grow(text: &mut String, more: usize) -> Result<()> {
     let least = text.len().saturating_add(more);
     let wanted = least.max(text.capacity().saturating_mul(2)).max(64);
-    // Both are there while what is in it moves.
+    // While the text moves, the old and the new buffer both exist.
     let size = match charge(wanted.saturating_add(text.len())) {
         Ok(()) => wanted,
         Err(_) => charge(least.saturating_add(text.len())).map(|()| least)?,
@@ -143,11 +143,11 @@ fn grow(text: &mut String, more: usize) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that a native holds beside values, counted as long as this lives.
+/// Bytes that a native holds outside of values, counted while this lives.
 pub struct Held(isize);
 
 impl Held {
-    /// Charges for them, and counts them.
+    /// Charges and counts the bytes.
     ///
     /// # Errors
     /// Limits.
@@ -165,7 +165,7 @@ impl Drop for Held {
     }
 }
 
-/// Looks whether values that were made without a charge, one by one, have become too many.
+/// Checks whether values allocated one by one without a charge have become too many.
 #[inline]
 pub(super) fn check() -> Result<()> {
     LOOKED.set(0);
@@ -177,7 +177,8 @@ fn needed(bytes: usize) -> usize {
     (LIVE.get().max(0) as usize).saturating_add(bytes)
 }
 
-/// Collects cycles when twice as much is live as after the last time, and before anything fails.
+/// Collects cycles when the live bytes have doubled since the last collection, and before an allocation
+/// fails.
 #[cold]
 fn short(bytes: usize) -> Result<()> {
     let limit = LIMIT.get();
@@ -202,20 +203,20 @@ fn short(bytes: usize) -> Result<()> {
         return Err(error::host_memory(bytes, left)
             .help("the system gives no more memory to this process (`ulimit -v`, a control group)"));
     }
-    // Values take more than is charged for them, and what grows is there twice while it moves.
+    // Values take more than is charged for them, and a growing buffer exists twice while it moves.
     let spare = usize::try_from((left - least) / 8).unwrap_or(usize::MAX);
     ROOM.set(wanted.saturating_add(spare).min(GROWN.get()).min(limit));
     LOOKED.set(bytes.saturating_add(bytes / 4));
     Ok(())
 }
 
-/// Counts bytes that a value takes or gives back.
+/// Counts bytes that a value allocates or frees.
 pub(super) fn note(change: isize) {
     let _ = LIVE.try_with(|live| live.set(live.get() + change));
 }
 
-/// Drops values with bounded stack: beyond a depth they wait until the outermost drop is back. Once the machine is
-/// told to end, they wait for [`settle`].
+/// Drops values with bounded stack: beyond a depth they wait until the outermost drop returns. When the
+/// machine is ending, they wait for [`settle`].
 pub(super) fn drop_later(mut values: impl Iterator<Item = Value> + 'static) {
     let depth = DROPS.try_with(Cell::get).unwrap_or(0);
     if depth >= DROP_DEPTH || is_hurried() {
@@ -233,7 +234,7 @@ pub(super) fn drop_later(mut values: impl Iterator<Item = Value> + 'static) {
     }
 }
 
-/// Drops what waits, unless the machine is told to end before.
+/// Runs deferred drops, unless the machine has been told to end.
 pub(super) fn settle() {
     while !is_hurried()
         && let Ok(Some(mut values)) = DROP_QUEUE.try_with(|drop_queue| drop_queue.borrow_mut().pop())
@@ -248,9 +249,9 @@ pub(super) fn settle() {
     }
 }
 
-/// Drops values, with a look now and then whether to end; false when some are left.
+/// Drops values, checking now and then whether to end; returns false when some are left.
 fn drop_some(values: &mut impl Iterator<Item = Value>) -> bool {
-    /// Values between two looks.
+    /// Values between two checks.
     const SOME: usize = 1024;
     loop {
         let count = values.by_ref().take(SOME).map(drop).count();
@@ -267,7 +268,7 @@ fn put_off(values: impl Iterator<Item = Value> + 'static) {
     let _ = DROP_QUEUE.try_with(|drop_queue| drop_queue.borrow_mut().push(Box::new(values)));
 }
 
-/// Whether drops are put off: the machine is told to end, and what it holds may take long to go.
+/// Sets whether drops are deferred: the machine has been told to end, and dropping its values may take long.
 pub(super) fn hurry(whether: bool) {
     let _ = HURRY.try_with(|hurry| hurry.set(whether));
 }
@@ -276,9 +277,9 @@ fn is_hurried() -> bool {
     HURRY.try_with(Cell::get).unwrap_or(false)
 }
 
-/// [`drop_later`], for many that may all be plain.
+/// [`drop_later`] for a long vector whose values may all be plain.
 pub(super) fn drop_vec_later(values: Vec<Value>) {
-    /// So many are looked at first.
+    /// Number of values checked first.
     const FEW: usize = 1024;
     if values.len() > FEW || values.iter().any(|v| !v.is_plain()) {
         drop_later(values.into_iter());

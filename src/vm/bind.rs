@@ -13,19 +13,19 @@ use super::{Vm, account};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
 
-/// Which argument each parameter of an operation takes, arguments counted as they are passed.
+/// Which argument each parameter of an operation takes. Arguments are numbered as they are passed.
 pub(super) struct Sources {
-    /// One per parameter: [`LEFT_OUT`] where there is none, and at the rest parameter.
+    /// One per parameter; [`LEFT_OUT`] for a missing argument and for the rest parameter.
     pub of: SmallVec<[u8; 8]>,
-    /// Those of the rest parameter.
+    /// The arguments of the rest parameter.
     pub rest: Range<usize>,
 }
 
 /// The source of a parameter that takes its default.
 pub(super) const LEFT_OUT: u8 = u8::MAX;
 
-/// Which of `given` arguments by position, then of those called `names`, each parameter takes. `None`: they do not
-/// fit; [`places`] tells why.
+/// Which argument each parameter takes: `given` positional arguments, then those named `names`. `None` if
+/// they do not fit; [`places`] reports why.
 pub(super) fn sources<'n>(
     params: &[Param],
     given: usize,
@@ -56,13 +56,13 @@ pub(super) fn sources<'n>(
     complete.then_some(Sources { of, rest })
 }
 
-/// What binding needs to know of a parameter.
+/// What binding needs from a parameter.
 trait Slot {
     fn name(&self) -> &str;
     fn required(&self) -> bool;
     fn rest(&self) -> bool;
     fn named_only(&self) -> bool;
-    /// A rest parameter that may be given by name, as one list.
+    /// Whether it is a rest parameter that may be given by name, as one list.
     fn listed(&self) -> bool;
 }
 
@@ -102,16 +102,16 @@ impl Slot for ParamInfo {
     }
 }
 
-/// Arguments in their places.
+/// Arguments assigned to parameters.
 pub(super) struct Places {
-    /// One value per parameter; `Value::Unset` where one was left out, and at the rest parameter.
+    /// One value per parameter; `Value::Unset` for a missing argument and for the rest parameter.
     pub values: Positional,
-    /// What the rest parameter takes, in order.
+    /// The arguments of the rest parameter, in order.
     pub rest: Positional,
 }
 
 impl Places {
-    /// One value per parameter: a list for the rest parameter.
+    /// One value per parameter, with a list for the rest parameter.
     fn listed(mut self, at: Option<usize>) -> Result<Positional> {
         if let Some(at) = at {
             account::charge_values(self.rest.len())?;
@@ -121,7 +121,7 @@ impl Places {
     }
 }
 
-/// Puts arguments into one place per parameter.
+/// Assigns arguments to parameters.
 fn assign<S: Slot>(
     function: &str,
     slots: &[S],
@@ -173,8 +173,8 @@ fn assign<S: Slot>(
     Ok(Places { values, rest })
 }
 
-/// The arguments that a parameter is passed, from the first to before the second number: of `given` by
-/// position, then those called `names`. None: two equal numbers.
+/// The range of arguments that a parameter receives: `given` positional arguments, then those named `names`.
+/// The range is empty if there is none.
 pub(super) fn passed(params: &[Param], parameter: usize, given: usize, names: &[Rc<str>]) -> (usize, usize) {
     let by_place = params.iter().take_while(|p| !p.rest && !p.named_only).count();
     let Some(param) = params.get(parameter) else { return (0, 0) };
@@ -204,7 +204,7 @@ pub fn script_signature(proto: &Proto) -> String {
     format!("({})", proto.params.iter().map(ParamInfo::to_string).collect::<Vec<_>>().join(", "))
 }
 
-/// Binds a call of a native: afterwards `args` are one checked value per parameter.
+/// Binds a call of a native. Afterwards `args` holds one checked value per parameter.
 pub(super) fn native(vm: &mut Vm, native: &Native, args: &mut Positional, named: Named) -> Result<()> {
     let params = native.signature.params;
     if named.is_empty() && takes_all(params, args.len()) {
@@ -224,7 +224,7 @@ pub(super) fn native(vm: &mut Vm, native: &Native, args: &mut Positional, named:
     Ok(())
 }
 
-/// Checks a native's first arguments, converting where a kind allows it.
+/// Checks a native's first arguments, converting where the kind allows it.
 #[inline]
 pub(super) fn check_all(vm: &mut Vm, native: &Native, args: &mut [Value]) -> Result<()> {
     for (i, (param, value)) in native.signature.params.iter().zip(args).enumerate() {
@@ -233,8 +233,7 @@ pub(super) fn check_all(vm: &mut Vm, native: &Native, args: &mut [Value]) -> Res
     Ok(())
 }
 
-/// Whether `count` arguments by position are those of the first parameters, and the others may be left
-/// out.
+/// Whether `count` positional arguments fill the first parameters, and the others are optional.
 pub(super) fn takes_all(params: &[Param], count: usize) -> bool {
     count <= params.len()
         && params
@@ -243,12 +242,12 @@ pub(super) fn takes_all(params: &[Param], count: usize) -> bool {
             .all(|(i, p)| !p.rest && if i < count { !p.named_only } else { !p.required() })
 }
 
-/// A native's arguments in their places, unchecked.
+/// A native's arguments assigned to its parameters, unchecked.
 pub(super) fn places(native: &Native, args: Positional, named: Named) -> Result<Places> {
     assign(&native.name, native.signature.params, args, named, &|| native.signature.to_string())
 }
 
-/// The value of a parameter that was left out.
+/// The value of a parameter without an argument.
 pub(super) fn default(default: Default) -> Value {
     match default {
         Default::Required | Default::None => Value::None,
@@ -259,12 +258,12 @@ pub(super) fn default(default: Default) -> Value {
     }
 }
 
-/// The int that a value is: an int, a bool.
+/// The value as an int, if it is an int or a bool.
 pub fn int_of(value: &Value) -> Option<i64> {
     value.as_int()
 }
 
-/// How errors call what a parameter accepts.
+/// What error messages call the values that a parameter accepts.
 pub(super) fn expected(kind: Kind) -> &'static str {
     match kind {
         Kind::Tensor => "a tensor",

@@ -1,14 +1,13 @@
 //! Instructions of the register machine.
 //!
-//! An instruction is eight bytes: a tag and up to four operands. Operands named `dst`, `a`, `b`,
-//! `src`, `base` are registers of the running call; `k` is a constant; `offset` counts from the
-//! next instruction. Operations on tensors need no instruction: operators and calls reach them by
-//! their operands' types.
+//! An instruction is eight bytes: a tag and up to four operands. Operands named `dst`, `a`, `b`, `src`,
+//! `base` are registers of the running call; `k` is a constant; `offset` counts from the next instruction.
+//! Operations on tensors need no instructions: operators and calls dispatch on the types of their operands.
 
 /// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
-    // Values and variables. `take` leaves `none` behind in a register that is dead afterwards.
+    // Values and variables. `take` leaves `none` in a register that is dead afterwards.
     Load {
         dst: u16,
         k: u32,
@@ -17,7 +16,7 @@ pub enum Op {
         dst: u16,
         value: i32,
     },
-    /// The CUDA device selected last.
+    /// The current CUDA device.
     LoadCuda {
         dst: u16,
     },
@@ -35,7 +34,7 @@ pub enum Op {
         src: u16,
         slot: u32,
     },
-    /// Turns a variable into a captured one, in place.
+    /// Moves a variable into a cell, in place.
     NewCell {
         reg: u16,
     },
@@ -138,7 +137,7 @@ pub enum Op {
         a: u16,
         k: u16,
     },
-    /// Any other operator, by its number in `arith::BINARY`.
+    /// Any other operator, by its index in `arith::BINARY`.
     Binary {
         op: u8,
         dst: u16,
@@ -158,8 +157,8 @@ pub enum Op {
         a: u16,
     },
 
-    // Jumps. `Loop` goes backwards; it, and taken jumps with a negative offset, look at the
-    // limits. `sense` is the truth that jumps.
+    // Jumps. `Loop` jumps backwards. `Loop` and taken jumps with a negative offset check the limits. A
+    // conditional jump is taken when the condition equals `sense`.
     Jump {
         offset: i32,
     },
@@ -171,7 +170,7 @@ pub enum Op {
         a: u16,
         offset: i32,
     },
-    /// Jumps when a parameter was given.
+    /// Jumps if the parameter was given.
     JumpIfSet {
         a: u16,
         offset: i32,
@@ -249,9 +248,10 @@ pub enum Op {
         offset: i16,
     },
 
-    // Loops. A range loop keeps the next value, the remaining count and the step in `base`,
-    // `base + 1`, `base + 2`; any other the sequence and the position in `base`, `base + 1`.
-    /// Start, end, step stand in `base`...; jumps when the range is empty... the loop begins at its `RangeNext`.
+    // Loops. A range loop keeps the next value, the remaining count and the step in `base`, `base + 1`, `base
+    // + 2`. Any other loop keeps the sequence and the position in `base`, `base + 1`.
+    /// Start, end and step are in `base`... Jumps if the range is empty; otherwise the loop starts at its
+    /// `RangeNext`.
     RangeLoop {
         base: u16,
     },
@@ -263,7 +263,8 @@ pub enum Op {
     SequenceLoop {
         base: u16,
     },
-    /// The same for a sequence whose elements are numbered: what changes it in the loop changes no element.
+    /// The same for a sequence with indexed elements. Changes to the sequence inside the loop do not change
+    /// the elements it yields.
     ElementsLoop {
         base: u16,
     },
@@ -273,14 +274,13 @@ pub enum Op {
         offset: i16,
     },
 
-    // Calls: the callee stands in `base`, `argc` arguments after it. For methods the receiver
-    // stands in `base`.
+    // Calls: the callee is in `base`, followed by `argc` arguments. For methods the receiver is in `base`.
     Call {
         argc: u8,
         base: u16,
         dst: u16,
     },
-    /// The callee stands in `callee`, and is copied to `base`.
+    /// The callee is in `callee` and is copied to `base`.
     CallLocal {
         argc: u8,
         base: u16,
@@ -312,7 +312,7 @@ pub enum Op {
         dst: u16,
         site: u16,
     },
-    /// The receiver is the variable that the site tells; without a plain case it is copied to `base`.
+    /// The receiver is the variable named by the site. Without a fast path it is copied to `base`.
     CallMethodOf {
         argc: u8,
         base: u16,
@@ -328,7 +328,7 @@ pub enum Op {
         src: u16,
     },
 
-    // Containers; their elements stand in `base`... and are taken.
+    // Containers. Their elements are in `base`... and are moved out.
     NewList {
         dst: u16,
         base: u16,
@@ -362,7 +362,7 @@ pub enum Op {
         a: u16,
         b: u16,
     },
-    /// Start, end and step, or `none` for an open end, stand in `base`...
+    /// Start, end and step are in `base`..., with `none` for an open end.
     NewRange {
         dst: u16,
         base: u16,
@@ -382,7 +382,7 @@ pub enum Op {
         a: u16,
         k: u16,
     },
-    /// Changes the record in `a` into one with another field value, or assigns an attribute.
+    /// Replaces the record in `a` by a copy with one field changed, or assigns an attribute.
     SetField {
         a: u16,
         k: u16,
@@ -400,7 +400,7 @@ pub enum Op {
         base: u16,
         shape: u16,
     },
-    /// Equal, or contained when `b` is a range.
+    /// Whether the values are equal, or `b` is a range that contains the other.
     FitsValue {
         dst: u16,
         a: u16,
@@ -423,15 +423,15 @@ pub enum Op {
     },
 
     // Errors and contexts.
-    /// Errors until the matching `PopHandler` go to the target, as a value in `dst`.
-    /// `catch` is false for a cleanup, which also sees interrupts.
+    /// Errors raised before the matching `PopHandler` jump to the target, as a value in `dst`. `catch` is
+    /// false for a cleanup handler, which also receives interrupts.
     PushHandler {
         catch: bool,
         dst: u16,
         offset: i32,
     },
-    /// `flush` waits for nothing and submits what the block left pending, so that its errors
-    /// surface inside.
+    /// `flush` submits the work that the block left pending, without waiting for it, so that submission
+    /// errors surface inside.
     PopHandler {
         flush: bool,
     },
@@ -450,13 +450,13 @@ pub enum Op {
     ExitContext {
         count: u16,
     },
-    /// Moves a tensor to a device, if it is elsewhere.
+    /// Moves a tensor to a device, if it is on another one.
     Place {
         dst: u16,
         src: u16,
         device: u16,
     },
-    /// Makes a nested list of numbers a tensor of the dtype in `b`.
+    /// Converts a nested list of numbers to a tensor of the dtype in `b`.
     Typed {
         dst: u16,
         a: u16,

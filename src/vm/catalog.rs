@@ -1,4 +1,4 @@
-//! The names that scripts see, as the checker asks for them.
+//! The names visible to scripts, as the checker looks them up.
 
 use super::function::Native;
 use super::natives::Natives;
@@ -7,11 +7,11 @@ use crate::check::{Catalog, Entry, Exports};
 use crate::ops::signature::Signature;
 use std::rc::Rc;
 
-/// The natives of a machine, and the libraries that its scripts can import.
+/// The natives of a machine, and the libraries that scripts can import.
 pub struct Known<'a> {
-    /// What scripts may call.
+    /// The natives that scripts may call.
     pub natives: &'a Natives,
-    /// The libraries that are written in Runnel: their names and texts.
+    /// The names and texts of the libraries written in Runnel.
     pub libraries: Vec<(&'a str, &'a str)>,
 }
 
@@ -54,7 +54,7 @@ impl Catalog for Known<'_> {
     fn exports(&self, library: &str) -> Option<Exports> {
         let (_, text) = self.libraries.iter().find(|(name, _)| *name == library)?;
         let parsed = crate::syntax::parse(1, text);
-        // What is wrong with it is told where it is imported.
+        // Errors in it are reported where it is imported.
         parsed.errors.is_empty().then(|| crate::check::exports(&parsed.block))
     }
 

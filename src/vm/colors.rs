@@ -1,9 +1,9 @@
-//! What colours the output of scripts may carry.
+//! The colours that script output may contain.
 
-/// The colours that whoever shows a script's output understands; plots in a terminal use them.
+/// The colours that the display of a script's output understands; terminal plots use them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Colors {
-    /// Text alone.
+    /// No colours.
     #[default]
     None,
     /// Escape sequences for 256 colours.

@@ -1,5 +1,5 @@
-//! Equality, order and membership. Depth is bounded: comparing structures that contain themselves
-//! is a coded error, not an overflow.
+//! Equality, order and membership. Depth is bounded: comparing structures that contain themselves raises a
+//! coded error and does not overflow the stack.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use super::{Vm, error};
 use crate::base::Result;
 use crate::syntax::ast::Binary;
 
-/// The most nested containers that are compared.
+/// Maximum depth of compared containers.
 const DEPTH: u32 = 200;
 
 /// `left == right` for anything but tensors; values of different types are unequal.
@@ -88,7 +88,7 @@ fn same_text(vm: &Vm, a: &str, b: &str) -> Result<bool> {
 }
 
 fn text_order(vm: &Vm, a: &str, b: &str) -> Result<Ordering> {
-    /// Bytes between two looks at the limits.
+    /// Bytes between two checks of the limits.
     const PIECE: usize = 1 << 20;
     if a.len().min(b.len()) < PIECE {
         return Ok(a.cmp(b));
@@ -114,8 +114,8 @@ fn nested<T>(vm: &Vm, body: impl FnOnce() -> Result<T>) -> Result<T> {
     result
 }
 
-/// The order of two values for `op`. nan is in no order: it counts as equal here, and comparisons
-/// of numbers do not come this way.
+/// The order of two values for `op`. nan is unordered and counts as equal here; comparisons of numbers are
+/// handled elsewhere.
 pub fn order(vm: &Vm, op: Binary, left: &Value, right: &Value) -> Result<Ordering> {
     match compare(vm, left, right)? {
         Some(order) => Ok(order),

@@ -1,14 +1,15 @@
-//! Values that refer to themselves, and that nothing else refers to: found and taken apart.
+//! Finds and frees values that are reachable only from themselves.
 //!
-//! Values are counted, so a list in itself, or a local function that calls itself, would keep what it holds for
-//! good: host memory, and tensors with their device memory. Every such cycle goes through a list, a dict or a
-//! captured variable that was changed after it was made, so those that were given a value which may refer
-//! back ([`Value::links`]) are noted here; everything else costs nothing. A collection counts, for all that can be
-//! reached from the noted ones, the references that come from there: what has more is in use, with all it
-//! reaches; the rest is garbage. Source: trial deletion, as CPython's collector does it.
+//! Values are reference-counted, so a list inside itself, or a local function that calls itself, would leak:
+//! host memory, and tensors with their device memory. Every such cycle contains a list, a dict or a captured
+//! variable that was changed after it was made. Those that receive a value which may refer back
+//! ([`Value::links`]) are registered here as candidates; other values cost nothing. A collection visits
+//! everything reachable from the candidates and counts the references found on the way. A value with more
+//! references than found is in use, with everything it reaches; the rest is garbage. Source: trial deletion,
+//! as in CPython's collector.
 //!
-//! Invariant: nothing that somebody else holds a reference to is ever taken apart. References that this does
-//! not see (from registers, names, handles of a program, natives under way) only make it keep more.
+//! Invariant: a value referenced from outside is never taken apart. References that the walk does not see
+//! (registers, names, handles of a program, running natives) only keep more values alive.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -19,22 +20,22 @@ use super::heap::{Cell, Dict, List};
 use super::value::Value;
 use crate::base::stop;
 
-/// Fewer candidates than this: the number of them starts no collection.
+/// Fewer candidates than this start no collection.
 const FEW: usize = 1 << 12;
 
-/// Whether a container is noted.
+/// Whether a container is registered.
 #[derive(Default)]
 pub(super) struct Mark(std::cell::Cell<bool>);
 
 impl Mark {
-    /// Sets it; false when it was set.
+    /// Sets the flag; returns false if it was already set.
     #[inline]
     pub(super) fn set(&self) -> bool {
         !self.0.replace(true)
     }
 }
 
-/// A container that may be part of a cycle. It does not keep it alive.
+/// A weak reference to a container that may be part of a cycle.
 pub(super) enum Noted {
     List(Weak<List>),
     Dict(Weak<Dict>),
@@ -69,7 +70,7 @@ impl Noted {
         }
     }
 
-    /// What notes a value that is marked.
+    /// A weak reference to a value that was just flagged.
     fn of(value: &Value) -> Option<Noted> {
         match value {
             Value::List(list) if list.mark().0.get() => Some(Rc::downgrade(list).into()),
@@ -80,12 +81,12 @@ impl Noted {
     }
 }
 
-/// The noted containers of one machine.
+/// The registered containers of one machine.
 pub(super) struct Suspects {
     noted: Vec<Noted>,
-    /// How many there are before the next collection that nobody asked for.
+    /// The number of candidates that starts the next automatic collection.
     limit: usize,
-    /// How many values the last collection went through.
+    /// The number of values visited by the last collection.
     visited: usize,
 }
 
@@ -96,16 +97,16 @@ impl Default for Suspects {
 }
 
 thread_local! {
-    /// Of the machine that runs on this thread.
+    /// The candidates of the machine that runs on this thread.
     static SUSPECTS: RefCell<Suspects> = RefCell::default();
 }
 
-/// Makes a machine's suspects this thread's, and gives back those before.
+/// Makes a machine's candidates this thread's, and returns the previous ones.
 pub(super) fn enter(suspects: Suspects) -> Suspects {
     SUSPECTS.try_with(|own| own.replace(suspects)).unwrap_or_default()
 }
 
-/// Notes a container that was given a value which may refer back to it.
+/// Registers a container that received a value which may refer back to it.
 #[cold]
 #[inline(never)]
 pub(super) fn note(container: Noted) {
@@ -113,12 +114,12 @@ pub(super) fn note(container: Noted) {
     let _ = SUSPECTS.try_with(|own| own.borrow_mut().noted.push(container));
 }
 
-/// True when so many were noted since the last collection that one is due.
+/// True when enough containers were registered since the last collection.
 pub(super) fn is_due() -> bool {
     SUSPECTS.with_borrow(|own| own.noted.len() >= own.limit)
 }
 
-/// About how many values a collection goes through.
+/// Roughly the number of values that a collection visits.
 pub(super) fn cost() -> usize {
     SUSPECTS.with_borrow(|own| match own.noted.len() {
         0 => 0,
@@ -126,10 +127,10 @@ pub(super) fn cost() -> usize {
     })
 }
 
-/// Takes apart what only refers to itself; how many values that were. Takes time in proportion to what can be
-/// reached from the noted containers.
+/// Frees values that are reachable only from themselves, and returns their number. Takes time proportional to
+/// what is reachable from the registered containers.
 pub(super) fn collect() -> usize {
-    // What is dropped below may note others.
+    // The drops below may register other containers.
     let noted = SUSPECTS.with_borrow_mut(|own| std::mem::take(&mut own.noted));
     let mut graph = Graph::default();
     for value in noted.iter().filter_map(Noted::value) {
@@ -139,7 +140,7 @@ pub(super) fn collect() -> usize {
     let garbage = graph.garbage();
     let nodes = graph.nodes;
     let mut kept = Vec::new();
-    // All is taken out before anything is dropped: a destructor must not see half of a cycle.
+    // All values are taken out before any is dropped: a destructor must not see half of a cycle.
     let mut taken = Vec::new();
     for (node, garbage) in nodes.iter().zip(&garbage) {
         match garbage {
@@ -148,7 +149,7 @@ pub(super) fn collect() -> usize {
         }
     }
     SUSPECTS.with_borrow_mut(|own| {
-        // The next one goes through as much only after as many were noted.
+        // The next collection starts only after a proportional number of registrations.
         own.limit = (2 * kept.len()).max(nodes.len()).max(FEW);
         own.visited = nodes.len();
         own.noted.append(&mut kept);
@@ -158,13 +159,13 @@ pub(super) fn collect() -> usize {
     garbage.into_iter().filter(|garbage| *garbage).count()
 }
 
-/// A value that was reached: it, and how many references to it were met.
+/// A visited value, and the number of references to it that were found.
 struct Node {
     value: Value,
     met: usize,
 }
 
-/// Everything that can be reached from the noted containers.
+/// Everything reachable from the registered containers.
 #[derive(Default)]
 struct Graph {
     nodes: Vec<Node>,
@@ -173,7 +174,7 @@ struct Graph {
 }
 
 impl Graph {
-    /// The node of a value, if it is of a kind that may be part of a cycle.
+    /// The node of a value, if its kind can be part of a cycle.
     fn add(&mut self, value: &Value) -> Option<usize> {
         let (address, _) = identity(value)?;
         Some(*self.index.entry(address).or_insert_with(|| {
@@ -182,7 +183,7 @@ impl Graph {
         }))
     }
 
-    /// Which nodes nothing outside refers to, neither to them nor to what reaches them.
+    /// Which nodes are unreachable from outside.
     fn garbage(&mut self) -> Vec<bool> {
         let mut at = 0;
         while at < self.nodes.len() {
@@ -196,11 +197,11 @@ impl Graph {
             });
             at += 1;
             if stop::is_due(count) && stop::asked().is_some() {
-                // Whoever is told to end looks for garbage later.
+                // When the machine is ending, garbage is collected later.
                 return vec![false; self.nodes.len()];
             }
         }
-        // One reference of each is the graph's own.
+        // The graph itself holds one reference to each.
         let is_garbage = |node: &Node| identity(&node.value).is_none_or(|(_, count)| count <= node.met + 1);
         let mut garbage: Vec<bool> = self.nodes.iter().map(is_garbage).collect();
         let mut open: Vec<usize> = (0..garbage.len()).filter(|&n| !garbage[n]).collect();
@@ -218,7 +219,7 @@ impl Graph {
     }
 }
 
-/// Address and number of references of a value that may be part of a cycle.
+/// The address and reference count of a value that may be part of a cycle.
 fn identity(value: &Value) -> Option<(*const (), usize)> {
     fn of<T>(rc: &Rc<T>) -> Option<(*const (), usize)> {
         Some((Rc::as_ptr(rc).cast(), Rc::strong_count(rc)))
@@ -236,14 +237,14 @@ fn identity(value: &Value) -> Option<(*const (), usize)> {
     }
 }
 
-/// Calls a function with every value that a value holds a reference of. What is being changed somewhere keeps its
-/// own: its references are not met, so nothing that it holds is taken for garbage.
+/// Calls a function with every value that `value` refers to. A container that is being changed is skipped:
+/// its references are not counted, so its contents are not taken for garbage.
 fn each(value: &Value, met: &mut dyn FnMut(&Value)) {
     match value {
         Value::List(list) => list.try_borrow().iter().for_each(|items| items.iter().for_each(&mut *met)),
         Value::Tuple(tuple) => tuple.items().iter().for_each(met),
         Value::Record(record) => record.values().iter().for_each(met),
-        // No key is part of a cycle.
+        // Keys are never part of a cycle.
         Value::Dict(dict) => dict.try_borrow().iter().for_each(|table| table.values().for_each(&mut *met)),
         Value::Fn(closure) => closure.captures.iter().for_each(|cell| met(&Value::Cell(Rc::clone(cell)))),
         Value::Bound(bound) => met(&bound.receiver),
@@ -255,7 +256,7 @@ fn each(value: &Value, met: &mut dyn FnMut(&Value)) {
     }
 }
 
-/// Takes the values out of a container that changes: every cycle has one.
+/// Takes the values out of a mutable container; every cycle has one.
 fn take_apart(value: &Value, out: &mut Vec<Value>) {
     match value {
         Value::List(list) => out.append(&mut list.try_take()),
@@ -274,7 +275,7 @@ mod tests {
         Rc::new(List::new(items))
     }
 
-    /// Runs with no suspects of other tests.
+    /// Runs without the candidates of other tests.
     fn alone(test: impl FnOnce()) {
         let before = enter(Suspects::default());
         test();
@@ -328,7 +329,7 @@ mod tests {
             a.push(Value::Dict(b.clone())).unwrap();
             a.push(Value::List(kept.clone())).unwrap();
             a.push(Value::List(list(vec![Value::str("text")]))).unwrap();
-            // A tuple that somebody holds keeps the cycle that it reaches.
+            // A tuple in use keeps the cycle that it reaches.
             let door = Value::tuple(vec![Value::Dict(b.clone())]);
             drop((a, b));
             assert_eq!(collect(), 0);
@@ -380,7 +381,7 @@ mod tests {
                     let (from, to) = (draw(count), draw(count));
                     edges[from].push(to);
                     let to = Value::List(nodes[to].clone());
-                    // Some edges go through values that never change.
+                    // Some edges go through immutable values.
                     let through = if draw(3) == 0 { Value::tuple(vec![to]) } else { to };
                     nodes[from].push(through).unwrap();
                 }

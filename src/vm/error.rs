@@ -1,8 +1,8 @@
 //! The errors of running scripts: types, values and calls (E03xx), programs (E09xx), limits (E10xx).
 //!
-//! One constructor per error. Labels point at operand numbers; the loop that runs bytecode puts
-//! the source places in. Names and plain arity mistakes are reported by the checker before a
-//! script runs; the calls here that can only fail at run time have codes of their own.
+//! One constructor per error. Labels refer to operand numbers; the interpreter loop replaces them by source
+//! positions. The checker reports undefined names and plain arity mistakes before a script runs; calls that
+//! can only fail at run time have their own codes.
 
 use crate::base::{Code, Error, ErrorKind, Place, Span, counted, suggest, this_is};
 use std::rc::Rc;
@@ -165,7 +165,7 @@ codes! {
         "";
 }
 
-/// `+` has no meaning for str and int.
+/// `+` is not defined for str and int.
 #[cold]
 pub fn operator_types(op: &str, left: &str, right: &str) -> Error {
     let error = Error::new(&OPERATOR_TYPES, format!("`{op}` does not take {} and {}", a(left), a(right)))
@@ -189,7 +189,7 @@ pub fn operator_types(op: &str, left: &str, right: &str) -> Error {
     }
 }
 
-/// `-` has no meaning for str.
+/// `-` is not defined for str.
 #[cold]
 pub fn unary_type(op: &str, operand: &str) -> Error {
     let error = Error::new(&OPERATOR_TYPES, format!("`{op}` does not take {}", a(operand)))
@@ -200,14 +200,14 @@ pub fn unary_type(op: &str, operand: &str) -> Error {
     }
 }
 
-/// Two values have no order, or an operator no meaning, inside a container.
+/// Two values inside a container cannot be ordered, or do not support an operator.
 #[cold]
 pub fn no_order(left: &str, right: &str) -> Error {
     Error::new(&OPERATOR_TYPES, format!("{} and {} have no order", a(left), a(right)))
         .help("numbers can be compared with each other, and so can texts, and lists or tuples of them")
 }
 
-/// The `index`-th parameter, `name`, got the wrong type.
+/// The argument of the `index`-th parameter, `name`, has the wrong type.
 #[cold]
 pub fn argument_type(function: &str, index: usize, name: &str, expected: &str, found: &str) -> Error {
     Error::new(&ARGUMENT_TYPE, format!("`{name}` of `{function}` is {expected}, not {}", a(found)))
@@ -215,7 +215,7 @@ pub fn argument_type(function: &str, index: usize, name: &str, expected: &str, f
         .help(how_to_pass(function, expected, found))
 }
 
-/// What to write for an argument of another type.
+/// What to write when the argument has another type.
 fn how_to_pass(function: &str, expected: &str, found: &str) -> String {
     match (expected, found) {
         ("a str", _) => "convert it: `str(x)`".to_string(),
@@ -247,7 +247,7 @@ fn how_to_pass(function: &str, expected: &str, found: &str) -> String {
     }
 }
 
-/// An element of the list that the `index`-th parameter, `name`, got has the wrong type.
+/// An element of the list passed as the `index`-th parameter, `name`, has the wrong type.
 #[cold]
 pub fn element_type(
     function: &str,
@@ -278,7 +278,7 @@ pub fn argument_extra(function: &str, taken: usize, given: usize, signature: &st
         .help(format!("it is called as `{function}{signature}`"))
 }
 
-/// An argument by a name that is no parameter's.
+/// A named argument that matches no parameter.
 #[cold]
 pub fn argument_unknown<'a>(
     function: &str,
@@ -307,7 +307,7 @@ pub fn argument_twice(function: &str, name: &str, operand: usize, by_place: Opti
     }
 }
 
-/// A call of something that is no function.
+/// A call of a value that is not callable.
 #[cold]
 pub fn not_callable(found: &str) -> Error {
     Error::new(&NOT_CALLABLE, format!("{} cannot be called", a(found)))
@@ -344,12 +344,12 @@ pub fn no_attribute<'a>(found: &str, name: &str, known: impl IntoIterator<Item =
     }
 }
 
-/// True for the error of [`not_iterable`].
+/// True for an error made by [`not_iterable`].
 pub fn is_not_iterable(error: &Error) -> bool {
     std::ptr::eq(error.code(), &NOT_ITERABLE)
 }
 
-/// A value that is no sequence.
+/// A value that is not iterable.
 #[cold]
 pub fn not_iterable(found: &str) -> Error {
     let error =
@@ -362,7 +362,7 @@ pub fn not_iterable(found: &str) -> Error {
     })
 }
 
-/// A value that takes no `x[i]`.
+/// A value that does not support `x[i]`.
 #[cold]
 pub fn not_indexable(found: &str) -> Error {
     let error =
@@ -410,7 +410,7 @@ pub fn shift_range(count: i64) -> Error {
         .help("ints have 64 bits: counts go from 0 to 63")
 }
 
-/// An index beyond a sequence.
+/// An index out of range.
 #[cold]
 pub fn index_range(container: &str, index: i64, length: usize) -> Error {
     Error::new(&INDEX_RANGE, format!("index {index} is out of range for {} of {length}", a(container)))
@@ -423,7 +423,7 @@ pub fn index_range(container: &str, index: i64, length: usize) -> Error {
         })
 }
 
-/// A key that a dict does not have.
+/// A missing key of a dict.
 #[cold]
 pub fn no_key(key: &str) -> Error {
     Error::new(&NO_KEY, format!("the dict has no key {key}"))
@@ -439,7 +439,7 @@ pub fn bad_key(found: &str) -> Error {
         .help("keys are none, bools, numbers, strings and tuples of them")
 }
 
-/// A pattern and a value that do not fit.
+/// A value does not match a pattern.
 #[cold]
 pub fn unpack(mismatch: &Mismatch) -> Error {
     let (message, takes, is, help) = match mismatch {
@@ -505,7 +505,7 @@ pub fn slice_length(values: usize, places: usize) -> Error {
         .help("give as many values as the range has places; a range without `by` may change the length")
 }
 
-/// A pattern of values where one that always fits must stand.
+/// A refutable pattern where an irrefutable one is required.
 #[cold]
 pub fn pattern_of_match(span: Span) -> Error {
     Error::new(&UNPACK, "this pattern belongs in a `match`")
@@ -513,23 +513,23 @@ pub fn pattern_of_match(span: Span) -> Error {
         .help("write `match value { pattern => ... }`")
 }
 
-/// How a value and a pattern do not fit.
+/// Why a value does not match a pattern.
 #[derive(Debug)]
 pub enum Mismatch {
-    /// Another number of elements; `rest` when the pattern takes any further ones.
+    /// The number of elements differs; `rest` when the pattern accepts more.
     Count {
         /// Elements that the pattern binds.
         wanted: usize,
-        /// Whether it takes more.
+        /// Whether it accepts more.
         rest: bool,
         /// Elements of the value.
         found: usize,
     },
-    /// A field that the record lacks.
+    /// A missing field of the record.
     NoField {
         /// Its name.
         name: Rc<str>,
-        /// What the record has.
+        /// The fields of the record.
         fields: Vec<Rc<str>>,
     },
     /// A field that is taken by position and by name, or twice by name.
@@ -537,7 +537,7 @@ pub enum Mismatch {
         /// Its name.
         name: Rc<str>,
     },
-    /// No record; its type.
+    /// A value that is not a record.
     NoRecord {
         /// The type.
         found: &'static str,
@@ -549,7 +549,7 @@ pub enum Mismatch {
     },
 }
 
-/// No arm of a `match` fits.
+/// No arm of a `match` matches.
 #[cold]
 pub fn no_arm(value: &str) -> Error {
     Error::new(&NO_ARM, format!("no arm fits {value}"))
@@ -575,7 +575,7 @@ pub fn unknown_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) ->
     }
 }
 
-/// A text that is no number.
+/// A text that is not a number.
 #[cold]
 pub fn conversion(text: &str, to: &str) -> Error {
     let short: String = text.chars().take(40).collect();
@@ -594,7 +594,7 @@ pub fn format_spec(spec: &str, message: impl std::fmt::Display) -> Error {
         .help("write for example `{x:.3f}` for a float, `{x:>8}` for a width, `{x:04d}` for an int")
 }
 
-/// A place that cannot be assigned to.
+/// An expression that cannot be assigned to.
 #[cold]
 pub fn not_assignable(message: String, help: impl Into<String>) -> Error {
     Error::new(&NOT_ASSIGNABLE, message).help(help)
@@ -639,7 +639,7 @@ pub fn thrown(text: &str) -> Error {
     Error::new(&THROWN, text.to_string())
 }
 
-/// `throw` of something else.
+/// `throw` of another value.
 #[cold]
 pub fn throw_type(found: &str) -> Error {
     Error::new(&THROW_TYPE, format!("{} cannot be thrown", a(found)))
@@ -659,14 +659,14 @@ pub fn module_missing<'a>(path: &str, reason: &str, known: impl IntoIterator<Ite
     }
 }
 
-/// Modules that need each other.
+/// A circular import.
 #[cold]
 pub fn module_cycle(chain: &[String]) -> Error {
     Error::new(&MODULE_CYCLE, format!("modules import each other: {}", chain.join(" -> ")))
         .help("move what both need into a third file, and import that one")
 }
 
-/// A script option that is wrong.
+/// An invalid script option.
 #[cold]
 pub fn option(message: String) -> Error {
     Error::new(&OPTION, message)
@@ -688,7 +688,7 @@ pub fn exit(status: u8) -> Error {
         .with_exit_status(status)
 }
 
-/// `input()` where nobody gives any.
+/// `input()` without an input source.
 #[cold]
 pub fn input_off() -> Error {
     Error::new(&INPUT_OFF, "there is no input to read: the program that runs the script gives none")
@@ -729,7 +729,7 @@ pub fn out_of_time() -> Error {
     crate::device::error::out_of_time()
 }
 
-/// True for the errors of a script whose fuel or time is used up.
+/// True when the script's fuel or time is exhausted.
 pub(super) fn is_spent(error: &Error) -> bool {
     crate::plan::error::is_fuel(error) || crate::device::error::is_out_of_time(error)
 }
@@ -748,7 +748,7 @@ pub fn interrupted() -> Error {
     Error::new(&INTERRUPTED, "interrupted")
 }
 
-/// A stack that is too small.
+/// The stack is too small.
 #[cold]
 pub fn small_stack(left: usize, needed: usize) -> Error {
     let [left, needed] = [left, needed].map(|bytes| crate::base::bytes_text(bytes as u64));
@@ -756,10 +756,11 @@ pub fn small_stack(left: usize, needed: usize) -> Error {
         .help("run it on a thread with a larger stack: `std::thread::Builder::new().stack_size(...)`")
 }
 
-/// Raises what should end the work of this thread, if anything does.
+/// Raises the interrupt or timeout of this thread, if there is one.
 ///
 /// # Errors
-/// E1004 when somebody has interrupted it, and E1008 when its time is over.
+///
+/// E1004 after an interrupt, E1008 after the deadline.
 pub fn look_for_end() -> crate::base::Result<()> {
     use crate::base::stop::{Reason, asked};
     match asked() {
@@ -776,7 +777,7 @@ pub fn nesting(what: &str) -> Error {
         .help("keep values flat: does a list contain itself?")
 }
 
-/// Callbacks within callbacks.
+/// Callbacks nested too deeply.
 #[cold]
 pub fn callback_depth(limit: usize) -> Error {
     Error::new(&CALLBACK_DEPTH, format!("{limit} callbacks are active within one another"))

@@ -6,7 +6,7 @@ use super::value::Value;
 use super::{Vm, charge, error};
 use crate::base::Result;
 
-/// The most characters of a width, and digits of a precision.
+/// Maximum width, and maximum number of digits of a precision.
 const MOST: usize = 100_000;
 
 /// A parsed format.
@@ -15,7 +15,7 @@ struct Spec {
     fill: Option<char>,
     align: Option<char>,
     sign: Option<char>,
-    /// `z`: what is rounded to zero has no sign.
+    /// `z`: a value rounded to zero has no sign.
     unsigned_zero: bool,
     alternate: bool,
     zero: bool,
@@ -224,8 +224,8 @@ fn scientific(value: f64, precision: usize) -> String {
     }
 }
 
-/// `g`: as many significant digits as the precision says, without trailing zeros. With `keep_point`
-/// whole numbers keep `.0`, as formats without a type do.
+/// `g`: the precision gives the number of significant digits, without trailing zeros. With `keep_point` whole
+/// numbers keep `.0`, as in formats without a type.
 fn general(value: f64, precision: usize, alternate: bool, keep_point: bool) -> String {
     let exponent: i32 = match format!("{value:.*e}", precision - 1).split_once('e') {
         Some((_, exponent)) => exponent.parse().unwrap_or(0),

@@ -1,4 +1,4 @@
-//! What can be called: closures over bytecode, natives, bound methods; and modules.
+//! Callable values: closures over bytecode, natives, bound methods; and modules.
 
 use std::cell::{self, OnceCell, RefCell};
 use std::ops::Range;
@@ -15,13 +15,12 @@ use crate::base::guard::Owned;
 use crate::base::{Result, Site, Source, Span};
 use crate::ops::signature::{Kind, Signature};
 
-/// A function as the compiler leaves it.
+/// A compiled function.
 ///
-/// Invariant (the compiler's, on which unchecked register access rests): every register operand
-/// in `code` is below `registers`, every constant operand inside `consts`, every jump lands
-/// inside `code`, and the last instruction returns. Register 0 holds the closure itself and is
-/// never written; registers 1 to n are the parameters. A call's result goes to a register below
-/// those of its callee and arguments.
+/// Invariant (established by the compiler; unchecked register access relies on it): every register operand in
+/// `code` is below `registers`, every constant operand is inside `consts`, every jump lands inside `code`,
+/// and the last instruction returns. Register 0 holds the closure itself and is never written; registers 1 to
+/// n are the parameters. A call's result goes to a register below those of its callee and arguments.
 pub struct Proto {
     /// `fib`; `<lambda>`, `<script>`.
     pub name: Rc<str>,
@@ -29,24 +28,24 @@ pub struct Proto {
     pub code: Vec<Op>,
     /// Constants: numbers, texts, names, natives.
     pub consts: Vec<Value>,
-    /// Functions defined inside.
+    /// Functions defined inside this one.
     pub protos: Vec<Rc<Proto>>,
-    /// Registers that a call needs.
+    /// Number of registers of a call.
     pub registers: u16,
     /// The parameters.
     pub params: Vec<ParamInfo>,
-    /// How many arguments a call by position alone must have to need no binding; [`NEVER_PLAIN`] when
-    /// no call is like that, as with a rest parameter.
+    /// The number of positional arguments with which a call needs no binding; [`NEVER_PLAIN`] if every call
+    /// needs it, as with a rest parameter.
     pub plain: u16,
     /// Where captured variables come from when a closure is made.
     pub captures: Vec<Capture>,
-    /// The documentation above `fn`.
+    /// The doc comment above `fn`.
     pub doc: Option<Rc<str>>,
     /// Where it is defined.
     pub span: Span,
-    /// The source that its places lie in.
+    /// The source that its spans refer to.
     pub source: Option<Arc<Source>>,
-    /// Places of the instructions; only errors read it.
+    /// Source positions of the instructions, read only for errors.
     pub places: Places,
     /// Operand shapes: calls by name, record fields, patterns.
     pub shapes: Shapes,
@@ -62,40 +61,39 @@ impl Proto {
     }
 }
 
-/// The names that a call gives arguments by: each argument's number, and where its name stands.
+/// The named arguments of a call: each argument's number, and the span of its name.
 pub type GivenNames = Box<[(usize, Span)]>;
 
-/// Side tables from instruction to source, which cost nothing until an error happens.
+/// Side tables from instructions to source. They cost nothing until an error happens.
 #[derive(Default)]
 pub struct Places {
     /// The span of each instruction.
     pub spans: Vec<Span>,
     /// The spans of an instruction's operands; sorted by instruction.
     pub operands: Vec<(u32, Box<[Span]>)>,
-    /// The names that a call's arguments are given by, with the numbers of the arguments; sorted by
-    /// instruction.
+    /// The named arguments of calls, with the numbers of the arguments; sorted by instruction.
     pub given: Vec<(u32, GivenNames)>,
-    /// The names of the methods that calls name; sorted by instruction.
+    /// The method names of calls; sorted by instruction.
     pub methods: Vec<(u32, Span)>,
-    /// The variables that registers hold, in the order of their declarations.
+    /// The variables in registers, in the order of declaration.
     pub names: Vec<Named>,
-    /// Registers from this one on are dead after the instruction: its operands among them are
-    /// released by it, so that intermediate tensors die as soon as they are used.
+    /// Registers from this one on are dead after the instruction. It releases its operands among them, so
+    /// that intermediate tensors are freed as soon as they have been used.
     pub dead_from: Vec<u16>,
 }
 
-/// A variable that a register, or the cell in it, holds for some instructions.
+/// A variable in a register, or in the cell there, for a range of instructions.
 pub struct Named {
     /// The variable.
     pub name: Rc<str>,
     /// Its register.
     pub register: u16,
-    /// The first instruction that it is there for, and the one behind the last.
+    /// The instructions during which it is there.
     pub during: Range<u32>,
 }
 
 impl Places {
-    /// The variables that registers hold when the instruction at `pc` runs.
+    /// The variables in registers when the instruction at `pc` runs.
     pub fn names_at(&self, pc: usize) -> impl Iterator<Item = &Named> {
         self.names.iter().filter(move |named| named.during.contains(&(pc as u32)))
     }
@@ -106,7 +104,7 @@ impl Places {
         self.spans.get(pc).copied().unwrap_or(Span::NONE)
     }
 
-    /// The name of the method that the call at `pc` names.
+    /// The span of the method name of the call at `pc`.
     fn method(&self, pc: usize) -> Option<Span> {
         let found = self.methods.binary_search_by_key(&(pc as u32), |(at, _)| *at);
         found.ok().map(|i| self.methods[i].1)
@@ -114,7 +112,7 @@ impl Places {
 }
 
 impl Proto {
-    /// Where the instruction at `pc` stands, and its parts.
+    /// The span of the instruction at `pc`, and of its parts.
     pub fn site(&self, pc: usize) -> Site<'_> {
         fn of<T>(table: &[(u32, Box<[T]>)], pc: usize) -> &[T] {
             let found = table.binary_search_by_key(&(pc as u32), |(at, _)| *at);
@@ -139,26 +137,26 @@ impl Proto {
 pub struct MethodSite {
     /// The method.
     pub name: Rc<str>,
-    /// The register of the variable that is the receiver; without one it stands before the arguments.
+    /// The register of the variable that is the receiver; `None` if the receiver precedes the arguments.
     pub receiver: Option<u16>,
-    /// Then, where each argument is: in a variable's register, or behind the receiver's place.
+    /// If so, where each argument is: in a variable's register, or after the receiver's register.
     pub args: Box<[u16]>,
-    /// The type of the first receiver here, and its method of that name.
+    /// The type of the first receiver seen here, and its method of that name.
     pub found: OnceCell<(&'static str, Rc<Native>)>,
-    /// Its plain case, and the tag of the receivers that have it.
+    /// Its fast path, and the tag of the receivers that have one.
     pub quick: cell::Cell<Option<(u64, Quick)>>,
 }
 
-/// Operand shapes that do not fit in an instruction.
+/// Operand data that does not fit in an instruction.
 #[derive(Default)]
 pub struct Shapes {
-    /// Calls of methods by position alone.
+    /// Method calls with positional arguments only.
     pub methods: Vec<MethodSite>,
-    /// Calls that are not by position alone.
+    /// Calls with other than positional arguments.
     pub calls: Vec<CallShape>,
     /// Field names of record literals.
     pub records: Vec<super::heap::Names>,
-    /// What sequence patterns bind.
+    /// Bindings of sequence patterns.
     pub patterns: Vec<PatternShape>,
 }
 
@@ -172,7 +170,7 @@ pub struct CallShape {
 }
 
 impl CallShape {
-    /// How many arguments are passed by position, where those come first and none is spread; the others have
+    /// The number of positional arguments, if those come first and none is spread; the others have
     /// [names](CallShape::names).
     pub fn by_position(&self) -> Option<usize> {
         let count = self.args.iter().take_while(|passed| matches!(passed, Passed::One)).count();
@@ -180,7 +178,7 @@ impl CallShape {
         self.args[count..].iter().all(named).then_some(count)
     }
 
-    /// The names of the arguments that have one.
+    /// The names of the named arguments.
     pub fn names(&self) -> impl Iterator<Item = &Rc<str>> + Clone {
         self.args.iter().filter_map(|passed| match passed {
             Passed::Named(name) => Some(name),
@@ -200,16 +198,16 @@ pub enum Passed {
     Spread,
 }
 
-/// A tuple, list or record pattern: how many elements, where the rest is, which fields.
+/// A tuple, list or record pattern: the number of elements, the position of the rest, the field names.
 #[derive(Debug)]
 pub struct PatternShape {
-    /// Patterns, the rest not counted.
+    /// Number of patterns, without the rest.
     pub count: u16,
-    /// Position of `..rest` among them, and whether its elements are kept.
+    /// Position of `..rest` among them, and whether its elements are bound.
     pub rest: Option<(u16, bool)>,
-    /// The fields that the last of the patterns take by name; only a record fits where there are some.
+    /// The fields that the last patterns take by name. If there are any, only a record matches.
     pub names: Box<[Rc<str>]>,
-    /// True when only a list fits (in `match`), false when only tuples and records do.
+    /// True if only a list matches (in `match`), false if only tuples and records do.
     pub list: bool,
 }
 
@@ -223,7 +221,7 @@ impl PatternShape {
 /// A parameter of a function written in Runnel.
 #[derive(Debug)]
 pub struct ParamInfo {
-    /// Its name; a pattern has none.
+    /// Its name; empty for a pattern.
     pub name: Rc<str>,
     /// It may be left out.
     pub optional: bool,
@@ -261,15 +259,15 @@ pub struct Closure {
     pub captures: Box<[Rc<Cell>]>,
 }
 
-/// A function of an embedder.
+/// A function registered by an embedder.
 pub type Dynamic = RefCell<Owned<Box<dyn FnMut(&mut Vm, &mut [Value]) -> Result<Value> + Send>>>;
 
-/// The plain case of a native, done where its arguments stand: the first, or the receiver, then the others, as
-/// many as the call has, and where its result goes, which is none before. It raises nothing and runs no script
-/// code. False: this is not the plain case, and nothing is done.
+/// The fast path of a native. It takes its arguments from their registers: the first argument or the
+/// receiver, the other arguments, and the place of the result, which is none before. It raises no errors and
+/// runs no script code. It returns false if it does not apply, and has then done nothing.
 pub type Quick = fn(&Value, &[&Value], &mut Value) -> bool;
 
-/// So many arguments behind the first has a call of a plain case at most.
+/// Longest argument list after the first argument that a fast path handles.
 pub const QUICK_ARGS: usize = 3;
 
 /// The code of a native.
@@ -291,20 +289,20 @@ impl Run {
     }
 }
 
-/// A native function, documented where it is defined.
+/// A native function with its documentation.
 ///
-/// Its code receives one value per parameter of the signature, bound and checked; a rest
-/// parameter's is a list, a missing one's its default.
+/// Its code receives one bound and checked value per parameter of the signature: a list for a rest parameter,
+/// the default for a missing argument.
 pub struct NativeDef {
     /// `split`
     pub name: &'static str,
-    /// The type whose method it is (`str`), or the empty text for a function.
+    /// The type that it is a method of (`str`), or the empty text for a function.
     pub receiver: &'static str,
-    /// The parameters; a method's receiver first.
+    /// The parameters; for a method the receiver is first.
     pub signature: Signature,
-    /// Markdown: one line, then what else there is to say.
+    /// Markdown: one summary line, then details.
     pub doc: &'static str,
-    /// A script that runs and shows it.
+    /// A runnable script that demonstrates it.
     pub example: &'static str,
     /// The code.
     pub run: fn(&mut Vm, &mut [Value]) -> Result<Value>,
@@ -316,21 +314,22 @@ pub struct Native {
     pub name: Rc<str>,
     /// The parameters.
     pub signature: Signature,
-    /// Its documentation, when it has some.
+    /// Its documentation, if any.
     pub doc: Option<&'static str>,
     /// The code.
     pub run: Run,
-    /// For an operation: the function of the library with the same name, which is called when no
-    /// argument is a tensor (`max(3, 1)`, `sum([1, 2])`).
+    /// For an operation: the library function of the same name, which is called when no argument is a tensor
+    /// (`max(3, 1)`, `sum([1, 2])`).
     pub plain: Option<Rc<Native>>,
-    /// Its plain case, if it has one.
+    /// Its fast path, if it has one.
     pub quick: cell::Cell<Option<Quick>>,
 }
 
 impl Native {
-    /// The function of the library that a call of an operation means, by its arguments. A list stays one
-    /// where that function takes any value; where it takes a number, and where an argument has a name that
-    /// the operation alone knows (`max(items, dim=1)`), the list is a tensor.
+    /// The library function that a call of an operation refers to, depending on the arguments. A list
+    /// argument stays a list if that function takes any value. If the function takes a number, or an argument
+    /// is named after a parameter that only the operation has (`max(items, dim=1)`), the list becomes a
+    /// tensor.
     pub fn of_plain_values<'a, 'n>(
         &'a self,
         args: &[Value],
@@ -349,7 +348,7 @@ impl Native {
     }
 }
 
-/// A method together with its receiver: `let f = x.sum`.
+/// A method with its receiver: `let f = x.sum`.
 pub struct Bound {
     /// The receiver.
     pub receiver: Value,
@@ -357,15 +356,15 @@ pub struct Bound {
     pub method: Rc<Native>,
 }
 
-/// A module: names for slots of the machine's global table.
+/// A module: maps names to slots of the machine's global table.
 pub struct Module {
     /// `nn`; the path of a file.
     pub name: Rc<str>,
     /// Global slots by name.
     pub names: RefCell<IndexMap<Rc<str>, u32, rustc_hash::FxBuildHasher>>,
-    /// Natives of an embedded module, looked up after its names.
+    /// Natives of an embedder's module, looked up after `names`.
     pub natives: RefCell<IndexMap<Rc<str>, Value, rustc_hash::FxBuildHasher>>,
-    /// The code of a program that the embedding program has compiled.
+    /// The code of a program compiled by the embedder.
     pub unit: RefCell<Option<Rc<Proto>>>,
 }
 
@@ -380,7 +379,7 @@ impl Module {
         }
     }
 
-    /// The function that a call of the module itself means: `nvtx("forward")`.
+    /// The function that a call of the module itself runs: `nvtx("forward")`.
     pub fn function(&self) -> Option<Rc<Native>> {
         match self.natives.borrow().get("") {
             Some(Value::Native(native)) => Some(Rc::clone(native)),

@@ -21,7 +21,7 @@ const fn bytes(count: usize) -> isize {
     (count * std::mem::size_of::<Value>()) as isize
 }
 
-/// What a counted value takes beside its contents: itself, its counts, and what allocators add.
+/// The size of a counted value beside its contents: the struct, its counts, and allocator overhead.
 pub(super) const fn head<T>() -> isize {
     (std::mem::size_of::<T>() + 24) as isize
 }
@@ -102,7 +102,7 @@ impl List {
         items.get_mut(usize::try_from(index).ok()?).map(|value| value as *mut Value)
     }
 
-    /// Notes that a script stores a value that may refer back to the list.
+    /// Records that a script stores a value that may refer back to the list.
     #[inline]
     pub(super) fn given(self: &Rc<Self>, value: &Value) {
         if value.links() && self.mark.set() {
@@ -204,7 +204,7 @@ pub struct Tuple {
 /// The elements of a tuple; pairs are stored inline.
 type Items = SmallVec<[Value; 2]>;
 
-/// How many elements of a tuple stand outside of it.
+/// Number of elements stored out of line.
 fn heap_slots(items: &Items) -> usize {
     if items.spilled() { items.capacity() } else { 0 }
 }
@@ -274,7 +274,7 @@ impl Record {
         self.position(name).map(|at| &self.values[at])
     }
 
-    /// Names and values.
+    /// The names and values.
     pub fn fields(&self) -> impl Iterator<Item = (&Rc<str>, &Value)> {
         self.names.iter().zip(&self.values)
     }
@@ -362,7 +362,7 @@ impl Dict {
         self.table.try_borrow().ok()
     }
 
-    /// Notes that a script stores a value that may refer back to the dict.
+    /// Records that a script stores a value that may refer back to the dict.
     #[inline]
     pub(super) fn given(self: &Rc<Self>, value: &Value) {
         if value.links() && self.mark.set() {

@@ -1,7 +1,7 @@
 //! Dict keys: valid values, equality and hashes.
 //!
-//! Hashes are seeded per process, so that nobody can choose colliding keys. Nothing visible to scripts
-//! depends on them.
+//! Hashes are seeded per process, so that colliding keys cannot be chosen on purpose. Nothing visible to
+//! scripts depends on them.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::rc::Rc;
@@ -66,7 +66,7 @@ fn check_parts(value: &Value, depth: usize, values: &mut usize) -> Result<(), Er
     }
 }
 
-/// Whether two values are the same key. A value that cannot be a key equals none.
+/// Whether two values are the same key. A value that cannot be a key equals no key.
 #[inline(always)]
 pub(super) fn same_key(a: &Value, b: &Value) -> bool {
     match (a, b) {

@@ -1,4 +1,4 @@
-//! Limits on what a script may use, and their checks.
+//! Resource limits of a script, and their checks.
 
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -13,56 +13,56 @@ use crate::base::{Error, ErrorKind, Result, guard};
 use crate::base::{room, stack};
 use crate::plan::Limits as Things;
 
-/// Units of work between two looks at the limits: a backward jump or a call is one, and so is an element
-/// that a native moves or computes.
+/// Units of work between two checks of the limits. A backward jump or a call is one unit, and so is each
+/// element that a native moves or computes.
 pub(super) const SLICE: u32 = 4096;
-/// What a call of a native counts towards the next look, whatever it does besides.
+/// Units that a call of a native counts towards the next check, beside its work.
 pub(super) const NATIVE: u32 = 64;
-/// The same of an instruction that the loop does not do itself.
+/// The same for an instruction that the interpreter loop does not handle inline.
 pub(super) const STEP: u32 = 4;
-/// Looks that ignore the time once it is over, so that a handler can clean up.
+/// Checks that ignore the time limit after it is reached, so that a handler can clean up.
 const GRACE: u32 = 16;
-/// Bytes of a text between two looks.
+/// Bytes of a text between two checks.
 const PIECE: usize = 64 << 10;
-/// Values that are copied between two looks.
+/// Values copied between two checks.
 const COPIES: usize = 32 << 10;
-/// The most callbacks from natives into the script within one another: each uses Rust stack.
+/// Maximum nesting of callbacks from natives into the script; each uses Rust stack.
 pub(super) const CALLBACKS: usize = 100;
 
-/// The most Rust stack that callbacks use, in bytes.
+/// Maximum Rust stack used by callbacks, in bytes.
 const CALLBACK_STACK: usize = 1 << 20;
 
-/// How much stack a callback must find: what runs without a look at the stack takes less. Frames of builds without
-/// optimisation are larger.
+/// Stack that must be free for a callback: code that runs without a stack check uses less. Unoptimised builds
+/// have larger frames.
 const CALLBACK_ROOM: usize = if cfg!(debug_assertions) { 512 << 10 } else { 192 << 10 };
-/// How much an entry from Rust must find. Threads with 512 KiB have it (1 MiB without optimisation).
+/// Stack that must be free for an entry from Rust. Threads with 512 KiB have it (1 MiB without optimisation).
 const ENTRY_ROOM: usize = if cfg!(debug_assertions) { 768 << 10 } else { 320 << 10 };
 
-/// What a script may use. Each bound, when reached, is a coded error of kind `Limit`.
+/// Resource limits of a script. Reaching one raises a coded error of kind `Limit`.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Operations: backward jumps, calls, and elements that natives and tensor operations move and
-    /// compute. The same script stops at the same point, on every backend.
+    /// Operations: backward jumps, calls, and elements that natives and tensor operations move and compute.
+    /// The same script stops at the same point on every backend.
     pub fuel: Option<u64>,
-    /// Script calls within one another.
+    /// Nested script calls.
     pub call_depth: usize,
-    /// Bytes of lists, texts and the like: 4 GiB, or less where the system lets this process have less.
+    /// Bytes of lists, texts and other values: 4 GiB, or less where the process may use less.
     pub host_bytes: usize,
-    /// Bytes that are printed.
+    /// Bytes printed.
     pub output_bytes: Option<u64>,
-    /// Live tensors and events. (Streams are bounded by themselves: 32 per priority of a device.)
+    /// Live tensors and events. (Streams have their own bound: 32 per priority of a device.)
     pub things: Things,
-    /// Time from the call of `eval` or `call`.
+    /// Time since the call of `eval` or `call`.
     pub time: Option<Duration>,
     /// Which files scripts may read and write.
     pub files: FileAccess,
     /// Whether scripts may read the environment.
     pub environment: bool,
-    /// Whether scripts may join other processes, over the network.
+    /// Whether scripts may join process groups, over the network.
     pub groups: bool,
 }
 
-/// The default limit on host memory: 4 GiB, or what the system lets this process have when it is first asked for.
+/// The default limit on host memory: 4 GiB, or what the process may use, determined once.
 fn host_bytes() -> usize {
     static BYTES: OnceLock<usize> = OnceLock::new();
     *BYTES.get_or_init(|| usize::try_from(room::left()).unwrap_or(usize::MAX).min(4 << 30))
@@ -100,7 +100,7 @@ impl Vm {
     pub(super) fn enter(&mut self) -> Entry<'_> {
         self.entered += 1;
         if self.entered == 1 {
-            // A panic of before, when no script ran.
+            // A panic recorded earlier, when no script ran.
             drop(guard::take());
             self.rt.quota.fuel = self.limits.fuel;
             self.rt.quota.limits = Things { host_bytes: Some(self.limits.host_bytes), ..self.limits.things };
@@ -142,10 +142,11 @@ impl Vm {
         }
     }
 
-    /// Runs `code` as one entry from Rust: the values that it makes and drops are this machine's, and
-    /// what it left pending is submitted at its end.
+    /// Runs `code` as one entry from Rust: its values are charged to this machine, and pending work is
+    /// submitted at the end.
     ///
     /// # Errors
+    ///
     /// Those of `code`, and of the submitted work.
     pub fn within<T>(&mut self, code: impl FnOnce(&mut Vm) -> Result<T>) -> Result<T> {
         check_entry()?;
@@ -183,7 +184,7 @@ impl Vm {
         Err(error.with_sources(&self.sources))
     }
 
-    /// Gives up what the entry has queued on devices; the error says what goes on all the same.
+    /// Discards the work that the entry queued on devices; the error says what continues anyway.
     #[cold]
     fn abandon(&mut self, error: Error) -> Error {
         let began = std::mem::take(&mut self.began);
@@ -199,7 +200,7 @@ impl Vm {
         ))
     }
 
-    /// Looks at the limits, and sets how long until the next look.
+    /// Checks the limits, and sets the number of units until the next check.
     #[cold]
     #[inline(never)]
     pub(super) fn refill(&mut self) -> Result<()> {
@@ -223,7 +224,7 @@ impl Vm {
         account::check()
     }
 
-    /// Looks for an interrupt and at the time, and whether what walks owe is more fuel than there is.
+    /// Checks for an interrupt, the time, and whether walks owe more fuel than is left.
     #[cold]
     #[inline(never)]
     pub(super) fn look(&self) -> Result<()> {
@@ -248,15 +249,15 @@ impl Vm {
         }
     }
 
-    /// Takes values apart that only refer to themselves, so that what they hold is free. That happens by itself
-    /// when there are many, and when memory is short.
+    /// Frees values that are reachable only from themselves. This also happens automatically when there are
+    /// many, and when memory is short.
     pub fn collect_cycles(&mut self) {
         let _entry = self.enter();
         cycles::collect();
     }
 
-    /// Notes that an error of a limit was seen. A wait that was interrupted has seen the request. Where time or fuel
-    /// is used up, a handler gets a little more to clean up, once; then every look fails.
+    /// Handles a limit error that the script has seen. An interrupted wait clears the request. When time or
+    /// fuel is exhausted, a handler gets a little more once, to clean up; then every check fails.
     pub(super) fn note_stop(&mut self, error: &Error) {
         if error.kind() == ErrorKind::Interrupted {
             self.interrupt.store(false, Ordering::Relaxed);
@@ -279,7 +280,7 @@ impl Vm {
         }
     }
 
-    /// Charges work that a native is about to do: moving or computing `count` elements. Looks at the limits as
+    /// Charges work that a native is about to do: moving or computing `count` elements. Checks the limits as
     /// often as instructions would.
     #[inline]
     pub fn charge(&mut self, count: usize) -> Result<()> {
@@ -287,7 +288,7 @@ impl Vm {
         if self.rt.quota.fuel.is_some() { self.take_owed() } else { Ok(()) }
     }
 
-    /// Takes what is owed from the fuel.
+    /// Takes the owed amount from the fuel.
     #[inline(never)]
     fn take_owed(&mut self) -> Result<()> {
         let Some(fuel) = self.rt.quota.fuel else { return Ok(()) };
@@ -297,14 +298,14 @@ impl Vm {
         if left == 0 && owed > 0 { Err(error::fuel()) } else { Ok(()) }
     }
 
-    /// As [`Vm::charge`], for walks that only read the machine: the fuel is taken later.
+    /// [`Vm::charge`] for walks that only read the machine: the fuel is taken later.
     #[inline]
     pub fn walk(&self, count: usize) -> Result<()> {
         self.owed.set(self.owed.get().saturating_add(count as u64));
         self.worked(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    /// Counts work towards the next look, and not as fuel.
+    /// Counts work towards the next check, without using fuel.
     #[inline]
     pub(super) fn worked(&self, units: u32) -> Result<()> {
         let work = self.work.get().saturating_add(units);
@@ -315,7 +316,7 @@ impl Vm {
         Ok(())
     }
 
-    /// A text in pieces, cut between characters; each is charged before it is given.
+    /// Splits a text into pieces between characters; each piece is charged before it is passed on.
     pub fn pieces<'t>(&mut self, text: &'t str, mut each: impl FnMut(&'t str) -> Result<()>) -> Result<()> {
         let mut rest = text;
         while !rest.is_empty() {
@@ -327,7 +328,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Appends to a text that is being made; the account of the heap and the limits are looked at.
+    /// Appends to a text under construction, checking the heap account and the limits.
     #[inline]
     pub fn push_text(&mut self, text: &mut String, more: &str) -> Result<()> {
         account::charge_text(text, more.len())?;
@@ -342,7 +343,7 @@ impl Vm {
         })
     }
 
-    /// Appends a text so many times.
+    /// Appends a text `count` times.
     pub fn push_repeated(&mut self, text: &mut String, more: &str, count: usize) -> Result<()> {
         // Short texts are appended many at a time.
         let each = (4096 / more.len().max(1)).clamp(1, count.max(1));
@@ -356,12 +357,12 @@ impl Vm {
         Ok(())
     }
 
-    /// Copies of values.
+    /// Copies values.
     pub fn copies(&mut self, values: &[Value]) -> Result<Vec<Value>> {
         self.joined(values, &[])
     }
 
-    /// Copies of values, and of others behind them.
+    /// Copies the values of two slices into one vector.
     pub fn joined(&mut self, first: &[Value], second: &[Value]) -> Result<Vec<Value>> {
         account::charge_values(first.len() + second.len())?;
         let mut copies = Vec::with_capacity(first.len() + second.len());
@@ -395,14 +396,14 @@ impl Vm {
         }
     }
 
-    /// Counts bytes that are about to be printed.
+    /// Charges bytes that are about to be printed.
     pub(super) fn charge_output(&mut self, bytes: usize) -> Result<()> {
         let Some(limit) = self.limits.output_bytes else { return Ok(()) };
         self.output_bytes = self.output_bytes.saturating_add(bytes as u64);
         if self.output_bytes > limit { Err(error::output(limit)) } else { Ok(()) }
     }
 
-    /// Looks for an interrupt and at the time; natives that wait call this.
+    /// Checks for an interrupt and the time; natives that wait call this.
     pub fn poll(&self) -> Result<()> {
         self.look()
     }
@@ -417,7 +418,7 @@ impl Vm {
     }
 }
 
-/// Refuses to begin on a stack that is too small for what a script may need.
+/// Refuses to begin on a stack that is too small for a script.
 pub(super) fn check_entry() -> Result<()> {
     let left = stack::left();
     if left < ENTRY_ROOM { Err(error::small_stack(left, ENTRY_ROOM)) } else { Ok(()) }

@@ -1,9 +1,9 @@
 //! The virtual machine: script values, the compiler, the register machine, calls.
 //!
-//! A [`Vm`] owns everything of one session that a script can reach: the script heap, the global
-//! table, modules, sources, and the [`Runtime`] that tensors are submitted to. It writes only to
-//! the sink it was given. Invariant: script heap values (`Rc`) never leave the machine, so a whole
-//! machine may move between threads while nothing of it is borrowed.
+//! A [`Vm`] owns everything of one session that a script can reach: the script heap, the global table,
+//! modules, sources, and the [`Runtime`] that tensor work is submitted to. It writes only to the sink it was
+//! given. Invariant: script heap values (`Rc`) never leave the machine, so a whole machine may move between
+//! threads while nothing of it is borrowed.
 
 mod access;
 mod account;
@@ -70,57 +70,57 @@ use crate::syntax::ast::Block;
 use crate::tensor::PrintOptions;
 use run::{Frame, Handler, Left};
 
-/// Gives the lines that `input()` reads.
+/// Supplies the lines that `input()` reads.
 pub type Lines = Box<dyn FnMut() -> Option<String> + Send>;
 
-/// What `input()` reads.
+/// The source of `input()`.
 pub enum Input {
-    /// Nothing: it is an error.
+    /// No input: reading is an error.
     None,
     /// The process's standard input.
     Process,
-    /// Lines of the program around, until there is none.
+    /// Lines supplied by the embedder, until it returns `None`.
     Lines(Owned<Lines>),
-    /// Lines of an interactive session, which shows again what stands before the cursor.
+    /// Lines of an interactive session, which redraws the text before the cursor.
     Session(Box<dyn FnMut() -> Result<Option<String>>>),
 }
 
-/// Told of each warning, with the sources that its places point into.
+/// Called with each warning and the sources that its spans refer to.
 type Warn = Box<dyn FnMut(&Error, &SourceMap) + Send>;
 
-/// Texts up to this many bytes are read, checked and compiled for no fuel; longer ones for a unit each
-/// [`BYTES_PER_STEP`] bytes beyond.
+/// Texts up to this size are read, checked and compiled without fuel; longer ones cost one unit per
+/// [`BYTES_PER_STEP`] bytes beyond it.
 const FREE_TEXT: usize = 4096;
 const BYTES_PER_STEP: usize = 4;
-/// About what a token takes until its program is compiled, in bytes; these count against the limit of host
-/// memory, but for the first few tokens of a text.
+/// Rough memory use of a token until its program is compiled, in bytes. It counts against the limit of host
+/// memory, except for the first few tokens of a text.
 const TOKEN_BYTES: usize = 200;
 const FREE_TOKENS: usize = 4096;
 
-/// Takes what is printed.
+/// Receives printed text.
 type Output = Box<dyn FnMut(&str) + Send>;
-/// Sends buffered output off.
+/// Flushes buffered output.
 type Flush = Box<dyn FnMut() + Send>;
 
 /// A virtual machine.
 ///
 /// Sample: `vm.eval("<-e>", "1 + 1", Mode::Input)` gives `Value::Int(2)`.
 pub struct Vm {
-    /// Where tensor work goes.
+    /// The runtime that tensor work is submitted to.
     pub rt: Runtime,
-    /// Every source that was compiled or parsed here.
+    /// Every source compiled or parsed here.
     pub sources: SourceMap,
-    /// Arguments for `option` and `flag`, and the rest for `args`.
+    /// Arguments for `option` and `flag`; `args` returns the rest.
     pub script_args: Vec<String>,
-    /// Tests that `test "name" { }` statements have defined, in order.
+    /// Tests defined by `test "name" { }` statements, in order.
     pub tests: Vec<(String, Value)>,
-    /// What a script may use.
+    /// Resource limits of scripts.
     pub limits: Limits,
-    /// What `input()` reads.
+    /// The source of `input()`.
     pub input: Input,
     /// How tensors print.
     pub print_options: PrintOptions,
-    /// What colours the output may carry.
+    /// Colours that the output may contain.
     pub colors: Colors,
     natives: Natives,
     loader: Box<dyn Loader>,
@@ -129,13 +129,13 @@ pub struct Vm {
     warn: Option<Owned<Warn>>,
     watched: progress::Watched,
     names: FxHashSet<Rc<str>>,
-    /// How many names there may be before the next look for those that nobody uses.
+    /// The number of names at which unused ones are next removed.
     names_limit: usize,
     globals: Vec<Value>,
     slots: tidy::Slots,
     main: Rc<Module>,
     modules: FxHashMap<Rc<str>, modules::State>,
-    /// Modules that were parsed before the program that imports them ran.
+    /// Modules that were parsed before the importing program ran.
     ahead: FxHashMap<Rc<str>, modules::Ahead>,
     importing: Vec<Rc<str>>,
     options: Vec<modules::Declared>,
@@ -146,45 +146,45 @@ pub struct Vm {
     handlers: Vec<Handler>,
     left: Left,
     contexts: Vec<Exit>,
-    /// How many errors are on their way out through contexts.
+    /// Number of errors propagating through contexts.
     failing: usize,
     depth_limit: usize,
-    /// Up to how many frames a call needs no look at the limit, nor at the room for frames.
+    /// Up to this many frames a call needs no check of the depth limit or the frame space.
     frame_room: usize,
     callbacks: usize,
     stack_start: usize,
-    /// Backward jumps and calls until the limits are looked at.
+    /// Backward jumps and calls until the next check of the limits.
     budget: u32,
     fuel_grace: bool,
     interrupt: Arc<AtomicBool>,
-    /// What the heap holds, while it is not this thread's account; and the one that was before it.
+    /// The heap account while it is not this thread's, and the account that this thread had before.
     account: account::Account,
     outer_account: account::Account,
     entered: usize,
     started: std::time::Instant,
     /// Bytes printed since the outermost entry.
     output_bytes: u64,
-    /// How far the devices were at the outermost entry.
+    /// Progress of the devices at the outermost entry.
     began: crate::plan::Began,
-    /// Somebody may set the interrupt flag.
+    /// Whether another thread may set the interrupt flag.
     stoppable: bool,
-    /// What could stop this thread before the outermost entry.
+    /// The stop request of this thread before the outermost entry.
     outer_stop: Option<Option<crate::base::stop::Stop>>,
     born: std::time::Instant,
     /// The depth of values being compared or printed.
     nesting: Slot<u32>,
     /// Folders of this session; they are removed with it.
     folders: Vec<tempfile::TempDir>,
-    /// Work since the last look at the limits.
+    /// Work since the last check of the limits.
     work: Slot<u32>,
-    /// Fuel that was used and not yet taken.
+    /// Fuel used and not yet taken.
     owed: Slot<u64>,
-    /// Looks that still ignore the time, when it is over.
+    /// Remaining checks that ignore an exceeded time limit.
     grace: Slot<u32>,
 }
 
 impl Vm {
-    /// A machine over a runtime, with the natives that its scripts may call, and a source of modules.
+    /// Makes a machine over a runtime, with the natives that scripts may call and a loader of modules.
     pub fn new(rt: Runtime, natives: Natives, loader: Box<dyn Loader>) -> Vm {
         Vm {
             rt,
@@ -241,29 +241,29 @@ impl Vm {
         }
     }
 
-    /// Sends what scripts print to `out`.
+    /// Sends printed text to `out`.
     pub fn set_output(&mut self, out: impl FnMut(&str) + Send + 'static) {
         self.out = Owned::new(Box::new(out));
     }
 
-    /// Calls `flush` where a script wants that what it has printed is sent off: `print(..., flush=true)`.
+    /// Calls `flush` when a script asks to flush its output: `print(..., flush=true)`.
     pub fn set_flush(&mut self, flush: impl FnMut() + Send + 'static) {
         self.flush_out = Some(Owned::new(Box::new(flush)));
     }
 
-    /// Sends off what was printed, where the output is buffered.
+    /// Flushes the output, if it is buffered.
     pub fn flush_output(&mut self) {
         if let Some(flush) = &mut self.flush_out {
             guard::quiet("the output", &mut ***flush);
         }
     }
 
-    /// Sends warnings to `warn` at the time they arise. Without it they wait for [`Vm::take_warnings`].
+    /// Sends warnings to `warn` as they arise. Without it they wait for [`Vm::take_warnings`].
     pub fn set_warnings(&mut self, warn: impl FnMut(&Error, &SourceMap) + Send + 'static) {
         self.warn = Some(Owned::new(Box::new(warn)));
     }
 
-    /// Tells what the instruction at `pc` of the function at `base` gave rise to.
+    /// Reports the warnings raised by the instruction at `pc` of the function at `base`.
     #[inline]
     fn tell(&mut self, base: usize, pc: usize) {
         if self.rt.has_warnings() {
@@ -279,12 +279,11 @@ impl Vm {
             guard::quiet("the receiver of warnings", || warn(&warning, &self.sources));
         }
         self.warn = Some(warn);
-        // A panic is raised at the next look at the limits.
+        // A panic is raised at the next check of the limits.
         self.budget = self.budget.min(1);
     }
 
-    /// Writes to the output. Errors: E1010, when the script may not print so much; then nothing is
-    /// written.
+    /// Writes to the output. Errors: E1010 when the output limit is reached; then nothing is written.
     pub fn write(&mut self, text: &str) -> Result<()> {
         self.charge_output(text.len())?;
         guard::call("the output", || (self.out)(text))
@@ -295,12 +294,12 @@ impl Vm {
         &self.natives
     }
 
-    /// The same, for adding to them. What was compiled before keeps what it found.
+    /// The same, for adding natives. Already compiled code keeps the natives it found.
     pub fn natives_mut(&mut self) -> &mut Natives {
         &mut self.natives
     }
 
-    /// The flag that stops a running script from another thread: it ends with `Interrupted`.
+    /// The flag that stops a running script from another thread, with the error `Interrupted`.
     pub fn interrupt_flag(&mut self) -> Arc<AtomicBool> {
         self.stoppable = true;
         Arc::clone(&self.interrupt)
@@ -309,8 +308,9 @@ impl Vm {
     /// Parses, compiles and runs a source text.
     ///
     /// # Errors
-    /// Syntax errors (the first, with the others attached), and whatever the script raises. What
-    /// earlier sources defined is untouched by a failure.
+    ///
+    /// Syntax errors (the first, with the others attached), and errors that the script raises. A failure
+    /// leaves the definitions of earlier sources unchanged.
     pub fn eval(&mut self, name: &str, text: &str, mode: Mode) -> Result<Value> {
         self.within(|vm| {
             let block = vm.parse(name, text)?;
@@ -318,11 +318,12 @@ impl Vm {
         })
     }
 
-    /// Parses a source text and keeps it for error reports. The limits of the machine hold for it, where that
-    /// has been entered: see [`Vm::within`].
+    /// Parses a source text and keeps it for error reports. The machine's limits apply after it has been
+    /// entered: see [`Vm::within`].
     ///
     /// # Errors
-    /// E01xx, all of them in one; E1002, E1003 and E1004 where a limit ends it.
+    ///
+    /// E01xx, all of them in one; E1002, E1003 and E1004 when a limit is reached.
     pub fn parse(&mut self, name: &str, text: &str) -> Result<Block> {
         if self.entered > 0 {
             self.charge(text.len().saturating_sub(FREE_TEXT) / BYTES_PER_STEP)?;
@@ -347,9 +348,9 @@ impl Vm {
         }
     }
 
-    /// What is wrong with the names and calls of a program, and of the modules that it imports where nothing tries
-    /// them: those are loaded, and kept for their imports. The program is that of the source `name`; it stands
-    /// beside the names of the main module, or alone.
+    /// Checks the names and calls of a program, and of the modules that it imports outside of a `try`; those
+    /// are loaded and kept for their imports. The program is that of the source `name`. It sees the names of
+    /// the main module, unless it is `alone`.
     pub fn check(&mut self, name: &str, block: &Block, alone: bool) -> crate::check::Findings {
         let mut imports = self.look_ahead(name, block);
         let none = FxHashSet::<&str>::default();
@@ -366,7 +367,7 @@ impl Vm {
         }
     }
 
-    /// Compiles and runs a parsed source in the main module; gives the value of its last expression.
+    /// Compiles and runs a parsed source in the main module; returns the value of its last expression.
     pub fn run(&mut self, block: &Block, mode: Mode) -> Result<Value> {
         let module = Rc::clone(&self.main);
         let result = self.run_in(block, &module, mode);
@@ -376,14 +377,14 @@ impl Vm {
         result
     }
 
-    /// Names of the main module whose definition was not reached are unknown again.
+    /// Removes names of the main module whose definition was not reached.
     pub fn forget_unset(&mut self) {
         let globals = &self.globals;
         self.main.names.borrow_mut().retain(|_, slot| !matches!(globals[*slot as usize], Value::Unset));
     }
 
-    /// Compiles a parsed source as [`Vm::run`] does, for code that runs many times: a function without
-    /// parameters. When a call fails, [`Vm::forget_unset`] does what [`Vm::run`] does then.
+    /// Compiles a parsed source as [`Vm::run`] does, to a function without parameters, for code that runs
+    /// many times. After a failed call, call [`Vm::forget_unset`], as [`Vm::run`] does.
     pub fn prepare(&mut self, block: &Block, mode: Mode) -> Result<Value> {
         let module = Rc::clone(&self.main);
         self.compile(block, &module, mode)
@@ -407,7 +408,7 @@ impl Vm {
         result
     }
 
-    /// Compiles a parsed source against the names of a module; calling what it gives runs it there.
+    /// Compiles a parsed source against the names of a module; calling the result runs it there.
     pub fn compile(&mut self, block: &Block, module: &Rc<Module>, mode: Mode) -> Result<Value> {
         let mut world = compile::World {
             module,
@@ -421,19 +422,19 @@ impl Vm {
         Ok(Value::Fn(Rc::new(Closure { proto, captures: Box::default() })))
     }
 
-    /// The names of a module that have a value, with their values.
+    /// The defined names of a module, with their values.
     pub fn names_in(&self, module: &Module) -> Vec<(Rc<str>, Value)> {
         let names = module.names.borrow();
         let values = names.iter().map(|(name, &slot)| (Rc::clone(name), self.globals[slot as usize].clone()));
         values.filter(|(_, value)| !matches!(value, Value::Unset)).collect()
     }
 
-    /// Calls a function value from Rust, and submits what it left pending.
+    /// Calls a function value from Rust, and submits the work it left pending.
     pub fn call(&mut self, function: &Value, args: &[Value]) -> Result<Value> {
         self.call_named(function, args.to_vec(), Vec::new())
     }
 
-    /// As [`Vm::call`], with arguments by name.
+    /// [`Vm::call`] with named arguments.
     pub fn call_named(
         &mut self,
         function: &Value,
@@ -446,7 +447,7 @@ impl Vm {
         entry.0.settle(result)
     }
 
-    /// The names of the main module that have a value, with their values.
+    /// The defined names of the main module, with their values.
     pub fn globals(&self) -> Vec<(Rc<str>, Value)> {
         self.names_in(&self.main)
     }
@@ -467,7 +468,7 @@ impl Vm {
         }
     }
 
-    /// Forgets a name of the main module.
+    /// Removes a name from the main module.
     pub fn forget(&mut self, name: &str) {
         let slot = self.main.names.borrow_mut().shift_remove(name);
         if let Some(value) = slot.and_then(|slot| self.globals.get_mut(slot as usize)) {
@@ -488,23 +489,24 @@ impl Vm {
         }
     }
 
-    /// True while a context is left because of an error.
+    /// True while a context is being left because of an error.
     pub fn is_failing(&self) -> bool {
         self.failing > 0
     }
 
-    /// The source line of a span, from 1; 0 when it has none.
+    /// The source line of a span, from 1; 0 if it has none.
     pub fn line(&self, span: Span) -> usize {
         self.sources.line(span).unwrap_or(0)
     }
 
-    /// Warnings since the last call, in the script's words.
+    /// Warnings since the last call.
     pub fn take_warnings(&mut self) -> Vec<Error> {
         let warnings = self.rt.take_warnings();
         warnings.into_iter().map(|warning| self.name_streams(warning, None)).collect()
     }
 
-    /// Submits pending tensor work, so that its errors surface now, and those of host code that nothing could raise.
+    /// Submits pending tensor work, so that its errors surface now, with errors of host code that could not
+    /// be raised.
     pub fn flush(&mut self) -> Result<()> {
         self.rt.flush()?;
         guard::take().map_or(Ok(()), Err)
@@ -540,7 +542,8 @@ impl Globals for MainNames<'_> {
 
 impl Drop for Vm {
     fn drop(&mut self) {
-        // Functions refer to their module's globals and globals to functions: cut those cycles.
+        // Functions refer to their module's globals and globals to functions: clear the globals to break
+        // these cycles.
         self.limits.time = None;
         self.stoppable = false;
         let entry = self.enter();

@@ -1,7 +1,7 @@
 //! Modules, and the options a script declares.
 //!
-//! A module is a file or a part of the embedded library. It runs once, in a namespace of its own;
-//! importing it again gives the same module. A module that needs itself is an error.
+//! A module is a file or a part of the embedded library. It runs once, in its own namespace; importing it
+//! again returns the same module. A circular import is an error.
 
 use std::collections::hash_map::Entry;
 use std::rc::Rc;
@@ -21,7 +21,8 @@ pub trait Loader: Send {
     /// The text of the file at a path, which an `import` names as `written`.
     ///
     /// # Errors
-    /// [`error::module_missing`], and what ends a script anyway.
+    ///
+    /// [`error::module_missing`], and errors that end a script.
     fn file(&self, path: &str, written: &str) -> Result<String>;
     /// The text of a module of the embedded library.
     fn library(&self, name: &str) -> Option<&str>;
@@ -29,17 +30,17 @@ pub trait Loader: Send {
     fn names(&self) -> Vec<&str>;
 }
 
-/// A module, while it runs and after.
+/// A module that is running or has run.
 pub(super) enum State {
     Running,
     Done(Rc<Module>),
 }
 
-/// A module that was parsed, and checked, before the program that imports it ran.
+/// A module that was parsed and checked before the importing program ran.
 pub(super) struct Ahead {
     text: String,
     block: Rc<Block>,
-    /// Its places lie there.
+    /// The source that its spans refer to.
     _source: Option<Arc<Source>>,
 }
 
@@ -95,7 +96,7 @@ impl Vm {
         let module = Rc::new(Module::new(path));
         self.modules.insert(Rc::clone(&key), State::Running);
         self.importing.push(Rc::clone(&key));
-        // Tests belong to the file that is tested, not to those that import it.
+        // Tests belong to the file under test, not to files that import it.
         let tests = self.tests.len();
         let result = self.run_in(&block, &module, Mode::Script);
         self.tests.truncate(tests);
@@ -112,8 +113,8 @@ impl Vm {
         }
     }
 
-    /// The modules that the program of the source `name` imports where nothing tries them. Modules that cannot be
-    /// read are told of where they are imported.
+    /// Loads the modules that the program of the source `name` imports outside of a `try`. Unreadable modules
+    /// are reported where they are imported.
     pub(super) fn look_ahead(&mut self, name: &str, block: &Block) -> Imports {
         self.ahead.clear();
         let imports = Imports::of(name, block, &mut |key, import| {
@@ -148,7 +149,7 @@ impl Vm {
         self.modules.values().filter_map(done).collect()
     }
 
-    /// The value of `option(name, default)`: from the script's arguments, typed by the default.
+    /// The value of `option(name, default)`: taken from the script's arguments, with the type of the default.
     pub fn option(&mut self, name: &str, default: &Value) -> Result<Value> {
         self.declare_option(name);
         let equals = format!("{name}=");
@@ -172,7 +173,7 @@ impl Vm {
         read_as(&text, default).map_err(|what| error::option(format!("`{name}` takes {what}, not `{text}`")))
     }
 
-    /// The value of `flag(name)`: whether the script's arguments have it.
+    /// The value of `flag(name)`: whether the script's arguments contain it.
     pub fn flag(&mut self, name: &str) -> bool {
         self.declare_option(name);
         self.script_args.iter().take_while(|a| *a != "--").any(|a| a == name)
@@ -185,8 +186,8 @@ impl Vm {
     }
 }
 
-/// An option's text as a value of the type that its default has: of a list's, elements with commas between
-/// them. What it should be, where it is not.
+/// An option's text as a value of its default's type; a list is comma-separated. The error says what the text
+/// should be.
 fn read_as(text: &str, default: &Value) -> Result<Value, &'static str> {
     let digits = || text.replace('_', "");
     match default {

@@ -1,4 +1,4 @@
-//! The tables of what scripts may call: by name, and by receiver type.
+//! Tables of callable natives: by name, and by receiver type.
 
 use std::any::TypeId;
 use std::cell::Cell;
@@ -23,11 +23,11 @@ pub struct AttributeDef {
     pub name: &'static str,
     /// The type that has it: `tensor`.
     pub receiver: &'static str,
-    /// Markdown: one line, then what else there is to say.
+    /// Markdown: one summary line, then details.
     pub doc: &'static str,
-    /// A script that runs and shows it.
+    /// A runnable script that demonstrates it.
     pub example: &'static str,
-    /// How it is read from a value of that type.
+    /// Reads it from a value of that type.
     pub read: Attribute,
 }
 
@@ -53,21 +53,21 @@ impl Operators {
     }
 }
 
-/// What scripts may call. Built once per machine, from tables.
+/// Everything that scripts may call. Built once per machine, from tables.
 #[derive(Default)]
 pub struct Natives {
     functions: FxHashMap<Rc<str>, Value>,
     methods: FxHashMap<&'static str, FxHashMap<Rc<str>, Rc<Native>>>,
     attributes: FxHashMap<&'static str, FxHashMap<&'static str, Attribute>>,
-    /// What the program around reads from its own types, by type and name.
+    /// Fields of the embedder's own types, by type and name.
     fields: FxHashMap<&'static str, FxHashMap<Rc<str>, Rc<Native>>>,
-    /// The names of its types: as they were asked for, and as scripts see them.
+    /// The names of these types: as requested, and as scripts see them.
     host_types: FxHashMap<TypeId, (&'static str, &'static str)>,
     /// The operations behind operators.
     pub operators: Operators,
 }
 
-/// Types of Runnel that may have no methods or attributes.
+/// Names of Runnel's own types, including those without methods or attributes.
 const OWN_TYPES: [&str; 30] = [
     "none",
     "ellipsis",
@@ -101,7 +101,7 @@ const OWN_TYPES: [&str; 30] = [
     "opaque",
 ];
 
-/// A name with a number: one text per process for each, since names of types are static.
+/// A name with a number, leaked once per process because type names are static.
 fn numbered(name: &'static str, number: usize) -> &'static str {
     static NAMES: Mutex<Option<FxHashMap<(&'static str, usize), &'static str>>> = Mutex::new(None);
     let mut names = NAMES.lock();
@@ -128,7 +128,7 @@ impl Natives {
         self.add_native(def.name, def.receiver, native);
     }
 
-    /// Gives a function, or a method of a type, its plain case.
+    /// Sets the fast path of a function or method.
     pub fn add_quick(&mut self, receiver: &str, name: &str, quick: Quick) {
         let native = match receiver {
             "" => {
@@ -142,8 +142,8 @@ impl Natives {
         }
     }
 
-    /// Adds an operation under all its forms. A function of the library with its name stays behind it,
-    /// for calls without tensors.
+    /// Adds an operation in all its forms. A library function of the same name is kept for calls without
+    /// tensors.
     pub fn add_op(&mut self, op: &'static Op) {
         let native = |name: &str, run, plain: Option<Rc<Native>>| {
             let (signature, doc) = (op.signature(), Some(op.doc));
@@ -166,7 +166,7 @@ impl Natives {
         }
     }
 
-    /// Adds another name for an operation that has been added, in each of its forms.
+    /// Adds an alias of an existing operation, in each of its forms.
     pub fn add_alias(&mut self, alias: &str, op: &'static Op) {
         if let Some(function) = self.functions.get(op.name).cloned().filter(|_| op.form.function) {
             self.functions.insert(alias.into(), function);
@@ -187,7 +187,7 @@ impl Natives {
         }
         match name.split_once('.') {
             Some((space, inner)) => self.add_to(space, inner, Value::Native(native)),
-            // A namespace that is called like a function keeps that function under no name.
+            // The function of a namespace is stored in it under the empty name.
             None if matches!(self.functions.get(name), Some(Value::Module(_))) => {
                 self.add_to(name, "", Value::Native(native));
             }
@@ -214,14 +214,14 @@ impl Natives {
         self.functions.insert(name.into(), value);
     }
 
-    /// Adds a function of the program around under its name, or `space.name` for one of a module, or as a
-    /// method of its receiver type.
+    /// Adds a function of the embedder: under its name, as `space.name` for one of a module, or as a method
+    /// of its receiver type.
     pub fn add_host(&mut self, receiver: &'static str, name: &str, native: Native) {
         self.add_native(name, receiver, Rc::new(native));
     }
 
-    /// Adds a type of the program around; gives the name that scripts see. That is another one where `name` is one of
-    /// Runnel's own types or of another type: methods go by the names of types.
+    /// Adds a type of the embedder and returns the name that scripts see. It differs from `name` if Runnel or
+    /// another type already uses that, because methods are looked up by type name.
     pub fn add_type(&mut self, of: TypeId, name: &'static str) -> &'static str {
         if let Some((asked, own)) = self.host_types.get(&of)
             && *asked == name
@@ -243,17 +243,17 @@ impl Natives {
         own
     }
 
-    /// What scripts call a type of the program around.
+    /// The script name of an embedder's type.
     pub fn host_type(&self, of: TypeId) -> Option<&'static str> {
         self.host_types.get(&of).map(|(_, own)| *own)
     }
 
-    /// Adds what `value.name` reads from a type of the program around.
+    /// Adds a field `value.name` of an embedder's type.
     pub fn add_field(&mut self, of: &'static str, name: &str, native: Native) {
         self.fields.entry(of).or_default().insert(name.into(), Rc::new(native));
     }
 
-    /// What reads `value.name` from a type of the program around.
+    /// The reader of the field `value.name` of an embedder's type.
     pub fn field(&self, of: &str, name: &str) -> Option<Rc<Native>> {
         self.fields.get(of)?.get(name).cloned()
     }
@@ -268,8 +268,8 @@ impl Natives {
         &self.functions
     }
 
-    /// The method `name` of a value. A list has the methods of tensors too, because numbers in
-    /// lists become one.
+    /// The method `name` of a value. Lists also have the methods of tensors, because lists of numbers convert
+    /// to tensors.
     #[inline]
     pub fn method(&self, receiver: &Value, name: &str) -> Option<Rc<Native>> {
         let own = self.methods.get(receiver.type_name()).and_then(|m| m.get(name));
@@ -279,7 +279,7 @@ impl Natives {
         }
     }
 
-    /// How an attribute of a value is read.
+    /// The reader of an attribute of a value.
     pub fn attribute(&self, object: &Value, name: &str) -> Option<Attribute> {
         let own = self.attributes.get(object.type_name()).and_then(|a| a.get(name)).copied();
         match (own, object) {

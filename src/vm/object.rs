@@ -1,7 +1,7 @@
-//! Values that belong to the rooms below: streams, events, generators, graphs, contexts.
+//! Values of types defined outside of the machine: streams, events, generators, graphs, contexts.
 //!
-//! The machine knows nothing of what they do; it prints them, compares them, reads their
-//! attributes and enters them in `with`. Their methods are natives whose receiver is the type's name.
+//! The machine does not know what they do; it prints them, compares them, reads their attributes and enters
+//! them in `with`. Their methods are natives whose receiver is the type's name.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -14,21 +14,21 @@ use crate::base::Result;
 use crate::ops::Arg;
 use crate::ops::signature::Kind;
 
-/// What leaving a context does.
+/// Runs when a context is left.
 pub type Exit = Box<dyn FnOnce(&mut Vm) -> Result<()>>;
 
-/// A value of a type from below.
+/// A value of a type defined outside of the machine.
 ///
-/// Sample: a stream is an object of type `stream` with the attributes `device` and `id`, and a
-/// context that makes it the current one.
+/// Example: a stream is an object of type `stream` with the attributes `device` and `id`, and a context that
+/// makes it the current one.
 pub trait Object: Any {
     /// `stream`; the receiver name of its methods.
     fn type_name(&self) -> &'static str;
 
-    /// What `print` shows.
+    /// The text that `print` shows.
     fn text(&self) -> String;
 
-    /// An attribute; `Ok(None)` when there is none of that name.
+    /// An attribute; `Ok(None)` if it does not exist.
     fn attribute(&self, _vm: &mut Vm, _name: &str) -> Result<Option<Value>> {
         Ok(None)
     }
@@ -44,43 +44,43 @@ pub trait Object: Any {
         Err(error::not_assignable(message, "it is read-only; keep the new value in a name of your own"))
     }
 
-    /// Whether two of the same type are equal; without this, only an object and itself are.
+    /// Whether two objects of the same type are equal; by default only an object and itself are.
     fn equals(&self, _other: &dyn Object) -> Option<bool> {
         None
     }
 
-    /// Enters it as a context. What it gives runs when the `with` block is left, in any way.
+    /// Enters it as a context. The returned function runs when the `with` block is left in any way.
     fn enter(&self, _vm: &mut Vm) -> Result<Exit> {
         Err(error::not_context(self.type_name()))
     }
 
-    /// Begins to go through it, for `for` and whatever else takes a sequence: gives the object whose
-    /// [`Object::next`] is asked. `Ok(None)` when it is no sequence.
+    /// Begins an iteration, for `for` and everything else that takes a sequence: returns the object whose
+    /// [`Object::next`] gives the elements. `Ok(None)` if it is not a sequence.
     fn iterate(&self, _vm: &mut Vm) -> Result<Option<Value>> {
         Ok(None)
     }
 
-    /// The next element, of an object that [`Object::iterate`] gave; `Ok(None)` at the end.
+    /// The next element of an object returned by [`Object::iterate`]; `Ok(None)` at the end.
     fn next(&self, _vm: &mut Vm) -> Result<Option<Value>> {
         Ok(None)
     }
 
-    /// How many elements it has; `Ok(None)` when that is unknown.
+    /// The number of elements; `Ok(None)` if it is unknown.
     fn length(&self, _vm: &mut Vm) -> Result<Option<usize>> {
         Ok(None)
     }
 
-    /// `object[index]`; `Ok(None)` when it takes no index.
+    /// `object[index]`; `Ok(None)` if it cannot be indexed.
     fn index(&self, _vm: &mut Vm, _index: &Value) -> Result<Option<Value>> {
         Ok(None)
     }
 
-    /// The script values that it holds: what else it holds keeps cycles through it alive.
+    /// The script values it holds. Values it holds elsewhere keep cycles through it alive.
     fn holds(&self) -> Option<&Rc<Tuple>> {
         None
     }
 
-    /// What operations take it as, for a parameter of this kind.
+    /// The operation argument for a parameter of this kind.
     fn as_arg(&self, _kind: Kind) -> Option<Arg> {
         None
     }
@@ -89,7 +89,7 @@ pub trait Object: Any {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// A counted object.
+/// A reference-counted object.
 pub struct Handle(Box<dyn Object>);
 
 impl Handle {
@@ -116,14 +116,14 @@ impl Value {
 
 type Enter = dyn Fn(&mut Vm) -> Result<Exit>;
 
-/// A context made of a function: `no_grad()`, `races("warn")`.
+/// A context made from a function: `no_grad()`, `races("warn")`.
 pub struct Context {
     name: &'static str,
     enter: Box<Enter>,
 }
 
 impl Context {
-    /// A context value that is called `name` and runs `enter` when a `with` block begins.
+    /// A context value with the type name `name`, which runs `enter` when a `with` block begins.
     pub fn value(name: &'static str, enter: impl Fn(&mut Vm) -> Result<Exit> + 'static) -> Value {
         Value::object(Context { name, enter: Box::new(enter) })
     }

@@ -1,6 +1,6 @@
-//! Values as text: what `print` shows, and what `repr` writes.
+//! Values as text, for `print` and `repr`.
 //!
-//! Containers that hold themselves print as `[...]`, and depth is bounded.
+//! Containers that contain themselves print as `[...]`, and depth is bounded.
 
 use std::rc::Rc;
 
@@ -11,14 +11,14 @@ use crate::ops::show;
 use crate::plan::Runtime;
 use crate::tensor::{PrintOptions, Tensor};
 
-/// The most nested containers that are shown.
+/// Maximum depth of printed containers.
 const DEPTH: usize = 100;
 
-/// How tensors are written. Reads their elements, and so waits for them.
+/// Formats tensors. Reads their elements, and so waits for them.
 type TensorText = fn(&mut Runtime, &Tensor, &PrintOptions) -> Result<String>;
 
 impl Vm {
-    /// The text that `print` shows: of a `str` its characters.
+    /// The text that `print` shows; for a `str`, its characters.
     pub fn display(&mut self, value: &Value) -> Result<String> {
         match value {
             Value::Str(text) => {
@@ -31,14 +31,14 @@ impl Vm {
         }
     }
 
-    /// The text that the interactive session shows: as [`Vm::repr`], but tensors as `print` shows them.
+    /// The text that the interactive session shows: [`Vm::repr`], but tensors as `print` shows them.
     pub fn inspect(&mut self, value: &Value) -> Result<String> {
         let mut text = String::new();
         self.write_repr(value, &mut text, &mut Vec::new(), show::text)?;
         Ok(text)
     }
 
-    /// The text that reads back as the value, where there is one.
+    /// The text that evaluates to the value, if there is one.
     pub fn repr(&mut self, value: &Value) -> Result<String> {
         let mut text = String::new();
         self.write_repr(value, &mut text, &mut Vec::new(), show::source)?;
@@ -67,7 +67,7 @@ impl Vm {
         open: &mut Vec<*const ()>,
         tensor_text: TensorText,
     ) -> Result<()> {
-        // What follows a value: a comma, a bracket, a name.
+        // The text after a value: a comma, a bracket, a name.
         charge_text(text, 64)?;
         self.charge(1)?;
         let (pointer, ends) = match value {
@@ -77,7 +77,7 @@ impl Vm {
             Value::Dict(dict) => (Rc::as_ptr(dict).cast(), ("{", "}")),
             Value::Tensor(tensor) => {
                 let shown = tensor_text(&mut self.rt, tensor, &self.print_options)?;
-                // Lines after the first stand under the first one's column.
+                // Further lines are indented to the column of the first.
                 let column = text.rsplit('\n').next().map_or(0, |line| line.chars().count());
                 let indent = " ".repeat(column);
                 for line in shown.split_inclusive('\n') {
@@ -163,7 +163,7 @@ fn separate(index: usize, text: &mut String) {
     }
 }
 
-/// What holds no other values.
+/// Writes a value that holds no other values.
 fn plain(value: &Value, text: &mut String) {
     use std::fmt::Write;
     let written = match value {
@@ -196,7 +196,7 @@ fn plain(value: &Value, text: &mut String) {
     let _ = written;
 }
 
-/// A float as Python writes it: the shortest digits that read back as the same float.
+/// A float in Python's format: the shortest digits that parse as the same float.
 pub fn float_text(value: f64) -> String {
     if value.is_nan() {
         return "nan".into();
@@ -215,7 +215,7 @@ pub fn float_text(value: f64) -> String {
     if plain.contains('.') { plain } else { format!("{plain}.0") }
 }
 
-/// A text as it stands in a string literal.
+/// A text escaped as in a string literal.
 fn escape(source: &str, text: &mut String) {
     use std::fmt::Write;
     for c in source.chars() {

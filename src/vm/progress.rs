@@ -1,7 +1,7 @@
-//! How far loops over `progress(...)` are, and who is told.
+//! Progress reports of loops over `progress(...)`.
 //!
-//! The machine draws nothing. Invariant: of each loop, exactly one report is not [`Progress::ended`] for
-//! every element, and exactly one, the last, is.
+//! The machine draws nothing. Invariant: each loop reports [`Progress::ended`] exactly once, in its last
+//! report.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,34 +9,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::Vm;
 use crate::base::guard::{self, Owned};
 
-/// Who is told; shared with the loops that are under way.
+/// The receiver of reports; shared with running loops.
 type Watch = Arc<Mutex<Owned<Box<dyn FnMut(&Progress) + Send>>>>;
 
-/// How far a loop over `progress(...)` is.
+/// The progress of a loop over `progress(...)`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Tells loops of a session apart, also one inside another.
+    /// Identifies a loop of the session, also inside another loop.
     pub id: u64,
-    /// What the script calls it; may be empty.
+    /// The label given by the script; may be empty.
     pub label: String,
-    /// Elements that the loop is done with.
+    /// Number of elements completed.
     pub done: u64,
-    /// Elements in all, where that is known.
+    /// Total number of elements, if known.
     pub total: Option<u64>,
-    /// True once: when the loop has taken its last element, or was left.
+    /// True once: when the loop has taken its last element or was left.
     pub ended: bool,
 }
 
 /// A loop that reports. Dropping it reports its end.
 pub struct Reported {
     now: Progress,
-    /// Whether an element was handed out that the loop may still be busy with.
+    /// Whether the loop may still be processing an element.
     busy: bool,
     watch: Option<Watch>,
 }
 
 impl Reported {
-    /// The next element is about to be handed out, or there is none.
+    /// Called before the next element is taken, or at the end.
     pub fn next(&mut self, there_is_one: bool) {
         if self.now.ended {
             return;
@@ -70,7 +70,7 @@ impl fmt::Debug for Reported {
     }
 }
 
-/// Who watches the loops of a machine, and how many there have been.
+/// The progress receiver of a machine, and the number of loops so far.
 #[derive(Default)]
 pub(super) struct Watched {
     watch: Option<Watch>,
@@ -78,7 +78,7 @@ pub(super) struct Watched {
 }
 
 impl Vm {
-    /// Tells `watch` how far loops over `progress(...)` are: at each element, and at their end.
+    /// Sends progress reports of loops over `progress(...)` to `watch`: at each element and at the end.
     pub fn set_progress(&mut self, watch: impl FnMut(&Progress) + Send + 'static) {
         self.watched.watch = Some(Arc::new(Mutex::new(Owned::new(Box::new(watch)))));
     }

@@ -1,13 +1,13 @@
-//! Which argument a report of a race points at.
+//! Finds the argument that a race report points at.
 //!
-//! The planner labels the memory that races ([`Place::Memory`]); here it is looked for among the arguments.
+//! The planner labels the memory of the race ([`Place::Memory`]); this file finds it among the arguments.
 
 use super::value::Value;
 use crate::base::{Error, ErrorKind, Piece, Place};
 use crate::ops::Arg;
 use crate::tensor::Tensor;
 
-/// An error of a race with its label on the argument of an operation that races.
+/// A race error with its label on the argument of the operation.
 #[cold]
 pub(super) fn label_args(error: Error, args: &[Arg]) -> Error {
     label(error, args.iter().enumerate().flat_map(|(i, arg)| tensors_of(i, arg)))
@@ -24,7 +24,7 @@ fn tensors_of(i: usize, arg: &Arg) -> Vec<(Place, &Tensor)> {
     }
 }
 
-/// The same of the arguments of a native function.
+/// The same for the arguments of a native function.
 #[cold]
 pub(super) fn label_values(error: Error, args: &[Value]) -> Error {
     if error.kind() != ErrorKind::Race {
@@ -56,7 +56,7 @@ pub(super) fn label_values(error: Error, args: &[Value]) -> Error {
     label(error, tensors.iter().map(|(place, tensor)| (*place, tensor)))
 }
 
-/// An error of a race with its label on the tensor that races, where the call has several.
+/// A race error with its label on the tensor, if the call has several.
 #[cold]
 pub(super) fn label<'t>(error: Error, tensors: impl Iterator<Item = (Place, &'t Tensor)>) -> Error {
     let tensors: Vec<(Place, Piece)> = tensors.map(|(place, tensor)| (place, tensor.piece())).collect();

@@ -1,13 +1,13 @@
-//! Texts in texts: where a part stands. A long text is searched in windows, with a look at the limits between
-//! them; windows overlap, so that every occurrence lies in one.
+//! Substring search. A long text is searched in windows, with a limit check between them; windows overlap, so
+//! that every occurrence lies in one.
 
 use super::Vm;
 use crate::base::Result;
 
-/// Bytes of a window, beside the length of the part.
+/// Bytes of a window, in addition to the length of the part.
 const WINDOW: usize = 64 << 10;
 
-/// The last place for a cut between characters up to a byte.
+/// The last character boundary at or before a byte.
 pub fn cut(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
@@ -16,7 +16,7 @@ pub fn cut(text: &str, at: usize) -> usize {
     at
 }
 
-/// The byte where the first occurrence of a part begins.
+/// The byte offset of the first occurrence of a part.
 pub fn find(vm: &Vm, text: &str, part: &str) -> Result<Option<usize>> {
     let mut at = 0;
     while text.len() - at >= part.len() {
@@ -33,7 +33,7 @@ pub fn find(vm: &Vm, text: &str, part: &str) -> Result<Option<usize>> {
     Ok(None)
 }
 
-/// The byte where the last occurrence of a part begins.
+/// The byte offset of the last occurrence of a part.
 pub fn rfind(vm: &Vm, text: &str, part: &str) -> Result<Option<usize>> {
     let mut end = text.len();
     while end >= part.len() {
@@ -51,8 +51,8 @@ pub fn rfind(vm: &Vm, text: &str, part: &str) -> Result<Option<usize>> {
     Ok(None)
 }
 
-/// Calls a function with the byte where each occurrence of a part begins, `most` of them; occurrences do not
-/// overlap. An empty part stands before each character, and at the end.
+/// Calls a function with the byte offset of each occurrence of a part, at most `most` of them; occurrences do
+/// not overlap. An empty part occurs before each character and at the end.
 pub fn matches(
     vm: &Vm,
     text: &str,

@@ -19,7 +19,7 @@ const FEW: usize = 8;
 
 /// The entries of a dict.
 ///
-/// Sample: after `insert("b", 1)` and `insert("a", 2)`, `keys()` gives "b", "a".
+/// Example: after `insert("b", 1)` and `insert("a", 2)`, `keys()` gives "b", "a".
 #[derive(Default)]
 pub struct Table {
     keys: Vec<Key>,

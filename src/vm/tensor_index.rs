@@ -38,8 +38,8 @@ impl Vm {
         set.map(drop).map_err(|e| of_index(raced(e, &args), tensor))
     }
 
-    /// What stands between the brackets. A tuple is several indices; a list of numbers picks as a
-    /// tensor does; a tensor without dimensions is read.
+    /// The indices between the brackets. A tuple is several indices; a list of numbers selects like a tensor;
+    /// a tensor without dimensions is read.
     fn tensor_indices(&mut self, tensor: &Tensor, index: &Value) -> Result<Vec<Index>> {
         let single = [index.clone()];
         let values: &[Value] = match index {
@@ -67,7 +67,7 @@ impl Vm {
         Ok(indices)
     }
 
-    /// `object[index]` for values of the rooms below.
+    /// `object[index]` for values of types defined outside of the machine.
     pub(super) fn object_index(&mut self, container: &Value, index: &Value) -> Result<Value> {
         let Value::Object(handle) = container else { return Ok(Value::None) };
         let handle: std::rc::Rc<Handle> = std::rc::Rc::clone(handle);
@@ -78,7 +78,7 @@ impl Vm {
     }
 }
 
-/// An error of a race with its label on what races: the tensor, an index, or the value that is written.
+/// A race error with its label on the racing operand: the tensor, an index, or the written value.
 #[cold]
 fn raced(error: Error, args: &[Arg]) -> Error {
     if error.kind() != ErrorKind::Race {
@@ -96,7 +96,7 @@ fn raced(error: Error, args: &[Arg]) -> Error {
     super::raced::label(error, places.filter_map(|(i, tensor)| Some((Place::Operand(i), tensor?))))
 }
 
-/// An error of an index, with a label on the tensor.
+/// An index error with a label on the tensor.
 #[cold]
 fn of_index(error: Error, tensor: &Tensor) -> Error {
     match error.kind() {

@@ -1,4 +1,4 @@
-//! Where script values meet tensors: numeric lists, operators, indices, places.
+//! Conversions between script values and tensors: numeric lists, operators, indices, places.
 
 use std::rc::Rc;
 
@@ -22,11 +22,11 @@ use crate::plan::{MapArg, Runtime};
 use crate::syntax::ast::{Binary, Unary};
 use crate::tensor::Tensor;
 
-/// The most nested lists of a tensor literal.
+/// Maximum nesting of a tensor literal.
 const RANKS: usize = 32;
 
-/// An elementwise operator on tensors, or a tensor and a number, where they stand; its place is that of the
-/// runtime. `None`: it is something else, and nothing is done.
+/// Applies an elementwise operator to tensors, or a tensor and a number, in their registers, at the runtime's
+/// current source position. `None`: the operands are something else, and nothing has been done.
 #[inline]
 pub(super) fn operator(
     rt: &mut Runtime,
@@ -58,7 +58,7 @@ pub(super) fn operator(
 }
 
 impl Vm {
-    /// What bare `cuda` means.
+    /// The device that bare `cuda` refers to.
     pub(super) fn current_cuda(&self) -> DeviceId {
         self.rt.current_cuda()
     }
@@ -80,7 +80,7 @@ impl Vm {
         }
     }
 
-    /// An operator on tensors, or on what becomes one.
+    /// An operator on tensors or values that convert to tensors.
     pub(super) fn tensor_binary(&mut self, op: Binary, left: Value, right: Value) -> Result<Value> {
         let Some(operation) = self.natives().operators.get(op) else {
             return Err(error::operator_types(symbol(op), left.type_name(), right.type_name()));
@@ -108,7 +108,7 @@ impl Vm {
         out.and_then(from_out).map_err(|e| label_tensors(written(e, operation.name, symbol(op)), &args))
     }
 
-    /// Whether some element equals `item`; reads the answer.
+    /// Whether an element equals `item`; reads the answer.
     pub(super) fn tensor_contains(&mut self, tensor: Value, item: Value) -> Result<bool> {
         if item.as_scalar().is_none() && !matches!(item, Value::Tensor(_)) {
             return Ok(false);
@@ -160,8 +160,8 @@ impl Vm {
         }
     }
 
-    /// The tensor that a value is or becomes: a number, or a rectangular list of numbers, goes to
-    /// `device`, else to the current one. `None` for anything else.
+    /// Converts a value to a tensor. A number or a rectangular list of numbers goes to `device`, or to the
+    /// current one. `None` for other values.
     pub fn as_tensor(&mut self, value: &Value, device: Option<DeviceId>) -> Result<Option<Tensor>> {
         match value {
             Value::Tensor(tensor) => Ok(Some(tensor.clone())),
@@ -243,7 +243,7 @@ impl Vm {
         }
     }
 
-    /// Inside containers numbers stay numbers.
+    /// Inside containers, numbers stay numbers.
     fn place_inside(&mut self, value: &Value, device: DeviceId, depth: usize) -> Result<Value> {
         self.charge(1)?;
         match value {
@@ -252,7 +252,7 @@ impl Vm {
         }
     }
 
-    /// Makes a device the current one; leaving restores what was current.
+    /// Makes a device the current one; leaving restores the previous one.
     pub(super) fn device_context(&mut self, device: DeviceId) -> Result<Exit> {
         let saved = self.rt.selection();
         self.rt.set_device(device)?;
@@ -314,7 +314,7 @@ impl Vm {
         self.call_op_of(op, native, &mut values, &sources, in_place)
     }
 
-    /// The same, where it is known which argument goes where. Those are taken.
+    /// The same with the sources of the arguments already known. Moves the arguments out.
     pub(super) fn call_op_of(
         &mut self,
         op: &'static Op,
@@ -346,10 +346,11 @@ impl Vm {
         apply(&mut self.rt, op, call).and_then(from_out).map_err(|e| label_tensors(e, &values))
     }
 
-    /// The device that a value names: a device, a number, a text. Who uses it looks whether it is there.
+    /// The device that a value names: a device, a number, or a text. The caller checks whether it exists.
     ///
     /// # Errors
-    /// E0501 where it names none.
+    ///
+    /// E0501 if it names no device.
     pub fn device_named(&self, value: &Value) -> Result<DeviceId> {
         use crate::device::error;
         let count = || self.rt.machine().device_count();
@@ -365,7 +366,7 @@ impl Vm {
         }
     }
 
-    /// A script value as an operation's argument.
+    /// Converts a script value to an operation's argument.
     fn op_arg(
         &mut self,
         function: &str,
@@ -389,7 +390,7 @@ impl Vm {
             (Kind::Int, Value::Tensor(t)) if t.count() == 1 && t.dtype().is_int() => {
                 Some(Arg::Int(self.rt.item(t)?.as_i64()))
             }
-            // No bool: `x.sum(true)` means `keepdim`.
+            // Not a bool: `x.sum(true)` means `keepdim`.
             (Kind::Int, Value::Int(i)) => Some(Arg::Int(*i)),
             (Kind::Float, Value::Tensor(t)) if t.is_real_number() => {
                 Some(Arg::Float(self.rt.item(t)?.as_f64()))
@@ -397,7 +398,7 @@ impl Vm {
             (Kind::Float, _) => value.as_float().map(Arg::Float),
             (Kind::Bool, Value::Bool(b)) => Some(Arg::Bool(*b)),
             (Kind::Str | Kind::Any, Value::Str(text)) => Some(Arg::Str(text.as_str().to_string())),
-            // One dimension and a list of one are told apart by a few operations (`split`).
+            // A few operations (`split`) distinguish one dimension from a list of one.
             (Kind::Dims, Value::Int(i)) => Some(Arg::Int(*i)),
             (Kind::Shape | Kind::Dims, _) => self.ints(&value)?.map(Arg::Ints),
             (Kind::Tensors, _) => self.tensors(&value, near)?.map(Arg::Tensors),
@@ -507,8 +508,8 @@ impl Vm {
     }
 }
 
-/// An error of an operation in which its name is replaced by the operator that the script writes. Races
-/// are told by the names of operations: they may be those of other lines.
+/// Replaces the operation's name in an error by the operator that the script wrote. Race reports keep
+/// operation names, which may belong to other lines.
 #[cold]
 fn written(error: Error, name: &str, operator: &str) -> Error {
     if error.kind() == ErrorKind::Race || error.is_located() {
@@ -518,8 +519,8 @@ fn written(error: Error, name: &str, operator: &str) -> Error {
     error.rewrite(|text| text.replace(&name, &operator))
 }
 
-/// An error of an operation with a label on each of its tensors: dtype, shape and device. Those that the
-/// operation has labelled itself keep their text.
+/// Labels each tensor of an operation's error with its dtype, shape and device. Labels that the operation set
+/// keep their text.
 #[cold]
 pub(super) fn label_tensors(error: Error, args: &[Arg]) -> Error {
     use ErrorKind::*;
@@ -535,7 +536,7 @@ pub(super) fn label_tensors(error: Error, args: &[Arg]) -> Error {
     })
 }
 
-/// The same of one tensor.
+/// The same for one tensor.
 #[cold]
 pub(super) fn label_tensor(error: Error, operand: usize, tensor: &Tensor) -> Error {
     let place = Place::Operand(operand);
@@ -553,7 +554,7 @@ fn is_order(op: Binary) -> bool {
     matches!(op, Binary::Lt | Binary::Le | Binary::Gt | Binary::Ge)
 }
 
-/// Whether a list may be a tensor literal, as far as its first elements show.
+/// Whether a list may be a tensor literal, judging by its first elements.
 fn numeric(items: &[Value]) -> bool {
     match items.first() {
         Some(Value::List(inner)) => {
@@ -573,8 +574,8 @@ fn numeric(items: &[Value]) -> bool {
     }
 }
 
-/// Shape and row-major elements of a number or of rectangular nested lists; `None` when an element
-/// is no number.
+/// Shape and row-major elements of a number or of rectangular nested lists; `None` if an element is not a
+/// number.
 fn flatten(vm: &Vm, value: &Value) -> Result<Option<(Vec<usize>, Vec<Scalar>)>> {
     if let Some(scalar) = value.as_scalar() {
         return Ok(Some((Vec::new(), vec![scalar])));
@@ -626,7 +627,7 @@ fn not_rectangular(index: usize) -> crate::base::Error {
     error::bad_value(index, "the rows of these nested lists differ in length, so they do not form a tensor")
 }
 
-/// Any float makes `f32`, else any int `i64`, else `bool`; no elements at all `f32`.
+/// `f32` if there is any float or no element, else `i64` if there is any int, else `bool`.
 fn literal_dtype(scalars: &[Scalar]) -> Dtype {
     let any = |f: fn(&Scalar) -> bool| scalars.iter().any(f);
     if scalars.is_empty() || any(|s| matches!(s, Scalar::Float(_))) {
@@ -638,14 +639,14 @@ fn literal_dtype(scalars: &[Scalar]) -> Dtype {
     }
 }
 
-/// Elements as bytes of a dtype.
+/// Encodes elements as bytes of a dtype.
 fn encode(scalars: &[Scalar], dtype: Dtype, bytes: &mut Vec<u8>) {
     for scalar in scalars {
         scalar.encode(dtype, bytes);
     }
 }
 
-/// An operand that elementwise operations take as it is.
+/// Converts an operand that elementwise operations take directly.
 fn map_operand(value: &Value) -> Option<MapArg<'_>> {
     match value {
         Value::Tensor(tensor) => Some(MapArg::Tensor(tensor)),
@@ -667,7 +668,7 @@ pub(super) fn scalar_arg(scalar: Scalar) -> Arg {
     match scalar {
         Scalar::Bool(b) => Arg::Bool(b),
         Scalar::Int(i) => Arg::Int(i),
-        // Of a complex number, its real part: no parameter of kind `Number` takes one.
+        // The real part of a complex number: no parameter of kind `Number` takes one.
         Scalar::Float(f) | Scalar::Complex(f, _) => Arg::Float(f),
     }
 }
@@ -683,7 +684,7 @@ fn default_arg(param: &Param) -> Arg {
     }
 }
 
-/// Nested lists of numbers, as `tensor(...)` takes them.
+/// Converts nested lists of numbers to the form that `tensor(...)` takes.
 fn data(vm: &mut Vm, value: &Value, depth: usize) -> Result<Option<Data>> {
     if depth > RANKS {
         return Err(error::nesting("a tensor literal"));
@@ -707,7 +708,7 @@ fn data(vm: &mut Vm, value: &Value, depth: usize) -> Result<Option<Data>> {
     Ok(Some(Data::List(all)))
 }
 
-/// What an operation gives back, as a script value.
+/// Converts an operation's result to a script value.
 pub fn from_out(out: Out) -> Result<Value> {
     Ok(match out {
         Out::None => Value::None,
@@ -733,7 +734,7 @@ fn from_data(data: Data) -> Result<Value> {
     }
 }
 
-/// The first element of a list or tuple that a parameter of this kind cannot take: its number and type.
+/// The first element of a list or tuple that a parameter of this kind does not accept: its index and type.
 #[cold]
 fn misfit(kind: Kind, value: &Value) -> Option<(usize, &'static str)> {
     match value {

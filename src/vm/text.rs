@@ -1,8 +1,8 @@
 //! Texts of scripts.
 //!
-//! Positions in a text count characters. Where every character is one byte, those are positions of bytes; a long
-//! text of others gets an index of byte offsets when it is first asked for a position, so that indexing, slicing
-//! and searching from a position do not walk from its beginning. Texts of ASCII, and short ones, have none.
+//! Positions in a text count characters. If every character is one byte, they are byte positions. Other long
+//! texts get an index of byte offsets at the first request for a position, so that indexing, slicing and
+//! searching from a position do not walk from the beginning. ASCII texts and short texts have no index.
 
 use std::cell::Cell;
 
@@ -12,27 +12,27 @@ use super::account::note;
 use super::heap::head;
 use super::key;
 
-/// A `str`. Short texts stand in it.
+/// A `str`. Short texts are stored inline.
 pub struct Text {
     text: CompactString,
     chars: Chars,
     hash: Cell<u32>,
-    /// Where it was found last as a key of a dict.
+    /// The position where it was last found as a dict key.
     place: Cell<u32>,
 }
 
-/// Texts of fewer bytes are walked.
+/// Shorter texts, in bytes, are walked.
 const SHORT: usize = 256;
 /// Characters between two entries of an index.
 const STEP: usize = 64;
 
-/// The number of a text's characters, and the index of a long one, in the space of one number.
+/// The number of a text's characters, and the index of a long text, in the space of one number.
 ///
-/// Invariant: 0 before the characters are counted; then an odd number whose upper bits are the count; or the
-/// address of an index that this owns, which is even.
+/// Invariant: 0 before the characters are counted; then either an odd number whose upper bits are the count,
+/// or the address of an index that this owns, which is even.
 struct Chars(Cell<usize>);
 
-/// Where every [`STEP`]-th character begins.
+/// The byte offsets of every [`STEP`]-th character.
 struct Index {
     count: usize,
     offsets: Box<[usize]>,
@@ -51,7 +51,7 @@ impl Chars {
         }
     }
 
-    /// The index, which is made where there is none.
+    /// The index, built at the first call.
     fn index(&self, text: &str) -> &Index {
         if self.0.get() == 0 || self.0.get() & 1 == 1 {
             let count = self.count(text);
@@ -60,8 +60,8 @@ impl Chars {
             note(index.bytes());
             self.0.set(Box::into_raw(index).expose_provenance());
         }
-        // SAFETY: an even number that is not 0 is the address of an index that this owns; it is freed with
-        // this alone, and nothing changes it.
+        // SAFETY: an even number other than 0 is the address of an index that this owns; it is freed only
+        // with this, and nothing changes it.
         unsafe { &*std::ptr::with_exposed_provenance::<Index>(self.0.get()) }
     }
 }
@@ -70,7 +70,7 @@ impl Drop for Chars {
     fn drop(&mut self) {
         let known = self.0.get();
         if known != 0 && known & 1 == 0 {
-            // SAFETY: as above; nobody refers to it any more.
+            // SAFETY: as above; nothing refers to it anymore.
             let index = unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut::<Index>(known)) };
             note(-index.bytes());
         }
@@ -84,13 +84,13 @@ impl Index {
 }
 
 impl Text {
-    /// A text; its characters are counted when first asked for, and so is its hash.
+    /// A text; its characters and its hash are computed at the first request.
     pub fn new(text: CompactString) -> Text {
         note(head::<Text>() + text.len() as isize);
         Text { text, chars: Chars(Cell::new(0)), hash: Cell::new(0), place: Cell::new(0) }
     }
 
-    /// Where it was found last as a key: a hint for tables.
+    /// The position where it was last found as a key: a hint for tables.
     #[inline(always)]
     pub(super) fn place(&self) -> &Cell<u32> {
         &self.place
@@ -119,7 +119,7 @@ impl Text {
         &self.text
     }
 
-    /// How many characters it has.
+    /// The number of characters.
     pub fn chars(&self) -> usize {
         self.chars.count(&self.text)
     }
@@ -142,7 +142,7 @@ impl Text {
         after.map_or(length, |(at, _)| from + at)
     }
 
-    /// The number of the character that begins at a byte offset.
+    /// The index of the character that begins at a byte offset.
     pub fn position(&self, offset: usize) -> usize {
         let (text, length) = (self.text.as_str(), self.text.len());
         let count = self.chars();
@@ -157,7 +157,7 @@ impl Text {
         block * STEP + text[offsets[block]..offset].chars().count()
     }
 
-    /// The characters from one position to before another.
+    /// The characters of a range of positions.
     pub fn part(&self, from: usize, to: usize) -> &str {
         let (from, to) = (self.offset(from), self.offset(to));
         &self.text[from..to.max(from)]

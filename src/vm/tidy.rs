@@ -1,9 +1,9 @@
-//! What a machine keeps of programs that are over, and how it lets go of it.
+//! Frees what a machine keeps of finished programs.
 //!
-//! Functions hold their source texts, and names their slots of the global table. Sources that nothing holds are
-//! forgotten when their number has doubled ([`Vm::tidy`]); slots are used again when no code can refer to them any
-//! more: those of a unit that failed before it gave them values, and those of a compiled program that was dropped
-//! ([`Vm::retire`]). Invariant: a free slot has no value, and no live code reads or writes it.
+//! Functions hold their source texts, and names hold slots of the global table. Unreferenced sources are
+//! removed when their number has doubled ([`Vm::tidy`]). Slots are reused when no code can refer to them
+//! anymore: those of a unit that failed before giving them values, and those of a compiled program that was
+//! dropped ([`Vm::retire`]). Invariant: a free slot has no value, and no live code reads or writes it.
 
 use std::rc::Rc;
 
@@ -13,19 +13,19 @@ use super::Vm;
 use super::function::{Module, Proto};
 use super::value::Value;
 
-/// Warnings that nobody takes are kept up to this number.
+/// Maximum number of warnings kept until they are taken.
 const MAX_WARNINGS: usize = 1000;
-/// The most values that are looked at for closures of a program.
+/// Maximum number of values searched for closures of a program.
 const MAX_WALK: usize = 10_000;
-/// Fewer names are not looked at.
+/// Fewer names than this are not searched.
 const FEW_NAMES: usize = 4096;
 
-/// Which slots of the global table are free, and which were taken by the unit that is compiled.
+/// The free slots of the global table, and those taken by the unit being compiled.
 #[derive(Default)]
 pub(super) struct Slots {
     free: Vec<u32>,
     taken: Vec<u32>,
-    /// Programs whose handles are gone, and whose functions something still holds.
+    /// Programs without handles, whose functions are still referenced.
     retired: Vec<Rc<Module>>,
 }
 
@@ -40,12 +40,12 @@ impl Slots {
         slot
     }
 
-    /// Notes the slots that are taken from here on.
+    /// Begins recording the slots that are taken.
     pub(super) fn begin(&mut self) {
         self.taken.clear();
     }
 
-    /// Those that were taken, while another unit may begin.
+    /// The recorded slots; ends the recording, so that another unit may begin.
     pub(super) fn begun(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.taken)
     }
@@ -56,7 +56,8 @@ impl Slots {
 }
 
 impl Vm {
-    /// Forgets what no function, error or tensor refers to, now and then: at the end of the outermost entry.
+    /// Frees sources that no function, error or tensor refers to, now and then: at the end of the outermost
+    /// entry.
     #[inline]
     pub(super) fn tidy(&mut self) {
         if self.sources.is_due() || self.names.len() > self.names_limit.max(FEW_NAMES) {
@@ -70,7 +71,7 @@ impl Vm {
         for module in std::mem::take(&mut self.slots.retired) {
             self.retire(module);
         }
-        // Tensors remember where their memory was asked for.
+        // Tensors remember the source position of their allocation.
         let places = self.rt.live_places();
         self.sources.forget(places);
         let sources = &self.sources;
@@ -79,7 +80,8 @@ impl Vm {
         self.names_limit = 2 * self.names.len();
     }
 
-    /// Frees the slots that a unit has taken and that got no value; `code` is its function, where it was compiled.
+    /// Frees the slots that a unit has taken without giving them values; `code` is its function, if it was
+    /// compiled.
     pub(super) fn give_back(&mut self, code: Option<Value>) {
         let taken = self.slots.begun();
         let gone = match &code {
@@ -98,13 +100,14 @@ impl Vm {
         }
     }
 
-    /// Lets go of a compiled program that no handle names any more, unless something still holds functions of it:
-    /// then it is looked at again later.
+    /// Frees a compiled program without handles. If its functions are still referenced, it is checked again
+    /// later.
     pub(crate) fn retire(&mut self, module: Rc<Module>) {
         let unit = module.unit.borrow().clone();
         let Some(unit) = unit else { return };
         let slots: Vec<u32> = module.names.borrow().values().copied().collect();
-        // Who may hold each function: the one around it, the module and this, and closures in the program's variables.
+        // Possible owners of each function: the enclosing function, the module and this, and closures in the
+        // program's variables.
         let mut known: FxHashMap<*const Proto, usize> = FxHashMap::default();
         let mut protos = vec![&unit];
         while let Some(proto) = protos.pop() {
@@ -132,15 +135,15 @@ impl Vm {
     }
 }
 
-/// Whether nobody but the function around it holds a function and those inside.
+/// Whether only the enclosing function holds a function and those inside it.
 fn is_alone(proto: &Rc<Proto>) -> bool {
     Rc::strong_count(proto) == 1 && proto.protos.iter().all(is_alone)
 }
 
-/// Counts closures that a variable alone holds, directly or in lists, tuples and captured variables.
+/// Counts closures owned only by a variable, directly or in lists, tuples and captured variables.
 fn count_closures(value: &Value, known: &mut FxHashMap<*const Proto, usize>, left: &mut usize) {
     let mut todo = vec![value.clone()];
-    // Of what is looked at, the variable holds one, and this another.
+    // Each visited value is held by the variable and by this loop.
     while let Some(value) = todo.pop() {
         let Some(fewer) = left.checked_sub(1) else { return };
         *left = fewer;

@@ -1,10 +1,9 @@
 //! Script values.
 //!
-//! A [`Value`] is 16 bytes: a tag, and a number or a counted pointer into the script heap. The tag has
-//! eight, so that what was written by halves is read by halves: a processor waits for bytes written
-//! apart that are read together.
-//! Invariant: tags below [`FIRST_HEAP`] own nothing, so such values are copied bit by bit and
-//! forgotten without a destructor; `is_plain` is the only test for it.
+//! A [`Value`] is 16 bytes: a tag, and a number or a counted pointer into the script heap. The tag has eight
+//! bytes, so that a value written in halves is also read in halves: reading two narrower writes at once
+//! stalls store forwarding. Invariant: tags below [`FIRST_HEAP`] own nothing, so such values are copied
+//! bitwise and forgotten without a destructor; `is_plain` is the only test for it.
 
 use std::rc::Rc;
 
@@ -20,14 +19,14 @@ use crate::tensor::Tensor;
 
 /// A script value.
 ///
-/// Sample: `[1, "a"]` is a `List` of `Int(1)` and a `Str`.
+/// Example: `[1, "a"]` is a `List` of `Int(1)` and a `Str`.
 #[repr(u64)]
 #[derive(Default)]
 pub enum Value {
     /// `none`
     #[default]
     None = TAG_NONE,
-    /// A name whose definition has not run; no script sees it.
+    /// A name whose definition has not run; never visible to scripts.
     Unset,
     /// `...` in an index.
     Ellipsis,
@@ -67,20 +66,20 @@ pub enum Value {
     Object(Rc<Handle>),
     /// `tensor`
     Tensor(Tensor),
-    /// A captured variable; no script sees it.
+    /// A captured variable; never visible to scripts.
     Cell(Rc<Cell>),
 }
 
 /// The tag of the first variant that owns something.
 pub const FIRST_HEAP: u64 = 8;
 
-/// The tag of `none`, which has no more to it.
+/// The tag of `none`, which has no payload.
 pub(super) const TAG_NONE: u64 = 0;
-/// The tag of an int; its number stands at offset eight.
+/// The tag of an int; the number is at offset eight.
 pub(super) const TAG_INT: u64 = 4;
-/// The tag of a float; its number stands at offset eight.
+/// The tag of a float; the number is at offset eight.
 pub(super) const TAG_FLOAT: u64 = 5;
-/// The tag of a script function; its pointer stands at offset eight.
+/// The tag of a script function; the pointer is at offset eight.
 pub(super) const TAG_FN: u64 = 14;
 
 const _: () = assert!(std::mem::size_of::<Rc<Closure>>() == 8);
@@ -124,7 +123,7 @@ impl Value {
         Value::Range(Rc::new(Range { start, end, step }))
     }
 
-    /// A number; a complex one is a record of its parts.
+    /// A number; a complex number becomes a record of its parts.
     pub fn scalar(scalar: Scalar) -> Value {
         match scalar {
             Scalar::Bool(b) => Value::Bool(b),
@@ -134,7 +133,7 @@ impl Value {
         }
     }
 
-    /// The number this is, if it is one.
+    /// The number, if the value is one.
     pub fn as_scalar(&self) -> Option<Scalar> {
         match *self {
             Value::Bool(b) => Some(Scalar::Bool(b)),
@@ -144,7 +143,7 @@ impl Value {
         }
     }
 
-    /// The int this is: an `int` or a `bool`.
+    /// The value as an int, if it is an `int` or a `bool`.
     pub fn as_int(&self) -> Option<i64> {
         match *self {
             Value::Int(i) => Some(i),
@@ -153,7 +152,7 @@ impl Value {
         }
     }
 
-    /// The float this is: any number.
+    /// The value as a float, if it is a number.
     pub fn as_float(&self) -> Option<f64> {
         self.as_scalar().map(Scalar::as_f64)
     }
@@ -171,14 +170,13 @@ impl Value {
         matches!(self, Value::None)
     }
 
-    /// Whether it takes the place of a function: functions, dtypes (they convert), and records with a field
-    /// `forward`.
+    /// Whether it can be called: functions, dtypes (they convert), and records with a field `forward`.
     pub fn is_callable(&self) -> bool {
         matches!(self, Value::Fn(_) | Value::Native(_) | Value::Bound(_) | Value::Dtype(_))
             || matches!(self, Value::Record(r) if r.position("forward").is_some())
     }
 
-    /// What `type(x)` gives, and what errors call it.
+    /// The type's name, as `type(x)` and errors give it.
     pub fn type_name(&self) -> &'static str {
         match self {
             Value::None | Value::Unset => "none",
@@ -209,7 +207,7 @@ impl Value {
         self.tag() < FIRST_HEAP
     }
 
-    /// True when it may hold other values, so that putting it somewhere can close a cycle.
+    /// True if it may hold other values, so that storing it can close a cycle.
     #[inline]
     pub(super) fn links(&self) -> bool {
         matches!(
@@ -231,7 +229,7 @@ impl Value {
         unsafe { *(self as *const Value).cast::<u64>() }
     }
 
-    /// Counts what this owns once more: a copy of its bits is a value then.
+    /// Increments the reference count: a bitwise copy is then a value.
     pub(super) fn retain(&self) {
         use std::mem::forget;
         match self {
@@ -258,15 +256,15 @@ impl Clone for Value {
     #[inline(always)]
     fn clone(&self) -> Value {
         match self {
-            // Field by field: a copy of all sixteen bytes would wait for the two writes that made
-            // a number just before.
+            // Field by field: a copy of all sixteen bytes would wait for the two writes that just made the
+            // number.
             Value::Int(i) => Value::Int(*i),
             Value::Float(f) => Value::Float(*f),
             _ => {
                 if !self.is_plain() {
                     self.retain();
                 }
-                // SAFETY: what a value owns was counted once more; a plain one owns nothing.
+                // SAFETY: an owned reference was counted once more; a plain value owns nothing.
                 unsafe { std::ptr::read(self) }
             }
         }

@@ -1,7 +1,7 @@
 //! Assignments.
 //!
-//! Records do not change: `r.field = e` rebinds the variable at the root to a copy with another
-//! field. Lists, dicts and tensors change in place.
+//! Records are immutable: `r.field = e` rebinds the root variable to a copy with another field value. Lists,
+//! dicts and tensors change in place.
 
 use std::rc::Rc;
 
@@ -14,10 +14,10 @@ use super::{Compiler, Reg, mentions};
 use crate::base::{Result, Span};
 use crate::syntax::ast::*;
 
-/// A place whose parts have been evaluated.
+/// An assignment target whose parts have been evaluated.
 enum Place<'a> {
     Variable(&'a Rc<str>, Span),
-    /// `clear`: the container stands in a register of its own, which is cleared at the end.
+    /// `clear`: the container is in a temporary register, which is cleared at the end.
     Index {
         container: Reg,
         index: Reg,
@@ -44,7 +44,8 @@ impl<'a> Compiler<'_, '_, 'a> {
             return self.expr(value, dst);
         }
         self.temporary(|c| {
-            // The value of a variable is read where it stands, unless the place's parts may assign that.
+            // A variable's value is read from its own register, unless evaluating the target may assign the
+            // variable.
             let src = match &place.kind {
                 ExprKind::Index(..) if !mentions::has_block(place) => c.operand(value)?,
                 _ => {
@@ -57,7 +58,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         })
     }
 
-    /// `place op= value`: the place's parts are evaluated once.
+    /// `place op= value`: the target's parts are evaluated once.
     pub(super) fn update(&mut self, place: &'a Expr, op: Binary, value: &'a Expr, span: Span) -> Result<()> {
         self.temporary(|c| {
             let spans = vec![place.span, value.span];
@@ -102,7 +103,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         })
     }
 
-    /// Evaluates the parts of `place` and stores `src`.
+    /// Evaluates the parts of the target `place` and stores `src`.
     fn store_to(&mut self, place: &'a Expr, value_span: Span, src: Reg) -> Result<()> {
         match &place.kind {
             ExprKind::Paren(inner) => self.deeper(place.span, |c| c.store_to(inner, value_span, src)),
@@ -127,8 +128,8 @@ impl<'a> Compiler<'_, '_, 'a> {
         }
     }
 
-    /// The parts of a place. Those that are variables are used where they stand, unless what is evaluated
-    /// before the place is written, the indices and `later`, may assign them.
+    /// Evaluates the parts of a target. Parts that are variables are used in their own registers, unless
+    /// evaluating the indices or `later` before the write may assign them.
     fn place(&mut self, place: &'a Expr, later: Option<&'a Expr>) -> Result<Place<'a>> {
         match &place.kind {
             ExprKind::Paren(inner) => self.deeper(place.span, |c| c.place(inner, later)),
@@ -198,7 +199,8 @@ impl<'a> Compiler<'_, '_, 'a> {
                 let k = self.name_constant(name)?;
                 self.emit_at(Op::SetField { a: record, k, src }, span, spans, u16::MAX);
                 match parent.map(|p| *p) {
-                    // A native or a literal keeps no change; its attribute was assigned in place.
+                    // The root is a native or a literal: there is nothing to rebind, and its attribute was
+                    // assigned in place.
                     None => Ok(()),
                     Some(Place::Variable(name, _))
                         if matches!(self.resolve(name)?, Some(scope::Place::Builtin(_))) =>

@@ -16,10 +16,10 @@ use crate::syntax::ast::*;
 enum Callee<'a> {
     /// The value in the first register.
     Value,
-    /// A method of the value in the first register, or of a variable in a register, which nothing assigns
+    /// A method of the value in the first register, or of a variable in a register that is not assigned
     /// before the call.
     Method(&'a Rc<str>, Option<Reg>),
-    /// A variable in a register, which nothing assigns before the call.
+    /// A variable in a register that is not assigned before the call.
     Local(Reg),
     /// The same for a captured one.
     Capture(u16),
@@ -72,7 +72,7 @@ impl<'a> Compiler<'_, '_, 'a> {
                     && args.iter().all(|arg| matches!(arg, Arg::One(_)))
                     && let Some(Place::Register(variable)) = c.resolve(name)?
                 {
-                    // Nothing assigns it before the call either.
+                    // This variable is not assigned before the call either.
                     places.push(variable);
                     spans.push(e.span);
                     continue;

@@ -6,7 +6,7 @@ use crate::base::{Result, Span};
 use crate::syntax::ast::{Binary, Expr, ExprKind, Unary};
 
 impl<'a> Compiler<'_, '_, 'a> {
-    /// Jumps when the truth of `expr` is `sense`; the jumps, still open, are added to `jumps`.
+    /// Jumps when `expr` evaluates to `sense`; the unpatched jumps are added to `jumps`.
     pub(super) fn condition(&mut self, expr: &'a Expr, sense: bool, jumps: &mut Vec<usize>) -> Result<()> {
         self.deeper(expr.span, |c| c.condition_kind(expr, sense, jumps))
     }
@@ -36,7 +36,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         }
     }
 
-    /// `and` is decided by a false side, `or` by a true one (`decides`).
+    /// Compiles `and`, which a false side decides, or `or`, which a true side decides (`decides`).
     fn both(
         &mut self,
         a: &'a Expr,

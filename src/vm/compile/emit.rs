@@ -8,7 +8,7 @@ use super::super::value::Value;
 use super::{Compiler, MAX_REGISTERS, Reg};
 use crate::base::{Result, Span};
 
-/// Constants that are equal share a place.
+/// Equal constants share an index.
 #[derive(PartialEq, Eq, Hash)]
 pub(super) enum ConstKey {
     Int(i64),
@@ -18,7 +18,7 @@ pub(super) enum ConstKey {
 }
 
 impl<'a> Compiler<'_, '_, 'a> {
-    /// Appends an instruction for the current place; gives its position.
+    /// Appends an instruction with the current span; returns its position.
     pub(super) fn emit(&mut self, op: Op) -> usize {
         self.emitted += 1;
         let function = self.last();
@@ -28,8 +28,8 @@ impl<'a> Compiler<'_, '_, 'a> {
         function.code.len() - 1
     }
 
-    /// Appends an instruction at `span` with the places of its operands; operands in registers
-    /// from `dead` on are released by it.
+    /// Appends an instruction at `span` with the spans of its operands. The instruction releases operands in
+    /// registers from `dead` on.
     pub(super) fn emit_at(&mut self, op: Op, span: Span, operands: Vec<Span>, dead: Reg) -> usize {
         self.emitted += 1;
         let function = self.last();
@@ -46,7 +46,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.last().code.len()
     }
 
-    /// Makes the jump at `at` land on the next instruction.
+    /// Makes the jump at `at` target the next instruction.
     pub(super) fn patch(&mut self, at: usize) {
         let target = self.position();
         self.patch_to(at, target);
@@ -56,7 +56,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         jumps.into_iter().for_each(|at| self.patch(at));
     }
 
-    /// Makes the jump at `at` land on `target`.
+    /// Makes the jump at `at` target `target`.
     pub(super) fn patch_to(&mut self, at: usize, target: usize) {
         let distance = target as i64 - at as i64 - 1;
         let (short, long) = (i16::try_from(distance), i32::try_from(distance));
@@ -102,7 +102,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.constant(ConstKey::Str(Rc::clone(&text)), || Value::str(&*text))
     }
 
-    /// A name as an operand of sixteen bits.
+    /// A name as a 16-bit operand.
     pub(super) fn name_constant(&mut self, name: &Rc<str>) -> Result<u16> {
         let k = self.text(name);
         u16::try_from(k).map_err(|_| error::function_size())
@@ -136,7 +136,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.reserve(1)
     }
 
-    /// `count` fresh registers side by side; gives the first.
+    /// `count` fresh adjacent registers; returns the first.
     pub(super) fn reserve(&mut self, count: u16) -> Result<Reg> {
         let function = self.last();
         let first = function.next;
@@ -161,7 +161,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         result
     }
 
-    /// Runs `body` with `span` as the current place.
+    /// Runs `body` with `span` as the current span.
     pub(super) fn located<T>(&mut self, span: Span, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let before = std::mem::replace(&mut self.last().here, span);
         let result = body(self);
@@ -169,7 +169,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         result
     }
 
-    /// Releases registers from `from` on that are in use.
+    /// Releases the used registers from `from` on.
     pub(super) fn clear_from(&mut self, from: Reg) {
         let next = self.last().next;
         if next > from {

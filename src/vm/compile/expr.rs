@@ -15,12 +15,12 @@ use crate::base::{Error, Result, Span};
 use crate::device::DeviceId;
 use crate::syntax::ast::*;
 
-/// What a list element, tuple element or record field is pushed as.
+/// List elements, tuple elements and record fields are pushed in chunks of this size.
 const CHUNK: usize = 64;
 
 impl<'a> Compiler<'_, '_, 'a> {
-    /// Evaluates `expr` into `dst`, which is written only once the value is there unless `expr`
-    /// holds blocks or `and`/`or` (see [`writes_late`]).
+    /// Evaluates `expr` into `dst`. `dst` is written only when the value is complete, unless `expr` holds
+    /// blocks or `and`/`or` (see [`writes_late`]).
     pub(super) fn expr(&mut self, expr: &'a Expr, dst: Reg) -> Result<()> {
         self.deeper(expr.span, |c| c.located(expr.span, |c| c.expr_kind(expr, dst)))
     }
@@ -40,8 +40,8 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(reg)
     }
 
-    /// As [`Self::operand`], when `later` is evaluated before the value is used: a variable that
-    /// `later` may assign is copied.
+    /// [`Self::operand`] for a value that is used after `later` is evaluated: a variable that `later` may
+    /// assign is copied.
     pub(super) fn operand_before(&mut self, expr: &'a Expr, later: &'a Expr) -> Result<Reg> {
         if matches!(expr.kind, ExprKind::Name(_) | ExprKind::Paren(_)) && mentions::has_block(later) {
             let reg = self.temp()?;
@@ -193,7 +193,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         })
     }
 
-    /// Evaluates elements, none of them spread, into registers side by side.
+    /// Evaluates elements without spreads into adjacent registers.
     fn items(&mut self, items: &'a [Item]) -> Result<Reg> {
         let base = self.reserve(items.len() as u16)?;
         for (reg, Item::One(e) | Item::Spread(e)) in (base..).zip(items) {
@@ -308,8 +308,8 @@ impl<'a> Compiler<'_, '_, 'a> {
         })
     }
 
-    /// A chain of left-associative operators, from its innermost left side outwards: a chain of
-    /// any length needs no recursion.
+    /// A chain of left-associative operators, compiled from the innermost left side outwards, so that long
+    /// chains need no recursion.
     fn binary_chain(&mut self, expr: &'a Expr, dst: Reg) -> Result<()> {
         let mut chain = Vec::new();
         let mut left = expr;
@@ -359,7 +359,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(())
     }
 
-    /// The instruction for a number on the right side.
+    /// The instruction for a numeric constant on the right side.
     fn with_constant(&mut self, op: Binary, a: Reg, right: &Expr, dst: Reg) -> Option<Op> {
         let k = match (op, &right.kind) {
             (Binary::Add, ExprKind::Int(i)) if i16::try_from(*i).is_ok() => {
@@ -382,7 +382,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         }
     }
 
-    /// A literal number as a constant operand.
+    /// A numeric literal as a constant operand.
     pub(super) fn number_constant(&mut self, expr: &Expr) -> Option<u16> {
         let k = match expr.kind {
             ExprKind::Int(i) => self.constant(ConstKey::Int(i), || Value::Int(i)),
@@ -392,7 +392,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         u16::try_from(k).ok()
     }
 
-    /// `a and b`, `a or b`: the side that decided.
+    /// `a and b`, `a or b`: evaluates to the deciding side.
     fn shortcut(&mut self, a: &'a Expr, b: &'a Expr, sense: bool, dst: Reg) -> Result<()> {
         self.expr(a, dst)?;
         let jump = self.emit_at(Op::JumpIf { sense, a: dst, offset: 0 }, a.span, vec![a.span], u16::MAX);
@@ -421,7 +421,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         })
     }
 
-    /// Start, end and step side by side; `none` where left out.
+    /// Start, end and step in adjacent registers, with `none` for omitted parts.
     pub(super) fn range_parts(&mut self, parts: [Option<&'a Expr>; 3]) -> Result<Reg> {
         let base = self.reserve(3)?;
         for (reg, part) in (base..).zip(parts) {
@@ -474,7 +474,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(dst)
     }
 
-    /// `e on device`: evaluated with that device as the current one, then moved there.
+    /// `e on device`: evaluates `e` with that device as the current one, then moves the value there.
     fn on(&mut self, inner: &'a Expr, device: &'a Expr, dst: Reg) -> Result<()> {
         self.temporary(|c| {
             let place = c.temp()?;
@@ -492,7 +492,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         })
     }
 
-    /// `if`; without a target only its effects matter.
+    /// `if`; without a target it is compiled for its effects only.
     pub(super) fn branches(
         &mut self,
         arms: &'a [(Expr, Block)],
@@ -588,8 +588,8 @@ pub(super) fn binary_op(op: Binary, dst: Reg, a: Reg, b: Reg) -> Op {
     }
 }
 
-/// Whether [`Compiler::expr`] writes its target only when the value is complete, so that the
-/// target may be a variable which the expression reads.
+/// Whether [`Compiler::expr`] writes its target only when the value is complete, so that the target may be a
+/// variable that the expression reads.
 pub(super) fn writes_late(expr: &Expr) -> bool {
     match &expr.kind {
         ExprKind::Paren(inner) => writes_late(inner),
@@ -603,13 +603,13 @@ pub(super) fn writes_late(expr: &Expr) -> bool {
     }
 }
 
-/// A tree that the parser has already refused.
+/// Reports a tree that the parser should have refused.
 #[cold]
 pub(super) fn not_compiled(span: Span) -> Error {
     error::bad_value(0, "this text is not part of a program").at(span, "here")
 }
 
-/// The places of what is indexed, and of each index.
+/// The spans of the indexed value and of each index.
 pub(super) fn index_spans(inner: &Expr, indices: &[Expr]) -> Vec<Span> {
     std::iter::once(inner.span).chain(indices.iter().map(|e| e.span)).collect()
 }

@@ -1,8 +1,7 @@
-//! Which names nested functions mention: an over-approximation of what they capture.
+//! Which names nested functions mention: an over-approximation of their captures.
 //!
-//! A variable whose name a nested function mentions lives in a cell (or, at the top level, in a
-//! global slot); all others live in registers. The walk keeps its own stack, so that long operator
-//! chains cannot overflow.
+//! A variable mentioned by a nested function lives in a cell (or, at the top level, in a global slot); all
+//! others live in registers. The walk uses an explicit stack, so that long operator chains cannot overflow.
 
 use std::rc::Rc;
 
@@ -45,7 +44,7 @@ pub(super) fn in_statements(statements: &[Stmt]) -> NameSet {
     walk.inner
 }
 
-/// Whether evaluating this may assign a variable: it contains a block.
+/// Whether evaluating this may assign a variable, which requires a block.
 pub(super) fn has_block(expr: &Expr) -> bool {
     let mut todo = vec![expr];
     while let Some(expr) = todo.pop() {
@@ -153,7 +152,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Notes the variable at the root of an assigned place.
+    /// Records the variable at the root of an assignment target.
     fn assigns(&mut self, place: &'a Expr) {
         let mut todo = vec![place];
         while let Some(place) = todo.pop() {
@@ -171,7 +170,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Calls `visit` with the direct children of an expression that holds no block of its own.
+/// Calls `visit` with the direct children of an expression that contains no block.
 fn children<'a>(kind: &'a ExprKind, visit: &mut dyn FnMut(&'a Expr)) {
     fn pieces<'a>(list: &'a [StrPiece], visit: &mut dyn FnMut(&'a Expr)) {
         for piece in list {

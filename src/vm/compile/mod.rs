@@ -1,9 +1,9 @@
 //! Syntax tree to bytecode.
 //!
-//! Names become places here: registers for locals, cells for captured ones, slots of the global
-//! table for what functions share at the top level, constants for natives. Knows no operation; a
-//! function name is a name like any other. Invariant: the code it emits keeps the promise of
-//! [`Proto`], on which the machine's unchecked register access rests.
+//! The compiler resolves names: to registers for locals, cells for captured variables, global slots for
+//! variables shared by functions at the top level, and constants for natives. It knows no operations; a
+//! function name is a name like any other. Invariant: emitted code satisfies the contract of [`Proto`], on
+//! which the machine's unchecked register access relies.
 
 mod assign;
 mod call;
@@ -32,52 +32,52 @@ use scope::Scope;
 
 pub(super) type Reg = u16;
 
-/// The most registers of one function.
+/// Maximum number of registers per function.
 const MAX_REGISTERS: u16 = 60_000;
-/// Top-level variables of a unit of more statements than this are global slots.
+/// Units with more statements than this keep top-level variables in global slots.
 const MANY_STATEMENTS: usize = 10_000;
-/// The most instructions of a unit: for each byte of its text, and beside that.
+/// Maximum number of instructions of a unit: per byte of text, and in addition.
 const OPS_PER_BYTE: usize = 4;
 const FREE_OPS: usize = 100_000;
-/// Expressions between two looks at what may end the compilation.
+/// Expressions compiled between two checks for interrupts and limits.
 const STEPS: u32 = 4096;
-/// How much stack a level must find.
+/// Minimum stack space per nesting level.
 const ROOM: usize = if cfg!(debug_assertions) { 160 << 10 } else { 64 << 10 };
-/// The most nested expressions.
+/// Maximum nesting of expressions.
 const MAX_DEPTH: u32 = 160;
 
-/// What the code of a unit is for.
+/// How a unit's code will run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// A file that runs once: top-level names that no function mentions live in registers and
-    /// become visible to others when it ends.
+    /// A file that runs once. Top-level names that no function mentions live in registers and are exported
+    /// when it ends.
     Script,
-    /// One input of many: every top-level name is a global slot.
+    /// One of several inputs of a session: every top-level name is a global slot.
     Input,
 }
 
-/// What a unit is compiled against.
+/// The environment that a unit is compiled in.
 pub struct World<'a> {
-    /// Its names for global slots; new ones are added.
+    /// The module's names of global slots; new ones are added.
     pub module: &'a Module,
     /// The global table; new slots are added, without a value.
     pub globals: &'a mut Vec<Value>,
     /// Natives and constants by name.
     pub builtins: &'a FxHashMap<Rc<str>, Value>,
-    /// One shared text per name.
+    /// Interned texts of names.
     pub names: &'a mut rustc_hash::FxHashSet<Rc<str>>,
     /// Which slots are free.
     pub slots: &'a mut super::tidy::Slots,
-    /// The source that it comes from, which its functions hold.
+    /// The source of the unit, which its functions keep alive.
     pub source: Option<Arc<Source>>,
 }
 
-/// Compiles a unit. Its code takes no arguments and returns the unit's value.
+/// Compiles a unit to code that takes no arguments and returns the unit's value.
 pub fn compile(block: &Block, world: &mut World, mode: Mode) -> Result<Rc<Proto>> {
     let first = Compiler::new(world, mode, true).unit(block)?;
     match first {
         Some(proto) => Ok(proto),
-        // Some jump was too far for its short form: once more without short forms.
+        // A jump was too far for its short form: compile again without short forms.
         None => Compiler::new(world, mode, false).unit(block)?.ok_or_else(error::function_size),
     }
 }
@@ -98,7 +98,7 @@ struct Compiler<'w, 'g, 'a> {
     depth: u32,
     /// Expressions so far.
     steps: u32,
-    /// Instructions so far, and the most: what runs at several exits is compiled for each.
+    /// Instructions so far, and their limit: code that runs at several exits is emitted for each.
     emitted: usize,
     most: usize,
 }
@@ -119,9 +119,9 @@ struct Function<'a> {
     most: Reg,
     loops: Vec<Loop>,
     exits: Vec<Exit<'a>>,
-    /// Names that functions inside mention.
+    /// Names mentioned by nested functions.
     inner: NameSet,
-    /// The span of what is being compiled.
+    /// The current span.
     here: Span,
 }
 
@@ -134,12 +134,12 @@ struct Loop {
     from: Reg,
 }
 
-/// What must happen when control leaves a region early.
+/// Code that must run when control leaves a region early.
 #[derive(Clone, Copy)]
 enum Exit<'a> {
     Handler,
     Context,
-    /// The expression, and how many scopes and names of the innermost one it sees.
+    /// The expression, the number of scopes it sees, and of names in the innermost one.
     Defer(&'a Expr, usize, usize),
 }
 
@@ -167,7 +167,7 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
         let bytes = block.span.hi.saturating_sub(block.span.lo) as usize;
         self.most = bytes.saturating_mul(OPS_PER_BYTE).saturating_add(FREE_OPS);
         if block.body.len() > MANY_STATEMENTS {
-            // Its variables would not fit the registers.
+            // Its variables would not fit in registers.
             self.mode = Mode::Input;
         }
         self.functions.push(Function::new("<script>".into(), inner, block.span));
@@ -183,7 +183,7 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
         }))
     }
 
-    /// Compiles a function; gives its index among the protos of the one around it.
+    /// Compiles a function; returns its index among the protos of the enclosing one.
     fn function(
         &mut self,
         function: &'a ast::Function,
@@ -203,7 +203,7 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
         Ok(outer.protos.len() as u32 - 1)
     }
 
-    /// Binds parameters: register i + 1 holds the i-th when the call begins, register 0 the
+    /// Binds parameters. When the call begins, register i + 1 holds the i-th parameter and register 0 the
     /// function, which `itself` names.
     fn parameters(
         &mut self,
@@ -251,7 +251,7 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
         &mut self.functions[last]
     }
 
-    /// Runs `body` one level deeper, refusing trees that are too deep.
+    /// Runs `body` one level deeper; refuses trees that are nested too deeply.
     fn deeper<T>(&mut self, span: Span, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth >= MAX_DEPTH || stack::left() < ROOM {
             return Err(error::nesting("this expression").at(span, "too deep here"));

@@ -14,12 +14,12 @@ use crate::syntax::ast::*;
 type Sequence<'a> = (u16, Vec<&'a Pattern>, Option<&'a Rest>);
 
 impl<'a> Compiler<'_, '_, 'a> {
-    /// Binds a pattern to the value in `reg`, which the pattern owns from here on.
+    /// Binds a pattern to the value in `reg`, which the pattern now owns.
     pub(super) fn pattern(&mut self, pattern: &'a Pattern, reg: Reg) -> Result<()> {
         self.pattern_of(pattern, reg, None)
     }
 
-    /// The same; `value` is where the text writes the value.
+    /// The same; `value` is the span of the value.
     pub(super) fn pattern_of(&mut self, pattern: &'a Pattern, reg: Reg, value: Option<Span>) -> Result<()> {
         self.deeper(pattern.span, |c| c.located(pattern.span, |c| c.bind(pattern, reg, value)))
     }
@@ -114,14 +114,14 @@ impl<'a> Compiler<'_, '_, 'a> {
         }
         self.emit_at(Op::NoArm { src: value }, subject.span, vec![subject.span], u16::MAX);
         self.patch_all(ends);
-        // One release for all arms: what an arm bound stands above the subject.
+        // One release for all arms: their bindings are above the subject.
         self.emit(Op::Clear { from, count: most - from });
         self.last().next = from;
         Ok(())
     }
 
-    /// Jumps away when the value in `reg` does not fit; else moves what the pattern binds to where all
-    /// alternatives have it. The registers it used stay taken until the arm ends.
+    /// Jumps away if the value in `reg` does not match; otherwise moves the bound values to the registers
+    /// shared by all alternatives. Its registers stay reserved until the arm ends.
     fn alternative(
         &mut self,
         pattern: &'a Pattern,
@@ -138,7 +138,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(())
     }
 
-    /// Jumps away when the value in `reg` does not fit; binds names on the way.
+    /// Jumps away if the value in `reg` does not match; binds names on the way.
     fn test(&mut self, pattern: &'a Pattern, reg: Reg, fails: &mut Vec<usize>) -> Result<()> {
         self.deeper(pattern.span, |c| c.located(pattern.span, |c| c.test_kind(pattern, reg, fails)))
     }

@@ -1,4 +1,4 @@
-//! Names to places.
+//! Resolves names to places.
 
 use std::rc::Rc;
 
@@ -14,12 +14,12 @@ use crate::syntax::ast::{Block, Pattern, PatternKind, StmtKind};
 /// A block's names, and the first register it may use.
 pub(super) struct Scope {
     locals: Vec<Local>,
-    /// The positions of each name in `locals`, once those are more than a few.
+    /// The positions of each name in `locals`, built once there are more than a few.
     index: FxHashMap<Rc<str>, Vec<usize>>,
-    /// How many of `locals` can be seen, while some are hidden.
+    /// How many of `locals` are visible, while some are hidden.
     shown: Option<usize>,
     from: Reg,
-    /// How many names the function's registers had been given before it.
+    /// Number of names given to the function's registers before this scope.
     named: usize,
 }
 
@@ -30,7 +30,7 @@ struct Local {
     cell: bool,
 }
 
-/// Up to this many names a search goes through all of them.
+/// Up to this many names are searched linearly.
 const FEW: usize = 12;
 
 impl Scope {
@@ -38,7 +38,7 @@ impl Scope {
         self.locals.iter().map(|local| Rc::clone(&local.name))
     }
 
-    /// How many names it has.
+    /// The number of names.
     pub(super) fn count(&self) -> usize {
         self.locals.len()
     }
@@ -56,7 +56,7 @@ impl Scope {
         self.locals.push(local);
     }
 
-    /// The newest variable of a name.
+    /// The innermost variable of this name.
     fn find(&self, name: &str) -> Option<&Local> {
         let shown = self.shown.unwrap_or(self.locals.len());
         if self.locals.len() <= FEW {
@@ -83,7 +83,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.open_scope_at(from);
     }
 
-    /// As [`Self::open_scope`], for a scope whose registers begin at `from`.
+    /// [`Self::open_scope`] for a scope whose registers begin at `from`.
     pub(super) fn open_scope_at(&mut self, from: Reg) {
         let function = self.last();
         let named = function.places.names.len();
@@ -96,7 +96,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         });
     }
 
-    /// Ends a block: its variables are released and their registers free.
+    /// Ends a block: releases its variables and frees their registers.
     pub(super) fn close_scope(&mut self) {
         if let Some(from) = self.leave_scope() {
             self.clear_from(from);
@@ -104,7 +104,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         }
     }
 
-    /// Ends the names of a block; gives its first register.
+    /// Ends the names of a block; returns its first register.
     pub(super) fn leave_scope(&mut self) -> Option<Reg> {
         let function = self.last();
         let scope = function.scopes.pop()?;
@@ -115,8 +115,8 @@ impl<'a> Compiler<'_, '_, 'a> {
         Some(scope.from)
     }
 
-    /// Runs `body` with the names alone that were there when there were `scopes` scopes, and
-    /// `names` names in the innermost.
+    /// Runs `body` with only the names that existed when there were `scopes` scopes, with `names` names in
+    /// the innermost.
     pub(super) fn hiding<T>(
         &mut self,
         scopes: usize,
@@ -138,7 +138,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         result
     }
 
-    /// Whether a variable of this name must be visible beyond its registers.
+    /// Whether a variable of this name must be visible outside of registers.
     fn is_shared(&mut self, name: &str) -> bool {
         self.last().inner.contains(name)
     }
@@ -147,7 +147,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.functions.len() == 1 && self.last().scopes.len() == 1
     }
 
-    /// Makes `reg`, which holds a value, the variable `name`.
+    /// Declares the variable `name` in `reg`, which holds its value.
     pub(super) fn declare(&mut self, name: &Rc<str>, reg: Reg) {
         if &**name == "_" {
             self.emit(Op::Clear { from: reg, count: 1 });
@@ -159,7 +159,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         }
     }
 
-    /// As [`Self::declare`], for names that are never global.
+    /// [`Self::declare`] for names that are never global.
     pub(super) fn declare_register(&mut self, name: &Rc<str>, reg: Reg) {
         let cell = self.is_shared(name);
         if cell {
@@ -171,7 +171,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.push_local(name, reg, cell);
     }
 
-    /// A name for a register that is never written again.
+    /// Names a register that is never written again.
     pub(super) fn declare_plain(&mut self, name: &Rc<str>, reg: Reg) {
         self.push_local(name, reg, false);
     }
@@ -186,7 +186,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         }
     }
 
-    /// Where `name` is; `None` when it is nowhere.
+    /// The place of `name`; `None` if it is undefined.
     pub(super) fn resolve(&mut self, name: &str) -> Result<Option<Place>> {
         let depth = self.functions.len() - 1;
         if let Some((reg, cell)) = self.local(depth, name) {
@@ -201,7 +201,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(self.world.builtins.get(name).cloned().map(Place::Builtin))
     }
 
-    /// The place of a function's name that its block has made already.
+    /// The place of a function's name that its block has already declared.
     pub(super) fn predeclared(&mut self, name: &str) -> Option<Place> {
         let found = self.last().scopes.last()?.find(name)?;
         found.cell.then_some(Place::Cell(found.reg))
@@ -212,18 +212,18 @@ impl<'a> Compiler<'_, '_, 'a> {
         Some((found.reg, found.cell))
     }
 
-    /// The capture of the function at `depth` that holds `name`, made through all functions between.
+    /// The capture of `name` in the function at `depth`, made through all functions in between.
     fn capture(&mut self, depth: usize, name: &str) -> Option<u16> {
         if let Some(&at) = self.functions[depth].capture_names.get(name) {
             return Some(at);
         }
-        // The nearest function around that has it, from the inside out.
+        // The nearest enclosing function that has it.
         let owner = (0..depth)
             .rev()
             .find(|&d| self.local(d, name).is_some() || self.functions[d].capture_names.contains_key(name))?;
         let mut from = match self.local(owner, name) {
             Some((reg, true)) => Capture::Register(reg),
-            // Plain locals are invisible to functions inside: their names are mentioned nowhere.
+            // Plain locals are invisible to nested functions, because none mentions them.
             Some((_, false)) => return None,
             None => Capture::Outer(*self.functions[owner].capture_names.get(name)?),
         };
@@ -254,8 +254,8 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(())
     }
 
-    /// Gives every top-level name a slot before anything runs, so that functions can mention
-    /// names that are defined further down.
+    /// Gives every top-level name a slot before anything runs, so that functions can mention names defined
+    /// further down.
     pub(super) fn top_names(&mut self, block: &Block) {
         for stmt in &block.body {
             match &stmt.kind {
@@ -288,7 +288,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         }
     }
 
-    /// Copies top-level variables from registers to global slots, when the unit ends.
+    /// Copies top-level variables from registers to global slots when the unit ends.
     pub(super) fn export(&mut self) -> Result<()> {
         for name in std::mem::take(&mut self.exported) {
             if let Some(Place::Register(src)) = self.resolve(&name)? {

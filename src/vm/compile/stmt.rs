@@ -15,16 +15,16 @@ use crate::syntax::ast::*;
 /// A `defer` whose block has not ended.
 struct Deferred<'a> {
     e: &'a Expr,
-    /// The register for an error on its way out.
+    /// The register for a propagating error.
     error: Reg,
     handler: usize,
-    /// How many scopes, and names of the innermost one, it sees.
+    /// The number of scopes it sees, and of names in the innermost one.
     scopes: usize,
     names: usize,
 }
 
 impl<'a> Compiler<'_, '_, 'a> {
-    /// A block with a scope of its own; its value goes to `dst`, if that is wanted.
+    /// A block with its own scope; its value goes to `dst`, if that is given.
     pub(super) fn block(&mut self, block: &'a Block, dst: Option<Reg>) -> Result<()> {
         self.deeper(block.span, |c| {
             c.open_scope();
@@ -35,7 +35,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         })
     }
 
-    /// The statements of a unit: functions exist before the first one runs.
+    /// The statements of a unit. Functions exist before the first statement runs.
     pub(super) fn top_level(&mut self, block: &'a Block, dst: Reg) -> Result<()> {
         for stmt in &block.body {
             if let StmtKind::Fn(name, function) = &stmt.kind {
@@ -54,7 +54,8 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(())
     }
 
-    /// Functions of a block know one another: their names exist, without values, when it begins.
+    /// Declares the functions of a block when it begins, without values, so that they can refer to each
+    /// other.
     fn predeclare(&mut self, body: &'a [Stmt]) -> Result<()> {
         let names = body.iter().filter_map(|s| match &s.kind {
             StmtKind::Fn(name, _) => Some(name),
@@ -71,8 +72,8 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(())
     }
 
-    /// Whether nothing before it in its block mentions the name of the block's only function, so that its
-    /// variable can be made where it is defined.
+    /// Whether the block's only function is not mentioned before its definition, so that its variable can be
+    /// made there.
     fn is_lone(&self, name: &Name, body: &[Stmt]) -> bool {
         let is_it = |s: &Stmt| matches!(&s.kind, StmtKind::Fn(n, _) if n.span == name.span);
         let before = body.iter().position(is_it).unwrap_or(0);
@@ -80,7 +81,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         !mentioned && !self.assigned.contains(&name.text)
     }
 
-    /// Statements in the current scope. The last one's value goes to `dst`.
+    /// Compiles statements in the current scope. The last one's value goes to `dst`.
     fn statements(&mut self, body: &'a [Stmt], dst: Option<Reg>) -> Result<()> {
         let mut defers = Vec::new();
         for (i, stmt) in body.iter().enumerate() {
@@ -157,7 +158,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         let reg = self.temp()?;
         self.expr(value, reg)?;
         self.pattern_of(pattern, reg, Some(value.span))?;
-        // What went to global slots or nowhere leaves no register behind.
+        // Names in global slots or nowhere occupy no register.
         if self.last().scopes.last().map_or(0, Scope::count) == names_before {
             self.last().next = reg;
         }
@@ -179,7 +180,7 @@ impl<'a> Compiler<'_, '_, 'a> {
 
     fn local_function(&mut self, name: &'a Name, function: &'a Rc<Function>, span: Span) -> Result<()> {
         if self.functions.len() == 1 && self.last().scopes.len() == 1 {
-            // It exists since the unit began.
+            // The variable exists since the start of the unit.
             return Ok(());
         }
         let text = self.intern(&name.text);
@@ -282,7 +283,8 @@ impl<'a> Compiler<'_, '_, 'a> {
 
     fn while_loop(&mut self, condition: &'a Expr, block: &'a Block) -> Result<()> {
         let mut exits = Vec::new();
-        // A condition with blocks is compiled once, at the top: loops in conditions of loops would double each time.
+        // A condition with blocks is compiled once, at the top: compiled twice, nested loops in conditions
+        // would double the code at each level.
         let once = super::mentions::has_block(condition);
         let start = self.position();
         self.condition(condition, false, &mut exits)?;
@@ -349,12 +351,12 @@ impl<'a> Compiler<'_, '_, 'a> {
         })
     }
 
-    /// Emits what leaving all regions from the innermost down to the `count`-th does.
+    /// Emits the exit code of all regions from the innermost down to the `count`-th.
     fn unwind_to(&mut self, count: usize) -> Result<()> {
         let left = self.last().exits.split_off(count);
         let all = [self.last().exits.clone(), left.clone()].concat();
         for i in (count..all.len()).rev() {
-            // What runs on the way out is inside the regions further out only.
+            // Exit code runs inside the outer regions only.
             self.last().exits = all[..i].to_vec();
             match all[i] {
                 Exit::Handler => drop(self.emit(Op::PopHandler { flush: false })),
@@ -369,7 +371,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(())
     }
 
-    /// `defer e`: what runs from here to the end of its block is followed by `e`, however it ends.
+    /// `defer e`: runs `e` after the rest of the block, however that ends.
     fn begin_defer(&mut self, e: &'a Expr) -> Result<Deferred<'a>> {
         let error = self.temp()?;
         let handler = self.emit(Op::PushHandler { catch: false, dst: error, offset: 0 });
@@ -418,7 +420,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         })
     }
 
-    /// A function's body: its value is returned.
+    /// A function's body, whose value is returned.
     pub(super) fn tail_block(&mut self, block: &'a Block) -> Result<()> {
         self.deeper(block.span, |c| {
             let deferred = block.body.iter().any(|s| matches!(s.kind, StmtKind::Defer(_)));
@@ -436,7 +438,7 @@ impl<'a> Compiler<'_, '_, 'a> {
                     c.emit(Op::Return { src });
                 }
             }
-            // Nothing runs here: the registers were released by the return.
+            // This point is unreachable: the return released the registers.
             if let Some(from) = c.leave_scope() {
                 c.last().next = from;
             }
@@ -444,7 +446,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         })
     }
 
-    /// Evaluates and returns.
+    /// Evaluates `expr` and returns its value.
     fn tail(&mut self, expr: &'a Expr) -> Result<()> {
         match &expr.kind {
             ExprKind::If(arms, last) => {

@@ -1,9 +1,9 @@
 //! Operators on values.
 //!
-//! Numbers are calculated here; tensors, and lists of numbers beside an arithmetic operator, go to
-//! the operation that the operator names (`vm::tensors`). Ints never wrap: what does not fit is a
-//! coded error. `//` and `%` round towards negative infinity, as Python's. A float divided by zero
-//! is infinite or nan, as for tensors; an int divided by zero is an error.
+//! Numbers are computed here. Tensors, and lists of numbers next to an arithmetic operator, go to the
+//! operation of the operator (`vm::tensors`). Ints never wrap: overflow is a coded error. `//` and `%` round
+//! towards negative infinity, as in Python. A float divided by zero is infinite or nan, as for tensors; an
+//! int divided by zero is an error.
 
 use super::super::compare::{contains, equal, order};
 use super::super::value::Value;
@@ -11,11 +11,11 @@ use super::super::{Vm, charge, error};
 use crate::base::Result;
 use crate::syntax::ast::{Binary, Unary};
 
-/// The numbers of `in` and `not in` in [`BINARY`].
+/// The indices of `in` and `not in` in [`BINARY`].
 pub(super) const IN: u8 = Binary::In as u8;
 pub(super) const NOT_IN: u8 = Binary::NotIn as u8;
 
-/// The binary operators, by the number that instructions hold.
+/// The binary operators, indexed by the number in instructions.
 pub static BINARY: [Binary; 22] = [
     Binary::Add,
     Binary::Sub,
@@ -41,13 +41,13 @@ pub static BINARY: [Binary; 22] = [
     Binary::NotIn,
 ];
 
-/// How an operator is written, by the same number.
+/// The symbol of each operator, with the same index.
 static SYMBOLS: [&str; 22] = [
     "+", "-", "*", "/", "//", "%", "**", "@", "&", "|", "^", "<<", ">>", "++", "==", "!=", "<", "<=", ">",
     ">=", "in", "not in",
 ];
 
-/// How an operator is written.
+/// The symbol of an operator.
 pub fn symbol(op: Binary) -> &'static str {
     SYMBOLS[op as usize]
 }
@@ -118,7 +118,7 @@ fn repeat(vm: &mut Vm, text: &str, count: i64) -> Result<Value> {
     Ok(Value::str(all))
 }
 
-/// A number as operators see it: bools count as ints.
+/// A number operand: bools count as ints.
 #[derive(Clone, Copy)]
 enum Number {
     Bool(bool),
@@ -194,7 +194,7 @@ fn refuse(op: Binary, a: Number, b: Number) -> crate::base::Error {
     error::operator_types(symbol(op), a.name(), b.name())
 }
 
-/// The order of two numbers, exact also between ints and floats; `None` for nan.
+/// The order of two numbers, exact between ints and floats; `None` for nan.
 fn order_numbers(a: Number, b: Number) -> Option<std::cmp::Ordering> {
     match (a.int(), b.int()) {
         (Some(x), Some(y)) => Some(x.cmp(&y)),
@@ -219,12 +219,12 @@ fn int_float_order(int: i64, float: f64) -> Option<std::cmp::Ordering> {
     Some(int.cmp(&(whole as i64)).then_with(|| 0.0.partial_cmp(&(float - whole)).unwrap_or(Less)))
 }
 
-/// The order of two values, when both are numbers.
+/// The order of two values, if both are numbers.
 pub(in crate::vm) fn number_order(a: &Value, b: &Value) -> Option<Option<std::cmp::Ordering>> {
     Some(order_numbers(number(a)?, number(b)?))
 }
 
-/// An operator on ints; `None` when it has no meaning for them.
+/// An operator on ints; `None` if it is not defined for them.
 fn ints(op: Binary, x: i64, y: i64) -> Option<Result<Value>> {
     let checked = |value: Option<i64>| value.map(Value::Int).ok_or_else(|| error::overflow(symbol(op), x, y));
     Some(match op {

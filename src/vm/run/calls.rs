@@ -1,4 +1,4 @@
-//! Calls of anything but a script function with plain arguments.
+//! Calls of everything except a script function with plain arguments.
 
 use std::rc::Rc;
 
@@ -13,22 +13,22 @@ use super::Frame;
 use super::registers::transfer;
 use crate::base::{Error, Result};
 
-/// Arguments by position.
+/// Positional arguments.
 pub(in crate::vm) type Positional = SmallVec<[Value; 6]>;
-/// Arguments by name.
+/// Named arguments.
 pub(in crate::vm) type Named = SmallVec<[(Rc<str>, Value); 2]>;
-/// Numbers of arguments in the text.
+/// Argument numbers as written in the source.
 type Written = SmallVec<[usize; 8]>;
 
-/// So many arguments of a native are passed without a vector.
+/// Up to this many arguments of a native are passed without a vector.
 const FEW: usize = 4;
-/// The same of an operation.
+/// The same for an operation.
 const MOST: usize = 8;
-/// The number of an argument that the text does not have.
+/// The number of an argument that is not written in the source.
 const NOT_WRITTEN: usize = usize::MAX - 1;
 
-/// An error of a native that was passed `given` arguments by position, then those called `names`: its
-/// labels point at arguments, and it says the function's name.
+/// Converts an error of a native that was called with `given` positional arguments, then those named `names`:
+/// labels refer to the arguments as passed, and the error names the function.
 #[cold]
 fn of_call(error: Error, native: &Native, given: usize, names: &[Rc<str>]) -> Error {
     if error.is_located() {
@@ -52,8 +52,8 @@ impl Vm {
         self.stack[index + 1..index + 1 + count].iter_mut().map(std::mem::take).collect()
     }
 
-    /// Calls what stands at `index` with the plain arguments behind it, when it is no script
-    /// function of that arity: gives the result, or leaves a bound script call to begin (`None`).
+    /// Calls the value at `index` with the plain arguments after it, if it is not a script function of that
+    /// arity. Returns the result, or `None` if a bound script call is ready to begin.
     #[inline(never)]
     pub(super) fn prepare_call(&mut self, index: usize, argc: usize) -> Result<Option<Value>> {
         let args = self.take_args(index, argc);
@@ -61,7 +61,7 @@ impl Vm {
         self.begin(index, callee, args, Named::new())
     }
 
-    /// Calls `callee`, or makes its window at `index`.
+    /// Calls `callee`, or builds its window at `index`.
     fn begin(
         &mut self,
         index: usize,
@@ -69,14 +69,14 @@ impl Vm {
         args: Positional,
         named: Named,
     ) -> Result<Option<Value>> {
-        // A record of layers is called through its field `forward`, as a module is in PyTorch.
+        // A record of layers is called through its field `forward`, like a module in PyTorch.
         while let Value::Record(record) = &callee {
             match record.get("forward") {
                 Some(forward) => callee = forward.clone(),
                 None => break,
             }
         }
-        // `bool` is a dtype, and a function of the library.
+        // `bool` is both a dtype and a library function.
         if let Value::Dtype(dtype) = callee
             && let Some(function) = self.natives.functions().get(dtype.name())
         {
@@ -119,8 +119,8 @@ impl Vm {
         }
     }
 
-    /// Calls a method of the value at `index`. `None`: what stands at `index` now is a
-    /// function to be called with the arguments, which are still there.
+    /// Calls a method of the value at `index`. `None`: the value at `index` is now a function to be called
+    /// with the arguments, which are still in place.
     pub(super) fn call_method_at(
         &mut self,
         index: usize,
@@ -152,7 +152,7 @@ impl Vm {
         Ok(None)
     }
 
-    /// Calls a native with the `count` values that stand from `index` on, by position.
+    /// Calls a native with the `count` values from `index` on as positional arguments.
     fn call_native_in(&mut self, native: &Rc<Native>, index: usize, count: usize) -> Result<Value> {
         let params = native.signature.params;
         let registers = &mut self.stack[index..index + count];
@@ -167,10 +167,10 @@ impl Vm {
             let args = registers.iter_mut().map(std::mem::take).collect();
             return self.call_native(native, args, Named::new());
         }
-        // The usual call of the library: few arguments, each in its place.
+        // The common case of library calls: few arguments, in order.
         let mut args = [const { Value::None }; FEW];
         for (arg, register) in args.iter_mut().zip(registers) {
-            // SAFETY: `arg` is `none`, and both are values.
+            // SAFETY: `arg` is `none`, and both point to values.
             unsafe { transfer(arg, register) };
         }
         for (arg, param) in args[count..params.len()].iter_mut().zip(&params[count..]) {
@@ -182,8 +182,9 @@ impl Vm {
         result.map_err(|e| of_call(raced::label_values(e, &args), native, count, &[]))
     }
 
-    /// Calls an operation with the arguments that stand from `index` on: `given` by position, then those called
-    /// `names`. `None`: it is none, or the usual way tells what is wrong; nothing is done.
+    /// Calls an operation with the arguments from `index` on: `given` positional ones, then those named
+    /// `names`. `None`: it is not an operation, or the general path must report an error; nothing has been
+    /// done.
     fn call_op_at<'n>(
         &mut self,
         native: &Native,
@@ -204,7 +205,7 @@ impl Vm {
         let sources = bind::sources(op.params, given, names.clone())?;
         let mut args = [const { Value::None }; MOST];
         for (arg, register) in args.iter_mut().zip(registers) {
-            // SAFETY: `arg` is `none`, and both are values.
+            // SAFETY: `arg` is `none`, and both point to values.
             unsafe { transfer(arg, register) };
         }
         let result = self.call_op_of(op, native, &mut args[..count], &sources, in_place);
@@ -214,7 +215,7 @@ impl Vm {
         }))
     }
 
-    /// As [`Vm::call_op_at`], for the call of a shape.
+    /// [`Vm::call_op_at`] for a call with a shape.
     fn call_shaped_op(&mut self, index: usize, shape: &CallShape) -> Option<Result<Value>> {
         let given = shape.by_position()?;
         let result = match (&shape.method, &self.stack[index]) {
@@ -242,7 +243,7 @@ impl Vm {
         }
         let mut callee = std::mem::take(&mut self.stack[index]);
         let (mut args, mut named) = (Positional::new(), Named::new());
-        // Which arguments of the text the values come from: those by position, then those by name.
+        // The source arguments that the values come from: positional ones, then named ones.
         let (mut placed, mut by_name): (Written, Written) = (Written::new(), Written::new());
         let mut received = false;
         if let Some(name) = &shape.method {
@@ -308,7 +309,7 @@ impl Vm {
             Run::Dynamic(function) => {
                 bind::native(self, native, &mut args, named)?;
                 match function.try_borrow_mut() {
-                    // How long the program around takes is not known.
+                    // The running time of an embedder's function is unknown, so check the limits after it.
                     Ok(mut function) => function(self, &mut args).and_then(|v| self.look().map(|()| v)),
                     Err(_) => Err(error::bad_value(0, format!("`{}` is running already", native.name))),
                 }

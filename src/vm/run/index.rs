@@ -37,7 +37,7 @@ impl Vm {
                     if step == 1 || count == 0 {
                         return Ok(Value::str(text.part(start, start + count)));
                     }
-                    // Only what lies between the first and the last of them is walked.
+                    // Only the part between the first and the last of them is walked.
                     let last = (start as i64 + (count as i64 - 1) * step) as usize;
                     let part = text.part(start.min(last), start.max(last) + 1).chars();
                     let (skip, back) = (step.unsigned_abs() as usize, step < 0);
@@ -118,7 +118,7 @@ impl Vm {
         }
     }
 
-    /// The int in a tensor of one element, which is read: `names[scores.argmax()]`.
+    /// The int in a tensor of one element, read from the device: `names[scores.argmax()]`.
     fn whole(&mut self, tensor: &Tensor) -> Result<Option<Value>> {
         if tensor.count() != 1 || !tensor.dtype().is_int() {
             return Ok(None);
@@ -255,7 +255,7 @@ impl Vm {
     }
 }
 
-/// A position from an int that may count from the end.
+/// The position of an int that may count from the end.
 fn position(container: &str, index: &Value, length: usize) -> Result<usize> {
     let Some(index) = index.as_int() else { return Err(error::index_type(container, index.type_name())) };
     let from_end = i64::try_from(length).unwrap_or(i64::MAX);

@@ -1,4 +1,4 @@
-//! `for`, and whatever else goes through a sequence.
+//! `for` and other iteration over sequences.
 
 use std::rc::Rc;
 
@@ -7,11 +7,11 @@ use super::super::value::Value;
 use super::super::{Vm, error};
 use crate::base::Result;
 
-/// The host memory of one row of a tensor as a value: its handle, its layout and its place in a list.
+/// Host memory of one tensor row as a value: its handle, its layout and its list slot.
 const ROW: usize = 448;
 
 impl Vm {
-    /// Turns start, end and step into next value, remaining count and step.
+    /// Converts start, end and step into next value, remaining count and step.
     pub(super) fn range_loop(&mut self, base: usize, first: u16) -> Result<()> {
         let at = base + first as usize;
         let range = self.range_of(base, first)?;
@@ -40,7 +40,7 @@ impl Vm {
         let at = base + first as usize;
         let value = self.stack[at].clone();
         if let Value::List(_) | Value::Range(_) = value {
-            // Nothing to begin.
+            // Nothing to do.
         } else {
             self.stack[at] = self.begin_sequence(&value)?;
         }
@@ -48,7 +48,8 @@ impl Vm {
         Ok(())
     }
 
-    /// As [`Vm::sequence_loop`], for what `enumerate` is given: it has all elements at once, but for an iterable.
+    /// [`Vm::sequence_loop`] for the argument of `enumerate`: collects all elements first, except those of an
+    /// iterable.
     pub(super) fn elements_loop(&mut self, base: usize, first: u16) -> Result<()> {
         let at = base + first as usize;
         let value = std::mem::take(&mut self.stack[at]);
@@ -81,10 +82,11 @@ impl Vm {
         Ok(Some(value))
     }
 
-    /// What [`Vm::element`] takes, of something that `for` can go through.
+    /// Converts an iterable value into the sequence that [`Vm::element`] takes.
     ///
     /// # Errors
-    /// E0309 for what is no sequence, and those of a function that begins an `iterable`.
+    ///
+    /// E0309 for a value that is not iterable, and errors of a function that begins an `iterable`.
     pub fn begin_sequence(&mut self, value: &Value) -> Result<Value> {
         match value {
             Value::List(_)
@@ -102,8 +104,8 @@ impl Vm {
         }
     }
 
-    /// The element of what [`Vm::begin_sequence`] gave at a position, from 0, and the next position.
-    /// Positions count elements, in texts bytes; of objects, each element comes once.
+    /// The element at a position, from 0, of a sequence returned by [`Vm::begin_sequence`], and the next
+    /// position. Positions count elements, and bytes in texts; an object yields each element once.
     pub fn element(&mut self, sequence: &Value, position: i64) -> Result<Option<(Value, i64)>> {
         let at = position as usize;
         let next = position + 1;
@@ -129,7 +131,8 @@ impl Vm {
     /// All elements of a sequence.
     ///
     /// # Errors
-    /// E0309 for what is no sequence; limits for a range without end.
+    ///
+    /// E0309 for a value that is not iterable; a limit for an endless range.
     pub fn collect(&mut self, sequence: &Value) -> Result<Vec<Value>> {
         match sequence {
             Value::List(list) => self.copies(&list.borrow()),
@@ -161,14 +164,14 @@ impl Vm {
         }
     }
 
-    /// All elements, one after the other.
+    /// All elements, one by one.
     fn collect_each(&mut self, sequence: &Value) -> Result<Vec<Value>> {
         let mut items = Vec::new();
         let mut position = 0;
         while let Some((value, next)) = self.element(sequence, position)? {
             self.charge(1)?;
             if items.len() == items.capacity() {
-                // Both are there while the elements move.
+                // While the elements move, the old and the new buffer both exist.
                 charge_values(items.len().max(4) * 3)?;
             }
             items.push(value);

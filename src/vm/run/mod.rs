@@ -1,12 +1,11 @@
-//! The loop that runs bytecode.
+//! The interpreter loop.
 //!
-//! One loop serves all script calls of one entry from Rust: a call pushes a frame, a return pops
-//! one. Registers are a window of one contiguous stack. The loop knows the plain case of each
-//! instruction: numbers, lists at a position, functions that take their arguments as they are.
-//! Everything else it leaves to [`Vm::step`], which does the whole instruction; so the loop holds
-//! little that takes registers of the processor from the plain cases. Invariant: while the loop
-//! runs, `base` is the start of the running call's window, which holds `proto.registers`
-//! initialised values, and `pc` points into `proto.code`; `base` is reloaded after a step.
+//! One loop runs all script calls of one entry from Rust: a call pushes a frame, a return pops one. Registers
+//! are a window of one contiguous stack. The loop handles the fast path of each instruction: numbers, lists
+//! at a position, functions with plain arguments. It leaves everything else to [`Vm::step`], which executes
+//! the whole instruction; this keeps processor registers free for the fast paths. Invariant: while the loop
+//! runs, `base` is the start of the running call's window, which holds `proto.registers` initialised values,
+//! and `pc` points into `proto.code`; `base` is reloaded after a step.
 
 pub mod arith;
 pub(super) mod calls;
@@ -31,14 +30,14 @@ use registers::{
 };
 use short::{Done, short};
 
-/// What a call returns to.
+/// The state that a call returns to.
 #[derive(Clone, Copy)]
 pub(super) struct Frame {
     /// The caller's next instruction.
     pub(super) pc: *const Op,
     /// The caller's code; its register 0 keeps it alive.
     pub(super) proto: *const Proto,
-    /// Where the caller's registers begin.
+    /// Start of the caller's registers.
     pub(super) base: u32,
     /// The caller's register for the result.
     pub(super) dst: u16,
@@ -48,38 +47,38 @@ pub(super) struct Frame {
     pub(super) owns: bool,
 }
 
-/// What an instruction of the loop needs besides its plain case.
+/// What remains to be done for an instruction outside of its fast path.
 enum Rest {
-    /// To be done in full.
+    /// Execute it in full.
     Step,
-    /// A copy of the second value in place of the first.
+    /// Copy the second value over the first.
     Copy(*mut Value, *const Value),
-    /// To begin again when what this owns is released.
+    /// Release this value and execute the instruction again.
     Release(*mut Value),
-    /// To call the function in the register `first`, which runs `proto`, with plain arguments.
+    /// Call the function in the register `first`, which runs `proto`, with plain arguments.
     Call { proto: *const Proto, first: u16, argc: u8, dst: u16 },
-    /// To return this register from a call that may own something.
+    /// Return this register from a call whose registers may own something.
     Leave(u16),
-    /// To be done by [`Vm::short`], in full if that does not know it.
+    /// Execute it in [`Vm::short`], or in full if that does not handle it.
     Short,
 }
 
-/// How the loop goes on after a step.
+/// Where the loop continues after a step.
 pub(super) enum Flow {
     /// At the next instruction.
     Next,
-    /// This far from the next instruction.
+    /// At this offset from the next instruction.
     Jump(i32),
-    /// In the script function whose window, with its arguments in place, begins `first` registers further
-    /// on; there is room for its registers. Its result goes to the register `dst`.
+    /// In the script function whose window begins `first` registers further on, with its arguments in place
+    /// and enough room for its registers. Its result goes to the register `dst`.
     Begin { first: u16, dst: u16 },
-    /// In Rust: the result of the entry stands in [`Vm::left`].
+    /// In Rust: the result of the entry is in [`Vm::left`].
     Return,
-    /// At a handler: the error stands in [`Vm::left`].
+    /// At a handler: the error is in [`Vm::left`].
     Raise,
 }
 
-/// What a step leaves for the loop, beside how to go on, which fits in a register of the processor.
+/// A step's result beside the [`Flow`], which must fit in a processor register.
 #[derive(Default)]
 pub(super) enum Left {
     #[default]
@@ -88,16 +87,16 @@ pub(super) enum Left {
     Error(Error),
 }
 
-/// Where an error goes.
+/// An error handler.
 pub(super) struct Handler {
-    /// Frames when it was pushed.
+    /// Number of frames when it was pushed.
     pub(super) depth: usize,
-    /// Contexts when it was pushed.
+    /// Number of contexts when it was pushed.
     pub(super) contexts: usize,
     /// The instruction, the register.
     pub(super) target: usize,
     pub(super) dst: u16,
-    /// False for cleanups, which see interrupts too.
+    /// False for cleanup handlers, which receive interrupts too.
     pub(super) catch: bool,
 }
 
@@ -119,7 +118,7 @@ impl Vm {
         }
     }
 
-    /// Runs from instruction `from` of the call at `start`. An error comes with its place.
+    /// Runs from instruction `from` of the call at `start`. Errors carry their source position.
     #[inline(never)]
     fn execute(&mut self, start: usize, from: usize) -> Result<Value, (Error, usize, usize)> {
         // SAFETY: the window at `start` was made by `begin`, so it holds a closure and
@@ -131,8 +130,8 @@ impl Vm {
         let mut pc: *const Op = unsafe { (*proto).code.as_ptr().add(from) };
 
         // Whether the running call's registers may hold values that own something: arguments, copies and
-        // what steps leave there. Otherwise nothing has to be released when it returns. (What stands
-        // above a caller's arguments is the caller's, who releases it.)
+        // results of steps. Otherwise the return has nothing to release. (Values above a caller's arguments
+        // belong to the caller, who releases them.)
         let mut owns = true;
 
         // SAFETY (of all register, constant and instruction access below): the compiler's
@@ -155,7 +154,7 @@ impl Vm {
                 unsafe { &*(*proto).consts.as_ptr().add($i as usize) }
             };
         }
-        // Where the running call's window begins.
+        // The start of the running call's window.
         macro_rules! window {
             () => {
                 // SAFETY: `base` points into the stack.
@@ -168,8 +167,8 @@ impl Vm {
                 unsafe { pc.offset_from((*proto).code.as_ptr()) as usize }
             };
         }
-        // Makes the window `$first` registers further on, which runs `$callee`, the running call.
-        // `frames` has room.
+        // Makes the window `$first` registers further on, which runs `$callee`, the running call. `frames`
+        // must have room.
         macro_rules! enter {
             ($window:expr, $first:expr, $callee:expr, $dst:expr) => {{
                 let (base_index, first): (usize, usize) = ($window, $first);
@@ -189,7 +188,7 @@ impl Vm {
         }
 
         'next: loop {
-            // Goes on at the next instruction.
+            // Continues at the next instruction.
             macro_rules! next {
                 () => {{
                     // SAFETY: the last instruction returns, so there is always a next one.
@@ -197,11 +196,11 @@ impl Vm {
                     continue 'next;
                 }};
             }
-            // The plain cases go on from inside. They call nothing, so that the state of the loop stays
-            // in registers of the processor; what they leave here is shared between the instructions.
+            // The fast paths continue from inside this block. They call nothing, so that the loop's state
+            // stays in processor registers; the code after the block is shared between instructions.
             let rest = 'plain: {
-                // Gives up a register whose value owns something, to begin again when it is released.
-                // Operands are numbers by now, so that value is none of them.
+                // Exits the fast path to release the register's value and then retry, if the value owns
+                // something. Operands have been checked to be numbers, so the value is not one of them.
                 macro_rules! free {
                     ($i:expr) => {
                         if !reg!($i).is_plain() {
@@ -225,7 +224,7 @@ impl Vm {
                         unsafe { put_float(slot!($i), value) }
                     }};
                 }
-                // Copies a value, and goes on.
+                // Copies a value and continues.
                 macro_rules! copy {
                     ($i:expr, $value:expr) => {{
                         let value: *const Value = $value;
@@ -240,7 +239,7 @@ impl Vm {
                         next!();
                     }};
                 }
-                // Writes a register's value to where a variable stands, if both own nothing.
+                // Writes a register's value to a variable, if both values own nothing.
                 macro_rules! store {
                     ($slot:expr, $src:expr) => {{
                         let slot: *mut Value = $slot;
@@ -253,7 +252,7 @@ impl Vm {
                         }
                     }};
                 }
-                // Jumps and goes on. A jump backwards that is due to look at the limits is left.
+                // Jumps and continues. A backward jump that must check the limits is left to `step`.
                 macro_rules! jump {
                     ($offset:expr) => {{
                         let offset = $offset as isize;
@@ -323,7 +322,7 @@ impl Vm {
                         }
                     }};
                 }
-                // For a positive divisor rounding down is Euclid's division.
+                // For a positive divisor, floor division equals Euclidean division.
                 macro_rules! whole {
                     ($dst:expr, $a:expr, $b:expr, $int:ident) => {
                         if let (&Value::Int(x), &Value::Int(y)) = ($a, $b)
@@ -360,7 +359,7 @@ impl Vm {
                     Op::Move { take: false, dst, src } => copy!(dst, reg!(src)),
                     Op::Move { take: true, dst, src } => {
                         free!(dst);
-                        // SAFETY: see above; what stands in `dst` owns nothing.
+                        // SAFETY: see above; the value in `dst` owns nothing.
                         unsafe { transfer(slot!(dst), slot!(src)) };
                         next!();
                     }
@@ -373,7 +372,7 @@ impl Vm {
                     Op::SetGlobal { take: _, src, slot } => store!(&mut self.globals[slot as usize], src),
                     Op::GetCell { dst, cell } => {
                         if let Value::Cell(cell) = reg!(cell) {
-                            // SAFETY: nothing writes the variable while it is read.
+                            // SAFETY: the variable is not written while it is read.
                             let value = unsafe { &*cell.as_ptr() };
                             if !matches!(value, Value::Unset) {
                                 copy!(dst, value);
@@ -434,13 +433,13 @@ impl Vm {
                     Op::Not { dst, a } => {
                         if let Value::Bool(b) = *reg!(a) {
                             free!(dst);
-                            // SAFETY: see above; what stands there owns nothing.
+                            // SAFETY: see above; the old value owns nothing.
                             unsafe { slot!(dst).write(Value::Bool(!b)) };
                             next!();
                         }
                     }
 
-                    // `while true` jumps back with it.
+                    // `while true` uses it to jump backwards.
                     Op::Jump { offset } => jump!(offset),
                     Op::Loop { offset } => jump!(offset),
                     Op::JumpIf { sense, a, offset } => {
@@ -471,7 +470,7 @@ impl Vm {
                     Op::JumpGeK { sense, a, k, offset } => compare!(sense, reg!(a), konst!(k), offset, >=),
 
                     Op::RangeNext { base: first, dst, offset } => {
-                        // The remaining count stands beside the next value, and the step after it.
+                        // The remaining count is after the next value, and the step after the count.
                         if let (&Value::Int(next), &Value::Int(left), &Value::Int(by)) =
                             (reg!(first), reg!(first + 1), reg!(first + 2))
                         {
@@ -480,7 +479,7 @@ impl Vm {
                             }
                             if self.budget > 1 {
                                 set_int!(dst, next);
-                                // SAFETY: see above; ints stand there, which own nothing.
+                                // SAFETY: see above; the registers hold ints, which own nothing.
                                 unsafe {
                                     put_int(slot!(first), next.wrapping_add(by));
                                     put_int(slot!(first + 1), left - 1);
@@ -498,7 +497,7 @@ impl Vm {
                             if offset < 0 {
                                 self.budget -= 1;
                             }
-                            // SAFETY: jumps land inside the code; the copy goes on from there.
+                            // SAFETY: jumps land inside the code; the copy continues from there.
                             pc = unsafe { pc.offset(offset as isize) };
                             copy!(dst, value);
                         }
@@ -516,7 +515,7 @@ impl Vm {
                             && closure.proto.plain == u16::from(argc)
                         {
                             free!(first);
-                            // SAFETY: see above; what stands there owns nothing.
+                            // SAFETY: see above; the old value owns nothing.
                             unsafe { put_function(slot!(first), Rc::clone(closure)) };
                             break 'plain Rest::Call { proto: Rc::as_ptr(&closure.proto), first, argc, dst };
                         }
@@ -528,7 +527,7 @@ impl Vm {
                             && closure.proto.plain == u16::from(argc)
                         {
                             free!(first);
-                            // SAFETY: see above; what stands there owns nothing.
+                            // SAFETY: see above; the old value owns nothing.
                             unsafe { put_function(slot!(first), Rc::clone(closure)) };
                             break 'plain Rest::Call { proto: Rc::as_ptr(&closure.proto), first, argc, dst };
                         }
@@ -538,7 +537,7 @@ impl Vm {
                             && closure.proto.plain == u16::from(argc)
                         {
                             free!(first);
-                            // SAFETY: see above; what stands there owns nothing.
+                            // SAFETY: see above; the old value owns nothing.
                             unsafe { put_function(slot!(first), Rc::clone(closure)) };
                             break 'plain Rest::Call { proto: Rc::as_ptr(&closure.proto), first, argc, dst };
                         }
@@ -561,7 +560,7 @@ impl Vm {
                         if owns || src == 0 || !shared || unsafe { !(*slot).is_plain() } {
                             break 'plain Rest::Leave(src);
                         }
-                        // SAFETY: see above; the result's register lies below the window.
+                        // SAFETY: see above; the result's register is below the window.
                         unsafe {
                             transfer(slot, slot!(src));
                             release_function(base);
@@ -608,7 +607,7 @@ impl Vm {
                             && let Some(found) = dict.has_int(at)
                         {
                             free!(dst);
-                            // SAFETY: see above; what stands there owns nothing.
+                            // SAFETY: see above; the old value owns nothing.
                             unsafe { slot!(dst).write(Value::Bool(found == (op == arith::IN))) };
                             next!();
                         }
@@ -625,7 +624,7 @@ impl Vm {
                 }
                 Rest::Step
             };
-            // A call takes no more than a frame, as a rule.
+            // A call usually needs only a frame.
             if let Rest::Call { proto: callee, first, argc, dst } = rest {
                 let window = window!();
                 // SAFETY: the function in its register keeps the callee alive.
@@ -637,7 +636,7 @@ impl Vm {
                     owns = false;
                     for _ in 0..argc {
                         argument = argument.wrapping_add(1);
-                        // SAFETY: the arguments stand behind the function.
+                        // SAFETY: the arguments follow the function.
                         owns |= unsafe { !(*argument).is_plain() };
                     }
                     continue 'next;
@@ -654,7 +653,7 @@ impl Vm {
                 }
             }
             match rest {
-                // SAFETY: see above; the value stays where it is until it is copied.
+                // SAFETY: see above; the value stays in place until it is copied.
                 Rest::Copy(slot, value) => unsafe {
                     copy(slot, value);
                     owns = true;
@@ -667,7 +666,7 @@ impl Vm {
                 Rest::Leave(src) => {
                     let frame = self.leave_window(window!(), src);
                     (pc, proto, owns) = (frame.pc, frame.proto, frame.owns);
-                    // SAFETY: the caller's window is still there.
+                    // SAFETY: the caller's window is still in the stack.
                     base = unsafe { self.stack.as_mut_ptr().add(frame.base as usize) };
                 }
                 _ => {
@@ -675,7 +674,7 @@ impl Vm {
                     owns = true;
                     // SAFETY: the function of the running call stays in its register 0 while a step runs.
                     let flow = self.step(window, at, unsafe { &*proto });
-                    // SAFETY: the window is still there; the stack may have moved.
+                    // SAFETY: the window is still in the stack, which may have moved.
                     base = unsafe { self.stack.as_mut_ptr().add(window) };
                     match flow {
                         // SAFETY: the last instruction returns, so there is always a next one.

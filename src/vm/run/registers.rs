@@ -1,7 +1,7 @@
-//! Writing registers.
+//! Register writes.
 //!
-//! Tags, numbers and pointers are written straight into their places. A value built elsewhere and
-//! copied as a whole would cost a copy of sixteen bytes that waits for the two writes before it.
+//! Tags, numbers and pointers are written directly to their places. Building a value elsewhere and copying it
+//! as a whole would read sixteen bytes right after two narrower writes, which stalls store forwarding.
 
 use std::rc::Rc;
 
@@ -14,15 +14,15 @@ use super::super::value::{TAG_FLOAT, TAG_FN, TAG_INT, TAG_NONE, Value};
 /// `slot` points to a value that owns nothing.
 #[inline(always)]
 pub(super) unsafe fn put_int(slot: *mut Value, int: i64) {
-    // SAFETY: the caller's promise; the layout of a `repr(u64)` enum is a tag of eight bytes and then
-    // its field (see `Value`).
+    // SAFETY: the caller's promise. A `repr(u64)` enum is laid out as a tag of eight bytes followed by its
+    // field (see `Value`).
     unsafe {
         slot.cast::<u64>().write(TAG_INT);
         slot.cast::<u8>().add(8).cast::<i64>().write(int);
     }
 }
 
-/// As [`put_int`], for a float.
+/// [`put_int`] for a float.
 ///
 /// # Safety
 /// As for [`put_int`].
@@ -35,29 +35,28 @@ pub(super) unsafe fn put_float(slot: *mut Value, float: f64) {
     }
 }
 
-/// As [`put_int`], for a script function.
+/// [`put_int`] for a script function.
 ///
 /// # Safety
 /// As for [`put_int`].
 #[inline(always)]
 pub(super) unsafe fn put_function(slot: *mut Value, closure: Rc<Closure>) {
-    // SAFETY: as in `put_int`; a counted pointer has eight bytes.
+    // SAFETY: as in `put_int`; a counted pointer is eight bytes.
     unsafe {
         slot.cast::<u64>().write(TAG_FN);
         slot.cast::<u8>().add(8).cast::<Rc<Closure>>().write(closure);
     }
 }
 
-/// Copies the bits of a value, its tag and the rest apart: whole, they would wait for the two writes
-/// that made it, when those were just before.
+/// Copies the bits of a value, the tag and the rest separately: a single read would stall if two separate
+/// writes just made the value.
 ///
 /// # Safety
 /// Both point to places of values, `value` to an initialised one.
 #[inline(always)]
 unsafe fn copy_halves(slot: *mut Value, value: *const Value) {
     type Half = std::mem::MaybeUninit<u64>;
-    // SAFETY: the caller's promise; a value has two halves of eight bytes. Reads that are volatile stay
-    // apart.
+    // SAFETY: the caller's promise; a value has two halves of eight bytes. Volatile reads are not merged.
     unsafe {
         let (tag, rest) = (value.cast::<Half>().read_volatile(), value.cast::<Half>().add(1).read_volatile());
         slot.cast::<Half>().write(tag);
@@ -65,7 +64,7 @@ unsafe fn copy_halves(slot: *mut Value, value: *const Value) {
     }
 }
 
-/// Puts a value that was just made in place of another.
+/// Replaces a value by one that was just made.
 #[inline(always)]
 pub(super) fn set(slot: &mut Value, value: Value) {
     let value = std::mem::ManuallyDrop::new(value);
@@ -73,7 +72,7 @@ pub(super) fn set(slot: &mut Value, value: Value) {
         // SAFETY: a register is an initialised value.
         unsafe { release(slot) };
     }
-    // SAFETY: what stands there owns nothing, and `value` is not used again.
+    // SAFETY: the old value was released, and `value` is not used again.
     unsafe { copy_halves(slot, &raw const *value) };
 }
 
@@ -83,7 +82,7 @@ pub(super) fn set(slot: &mut Value, value: Value) {
 /// Both point to values that own nothing.
 #[inline(always)]
 pub(super) unsafe fn copy_plain(slot: *mut Value, value: *const Value) {
-    // SAFETY: the caller's promise: a copy of the bits is a value of its own.
+    // SAFETY: the caller's promise: a bitwise copy of such a value is valid.
     unsafe {
         match *value {
             Value::Int(i) => put_int(slot, i),
@@ -93,13 +92,13 @@ pub(super) unsafe fn copy_plain(slot: *mut Value, value: *const Value) {
     }
 }
 
-/// Moves a value, and leaves `none` behind.
+/// Moves a value, leaving `none`.
 ///
 /// # Safety
 /// `slot` points to a value that owns nothing, `from` to another value.
 #[inline(always)]
 pub(super) unsafe fn transfer(slot: *mut Value, from: *mut Value) {
-    // SAFETY: the caller's promise; what `from` held is only in `slot` afterwards.
+    // SAFETY: the caller's promise; the value of `from` is only in `slot` afterwards.
     unsafe {
         match *from {
             Value::Int(i) => put_int(slot, i),
@@ -110,7 +109,7 @@ pub(super) unsafe fn transfer(slot: *mut Value, from: *mut Value) {
     }
 }
 
-/// Whether somebody else holds the function in a register, too.
+/// Whether the function in a register has other owners.
 ///
 /// # Safety
 /// `slot` holds a script function.
@@ -135,14 +134,15 @@ pub(super) unsafe fn release_function(slot: *mut Value) {
     }
 }
 
-/// Puts a copy of any value in place of any other. Destructors of values run no script code.
+/// Replaces any value by a copy of any other. Destructors of values run no script code.
 ///
 /// # Safety
-/// Both point to initialised values; `value` is read before what stood in `slot` is released.
+///
+/// Both point to initialised values; `value` is read before the value in `slot` is released.
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn copy(slot: *mut Value, value: *const Value) {
-    // SAFETY: the caller's promise: what is copied counts once more, and what stood there is read once.
+    // SAFETY: the caller's promise: the copied value's count is incremented, and the old value is read once.
     unsafe {
         match &*value {
             Value::Str(text) => std::mem::forget(Rc::clone(text)),
@@ -165,7 +165,7 @@ pub(super) unsafe fn copy(slot: *mut Value, value: *const Value) {
     }
 }
 
-/// As [`copy`], where the values often own nothing.
+/// [`copy`] for values that often own nothing.
 ///
 /// # Safety
 /// As for [`copy`].
@@ -180,14 +180,14 @@ pub(super) unsafe fn put_copy(slot: *mut Value, value: *const Value) {
     }
 }
 
-/// Puts `none` in place of a value.
+/// Replaces a value by `none`.
 ///
 /// # Safety
 /// `slot` points to an initialised value.
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn release(slot: *mut Value) {
-    // SAFETY: the caller's promise; what stands there is read once.
+    // SAFETY: the caller's promise; the value is read once.
     unsafe {
         match &*slot {
             Value::Str(text) => {

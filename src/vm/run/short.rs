@@ -1,7 +1,7 @@
-//! Instructions that are plain but for a call within: dicts by a key, and natives with a plain case.
+//! Instructions with one call on their fast path: dict lookups, and natives with a fast path.
 //!
-//! What is here raises nothing and runs no script code; so it needs no machine. Whatever else
-//! an instruction may need is left to [`Vm::step`](super::Vm::step), and then nothing is done here.
+//! The code here raises no errors and runs no script code, so it needs no machine. Everything else is left to
+//! [`Vm::step`](super::Vm::step); then nothing has been done here.
 
 use super::super::bytecode::Op;
 use super::super::function::{Proto, QUICK_ARGS, Quick};
@@ -9,7 +9,7 @@ use super::super::value::Value;
 use super::arith;
 use super::registers::{put_copy, release, set};
 
-/// Whether an instruction is done, and whether what it wrote into a register owns something.
+/// Whether an instruction is done, and whether the value it wrote into a register owns something.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Done {
     No,
@@ -23,26 +23,27 @@ impl Done {
     }
 }
 
-// Cold, so that what the loop keeps in registers is saved here and not in the plain cases.
-/// Does the instruction at `pc` if it can.
+// Cold, so that the loop's processor registers are saved here and not in the fast paths.
+/// Executes the instruction at `pc` if possible.
 ///
 /// # Safety
+///
 /// `base` is the window of the running call, `pc` an instruction of its code `proto`; see the invariant of
 /// [`Proto`].
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto) -> Done {
     let slot = |i: u16| base.wrapping_add(i as usize);
-    // SAFETY (of all that follows): the caller's promise keeps operands in range. What is called here changes no
-    // register but those that it is given, and runs no script code; so dicts, keys and arguments stay.
-    // SAFETY: as said.
+    // SAFETY (of everything below): the caller's promise keeps operands in range. The functions called here
+    // change only the registers passed to them and run no script code, so dicts, keys and arguments stay in
+    // place. SAFETY: as said.
     match *unsafe { &*pc } {
         Op::Index { dst, a, b } => {
             // SAFETY: as said.
             if let (Value::Dict(dict), key) = unsafe { (&*slot(a), &*slot(b)) }
                 && let Some(value) = dict.at(key)
             {
-                // SAFETY: as said; the value is copied where it stands.
+                // SAFETY: as said; the value is copied in place.
                 return unsafe {
                     put_copy(slot(dst), value);
                     Done::with(&*slot(dst))
@@ -54,7 +55,7 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
             if let (Value::Dict(dict), key, value) = unsafe { (&*slot(a), &*slot(b), &*slot(src)) } {
                 if let Some(place) = dict.slot(key) {
                     dict.given(value);
-                    // SAFETY: as said; a destructor changes no dict.
+                    // SAFETY: as said; destructors change no dict.
                     unsafe { put_copy(place, value) };
                     return Done::Plain;
                 }
@@ -81,7 +82,7 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
             {
                 let from = first + 1;
                 let args = [0, 1, 2].map(|i| from + 1 + i);
-                // SAFETY: as said: the arguments stand side by side.
+                // SAFETY: as said: the arguments are adjacent.
                 return unsafe { quick(run, base, from, &args[..count], from, dst) };
             }
         }
@@ -94,7 +95,7 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
                 && usize::from(argc) <= QUICK_ARGS
             {
                 let args = [0, 1, 2].map(|i| first + 1 + i);
-                // SAFETY: as said: the arguments stand behind the receiver.
+                // SAFETY: as said: the arguments follow the receiver.
                 return unsafe { quick(run, base, first, &args[..argc.into()], first, dst) };
             }
         }
@@ -106,7 +107,7 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
                 && tag == unsafe { (*slot(receiver)).tag() }
                 && site.args.len() <= QUICK_ARGS
             {
-                // SAFETY: as said: variables stand before all temporaries.
+                // SAFETY: as said: variables are before all temporaries.
                 return unsafe { quick(run, base, receiver, &site.args, first, dst) };
             }
         }
@@ -115,14 +116,15 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
     Done::No
 }
 
-/// Does the plain case of a native: the register `first` holds its first argument or the receiver, `args` are at most
-/// [`QUICK_ARGS`] others. The temporaries among them are those from `from` on; they are released.
+/// Runs the fast path of a native. The register `first` holds its first argument or the receiver; `args` are
+/// at most [`QUICK_ARGS`] others. The temporaries among them are the registers from `from` on; they are
+/// released.
 ///
 /// # Safety
 /// All are registers of the window `base`.
 #[inline(always)]
 unsafe fn quick(run: Quick, base: *mut Value, first: u16, args: &[u16], from: u16, dst: u16) -> Done {
-    // Written out for up to three, since a loop costs more than what it does.
+    // Unrolled for up to three, because a loop costs more than its body.
     const { assert!(QUICK_ARGS == 3) };
     let slot = |i: usize| base.wrapping_add(args[i] as usize);
     let receiver = base.wrapping_add(first as usize);
@@ -141,7 +143,7 @@ unsafe fn quick(run: Quick, base: *mut Value, first: u16, args: &[u16], from: u1
         return Done::No;
     }
     let give_up = |register: u16, slot: *mut Value| {
-        // SAFETY: the caller's promise; nothing refers to the arguments any more.
+        // SAFETY: the caller's promise; nothing refers to the arguments anymore.
         unsafe {
             if register >= from && !(*slot).is_plain() {
                 release(slot);

@@ -1,4 +1,4 @@
-//! Instructions in full: whatever the loop does not do itself.
+//! Execution of every instruction in full, for the cases that the loop does not handle inline.
 
 use std::rc::Rc;
 
@@ -14,11 +14,11 @@ use crate::base::Result;
 use crate::syntax::ast::{Binary, Unary};
 
 impl Vm {
-    // Cold, so that what the loop keeps in registers is saved here and not in the plain cases.
-    /// Does the instruction at `at` in `proto` for the call whose window begins at
-    /// `base`. Tensor work that it submits belongs to its place in the source.
+    // Cold, so that the loop's processor registers are saved here and not in the fast paths.
+    /// Executes the instruction at `at` in `proto` for the call whose window begins at `base`. Tensor work
+    /// that it submits is attributed to its source position.
     ///
-    /// What the instruction raises, without a place, is left for the loop.
+    /// An error is left for the loop, without a source position.
     #[cold]
     #[inline(never)]
     pub(super) fn step(&mut self, base: usize, at: usize, proto: &Proto) -> Flow {
@@ -250,7 +250,7 @@ impl Vm {
                 if let Some(frame) = self.frames.pop() {
                     self.top = frame.base as usize;
                 }
-                // The function, which owns the code, goes last: the loop releases it.
+                // The function owns the code and is released last, by the loop.
                 self.left = Left::Value(value);
                 return Ok(Flow::Return);
             }
@@ -325,7 +325,7 @@ impl Vm {
             }
             Op::PopHandler { flush } => {
                 if flush {
-                    // What the block left pending fails inside it.
+                    // Errors of the block's pending work surface inside it.
                     self.flush()?;
                 }
                 self.handlers.pop();
@@ -366,7 +366,7 @@ impl Vm {
         Ok(Flow::Next)
     }
 
-    /// The value of a register, which `take` leaves as `none`.
+    /// The value of a register; `take` leaves `none` there.
     fn given(&mut self, take: bool, index: usize) -> Value {
         if take { std::mem::take(&mut self.stack[index]) } else { self.stack[index].clone() }
     }
@@ -389,7 +389,7 @@ impl Vm {
         if let Value::Unset = value { Err(self.unset_name()) } else { Ok(value) }
     }
 
-    /// Jumps when `truth` is `sense`. Backwards it looks at the limits now and then.
+    /// Jumps when `truth` equals `sense`. Backward jumps check the limits now and then.
     fn jump(&mut self, truth: bool, sense: bool, offset: i32) -> Result<Flow> {
         if truth != sense {
             return Ok(Flow::Next);
@@ -406,7 +406,7 @@ impl Vm {
         if self.budget == 0 { self.refill() } else { Ok(()) }
     }
 
-    /// Calls what stands in register `first` with the arguments behind it.
+    /// Calls the value in register `first` with the arguments after it.
     fn call_at(&mut self, base: usize, first: u16, argc: u8, dst: u16) -> Result<Flow> {
         let index = base + first as usize;
         let plain = matches!(&self.stack[index], Value::Fn(f) if f.proto.plain == u16::from(argc));
@@ -417,7 +417,7 @@ impl Vm {
         self.begin_at(base, first, dst)
     }
 
-    /// Begins the script call whose window, with its arguments in place, begins at register `first`.
+    /// Begins the script call whose window begins at register `first`, with its arguments in place.
     fn begin_at(&mut self, base: usize, first: u16, dst: u16) -> Result<Flow> {
         self.spend()?;
         if self.frames.len() >= self.depth_limit {

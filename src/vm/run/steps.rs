@@ -1,4 +1,4 @@
-//! The slow sides of instructions: whatever is not a plain number.
+//! Slow paths of instructions: operands other than plain numbers.
 
 use std::rc::Rc;
 
@@ -17,11 +17,11 @@ use super::registers::{copy, set};
 use crate::base::Result;
 use crate::syntax::ast::{Binary, Unary};
 
-/// Texts of so many bytes are joined without a look at the limits.
+/// Texts up to this size are joined without checking the limits.
 const SHORT: usize = 256;
 
 impl Vm {
-    /// The value of an operand: moved out of its register when that is dead after the instruction.
+    /// The value of an operand. It is moved out of its register if that is dead after the instruction.
     #[inline]
     fn operand(&mut self, base: usize, reg: u16, dead_from: u16) -> Value {
         let register = &mut self.stack[base + reg as usize];
@@ -95,7 +95,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Tells the runtime where the operation stands that is about to be submitted.
+    /// Passes the source position of the next operation to the runtime.
     #[inline]
     fn note_span(&mut self, base: usize, at: usize, left: &Value, right: &Value) {
         if !left.is_plain() || !right.is_plain() {
@@ -199,7 +199,7 @@ impl Vm {
             (Value::List(list), &Value::Int(i)) => {
                 if let Some(slot) = list.slot(i) {
                     list.given(value);
-                    // SAFETY: the register keeps the list alive, and a destructor changes no list.
+                    // SAFETY: the register keeps the list alive, and destructors change no list.
                     unsafe { copy(slot, value) };
                     return Ok(());
                 }
@@ -228,7 +228,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Replaces a record by one with another field, or assigns an attribute of an object.
+    /// Replaces a record by one with a field changed, or assigns an attribute of an object.
     #[inline(never)]
     pub(super) fn set_field_step(&mut self, base: usize, a: u16, name: &Value, src: u16) -> Result<()> {
         let name = name.as_str().unwrap_or("");
@@ -273,7 +273,7 @@ impl Vm {
         }
     }
 
-    /// The range whose start, end and step stand side by side.
+    /// The range whose start, end and step are in adjacent registers.
     pub(super) fn range_of(&mut self, base: usize, first: u16) -> Result<Range> {
         let at = base + first as usize;
         let (start, end) = (self.bound(at, 0)?, self.bound(at, 1)?);
@@ -284,7 +284,7 @@ impl Vm {
         Ok(Range { start, end, step })
     }
 
-    /// The `index`-th end of a range whose parts stand at `at`.
+    /// The `index`-th bound of a range whose parts begin at `at`.
     pub(super) fn bound(&mut self, at: usize, index: usize) -> Result<Option<i64>> {
         const NAMES: [&str; 3] = ["start", "end", "step"];
         let value = self.stack[at + index].clone();
@@ -303,7 +303,7 @@ impl Vm {
         }
     }
 
-    /// Takes a value apart for `let` and `for`.
+    /// Destructures a value for `let` and `for`.
     pub(super) fn unpack_step(
         &mut self,
         base: usize,
@@ -329,7 +329,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Takes a value apart for `match`: a bool, then the parts if it fits.
+    /// Destructures a value for `match`: writes a bool, then the parts if it matches.
     pub(super) fn fits_step(
         &mut self,
         base: usize,
@@ -353,7 +353,7 @@ impl Vm {
         Ok(())
     }
 
-    /// The parts that a pattern binds, or what does not fit.
+    /// The parts that a pattern binds, or the mismatch.
     fn take_apart(&mut self, value: &Value, shape: &PatternShape) -> Result<Result<Vec<Value>, Mismatch>> {
         if let (Value::Record(record), true) = (value, shape.takes_names()) {
             return Ok(fields(record, shape));
@@ -385,7 +385,7 @@ impl Vm {
         }
     }
 
-    /// Whether a value fits a literal, name or range of a `match`.
+    /// Whether a value matches a literal, name or range of a `match`.
     pub(super) fn fits_value(&mut self, value: &Value, pattern: &Value) -> Result<bool> {
         match (value, pattern) {
             (Value::Range(_), _) => equal(self, value, pattern),
@@ -433,7 +433,7 @@ impl Vm {
         Ok(Value::str(text))
     }
 
-    /// Whether a value counts as true.
+    /// The truth of a value.
     pub fn truth(&mut self, value: &Value) -> Result<bool> {
         Ok(match value {
             Value::None | Value::Unset => false,
@@ -467,8 +467,8 @@ pub(super) fn merge(a: &Value, b: &Value) -> Result<Value> {
     }
 }
 
-/// The fields that a pattern with names takes: by position from both ends, then by name. Fields that it does
-/// not mention are left out, or go to the rest.
+/// The fields bound by a pattern with names: by position from both ends, then by name. Fields that it does
+/// not mention are dropped, or go to the rest.
 fn fields(record: &Record, shape: &PatternShape) -> Result<Vec<Value>, Mismatch> {
     let (values, names) = (record.values(), &shape.names);
     let by_place = shape.count as usize - names.len();
@@ -499,13 +499,13 @@ fn fields(record: &Record, shape: &PatternShape) -> Result<Vec<Value>, Mismatch>
     Ok(parts)
 }
 
-/// Charges for what a text grows by, where it has to move.
+/// Charges for the growth of a text that must be reallocated.
 #[inline]
 fn room_for(text: &CompactString, more: usize) -> Result<()> {
     let length = text.len() + more;
     if length <= text.capacity() {
         return Ok(());
     }
-    // Both are there while what is in it moves.
+    // While the text moves, the old and the new buffer both exist.
     charge(length.saturating_mul(2).saturating_add(text.len()))
 }

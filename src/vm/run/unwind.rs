@@ -1,4 +1,4 @@
-//! Errors on their way to a handler, and contexts on their way out.
+//! Error propagation to handlers, and exits from contexts.
 
 use std::rc::Rc;
 
@@ -12,12 +12,12 @@ use crate::ops::Arg;
 use crate::ops::signature::Kind;
 use crate::syntax::ast::{ExprKind, Item, Stmt, StmtKind};
 
-/// A longer list is not read again for the place of an element.
+/// Longer lists are not parsed again to find the position of an element.
 const SHORT: usize = 1 << 16;
 
 impl Vm {
-    /// Takes an error to the innermost handler above `floor` frames. Gives where to go on, or the
-    /// error when no handler of this entry takes it; contexts are left on the way.
+    /// Takes an error to the innermost handler above `floor` frames, leaving contexts on the way. Returns
+    /// where to continue, or the error if no handler of this entry takes it.
     #[cold]
     #[inline(never)]
     pub(super) fn unwind(
@@ -39,7 +39,7 @@ impl Vm {
                 error = self.leave_failed(handler.contexts, error);
                 let at = base + handler.dst as usize;
                 self.top = base + self.registers_at(base);
-                // Whatever the failed region left in registers is released.
+                // Release the registers of the failed region.
                 for register in &mut self.stack[at..self.top] {
                     *register = Value::None;
                 }
@@ -66,19 +66,19 @@ impl Vm {
                 Value::Fn(closure) => closure.proto.code.as_ptr(),
                 _ => frame.pc,
             };
-            // SAFETY: a frame's `pc` points into its own function's code, behind the call.
+            // SAFETY: a frame's `pc` points into its own function's code, after the call.
             let at = unsafe { frame.pc.offset_from(code) } as usize - 1;
             error = error.call(self.span_at(base, at));
         }
     }
 
-    /// Puts source places into an error of the instruction at `pc`.
+    /// Adds source positions to an error of the instruction at `pc`.
     fn locate(&self, error: Error, base: usize, pc: usize) -> Error {
         let Value::Fn(closure) = &self.stack[base] else { return error };
         let site = closure.proto.site(pc);
         let here = site.here;
         if error.is_located() && !error.span().is_none() {
-            // It comes from a callback or a module: this instruction is one of its callers.
+            // The error comes from a callback or a module: this instruction is one of its callers.
             let inside = error.span().lo >= here.lo && error.span().hi <= here.hi;
             return if inside { error } else { error.call(here) };
         }
@@ -86,7 +86,7 @@ impl Vm {
         self.name_streams(error.locate(&site), Some((base, pc)))
     }
 
-    /// Where the text writes an element of the list that it writes at `list`.
+    /// The span of an element of the list literal at `list`.
     fn element_written(&self, list: Span, at: usize) -> Option<Span> {
         let text = self.sources.snippet(list);
         if text.len() > SHORT {
@@ -106,9 +106,9 @@ impl Vm {
         }
     }
 
-    /// Puts script expressions for the streams that a race report names by tokens: a variable that
-    /// holds the stream, else `cuda.default_stream()`, else the stream's number. `at` is the instruction
-    /// that runs, and where its registers begin.
+    /// Replaces the stream tokens of a race report by script expressions: a variable that holds the stream,
+    /// else `cuda.default_stream()`, else the stream's number. `at` is the running instruction and the start
+    /// of its registers.
     pub(in crate::vm) fn name_streams(&self, error: Error, at: Option<(usize, usize)>) -> Error {
         if error.kind() != ErrorKind::Race {
             return error;
@@ -116,8 +116,8 @@ impl Vm {
         // Globals, then the variables of the running calls, outermost first.
         let mut held = self.globals();
         let callers = self.frames.iter().filter(|frame| !frame.entry).map(|frame| {
-            // SAFETY: a frame's `proto` lives as long as the frame, and `pc` points into its code, behind
-            // the call.
+            // SAFETY: a frame's `proto` lives as long as the frame, and `pc` points into its code, after the
+            // call.
             let next = unsafe { frame.pc.offset_from((*frame.proto).code.as_ptr()) };
             (frame.base as usize, next as usize - 1)
         });
@@ -159,10 +159,11 @@ impl Vm {
         })
     }
 
-    /// The innermost place that is no part of the embedded library: what runs, or a call of it.
+    /// The innermost position outside of the embedded library: the running instruction or a caller.
     pub(crate) fn script_span(&self) -> Span {
         let callers = self.frames.iter().rev().filter(|frame| !frame.entry).map(|frame| {
-            // SAFETY: a frame's `proto` lives as long as the frame, and `pc` points into its code, behind the call.
+            // SAFETY: a frame's `proto` lives as long as the frame, and `pc` points into its code, after the
+            // call.
             let (proto, next) =
                 unsafe { (&*frame.proto, frame.pc.offset_from((*frame.proto).code.as_ptr())) };
             proto.places.span(next as usize - 1)
@@ -183,7 +184,7 @@ impl Vm {
         }
     }
 
-    /// Leaves contexts down to the `count`-th, innermost first; the first failure wins.
+    /// Leaves contexts down to the `count`-th, innermost first; the first error is returned.
     pub(super) fn leave_contexts(&mut self, count: usize) -> Result<()> {
         let mut result = Ok(());
         while self.contexts.len() > count {
@@ -195,7 +196,7 @@ impl Vm {
         result
     }
 
-    /// As [`Vm::leave_contexts`], on the way of an error that stays the main one.
+    /// [`Vm::leave_contexts`] during an error, which stays the main one.
     fn leave_failed(&mut self, count: usize, error: Error) -> Error {
         self.failing += 1;
         let left = self.leave_contexts(count);
@@ -239,13 +240,13 @@ impl Vm {
         }
     }
 
-    /// A captured variable without a value: a function of the block whose definition comes later.
+    /// Reads a captured variable without a value: a function defined later in the block.
     #[cold]
     pub(super) fn unset_name(&self) -> Error {
         error::unset("this function")
     }
 
-    /// The value of a global name without one: the native of that name, if it hides one.
+    /// Reads an undefined global name: the native of that name, if the name hides one.
     #[cold]
     #[inline(never)]
     pub(super) fn unset_global(&mut self, slot: u32) -> Result<Value> {

@@ -1,4 +1,4 @@
-//! Windows of calls on the stack of registers.
+//! Call windows on the register stack.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use super::super::value::Value;
 use super::Frame;
 
 impl Vm {
-    /// Leaves the call at `base`, which returns its register `src` to a script, whatever it holds.
+    /// Leaves the call at `base`, returning its register `src` to a script, whatever value it holds.
     #[cold]
     #[inline(never)]
     pub(super) fn leave_window(&mut self, base: usize, src: u16) -> Frame {
@@ -19,7 +19,7 @@ impl Vm {
         for register in &mut self.stack[base + 1..end] {
             *register = Value::None;
         }
-        // The function, which owns the code, goes last.
+        // The function owns the code and is released last.
         self.stack[base] = Value::None;
         frame.owns |= !value.is_plain();
         self.stack[frame.base as usize + frame.dst as usize] = value;
