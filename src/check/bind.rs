@@ -1,6 +1,6 @@
-//! Whether the arguments of a call fit a function's parameters.
+//! Checks whether the arguments of a call fit a function's parameters.
 //!
-//! The same rules as the machine applies when the call runs; here without values.
+//! Applies the same rules as the machine does when the call runs, but without values.
 
 use super::error;
 use crate::base::{self, Error, Span};
@@ -8,20 +8,20 @@ use crate::ops::signature::{Default, Signature};
 use crate::syntax::ast::{Arg, Function, PatternKind};
 use std::rc::Rc;
 
-/// What a call gives.
+/// The arguments of a call.
 pub struct Given {
-    /// The arguments by place.
+    /// Positional arguments.
     positional: Vec<Span>,
-    /// The arguments by name.
+    /// Named arguments.
     named: Vec<(Rc<str>, Span)>,
-    /// True when `..x` gives more, whose number is not known here.
+    /// True if `..x` adds arguments whose number is unknown here.
     spread: bool,
-    /// Where to point when something is missing.
+    /// The span to report when an argument is missing.
     span: Span,
 }
 
 impl Given {
-    /// The arguments of a call, after the value that a pipeline puts first.
+    /// The arguments of a call, after the value that a pipeline passes first.
     pub fn new(first: Option<Span>, args: &[Arg], span: Span) -> Given {
         let mut given =
             Given { positional: first.into_iter().collect(), named: Vec::new(), spread: false, span };
@@ -36,7 +36,7 @@ impl Given {
     }
 }
 
-/// A parameter, of whatever kind of function.
+/// A parameter of any kind of function.
 struct Slot<'a> {
     name: &'a str,
     required: bool,
@@ -46,7 +46,7 @@ struct Slot<'a> {
     named_only: bool,
 }
 
-/// What is wrong with a call of a function of Runnel.
+/// The errors in a call of a native function.
 pub fn native(function: &str, signature: &Signature, given: &Given) -> Vec<Error> {
     let slots: Vec<Slot<'_>> = signature
         .params
@@ -62,7 +62,7 @@ pub fn native(function: &str, signature: &Signature, given: &Given) -> Vec<Error
     fit(function, &slots, given, &signature.to_string())
 }
 
-/// What is wrong with a call of a method; its receiver is no argument.
+/// The errors in a call of a method; the receiver is not an argument.
 pub fn method(name: &str, signature: &Signature, given: &Given) -> Vec<Error> {
     let params = match signature.params {
         [receiver, others @ ..] if !receiver.rest => others,
@@ -71,7 +71,7 @@ pub fn method(name: &str, signature: &Signature, given: &Given) -> Vec<Error> {
     native(name, &Signature { params }, given)
 }
 
-/// What is wrong with a call of a function of the script.
+/// The errors in a call of a script function.
 pub fn script(name: &str, function: &Function, given: &Given) -> Vec<Error> {
     let mut after_rest = false;
     let slots: Vec<Slot<'_>> = function
@@ -134,7 +134,7 @@ fn fit(function: &str, slots: &[Slot<'_>], given: &Given, signature: &str) -> Ve
     if !given.spread {
         let missing = slots.iter().zip(&filled).filter(|(slot, place)| slot.required && place.is_none());
         let missing: Vec<&str> = missing.map(|(slot, _)| slot.name).collect();
-        // An unknown name is most likely meant for what is missing.
+        // An unknown name is probably a misspelling of the missing one.
         if !missing.is_empty() && errors.is_empty() {
             errors.push(error::missing_argument(given.span, function, &missing, signature));
         }

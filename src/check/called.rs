@@ -1,14 +1,14 @@
-//! Which functions a program calls where nothing takes their errors.
+//! Finds the functions that a program calls outside of `try`.
 //!
-//! Invariant: a call inside of `try`, or of a lambda without parameters (which is often put off to be tried),
-//! does not count.
+//! Invariant: a call inside of `try`, or of a lambda without parameters (which is often deferred and then
+//! tried), does not count.
 
 use super::scope::{Id, Resolved};
 use crate::syntax::ast::*;
 use crate::syntax::{Part, parts};
 use rustc_hash::FxHashSet;
 
-/// The bindings of functions that are called by their names, outside of what may be tried.
+/// The bindings of functions that are called by name, outside of code that may be tried.
 pub fn called(block: &Block, names: &Resolved) -> FxHashSet<Id> {
     let mut reader = Reader { names, called: FxHashSet::default() };
     reader.block(block);

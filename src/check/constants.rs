@@ -1,9 +1,9 @@
-//! What is constant in a program: ints, and shapes of tensors that are made of them. Finds shapes that clash.
+//! Constant ints, and shapes of tensors made from them. Finds shapes that do not match.
 //!
-//! Reads the tree in the order of the text, once; a name has a value when its `let` is the only thing that
-//! ever binds it. What operations do with shapes is `ops::known`'s business. Invariant: a value stands for
-//! all runs, so that a clash is certain wherever the line runs; what is expected to fail, inside of `try`
-//! and of functions without parameters that nothing calls plainly, is not looked at.
+//! Reads the tree once, in source order; a name has a known value if its `let` is the only statement that
+//! binds it. `ops::known` computes the shapes of operations. Invariant: a known value holds for all runs, so
+//! a reported mismatch occurs whenever the line runs. Code that is expected to fail is skipped: `try`, and
+//! functions without parameters that are never called directly.
 
 use super::scope::{Id, Resolved};
 use super::{called, error};
@@ -14,15 +14,15 @@ use crate::ops::{Op, Run, table};
 use crate::syntax::ast::*;
 use rustc_hash::FxHashSet;
 
-/// What was found.
+/// The result.
 pub struct Constants {
-    /// What is known of the value of each binding, also of those that are bound again.
+    /// What is known of each binding's value, including rebound ones.
     pub values: Vec<Known>,
-    /// Shapes that clash.
+    /// Shape mismatches.
     pub warnings: Vec<Error>,
 }
 
-/// Goes through a program.
+/// Analyses a program.
 pub fn constants(block: &Block, names: &Resolved) -> Constants {
     let values = vec![Known::Unknown; names.bindings.len()];
     let called = called::called(block, names);
@@ -40,7 +40,7 @@ pub fn constants(block: &Block, names: &Resolved) -> Constants {
     first.statements(&block.body);
     let reader = match first.relaid {
         false => first,
-        // Shapes that change in place are not those of the `let`.
+        // The shape changes in place, so it is not the one of the `let`.
         true => {
             let mut again = reader(false, first.called);
             again.statements(&block.body);
@@ -52,21 +52,21 @@ pub fn constants(block: &Block, names: &Resolved) -> Constants {
 
 struct Reader<'n> {
     names: &'n Resolved,
-    /// The functions that are called where nothing takes their errors.
+    /// Functions that are called outside of `try`.
     called: FxHashSet<Id>,
     values: Vec<Known>,
     warnings: Vec<Error>,
-    /// How many parts are open in which failures are expected.
+    /// Nesting depth of code that is expected to fail.
     quiet: usize,
-    /// How many contexts are open that may make the host the current device.
+    /// Nesting depth of contexts that may make the host the current device.
     elsewhere: usize,
-    /// Whether shapes of tensors are looked at.
+    /// Whether shapes of tensors are tracked.
     shapes: bool,
-    /// A tensor's shape changes in place somewhere: `x.t_()`.
+    /// Whether some tensor's shape changes in place: `x.t_()`.
     relaid: bool,
 }
 
-/// An argument: its name where it has one, its value, its place.
+/// An argument: its name, if any, its value and its span.
 struct Passed<'e> {
     name: Option<&'e str>,
     value: Known,
@@ -147,7 +147,7 @@ impl Reader<'_> {
         for param in &function.params {
             param.default.iter().for_each(|e| drop(self.expr(e)));
         }
-        // A function without parameters puts its body off: often to be tried.
+        // A function without parameters defers its body, often to be tried.
         let quiet = usize::from(function.params.is_empty() && !called);
         self.quiet += quiet;
         let elsewhere = std::mem::replace(&mut self.elsewhere, 1);
@@ -365,7 +365,7 @@ impl Reader<'_> {
         };
         let result = self.told(outcome, &spans, span);
         match result {
-            // What is made is made on the current device.
+            // New tensors are on the current device.
             Known::Tensor(facts) if self.elsewhere > 0 && !values.iter().any(is_tensor) => {
                 Known::Tensor(Facts { on_cuda: false, ..facts })
             }
@@ -450,7 +450,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What an operation gives; its clash is reported where that is of use.
+    /// The result of an operation; a mismatch is reported if that is useful.
     fn told(&mut self, outcome: known::Outcome, spans: &[Option<Span>], here: Span) -> Known {
         match outcome {
             Ok(value) => value,
@@ -484,10 +484,10 @@ fn settled(e: &Expr, value: Known) -> Known {
     }
 }
 
-/// Each use of a name copies what is known of it, so that has at most so many parts.
+/// Maximum number of parts of a known value, because each use of a name copies it.
 const SMALL: usize = 256;
 
-/// Whether what is known has no more than `left` parts.
+/// Whether a known value has at most `left` parts.
 fn is_small(value: &Known, left: &mut usize) -> bool {
     let parts = match value {
         Known::Several(items) => items.len(),
@@ -506,7 +506,7 @@ fn is_tensor(value: &Known) -> bool {
     matches!(value, Known::Tensor(_))
 }
 
-/// The operation of an operator, and how it is written.
+/// The operation of an operator, and its symbol.
 fn operation(op: Binary) -> Option<(&'static str, &'static Op)> {
     let symbol = match op {
         Binary::Add => "+",
@@ -543,7 +543,7 @@ fn attribute(value: &Known, name: &str) -> Known {
     }
 }
 
-/// One value per parameter, and where it is written; `None` when the arguments do not fit.
+/// One value per parameter, and its span; `None` if the arguments do not fit.
 fn places(params: &[Param], passed: Vec<Passed<'_>>) -> Option<(Vec<Known>, Vec<Option<Span>>)> {
     let mut values = vec![Known::Absent; params.len()];
     let mut spans = vec![None; params.len()];
@@ -573,7 +573,7 @@ fn places(params: &[Param], passed: Vec<Passed<'_>>) -> Option<(Vec<Known>, Vec<
     Some((values, spans))
 }
 
-/// What a binding's value is for those who read it: see [`Constants::values`].
+/// Whether a binding's value is a tensor on a CUDA device: see [`Constants::values`].
 pub fn is_on_cuda(value: &Known) -> bool {
     match value {
         Known::Tensor(facts) => facts.on_cuda,

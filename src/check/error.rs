@@ -7,7 +7,7 @@ const fn code(id: &'static str, title: &'static str, page: &'static str, example
     Code { id, kind: ErrorKind::Name, title, page, example }
 }
 
-/// A name that means nothing here.
+/// An undefined name.
 pub static UNKNOWN_NAME: Code = code(
     "E0201",
     "unknown name",
@@ -44,7 +44,7 @@ pub static USED_EARLY: Code = code(
     "print(x)\nlet x = 1",
 );
 
-/// A member that a module lacks.
+/// An unknown member of a module.
 pub static UNKNOWN_MEMBER: Code = code(
     "E0205",
     "a module has no such member",
@@ -52,7 +52,7 @@ pub static UNKNOWN_MEMBER: Code = code(
     "cuda.memory_alocated()",
 );
 
-/// An argument name that a function lacks.
+/// An unknown argument name.
 pub static UNKNOWN_ARGUMENT: Code = code(
     "E0206",
     "no parameter has this name",
@@ -121,7 +121,7 @@ pub static UNKNOWN_LIBRARY: Code = code(
     "import neural_networks",
 );
 
-/// A method that no value has.
+/// An unknown method.
 pub static UNKNOWN_METHOD: Code = code(
     "E0214",
     "no value has this method",
@@ -138,7 +138,7 @@ pub static ALTERNATIVES_DIFFER: Code = code(
     "match [1, 2] { [a] | [a, b] => a, _ => 0 }",
 );
 
-/// A name nobody reads.
+/// An unused name.
 pub static UNUSED: Code = code(
     "W0201",
     "unused name",
@@ -163,7 +163,7 @@ pub static NO_EFFECT: Code = code(
     "let x = 1\nx == 2\nprint(x)",
 );
 
-/// An operation on constant shapes that would fail.
+/// An operation on constant shapes that fails.
 pub static SHAPES_CLASH: Code = Code {
     id: "W0204",
     kind: ErrorKind::Shape,
@@ -173,7 +173,7 @@ pub static SHAPES_CLASH: Code = Code {
     example: "let w = randn(4, 8)\nlet x = randn(5, 3)\nprint(x @ w)",
 };
 
-/// A side stream whose result nothing waits for.
+/// Results of a side stream that are not waited for.
 pub static NOT_WAITED_FOR: Code = Code {
     id: "W0205",
     kind: ErrorKind::Race,
@@ -215,7 +215,7 @@ fn did_you_mean(error: Error, suggestion: Option<&str>) -> Error {
     }
 }
 
-/// What people write for something that Runnel says differently.
+/// Names from other languages and libraries, and what to write in Runnel.
 const FOREIGN: &[(&[&str], &str)] = &[
     (&["True", "TRUE"], "write `true`"),
     (&["False", "FALSE"], "write `false`"),
@@ -300,7 +300,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// What people call methods and attributes that Runnel has in another way, or not.
+/// Methods and attributes from other languages, and what to write in Runnel.
 const FOREIGN_METHODS: &[(&[&str], &str)] = &[
     (&["length", "size", "len", "__len__"], "write `len(x)`"),
     (&["push", "push_back", "add", "append_"], "write `list.append(x)`"),
@@ -336,7 +336,7 @@ pub fn foreign_method(name: &str) -> Option<&'static str> {
     own.or_else(|| table::foreign(name).filter(|op| op.form.method).map(|op| op.foreign.help))
 }
 
-/// What other libraries call a parameter.
+/// Parameter names of other libraries.
 const FOREIGN_ARGUMENTS: &[(&str, &str)] =
     &[("axis", "dim"), ("axes", "dims"), ("keepdims", "keepdim"), ("size", "shape"), ("mean", "loc")];
 
@@ -345,7 +345,7 @@ fn foreign_name(name: &str) -> Option<&'static str> {
     own.or_else(|| table::foreign(name).filter(|op| op.form.function).map(|op| op.foreign.help))
 }
 
-/// A name that is not defined; `library` is one that has it, or that it is.
+/// An undefined name; `library` is a library that defines it or has this name.
 pub(super) fn unknown_name(span: Span, name: &str, suggestion: Option<&str>, library: Option<&str>) -> Error {
     let error = Error::new(&UNKNOWN_NAME, format!("unknown name `{name}`")).at(span, "");
     match library {
@@ -403,13 +403,13 @@ pub(super) fn used_early(span: Span, name: &str, defined: Span) -> Error {
         .help("move the definition up")
 }
 
-/// The name that was meant, where it is called in another way or stands somewhere else (`elsewhere`).
+/// The intended name, if it has another name in Runnel or is defined in another place (`elsewhere`).
 fn meant(name: &str, elsewhere: Option<&str>) -> Option<String> {
     let renamed = foreign_name(name).map(str::to_string);
     renamed.or_else(|| elsewhere.map(|place| format!("write `{place}(...)`")))
 }
 
-/// What a name is looked for in.
+/// What a name is looked up in.
 pub(super) enum Owner<'a> {
     Module(&'a str),
     /// A value of that type.
@@ -548,14 +548,14 @@ pub(super) fn unknown_method(
     }
 }
 
-/// `what` is nothing, or `the parameter `.
+/// `what` is empty or `the parameter `.
 pub(super) fn unused(span: Span, what: &str, name: &str) -> Error {
     Error::new(&UNUSED, format!("{what}`{name}` is never used"))
         .at(span, "")
         .help(format!("remove it, or rename it to `_{name}`"))
 }
 
-/// An operation that would fail, in the words of the failure.
+/// An operation that fails, with the message of the failure.
 pub(super) fn shapes_clash(here: Span, message: String, labels: Vec<(Span, String)>, help: String) -> Error {
     let error = Error::new(&SHAPES_CLASH, message).help(help);
     match labels.is_empty() {

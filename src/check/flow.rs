@@ -1,8 +1,8 @@
-//! Which statements never let the next one run.
+//! Finds statements after which control never continues.
 
 use crate::syntax::ast::*;
 
-/// True when no run goes on behind the statement: it always leaves its block, or never ends.
+/// True if control never continues after the statement: it always leaves its block, or never ends.
 pub fn leaves(stmt: &Stmt) -> bool {
     match &stmt.kind {
         StmtKind::Return(_) | StmtKind::Throw(_) | StmtKind::Break | StmtKind::Continue => true,
@@ -23,7 +23,7 @@ fn expr_leaves(e: &Expr) -> bool {
         ExprKind::If(arms, Some(last)) => {
             arms.iter().all(|(_, block)| block_leaves(block)) && block_leaves(last)
         }
-        // Without an arm that fits, a `match` ends in an error.
+        // A `match` without a matching arm raises an error.
         ExprKind::Match(_, arms) => arms.iter().all(|arm| expr_leaves(&arm.body)),
         ExprKind::With(_, block) => block_leaves(block),
         ExprKind::Try(body, _, catch) => block_leaves(body) && block_leaves(catch),
@@ -71,7 +71,7 @@ fn expr_breaks(e: &Expr) -> bool {
         | ExprKind::Device(_)
         | ExprKind::Dtype(_)
         | ExprKind::Lambda(_) => false,
-        // A `break` may hide in any part.
+        // A `break` may be in any part.
         _ => true,
     }
 }

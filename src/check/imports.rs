@@ -1,8 +1,8 @@
-//! The modules that a program imports where nothing takes the errors of an import, before it runs.
+//! Finds the modules that a program imports outside of `try`, before it runs.
 //!
-//! It reads trees alone; who asks gives the trees of modules. Invariant: an import that may be tried is not looked
-//! at: one inside of `try`, of a lambda, or of a function that is called from such places only. So whatever is
-//! found wrong with these modules would end the program where it comes to their import.
+//! Reads trees only; the caller supplies the trees of modules. Invariant: an import that may be tried is
+//! skipped: one inside of `try`, of a lambda, or of a function that is called only from such places. So every
+//! error found in these modules would end the program at the import.
 
 use super::{Exports, exports};
 use crate::base::{Error, Result, stack};
@@ -13,25 +13,25 @@ use std::collections::VecDeque;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
-/// Gives a module by its key (see [`key_of`]) and an import of it.
+/// Loads a module by its key (see [`key_of`]) and an import of it.
 pub type Load<'a> = dyn FnMut(&Rc<str>, &Import) -> Option<Result<Rc<Block>>> + 'a;
 
 /// The modules of a program.
 #[derive(Default)]
 pub struct Imports {
-    /// In the order in which they were found.
+    /// In the order of discovery.
     modules: Vec<(Rc<str>, Rc<Block>)>,
-    /// What the imports of a program and of its modules lead to.
+    /// The modules that the imports of the program and its modules refer to.
     leads: FxHashMap<(Rc<str>, Rc<str>, bool), usize>,
-    /// What is wrong with the syntax of modules.
+    /// Syntax errors of modules.
     pub errors: Vec<Error>,
-    /// Something of the program may write a file that it imports, which says something else then.
+    /// True if the program may write a file that it imports, which changes the module.
     pub written: bool,
 }
 
 impl Imports {
-    /// The modules of the program of a source. `load` gives a module; nothing where there is
-    /// none, or where it need not be looked at. It is asked once for each.
+    /// The modules of a program. `load` loads a module, or returns `None` if it does not exist or need not be
+    /// checked; it is called once per module.
     pub fn of(name: &str, block: &Block, load: &mut Load<'_>) -> Imports {
         let mut reader = Reader { here: name.into(), ..Reader::default() };
         reader.block(block);
@@ -70,20 +70,20 @@ impl Imports {
         }
     }
 
-    /// Their keys and trees, in the order in which they were found.
+    /// Their keys and trees, in the order of discovery.
     pub fn modules(&self) -> &[(Rc<str>, Rc<Block>)] {
         &self.modules
     }
 
-    /// What a module defines that the program or module `from` imports.
+    /// The definitions of a module that the program or module `from` imports.
     pub fn exports(&self, from: &Rc<str>, path: &Rc<str>, file: bool) -> Option<Exports> {
         let place = self.leads.get(&(Rc::clone(from), Rc::clone(path), file))?;
         Some(exports(&self.modules[*place].1))
     }
 }
 
-/// What tells a module from the others: the path of its file, which an import writes as it stands beside the source
-/// `from`, or its name in `< >`.
+/// The key that identifies a module: the path of its file, resolved relative to the source `from`, or its
+/// name in `< >`.
 pub fn key_of(from: &str, path: &str, file: bool) -> Rc<str> {
     if !file {
         return format!("<{path}>").into();
@@ -104,13 +104,13 @@ pub fn key_of(from: &str, path: &str, file: bool) -> Rc<str> {
     parts.iter().collect::<PathBuf>().to_string_lossy().into()
 }
 
-/// Code that runs where nothing takes its errors.
+/// Code that runs outside of `try`.
 enum Code {
     Module(Rc<Block>),
     Function(Rc<Function>),
 }
 
-/// How the path of a file that a program writes ends, where the text says it.
+/// The end of the path of a file that a program writes, if the source shows it.
 enum Written {
     As(Rc<str>),
     Somewhere,
@@ -125,34 +125,34 @@ impl Written {
     }
 }
 
-/// A function, and the module that it stands in.
+/// A function and its module.
 type Idle = (Rc<str>, Rc<Function>);
 
 #[derive(Default)]
 struct Reader {
-    /// The module that is read.
+    /// The module being read.
     here: Rc<str>,
-    /// What is read may be tried, or never run: only what it may write counts.
+    /// True while reading code that may be tried or never runs: only the files it may write count.
     aside: bool,
     imports: Vec<(Rc<str>, Import)>,
-    /// What is called, by its last name.
+    /// The last names of callees.
     called: FxHashSet<Rc<str>>,
-    /// Functions that nothing has called yet.
+    /// Functions that are not called so far.
     idle: FxHashMap<Rc<str>, Vec<Idle>>,
     waiting: VecDeque<(Rc<str>, Code)>,
-    /// The paths of files that are imported, as they are written.
+    /// The paths of imported files, as written.
     files: Vec<Rc<str>>,
-    /// What is written.
+    /// The paths of written files.
     written: Vec<Written>,
 }
 
-/// How much stack an expression must find.
+/// Minimum stack space for an expression.
 const ROOM: usize = if cfg!(debug_assertions) { 160 << 10 } else { 64 << 10 };
-/// Up to so many pairs of a file that is imported and one that is written are compared.
+/// Maximum number of pairs of an imported and a written file that are compared.
 const MAX_PAIRS: usize = 1 << 20;
 
 impl Reader {
-    /// Whether a file that is written may be one that is imported.
+    /// Whether a written file may be an imported one.
     fn may_write_what_it_imports(&self) -> bool {
         let pairs = self.files.len().saturating_mul(self.written.len());
         pairs > MAX_PAIRS || self.files.iter().any(|file| self.written.iter().any(|w| w.may_be(file)))
@@ -200,14 +200,14 @@ impl Reader {
             | StmtKind::Defer(e)
             | StmtKind::Expr(e)
             | StmtKind::Discard(e) => self.expr(e),
-            // It takes the errors of its body.
+            // A test catches the errors of its body.
             StmtKind::Test(_, body) => self.aside(|reader| reader.block(body)),
             StmtKind::Return(None) | StmtKind::Break | StmtKind::Continue | StmtKind::Error => {}
         }
     }
 
     fn expr(&mut self, e: &Expr) {
-        // What is too deep for the stack is refused by the compiler.
+        // The compiler refuses trees that are too deep for the stack.
         if stack::left() < ROOM {
             return;
         }
@@ -234,7 +234,7 @@ impl Reader {
             Part::Expr(e) => self.expr(e),
             Part::Block(block) | Part::Catch(_, block) => self.block(block),
             Part::Arm(arm) => arm.guard.iter().chain([&arm.body]).for_each(|e| self.expr(e)),
-            // Nobody knows where it is called.
+            // It may be called from anywhere.
             Part::Function(function) => self.aside(|reader| reader.function(function)),
         });
     }
@@ -261,7 +261,7 @@ fn is_write(f: &Expr) -> bool {
     matches!(&f.kind, ExprKind::Name(name) if &**name == "write")
 }
 
-/// How a path ends: what follows the last slash of a text, or the last text of one that is put together.
+/// The end of a path: the part after the last slash of a text, or of the last text in a concatenation.
 fn end_of(path: &Expr) -> Written {
     match &path.kind {
         ExprKind::Str(pieces) => match pieces.last() {

@@ -1,14 +1,13 @@
-//! What is wrong with the names and calls of a program, found before anything runs.
+//! Checks the names and calls of a program before it runs.
 //!
-//! Knows the tree and, through a [`Catalog`], which names every script sees; no operation, no value.
-//! It changes nothing and resolves nothing for others: the compiler finds the places of names itself,
-//! by the same rules. Invariant: a program without findings here has no unknown name, and no call of a
-//! known function that its parameters do not fit.
+//! The checker knows the tree and, through a [`Catalog`], the names visible to every script; it knows no
+//! operations and no values. It changes nothing and resolves nothing for others: the compiler resolves names
+//! itself, by the same rules. Invariant: a program without findings has no unknown name, and no call of a
+//! known function with arguments that do not fit its parameters.
 //!
-//! The rules of names: a `let`, `fn` or `import` binds from its statement to the end of its block, and
-//! may hide a name from outside. Functions of the top level exist before its first statement; the body
-//! of a function may use every name of the top level, and the functions of the blocks around it, also
-//! those further down.
+//! Scoping rules: a `let`, `fn` or `import` binds from its statement to the end of its block, and may shadow
+//! an outer name. Top-level functions exist before the first statement. A function's body may use every
+//! top-level name, and the functions of the enclosing blocks, including later ones.
 
 mod bind;
 mod called;
@@ -31,56 +30,57 @@ use imports::Imports;
 use rustc_hash::FxHashSet;
 use std::rc::Rc;
 
-/// What a name that every script sees stands for.
+/// The meaning of a name that is visible to every script.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Entry {
     /// A function whose calls are checked.
     Function(Signature),
-    /// A function with two sets of parameters, by the types of what it gets; a call fits one of them.
+    /// A function with two parameter lists, chosen by the argument types; a call must fit one of them.
     Either(Signature, Signature),
-    /// Something with members, to be looked up under its name.
+    /// A module whose members are looked up under its name.
     Module,
-    /// Anything else; calls of it are not checked.
+    /// Any other value; calls of it are not checked.
     Value,
 }
 
-/// The names that every script sees.
+/// The names visible to every script.
 ///
-/// Sample: `find("relu")` is a function, `find("fft")` a module, `methods("sum")` has the type `tensor`
-/// and a signature whose first parameter is the tensor.
+/// Example: `find("relu")` is a function, `find("fft")` a module, `methods("sum")` has the type `tensor` and
+/// a signature whose first parameter is the tensor.
 pub trait Catalog {
-    /// What a name stands for where nothing hides it.
+    /// The meaning of a name that is not shadowed.
     fn find(&self, name: &str) -> Option<Entry>;
 
-    /// All names that [`Catalog::find`] finds, for suggestions.
+    /// All names known to [`Catalog::find`], for suggestions.
     fn names(&self) -> Vec<Rc<str>>;
 
     /// A member of a module or imported library.
     fn member(&self, module: &str, name: &str) -> Option<Entry>;
 
-    /// The members of a module or library; `None` where they are not known, and not checked.
+    /// The members of a module or library; `None` if they are unknown and not checked.
     fn members(&self, module: &str) -> Option<Vec<Rc<str>>>;
 
     /// The libraries that `import name` finds.
     fn libraries(&self) -> Vec<Rc<str>>;
 
-    /// What a library that is written in Runnel defines. `None` for any other, whose names are not checked.
+    /// The definitions of a library written in Runnel. `None` for other libraries, whose names are not
+    /// checked.
     fn exports(&self, library: &str) -> Option<Exports>;
 
-    /// The methods of a name: the type, and the signature with the receiver first.
+    /// The methods of this name: the type, and the signature with the receiver first.
     fn methods(&self, name: &str) -> Vec<(&'static str, Signature)>;
 
-    /// True when values of some type have an attribute of this name.
+    /// True if values of some type have an attribute of this name.
     fn is_attribute(&self, name: &str) -> bool;
 
     /// The methods and attributes of a type, or of all types, for suggestions.
     fn method_names(&self, of: Option<&str>) -> Vec<Rc<str>>;
 }
 
-/// The names of a module's top level; with the function, where a `fn` alone binds a name.
+/// The top-level names of a module; with the function if only a `fn` binds the name.
 pub type Exports = indexmap::IndexMap<Rc<str>, Option<Rc<Function>>, rustc_hash::FxBuildHasher>;
 
-/// What a module of this text defines.
+/// The definitions of a module.
 pub fn exports(block: &Block) -> Exports {
     let mut found = Exports::default();
     let mut add = |name: &Rc<str>, function: Option<&Rc<Function>>| match found.entry(name.clone()) {
@@ -99,24 +99,24 @@ pub fn exports(block: &Block) -> Exports {
     found
 }
 
-/// What a check found.
+/// The results of a check.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// What is wrong, in the order of the text: E02xx. Such a program is not run.
+    /// Errors in source order: E02xx. A program with errors is not run.
     pub errors: Vec<Error>,
-    /// What is likely not meant, in the order of the text: W02xx.
+    /// Warnings in source order: W02xx.
     pub warnings: Vec<Error>,
 }
 
-/// The names that earlier inputs of the same session have bound.
+/// The names bound by earlier inputs of the session.
 pub trait Globals {
-    /// Whether one is bound.
+    /// Whether a name is bound.
     fn has(&self, name: &str) -> bool;
 
-    /// Whether none is.
+    /// Whether there are no names.
     fn is_empty(&self) -> bool;
 
-    /// All of them, for suggestions.
+    /// All names, for suggestions.
     fn all(&self) -> Vec<Rc<str>>;
 }
 
@@ -134,7 +134,7 @@ impl Globals for FxHashSet<&str> {
     }
 }
 
-/// Errors or warnings that are kept: a program may have millions.
+/// A bounded list of errors or warnings: a program may have millions.
 #[derive(Default)]
 struct Kept(Vec<Error>);
 
@@ -165,7 +165,7 @@ impl Kept {
     }
 }
 
-/// Checks a program. `globals` are the names that earlier inputs of the same session have bound.
+/// Checks a program. `globals` are the names bound by earlier inputs of the session.
 pub fn check(block: &Block, catalog: &dyn Catalog, globals: &[&str]) -> Findings {
     let globals: FxHashSet<&str> = globals.iter().copied().collect();
     check_beside(block, catalog, &globals)
@@ -177,8 +177,9 @@ fn check_beside(block: &Block, catalog: &dyn Catalog, globals: &dyn Globals) -> 
     walk.finish().0
 }
 
-/// Checks the program of the source `name` and the modules that it imports: `globals` as for [`check`]. Warnings are
-/// those of the program itself. What may be written while it runs is left to the import.
+/// Checks the program of the source `name` and the modules that it imports; `globals` as for [`check`]. Only
+/// the program's own warnings are reported. Modules that may be written while it runs are checked at the
+/// import.
 pub fn check_all(
     name: &str,
     block: &Block,
@@ -194,8 +195,8 @@ pub fn check_all(
     with_modules(walk.finish().0, catalog, imports)
 }
 
-/// Checks a program and what it imports as [`check_all`] does, and looks for what is wrong with constant shapes and
-/// side streams of the program itself.
+/// Checks a program and its imports as [`check_all`] does, and looks for shape mismatches and unsynchronised
+/// side streams in the program itself.
 pub fn lint(name: &str, block: &Block, catalog: &dyn Catalog, imports: &mut Imports) -> Findings {
     let globals = FxHashSet::default();
     let mut walk = walk::Walk::new(catalog, &globals, Some((imports, name.into())));

@@ -1,14 +1,14 @@
-//! Names and the blocks they live in.
+//! Names and their scopes.
 
 use crate::base::Span;
 use crate::syntax::ast::{Function, Pattern, PatternKind, Stmt, StmtKind};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
-/// Which binding.
+/// Identifies a binding.
 pub type Id = usize;
 
-/// What a name was bound by.
+/// How a name was bound.
 #[derive(Clone)]
 pub enum Origin {
     /// `let`
@@ -23,70 +23,70 @@ pub enum Origin {
     Local,
 }
 
-/// A name that something binds.
+/// A bound name.
 pub struct Binding {
     /// The name.
     pub name: Rc<str>,
-    /// Where it is bound.
+    /// The span of its definition.
     pub span: Span,
-    /// By what.
+    /// How it was bound.
     pub origin: Origin,
-    /// True when something reads it.
+    /// True if it is read.
     pub used: bool,
-    /// True when something assigns it, or its block binds the name more than once.
+    /// True if it is assigned, or its block binds the name more than once.
     pub rebound: bool,
-    /// True at the top level, where others may read it.
+    /// True at the top level, where other code may read it.
     pub top: bool,
 }
 
-/// The bindings of a program, and what its names stand for.
+/// The bindings of a program, and the binding of each use.
 pub struct Resolved {
     /// All bindings.
     pub bindings: Vec<Binding>,
-    /// The bindings of the names that are read or assigned, by their places.
+    /// The bindings of names that are read or assigned, by position.
     pub uses: FxHashMap<u32, Id>,
-    /// The bindings by the places where they are made.
+    /// The bindings by the position of their definition.
     pub defined: FxHashMap<u32, Id>,
 }
 
 impl Resolved {
-    /// True when a `let` alone gives this binding its value.
+    /// True if only a `let` gives this binding its value.
     pub fn is_constant(&self, id: Id) -> bool {
         let binding = &self.bindings[id];
         !binding.rebound && matches!(binding.origin, Origin::Let)
     }
 }
 
-/// A block, and the names it has bound so far.
+/// A block, and the names bound so far.
 pub struct Scope {
-    /// The names bound so far; the newest of each.
+    /// The names bound so far, with the newest binding of each.
     pub bound: FxHashMap<Rc<str>, Id>,
-    /// The names that statements further down bind; the next one last.
+    /// The names bound by later statements; the next one last.
     pub later: FxHashMap<Rc<str>, Vec<Id>>,
-    /// How many functions it stands in.
+    /// Number of enclosing functions.
     pub level: usize,
     /// True for the top level of the program.
     pub top: bool,
 }
 
-/// The bindings of a program, and the scopes that are open.
+/// The bindings of a program, and the open scopes.
 #[derive(Default)]
 pub struct Names {
     /// All bindings so far.
     pub bindings: Vec<Binding>,
     /// The open scopes, outermost first.
     pub scopes: Vec<Scope>,
-    /// How many functions are open.
+    /// Number of open functions.
     pub level: usize,
 }
 
-/// What a name was found to be.
+/// The result of a lookup.
 pub enum Found {
-    /// A binding that this place may use.
+    /// A binding that is visible here.
     Bound(Id),
-    /// Only one that is bound further down, which this place may not use.
+    /// Only a later binding, which is not visible here.
     Later(Id),
-    /// Nothing of this program.
+    /// The program does not define it.
     Nothing,
 }
 
@@ -98,7 +98,7 @@ impl Names {
         for stmt in body {
             let mut add = |name: &Rc<str>, span, origin| {
                 let ids = later.entry(name.clone()).or_default();
-                // Those before the last are marked already.
+                // Earlier ones are marked already.
                 let rebound = !ids.is_empty();
                 if let Some(&id) = ids.last() {
                     self.bindings[id].rebound = true;
@@ -129,7 +129,7 @@ impl Names {
         self.scopes.pop();
     }
 
-    /// Binds a name that a statement of the innermost scope has announced.
+    /// Binds a name that a statement of the innermost scope has declared.
     pub fn bind(&mut self, name: &Rc<str>) {
         if let Some(scope) = self.scopes.last_mut()
             && let Some(id) = scope.later.get_mut(name).and_then(Vec::pop)
@@ -138,7 +138,7 @@ impl Names {
         }
     }
 
-    /// Binds a name that no statement has announced: a parameter, the variable of a loop.
+    /// Binds a name that no statement has declared: a parameter, a loop variable.
     pub fn bind_local(&mut self, name: &Rc<str>, span: Span, origin: Origin) {
         let id = self.bindings.len();
         let binding = Binding { name: name.clone(), span, origin, used: false, rebound: false, top: false };
@@ -148,7 +148,7 @@ impl Names {
         }
     }
 
-    /// What a name means at this place.
+    /// Looks up a name at this position.
     pub fn find(&self, name: &str) -> Found {
         let mut later = None;
         for scope in self.scopes.iter().rev() {
@@ -167,7 +167,7 @@ impl Names {
         later.map_or(Found::Nothing, Found::Later)
     }
 
-    /// Every name that this place may use, and those of the top level further down.
+    /// Every name visible here, and later names of the top level.
     pub fn visible(&self) -> impl Iterator<Item = &str> {
         self.scopes.iter().flat_map(|scope| {
             let later =
@@ -177,7 +177,7 @@ impl Names {
     }
 }
 
-/// The names that a pattern binds, in order; of alternatives, which bind the same names, those of the first.
+/// The names that a pattern binds, in order. Alternatives bind the same names, so only the first is visited.
 pub fn bound_names(pattern: &Pattern, add: &mut dyn FnMut(&Rc<str>, Span)) {
     let rest = match &pattern.kind {
         PatternKind::Bind(name) => {

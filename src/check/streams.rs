@@ -1,11 +1,11 @@
-//! Side streams whose results nothing waits for, or that are used before anything does.
+//! Finds side streams whose results are not waited for, or are used before a wait.
 //!
-//! Looks at the top level of a program and at each function by itself, in the order of the text, and says nothing
-//! of streams that are put to other uses than being worked on and being waited for, or that a function shares
-//! with what is around it. Invariant: whatever may be a wait counts as one (a condition around it, an event that
-//! is recorded, a call into another file, a function that waits for the device), and only what is a tensor for
-//! sure counts as a result: at the top level one on a device; in a function also what an operation makes of the
-//! arguments, since who works on a side stream means those on a device.
+//! Reads the top level of a program and each function separately, in source order. Streams with other uses
+//! than running work and being waited for are skipped, and so are streams that a function shares with its
+//! surroundings. Invariant: everything that may be a wait counts as one (an enclosing condition, a recorded
+//! event, a call into another file, a function that synchronises the device), and only values that are
+//! certainly tensors count as results: at the top level, tensors on a device; in a function, also results of
+//! operations on its arguments, which on a side stream are most likely device tensors.
 
 use super::constants::is_on_cuda;
 use super::error;
@@ -18,7 +18,7 @@ use crate::syntax::{Part, parts};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::rc::Rc;
 
-/// What is wrong with the streams of a program; `values` is what is known of each binding.
+/// The warnings about the streams of a program; `values` is what is known of each binding.
 pub fn streams(block: &Block, names: &Resolved, values: &[Known]) -> Vec<Error> {
     let mut reader = Reader {
         names,
@@ -34,30 +34,30 @@ pub fn streams(block: &Block, names: &Resolved, values: &[Known]) -> Vec<Error> 
     reader.verdicts()
 }
 
-/// Something that matters for the order of streams.
+/// An event that affects the order of streams.
 enum Event {
-    /// Something may wait for this stream.
+    /// A possible wait for this stream.
     Wait(Id),
-    /// Something may wait for all streams.
+    /// A possible wait for all streams.
     WaitAll,
-    /// A value is read; on these streams.
+    /// A value is read on these streams.
     Use(Id, Span, Vec<Id>),
-    /// A value goes somewhere: into a list, to a function.
+    /// A value is stored or passed: into a list, to a function.
     Mention(Id, Vec<Id>),
-    /// A name gets another value.
+    /// A name is rebound.
     Rebound(Id),
 }
 
-/// The events of a frame by what they are about, so that no search goes through all of them.
+/// The events of a frame by subject, so that no search scans all of them.
 struct Index<'e> {
     all: &'e [Event],
-    /// Where something may wait for all streams, and for each.
+    /// The events that may wait for all streams, and for each.
     waits_for_all: Vec<usize>,
     waits: FxHashMap<Id, Vec<usize>>,
-    /// What happens to each name.
+    /// The events of each name.
     by_name: FxHashMap<Id, Vec<usize>>,
-    /// For a name and a stream: where the name gets another value, or is read on other streams; and where it gets
-    /// another value, or goes somewhere from other streams.
+    /// For a name and a stream: the events that rebind the name or read it on other streams, and the events
+    /// that rebind it or store it from other streams.
     elsewhere: FxHashMap<(Id, Id), [Vec<usize>; 2]>,
 }
 
@@ -88,8 +88,8 @@ impl<'e> Index<'e> {
         one.into_iter().chain(next(&self.waits_for_all, from)).min()
     }
 
-    /// Where a name is next read on other streams than this one, and where it next goes somewhere from others,
-    /// as long as it keeps its value.
+    /// Where a name is next read on other streams than this one, and where it is next stored from other
+    /// streams, before it is rebound.
     fn after(&mut self, id: Id, stream: Id, from: usize) -> (Option<usize>, Option<usize>) {
         let (all, by_name) = (self.all, &self.by_name);
         let [uses, mentions] = self.elsewhere.entry((id, stream)).or_insert_with(|| {
@@ -113,44 +113,44 @@ impl<'e> Index<'e> {
     }
 }
 
-/// The first of ascending places that is not before another.
+/// The first of ascending positions that is not before `from`.
 fn next(places: &[usize], from: usize) -> Option<usize> {
     places.get(places.partition_point(|&at| at < from)).copied()
 }
 
-/// Work in a `with stream(s) { }`.
+/// The work in a `with stream(s) { }`.
 struct Work {
     stream: Id,
     /// `stream(s)`
     span: Span,
-    /// What holds its results, or is changed by it.
+    /// The bindings that hold its results or are changed by it.
     results: FxHashSet<Id>,
-    /// True when it changes tensors that were there before, or gives a function's result.
+    /// True if it changes existing tensors, or computes a function's result.
     leaves: bool,
-    /// Its events begin here, those after it there.
+    /// The range of its events.
     from: usize,
     to: usize,
-    /// Where the events of the outermost loop around it begin.
+    /// The first event of the outermost enclosing loop.
     looped: Option<usize>,
 }
 
-/// What runs when.
+/// When code runs.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     /// The program itself.
     Top,
     /// A function, which may run at any time.
     Function,
-    /// A `test`, which nothing calls.
+    /// A `test`, which is never called.
     Test,
 }
 
-/// A program or a function, without the functions in it.
+/// A program or a function, without nested functions.
 struct Frame {
     kind: Kind,
     events: Vec<Event>,
     works: Vec<Work>,
-    /// The work that is open, as numbers of `works`, outermost first.
+    /// The open work items, as indices into `works`, outermost first.
     open: Vec<usize>,
     loops: Vec<usize>,
 }
@@ -168,16 +168,16 @@ impl Frame {
 struct Reader<'n> {
     names: &'n Resolved,
     values: &'n [Known],
-    /// The names that hold streams, and nothing else ever; with the number of their frame.
+    /// The names that only ever hold streams, with the index of their frame.
     sides: FxHashMap<Id, usize>,
-    /// Those that other functions know too, or that are waited for at another time.
+    /// Streams that other functions use too, or that are waited for at another time.
     shared: FxHashSet<Id>,
-    /// Names in functions whose values operations have made.
+    /// Names in functions that hold results of operations.
     made: FxHashSet<Id>,
     frames: Vec<Frame>,
-    /// The frames that are open, as numbers of `frames`, outermost first.
+    /// The open frames, as indices into `frames`, outermost first.
     here: Vec<usize>,
-    /// True when something makes the order unknown: captures, other race modes.
+    /// True if something makes the order unknown: captures, other race modes.
     off: bool,
 }
 
@@ -193,11 +193,11 @@ impl Reader<'_> {
         let functions = (0..waiting.len()).filter(|&at| waiting[at] && is_function(at)).count();
         for (at, frame) in self.frames.iter().enumerate() {
             let own = usize::from(waiting[at]);
-            // It may be called anywhere.
+            // It may be called from anywhere.
             if functions > if is_function(at) { own } else { 0 } {
                 continue;
             }
-            // Who calls a function may wait for what it leaves behind.
+            // The caller of a function may wait for the work it leaves.
             let closed = !is_function(at) || all == own;
             let works = frame.works.iter().filter(|work| !self.shared.contains(&work.stream));
             let works = works.filter(|work| work.leaves || !work.results.is_empty());
@@ -228,7 +228,7 @@ impl Reader<'_> {
             let name = &self.names.bindings[id].name;
             return Some(error::used_before_wait(*span, name, work.span, stream));
         }
-        // What nobody looks at again need not be waited for.
+        // Values that are never used again need no wait.
         if wait.is_some() || !matters || !closed {
             return None;
         }
@@ -316,7 +316,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `x[i] = e`: changes what `x` holds.
+    /// `x[i] = e`: changes the value of `x`.
     fn target(&mut self, target: &Expr) {
         if let ExprKind::Index(base, indices) = &target.kind {
             indices.iter().for_each(|i| self.expr(i));
@@ -329,7 +329,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A name from outside of the open work gets its result.
+    /// A name from outside of the open work receives its result.
     fn changed(&mut self, id: Id) {
         let known = is_on_cuda(&self.values[id]) || self.made.contains(&id);
         if known {
@@ -357,7 +357,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The work that gives the value of an expression.
+    /// The work that computes the value of an expression.
     fn work_of(&mut self, e: &Expr) -> Option<&mut Work> {
         let e = unparen(e);
         let inside = |w: &&mut Work| e.span.lo <= w.span.lo && w.span.hi <= e.span.hi;
@@ -370,7 +370,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The value of a function.
+    /// The result of a function.
     fn given_back(&mut self, e: &Expr) {
         if self.is_made(e)
             && let Some(work) = self.work_of(e)
@@ -379,7 +379,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Names in functions that get what an operation has made.
+    /// Names in functions that receive results of operations.
     fn made_by(&mut self, e: &Expr, ids: &[Id]) {
         if !self.in_function() {
             return;
@@ -397,7 +397,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether an operation on tensors makes the value of an expression in a function.
+    /// Whether the value of an expression in a function is the result of a tensor operation.
     fn is_made(&self, e: &Expr) -> bool {
         let Some(e) = last(e) else { return false };
         let computes = |op: &Op| known::reads(op) && !op.shape.on_host;
@@ -432,13 +432,13 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether an operand is a tensor, or an argument of the function, which is one most likely.
+    /// Whether an operand is a tensor, or an argument of the function, which most likely is one.
     fn is_tensor(&self, e: &Expr) -> bool {
         let given = |id: Id| matches!(self.names.bindings[id].origin, Origin::Param);
         self.is_made(e) || self.bound(unparen(e)).is_some_and(given)
     }
 
-    /// A function that is read by itself.
+    /// A function, which is analysed separately.
     fn function(&mut self, function: &Function) {
         self.inside(Kind::Function, |reader| {
             function.params.iter().filter_map(|p| p.default.as_ref()).for_each(|e| reader.expr(e));
@@ -461,7 +461,7 @@ impl Reader<'_> {
     fn expr(&mut self, e: &Expr) {
         match &e.kind {
             ExprKind::Name(_) => {
-                // A stream that is not used as below may be waited for by whoever gets it.
+                // A stream used in any other way may be waited for by its new owner.
                 if let Some(id) = self.side(e) {
                     self.wait(id);
                 } else if let Some(id) = self.bound(e) {
@@ -570,7 +570,7 @@ impl Reader<'_> {
             self.method(base, &name.text);
         } else {
             self.expr(f);
-            // What is given as a function may do anything.
+            // A function passed as an argument may do anything.
             if let Some(Origin::Param | Origin::Local) =
                 self.bound(f).map(|id| &self.names.bindings[id].origin)
             {
@@ -582,11 +582,11 @@ impl Reader<'_> {
 
     fn method(&mut self, base: &Expr, name: &Rc<str>) {
         match (self.side(base), &**name) {
-            // It waits for others.
+            // The stream waits for others.
             (Some(_), "wait_stream" | "wait_event") => {}
             (Some(id), _) => self.wait(id),
             (None, "synchronize" | "wait") => self.note(Event::WaitAll),
-            // An event stands for the work before it: whoever has it may wait.
+            // An event stands for the work before it: its owner may wait for it.
             (None, "record") => {
                 match self.on() {
                     on if on.is_empty() => self.note(Event::WaitAll),
@@ -625,12 +625,12 @@ impl Reader<'_> {
         if self.sides.get(&stream) == self.here.last() {
             self.note(Event::Wait(stream));
         } else {
-            // What a function does happens whenever it is called.
+            // The effects of a function occur whenever it is called.
             self.shared.insert(stream);
         }
     }
 
-    /// The value of an expression is read, where that is a name.
+    /// Reads the value of an expression, if it is a name.
     fn read(&mut self, e: &Expr) {
         if let Some(id) = self.bound(unparen(e)) {
             let on = self.on();
@@ -638,7 +638,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The streams that are current here.
+    /// The current streams.
     fn on(&self) -> Vec<Id> {
         let frame = self.here.last().map(|&at| &self.frames[at]);
         frame.into_iter().flat_map(|frame| frame.open.iter().map(|&at| frame.works[at].stream)).collect()
@@ -651,7 +651,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The binding that an expression names.
+    /// The binding that an expression refers to.
     fn bound(&self, e: &Expr) -> Option<Id> {
         match &e.kind {
             ExprKind::Name(_) => self.names.uses.get(&e.span.lo).copied(),
@@ -659,12 +659,12 @@ impl Reader<'_> {
         }
     }
 
-    /// The side stream that an expression names.
+    /// The side stream that an expression refers to.
     fn side(&self, e: &Expr) -> Option<Id> {
         self.bound(e).filter(|id| self.sides.contains_key(id))
     }
 
-    /// The name of Runnel that an expression is.
+    /// The built-in name that an expression refers to.
     fn builtin<'e>(&self, e: &'e Expr) -> Option<&'e Rc<str>> {
         match &e.kind {
             ExprKind::Name(name) if self.bound(e).is_none() => Some(name),
@@ -673,7 +673,7 @@ impl Reader<'_> {
     }
 }
 
-/// The expression that gives the value of another: the last of a block.
+/// The expression that computes the value of another one: the last of a block.
 fn last(e: &Expr) -> Option<&Expr> {
     match &unparen(e).kind {
         ExprKind::With(_, block) | ExprKind::Block(block) => match block.body.last() {

@@ -15,7 +15,7 @@ static PRINT: &[Param] =
 static APPEND: &[Param] = &[Param::new("self", Kind::Any), Param::new("value", Kind::Any)];
 static CLEAR: &[Param] = &[Param::new("self", Kind::Any)];
 
-/// A small stand-in for the library.
+/// A small replacement for the library.
 struct Small;
 
 impl Catalog for Small {
@@ -90,7 +90,7 @@ fn findings(text: &str, globals: &[&str]) -> Findings {
     check(&parsed.block, &Small, globals)
 }
 
-/// `E0201@6..7 message | help`, one per line; places count from 0.
+/// `E0201@6..7 message | help`, one per line; positions count from 0.
 fn lines(errors: &[Error]) -> String {
     let line = |e: &Error| {
         let (lo, hi) = (e.span().lo - 1, e.span().hi - 1);
@@ -406,7 +406,7 @@ fn every_code_has_a_page_and_an_example_that_ends_in_it() {
     }
 }
 
-/// The deepest trees that the parser gives fit into the stack of a test thread.
+/// The deepest trees that the parser accepts fit into the stack of a test thread.
 #[test]
 fn the_deepest_trees_pass() {
     let deep = MAX_DEPTH as usize - 5;

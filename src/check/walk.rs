@@ -1,6 +1,6 @@
-//! The walk over the tree that finds what is wrong.
+//! The walk over the tree that finds errors.
 //!
-//! It may recurse: no tree is deeper than `syntax::MAX_DEPTH`.
+//! It may recurse: trees are at most `syntax::MAX_DEPTH` deep.
 
 use super::bind::{self, Given};
 use super::error::Owner;
@@ -14,67 +14,67 @@ use crate::syntax::{Part, parts};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::rc::Rc;
 
-/// How many errors a check gives at most.
+/// Maximum number of errors.
 const MAX_ERRORS: usize = 100;
-/// How many errors get a suggestion: nobody reads the hundredth.
+/// Maximum number of errors with suggestions.
 const MAX_SUGGESTED: usize = 30;
-/// How much stack an expression must find.
+/// Minimum stack space for an expression.
 const ROOM: usize = if cfg!(debug_assertions) { 160 << 10 } else { 64 << 10 };
-/// Expressions between two looks at what may end the check.
+/// Expressions between two checks for interrupts and limits.
 const STEPS: u32 = 4096;
 
-/// What a walk has seen so far.
+/// The state of a walk.
 pub struct Walk<'c> {
     catalog: &'c dyn Catalog,
     globals: &'c dyn Globals,
     names: Names,
     errors: Kept,
     warnings: Kept,
-    /// Unknown names that were reported; each is reported once.
+    /// Reported unknown names; each is reported once.
     reported: FxHashSet<Rc<str>>,
-    /// Calls of functions of the script: checked at the end, when it is known what is assigned.
+    /// Calls of script functions, checked at the end, when all assignments are known.
     calls: Vec<(Id, Given)>,
-    /// Calls of methods: checked at the end, when the fields are known.
+    /// Method calls, checked at the end, when all fields are known.
     methods: Vec<MethodCall>,
-    /// Names of fields that the script makes.
+    /// Names of fields that the script creates.
     fields: FxHashSet<Rc<str>>,
     imports: bool,
     is_program: bool,
     loops: usize,
     functions: usize,
-    /// What names stand for, by their places, where that is asked for.
+    /// The bindings of uses by position, if requested.
     uses: Option<FxHashMap<u32, Id>>,
-    /// The modules that are known, and which of them this is.
+    /// The known modules, and the key of this one.
     modules: Option<(&'c Imports, Rc<str>)>,
-    /// What modules define, by their names or paths, once it was asked for.
+    /// The definitions of modules, by name or path, cached.
     exports: FxHashMap<(Rc<str>, bool), Option<Rc<Exports>>>,
     /// Expressions so far.
     steps: u32,
-    /// The thread's work should end.
+    /// Whether the thread's work should end.
     ended: bool,
 }
 
-/// What a member is of.
+/// What a member belongs to.
 enum Member {
-    /// Of a module.
+    /// A module.
     Of(Rc<str>, Entry),
-    /// Of a module written in Runnel: the name, and the function that it is.
+    /// A module written in Runnel: the name, and the function that it is.
     OfLibrary(String, Option<Rc<Function>>),
-    /// Of a value, known when the program runs.
+    /// A value, known at run time.
     OfValue,
-    /// Of nothing known; reported where that is an error.
+    /// Something unknown; reported where it is an error.
     Unknown,
 }
 
-/// A call of a method.
+/// A method call.
 struct MethodCall {
     name: Name,
     given: Given,
-    /// The type of the receiver, where the text says it.
+    /// The type of the receiver, if the source shows it.
     receiver: Option<&'static str>,
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 enum Meaning {
     Bound(Id),
     Global,
@@ -83,7 +83,7 @@ enum Meaning {
 }
 
 impl<'c> Walk<'c> {
-    /// A walk of a program of a session that has bound `globals`, beside the modules that are known.
+    /// A walk of a program in a session that has bound `globals`, with the known modules.
     pub fn new(
         catalog: &'c dyn Catalog,
         globals: &'c dyn Globals,
@@ -111,14 +111,14 @@ impl<'c> Walk<'c> {
         }
     }
 
-    /// Keeps what names stand for: see [`Walk::resolved`].
+    /// Keeps the bindings of uses: see [`Walk::resolved`].
     pub fn keep_uses(&mut self) {
         self.uses = Some(FxHashMap::default());
     }
 
     /// Walks a whole program.
     pub fn program(&mut self, block: &Block) {
-        // A file that only defines is there to be imported: others use its names.
+        // A file that only contains definitions is meant to be imported: other files use its names.
         let acts = |stmt: &Stmt| {
             matches!(
                 stmt.kind,
@@ -128,10 +128,10 @@ impl<'c> Walk<'c> {
         self.is_program = block.body.iter().any(acts);
         self.names.open(&block.body);
         self.statements(&block.body);
-        // The scope stays open: the calls that are left to check may suggest its names.
+        // The scope stays open: the remaining call checks may suggest its names.
     }
 
-    /// What the walk has found.
+    /// The results of the walk.
     pub fn finish(mut self) -> (Findings, Resolved) {
         if self.ended {
             let (bindings, uses, defined) = Default::default();
@@ -166,8 +166,8 @@ impl<'c> Walk<'c> {
         (Findings { errors, warnings }, resolved)
     }
 
-    /// Calls of methods that no type has, or whose arguments fit no type that has it. Where a record
-    /// may hold a function of that name, or other code may bring such a record, nothing is said.
+    /// Reports method calls where no type has the method, or the arguments fit no type that has it. Nothing
+    /// is reported if a record may hold a function of that name, or other code may supply such a record.
     fn check_methods(&mut self) {
         let others = self.imports || !self.globals.is_empty();
         for MethodCall { name, given, receiver } in std::mem::take(&mut self.methods) {
@@ -176,7 +176,7 @@ impl<'c> Walk<'c> {
             }
             let mut candidates = self.catalog.methods(&name.text);
             candidates.retain(|(of, _)| receiver.is_none_or(|receiver| receiver == *of));
-            // Of several types, the errors for tensors say most.
+            // The errors for tensors are the most useful.
             candidates.sort_by_key(|(of, _)| *of != "tensor");
             if candidates.is_empty() {
                 self.no_method(&name, receiver);
@@ -212,7 +212,7 @@ impl<'c> Walk<'c> {
         }
     }
 
-    /// How a function is written that is no method, but stands by itself or in a module.
+    /// How to write a function that is not a method but global or in a module.
     fn elsewhere(&self, name: &str) -> Option<String> {
         // `Event` is a function that has members.
         let is_called = |entry| entry != Entry::Module || self.catalog.member(name, "").is_some();
@@ -238,7 +238,7 @@ impl<'c> Walk<'c> {
         for (i, stmt) in body.iter().enumerate() {
             self.stmt(stmt);
             let Some(next) = body.get(i + 1) else { break };
-            // Functions and tests may stand anywhere.
+            // Functions and tests may be anywhere.
             let runs = !matches!(next.kind, StmtKind::Fn(..) | StmtKind::Test(..));
             if !told && runs && flow::leaves(stmt) {
                 told = true;
@@ -261,7 +261,7 @@ impl<'c> Walk<'c> {
             StmtKind::Assign(target, e) => {
                 self.expr(e);
                 self.target(target);
-                // `x = none` lets go of what `x` held: it was there to hold it.
+                // `x = none` releases the value of `x`, which was there to be held.
                 if let (ExprKind::None, ExprKind::Name(name)) = (&e.kind, &target.kind)
                     && let Found::Bound(id) = self.names.find(name)
                 {
@@ -334,7 +334,7 @@ impl<'c> Walk<'c> {
         self.names.bind(&import.name.text);
     }
 
-    /// A test runs by itself, after the file: its block sees what a function would.
+    /// A test runs separately, after the file: its block sees the same names as a function.
     fn test(&mut self, body: &Block) {
         let loops = std::mem::take(&mut self.loops);
         self.names.level += 1;
@@ -403,7 +403,7 @@ impl<'c> Walk<'c> {
         self.names.level += 1;
         self.names.open(&[]);
         let mut seen = FxHashMap::default();
-        // An empty body stands for something that is not needed.
+        // An empty body marks a stub that ignores its arguments.
         let origin = if function.body.body.is_empty() { Origin::Local } else { Origin::Param };
         for param in &function.params {
             self.optional(param.default.as_ref());
@@ -429,7 +429,7 @@ impl<'c> Walk<'c> {
         });
     }
 
-    /// Binds what a pattern of an arm, a loop or a `catch` binds, in the innermost scope.
+    /// Binds the names of a pattern of an arm, a loop or a `catch` in the innermost scope.
     fn bind_pattern(&mut self, pattern: &Pattern) {
         self.pattern_values(pattern);
         self.once(pattern);
@@ -437,7 +437,7 @@ impl<'c> Walk<'c> {
         bound_names(pattern, &mut |name, span| self.names.bind_local(name, span, Origin::Local));
     }
 
-    /// Alternatives inside of a pattern bind the same names, each once.
+    /// Checks that alternatives in a pattern bind the same names, each once.
     fn alternatives(&mut self, pattern: &Pattern) {
         match &pattern.kind {
             PatternKind::Or(parts) => {
@@ -467,7 +467,7 @@ impl<'c> Walk<'c> {
         }
     }
 
-    /// The expressions that stand in a pattern.
+    /// The expressions in a pattern.
     fn pattern_values(&mut self, pattern: &Pattern) {
         match &pattern.kind {
             PatternKind::Value(e) => self.expr(e),
@@ -489,7 +489,7 @@ impl<'c> Walk<'c> {
 
     fn expr(&mut self, e: &Expr) {
         self.steps = self.steps.wrapping_add(1);
-        // What is too deep for the stack is refused by the compiler.
+        // The compiler refuses trees that are too deep for the stack.
         self.ended |= stack::left() < ROOM;
         if self.steps.is_multiple_of(STEPS) {
             self.ended |= stop::asked().is_some();
@@ -611,7 +611,7 @@ impl<'c> Walk<'c> {
         }
     }
 
-    /// A name that is read.
+    /// Reads a name.
     fn name(&mut self, name: &Rc<str>, span: Span) -> Meaning {
         match self.names.find(name) {
             Found::Bound(id) => {
@@ -651,7 +651,7 @@ impl<'c> Walk<'c> {
         Meaning::Unknown
     }
 
-    /// The library of this name, or with a function of this name.
+    /// The library of this name, or one with a function of this name.
     fn library_of(&self, name: &Rc<str>) -> Option<Rc<str>> {
         let is_it = |library: &Rc<str>| {
             let public = |exports: Exports| {
@@ -709,7 +709,7 @@ impl<'c> Walk<'c> {
         Member::Unknown
     }
 
-    /// A name of a module written in Runnel, where its names are known.
+    /// A name of a module written in Runnel, if its names are known.
     fn export(&mut self, module: &Rc<str>, file: bool, name: &Name) -> Option<Member> {
         let (catalog, modules) = (self.catalog, &self.modules);
         let known = self.exports.entry((module.clone(), file));
@@ -735,18 +735,18 @@ impl<'c> Walk<'c> {
         Some(Member::Unknown)
     }
 
-    /// The nearest name, while there are few errors: nobody reads the hundredth suggestion.
+    /// The nearest name, unless there are too many errors for suggestions.
     fn suggest<'n>(&self, name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
         if self.is_enough() { None } else { base::suggest(name, candidates) }
     }
 
-    /// True when further errors are told without suggestions.
+    /// True if further errors are reported without suggestions.
     fn is_enough(&self) -> bool {
         self.errors.len() >= MAX_SUGGESTED
     }
 }
 
-/// The type of a literal that has methods of its own.
+/// The type of a literal that has its own methods.
 fn literal_type(e: &Expr) -> Option<&'static str> {
     match e.kind {
         ExprKind::Device(_) => Some("device"),

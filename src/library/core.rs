@@ -6,7 +6,7 @@ use crate::ops::signature::{Default, Kind, Param};
 use crate::vm::{ErrorValue, NativeDef, Quick, Value, Vm, error};
 use std::rc::Rc;
 
-/// The plain cases of natives of this file.
+/// The fast paths of this file's natives.
 pub static QUICK: &[(&str, &str, Quick)] = &[
     ("", "int", |value, args, out| match (value, args) {
         (Value::Int(i), []) => {
@@ -258,7 +258,7 @@ fn int(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     }
 }
 
-/// An int from a float without a fraction.
+/// An int from a float without a fractional part.
 pub(super) fn whole(value: f64) -> Result<Value> {
     if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&value) {
         return Ok(Value::Int(value as i64));
@@ -285,8 +285,8 @@ fn float(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     }
 }
 
-/// Signature and documentation of a function value.
-/// The parameters of a function, as its declaration writes them; of anything else the empty text.
+/// Signature and documentation of a function value. The parameters are written as in the declaration; empty
+/// for other values.
 pub fn signature_of(value: &Value) -> String {
     match value {
         Value::Native(native) => native.signature.to_string(),

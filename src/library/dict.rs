@@ -7,7 +7,7 @@ use crate::base::Result;
 use crate::ops::signature::Kind;
 use crate::vm::{Dict, Held, Key, NativeDef, Quick, Record, Value, Vm, charge_values, error};
 
-/// The plain cases of natives of this file.
+/// The fast paths of this file's natives.
 pub static QUICK: &[(&str, &str, Quick)] = &[("dict", "get", |dict, args, out| match (dict, args) {
     (Value::Dict(dict), [key @ (Value::Int(_) | Value::Str(_)), default @ ..]) if default.len() < 2 => {
         match (dict.borrow().get(key), default) {
@@ -131,7 +131,7 @@ pub static TABLE: &[NativeDef] = &[
         run: |vm, args| {
             Key::new(&args[1])?;
             let dict = this(&args[0])?;
-            // Those behind it move up.
+            // Later entries move up.
             let behind = dict.borrow().position(&args[1]).map_or(0, |at| dict.borrow().len() - at);
             vm.charge(behind / 16)?;
             let found = dict.change(|table| table.remove(&args[1]));

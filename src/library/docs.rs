@@ -1,8 +1,8 @@
-//! Everything that is documented, collected from the tables: what `runnel doc`, the session's help and
-//! the pages of `docs/reference` show.
+//! All documentation, collected from the tables for `runnel doc`, the session's help and the pages of
+//! `docs/reference`.
 //!
-//! It knows no layout of pages and no terminal. Invariant: each native, operation, attribute and documented
-//! function of a module stands here once, and belongs to one page.
+//! It does not know how pages or terminals look. Invariant: each native, operation, attribute and documented
+//! module function is listed here once, and belongs to one page.
 
 use super::{MODULES, NATIVES, attributes, device, tensor};
 use crate::ops::Op;
@@ -15,22 +15,22 @@ use std::borrow::Cow;
 pub struct Entry {
     /// `matmul`, `tensor.sum`, `fft.fft`.
     pub name: String,
-    /// Other names of it: `tensor.matmul`, `add_`.
+    /// Its other names: `tensor.matmul`, `add_`.
     pub also: Vec<String>,
     /// Its parameters, `(x, dim=none)`; empty for an attribute.
     pub signature: String,
-    /// Markdown: one sentence, then what else there is to say.
+    /// Markdown: one summary sentence, then details.
     pub doc: Cow<'static, str>,
-    /// A script that runs and shows it; empty where there is none.
+    /// A runnable script that demonstrates it; may be empty.
     pub example: Cow<'static, str>,
-    /// Words that people would search for.
+    /// Search terms.
     pub search: &'static [&'static str],
     /// The page of the reference that shows it: `creation`, `memory`, `stdlib/data`.
     pub page: Cow<'static, str>,
 }
 
 impl Entry {
-    /// What it does in one line, without its full stop.
+    /// The first sentence of its documentation, without the full stop.
     pub fn first_sentence(&self) -> String {
         let line = self.doc.split("\n\n").next().unwrap_or("").replace('\n', " ");
         let end = line.find(". ").or(line.find(": ")).unwrap_or(line.len());
@@ -38,7 +38,7 @@ impl Entry {
     }
 }
 
-/// Everything that is documented, by name.
+/// All documented names, sorted.
 pub fn entries() -> Vec<Entry> {
     let of_language = NATIVES.iter().copied().chain(device::tables());
     let natives = of_language.flat_map(|(page, table)| table.iter().map(move |def| native(page, def)));
@@ -65,7 +65,7 @@ pub fn entries() -> Vec<Entry> {
 fn native(page: &'static str, def: &'static NativeDef) -> Entry {
     let (name, signature) = match def.receiver {
         "" => (def.name.to_string(), def.signature.to_string()),
-        // Methods of devices are what scripts call as `cuda.name()`.
+        // Scripts call methods of devices as `cuda.name()`.
         "device" => (format!("cuda.{}", def.name), method(&def.signature)),
         receiver => (format!("{receiver}.{}", def.name), method(&def.signature)),
     };
@@ -122,7 +122,7 @@ fn forms(op: &Op) -> Vec<String> {
     forms
 }
 
-/// The parameters behind a method's receiver.
+/// The parameters after a method's receiver.
 fn method(signature: &Signature) -> String {
     Signature { params: signature.params.get(1..).unwrap_or_default() }.to_string()
 }

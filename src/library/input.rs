@@ -1,6 +1,6 @@
-//! Lines of the standard input, waited for so that an interrupt or the end of the script's time ends the wait.
+//! Reads lines of standard input. The wait ends early on an interrupt or a timeout of the script.
 //!
-//! Invariant: what was read beyond a line is kept for the next one, for the whole process.
+//! Invariant: bytes read beyond a line are kept for the next one, process-wide.
 
 use crate::base::{Result, guard};
 use crate::vm::{Input, Vm, charge, error};
@@ -8,13 +8,15 @@ use parking_lot::Mutex;
 #[cfg(not(unix))]
 use std::io::Read;
 
-/// What was read and not yet given out.
+/// Bytes read and not yet returned.
 static READ: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-/// The next line; `None` at the end of the input. Lines of the process carry their ends.
+/// The next line; `None` at the end of the input. Lines of standard input include their line ends.
 ///
 /// # Errors
-/// E0927 where there is none; E1004, E1002; E0907 when it cannot be read or is no text; the limit on host memory.
+///
+/// E0927 without an input source; E1004, E1002; E0907 if it cannot be read or is not text; the limit on host
+/// memory.
 pub(super) fn line(vm: &mut Vm) -> Result<Option<String>> {
     match &mut vm.input {
         Input::None => return Err(error::input_off()),
@@ -51,7 +53,7 @@ pub(super) fn line(vm: &mut Vm) -> Result<Option<String>> {
     }
 }
 
-/// Waits until there is something to read.
+/// Waits until there is input.
 #[cfg(unix)]
 fn wait(vm: &mut Vm) -> Result<()> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -62,7 +64,7 @@ fn wait(vm: &mut Vm) -> Result<()> {
         let mut ready = [PollFd::new(&input, PollFlags::IN)];
         match poll(&mut ready, Some(&POLL_INTERVAL)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            // Whatever else it says, reading says it better.
+            // Other errors are reported by the read.
             _ => return Ok(()),
         }
     }

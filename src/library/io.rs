@@ -1,4 +1,4 @@
-//! The world outside: files, environment, time, input.
+//! System functions: files, environment, time, input.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -124,7 +124,7 @@ pub static TABLE: &[NativeDef] = &[
             if seconds.is_nan() || seconds < 0.0 {
                 return Err(error::bad_value(0, "time goes forward: seconds are 0 or more"));
             }
-            // Devices work meanwhile.
+            // Devices work during the pause.
             vm.rt.flush()?;
             let start = Instant::now();
             while start.elapsed().as_secs_f64() < seconds {
@@ -137,7 +137,7 @@ pub static TABLE: &[NativeDef] = &[
     },
 ];
 
-/// Why an input or output failed, in the words of the system without its numbers.
+/// The reason of an I/O error, as the system words it but without its number.
 pub(crate) fn reason(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file".into(),
@@ -147,7 +147,7 @@ pub(crate) fn reason(error: &std::io::Error) -> String {
     }
 }
 
-/// The path to use, if scripts may: the one look at that for every function that takes a path.
+/// The path to use, if scripts may: the only access check of functions that take a path.
 pub(super) fn allowed(vm: &Vm, path: &Value) -> Result<String> {
     vm.limits.files.resolve(&owned(path))
 }

@@ -7,7 +7,7 @@ use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
 use crate::vm::{List, NativeDef, Quick, Value, Vm, compare, error};
 
-/// The plain cases of natives of this file.
+/// The fast paths of this file's natives.
 pub static QUICK: &[(&str, &str, Quick)] = &[
     ("list", "append", |list, args, _| match (list, args) {
         (Value::List(list), [value]) => list.push_in_room(value),

@@ -1,6 +1,6 @@
-//! Numbers of the script: `abs`, `round`, and the module `math`.
+//! Functions on script numbers: `abs`, `round`, and the module `math`.
 //!
-//! Tensors have operations of the same names; these take and give script numbers.
+//! Tensors have operations of the same names; these take and return script numbers.
 
 use super::core::whole;
 use super::{any, takes};
@@ -25,7 +25,7 @@ macro_rules! float_function {
     };
 }
 
-/// The plain cases of natives of this file.
+/// The fast paths of this file's natives.
 pub static QUICK: &[(&str, &str, Quick)] = &[("", "abs", |value, args, out| {
     *out = match (value, args) {
         (Value::Int(i), []) if *i != i64::MIN => Value::Int(i.abs()),
@@ -191,7 +191,8 @@ fn round(_: &mut Vm, args: &mut [Value]) -> Result<Value> {
         (Value::Float(x), None) => whole(x.round_ties_even()),
         (Value::Float(x), Some(digits)) if !x.is_finite() || digits > 300 => Ok(Value::Float(*x)),
         (Value::Float(x), Some(digits)) if digits >= 0 => {
-            // The decimal text is rounded correctly, so that 2.675 (which lies below) gives 2.67.
+            // Formatting rounds the exact binary value, so 2.675, which is slightly below its decimal form,
+            // gives 2.67.
             let text = format!("{x:.*}", digits as usize);
             Ok(Value::Float(text.parse().unwrap_or(*x)))
         }

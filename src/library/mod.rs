@@ -1,7 +1,7 @@
 //! The library that scripts see: natives, one documented value each, and embedded modules.
 //!
-//! Lookup by name, lookup by receiver type, signatures, help and reference pages are derived from
-//! the tables ([`NATIVES`]); nothing else lists the natives.
+//! Lookup by name and receiver type, signatures, help and reference pages are derived from the tables
+//! ([`NATIVES`]); nothing else lists the natives.
 
 /// The code of a native that belongs to a part which a build may leave out (a Cargo feature). Its name, signature and
 /// documentation are in every build; without the part, a call raises E0928.
@@ -88,10 +88,10 @@ pub fn natives() -> Natives {
     natives
 }
 
-/// Modules from the embedded library, from files, and from texts of the program around.
+/// Modules from the embedded library, from files, and from texts of the embedder.
 #[derive(Default)]
 pub struct Library {
-    /// Modules of the program around, by name; they come before the library's.
+    /// Modules of the embedder by name; they shadow the library's.
     pub texts: std::collections::BTreeMap<String, String>,
 }
 

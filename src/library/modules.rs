@@ -1,14 +1,14 @@
-//! The modules written in Runnel: their texts, and what their functions say about themselves.
+//! Library modules written in Runnel: their texts and documentation.
 //!
-//! A module of the library is an ordinary module whose text is part of the program (`stdlib/NAME.rnl`).
-//! The checker and the compiler know nothing special about it. Its documentation is the comment at its
-//! start, and its functions' the comment lines above each `fn`, as in every script.
+//! A library module is an ordinary module whose text is part of the program (`stdlib/NAME.rnl`). The checker
+//! and the compiler do not treat it specially. Its documentation is the comment at its start, and that of its
+//! functions the comment above each `fn`, as in every script.
 
 use crate::syntax::ast::{Function, PatternKind, StmtKind};
 
-/// A module written in Runnel that is part of the program.
+/// A module written in Runnel that is embedded in the program.
 pub struct Embedded {
-    /// What `import` calls it.
+    /// Its name in `import`.
     pub name: &'static str,
     /// Its text.
     pub text: &'static str,
@@ -25,23 +25,23 @@ pub static MODULES: &[Embedded] = &[
 pub struct Documented {
     /// `data_parallel`
     pub name: String,
-    /// `(f, params, batch, devices=none)`, defaults as the source writes them.
+    /// `(f, params, batch, devices=none)`, with defaults as in the source.
     pub signature: String,
-    /// The comment lines above it, without their marks.
+    /// The comment above it, without comment marks.
     pub doc: String,
-    /// What follows `Example:` in them: a script that runs and shows it.
+    /// The part after `Example:`: a runnable script that demonstrates it.
     pub example: String,
 }
 
 impl Embedded {
-    /// The comment at the start of the text: what the module is for.
+    /// The comment at the start of the text: the purpose of the module.
     pub fn doc(&self) -> String {
         let lines = self.text.lines().take_while(|line| line.starts_with('#'));
         let bare = lines.map(|line| line.trim_start_matches('#').trim());
         bare.collect::<Vec<_>>().join("\n")
     }
 
-    /// Its functions that have documentation, in the order of the text. The others are its own.
+    /// Its documented functions, in source order. The others are private.
     pub fn functions(&self) -> Vec<Documented> {
         let parsed = crate::syntax::parse(1, self.text);
         let functions = parsed.block.body.iter().filter_map(|stmt| match &stmt.kind {

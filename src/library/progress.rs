@@ -1,4 +1,4 @@
-//! `progress(x)`: a sequence that reports how far a loop through it is.
+//! `progress(x)`: a sequence that reports the progress of a loop over it.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -25,7 +25,8 @@ pub static TABLE: &[NativeDef] = &[NativeDef {
     example: "let sum = 0\nfor x in progress([1, 2, 3], \"adding\") { sum += x }\nassert(sum == 6)\n\
               assert(len(progress(0..8)) == 8)",
     run: |vm, args| {
-        // What is no sequence is refused here, where its name stands. Objects are asked when a loop begins.
+        // Reject values that are not sequences here, where the error can show the argument. Objects are
+        // checked when a loop begins.
         if !matches!(args[0], Value::Object(_)) {
             vm.begin_sequence(&args[0])?;
         }
@@ -40,21 +41,21 @@ pub static TABLE: &[NativeDef] = &[NativeDef {
     },
 }];
 
-/// What is gone through. In a tuple: chains of such values of any depth are dropped with bounded stack.
+/// The sequence. It is in a tuple, so that nested values of any depth are dropped with bounded stack.
 struct Shown {
     of: Rc<Tuple>,
     label: Rc<str>,
     total: Option<u64>,
 }
 
-/// A loop under way.
+/// A running loop.
 struct Going {
     of: Rc<Tuple>,
     position: Cell<i64>,
     reported: RefCell<Reported>,
 }
 
-/// How many elements a sequence has, where that can be known before going through it.
+/// The number of elements of a sequence, if it is known before iterating.
 fn length(vm: &mut Vm, sequence: &Value) -> Result<Option<usize>> {
     match sequence {
         Value::Range(range) => Ok(range.count()),

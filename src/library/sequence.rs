@@ -8,7 +8,7 @@ use crate::ops::signature::{Default, Kind, Param};
 use crate::syntax::ast::Binary;
 use crate::vm::{Held, NativeDef, Quick, Value, Vm, arith, charge_values, compare, error};
 
-/// The plain cases of natives of this file.
+/// The fast paths of this file's natives.
 pub static QUICK: &[(&str, &str, Quick)] = &[
     ("", "len", |value, args, out| {
         let length = match (value, args) {
@@ -297,10 +297,10 @@ pub static TABLE: &[NativeDef] = &[
     },
 ];
 
-/// What a tuple takes beside its elements, in places of a list.
+/// Size of a tuple beside its elements, in list slots.
 const PAIR: usize = 6;
 
-/// The elements of several sequences; they count as long as the second result lives.
+/// The elements of several sequences; they are charged as long as the second result lives.
 fn collected(vm: &mut Vm, sequences: &[Value]) -> Result<(Vec<Vec<Value>>, Vec<Held>)> {
     let (mut all, mut held) = (Vec::new(), Vec::new());
     for sequence in sequences {
@@ -311,7 +311,7 @@ fn collected(vm: &mut Vm, sequences: &[Value]) -> Result<(Vec<Vec<Value>>, Vec<H
     Ok((all, held))
 }
 
-/// Puts a function that comes second, as in `items |> map(f)`, before its sequence.
+/// Moves a function that comes second, as in `items |> map(f)`, before its sequence.
 pub(super) fn function_first(name: &str, args: &mut [Value]) -> Result<()> {
     if args[0].is_callable() {
         return Ok(());
@@ -325,7 +325,7 @@ pub(super) fn function_first(name: &str, args: &mut [Value]) -> Result<()> {
 
 /// Sorts by keys computed once per element. No comparison runs script code.
 pub(super) fn sort(vm: &mut Vm, items: Vec<Value>, key: &Value, reverse: bool) -> Result<Vec<Value>> {
-    // The pairs, what the keys are moved to while they are sorted, and the result.
+    // The pairs, the merge buffer of the keys, and the result.
     let _keyed = Held::new(items.len().saturating_mul(5 * size_of::<Value>()))?;
     let mut keyed = Vec::with_capacity(items.len());
     for item in items {
@@ -347,10 +347,10 @@ pub(super) fn sort(vm: &mut Vm, items: Vec<Value>, key: &Value, reverse: bool) -
     Ok(items)
 }
 
-/// Elements that are sorted at a time, between two looks at the limits.
+/// Elements sorted between two checks of the limits.
 const RUN: usize = 1024;
 
-/// Sorts in runs, which are merged: so a failing comparison, or a limit, ends it. Equal elements keep their order.
+/// Stable merge sort. A failing comparison or a limit ends it between runs.
 fn merge_sort<T: Clone>(
     vm: &mut Vm,
     items: &mut Vec<T>,
@@ -378,7 +378,7 @@ fn merge_sort<T: Clone>(
         let mut merged = Vec::with_capacity(items.len());
         for pair in items.chunks(2 * width) {
             let (left, right) = pair.split_at(width.min(pair.len()));
-            // Runs that follow each other are in order already.
+            // Adjacent runs that are already in order need no merge.
             if let (Some(last), Some(first)) = (left.last(), right.first())
                 && order(vm, last, first)?.is_le()
             {

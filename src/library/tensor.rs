@@ -1,4 +1,4 @@
-//! What scripts see of tensors: every operation under its forms, the operators, and attributes.
+//! Registers tensor functions for scripts: every operation in its forms, the operators, and attributes.
 
 use crate::base::Result;
 use crate::ops::{Arg, Args, Call, apply, table};
@@ -133,7 +133,7 @@ fn applied(vm: &mut Vm, value: &Value, name: &str, rest: &[Arg]) -> Result<Value
     out.and_then(crate::vm::from_out)
 }
 
-/// The tensor that a value is; a list of numbers becomes one.
+/// The tensor of a value; a list of numbers is converted.
 fn of(vm: &mut Vm, value: &Value) -> Result<Tensor> {
     match value {
         Value::Tensor(tensor) => Ok(tensor.clone()),

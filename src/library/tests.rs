@@ -15,7 +15,7 @@ fn everything_has_an_example_that_runs() {
     let mut failures = Vec::new();
     let operations = |entry: &docs::Entry| crate::ops::table::find(&entry.name).is_some();
     for entry in docs::entries().iter().filter(|entry| !operations(entry)) {
-        // What only shows with a person or with files that stay.
+        // Functions that need a person or leave files behind.
         if entry.example.is_empty() && !["input", "read", "write"].contains(&entry.name.as_str()) {
             failures.push(format!("{} has no example", entry.name));
         }
@@ -124,7 +124,7 @@ fn a_session_is_sound_after_every_limit() {
 
 #[test]
 fn damaged_scripts_never_panic() {
-    // Pieces of the scripts in other orders: most do not parse, the rest does odd things.
+    // Shuffled pieces of the scripts: most do not parse, the others do unexpected things.
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move |below: usize| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -17,7 +17,7 @@ const WITHIN: Signature = takes(&[
 const WIDTH: Signature =
     takes(&[text_param("self"), int_param("width"), Param::or("fill", Kind::Str, Default::Str(" "))]);
 
-/// A method without arguments, whose function gets the text.
+/// A method without arguments, implemented by a function of the text.
 macro_rules! simple {
     ($name:literal, $doc:literal, $example:literal, $f:expr) => {
         NativeDef {
@@ -169,7 +169,7 @@ pub static TABLE: &[NativeDef] = &[
         example: "assert(\"a\\nb\".splitlines() == [\"a\", \"b\"])",
         run: |vm, args| {
             let mut lines = parts(vm, text(args), "\n", usize::MAX)?;
-            // The last line may end without a line end; nothing behind one is no line.
+            // The last line may lack a line end; after a final line end there is no further line.
             let last = lines.pop().filter(|last| !last.is_empty());
             let whole = lines.into_iter().map(|line| line.strip_suffix('\r').unwrap_or(line));
             texts(vm, whole.chain(last))
@@ -402,7 +402,7 @@ pub static TABLE: &[NativeDef] = &[
     },
 ];
 
-/// The text that a method is called of.
+/// The receiver of a method.
 fn text(args: &[Value]) -> &str {
     args[0].as_str().unwrap_or("")
 }
@@ -412,19 +412,19 @@ fn part(args: &[Value]) -> &str {
     args[1].as_str().unwrap_or("")
 }
 
-/// The characters of the text that a method is called of.
+/// The number of characters of the receiver.
 fn length(args: &[Value]) -> usize {
     if let Value::Str(text) = &args[0] { text.chars() } else { 0 }
 }
 
-/// A text of its own.
+/// A new text with this content.
 fn copied(vm: &mut Vm, part: &str) -> Result<Value> {
     let mut copy = String::new();
     vm.push_text(&mut copy, part)?;
     Ok(Value::str(copy))
 }
 
-/// A text that is made of the pieces of another.
+/// A new text made by converting another one piece by piece.
 fn mapped(vm: &mut Vm, s: &str, mut f: impl FnMut(&str, &mut String)) -> Result<Value> {
     let mut out = String::new();
     vm.pieces(s, |piece| {
@@ -435,10 +435,10 @@ fn mapped(vm: &mut Vm, s: &str, mut f: impl FnMut(&str, &mut String)) -> Result<
     Ok(Value::str(out))
 }
 
-/// A text in small letters, behind another one.
+/// `before` followed by the text in lower case.
 fn lowered(vm: &mut Vm, before: &str, s: &str) -> Result<Value> {
     let mut out = before.to_string();
-    // The small letter for a capital sigma depends on its neighbours: pieces end behind what separates words.
+    // The lower case of a capital sigma depends on its neighbours: pieces must end at word boundaries.
     let sigma = search::find(vm, s, "\u{3a3}")?.is_some();
     let mut held = String::new();
     vm.pieces(s, |piece| {
@@ -461,12 +461,12 @@ fn lowered(vm: &mut Vm, before: &str, s: &str) -> Result<Value> {
     Ok(Value::str(out))
 }
 
-/// Whether all characters fit, and there are some.
+/// Whether there are characters and all satisfy the predicate.
 fn all(vm: &mut Vm, s: &str, fits: impl Fn(char) -> bool) -> Result<Value> {
     Ok(Value::Bool(!s.is_empty() && !seen(vm, s, |c| !fits(c))?))
 }
 
-/// Whether there is a character that fits.
+/// Whether a character satisfies the predicate.
 fn seen(vm: &mut Vm, s: &str, fits: impl Fn(char) -> bool) -> Result<bool> {
     let mut found = false;
     vm.pieces(s, |piece| {
@@ -488,7 +488,7 @@ fn texts<'a>(vm: &mut Vm, parts: impl Iterator<Item = &'a str>) -> Result<Value>
     Ok(Value::list(items))
 }
 
-/// The parts of a text between separators, which are not empty; `most` cuts.
+/// The parts of a text between non-empty separators; `most` limits the number of splits.
 fn parts<'a>(vm: &mut Vm, s: &'a str, by: &str, most: usize) -> Result<Vec<&'a str>> {
     let (mut parts, mut from) = (Vec::new(), 0);
     search::matches(vm, s, by, most, |at| {
@@ -501,7 +501,7 @@ fn parts<'a>(vm: &mut Vm, s: &'a str, by: &str, most: usize) -> Result<Vec<&'a s
     Ok(parts)
 }
 
-/// The words of a text; where there are more than `most`, the last goes on to the end of the text.
+/// The words of a text; if there are more than `most`, the last part extends to the end of the text.
 fn words<'a>(vm: &mut Vm, s: &'a str, most: usize) -> Result<Vec<&'a str>> {
     let (mut words, mut begun, mut base, mut last) = (Vec::new(), None, 0, None);
     vm.pieces(s, |piece| {
@@ -640,8 +640,8 @@ fn ends(vm: &mut Vm, args: &mut [Value], fits: fn(&str, &str) -> bool) -> Result
     Ok(Value::Bool(false))
 }
 
-/// The part of a text between `start` and `end`, and the character where it begins. Positions behind the end give
-/// an empty part.
+/// The part of a text between `start` and `end`, and the position of its first character. Positions after the
+/// end give an empty part.
 fn within(args: &[Value]) -> (usize, &str) {
     let Value::Str(s) = &args[0] else { return (0, "") };
     let (start, end) = (args[2].as_int().unwrap_or(0), args[3].as_int());
@@ -699,7 +699,7 @@ fn rsplit(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
             let mut words = words(vm, s, usize::MAX)?;
             let cut = (words.len() + 1).saturating_sub(most);
             parts.extend(words.drain(cut..).rev());
-            // The rest goes from the start of the text to the end of its last word.
+            // The rest extends from the start of the text to the end of its last word.
             let end = |word: &&str| word.as_ptr().addr() - s.as_ptr().addr() + word.len();
             parts.extend(words.last().map(|word| &s[..end(word)]));
         }

@@ -1,4 +1,4 @@
-//! Values in values: lists, tuples, records and dicts as trees whose leaves are everything else.
+//! Nested values: lists, tuples, records and dicts as trees whose leaves are all other values.
 
 use super::sequence::function_first;
 use super::{any, takes};
@@ -7,7 +7,7 @@ use crate::ops::signature::{Kind, Param};
 use crate::vm::{Dict, Key, NativeDef, Record, Value, Vm, charge_values, error};
 use std::rc::Rc;
 
-/// How deep a tree may be.
+/// Maximum depth of a tree.
 const MAX_DEPTH: usize = 200;
 
 /// The natives of this file.
@@ -68,7 +68,7 @@ pub(super) fn leaves(vm: &mut Vm, tree: &Value, found: &mut Vec<Value>, depth: u
         values.iter().try_for_each(|value| leaves(vm, value, found, depth + 1))
     };
     match tree {
-        // Nothing changes a list or a dict here.
+        // Lists and dicts do not change here.
         Value::List(list) => each(vm, &list.borrow()),
         Value::Tuple(tuple) => each(vm, tuple.items()),
         Value::Record(record) => each(vm, record.values()),
@@ -84,7 +84,7 @@ pub(super) fn leaves(vm: &mut Vm, tree: &Value, found: &mut Vec<Value>, depth: u
     }
 }
 
-/// What stands in another tree, the argument `at`, where a tree has its leaves, in their order.
+/// The values of another tree, the argument `at`, at the leaf positions of a tree, in order.
 pub(super) fn beside(
     vm: &mut Vm,
     tree: &Value,
@@ -150,7 +150,7 @@ fn form(tree: &Value) -> String {
     }
 }
 
-/// The tree with other leaves.
+/// The tree with new leaves.
 pub(super) fn rebuilt(
     vm: &mut Vm,
     tree: &Value,

@@ -16,7 +16,7 @@ const DEVICES: Param = Param::or("devices", Kind::Any, Default::None);
 const OUT: Param = Param::named("out", Kind::Any, Default::None);
 const DESTINATION: Param = Param::or("destination", Kind::Any, Default::None);
 const DIM: Param = Param::or("dim", Kind::Int, Default::Int(0));
-/// What PyTorch puts together: 10 MiB.
+/// PyTorch's default: 10 MiB.
 const BUFFER: Param = Param::or("buffer_size", Kind::Int, Default::Int(10_485_760));
 
 /// The natives of this file.
@@ -221,7 +221,7 @@ fn scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     scattered.map(tuple)
 }
 
-/// Runs with each stream as the current one of its device, which must be the device at its place.
+/// Runs with each stream as the current stream of its device; the i-th stream must belong to the i-th device.
 fn on_streams<T>(
     vm: &mut Vm,
     streams: &[Option<Arc<Stream>>],
@@ -270,7 +270,8 @@ fn tensors(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<Tensor>> {
     vm.collect(value)?.iter().enumerate().map(tensor).collect()
 }
 
-/// The CUDA devices of a list or tuple of devices and indices, the parameter `index`; nothing for `none`.
+/// The CUDA devices of a list or tuple of devices and indices, passed as the parameter `index`; empty for
+/// `none`.
 fn devices(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<DeviceId>> {
     if value.is_none() {
         return Ok(Vec::new());
@@ -291,7 +292,7 @@ fn devices(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<DeviceId>> {
     values.iter().enumerate().map(named).collect()
 }
 
-/// Points an error about arguments that says no place of its own at one of them.
+/// Labels an argument in an error that has no label of its own.
 fn at(index: usize, text: &'static str) -> impl Fn(Error) -> Error {
     use ErrorKind::{Device, Shape, Type, Value};
     move |error| match error.labels().is_empty() && matches!(error.kind(), Device | Shape | Type | Value) {
@@ -318,7 +319,7 @@ fn tuple(tensors: Vec<Tensor>) -> Value {
     Value::tuple(tensors.into_iter().map(Value::Tensor).collect())
 }
 
-/// An argument as a report shows it: without the values of tensors, which nobody waits for here.
+/// An argument as a report shows it, without the values of tensors, which would need a wait.
 fn shown(vm: &mut Vm, value: &Value) -> Result<String> {
     let is_tensor = |value: &Value| matches!(value, Value::Tensor(_));
     match value {

@@ -1,4 +1,4 @@
-//! The contexts of `with`: what they select, and how it is put back.
+//! The contexts of `with`: what they select and restore.
 
 use super::device_of;
 use super::streams::{StreamObject, stream_of};
@@ -9,7 +9,7 @@ use crate::plan::{RaceMode, Settings, error};
 use crate::vm::{Context, Exit, NativeDef, Value, Vm};
 use std::sync::Arc;
 
-/// Selects a device; leaving selects the one before.
+/// Selects a device; leaving restores the previous one.
 fn enter_device(vm: &mut Vm, device: DeviceId) -> Result<Exit> {
     let before = vm.rt.selection();
     vm.rt.set_device(device)?;
@@ -19,7 +19,7 @@ fn enter_device(vm: &mut Vm, device: DeviceId) -> Result<Exit> {
     }))
 }
 
-/// Selects a stream and its device; leaving selects that device's stream and the device before.
+/// Selects a stream and its device; leaving restores that device's previous stream and the previous device.
 pub(super) fn enter_stream(vm: &mut Vm, stream: &Arc<Stream>) -> Result<Exit> {
     let device = vm.rt.selection();
     let before = vm.rt.current_stream(stream.device())?;
@@ -31,7 +31,7 @@ pub(super) fn enter_stream(vm: &mut Vm, stream: &Arc<Stream>) -> Result<Exit> {
     }))
 }
 
-/// Changes settings; leaving restores the one field that `restore` copies back.
+/// Changes settings; leaving restores the single field copied by `restore`.
 fn enter_settings(
     vm: &mut Vm,
     change: impl Fn(&mut Settings),
@@ -94,7 +94,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         run: |_, args| match args[0].as_object::<StreamObject>() {
             None if args[0].is_none() => Ok(Context::value("stream", nothing)),
             None => stream_of(&args[0], 0).map(|_| Value::None),
-            // A stream is a context itself: this one enters it.
+            // A stream is itself a context, which is returned.
             Some(_) => Ok(args[0].clone()),
         },
     },

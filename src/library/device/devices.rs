@@ -1,4 +1,4 @@
-//! `cuda.device_count()` and its kin: which devices there are, which one is current.
+//! `cuda.device_count()` and related functions: available devices, and the current one.
 
 use super::{DEVICE, SELF, cuda_device, cuda_id, device_of, int};
 use crate::base::Result;

@@ -21,7 +21,7 @@ pub struct GraphObject(pub Graph);
 /// A `graph pool`.
 pub struct GraphPoolObject(pub GraphPool);
 
-/// A function that replays a graph: what it was captured with, and what it gives.
+/// A function that replays a graph: its captured arguments and result.
 struct Graphed {
     graph: Graph,
     arguments: Vec<Value>,
@@ -90,7 +90,7 @@ fn graph_of(value: &Value, index: usize) -> Result<Graph> {
     }
 }
 
-/// The pool that captures use: of graphs, a `MemPool`, or the number of one of either.
+/// The pool for captures: a graph's pool, a `MemPool`, or the number of either.
 fn pool_of(vm: &Vm, value: &Value, index: usize) -> Result<Option<GraphPool>> {
     if value.is_none() {
         return Ok(None);
@@ -111,10 +111,10 @@ fn pool_of(vm: &Vm, value: &Value, index: usize) -> Result<Option<GraphPool>> {
     }
 }
 
-/// Leaves a capture: ends it when the body went well, else forgets it.
+/// Leaves a capture: ends it if the body succeeded, else discards it.
 type Leave = Box<dyn FnOnce(&mut Vm, bool) -> Result<()>>;
 
-/// Captures what follows, on a stream of its own unless one is given.
+/// Captures the following work, on a new stream unless one is given.
 fn enter_capture(
     vm: &mut Vm,
     graph: &Graph,
@@ -136,7 +136,7 @@ fn enter_capture(
     }
     let graph = graph.clone();
     Ok(Box::new(move |vm, well| {
-        // The body may have selected another stream for good: the capture ends on its own.
+        // The body may have selected another stream permanently: the capture ends on its own stream.
         let ended = match well {
             true => vm.rt.set_stream(&stream).and_then(|()| vm.rt.end_capture(&graph)),
             false => {
@@ -149,7 +149,7 @@ fn enter_capture(
     }))
 }
 
-/// The arguments that a graph reads: tensors of its own, so that no call overwrites the caller's.
+/// The arguments that a graph reads: copies, so that no call overwrites the caller's tensors.
 fn own_arguments(vm: &mut Vm, value: &Value, id: DeviceId) -> Result<Value> {
     tree::rebuilt(
         vm,
@@ -168,7 +168,7 @@ fn own_arguments(vm: &mut Vm, value: &Value, id: DeviceId) -> Result<Value> {
     )
 }
 
-/// Warms a function up, captures one call, and gives the function that replays it.
+/// Warms a function up, captures one call, and returns the function that replays it.
 fn graphed(vm: &mut Vm, args: &[Value]) -> Result<Value> {
     let id = cuda_id(vm, &args[0], &Value::None)?;
     let given = match &args[2] {
@@ -198,7 +198,7 @@ fn graphed(vm: &mut Vm, args: &[Value]) -> Result<Value> {
     }
 }
 
-/// Copies arguments in, replays, and gives the result.
+/// Copies arguments in, replays, and returns the result.
 fn call_graphed(vm: &mut Vm, args: &[Value]) -> Result<Value> {
     let Some(graphed) = args[0].as_object::<Graphed>() else {
         return Err(crate::ops::error::wrong_argument(0, "a function of `cuda.graphed`"));
@@ -216,8 +216,8 @@ fn call_graphed(vm: &mut Vm, args: &[Value]) -> Result<Value> {
     Ok(graphed.result.clone())
 }
 
-/// Copies tensors into those that a graph reads, through lists, tuples, records and dicts; other values must be
-/// what they were.
+/// Copies tensors into the tensors that a graph reads, through lists, tuples, records and dicts; other values
+/// must be unchanged.
 fn copy_in(vm: &mut Vm, fixed: &Value, given: &Value, index: usize) -> Result<()> {
     let differs = |what: &str| {
         let error = crate::ops::error::wrong_argument(index, what);
@@ -237,7 +237,7 @@ fn copy_in(vm: &mut Vm, fixed: &Value, given: &Value, index: usize) -> Result<()
             _ => return differs("the value that was captured"),
         }
     }
-    // Nothing is copied unless all can be.
+    // Nothing is copied unless everything can be.
     for (fixed, given) in ours.iter().zip(&theirs) {
         if let (Value::Tensor(fixed), Value::Tensor(given)) = (fixed, given) {
             let args = [Arg::Tensor(fixed.clone()), Arg::Tensor(given.clone()), Arg::Bool(true)];

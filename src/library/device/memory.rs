@@ -9,13 +9,13 @@ use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::vm::{Dict, Key, NativeDef, Value, Vm};
 use std::sync::Arc;
 
-/// The most steps of an allocator that are recorded; a step takes 56 bytes.
+/// Maximum number of recorded allocator events; an event takes 56 bytes.
 const MOST_STEPS: usize = 10_000_000;
 
 const ALONE: Signature = Signature { params: &[SELF] };
 const OF_DEVICE: Signature = Signature { params: &[SELF, DEVICE] };
 
-/// The device of a memory query; what waits in queues is sent off first, so that it is counted.
+/// The device of a memory query. Pending work is submitted first, so that it is counted.
 fn queried(vm: &mut Vm, args: &[Value]) -> Result<Arc<Device>> {
     let device = cuda_device(vm, &args[0], &args[1])?;
     vm.rt.flush()?;
@@ -165,7 +165,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         doc: "Gives a dict of the caching allocator's figures, with every key that PyTorch documents: `allocation`, `segment`, `active`, `inactive_split` and their `_bytes`, each for `all`, `small_pool`, `large_pool`, each `current`, `peak`, `allocated`, `freed`; and the counters.\n\nSource: `torch.cuda.memory_stats`.",
         example: "let x = empty(256)\nassert(cuda.memory_stats()[\"allocated_bytes.all.current\"] >= 1024)",
         run: |vm, args| {
-            // A device that was never used has no figures, and is not opened for the question.
+            // An unused device has no figures, and is not opened for the query.
             if vm.rt.machine().device_count() == 0 {
                 return dict([]);
             }
@@ -394,7 +394,7 @@ pub(super) fn segment_records(vm: &Vm, segments: Vec<SegmentInfo>) -> Value {
     Value::list(segments.into_iter().map(record).collect())
 }
 
-/// Where a block was asked for, as `file.rnl:3:7`.
+/// The source position of an allocation, as `file.rnl:3:7`.
 fn line(vm: &Vm, span: Span) -> Value {
     match vm.sources.place(span) {
         place if place.is_empty() => Value::None,

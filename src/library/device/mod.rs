@@ -1,8 +1,8 @@
-//! What scripts see of devices: `cuda.`'s functions, streams, events, generators, and the contexts
-//! that select them. Names, results and errors are torch.cuda's.
+//! Device functions for scripts: functions of `cuda`, streams, events, generators, and the contexts that
+//! select them. Names, results and errors follow `torch.cuda`.
 //!
-//! `cuda:1.memory_allocated()` and `cuda.memory_allocated(1)` are one native: a method of the type
-//! `device` whose first argument may name another device.
+//! `cuda:1.memory_allocated()` and `cuda.memory_allocated(1)` are one native: a method of the type `device`
+//! whose first argument may name another device.
 
 mod comm;
 mod contexts;
@@ -28,7 +28,7 @@ use crate::ops::signature::{Default, Kind, Param};
 use crate::vm::{AttributeDef, NativeDef, Value, Vm};
 use std::sync::Arc;
 
-/// Every table of this folder, under its page of the reference.
+/// Every table of this directory, with its page of the reference.
 pub fn tables() -> impl Iterator<Item = (&'static str, &'static [NativeDef])> {
     let tables: [(&str, &[NativeDef]); 12] = [
         ("devices", devices::NATIVES),
@@ -47,12 +47,12 @@ pub fn tables() -> impl Iterator<Item = (&'static str, &'static [NativeDef])> {
     tables.into_iter()
 }
 
-/// Every native of this folder.
+/// Every native of this directory.
 pub fn natives() -> impl Iterator<Item = &'static NativeDef> {
     tables().flat_map(|(_, table)| table)
 }
 
-/// Every table of attributes of this folder's types, under its page of the reference.
+/// Every attribute table of this directory, with its page of the reference.
 pub fn attribute_tables() -> impl Iterator<Item = (&'static str, &'static [AttributeDef])> {
     let tables: [(&str, &[AttributeDef]); 4] = [
         ("streams", streams::ATTRIBUTES),
@@ -63,17 +63,17 @@ pub fn attribute_tables() -> impl Iterator<Item = (&'static str, &'static [Attri
     tables.into_iter()
 }
 
-/// Every attribute of this folder's types.
+/// Every attribute of this directory.
 pub fn attributes() -> impl Iterator<Item = &'static AttributeDef> {
     attribute_tables().flat_map(|(_, table)| table)
 }
 
 /// The receiver of a method of `cuda`.
 const SELF: Param = Param::new("self", Kind::Device);
-/// A device, an index, or the receiver when left out.
+/// A device, an index, or by default the receiver.
 const DEVICE: Param = Param::or("device", Kind::Any, Default::None);
 
-/// The device an argument names: a device, an index, the text of one, or `fallback` for `none`.
+/// The device that an argument names: a device, an index, a text, or `fallback` for `none`.
 ///
 /// # Errors
 /// E0501.
@@ -104,7 +104,7 @@ fn cuda_id(vm: &Vm, receiver: &Value, argument: &Value) -> Result<DeviceId> {
     }
 }
 
-/// The same, opened.
+/// The same device, opened.
 fn cuda_device(vm: &mut Vm, receiver: &Value, argument: &Value) -> Result<Arc<Device>> {
     let id = cuda_id(vm, receiver, argument)?;
     vm.rt.device(id)

@@ -1,4 +1,4 @@
-//! `nvtx`: names for stretches of a script, in profiles and in NVIDIA's tools.
+//! `nvtx`: named ranges of a script, for profiles and NVIDIA's tools.
 
 use crate::base::Result;
 use crate::ops::error::{bad_value, wrong_argument};

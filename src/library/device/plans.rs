@@ -1,5 +1,4 @@
-//! The plans of Fourier transforms that a device keeps, as scripts see them.
-//! Source: `torch.backends.cuda.cufft_plan_cache`.
+//! The cuFFT plan cache of a device. Source: `torch.backends.cuda.cufft_plan_cache`.
 
 use super::{DEVICE, SELF, cuda_device, device_of, int};
 use crate::base::Result;
@@ -11,7 +10,7 @@ use std::sync::Arc;
 
 const CACHE: Param = Param::new("self", Kind::Any);
 
-/// The plans of one device.
+/// The plan cache of one device.
 struct PlanCacheObject(Arc<Device>);
 
 impl Object for PlanCacheObject {

@@ -9,7 +9,7 @@ use crate::plan::GraphPool;
 use crate::vm::{AttributeDef, Exit, NativeDef, Object, Value, Vm};
 use std::any::Any;
 
-/// A `mem_pool`, and the part of it that captures use. Two are equal when they are the same pool.
+/// A `mem_pool`, and its part for captures. Two are equal if they are the same pool.
 pub struct PoolObject(pub MemoryPool, pub GraphPool);
 
 impl Object for PoolObject {
@@ -28,7 +28,7 @@ impl Object for PoolObject {
     }
 
     fn enter(&self, vm: &mut Vm) -> Result<Exit> {
-        // What waits in queues belongs to the pools of its own lines.
+        // Pending work uses the pools that were current when it was queued.
         vm.rt.refuse_pool(self.0.device().id())?;
         vm.rt.flush()?;
         let scope = self.0.enter();
@@ -104,7 +104,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature { params: &[Param::new("pool", Kind::Any)] },
         doc: "Serves requests for memory of the pool's device from a `MemPool` inside `with`; of several pools, the innermost serves them. While a graph of the device is captured that is an error, and the capture is invalid: its memory comes from the pool that `with graph(g, pool=p)` names, which may be a `MemPool`.\n\nSource: `torch.cuda.use_mem_pool`.",
         example: "let p = MemPool()\nlet x = none\nwith mem_pool(p) { x = zeros(10) + 1 }\nassert(len(p.snapshot()) == 1)\nlet g = Graph()\nlet y = with graph(g, pool=p) { x * 2 }\ng.replay()\nassert(y.sum().item() == 20 and g.pool().id == p.id)",
-        // A pool is a context itself: this one enters it.
+        // A pool is itself a context, which is returned.
         run: |_, args| pool_of(&args[0]).map(|_| args[0].clone()),
     },
     NativeDef {

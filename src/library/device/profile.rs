@@ -1,4 +1,4 @@
-//! `profile`: what a block does, as a file that Perfetto opens.
+//! `profile`: records a block into a file for Perfetto.
 
 use crate::base::Result;
 use crate::library::files::open::put;

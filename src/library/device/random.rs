@@ -92,7 +92,7 @@ fn state_of(vm: &mut Vm, value: &Value, at: usize) -> Result<GeneratorState> {
     })
 }
 
-/// An offset that a draw may start at. Source: `CUDAGeneratorImpl::set_offset`.
+/// An offset at which a draw may start. Source: `CUDAGeneratorImpl::set_offset`.
 fn offset_of(value: &Value, at: usize) -> Result<u64> {
     match value.as_int().and_then(|offset| u64::try_from(offset).ok()) {
         Some(offset) if offset % STEP == 0 => Ok(offset),
@@ -100,7 +100,7 @@ fn offset_of(value: &Value, at: usize) -> Result<u64> {
     }
 }
 
-/// The generators that a fork keeps: the host's, and those of some devices or of all.
+/// The generators that a fork restores: the host's, and those of the given or all devices.
 fn forked(vm: &Vm, devices: &Value) -> Result<Vec<Generator>> {
     let mut generators = vec![vm.rt.generator(DeviceId::Cpu)?];
     let listed = match devices {
@@ -118,7 +118,7 @@ fn forked(vm: &Vm, devices: &Value) -> Result<Vec<Generator>> {
     Ok(generators)
 }
 
-/// A seed that nobody can guess.
+/// A seed from the system's random source.
 fn fresh_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     let hasher = std::collections::hash_map::RandomState::new().build_hasher();
@@ -210,7 +210,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
             let generators = forked(vm, &args[0])?;
             Ok(Context::value("fork_rng", move |vm| {
                 let states: Vec<_> = generators.iter().map(|g| (g.clone(), g.state())).collect();
-                // A replay would move the generators on all the same.
+                // A replay would advance the generators anyway.
                 vm.rt.refuse_set_generators(&states)?;
                 Ok(Box::new(move |vm| vm.rt.set_generators(&states)))
             }))
@@ -223,7 +223,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         doc: "Seeds the generator of one device.\n\nSource: `torch.cuda.manual_seed`.",
         example: "cuda.manual_seed(7)\nassert(cuda.initial_seed() == 7)",
         run: |vm, args| {
-            // Without a device there is nothing to seed, and a script may say so all the same.
+            // Without a device there is nothing to seed, which is not an error.
             if vm.rt.machine().device_count() > 0 {
                 let generator = own(vm, &[args[0].clone(), Value::None], 1)?;
                 vm.rt.seed_generators(&[generator], args[1].as_int().unwrap_or(0) as u64)?;

@@ -10,7 +10,7 @@ use crate::vm::{AttributeDef, Exit, NativeDef, Object, Value, Vm};
 use std::any::Any;
 use std::sync::Arc;
 
-/// A `stream`. Two are equal when device and handle are.
+/// A `stream`. Two are equal if device and handle are equal.
 pub struct StreamObject(pub Arc<Stream>);
 
 /// An `event`.
@@ -92,7 +92,7 @@ fn event_of(value: &Value, index: usize) -> Result<Arc<Event>> {
     }
 }
 
-/// The given stream, or the current one of the device selected last.
+/// The given stream, or the current stream of the current CUDA device.
 fn stream_or_current(vm: &mut Vm, value: &Value, index: usize) -> Result<Arc<Stream>> {
     if !value.is_none() {
         return stream_of(value, index);

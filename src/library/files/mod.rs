@@ -107,7 +107,8 @@ pub static TABLE: &[NativeDef] = &[
 /// What an ordinary file of the program around holds; a pipe or a device is not waited for.
 ///
 /// # Errors
-/// E0907, and E0920 for what is no ordinary file; what ends a script anyway.
+///
+/// E0907; E0920 if it is not a regular file; and errors that end a script.
 pub(crate) fn read_file(path: &str) -> Result<Vec<u8>> {
     open::bytes(path).map_err(|refusal| refusal.of(path))
 }

@@ -1,4 +1,4 @@
-//! Paths and files of the system: what may be opened, and files that appear whole or not at all.
+//! Opening and replacing files: which paths may be opened, and files that appear complete or not at all.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -10,16 +10,16 @@ use crate::files::error;
 use crate::library::io::reason;
 use crate::vm::charge;
 
-/// So many bytes of a text are read between two looks at the limits.
+/// Bytes of a text read between two checks of the limits.
 const PIECE: u64 = 1 << 20;
 
-/// Why a file is not read, without its path.
+/// Why a file was not read, without its path.
 pub(in crate::library) enum Refusal {
-    /// What the system says.
+    /// The system's error.
     System(String),
-    /// An error of the formats: the file is of another kind.
+    /// An error of the format: the file has another type.
     Kind(Error),
-    /// What has nothing to do with the file: a limit, an interruption.
+    /// Unrelated to the file: a limit, an interrupt.
     Ended(Error),
 }
 
@@ -51,13 +51,13 @@ pub(in crate::library) fn read_text(path: &str) -> Result<String> {
     text(path).map_err(|refusal| refusal.of(path))
 }
 
-/// As [`read_text`].
+/// The same as [`read_text`], with the reason of a failure.
 pub(in crate::library) fn text(path: &str) -> Result<String, Refusal> {
     String::from_utf8(bytes(path)?).map_err(|_| Refusal::System("it is not UTF-8 text".into()))
 }
 
-/// What an ordinary file holds. It is charged as it is read: a file may grow, and some of the system's have no
-/// length.
+/// The contents of a regular file. Bytes are charged as they are read: a file may grow, and some system files
+/// report no length.
 pub(in crate::library) fn bytes(path: &str) -> Result<Vec<u8>, Refusal> {
     let mut file = opened(path, true)?;
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
@@ -132,17 +132,18 @@ fn kind_name(kind: std::fs::FileType) -> &'static str {
 /// Replaces a file by these bytes, or what they would be added to: a pipe, a device.
 ///
 /// # Errors
-/// E0907; then what was there before is there still.
+///
+/// E0907; then the old contents are unchanged.
 pub(crate) fn put(path: &str, bytes: &[u8]) -> Result<()> {
     whole::put(Path::new(path), bytes).map_err(|e| refused(path, &e))
 }
 
-/// What the system said about a path.
+/// The system's error about a path.
 pub(super) fn refused(path: &str, e: &std::io::Error) -> Error {
     crate::vm::error::file(path, &reason(e))
 }
 
-/// An error of a format, with the path it is about.
+/// A format error, with the path of the file.
 pub(in crate::library) fn named(path: &str, e: Error) -> Error {
     let ours = error::CODES.iter().any(|code| code.id == e.code().id);
     if !ours {

@@ -1,28 +1,29 @@
-//! A file without a name takes the place of another, with no moment at which a kill leaves something behind.
+//! Replaces a file by an unnamed one such that a kill at any moment leaves no extra file behind.
 //!
-//! The system has no call for that: the file gets a name first, and is moved then. Both calls are made by a process that
-//! shares the memory of this one, as `posix_spawn` starts programs, and lives on when this one is killed between them.
+//! The system has no single call for this: the file is first named, then moved. Both calls run in a process
+//! that shares this one's memory, as `posix_spawn` starts programs, and that survives if this one is killed
+//! in between.
 
 use std::ffi::CString;
 use std::io::{Error, Result};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// What the other process does, and how it ended.
+/// The task of the other process, and its result.
 struct Job {
     source: CString,
     beside: CString,
     place: CString,
-    /// What the system said; 0 when it is done.
+    /// The system's error number; 0 on success.
     errno: libc::c_int,
 }
 
 impl Job {
-    /// Gives the file its name, and moves it. Calls the system alone: no allocation, no lock.
+    /// Names the file and moves it. Only makes system calls: no allocation, no lock.
     fn run(&mut self) {
         let (source, beside, place) = (self.source.as_ptr(), self.beside.as_ptr(), self.place.as_ptr());
-        // SAFETY: the texts end with a zero byte and live as long as the job; `errno` is this thread's, or that of the
-        // thread that waits.
+        // SAFETY: the texts end with a zero byte and live as long as the job; `errno` is this thread's, or
+        // that of the waiting thread.
         unsafe {
             let link = libc::linkat(libc::AT_FDCWD, source, libc::AT_FDCWD, beside, libc::AT_SYMLINK_FOLLOW);
             if link != 0 {
@@ -35,13 +36,14 @@ impl Job {
     }
 }
 
-/// The bytes of the other process's stack.
+/// Stack size of the other process, in bytes.
 const STACK: usize = 64 << 10;
 
-/// Gives the file behind `source` (`/proc/self/fd/3`) the name `beside`, and moves it to `place`.
+/// Gives the file at `source` (`/proc/self/fd/3`) the name `beside`, and moves it to `place`.
 ///
 /// # Errors
-/// The system's; `beside` is not there then, unless it was before (`AlreadyExists`).
+///
+/// The system's; then `beside` does not exist, unless it did before (`AlreadyExists`).
 pub(super) fn link_and_rename(source: &[u8], beside: &Path, place: &Path) -> Result<()> {
     let text = |bytes: &[u8]| CString::new(bytes).map_err(Error::other);
     let (beside, place) = (text(beside.as_os_str().as_bytes())?, text(place.as_os_str().as_bytes())?);
@@ -55,19 +57,20 @@ pub(super) fn link_and_rename(source: &[u8], beside: &Path, place: &Path) -> Res
     }
 }
 
-/// Runs a job in a process of its own, and waits for it; false where there is none.
+/// Runs a job in its own process and waits for it; returns false if no process can be started.
 fn run_elsewhere(job: &mut Job) -> bool {
     extern "C" fn run(job: *mut libc::c_void) -> libc::c_int {
-        // SAFETY: the address of the job, which nobody else uses while this runs.
+        // SAFETY: the address of the job, which is not used elsewhere while this runs.
         unsafe { (*job.cast::<Job>()).run() };
         0
     }
     let mut stack: Vec<u128> = vec![0; STACK / 16];
     let top = stack.as_mut_ptr_range().end;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK;
-    // SAFETY: this thread sleeps until the other process ends (`CLONE_VFORK`), so the stack and the job outlive it, and
-    // the thread's own data is not used by two. All signals are blocked meanwhile, so no handler runs there. The process
-    // tells nobody of its end (no signal in `flags`), and is waited for here.
+    // SAFETY: this thread sleeps until the other process ends (`CLONE_VFORK`), so the stack and the job
+    // outlive that process, and thread-local data is used by one of them at a time. All signals are blocked
+    // meanwhile, so no handler runs there. The process sends no signal when it ends (none in `flags`), and is
+    // waited for here.
     unsafe {
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);

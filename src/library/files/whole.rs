@@ -1,27 +1,29 @@
-//! Files that are replaced whole.
+//! Atomic replacement of files.
 //!
-//! New content is written aside, and takes the place of the old by a rename: whatever fails, and whenever the process
-//! ends, there is the old content or the new. Aside is a file without a name, where the system has such files, so nothing
-//! is left when the process ends early. Links are followed; the permissions and the owner stay.
+//! New content is written to a temporary file, which then replaces the old one by a rename. After a failure
+//! or an early end of the process the file has either the old content or the new. The temporary file has no
+//! name if the system supports that, so nothing is left when the process ends early. Links are followed;
+//! permissions and owner are kept.
 //!
-//! A few files cannot be replaced by a rename: they have several names, belong to somebody else, are mounted by
-//! themselves, or lie in a folder that the process may not write. They are written in place, after the new content is
-//! complete and room for it is reserved. What is no ordinary file (a device, a pipe) is written directly.
+//! A few files cannot be replaced by a rename: they have several names, belong to another user, are mount
+//! points, or are in a folder that the process may not write. They are overwritten in place, after the new
+//! content is complete and space for it is reserved. Files that are not regular (devices, pipes) are written
+//! directly.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that is being replaced. Nothing has changed until [`Whole::finish`].
+/// A file being replaced. Nothing changes until [`Whole::finish`].
 pub(crate) struct Whole {
     place: PathBuf,
     way: Way,
 }
 
 enum Way {
-    /// No ordinary file, or a new one behind a link.
+    /// Not a regular file, or a new one behind a link.
     Direct(File),
-    /// By a rename. The file that is there now, and may be written in place if the rename is refused.
+    /// By a rename, with the existing file, which may be written in place if the rename is refused.
     Rename { aside: Aside, old: Option<File> },
     /// In place.
     Copy { aside: File, old: File },
@@ -29,10 +31,10 @@ enum Way {
 
 /// The new content.
 enum Aside {
-    /// A file without a name.
+    /// An unnamed file.
     #[cfg(target_os = "linux")]
     Unnamed(File),
-    /// A file beside the old one, where there are no others.
+    /// A file next to the old one, if unnamed files are not supported.
     Named(tempfile::NamedTempFile),
 }
 
@@ -46,7 +48,7 @@ impl Aside {
     }
 }
 
-/// Opens what is at a path for writing in place, or makes a file there. A pipe that nobody reads is not waited for.
+/// Opens a path for writing in place, or creates a file there. Does not wait for a pipe without a reader.
 pub(crate) fn open_in_place(path: &Path, append: bool) -> Result<File> {
     let mut options = OpenOptions::new();
     not_waiting(options.create(true).write(true).append(append).truncate(!append)).open(path)
@@ -58,10 +60,11 @@ fn not_waiting(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
-/// Replaces a file by these bytes.
+/// Replaces the contents of a file.
 ///
 /// # Errors
-/// What the system says; then the file is as it was.
+///
+/// The system's; then the file is unchanged.
 pub(crate) fn put(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut whole = Whole::begin(path)?;
     whole.file().write_all(bytes)?;
@@ -69,16 +72,17 @@ pub(crate) fn put(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 impl Whole {
-    /// Begins to replace what is at a path; there may be nothing.
+    /// Begins to replace the file at a path, which need not exist.
     ///
     /// # Errors
-    /// What the system says: the folder is missing, or the file may not be written.
+    ///
+    /// The system's: the folder is missing, or the file may not be written.
     pub(crate) fn begin(path: &Path) -> Result<Whole> {
         let mut place = path.to_path_buf();
         if place.symlink_metadata().is_ok_and(|there| there.file_type().is_symlink()) {
             place = match place.canonicalize() {
                 Ok(place) => place,
-                // Behind the link is nothing that could be lost.
+                // The link has no target, so nothing can be lost.
                 Err(e) if e.kind() == ErrorKind::NotFound => {
                     let way = Way::Direct(open_in_place(path, false)?);
                     return Ok(Whole { place, way });
@@ -96,7 +100,7 @@ impl Whole {
         Ok(Whole { place, way })
     }
 
-    /// Where the new content goes.
+    /// The file for the new content.
     pub(crate) fn file(&mut self) -> &mut File {
         match &mut self.way {
             Way::Direct(file) | Way::Copy { aside: file, .. } => file,
@@ -104,11 +108,12 @@ impl Whole {
         }
     }
 
-    /// Puts the new content in its place.
+    /// Replaces the old content by the new.
     ///
     /// # Errors
-    /// What the system says. Only where a file is written in place, and its new content fails to be copied although there
-    /// is room, is the old content lost.
+    ///
+    /// The system's. The old content is lost only if a file is written in place and copying fails although
+    /// space was reserved.
     pub(crate) fn finish(self) -> Result<()> {
         match self.way {
             Way::Direct(_) => Ok(()),
@@ -152,7 +157,7 @@ fn way(folder: &Path, old: Option<File>) -> Result<Way> {
 }
 
 impl Aside {
-    /// The file alone, without a name.
+    /// The file itself, without a name.
     fn into_file(self) -> Result<File> {
         match self {
             #[cfg(target_os = "linux")]
@@ -162,13 +167,14 @@ impl Aside {
     }
 }
 
-/// Whether a folder or a place in it may not be changed although the file may be written.
+/// Whether the error means that the folder or an entry in it may not be changed, although the file may be
+/// written.
 fn is_refused(error: &Error) -> bool {
     use ErrorKind::{CrossesDevices, PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | ResourceBusy | CrossesDevices)
 }
 
-/// A new file of a folder.
+/// A new temporary file in a folder.
 fn aside(folder: &Path) -> Result<Aside> {
     #[cfg(target_os = "linux")]
     if let Some(file) = unnamed(folder)? {
@@ -185,25 +191,25 @@ fn builder() -> tempfile::Builder<'static, 'static> {
     builder
 }
 
-/// A file without a name; `None` where there are none.
+/// An unnamed file; `None` if they are not supported.
 #[cfg(target_os = "linux")]
 fn unnamed(folder: &Path) -> Result<Option<File>> {
     use rustix::fs::{Mode, OFlags};
     use rustix::io::Errno;
-    // It gets its name through this folder.
+    // The file is named through this folder.
     if !Path::new("/proc/self/fd").exists() {
         return Ok(None);
     }
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)) {
         Ok(file) => Ok(Some(file.into())),
-        // Systems without them take it for an attempt to write the folder itself.
+        // Systems without unnamed files treat this as an attempt to write the folder itself.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
         Err(e) => Err(e.into()),
     }
 }
 
-/// Gives a file without a name this one, in the place of the old file that has it.
+/// Names an unnamed file, replacing the old file of that name.
 #[cfg(target_os = "linux")]
 fn link(file: &File, place: &Path, old: &Option<File>) -> Result<()> {
     use rustix::fs::{AtFlags, CWD, linkat};
@@ -225,15 +231,15 @@ fn link(file: &File, place: &Path, old: &Option<File>) -> Result<()> {
     }
 }
 
-/// A number that no other process has just now.
+/// A number that other processes do not use at the moment.
 #[cfg(target_os = "linux")]
 fn random() -> u64 {
     use std::hash::BuildHasher;
-    // Keys are drawn from the system for the process, and differ for each use.
+    // The keys are random per process and differ for each use.
     std::hash::RandomState::new().hash_one(std::process::id())
 }
 
-/// Whether a rename in the place of a file leaves no other name of it behind.
+/// Whether the file has no other name, which a rename would leave behind.
 fn has_one_name(old: &File) -> Result<bool> {
     #[cfg(unix)]
     return Ok(std::os::unix::fs::MetadataExt::nlink(&old.metadata()?) <= 1);
@@ -241,7 +247,7 @@ fn has_one_name(old: &File) -> Result<bool> {
     Ok(old.metadata().is_ok())
 }
 
-/// Gives a new file the owner and the permissions of the old one; false where it cannot have them.
+/// Gives a new file the owner and permissions of the old one; returns false if that is not possible.
 fn keep_rights(old: &File, new: &File) -> bool {
     let (Ok(was), Ok(is)) = (old.metadata(), new.metadata()) else { return false };
     #[cfg(unix)]
@@ -260,7 +266,7 @@ fn keep_rights(old: &File, new: &File) -> bool {
     was.permissions() == is.permissions() || new.set_permissions(was.permissions()).is_ok()
 }
 
-/// Whether more than the permissions says who may use a file.
+/// Whether a file has access rules beyond its permissions.
 #[cfg(target_os = "linux")]
 fn has_access_list(file: &File) -> bool {
     let mut names = vec![0u8; 4096];
@@ -270,7 +276,7 @@ fn has_access_list(file: &File) -> bool {
     }
 }
 
-/// Writes the new content over the old, once there is room for it.
+/// Overwrites the old content, after reserving space for the new.
 fn copy(new: &mut File, mut old: File) -> Result<()> {
     let length = new.stream_position().and_then(|_| Ok(new.metadata()?.len()))?;
     #[cfg(target_os = "linux")]

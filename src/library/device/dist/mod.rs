@@ -1,5 +1,6 @@
-//! Groups of processes, one per device, on one machine or many: `dist.init`, `dist.all_reduce`, ... in the
-//! words of `torch.distributed`. What they give is new; only names that end in `_` change their tensor.
+//! Groups of processes, one per device, on one or many machines: `dist.init`, `dist.all_reduce`, ... with the
+//! names of `torch.distributed`. Functions return new tensors; only names that end in `_` change their
+//! tensor.
 
 #[cfg(feature = "dist")]
 mod calls;

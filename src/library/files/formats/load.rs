@@ -1,4 +1,4 @@
-//! Reading: arrays go to a device as they come out of the file.
+//! Reading files: arrays are copied to a device as they are read.
 
 use std::io::Seek;
 use std::rc::Rc;
@@ -49,13 +49,13 @@ fn read(source: &Source, options: &Options, sink: &mut dyn Sink) -> Result<()> {
     (source.format.read)(&mut file, options, sink).map_err(|e| named(&source.path, e))
 }
 
-/// What becomes tensors.
+/// The selected arrays, as tensors.
 struct Tensors<'v> {
     vm: &'v mut Vm,
     device: DeviceId,
     dtype: Option<Dtype>,
     only: Option<Vec<String>>,
-    /// Names that were not wanted.
+    /// Names that were not selected.
     seen: Vec<String>,
     single: Option<Value>,
     dict: Rc<Dict>,
@@ -140,7 +140,7 @@ pub(in crate::library::files) fn metadata(vm: &mut Vm, args: &mut [Value]) -> Re
     Ok(Value::dict(dict))
 }
 
-/// What stands around the arrays.
+/// What a file contains beside arrays.
 #[derive(Default)]
 struct About {
     names: Vec<String>,

@@ -1,4 +1,4 @@
-//! Writing: one tensor after the other leaves its device.
+//! Writing files: tensors are copied from their devices one by one.
 
 use super::replace;
 use super::{options, source};
@@ -69,7 +69,7 @@ fn column(vm: &mut Vm, value: &Value, name: &str, format: &str) -> Result<(Colum
     Err(format_error::contents(format, "tensors", &found))
 }
 
-/// Texts with names, of a dict or a record.
+/// Named texts, from a dict or a record.
 fn texts(value: &Value) -> Result<Vec<(String, String)>> {
     let wrong = || error::bad_value(2, "metadata is a dict or a record of texts");
     match (value, fields(value)?) {

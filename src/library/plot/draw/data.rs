@@ -4,7 +4,7 @@ use crate::array::Dtype;
 use crate::base::Result;
 use crate::vm::{Value, Vm, charge, error};
 
-/// The most data sets in one chart.
+/// Maximum number of data sets in one chart.
 const SETS: usize = 100;
 
 /// Numbers in row-major order.
