@@ -34,7 +34,7 @@ fn go(launch: &Launch, faults: &FaultSlot) {
     unsafe { run(launch, faults) };
 }
 
-/// A view of fresh memory; `strides` over `shape`.
+/// A view of new memory with these strides and this shape.
 fn view(driver: &HostDriver, dtype: Dtype, shape: &[usize], strides: &[isize]) -> View {
     let count: usize = shape.iter().product::<usize>().max(1);
     let ptr = driver.alloc((count * dtype.size()) as u64).expect("memory");

@@ -85,7 +85,7 @@ def wait():
 
 row("P11 wait_stream", host(wait, many) * 1e6, "us")
 
-# P13: a small MLP, forward, as it is and as a graph (arguments are copied in).
+# P13: a small MLP, forward, without and with a graph (arguments are copied in).
 layers = [(784, 512), (512, 512), (512, 10)]
 params = [(torch.randn(i, o, device=d) * 0.05, torch.zeros(o, device=d)) for i, o in layers]
 
@@ -211,7 +211,7 @@ def three_streams():
 row("P12 one stream", host(one_stream, 1) * 1e3, "ms")
 row("P12 three streams", host(three_streams, 1) * 1e3, "ms")
 
-# P26, last: the sanitizer stays on once it is.
+# P26 is last: the sanitizer cannot be switched off.
 many = min(many, 1000)
 unchecked = host(chain, many)
 import torch.cuda._sanitizer

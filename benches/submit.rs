@@ -8,8 +8,8 @@ use runnel::ops::{in_place, map, table};
 use runnel::plan::{MapArg, RaceMode, Runtime, Settings};
 use std::time::Instant;
 
-/// Nanoseconds per piece of work: the lower quartile of many short runs, so that what else the machine
-/// does disturbs little.
+/// Nanoseconds per unit of work: the lower quartile of many short runs, which is robust against other load on
+/// the machine.
 fn quartile_ns(mut f: impl FnMut()) -> f64 {
     f();
     let mut times: Vec<f64> = (0..RUNS)

@@ -52,7 +52,7 @@ impl Trace {
     }
 }
 
-/// Numbers that are the same on every machine.
+/// Random numbers that are the same on every machine.
 struct Draw(u64);
 
 impl Draw {
@@ -64,7 +64,7 @@ impl Draw {
     }
 }
 
-/// Ten steps of training a transformer of 24 layers in bf16 with Adam, batches padded to their longest text.
+/// Ten steps of training a 24-layer transformer in bf16 with Adam, batches padded to their longest text.
 fn training() -> Trace {
     const LAYERS: usize = 24;
     const WIDTH: u64 = 1024;
@@ -72,7 +72,7 @@ fn training() -> Trace {
     const BATCH: u64 = 8;
     let mut t = Trace::default();
     let mut draw = Draw(1);
-    // Attention in and out, two matrices of the feed-forward part, norms and biases.
+    // Attention input and output, two feed-forward matrices, norms and biases.
     let of_layer = [
         3 * WIDTH * WIDTH,
         WIDTH * WIDTH,
@@ -131,7 +131,7 @@ fn training() -> Trace {
         t.free(back);
         for n in &sizes {
             if step == 0 {
-                // Adam's two moments and the exact weights, made by the first step.
+                // Adam's two moments and the exact weights, allocated in the first step.
                 kept.extend([4 * n, 4 * n, 4 * n].map(|bytes| t.alloc(bytes)));
             }
             let exact = t.alloc(4 * n);
@@ -144,8 +144,8 @@ fn training() -> Trace {
     t
 }
 
-/// A server that answers requests of all lengths; the keys and values of a request grow by a token per step, as a new
-/// tensor that the old one is copied to.
+/// A server that answers requests of all lengths. The keys and values of a request grow by one token per
+/// step: the old tensor is copied to a new one.
 fn inference() -> Trace {
     const LAYERS: usize = 8;
     const PER_TOKEN: u64 = 16 << 10;
@@ -198,7 +198,8 @@ fn inference() -> Trace {
     t
 }
 
-/// Sizes from 512 bytes to 64 MiB, each power of two as likely, freed in any order; about 4 GiB live.
+/// Sizes from 512 bytes to 64 MiB, each power of two with equal probability, freed in random order; about 4
+/// GiB live.
 fn mix() -> Trace {
     let mut t = Trace::default();
     let mut draw = Draw(3);
@@ -243,7 +244,7 @@ fn replay(device: &Arc<Device>, trace: &Trace) -> (f64, f64) {
     (times[times.len() / 2], ratio)
 }
 
-/// A device of its own, with allocator settings.
+/// A separate device with these allocator settings.
 fn device(settings: &str) -> Arc<Device> {
     let alloc = AllocConf::parse(settings).expect("settings");
     let config = Config {

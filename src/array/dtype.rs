@@ -1,6 +1,6 @@
 //! Element types: one row of a table each. Everything that depends on the dtype alone is derived from its row.
 
-/// What is known about a dtype.
+/// The properties of a dtype.
 struct Row {
     /// The name that users write. The CUDA prelude names its conversions after it (`load_f16`).
     name: &'static str,
@@ -269,7 +269,7 @@ impl Dtype {
         }
     }
 
-    /// How kernel registers hold this dtype.
+    /// The register class of this dtype.
     pub const fn class(self) -> Class {
         self.row().class
     }
@@ -336,7 +336,7 @@ impl Dtype {
     }
 }
 
-/// How many dtypes are not complex: they come first.
+/// The number of dtypes that are not complex; they come first.
 const REALS: usize = {
     let mut count = 0;
     while count < ROWS.len() && !matches!(ROWS[count].kind, Kind::Complex(_)) {
@@ -351,7 +351,7 @@ impl Class {
         matches!(self, Class::C64 | Class::C128)
     }
 
-    /// The dtype that memory holds as registers of this class do.
+    /// The dtype whose memory format equals the registers of this class.
     pub const fn dtype(self) -> Dtype {
         match self {
             Class::F32 => Dtype::F32,

@@ -1,4 +1,4 @@
-//! The order of dimensions in memory that a result takes from its operands, as PyTorch chooses it.
+//! The memory order of a result's dimensions, derived from its operands as PyTorch does.
 
 use super::layout::{Dims, Layout, Strides, contiguous_strides, same};
 use smallvec::SmallVec;
@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 /// Dimensions, innermost in memory first.
 type Order = SmallVec<[usize; 6]>;
 
-/// How `one` and `other` lie in an operand: 0 strides and ties decide nothing.
+/// Compares two dimensions of an operand by stride; strides of 0 and ties decide nothing.
 fn compare(shape: &[usize], strides: &[isize], one: usize, other: usize) -> Option<Ordering> {
     match (strides[one], strides[other]) {
         (0, _) | (_, 0) => None,
@@ -17,7 +17,7 @@ fn compare(shape: &[usize], strides: &[isize], one: usize, other: usize) -> Opti
     }
 }
 
-/// The order in which operands with these strides over one shape lie; the first one that decides counts.
+/// The memory order of operands with these strides over one shape; the first operand that decides wins.
 /// Source: `TensorIteratorBase::reorder_dimensions`, an insertion sort where comparisons may be ambiguous.
 fn order(shape: &[usize], operands: &[Strides]) -> Order {
     let mut order: Order = (0..shape.len()).rev().collect();
@@ -38,7 +38,7 @@ fn order(shape: &[usize], operands: &[Strides]) -> Order {
     order
 }
 
-/// Strides without gaps, in an order.
+/// Strides without gaps, in an order of dimensions.
 fn dense(shape: &[usize], order: &Order) -> Strides {
     let mut strides: Strides = SmallVec::from_elem(0, shape.len());
     let mut step = 1isize;
@@ -54,13 +54,13 @@ fn channels_last(shape: &[usize]) -> Option<Strides> {
     (shape.len() == 4).then(|| dense(shape, &Order::from_slice(&[1, 3, 2, 0])))
 }
 
-/// Equal strides, but for extents of 1.
+/// True if the strides are equal, except for extents of 1.
 fn alike(shape: &[usize], one: &[isize], other: &[isize]) -> bool {
     one.iter().zip(other).zip(shape).all(|((a, b), &extent)| a == b || extent == 1)
 }
 
 impl Layout {
-    /// True when its elements fill memory without gaps and without overlaps, in any order of dimensions.
+    /// True if its elements fill memory without gaps and without overlaps, in any order of dimensions.
     pub fn is_dense(&self) -> bool {
         if self.is_contiguous() {
             return true;
@@ -76,8 +76,8 @@ impl Layout {
         })
     }
 
-    /// The layout of a copy: the same strides where they leave no gaps, else dense ones in the same order.
-    /// Source: `torch.empty_like`, which preserves the format.
+    /// The layout of a copy: the same strides if they leave no gaps, else dense ones in the same order.
+    /// Source: `torch.empty_like` with its default memory format.
     pub fn kept(&self) -> Layout {
         let (shape, strides) = (self.shape.clone(), &self.strides);
         if shape.len() < 2 || self.count() == 0 || self.is_contiguous() {
@@ -90,8 +90,8 @@ impl Layout {
         Layout { shape, strides, offset: 0 }
     }
 
-    /// The dimensions of a dense layout from the outermost in memory to the innermost: permuted so, it is
-    /// row-major. `None` where it is so already.
+    /// The dimensions of a dense layout from the outermost in memory to the innermost: permuting by it makes
+    /// the layout row-major. `None` if it already is.
     pub fn outermost_first(&self) -> Option<Order> {
         if self.is_contiguous() {
             return None;
@@ -102,8 +102,8 @@ impl Layout {
     }
 }
 
-/// The strides of an elementwise result over `shape`: those of row-major order, or where an operand lies in
-/// another order, what PyTorch gives it. `operands` are layouts that broadcast to the shape.
+/// The strides of an elementwise result over `shape`: row-major, unless an operand has another memory order;
+/// then as in PyTorch. `operands` are layouts that broadcast to the shape.
 pub fn result_strides(shape: &Dims, operands: &[&Layout]) -> Strides {
     let rows = contiguous_strides(shape);
     if shape.len() < 2 || shape.contains(&0) || operands.iter().all(|x| x.is_contiguous()) {
@@ -143,7 +143,7 @@ mod tests {
         text.split(',').filter(|word| !word.is_empty()).map(|word| word.parse().ok().unwrap()).collect()
     }
 
-    /// Written by PyTorch 2.15 (`tests/oracle/strides.py`).
+    /// Generated with PyTorch 2.15 (`tests/oracle/strides.py`).
     #[test]
     fn results_and_copies_have_the_strides_of_pytorch() {
         let mut checked = 0;

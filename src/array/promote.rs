@@ -7,7 +7,7 @@
 
 use super::{Dtype, Scalar};
 
-/// What promotion needs to know about an operand.
+/// The properties of an operand that matter for promotion.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Operand {
     /// A tensor with at least one dimension.

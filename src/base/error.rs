@@ -56,7 +56,7 @@ impl std::fmt::Display for ErrorKind {
 /// E05xx devices and streams, E06xx races, E07xx memory, E08xx CUDA and kernels, E09xx files and
 /// programs, E10xx limits. Once published a number keeps its meaning.
 ///
-/// Sample: `E0401` of kind `Shape`, titled "shapes do not broadcast".
+/// Example: `E0401` of kind `Shape`, titled "shapes do not broadcast".
 pub struct Code {
     /// `E0401`.
     pub id: &'static str,
@@ -105,11 +105,11 @@ pub enum Place {
 /// A range of bytes of one storage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Which memory.
+    /// Identifies the memory.
     pub id: usize,
     /// The first byte.
     pub from: u64,
-    /// The byte behind the last.
+    /// One past the last byte.
     pub to: u64,
 }
 
@@ -236,7 +236,7 @@ struct Content {
     calls: Vec<Span>,
     more: Vec<Error>,
     status: Option<u8>,
-    /// The sources that its places lie in, once it has left its session.
+    /// The sources that its spans refer to, after it has left its session.
     sources: Option<Arc<SourceMap>>,
 }
 
@@ -405,7 +405,7 @@ impl Error {
         self.0.status
     }
 
-    /// Takes the sources along that its places lie in: it leaves the session, which may forget them.
+    /// Attaches the sources that its spans refer to: the error leaves the session, which may drop them.
     pub fn with_sources(mut self, sources: &SourceMap) -> Error {
         if self.0.sources.is_none() {
             let mut spans = Vec::new();
@@ -415,12 +415,12 @@ impl Error {
         self
     }
 
-    /// The sources that its places lie in, where it has taken them along.
+    /// The sources that its spans refer to, if attached.
     pub fn sources(&self) -> Option<&SourceMap> {
         self.0.sources.as_deref()
     }
 
-    /// The places of it and of those that it came with.
+    /// The spans of this error and its attached errors.
     fn spans(&self, spans: &mut Vec<Span>) {
         spans.extend(self.0.labels.iter().filter_map(|l| match l.place {
             Place::Span(span) => Some(span),
@@ -430,8 +430,8 @@ impl Error {
         self.0.more.iter().filter(|e| e.0.sources.is_none()).for_each(|e| e.spans(spans));
     }
 
-    /// An error of another session, for one of this: its places mean nothing here, so it comes along as the cause of
-    /// an error that has none yet.
+    /// Prepares an error of another session for this one. Its spans mean nothing here, so it becomes the
+    /// cause of a new error without labels.
     pub fn from_elsewhere(self) -> Error {
         if self.0.sources.is_none() {
             return self;
@@ -610,7 +610,8 @@ mod tests {
 
     #[test]
     fn parameters_are_labelled_where_their_arguments_stand() {
-        // x.f(2, 3, dim=1) for f(x, *size, dim, out): the receiver, two arguments, a named one, none.
+        // x.f(2, 3, dim=1) for f(x, *size, dim, out): the receiver, two arguments, a named one, a missing
+        // one.
         let error = (0..4).fold(Error::new(&CODE, "no").label(Place::Name(3), ""), |e, i| e.operand(i, ""));
         let passed = [(0, 1), (1, 3), (3, 4)];
         let error = error.passed(|i| passed.get(i).copied().unwrap_or((0, 0))).received();

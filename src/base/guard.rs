@@ -1,9 +1,10 @@
-//! Calls of the program around: a panic in its code becomes an error.
+//! Calls to code of the embedder: a panic in it becomes an error.
 //!
-//! Host code runs while the machine is in the middle of something, so a panic must not unwind through it. [`call`]
-//! gives the panic as an error, for callers that can raise one. What runs where nothing can be raised (a destructor,
-//! a report of progress) goes through [`quiet`], which keeps the error for whoever asks next ([`take`]): the machine
-//! does at the next look at its limits, at the end of a `try`, and at the end of a call.
+//! Host code runs while the machine is in the middle of an operation, so a panic must not unwind through it.
+//! [`call`] returns the panic as an error, for callers that can raise one. Code that runs where nothing can
+//! be raised (a destructor, a progress report) goes through [`quiet`], which stores the error for the next
+//! [`take`]: the machine calls it at the next check of its limits, at the end of a `try`, and at the end of a
+//! call.
 //!
 //! Invariant: no panic of host code passes a function of this file, not even one of a panic's own payload.
 
@@ -26,7 +27,7 @@ pub static HOST_FUNCTION: Code = Code {
 };
 
 thread_local! {
-    /// The first panic that nobody has heard of.
+    /// The first panic that was not taken yet.
     static PENDING: RefCell<Option<Error>> = const { RefCell::new(None) };
 }
 
@@ -35,7 +36,7 @@ thread_local! {
 /// # Errors
 /// E0963 when it panics.
 pub fn call<T>(what: &str, code: impl FnOnce() -> T) -> Result<T> {
-    // What the panic did to the state of the closure is the host program's affair.
+    // The state of the closure after a panic is the embedder's responsibility.
     catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
@@ -56,31 +57,31 @@ pub fn quiet(what: &str, code: impl FnOnce()) {
     }
 }
 
-/// The error of a panic that [`quiet`] has caught on this thread.
+/// Takes the error of a panic that [`quiet`] has caught on this thread.
 #[inline]
 pub fn take() -> Option<Error> {
     PENDING.try_with(|pending| pending.try_borrow_mut().ok()?.take()).ok().flatten()
 }
 
-/// Drops what a panic carried, which may panic once more.
+/// Drops the payload of a panic, which may panic again.
 fn discard(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);
     }
 }
 
-/// A value of the host program, whose destructor may panic.
+/// A value of the embedder, whose destructor may panic.
 pub struct Owned<T>(ManuallyDrop<T>);
 
 impl<T> Owned<T> {
-    /// Takes a value over.
+    /// Takes ownership of a value.
     pub fn new(value: T) -> Owned<T> {
         Owned(ManuallyDrop::new(value))
     }
 
-    /// Gives it back.
+    /// Returns the value.
     pub fn into_inner(mut self) -> T {
-        // SAFETY: `self` is forgotten, so nobody takes or drops it again.
+        // SAFETY: `self` is forgotten, so the value is not taken or dropped again.
         let value = unsafe { ManuallyDrop::take(&mut self.0) };
         std::mem::forget(self);
         value

@@ -1,7 +1,7 @@
 //! The foundation of all other modules: source positions and errors.
 //!
-//! Independent of tensors, devices and the language. Uses only `std`, and asks
-//! the system for the bounds of a stack.
+//! Independent of tensors, devices and the language. Uses only `std`, and system calls for the bounds of a
+//! stack.
 
 mod error;
 pub mod guard;

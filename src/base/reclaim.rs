@@ -1,56 +1,58 @@
 //! Frees unreachable memory before a request for memory fails, and when much more is in use than before.
 //!
-//! The owner of unreachable memory registers once how to free it ([`enter`]). Modules that allocate ask before a
-//! request fails ([`asked`]), and report what they take and give back ([`took`], [`gave`]): the hook also runs when
-//! that has grown by a part. This module does not know what is held or requested.
+//! The owner of unreachable memory registers once how to free it ([`enter`]). Modules that allocate call
+//! [`asked`] before a request fails, and report allocations and frees ([`took`], [`gave`]): the hook also
+//! runs when memory use has grown considerably. This module does not know what is held or requested.
 
 use super::Result;
 use std::cell::Cell;
 
-/// Why memory should be given up.
+/// Why memory should be freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
     /// A request would fail.
     Failing,
-    /// More is held than before, after so many requests: worth a little work for each.
+    /// Memory use has grown, after this many requests: worth a little work per request.
     Growth(usize),
-    /// Twice as much is held as before.
+    /// Memory use has doubled.
     Doubled,
 }
 
-/// Whoever holds memory that may be given up.
+/// Frees memory for others.
 #[derive(Clone, Copy)]
 pub struct Holder {
-    /// Lets go of what nobody can use any more: whether that was something; `None` when the need was not worth a
-    /// look.
+    /// Frees unreachable memory, and returns whether there was any; `None` if the need did not justify a
+    /// search.
     pub give: fn(Need) -> Option<bool>,
-    /// Refuses to take so many bytes of the host beside what it holds.
+    /// Refuses to allocate this many bytes of host memory in addition to the holder's own.
     pub charge: fn(usize) -> Result<()>,
 }
 
-/// What is held may grow by this, or by a quarter, before the hook is called.
+/// Memory use may grow by this, or by a quarter, before the hook is called.
 const STEP: i64 = 16 << 20;
-/// What is held may grow by this, and double, before the hook is called whatever its work costs.
+/// If memory use grows by this and doubles, the hook is called whatever its cost.
 const DOUBLED: i64 = 64 << 20;
 
 thread_local! {
     static HOLDER: Cell<Option<Holder>> = const { Cell::new(None) };
-    /// Bytes that this thread has taken and not given back, of all devices, the host and page-locked memory.
+    /// Bytes that this thread has allocated and not freed, on all devices, the host and in page-locked
+    /// memory.
     static HELD: Cell<i64> = const { Cell::new(0) };
-    /// The least of it since the hook has looked.
+    /// The minimum of it since the last call of the hook.
     static LOW: Cell<i64> = const { Cell::new(0) };
-    /// How much may be held before the hook is called.
+    /// The memory use at which the hook is called.
     static MARK: Cell<i64> = const { Cell::new(STEP) };
-    /// Requests since the hook has looked.
+    /// Requests since the last call of the hook.
     static REQUESTS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Makes `holder` the one of this thread, and gives back the one before; whoever entered puts that back.
+/// Makes `holder` this thread's, and returns the previous one, which the caller must restore.
 pub fn enter(holder: Option<Holder>) -> Option<Holder> {
     HOLDER.try_with(|own| own.replace(holder)).ok().flatten()
 }
 
-/// Refuses to take so many bytes of the host at once, where the limits of this thread's holder do.
+/// Refuses to allocate this many bytes of host memory at once, if the limits of this thread's holder forbid
+/// it.
 ///
 /// # Errors
 /// The holder's.
@@ -61,16 +63,16 @@ pub fn charge(bytes: usize) -> Result<()> {
     }
 }
 
-/// Asks for memory to be given up; true when some was.
+/// Asks for memory to be freed; true if some was.
 #[cold]
 pub fn asked() -> bool {
     call(Need::Failing) == Some(true)
 }
 
-/// Notes that memory was taken. Called without locks: the hook may give memory back.
+/// Records an allocation. Called without locks: the hook may free memory.
 #[inline]
 pub fn took(bytes: u64) {
-    // At the end of a thread nothing is noted.
+    // Nothing is recorded while a thread ends.
     let _ = HELD.try_with(|held| {
         held.set(held.get().saturating_add_unsigned(bytes));
         REQUESTS.set(REQUESTS.get() + 1);
@@ -80,7 +82,7 @@ pub fn took(bytes: u64) {
     });
 }
 
-/// Notes that memory was given back.
+/// Records a free.
 #[inline]
 pub fn gave(bytes: u64) {
     let _ = HELD.try_with(|held| {
@@ -91,7 +93,7 @@ pub fn gave(bytes: u64) {
     });
 }
 
-/// Begins anew with what is held.
+/// Resets the counters for this memory use.
 fn rest(held: i64) {
     LOW.set(held);
     MARK.set(held.saturating_add((held / 4).max(STEP)));
@@ -114,7 +116,7 @@ fn grown() {
 }
 
 fn call(need: Need) -> Option<bool> {
-    // What is let go of asks for nothing more.
+    // Values that are dropped here do not call the hook again.
     let holder = enter(None);
     let given = holder.and_then(|holder| (holder.give)(need));
     enter(holder);

@@ -1,12 +1,12 @@
-//! How much memory the system lets this process have: limits on its address space and its data, limits of its
-//! control groups (version 2 and 1), and what the machine has left.
+//! How much memory the system lets this process use: limits on its address space and data, limits of its
+//! control groups (version 2 and 1), and the machine's available memory.
 //!
-//! Going beyond them ends the process: an allocation fails, or the system kills it. Knows nothing of who asks.
+//! Exceeding them ends the process: an allocation fails, or the system kills it. Independent of the callers.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
-/// Where the system says so.
+/// The system's files with this information.
 struct Places<'a> {
     /// `/proc/self`.
     process: &'a Path,
@@ -16,7 +16,7 @@ struct Places<'a> {
     groups: &'a Path,
 }
 
-/// Bytes that this process may still take; `u64::MAX` where nothing says.
+/// Bytes that this process may still use; `u64::MAX` if unknown.
 pub fn left() -> u64 {
     let places = Places {
         process: Path::new("/proc/self"),
@@ -35,7 +35,7 @@ impl Places<'_> {
             .unwrap_or(u64::MAX)
     }
 
-    /// By `ulimit -v` and `ulimit -d`.
+    /// According to `ulimit -v` and `ulimit -d`.
     fn by_limits(&self) -> Option<u64> {
         let limits = read_to_string(self.process.join("limits")).ok()?;
         // A name, the soft limit, the hard limit, a unit.
@@ -53,12 +53,12 @@ impl Places<'_> {
         [left(space, "VmSize:"), left(data, "VmData:")].into_iter().flatten().min()
     }
 
-    /// By `MemAvailable`.
+    /// According to `MemAvailable`.
     fn by_machine(&self) -> Option<u64> {
         kilobytes(&read_to_string(self.memory).ok()?, "MemAvailable:")
     }
 
-    /// By the control groups that the process is in, and those around them.
+    /// According to the process's control group and its ancestors.
     fn by_groups(&self) -> Option<u64> {
         let list = read_to_string(self.process.join("cgroup")).ok()?;
         let of_line = |line: &str| {
@@ -76,8 +76,8 @@ impl Places<'_> {
         list.lines().filter_map(of_line).min()
     }
 
-    /// What is left in the tightest group from `path` up to the root. In a container the path may be one
-    /// outside of it: then the root is the container's own group.
+    /// What is left in the tightest group from `path` up to the root. In a container the path may lie outside
+    /// of it: then the root is the container's own group.
     fn in_group(&self, root: PathBuf, path: &str, names: &Names) -> Option<u64> {
         let mut group = root.join(path);
         let mut least: Option<u64> = None;
@@ -96,7 +96,7 @@ impl Places<'_> {
 struct Names {
     limit: &'static str,
     usage: &'static str,
-    /// In `memory.stat`: pages of files that go back when memory is short.
+    /// In `memory.stat`: pages of files that can be reclaimed.
     reclaimable: &'static str,
 }
 
@@ -111,7 +111,7 @@ static VERSION_1: Names = Names {
 impl Names {
     fn left(&self, group: &Path) -> Option<u64> {
         let number = |name: &str| read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
-        // `max`, or in version 1 a number beyond all memory, where there is no limit.
+        // Without a limit it is `max`, or in version 1 a number larger than any memory.
         let limit = number(self.limit).filter(|&limit| limit < 1 << 60)?;
         let stat = read_to_string(group.join("memory.stat")).unwrap_or_default();
         let line = stat.lines().find_map(|line| line.strip_prefix(self.reclaimable));
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use std::fs::{create_dir_all, write};
 
-    /// A system of files in a folder of its own.
+    /// A simulated file system in a temporary folder.
     fn system(name: &str, files: &[(&str, &str)]) -> u64 {
         let root = std::env::temp_dir().join(format!("runnel-room-{}-{name}", std::process::id()));
         for (file, text) in files {

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 /// A half-open range of positions in a [`SourceMap`]; never crosses two sources.
 ///
-/// Sample: in the source `let x = y`, `y` has `Span { lo: base + 8, hi: base + 9 }`.
+/// Example: in the source `let x = y`, `y` has `Span { lo: base + 8, hi: base + 9 }`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Span {
     /// The first position.
@@ -50,23 +50,25 @@ impl std::fmt::Debug for Span {
     }
 }
 
-/// Which source of a [`SourceMap`], until one is added or forgotten.
+/// Identifies a source of a [`SourceMap`], until one is added or removed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SourceId(pub u32);
 
 /// The sources of one session: files, `-e` texts, REPL lines, embedded modules.
 ///
-/// Sources are counted: functions and errors hold those that they point into ([`SourceMap::hold`],
-/// [`SourceMap::part`]), and what nobody holds is forgotten now and then ([`SourceMap::forget`]), but for the newest.
+/// Sources are reference-counted: functions and errors hold those that they refer to ([`SourceMap::hold`],
+/// [`SourceMap::part`]). Unreferenced ones are removed now and then ([`SourceMap::forget`]), except for the
+/// newest.
 ///
-/// Invariant: sources are sorted by their bases, and no two touch (one position lies between them), so that a
-/// position belongs to at most one source. Position 0 belongs to none.
+/// Invariant: sources are sorted by their bases, and no two touch (at least one position lies between them),
+/// so a position belongs to at most one source. Position 0 belongs to none.
 #[derive(Clone, Default)]
 pub struct SourceMap {
     sources: Vec<Arc<Source>>,
     /// The bases of the newest sources, the newest last.
     newest: VecDeque<u32>,
-    /// The bytes of all texts, and how many sources and bytes there may be before the next look.
+    /// The bytes of all texts, and the numbers of sources and bytes at which unreferenced sources are next
+    /// removed.
     bytes: usize,
     limit: (usize, usize),
 }
@@ -79,11 +81,11 @@ pub struct Source {
     lines: OnceLock<Vec<u32>>,
 }
 
-/// The newest sources are not forgotten: what was submitted to a device, and is not a function's or an error's, may
-/// point into them. So many, and so many bytes of them.
+/// Number and total size of the newest sources, which are kept: work submitted to a device, but owned by no
+/// function or error, may refer to them.
 const NEWEST: usize = 32;
 const NEWEST_BYTES: usize = 256 << 10;
-/// Fewer sources and bytes are not looked at.
+/// Below this number of sources and bytes nothing is removed.
 const FEW: (usize, usize) = (128, 1 << 20);
 
 impl Source {
@@ -91,7 +93,7 @@ impl Source {
         self.base + self.text.len() as u32
     }
 
-    /// The offsets at which its lines begin.
+    /// The offsets of its line starts.
     fn lines(&self) -> &[u32] {
         self.lines.get_or_init(|| {
             let starts =
@@ -121,7 +123,7 @@ impl SourceMap {
         Some((SourceId(at as u32), base))
     }
 
-    /// Where a text of this length fits: behind the newest, or else between two others.
+    /// A free position range for a text of this length: after the newest source, or else between two others.
     fn room(&self, length: u32) -> Option<u32> {
         let fits = |base: u32| base.checked_add(length)?.checked_add(1).map(|_| base);
         let behind = |base: Option<&u32>| {
@@ -141,13 +143,13 @@ impl SourceMap {
         })
     }
 
-    /// True when there may be sources to forget. So seldom that a look costs nothing beside what was added.
+    /// True if there may be sources to remove. It is rare, so its cost is small compared to adding sources.
     pub fn is_due(&self) -> bool {
         let (count, bytes) = self.limit;
         self.sources.len() > count.max(FEW.0) || self.bytes > bytes.max(FEW.1)
     }
 
-    /// Forgets the sources that nobody holds, that none of these places lies in, and that are not among the newest.
+    /// Removes the sources that are not held, contain none of these spans, and are not among the newest.
     pub fn forget(&mut self, places: impl IntoIterator<Item = Span>) {
         let mut kept = vec![false; self.sources.len()];
         for id in places.into_iter().filter_map(|span| self.find(span)) {
@@ -171,12 +173,12 @@ impl SourceMap {
         self.limit = (2 * self.sources.len(), 2 * self.bytes);
     }
 
-    /// The source that a place lies in, to be kept as long as this is.
+    /// The source that contains a span, to be held as long as the span is used.
     pub fn hold(&self, span: Span) -> Option<Arc<Source>> {
         self.find(span).map(|id| Arc::clone(&self.sources[id.0 as usize]))
     }
 
-    /// The sources alone that some places lie in.
+    /// A map of only the sources that contain these spans.
     pub fn part(&self, places: impl IntoIterator<Item = Span>) -> SourceMap {
         let mut part = SourceMap::default();
         for span in places {
@@ -190,7 +192,7 @@ impl SourceMap {
         part
     }
 
-    /// How many sources it has.
+    /// The number of sources.
     pub fn count(&self) -> usize {
         self.sources.len()
     }

@@ -1,20 +1,20 @@
-//! How much of this thread's stack is left.
+//! The remaining stack space of this thread.
 
 use std::cell::Cell;
 
 thread_local! {
-    /// The lowest address of this thread's stack, once it was asked for; 0 where the system does not say.
+    /// The lowest address of this thread's stack, cached; 0 if the system does not report it.
     static LOWEST: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// About where the stack is now.
+/// The approximate stack pointer.
 #[inline]
 pub fn address() -> usize {
     let here = 0u8;
     std::hint::black_box(&raw const here).addr()
 }
 
-/// The bytes below this place that the stack may still take; `usize::MAX` where the system does not say.
+/// The bytes of stack below the current position; `usize::MAX` if the system does not report it.
 #[inline]
 pub fn left() -> usize {
     let lowest = LOWEST.try_with(|lowest| match lowest.get() {
@@ -36,7 +36,8 @@ pub fn left() -> usize {
 fn lowest_address() -> Option<usize> {
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
     let (mut lowest, mut size, mut guard) = (std::ptr::null_mut(), 0, 0);
-    // SAFETY: the attributes are initialised by the first call, read by the others while it succeeded, and destroyed.
+    // SAFETY: the first call initialises the attributes, the others read them if it succeeded, and they are
+    // destroyed.
     unsafe {
         if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
             return None;
@@ -44,7 +45,7 @@ fn lowest_address() -> Option<usize> {
         let found = libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut lowest, &raw mut size);
         libc::pthread_attr_getguardsize(attributes.as_ptr(), &raw mut guard);
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
-        // Some systems count the guard pages as a part of the stack.
+        // Some systems include the guard pages in the stack.
         (found == 0).then(|| lowest.addr().saturating_add(guard))
     }
 }

@@ -28,7 +28,7 @@ pub enum Reason {
 
 thread_local! {
     static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
-    /// Work since the last look.
+    /// Work since the last check.
     static WORK: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -62,10 +62,10 @@ pub fn asked() -> Option<Reason> {
     STOP.try_with(|current| current.borrow().as_ref().and_then(Stop::asked)).ok().flatten()
 }
 
-/// Units of work, such as elements of a loop on the host, between two looks.
+/// Units of work, such as elements of a loop on the host, between two checks.
 pub const PACE: usize = 4096;
 
-/// Counts work of this thread; true when it is time to look again whether it should end.
+/// Counts work of this thread; true if it is time to check the stop condition again.
 #[inline]
 pub fn is_due(units: usize) -> bool {
     let due = |work: &Cell<usize>| {
@@ -76,7 +76,8 @@ pub fn is_due(units: usize) -> bool {
     WORK.try_with(due).unwrap_or(false)
 }
 
-/// The items of a loop, as long as this thread is not asked to end. Whoever uses the result asks again.
+/// The items of an iterator, until this thread is asked to stop. The caller must check again before using the
+/// result.
 pub fn until<T>(items: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
     let mut ended = false;
     items.take_while(move |_| {
@@ -85,7 +86,7 @@ pub fn until<T>(items: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
     })
 }
 
-/// Runs work that must not end early, such as what another session waits for too.
+/// Runs work that must not end early, such as work that another session waits for.
 pub fn masked<T>(work: impl FnOnce() -> T) -> T {
     if !is_set() {
         return work();
@@ -93,7 +94,7 @@ pub fn masked<T>(work: impl FnOnce() -> T) -> T {
     replaced(None, work)
 }
 
-/// Runs work that `stop` alone ends early, and not what ends this thread's own.
+/// Runs work that only `stop` ends early, instead of this thread's own condition.
 pub fn under<T>(stop: Stop, work: impl FnOnce() -> T) -> T {
     replaced(Some(stop), work)
 }

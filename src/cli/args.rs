@@ -1,7 +1,7 @@
-//! The command line's grammar.
+//! The command line grammar.
 //!
-//! `runnel FILE ...` is short for `runnel run FILE ...`. What follows FILE belongs to the script, options
-//! included; [`normalized`] puts a `--` there before clap sees it.
+//! `runnel FILE ...` is short for `runnel run FILE ...`. Everything after FILE belongs to the script,
+//! including options; [`normalized`] inserts a `--` there before clap parses the line.
 
 use crate::base::bytes_from;
 use crate::device::{Backend, Config, Schedule};
@@ -173,7 +173,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Puts what the command line says about devices over what the environment says.
+    /// Overrides the device settings of the environment by those of the command line.
     pub fn configure(&self, config: &mut Config) {
         config.backend = self.backend.unwrap_or(config.backend);
         config.devices = self.devices.map(usize::from).or(config.devices);
@@ -182,7 +182,7 @@ impl Options {
     }
 }
 
-/// A value that has one of these names; shells complete them.
+/// A value with one of these names; shells complete them.
 fn one_of<T: Clone + Send + Sync + 'static>(
     names: &'static [&'static str],
     of: fn(&str) -> Option<T>,
@@ -202,7 +202,7 @@ fn size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// What is to be done with the cache of compiled kernels.
+/// Actions on the cache of compiled kernels.
 #[derive(Subcommand, Clone, Copy, Debug)]
 pub enum CacheAction {
     /// Keep at most SIZE from now on, such as 512MiB, or `default`: 1 GiB
@@ -215,7 +215,7 @@ pub enum CacheAction {
     Clear,
 }
 
-/// A limit, or the usual one.
+/// A limit, or the default.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheLimit(pub Option<u64>);
 
@@ -226,14 +226,14 @@ fn cache_limit(text: &str) -> Result<CacheLimit, String> {
     }
 }
 
-/// The arguments with `run` and `--` put in where a script's name stands, so that clap leaves the
-/// script's own arguments alone.
+/// The arguments with `run` and `--` inserted around the script's name, so that clap does not parse the
+/// script's own arguments.
 pub fn normalized(given: &[OsString]) -> Vec<OsString> {
     let command = Cli::command();
     let run = command.find_subcommand("run");
     let known = |word: &str| command.find_subcommand(word).is_some();
-    // Whether an option is followed by its value as an argument of its own. Of letters in one word
-    // (`-qe CODE`), the first that takes a value takes the rest of the word, or the next word.
+    // Whether an option's value is a separate argument. In a word of short options (`-qe CODE`), the first
+    // one with a value takes the rest of the word or the next word.
     let all = || command.get_arguments().chain(run.into_iter().flat_map(|c| c.get_arguments()));
     let takes = |arg: Option<&clap::Arg>| arg.is_some_and(|arg| arg.get_action().takes_values());
     let takes_value = |token: &str| match token.strip_prefix("--") {
@@ -283,7 +283,7 @@ pub fn normalized(given: &[OsString]) -> Vec<OsString> {
     out
 }
 
-/// What `--color` says, of a command line that could not be understood.
+/// The value of `--color` in a command line that clap rejected.
 pub fn color_of(given: &[OsString]) -> Color {
     let mut color = Color::default();
     for (at, token) in given.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! `runnel check FILE...`: everything that is wrong with scripts, without running them.
+//! `runnel check FILE...`: finds errors in scripts without running them.
 
 use super::terminal::Terminal;
 use super::{Outcome, program, refuse};
@@ -8,7 +8,7 @@ use crate::engine::report::{self, Severity};
 use std::collections::HashSet;
 use std::ffi::OsString;
 
-/// The text of a file that a program imports; that there is none is told where it is imported.
+/// The text of a file that a program imports. A missing file is reported where it is imported.
 pub fn imported(path: &str) -> Option<String> {
     if !std::fs::metadata(path).ok()?.is_file() {
         return None;
@@ -25,7 +25,7 @@ pub fn check(terminal: &Terminal, files: &[OsString], json: bool) -> Outcome {
             Err(error) => return refuse(terminal, &error, &sources),
         };
         let found = crate::engine::diagnose_beside(&mut sources, &program.name, &program.text, &imported);
-        // Files that are given may import each other.
+        // The given files may import each other.
         errors
             .extend(found.errors.into_iter().filter(|e| told.insert((sources.place(e.span()), e.code().id))));
         warnings.extend(found.warnings);

@@ -1,4 +1,4 @@
-//! `runnel completions SHELL`: what a shell reads to complete command lines of `runnel`.
+//! `runnel completions SHELL`: the completion script of a shell.
 
 use super::Outcome;
 use super::args::Cli;
@@ -10,13 +10,13 @@ pub fn completions(terminal: &Terminal, shell: Shell) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command(), "runnel", &mut script);
     let script = String::from_utf8_lossy(&script);
-    // What stands first is a command or a file. The other shells fall back to files by themselves.
+    // The first word is a command or a file. Other shells fall back to files on their own.
     terminal.print(&script.replace("\":: :_runnel_commands\"", "\":: :{_runnel_commands; _files}\""));
     terminal.flush();
     Outcome::Done
 }
 
-/// The command line without what follows a file, which belongs to the script.
+/// The command line without the arguments after a file, which belong to the script.
 fn command() -> Command {
     let full = Cli::command();
     let options = full.get_arguments().filter(|arg| !arg.is_positional()).cloned();

@@ -1,4 +1,4 @@
-//! `runnel devices`: what scripts can use here, and why not CUDA.
+//! `runnel devices`: the usable devices, and why CUDA is not available.
 
 use super::args::Options;
 use super::terminal::Terminal;

@@ -1,5 +1,5 @@
-//! `runnel doc NAME`: the documentation of natives and operations, from their tables, and of the modules
-//! written in Runnel, from their texts.
+//! `runnel doc NAME`: the documentation of natives and operations, from their tables, and of modules written
+//! in Runnel, from their texts.
 
 mod example;
 
@@ -27,8 +27,8 @@ pub fn doc(terminal: &Terminal, names: &[String]) -> Outcome {
     Outcome::Done
 }
 
-/// The documentation of a name: a function, `type.method`, a bare method, or a type or namespace; also as
-/// PyTorch writes it (`torch.cuda.memory_stats`, `torch.Tensor.sum`).
+/// The documentation of a name: a function, `type.method`, a bare method, a type or a namespace. PyTorch's
+/// names work too (`torch.cuda.memory_stats`, `torch.Tensor.sum`).
 ///
 /// # Errors
 /// E0954.
@@ -37,7 +37,7 @@ pub fn page(name: &str) -> Result<String> {
     let own = own_name(name, &entries);
     let of_space = |e: &&Entry| e.name.split_once('.').is_some_and(|(space, _)| space == own);
     let inside: Vec<&Entry> = entries.iter().filter(of_space).collect();
-    // A function of the library and an operation may share a name: `sum` of a list, of a tensor.
+    // A library function and an operation may share a name: `sum` of a list, of a tensor.
     let exact: Vec<String> = entries.iter().filter(|e| e.name == own).map(text).collect();
     if !exact.is_empty() {
         let members =
@@ -82,19 +82,19 @@ pub fn page(name: &str) -> Result<String> {
     }
 }
 
-/// A line for each: its name, and the first sentence about it.
+/// One line per entry: its name and the first sentence of its documentation.
 fn listed<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> String {
     let row = |entry: &Entry| [entry.name.clone(), entry.first_sentence()];
     table::aligned(&entries.into_iter().map(row).collect::<Vec<_>>())
 }
 
-/// Everything that has a page.
+/// All names with a page.
 pub fn names() -> Vec<String> {
     entries().into_iter().map(|entry| entry.name).collect()
 }
 
-/// The name without PyTorch's prefix, and with the type's name as the tables have it: `Stream.wait_event`
-/// and `torch.cuda.CUDAGraph.replay` are methods of `stream` and `graph`.
+/// The name without PyTorch's prefix, and with the type's name in Runnel: `Stream.wait_event` and
+/// `torch.cuda.CUDAGraph.replay` are methods of `stream` and `graph`.
 fn own_name(name: &str, entries: &[Entry]) -> String {
     let short = name.strip_prefix("torch.").unwrap_or(name);
     let is_known = |name: &str| entries.iter().any(|e| e.name == name);

@@ -5,10 +5,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind as Refusal};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Every code of this room.
+/// Every code of this directory.
 pub static CODES: &[&Code] = &[&USAGE, &NO_FILE, &UNREADABLE, &UNKNOWN_TOPIC, &UNKNOWN_COMMAND, &UNWRITABLE];
 
-/// A command line that makes no sense.
+/// An invalid command line.
 pub static USAGE: Code = Code {
     id: "E0951",
     kind: ErrorKind::Value,
@@ -19,7 +19,7 @@ pub static USAGE: Code = Code {
     example: "",
 };
 
-/// The program is not there.
+/// A missing program file.
 pub static NO_FILE: Code = Code {
     id: "E0952",
     kind: ErrorKind::Io,
@@ -29,7 +29,7 @@ pub static NO_FILE: Code = Code {
     example: "",
 };
 
-/// The program is there and cannot be read.
+/// An unreadable program file.
 pub static UNREADABLE: Code = Code {
     id: "E0953",
     kind: ErrorKind::Io,
@@ -39,7 +39,7 @@ pub static UNREADABLE: Code = Code {
     example: "",
 };
 
-/// `runnel explain` and `runnel doc` of what does not exist.
+/// `runnel explain` or `runnel doc` with an unknown topic.
 pub static UNKNOWN_TOPIC: Code = Code {
     id: "E0954",
     kind: ErrorKind::Name,
@@ -49,7 +49,7 @@ pub static UNKNOWN_TOPIC: Code = Code {
     example: "",
 };
 
-/// A `:` command of the interactive session that does not exist.
+/// An unknown `:` command of the interactive session.
 pub static UNKNOWN_COMMAND: Code = Code {
     id: "E0955",
     kind: ErrorKind::Name,
@@ -58,7 +58,7 @@ pub static UNKNOWN_COMMAND: Code = Code {
     example: "",
 };
 
-/// `runnel fmt` cannot put the result back.
+/// `runnel fmt` cannot write the result.
 pub static UNWRITABLE: Code = Code {
     id: "E0956",
     kind: ErrorKind::Io,
@@ -92,7 +92,7 @@ pub(super) fn directory(path: &Path) -> Error {
     }
 }
 
-/// A file that is something else than a saved session.
+/// A file that is not a saved session.
 pub(super) fn not_ours(path: &Path) -> Error {
     Error::new(&UNWRITABLE, format!("`{}` already exists, and no session has written it", path.display()))
         .help("name another file, or remove this one")
@@ -141,7 +141,7 @@ pub(super) fn command_misses(name: &str, usage: &str) -> Error {
     Error::new(&USAGE, format!("`:{name}` needs an argument")).help(format!("write `{usage}`"))
 }
 
-/// Scripts in a directory, by name; at most a few hundred are looked at.
+/// Scripts in a directory, sorted by name; only a few hundred entries are read.
 fn scripts_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(1000);
     entries
@@ -150,7 +150,7 @@ fn scripts_in(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Files beside a missing one whose names are alike, best first.
+/// Files next to a missing one with similar names, best first.
 fn near_files(path: &Path) -> Vec<String> {
     let Some(name) = path.file_name().and_then(|n| n.to_str()) else { return Vec::new() };
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
@@ -166,7 +166,7 @@ fn near_files(path: &Path) -> Vec<String> {
     near.into_iter().map(full).collect()
 }
 
-/// What clap refused, as an error that points into the command line.
+/// Converts clap's error to one that points into the command line.
 pub(super) fn from_clap(refused: &clap::Error, given: &[OsString]) -> (Error, SourceMap) {
     let text = |kind| match refused.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -235,7 +235,7 @@ pub(super) fn from_clap(refused: &clap::Error, given: &[OsString]) -> (Error, So
     (error, sources)
 }
 
-/// The command line as one line of text, and where the last word stands that is meant.
+/// The command line as one line of text, and the position of the last word that satisfies `is_meant`.
 fn command_line(given: &[OsString], is_meant: impl Fn(&str) -> bool) -> (String, Option<(usize, usize)>) {
     let (mut line, mut found) = ("runnel".to_string(), None);
     for word in given.iter().skip(1).map(|word| word.to_string_lossy()) {

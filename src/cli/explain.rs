@@ -1,4 +1,4 @@
-//! `runnel explain CODE`: what an error means, how to repair it, a script that shows it.
+//! `runnel explain CODE`: the meaning of an error, its fix, and a script that causes it.
 
 use super::terminal::Terminal;
 use super::{Outcome, error, refuse};
@@ -29,13 +29,13 @@ pub fn explain(terminal: &Terminal, wanted: &[String]) -> Outcome {
     Outcome::Done
 }
 
-/// The page of a code; `None` when there is none of that name.
+/// The page of a code; `None` if it does not exist.
 pub fn of(id: &str) -> Option<String> {
     let id = id.to_uppercase();
     codes().into_iter().find(|code| code.id == id).map(|code| page(code, 90))
 }
 
-/// All codes, those of the command line too: errors, then warnings, each by number.
+/// All codes, including those of the command line: errors, then warnings, sorted by number.
 pub fn codes() -> Vec<&'static Code> {
     let mut codes: Vec<&'static Code> = crate::engine::codes();
     codes.extend_from_slice(error::CODES);
@@ -58,7 +58,7 @@ fn page(code: &Code, width: usize) -> String {
     text
 }
 
-/// A paragraph in lines of at most `width` columns; indented lines are kept as they are.
+/// Wraps a paragraph to at most `width` columns; indented lines are kept.
 pub fn wrapped(paragraph: &str, width: usize) -> String {
     let (mut out, mut column) = (String::new(), 0);
     for line in paragraph.lines() {

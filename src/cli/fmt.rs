@@ -1,4 +1,4 @@
-//! `runnel fmt FILE...`: one layout for every program. A file is replaced whole or left as it was.
+//! `runnel fmt FILE...`: one layout for every program. A file is replaced as a whole or left unchanged.
 
 use super::error;
 use super::program;

@@ -1,9 +1,8 @@
 //! The command line: the only code that writes to a terminal.
 //!
-//! Each command is one file. It talks to scripts through the [`Engine`](crate::engine::Engine) alone.
-//! Exit status: 0, 1 after an uncaught error of a script, 2 when the command line was wrong or the
-//! program could not be read, 128 and the number of the signal that ended it (130 after Ctrl-C, 143 after SIGTERM), and
-//! what the script gave to `exit`.
+//! Each command is one file. Exit status: 0; 1 after an uncaught error of a script; 2 if the command line is
+//! wrong or the program cannot be read; 128 plus the number of the signal that ended it (130 after Ctrl-C,
+//! 143 after SIGTERM); and the status that the script passed to `exit`.
 
 mod args;
 mod cache;
@@ -42,7 +41,7 @@ use terminal::Terminal;
 /// How a command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
-    /// As it should.
+    /// Successfully.
     Done,
     /// The script raised an error that it did not catch.
     Failed,
@@ -50,7 +49,7 @@ enum Outcome {
     Exited(u8),
     /// A signal stopped the script: Ctrl-C, SIGTERM, SIGHUP.
     Interrupted(i32),
-    /// There was nothing that could be run.
+    /// Nothing could be run.
     Refused,
 }
 
@@ -101,7 +100,7 @@ fn dispatch(cli: Cli) -> Outcome {
     }
 }
 
-/// What clap refused, as a report of our own; help and version as they are.
+/// Reports clap's error in our format; help and version are printed unchanged.
 fn usage(error: &clap::Error, given: &[OsString]) -> Outcome {
     let terminal = Terminal::new(args::color_of(given));
     if !error.use_stderr() {
@@ -116,7 +115,7 @@ fn usage(error: &clap::Error, given: &[OsString]) -> Outcome {
     refuse(&terminal, &error, &sources)
 }
 
-/// Reports an error that kept anything from running.
+/// Reports an error that prevented the run.
 fn refuse(terminal: &Terminal, error: &Error, sources: &SourceMap) -> Outcome {
     terminal.report(error, sources);
     Outcome::Refused

@@ -1,16 +1,16 @@
-//! The options that a script declares with `option("--name", ...)` and `flag("--name", ...)`, read from
-//! its text: for `runnel FILE --help`, and to refuse an option that it does not have before it runs.
+//! The options that a script declares with `option("--name", ...)` and `flag("--name", ...)`, read from its
+//! source: for `runnel FILE --help`, and to reject unknown options before the script runs.
 
 use crate::base::{Error, SourceMap, Span, suggest};
 use crate::syntax::ast::{Arg, Block, Expr, ExprKind, Stmt, StmtKind, StrPiece};
 use crate::vm::error::OPTION;
 
-/// What a script declares.
+/// The declarations of a script.
 pub struct Declared {
     options: Vec<Declaration>,
-    /// The first lines of comment.
+    /// The comment at the start.
     about: Option<String>,
-    /// It may take arguments in other ways: it calls `args`, imports files, or does not parse.
+    /// Whether it may take other arguments: it calls `args`, imports files, or does not parse.
     open: bool,
 }
 
@@ -25,7 +25,7 @@ impl Declared {
     /// The declarations of a program, without running it.
     pub fn of(text: &str) -> Declared {
         let mut found = Declared { options: Vec::new(), about: about(text), open: false };
-        // Most programs have neither options nor arguments: they are not parsed twice.
+        // Most programs have neither options nor arguments: avoid parsing them twice.
         if !["option", "flag"].iter().any(|word| text.contains(word)) {
             found.open = true;
             return found;
@@ -38,7 +38,8 @@ impl Declared {
         found
     }
 
-    /// Whether the arguments ask for the list of options. A script without declarations sees `--help` itself.
+    /// Whether the arguments ask for the list of options. A script without declarations receives `--help`
+    /// itself.
     pub fn asks_for_help(&self, args: &[String]) -> bool {
         let mut own = args.iter().take_while(|arg| *arg != "--");
         own.any(|arg| arg == "--help" || arg == "-h") && !self.options.iter().any(|o| o.name == "--help")
@@ -78,9 +79,10 @@ impl Declared {
         text
     }
 
-    /// Refuses an option that is not declared, and one without its value.
+    /// Rejects an undeclared option, and one without its value.
     ///
     /// # Errors
+    ///
     /// E0905, with the arguments as its source.
     pub fn check(&self, args: &[String]) -> Result<(), (Error, SourceMap)> {
         if self.open || self.options.is_empty() {
@@ -197,7 +199,7 @@ fn literal(expr: &Expr) -> Option<String> {
         .collect()
 }
 
-/// The comment that a script begins with.
+/// The comment at the start of a script.
 fn about(text: &str) -> Option<String> {
     let lines = text.lines().skip_while(|line| line.starts_with("#!") || line.trim().is_empty());
     let comment: Vec<&str> = lines.map_while(|line| line.strip_prefix('#')).map(str::trim).collect();

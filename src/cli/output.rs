@@ -1,10 +1,11 @@
-//! The standard output: sent off at once to a terminal, and within [`LATEST`] to anything else.
+//! Standard output: written immediately to a terminal, and within [`LATEST`] to anything else.
 //!
-//! Prints into a pipe or a file are collected and sent off together: when there are enough, before anything goes to the
-//! standard error, and otherwise by a thread, so that a reader sees each line in time and many prints are few writes.
+//! Output to a pipe or file is buffered. It is written when the buffer is full, before anything goes to
+//! standard error, and otherwise by a thread, so that a reader sees each line in time and many prints need
+//! few writes.
 //!
-//! Output that nobody takes any more stops the script like Ctrl-C: the process must not end in the middle of whatever it
-//! does when the thread finds that out.
+//! Output that is no longer read stops the script like Ctrl-C: the process must not end in the middle of an
+//! action because the writer thread notices it then.
 
 use super::signals;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -13,26 +14,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// So many bytes are sent off without waiting for more.
+/// Buffer size.
 const CAPACITY: usize = 1 << 16;
-/// Nothing that was printed waits longer.
+/// Maximum delay of printed text.
 const LATEST: Duration = Duration::from_millis(20);
-/// How long a reader that does not read keeps a process from ending that was asked to end.
+/// How long a reader that does not read delays the end of a process that was asked to end.
 #[cfg(unix)]
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Why nothing more is written.
+/// Why writing stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// The reader has closed its end (`| head`): the program ends quietly.
     Closed,
-    /// Writing failed, which was said.
+    /// Writing failed, which was reported.
     Failed,
-    /// The process was asked to end, and nobody reads.
+    /// The process was asked to end, and the output is not read.
     GivenUp,
 }
 
-/// The standard output. What was printed is sent off when the last handle is dropped.
+/// Standard output. The buffer is written when the last handle is dropped.
 #[derive(Clone)]
 pub struct Output(Arc<Handle>);
 
@@ -46,29 +47,29 @@ impl Drop for Handle {
 
 struct Shared {
     state: Mutex<State>,
-    /// Something was printed into an empty buffer.
+    /// Signals that an empty buffer received text.
     begun: Condvar,
 }
 
 struct State {
-    /// Printed and not yet sent off.
+    /// Printed and not yet written.
     waiting: Vec<u8>,
-    /// A person is watching.
+    /// Whether it is a terminal.
     live: bool,
-    /// The thread runs.
+    /// Whether the thread is running.
     has_thread: bool,
-    /// What stands on the last line that a person sees.
+    /// The text of the last line on the screen.
     line: String,
     end: Option<End>,
-    /// The flag that stops the running script; without a script the process ends at once.
+    /// The flag that stops the running script; without a script the process ends immediately.
     stop: Option<Arc<AtomicBool>>,
-    /// Where a test wants all that would be written.
+    /// Where a test collects the output.
     #[cfg(test)]
     kept: Option<Arc<std::sync::Mutex<String>>>,
 }
 
 impl Output {
-    /// The process's standard output; `live` when a person is watching.
+    /// The process's standard output; `live` if it is a terminal.
     pub fn new(live: bool) -> Output {
         let state = State {
             waiting: Vec::new(),
@@ -83,13 +84,13 @@ impl Output {
         Output(Arc::new(Handle(Arc::new(Shared { state: Mutex::new(state), begun: Condvar::new() }))))
     }
 
-    /// Keeps what is written, for a test.
+    /// Collects the output, for a test.
     #[cfg(test)]
     pub fn keep(&self, text: Arc<std::sync::Mutex<String>>) {
         self.0.0.state.lock().kept = Some(text);
     }
 
-    /// Gives a text to a test that wants it.
+    /// Passes a text to a test that collects output.
     pub fn kept(&self, _text: &str) -> bool {
         #[cfg(test)]
         if let Some(kept) = &self.0.0.state.lock().kept {
@@ -99,12 +100,12 @@ impl Output {
         false
     }
 
-    /// From here on, output that nobody takes sets this flag instead of ending the process.
+    /// From now on, a closed output sets this flag instead of ending the process.
     pub fn stop_with(&self, flag: Arc<AtomicBool>) {
         self.0.0.state.lock().stop = Some(flag);
     }
 
-    /// Why nothing more is written, if so.
+    /// Why writing stopped, if it did.
     pub fn end(&self) -> Option<End> {
         self.0.0.state.lock().end
     }
@@ -132,7 +133,7 @@ impl Output {
             let shared = Arc::clone(&self.0.0);
             let thread = std::thread::Builder::new().name("runnel-output".into());
             if thread.spawn(move || shared.send_in_time()).is_err() {
-                // Without a thread every print is sent by itself.
+                // Without a thread every print is written by itself.
                 state.send();
                 return;
             }
@@ -141,17 +142,17 @@ impl Output {
         self.0.0.begun.notify_one();
     }
 
-    /// Sends off what was printed.
+    /// Writes the buffer.
     pub fn flush(&self) {
         self.0.0.state.lock().send();
     }
 
-    /// What stands on the last line that a person sees; empty at the start of a line.
+    /// The text of the last line on the screen; empty at the start of a line.
     pub fn line(&self) -> String {
         self.0.0.state.lock().line.clone()
     }
 
-    /// Text that a person sees was written elsewhere.
+    /// Records text that was written to the screen in another way.
     pub fn note_line(&self, text: &str) {
         let mut state = self.0.0.state.lock();
         if state.live {
@@ -178,7 +179,7 @@ impl State {
     fn note_line(&mut self, text: &str) {
         match text.rsplit_once('\n') {
             Some((_, rest)) => rest.clone_into(&mut self.line),
-            // A script may draw on one line for ever: only whether it is empty matters then.
+            // A script may draw on one line forever; then it only matters whether the line is empty.
             None if self.line.len() < 4096 => self.line.push_str(text),
             None => {}
         }
@@ -207,12 +208,12 @@ impl State {
     }
 }
 
-/// Writes to the standard output. Error: `TimedOut` when the process was asked to end, and nobody reads.
+/// Writes to standard output. Error: `TimedOut` if the process was asked to end and the output is not read.
 #[cfg(unix)]
 fn send(mut bytes: &[u8]) -> std::io::Result<()> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::io::Errno;
-    /// A pipe that is ready takes so many bytes without blocking.
+    /// Bytes that a ready pipe takes without blocking.
     const PIECE: usize = 4096;
     const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     let output = std::io::stdout();
@@ -232,7 +233,7 @@ fn send(mut bytes: &[u8]) -> std::io::Result<()> {
                     }
                     continue;
                 }
-                // Whatever else it says, writing says it better.
+                // Other errors are reported by the write.
                 _ => {}
             }
         }

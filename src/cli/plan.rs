@@ -8,8 +8,8 @@ use crate::base::SourceMap;
 use crate::plan::{Listed, Listing};
 use std::ffi::OsString;
 
-/// Runs a file without what it prints, and lists what it launches; the first of `given` is the file, the others are
-/// its arguments.
+/// Runs a file, hides its output, and lists its kernel launches. The first of `given` is the file, the others
+/// are its arguments.
 pub fn plan(cli: &Options, terminal: &Terminal, given: Vec<OsString>) -> Outcome {
     let (program, args) = match program::with_arguments(given) {
         Ok(given) => given,
@@ -29,7 +29,7 @@ pub fn plan(cli: &Options, terminal: &Terminal, given: Vec<OsString>) -> Outcome
     session.finish(result)
 }
 
-/// The launches of a listing, and how many there are; `end` follows their number.
+/// The launches of a listing and their number, followed by `end`.
 pub fn kernels(listing: &Listing, end: &str) -> String {
     let mut text = String::new();
     for (number, listed) in listing.launches.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Where programs come from: a file, or the standard input.
+//! Reads programs from a file or standard input.
 
 use super::error;
 use crate::base::Result;
@@ -6,18 +6,19 @@ use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::path::Path;
 
-/// A program's text, and the name that reports give it.
+/// A program's text, and its name in reports.
 pub struct Program {
-    /// The path as it was given; `<stdin>`.
+    /// The path as given, or `<stdin>`.
     pub name: String,
     /// What it says.
     pub text: String,
 }
 
-/// Reads a file; `-` is the standard input.
+/// Reads a file, or standard input for `-`.
 ///
 /// # Errors
-/// E0952 and E0953 where there is nothing to read, E0113 where it is not UTF-8.
+///
+/// E0952 and E0953 if it cannot be read, E0113 if it is not UTF-8.
 pub fn read(path: &OsStr) -> Result<Program> {
     if path == "-" {
         return stdin();
@@ -33,7 +34,7 @@ pub fn read(path: &OsStr) -> Result<Program> {
     Ok(Program { text: crate::syntax::decode(&bytes).map_err(|e| in_file(e, &name))?.to_string(), name })
 }
 
-/// Reads the file that is given first; the others are its arguments.
+/// Reads the file in the first argument; the others are its arguments.
 ///
 /// # Errors
 /// As [`read`].
@@ -43,12 +44,12 @@ pub fn with_arguments(given: Vec<OsString>) -> Result<(Program, Vec<String>)> {
     Ok((program, texts(given)))
 }
 
-/// Arguments as scripts have them.
+/// Converts arguments for scripts.
 pub fn texts(given: impl IntoIterator<Item = OsString>) -> Vec<String> {
     given.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect()
 }
 
-/// Reads the standard input to its end.
+/// Reads standard input to its end.
 ///
 /// # Errors
 /// As [`read`].
@@ -61,7 +62,7 @@ pub fn stdin() -> Result<Program> {
     Ok(Program { text: crate::syntax::decode(&bytes).map_err(|e| in_file(e, &name))?.to_string(), name })
 }
 
-/// Bytes that are no text have no source line to show, so the message names the file.
+/// Bytes that are not text have no source line to show, so the message names the file.
 fn in_file(error: crate::base::Error, name: &str) -> crate::base::Error {
     let named = crate::base::Error::new(error.code(), format!("`{name}`: {}", error.message()));
     match error.help_text() {

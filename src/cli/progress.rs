@@ -1,8 +1,7 @@
-//! The bars of `progress(...)`, on the standard error.
+//! Progress bars of `progress(...)`, on standard error.
 //!
-//! A bar is a line that changes while a loop runs. Of loops inside one another, the inner ones' bars go
-//! when they end, and the outermost one's stays. Whatever else is written meanwhile goes above the bars
-//! ([`Bars::around`]).
+//! A bar is a line that changes while a loop runs. Bars of nested loops disappear when the loops end; the
+//! outermost one stays. Other output during a loop appears above the bars ([`Bars::around`]).
 
 use crate::vm::Progress;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -20,7 +19,7 @@ pub struct Bars {
 }
 
 impl Bars {
-    /// Shows how far a loop is.
+    /// Shows the progress of a loop.
     pub fn show(&mut self, now: &Progress) {
         let bar = self.shown.entry(now.id).or_insert_with(|| {
             let bar = match now.total {
@@ -32,7 +31,7 @@ impl Bars {
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style.progress_chars("=> "));
             }
-            // What a script calls its loop is no command to the terminal.
+            // Remove control characters from the script's label.
             let label: String = now.label.chars().filter(|c| !c.is_control()).collect();
             if !label.is_empty() {
                 bar.set_prefix(format!("{label} "));
@@ -50,7 +49,7 @@ impl Bars {
         let Some(bar) = self.shown.remove(&id) else { return };
         if self.shown.is_empty() {
             bar.abandon();
-            // The line stays where it is, and nothing goes behind it; the next loop has lines of its own.
+            // The line stays in place; later output starts below it, and the next loop has its own lines.
             std::io::stderr().write_all(b"\n").ok();
             self.lines = MultiProgress::new();
         } else {
@@ -59,14 +58,14 @@ impl Bars {
         }
     }
 
-    /// The script has ended: so have its loops.
+    /// Ends all bars: the script has ended, and with it its loops.
     pub fn end_all(&mut self) {
         while let Some((&id, _)) = self.shown.last_key_value() {
             self.end(id);
         }
     }
 
-    /// Writes something above the bars.
+    /// Runs `write`, which writes above the bars.
     pub fn around<T>(&self, write: impl FnOnce() -> T) -> T {
         if self.shown.is_empty() { write() } else { self.lines.suspend(write) }
     }

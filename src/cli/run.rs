@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Runs a file with its own arguments; the first of `given` is the file.
+/// Runs a file with its arguments; the first of `given` is the file.
 pub fn run(cli: &Options, terminal: &Terminal, given: Vec<OsString>) -> Outcome {
     let (program, args) = match program::with_arguments(given) {
         Ok(given) => given,
@@ -46,7 +46,7 @@ pub fn start(cli: &Options, terminal: &Terminal, program: &Program, args: Vec<St
     session.finish(result.and(written))
 }
 
-/// What `--profile` and `--timeline` ask for, while a script runs.
+/// The recordings of `--profile` and `--timeline` during a run.
 struct Watched {
     since: Option<usize>,
     profile: Option<PathBuf>,
@@ -60,7 +60,7 @@ impl Watched {
         Ok(Watched { since, profile: cli.profile.clone(), timeline: cli.timeline })
     }
 
-    /// Writes and draws what was noted, also when the script has failed.
+    /// Writes and draws the recordings, also after an error.
     fn end(self, session: &mut Session) -> Result<()> {
         let Some(since) = self.since else { return Ok(()) };
         let vm = session.engine.vm();
@@ -121,8 +121,8 @@ impl Session {
         Ok(Session { engine, terminal: terminal.clone(), notice, signals: Signals::default() })
     }
 
-    /// A session for a program with its arguments. Where they ask for the program's options, or are not what it
-    /// declares, that is said, and nothing is to be run.
+    /// A session for a program with its arguments. If the arguments ask for the program's options, or do not
+    /// match its declarations, that is printed and nothing is run.
     pub fn for_program(
         cli: &Options,
         terminal: &Terminal,
@@ -139,16 +139,16 @@ impl Session {
         Session::new(cli, terminal, args).map_err(|error| refuse(terminal, &error, &SourceMap::default()))
     }
 
-    /// Runs a program until Ctrl-C, and leaves the group of processes that it has joined.
+    /// Runs a program until Ctrl-C, and leaves the process group that it has joined.
     pub fn run(&mut self, program: &Program) -> Result<()> {
         self.listen();
         let result = self.engine.evaluate(&program.name, &program.text, Mode::Script, |_, _| Ok(()));
         self.leave_group(result)
     }
 
-    /// Ctrl-C, SIGTERM and SIGHUP stop what runs from here on, as does output that nobody takes: what it deferred still
-    /// runs, and its contexts are left. A second signal, before the script has seen the first, ends the process at once.
-    /// Ends with the session.
+    /// From now on, Ctrl-C, SIGTERM, SIGHUP and a closed output stop the running script: deferred code still
+    /// runs, and contexts are left. A second signal before the script has seen the first ends the process
+    /// immediately. Ends with the session.
     pub fn listen(&mut self) {
         let flag = self.engine.interrupt_handle().flag();
         self.signals = Signals::listen(&flag);
@@ -171,7 +171,7 @@ impl Session {
         result
     }
 
-    /// Sends off what was printed, and reports warnings and the error, if there is one.
+    /// Writes buffered output, and reports warnings and the error, if any.
     pub fn finish(&mut self, result: Result<()>) -> Outcome {
         self.terminal.end_bars();
         self.notice.give(&self.terminal);
@@ -187,7 +187,7 @@ impl Session {
             },
             Err(error) => {
                 if let Some(status) = error.exit_status() {
-                    // What failed on the way out is told all the same.
+                    // Errors during unwinding are reported too.
                     error.others().iter().for_each(|other| self.report(other));
                     return match (status, end) {
                         (0, Some(End::Failed)) => Outcome::Failed,
@@ -215,13 +215,13 @@ impl Session {
         }
     }
 
-    /// Reports an error on the standard error.
+    /// Reports an error on standard error.
     pub fn report(&self, error: &Error) {
         self.terminal.report(error, self.engine.sources());
     }
 }
 
-/// The settings of the command line, over those of the environment.
+/// The settings of the command line, which override the environment.
 fn builder(cli: &Options) -> Result<Builder> {
     let mut builder = Builder::from_env()?.fuse(!cli.no_fuse);
     if let Some(mode) = cli.races {
@@ -231,7 +231,7 @@ fn builder(cli: &Options) -> Result<Builder> {
     Ok(builder)
 }
 
-/// "no CUDA device found; running on 4 emulated devices": said once, when a device is first used.
+/// "no CUDA device found; running on 4 emulated devices": printed once, when a device is first used.
 #[derive(Clone)]
 struct Notice {
     machine: Arc<Machine>,

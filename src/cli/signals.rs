@@ -1,8 +1,8 @@
 //! Signals that end a run: Ctrl-C, SIGTERM and SIGHUP.
 //!
-//! Each sets the interrupt flag of the session, so the script unwinds: what it deferred runs, its contexts are left, its
-//! temporary folders are removed. A second signal of the same kind, before the script has seen the first, ends the
-//! process at once. A signal that the parent process ignores (`nohup`) stays ignored.
+//! Each signal sets the session's interrupt flag, so the script unwinds: deferred code runs, contexts are
+//! left, temporary folders are removed. A second signal of the same kind before the script has seen the first
+//! ends the process immediately. A signal that the parent process ignores (`nohup`) stays ignored.
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{SigId, flag, low_level};
@@ -14,12 +14,12 @@ const ENDING: &[i32] = &[SIGTERM, signal_hook::consts::SIGHUP];
 #[cfg(not(unix))]
 const ENDING: &[i32] = &[SIGTERM];
 
-/// The SIGTERM or SIGHUP that has arrived; 0 before.
+/// The SIGTERM or SIGHUP that has arrived, or 0.
 static ENDED: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
-/// Ctrl-C was pressed.
+/// Whether Ctrl-C was pressed.
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// The handlers of a session; they end with it.
+/// The signal handlers of a session, removed with it.
 #[derive(Default)]
 pub struct Signals {
     ids: Vec<SigId>,
@@ -34,7 +34,7 @@ impl Drop for Signals {
 }
 
 impl Signals {
-    /// Sets the flag when a signal arrives. Where the system lacks one of them, nothing listens for it.
+    /// Sets the flag when a signal arrives. Signals that the system lacks are skipped.
     pub fn listen(interrupt: &Arc<AtomicBool>) -> Signals {
         let mut ids = Vec::new();
         if !is_ignored(SIGINT) {
@@ -52,14 +52,14 @@ impl Signals {
         Signals { ids: ids.into_iter().flatten().collect() }
     }
 
-    /// Adds a handler, which ends with the others.
+    /// Adds a handler that is removed with the others.
     #[cfg(unix)]
     pub fn add(&mut self, id: std::io::Result<SigId>) {
         self.ids.extend(id);
     }
 
-    /// While a session waits for keys, SIGTERM and SIGHUP end the wait: `waits` says that it does, and `interrupt` is the
-    /// flag of the session.
+    /// SIGTERM and SIGHUP end a session's wait for keys: `waits` is true during the wait, and `interrupt` is
+    /// the session's flag.
     #[cfg(unix)]
     pub fn end_waits(&mut self, waits: Arc<AtomicBool>, interrupt: Arc<AtomicBool>) -> std::io::Result<()> {
         use rustix::process::{Signal, getpid, kill_process};
@@ -71,12 +71,12 @@ impl Signals {
             self.ids.push(low_level::pipe::register(signal, tell.try_clone()?)?);
         }
         let wake = move || {
-            // Ends with the handlers, which own the other side.
+            // Ends with the handlers, which own the other end.
             if told.read_exact(&mut [0; 1]).is_err() {
                 return;
             }
-            // The line editor takes SIGINT for itself while it waits. One that comes just before is not seen, so it is
-            // repeated.
+            // The line editor handles SIGINT itself while it waits. It misses one that comes just before, so
+            // the signal is repeated.
             for _ in 0..TRIES {
                 if waits.load(Ordering::Relaxed) {
                     interrupt.store(false, Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl Signals {
                 }
                 std::thread::sleep(Duration::from_millis(50));
             }
-            // A terminal that the editor knows nothing of: there the system restarts the wait.
+            // On a terminal that the editor does not support, the system restarts the wait.
             if waits.load(Ordering::Relaxed) {
                 std::process::exit(128 + ended().unwrap_or(SIGTERM));
             }
@@ -93,7 +93,7 @@ impl Signals {
     }
 }
 
-/// The signal that asks the process to end, if one has arrived.
+/// The signal that asks the process to end, if any.
 pub fn ended() -> Option<i32> {
     match ENDED.load(Ordering::Relaxed) {
         0 => None,
@@ -135,26 +135,26 @@ fn is_ignored(_signal: i32) -> bool {
 /// A write past the limit on the size of files fails like any other, instead of ending the process.
 pub fn let_large_writes_fail() {
     #[cfg(unix)]
-    // SAFETY: ignoring a signal installs no code.
+    // SAFETY: ignoring a signal installs no handler.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
 }
 
-/// Forgets what was typed and not yet read, whenever Ctrl-C arrives: a terminal does so for the key, but not for a signal
-/// from elsewhere.
+/// Discards typed but unread text when Ctrl-C arrives: a terminal does so for the key, but not for a signal
+/// from another process.
 #[cfg(unix)]
 pub fn forget_typed() -> std::io::Result<SigId> {
     use rustix::termios::{QueueSelector, tcflush, tcgetpgrp};
     let flush = || {
-        // SAFETY: the standard input stays open for the whole process.
+        // SAFETY: standard input stays open for the whole process.
         let input = unsafe { std::os::fd::BorrowedFd::borrow_raw(0) };
-        // In the background the terminal belongs to somebody else.
+        // In the background the terminal belongs to another process group.
         if tcgetpgrp(input).is_ok_and(|group| group != rustix::process::getpgrp()) {
             return;
         }
         tcflush(input, QueueSelector::IFlush).ok();
     };
-    // SAFETY: the handler makes system calls alone, all of them safe in a handler.
+    // SAFETY: the handler only makes async-signal-safe system calls.
     unsafe { low_level::register(SIGINT, flush) }
 }

@@ -10,16 +10,16 @@ use std::io::{IsTerminal, Write};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where a command writes.
+/// The output of a command.
 ///
 /// A closed pipe (`runnel ... | head`) ends the program quietly, with status 0.
 #[derive(Clone)]
 pub struct Terminal {
     color: Color,
     out: Output,
-    /// A person is watching the standard output.
+    /// Whether standard output is a terminal.
     live: bool,
-    /// Bars of loops; none before the first.
+    /// Progress bars; `None` before the first one.
     bars: Arc<Mutex<Option<Bars>>>,
 }
 
@@ -30,7 +30,7 @@ impl Terminal {
         Terminal { color, out: Output::new(live), live, bars: Arc::default() }
     }
 
-    /// A terminal that keeps what is written, errors included.
+    /// A terminal that collects all output, including errors.
     #[cfg(test)]
     pub fn kept(color: Color) -> (Terminal, Arc<Mutex<String>>) {
         let (terminal, text) = (Terminal::new(color), Arc::new(Mutex::new(String::new())));
@@ -38,7 +38,8 @@ impl Terminal {
         (terminal, text)
     }
 
-    /// Writes to the standard output: at once to a terminal, a little later to anything else; see [`Terminal::flush`].
+    /// Writes to standard output: immediately to a terminal, with a short delay to anything else; see
+    /// [`Terminal::flush`].
     pub fn print(&self, text: &str) {
         if self.out.kept(text) {
             return;
@@ -49,34 +50,34 @@ impl Terminal {
         }
     }
 
-    /// From here on, output that nobody takes sets this flag, which stops a script, instead of ending the process.
+    /// From now on, a closed output sets this flag, which stops a script, instead of ending the process.
     pub fn stop_with(&self, flag: Arc<AtomicBool>) {
         self.out.stop_with(flag);
     }
 
-    /// Why nothing more is written to the standard output, if so.
+    /// Why writing to standard output stopped, if it did.
     pub fn end(&self) -> Option<End> {
         self.out.end()
     }
 
-    /// What a person sees on the last line; empty at the start of a line.
+    /// The text of the last line on the screen; empty at the start of a line.
     pub fn line(&self) -> String {
         self.out.line()
     }
 
-    /// Somebody has typed a line end.
+    /// Records that a line end was typed.
     pub fn end_line(&self) {
         self.out.note_line("\n");
     }
 
-    /// Begins a new line, unless one has just begun.
+    /// Begins a new line, unless the current one is empty.
     pub fn fresh_line(&self) {
         if !self.out.line().is_empty() {
             self.print("\n");
         }
     }
 
-    /// Shows how far a loop over `progress(...)` is, where somebody watches the standard error.
+    /// Shows the progress of a loop over `progress(...)`, if standard error is a terminal.
     pub fn progress(&self, now: &Progress) {
         let mut bars = self.bars.lock().unwrap_or_else(PoisonError::into_inner);
         if bars.is_none() {
@@ -88,7 +89,7 @@ impl Terminal {
         bars.get_or_insert_default().show(now);
     }
 
-    /// No loop is under way any more.
+    /// Removes the bars: all loops have ended.
     pub fn end_bars(&self) {
         if let Some(bars) = self.bars.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             bars.end_all();
@@ -103,27 +104,27 @@ impl Terminal {
         }
     }
 
-    /// Sends off what was written.
+    /// Writes the buffer.
     pub fn flush(&self) {
         self.out.flush();
     }
 
-    /// Writes an error to the standard error, after all that was written to the standard output.
+    /// Reports an error on standard error, after all output.
     pub fn report(&self, error: &Error, sources: &SourceMap) {
         self.complain(&render(error, sources, Severity::Error, self.look()));
     }
 
-    /// Writes a warning to the standard error.
+    /// Reports a warning on standard error.
     pub fn warn(&self, error: &Error, sources: &SourceMap) {
         self.complain(&render(error, sources, Severity::Warning, self.look()));
     }
 
-    /// Writes a line about what is going on to the standard error.
+    /// Writes a notice to standard error.
     pub fn notice(&self, text: &str) {
         self.complain(&format!("runnel: {text}\n"));
     }
 
-    /// Writes text that is no part of a script's output to the standard error.
+    /// Writes text that is not output of a script to standard error.
     pub fn aside(&self, text: &str) {
         self.complain(text);
     }
@@ -133,12 +134,12 @@ impl Terminal {
         if self.out.kept(text) {
             return;
         }
-        // With the standard error closed there is nobody to tell.
+        // If standard error is closed, there is nothing else to do.
         self.around_bars(|| std::io::stderr().write_all(text.as_bytes()).ok());
         self.out.note_line(text);
     }
 
-    /// How reports look on the standard error.
+    /// The format of reports on standard error.
     pub fn look(&self) -> Look {
         let stderr = std::io::stderr();
         let width = columns(&stderr).unwrap_or(Look::PLAIN.width);
@@ -150,7 +151,7 @@ impl Terminal {
         self.colors(std::io::stdout().is_terminal())
     }
 
-    /// Which colours the standard output shows.
+    /// The colours that standard output supports.
     pub fn colors_out(&self) -> Colors {
         let full = || std::env::var("COLORTERM").is_ok_and(|v| v == "truecolor" || v == "24bit");
         match self.color_out() {
@@ -160,7 +161,7 @@ impl Terminal {
         }
     }
 
-    /// Columns of the standard output, when it is a terminal.
+    /// Columns of standard output, if it is a terminal.
     pub fn width(&self) -> Option<usize> {
         columns(&std::io::stdout())
     }

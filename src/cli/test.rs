@@ -1,7 +1,7 @@
-//! `runnel test FILE...`: the `test "name" { }` blocks of scripts, a line each, a summary last.
+//! `runnel test FILE...`: runs the `test "name" { }` blocks of scripts, with a line each and a final summary.
 //!
-//! A file is run first, then its tests in order, all in one session of its own. A test fails when it
-//! raises an error; the others run all the same.
+//! A file is run first, then its tests in order, all in one session per file. A test fails if it raises an
+//! error; the others run anyway.
 
 use super::args::Options;
 use super::run::Session;
@@ -12,13 +12,13 @@ use crate::vm::Mode;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// How many tests ended in which way.
+/// Numbers of tests by result.
 #[derive(Default)]
 struct Tally {
     passed: usize,
     failed: usize,
     left_out: usize,
-    /// Files that ended in an error before their tests.
+    /// Files that failed before their tests.
     broken: usize,
 }
 
@@ -34,7 +34,7 @@ pub fn test(cli: &Options, terminal: &Terminal, files: &[OsString], filter: Opti
     if tally.failed + tally.broken > 0 { Outcome::Failed } else { Outcome::Done }
 }
 
-/// Runs a file and its tests. What ends all of it is given back.
+/// Runs a file and its tests. Returns an outcome that ends the whole run.
 fn one(
     cli: &Options,
     terminal: &Terminal,
@@ -47,7 +47,7 @@ fn one(
     let mut session = Session::new(cli, terminal, Vec::new()).map_err(refused)?;
     session.listen();
     let ran = session.engine.evaluate(&program.name, &program.text, Mode::Script, |_, _| Ok(()));
-    // A file that ends itself in good order has its tests behind it.
+    // A file that calls `exit(0)` still has tests.
     let ran = ran.or_else(|e| if e.exit_status() == Some(0) { Ok(()) } else { Err(e) });
     let tests = session.engine.take_tests();
     if ran.is_ok() && tests.is_empty() {
@@ -74,7 +74,7 @@ fn one(
     Ok(())
 }
 
-/// Reports how a file or a test ended, an `exit` like any error; Ctrl-C ends the others, too.
+/// Reports the result of a file or a test; `exit` counts as an error, and Ctrl-C ends the whole run.
 fn is_done(session: &mut Session, result: crate::base::Result<()>) -> Result<bool, Outcome> {
     if let Err(error) = &result
         && error.exit_status().is_some()
@@ -87,7 +87,7 @@ fn is_done(session: &mut Session, result: crate::base::Result<()>) -> Result<boo
     }
 }
 
-/// A file itself; of a folder, its scripts and those of its folders, by name. Hidden ones are left out.
+/// The file itself, or the scripts in a folder and its subfolders, sorted by name, without hidden ones.
 fn scripts(path: &Path) -> Vec<PathBuf> {
     if !path.is_dir() {
         return vec![path.to_path_buf()];

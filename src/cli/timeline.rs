@@ -1,20 +1,20 @@
-//! `--timeline`: the streams of a run, drawn with letters.
+//! `--timeline`: draws the streams of a run with letters.
 //!
-//! One row per stream, time to the right. The operations that take longest have letters of their own,
-//! which the legend explains with their lines; all others share `+`. In `~` the host waits.
+//! One row per stream, time to the right. The longest operations have their own letters, which the legend
+//! explains with their lines; all others are `+`. `~` marks waits of the host.
 
 use crate::base::Span;
 use crate::plan::trace::{Action, ActionKind, Recording, Row};
 
-/// How many operations have letters.
+/// Number of operations with letters.
 const LETTERS: usize = 10;
-/// What stands for the operations without one.
+/// Represents the operations without a letter.
 const OTHER: usize = LETTERS;
-/// What stands for the host's waits.
+/// Represents waits of the host.
 const WAITS: usize = LETTERS + 1;
 const MARKS: &[u8; LETTERS + 2] = b"abcdefghij+~";
 
-/// All runs of one operation at one place.
+/// All runs of one operation at one source position.
 struct Operation<'a> {
     name: &'a str,
     span: Span,
@@ -22,7 +22,7 @@ struct Operation<'a> {
     total: u64,
 }
 
-/// Draws a recording in `width` columns; `place` gives `file.rnl:3` for a span.
+/// Draws a recording in `width` columns; `place` returns `file.rnl:3` for a span.
 pub fn draw(recording: &Recording, width: usize, color: bool, place: impl Fn(Span) -> String) -> String {
     let work: Vec<&Action> = recording.actions.iter().filter(|a| is_work(a)).collect();
     let Some(first) = work.iter().map(|a| a.start).min() else {
@@ -93,7 +93,7 @@ fn label(row: Row) -> String {
     }
 }
 
-/// Operations by name and place, those that take longest first.
+/// Operations by name and position, sorted by total time, longest first.
 fn longest<'a>(work: &[&'a Action]) -> Vec<Operation<'a>> {
     let mut all: Vec<Operation<'a>> = Vec::new();
     let mut index = rustc_hash::FxHashMap::default();
@@ -106,7 +106,7 @@ fn longest<'a>(work: &[&'a Action]) -> Vec<Operation<'a>> {
         all[at].count += 1;
         all[at].total += action.end - action.start;
     }
-    // Of equal ones the first that ran stays first.
+    // The sort is stable: of equal ones, the first that ran comes first.
     all.sort_by_key(|operation| std::cmp::Reverse(operation.total));
     all
 }
@@ -120,7 +120,7 @@ fn mark(action: &Action, operations: &[Operation<'_>]) -> usize {
     shown.into_iter().position(|o| o.name == action.name && o.span == span).unwrap_or(OTHER)
 }
 
-/// How long a row does something.
+/// The total busy time of a row.
 fn busy(mine: &[(&Action, usize)]) -> u64 {
     let mut times: Vec<(u64, u64)> = mine.iter().map(|(a, _)| (a.start, a.end)).collect();
     times.sort_unstable();
@@ -133,7 +133,7 @@ fn busy(mine: &[(&Action, usize)]) -> u64 {
     total
 }
 
-/// What fills most of each column; something short is still seen where a column would be empty.
+/// The operation with the largest share of each column. Short ones are shown in columns that would be empty.
 fn cells(mine: &[(&Action, usize)], first: u64, last: u64, columns: usize) -> Vec<Option<usize>> {
     let mut best: Vec<(u64, Option<usize>)> = vec![(0, None); columns];
     let length = u128::from(last - first);
@@ -202,7 +202,7 @@ fn duration(ns: u64) -> String {
     }
 }
 
-/// The line of a place without its column: `file.rnl:3`.
+/// A source position without its column: `file.rnl:3`.
 pub fn line(place: &str) -> String {
     place.rsplit_once(':').map_or(place, |(line, _)| line).to_string()
 }
@@ -254,7 +254,7 @@ mod tests {
           ~   5.00 us     1x  the host waits
         ");
         let colored = draw(&all, 48, true, |_| String::new());
-        // Compiling has a row of its own, beside the launch that it was for.
+        // Compilation has its own row, next to the launch that needed it.
         let mut compile = work(0, "compile add+relu", 0, 2_000);
         (compile.row, compile.kind) = (Row::Compiler, ActionKind::Compile);
         let drawn_with =

@@ -1,4 +1,4 @@
-//! How a session is set up.
+//! Settings of a session.
 
 use super::{Engine, error};
 use crate::base::guard::Owned;
@@ -12,15 +12,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where printed text goes.
+/// Receives printed text.
 type Sink = Box<dyn FnMut(&str) + Send>;
-/// Where warnings go.
+/// Receives warnings.
 type Warn = Box<dyn FnMut(&Error, &SourceMap) + Send>;
-/// Who is told how far loops are.
+/// Receives progress reports of loops.
 type Watch = Box<dyn FnMut(&Progress) + Send>;
 
-/// Settings of a session. Each has the default of the command line; the environment is read by
-/// [`Builder::from_env`] alone.
+/// Settings of a session. The defaults are those of the command line; only [`Builder::from_env`] reads the
+/// environment.
 ///
 /// ```
 /// # fn main() -> runnel::Result<()> {
@@ -65,11 +65,12 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The settings of the environment: `RUNNEL_BACKEND`, `RUNNEL_ALLOC_CONF`, `RUNNEL_CACHE_LIMIT`,
+    /// The settings of the environment variables `RUNNEL_BACKEND`, `RUNNEL_ALLOC_CONF`, `RUNNEL_CACHE_LIMIT`,
     /// `CUDA_VISIBLE_DEVICES`, `CUDA_LAUNCH_BLOCKING`.
     ///
     /// # Errors
-    /// E0962 and E0703 for variables with bad values.
+    ///
+    /// E0962 and E0703 for variables with invalid values.
     pub fn from_env() -> Result<Builder> {
         let mut config = Config::from_env()?;
         if let Ok(name) = std::env::var("RUNNEL_BACKEND") {
@@ -85,69 +86,70 @@ impl Builder {
         Ok(Builder { config, settings, ..Builder::default() })
     }
 
-    /// Where tensors live. By default on CUDA devices where there are some, else on emulated ones.
+    /// The backend of tensors. Default: CUDA devices if there are any, else emulated ones.
     pub fn backend(mut self, backend: Backend) -> Builder {
         self.config.backend = backend;
         self
     }
 
-    /// How many emulated devices there are; by default 4.
+    /// The number of emulated devices. Default: 4.
     pub fn devices(mut self, count: usize) -> Builder {
         self.config.devices = Some(count);
         self
     }
 
-    /// Bytes of memory of each emulated device; by default 4 GiB.
+    /// Bytes of memory of each emulated device. Default: 4 GiB.
     pub fn device_memory(mut self, bytes: u64) -> Builder {
         self.config.device_memory = Some(bytes);
         self
     }
 
-    /// Runs the queues of emulated devices in an order drawn from a seed.
+    /// Runs the queues of emulated devices in a random order, determined by a seed.
     pub fn schedule(mut self, seed: u64) -> Builder {
         self.config.schedule = Some(Schedule::Seed(seed));
         self
     }
 
-    /// The same in an order that holds some streams back as long as it can, drawn from a seed.
+    /// The same with random stream priorities, determined by a seed: some streams are delayed as long as
+    /// possible.
     pub fn priorities(mut self, seed: u64) -> Builder {
         self.config.schedule = Some(Schedule::Priorities(seed));
         self
     }
 
-    /// Overwrites memory with a byte whenever it is handed out to a tensor, so that elements which nothing writes
-    /// become visible. For tests; by default not.
+    /// Fills memory with a byte whenever it is allocated for a tensor, which makes unwritten elements
+    /// visible. For tests; off by default.
     pub fn poison(mut self, byte: u8) -> Builder {
         self.config.poison = Some(byte);
         self
     }
 
-    /// What a missing wait between streams does; by default the script is stopped.
+    /// What to do about a missing wait between streams. Default: stop the script with an error.
     pub fn races(mut self, mode: RaceMode) -> Builder {
         self.settings.races = mode;
         self
     }
 
-    /// Whether elementwise work is fused; by default it is. The results are the same.
+    /// Whether elementwise work is fused. Default: true. The results are the same.
     pub fn fuse(mut self, fuse: bool) -> Builder {
         self.settings.fuse = fuse;
         self
     }
 
-    /// Whether each launch is waited for; by default not.
+    /// Whether to wait for each launch. Default: false.
     pub fn launch_blocking(mut self, blocking: bool) -> Builder {
         self.settings.launch_blocking = blocking;
         self
     }
 
-    /// Where the text goes that scripts print; by default nowhere.
+    /// Receives the text that scripts print. By default it is discarded.
     pub fn output(mut self, sink: impl FnMut(&str) + Send + 'static) -> Builder {
         self.output = Some(Owned::new(Box::new(sink)));
         self
     }
 
-    /// Lines for `input()`, until there is none; without this, `input()` is an error (E0927). Scripts never
-    /// read the process's standard input by themselves.
+    /// Lines for `input()`, until `None`. Without this, `input()` is an error (E0927). Scripts never read the
+    /// process's standard input on their own.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
@@ -171,8 +173,8 @@ impl Builder {
         self
     }
 
-    /// Who is told how far each loop over `progress(...)` is: at every element, and once at its end, also
-    /// when the loop was left early. By default nobody.
+    /// Receives the progress of each loop over `progress(...)`: at every element and once at its end, also if
+    /// the loop was left early. By default progress is not reported.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
@@ -189,95 +191,95 @@ impl Builder {
         self
     }
 
-    /// What `args()`, `option(...)` and `flag(...)` read.
+    /// The arguments that `args()`, `option(...)` and `flag(...)` read.
     pub fn args(mut self, args: impl IntoIterator<Item = impl Into<String>>) -> Builder {
         self.args = args.into_iter().map(Into::into).collect();
         self
     }
 
-    /// How many operations each call may take: backward jumps, calls, and elements that functions of
-    /// the library and tensor operations move and compute. By default any number. The same script stops
-    /// at the same point, on every backend.
+    /// The number of operations each call may use: backward jumps, calls, and elements that library functions
+    /// and tensor operations move and compute. Default: unlimited. The same script stops at the same point on
+    /// every backend.
     pub fn fuel(mut self, operations: u64) -> Builder {
         self.fuel = Some(operations);
         self
     }
 
-    /// How deep script functions may call each other.
+    /// Maximum depth of nested script calls.
     pub fn call_depth(mut self, depth: usize) -> Builder {
         self.call_depth = Some(depth);
         self
     }
 
-    /// Bytes of host memory for lists, texts and the like; and as many for tensors on the host.
+    /// Bytes of host memory for lists, texts and other values, and the same amount for tensors on the host.
     pub fn host_memory(mut self, bytes: usize) -> Builder {
         self.host_memory = Some(bytes);
         self
     }
 
-    /// Bytes that may be reserved on each CUDA device, real or emulated; a request beyond is an error of
-    /// kind `Limit`. By default all of it.
+    /// Bytes that may be reserved on each CUDA device, real or emulated; exceeding it is an error of kind
+    /// `Limit`. Default: all of the memory.
     pub fn device_limit(mut self, bytes: u64) -> Builder {
         self.device_limit = Some(bytes);
         self
     }
 
-    /// Bytes of page-locked host memory. By default any number.
+    /// Bytes of page-locked host memory. Default: unlimited.
     pub fn pinned_limit(mut self, bytes: u64) -> Builder {
         self.pinned_limit = Some(bytes);
         self
     }
 
-    /// How many tensors may be alive at the same time (views of a tensor do not count). By default any
-    /// number.
+    /// Maximum number of live tensors (views do not count). Default: unlimited.
     pub fn tensors(mut self, count: usize) -> Builder {
         self.things.tensors = Some(count);
         self
     }
 
-    /// How many events may be alive at the same time. By default any number. Streams are bounded by
-    /// themselves: each device has 32 of a priority, and hands them out in turn.
+    /// Maximum number of live events. Default: unlimited. Streams need no limit: each device has 32 per
+    /// priority, and hands them out round robin.
     pub fn events(mut self, count: usize) -> Builder {
         self.things.events = Some(count);
         self
     }
 
-    /// How many bytes each call may print. By default any number.
+    /// Bytes that each call may print. Default: unlimited.
     pub fn output_limit(mut self, bytes: u64) -> Builder {
         self.output_bytes = Some(bytes);
         self
     }
 
-    /// How long each call may take, waits for devices included.
+    /// Time limit of each call, including waits for devices.
     pub fn time(mut self, limit: Duration) -> Builder {
         self.time = Some(limit);
         self
     }
 
-    /// Which files scripts may read, write and import: `true` for all (the default), `false` for none, or
+    /// The files that scripts may read, write and import: `true` for all (the default), `false` for none, or
     /// [`FileAccess::Folders`].
     pub fn files(mut self, allowed: impl Into<FileAccess>) -> Builder {
         self.files = allowed.into();
         self
     }
 
-    /// Whether scripts may read environment variables; by default they may.
+    /// Whether scripts may read environment variables. Default: true.
     pub fn environment(mut self, allowed: bool) -> Builder {
         self.environment = Some(allowed);
         self
     }
 
-    /// Whether `dist.init()` may join other processes, which listens and connects on the network as a launcher's
-    /// variables say; by default it may not, and refuses where there are such variables.
+    /// Whether `dist.init()` may join other processes, which listens and connects on the network as a
+    /// launcher's environment variables say. Default: false; then `dist.init()` fails if these variables are
+    /// set.
     ///
-    /// An engine that is dropped leaves its group, and waits for the other processes to leave it too.
+    /// Dropping an engine leaves its group, and waits for the other processes to leave it too.
     pub fn groups(mut self, allowed: bool) -> Builder {
         self.groups = allowed;
         self
     }
 
-    /// A module from memory: `import name` runs this text once, also where files are out of reach. It
-    /// comes before the library's module of that name.
+    /// A module in memory: `import name` runs this text once, even without file access. It shadows a library
+    /// module of the same name.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
@@ -292,22 +294,23 @@ impl Builder {
         self
     }
 
-    /// Columns that printed tensors are wrapped at; by default 80.
+    /// The line width of printed tensors, in columns. Default: 80.
     pub fn line_width(mut self, columns: usize) -> Builder {
         self.line_width = Some(columns);
         self
     }
 
-    /// What colours the printed text may carry, for plots; by default none.
+    /// The colours that printed text may contain, for plots. Default: none.
     pub fn colors(mut self, colors: Colors) -> Builder {
         self.colors = colors;
         self
     }
 
-    /// The session. Opens no device.
+    /// Makes the session. Opens no device.
     ///
     /// # Errors
-    /// E0503 when the backend that was asked for is not there; E0962 when a module's name is none.
+    ///
+    /// E0503 if the requested backend is not available; E0962 for an invalid module name.
     pub fn build(self) -> Result<Engine> {
         if let Some(name) = self.modules.keys().find(|name| !crate::syntax::is_name(name)) {
             return Err(error::bad_name("a module", name));
@@ -316,7 +319,7 @@ impl Builder {
         Ok(self.build_on(machine))
     }
 
-    /// A session on a machine that is there already.
+    /// A session on an existing machine.
     pub(crate) fn build_on(self, machine: Arc<Machine>) -> Engine {
         if self.device_limit.is_some() {
             machine.set_memory_limit(self.device_limit);
@@ -358,7 +361,7 @@ impl Builder {
     }
 }
 
-/// The backend of a name.
+/// The backend with this name.
 pub(crate) fn backend(name: &str) -> Option<Backend> {
     match name {
         "auto" => Some(Backend::Auto),

@@ -1,6 +1,6 @@
-//! Values across the border: owned Rust data in, owned Rust data out.
+//! Conversions of values between Rust and scripts. Both directions use owned data.
 //!
-//! Invariant: no reference into the script heap crosses it. That is what makes an engine `Send`.
+//! Invariant: no reference into the script heap leaves the engine. Therefore an engine is `Send`.
 
 use super::error;
 use crate::array::{Dtype, Element, Scalar};
@@ -13,10 +13,10 @@ use num_complex::Complex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// What becomes a script value. Sealed: implemented for numbers, texts, options, vectors, maps with texts as keys
-/// (dicts), tuples, tensors, [`Array`]s, [`Shared`](crate::Shared) values, and results of these. A [`Complex`] number becomes
-/// a tensor without dimensions, and a vector of them a tensor with one, on the current device: scripts
-/// have complex tensors, and no complex numbers.
+/// Types that convert to script values. Sealed: implemented for numbers, texts, options, vectors, maps with
+/// text keys (dicts), tuples, tensors, [`Array`]s, [`Shared`](crate::Shared) values, and results of these. A
+/// [`Complex`] number becomes a tensor without dimensions, and a vector of them a one-dimensional tensor, on
+/// the current device: scripts have complex tensors but no complex numbers.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not cross into scripts",
     label = "not a value for a script",
@@ -30,7 +30,7 @@ pub trait IntoValue: Sized + sealed::Into {
         let _items = Held::new(all.len().saturating_mul(size_of::<Value>()))?;
         let mut items = Vec::with_capacity(all.len());
         for item in all {
-            // What the elements hold counts by itself.
+            // The contents of the elements are charged separately.
             charge(0)?;
             items.push(item.into_value(vm)?);
         }
@@ -38,9 +38,10 @@ pub trait IntoValue: Sized + sealed::Into {
     }
 }
 
-/// What a script value becomes. Sealed: implemented for numbers, texts, options, vectors, maps with texts as keys (of
-/// records and dicts), tuples, tensors, [`Array`]s, [`Shared`](crate::Shared) values, devices and dtypes. `()` takes any value and drops
-/// it. A [`Complex`] number is a tensor with one element, or a number.
+/// Types that script values convert to. Sealed: implemented for numbers, texts, options, vectors, maps with
+/// text keys (from records and dicts), tuples, tensors, [`Array`]s, [`Shared`](crate::Shared) values, devices
+/// and dtypes. `()` accepts and drops any value. A [`Complex`] number is a tensor with one element, or a
+/// number.
 #[diagnostic::on_unimplemented(
     message = "a script's value does not become a `{Self}`",
     label = "not a type that a script's value converts to",
@@ -72,23 +73,24 @@ pub(super) mod sealed {
     pub trait Many {}
 }
 
-/// A tensor's elements on the host, row-major, with their shape.
+/// The elements of a tensor on the host, row-major, with its shape.
 ///
-/// Out of an engine, a tensor of another dtype is converted on its device first; into it, the
-/// elements go to the current device.
+/// From an engine: a tensor of another dtype is first converted on its device. To an engine: the elements are
+/// copied to the current device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array<T> {
-    /// Extents of the dimensions; empty for a single number.
+    /// Extents of the dimensions; empty for a scalar.
     pub shape: Vec<usize>,
     /// The elements.
     pub data: Vec<T>,
 }
 
 impl<T: Element> Array<T> {
-    /// Elements in a shape.
+    /// An array with this shape and these elements.
     ///
     /// # Errors
-    /// E0964 when their number is not the shape's.
+    ///
+    /// E0964 if the number of elements does not match the shape.
     pub fn new(shape: &[usize], data: Vec<T>) -> Result<Array<T>> {
         fits(data.len(), shape)?;
         Ok(Array { shape: shape.to_vec(), data })
@@ -100,7 +102,7 @@ pub(super) fn fits(count: usize, shape: &[usize]) -> Result<()> {
     if wanted == Some(count) { Ok(()) } else { Err(error::wrong_count(count, shape)) }
 }
 
-/// A tensor of these elements, on a device.
+/// Makes a tensor of these elements on a device.
 pub(super) fn upload<T: Element>(
     vm: &mut Vm,
     data: &[T],
@@ -113,7 +115,7 @@ pub(super) fn upload<T: Element>(
     vm.rt.from_host(&bytes, shape, T::DTYPE, device)
 }
 
-/// Refuses what another engine has made: its device, its streams, its pending work are another's.
+/// Rejects a tensor of another engine: its device, streams and pending work belong to that engine.
 pub(super) fn check_own(vm: &mut Vm, tensor: &Tensor) -> Result<()> {
     match vm.rt.device(tensor.device()) {
         Ok(own) if Arc::ptr_eq(&own, tensor.storage().owner()) => Ok(()),
@@ -121,7 +123,7 @@ pub(super) fn check_own(vm: &mut Vm, tensor: &Tensor) -> Result<()> {
     }
 }
 
-/// Refuses a stream of another engine.
+/// Rejects a stream of another engine.
 pub(super) fn check_own_stream(vm: &mut Vm, stream: &Stream) -> Result<()> {
     match vm.rt.device(stream.device()) {
         Ok(own) if Arc::ptr_eq(own.driver(), stream.driver()) => Ok(()),
@@ -156,7 +158,7 @@ fn describe(value: &Value) -> String {
     }
 }
 
-/// The number that a value is; a tensor of one element is read.
+/// Converts a value to a number; a tensor of one element is read.
 fn number(vm: &mut Vm, value: &Value, wanted: &str) -> Result<Scalar> {
     match value {
         Value::Tensor(tensor) if tensor.is_real_number() => vm.rt.item(tensor),
@@ -399,7 +401,7 @@ impl<T: FromValue> FromValue for Vec<T> {
 macro_rules! maps {
     ($($map:ident),*) => {$(
         impl<T> sealed::Into for $map<String, T> {}
-        /// A dict with the keys in their order.
+        /// A dict with the keys in order.
         impl<T: IntoValue> IntoValue for $map<String, T> {
             fn into_value(self, vm: &mut Vm) -> Result<Value> {
                 let mut entries: Vec<(String, T)> = self.into_iter().collect();
@@ -415,7 +417,7 @@ macro_rules! maps {
         }
 
         impl<T> sealed::From for $map<String, T> {}
-        /// A record, or a dict whose keys are texts.
+        /// From a record, or a dict with text keys.
         impl<T: FromValue> FromValue for $map<String, T> {
             fn from_value(vm: &mut Vm, value: Value) -> Result<$map<String, T>> {
                 let entries: Vec<(Value, Value)> = match &value {
@@ -475,13 +477,13 @@ macro_rules! complex {
 
 complex!(f32, f64);
 
-/// What a function of the host program may return for an error.
+/// The result of an embedder's function.
 impl<T, E> sealed::Into for std::result::Result<T, E> {}
 impl<T: IntoValue, E: std::fmt::Display + 'static> IntoValue for std::result::Result<T, E> {
     fn into_value(self, vm: &mut Vm) -> Result<Value> {
         match self {
             Ok(value) => value.into_value(vm),
-            // Its text and its destructor are the host program's code.
+            // Formatting and dropping it run code of the embedder.
             Err(error) => Err(guard::call("the text of an error", move || {
                 match (&error as &dyn std::any::Any).downcast_ref::<Error>() {
                     Some(own) => own.clone().from_elsewhere(),

@@ -3,11 +3,11 @@
 use crate::base::guard::HOST_FUNCTION;
 use crate::base::{Code, Error, ErrorKind};
 
-/// Every code of this room.
+/// Every code of this directory.
 pub static CODES: &[&Code] =
     &[&WRONG_TYPE, &BAD_SETTING, &HOST_FUNCTION, &WRONG_COUNT, &ANOTHER_ENGINE, &IN_USE, &BAD_FOREIGN];
 
-/// A script value that is not what the program around it asked for.
+/// A script value of another type than the embedder requested.
 pub static WRONG_TYPE: Code = Code {
     id: "E0961",
     kind: ErrorKind::Type,
@@ -18,7 +18,7 @@ pub static WRONG_TYPE: Code = Code {
     example: "",
 };
 
-/// An environment variable with a value that it cannot have.
+/// An environment variable with an invalid value.
 pub static BAD_SETTING: Code = Code {
     id: "E0962",
     kind: ErrorKind::Value,
@@ -27,7 +27,7 @@ pub static BAD_SETTING: Code = Code {
     example: "",
 };
 
-/// Elements and a shape that do not go together.
+/// A shape that does not match the number of elements.
 pub static WRONG_COUNT: Code = Code {
     id: "E0964",
     kind: ErrorKind::Shape,
@@ -36,7 +36,7 @@ pub static WRONG_COUNT: Code = Code {
     example: "",
 };
 
-/// Something of one engine that was given to another one.
+/// An object of one engine passed to another engine.
 pub static ANOTHER_ENGINE: Code = Code {
     id: "E0965",
     kind: ErrorKind::Value,
@@ -48,7 +48,7 @@ pub static ANOTHER_ENGINE: Code = Code {
     example: "",
 };
 
-/// A shared value that is being worked on.
+/// A shared value that is in use.
 pub static IN_USE: Code = Code {
     id: "E0966",
     kind: ErrorKind::Value,
@@ -59,7 +59,7 @@ pub static IN_USE: Code = Code {
     example: "",
 };
 
-/// Memory of another library that cannot be a tensor here.
+/// Memory of another library that cannot become a tensor.
 pub static BAD_FOREIGN: Code = Code {
     id: "E0967",
     kind: ErrorKind::Value,

@@ -1,6 +1,6 @@
-//! Tensors over memory of other libraries, and ours lent to them: raw addresses and DLPack.
+//! Tensors over memory of other libraries, and exported tensors: raw addresses and DLPack.
 //!
-//! Nothing is copied. The definitions are those of DLPack 1.0 (`dlpack.h`).
+//! Nothing is copied. The structs are those of DLPack 1.0 (`dlpack.h`).
 
 use super::convert::{check_own, check_own_stream};
 use super::{Engine, error};
@@ -21,8 +21,8 @@ pub struct DlpackVersion {
     pub minor: u32,
 }
 
-/// `DLDevice`: 1 is the host, 2 CUDA, 3 page-locked host memory; 12 (`kDLExtDev`) stands for an emulated
-/// device, so that nobody takes its addresses for a GPU's.
+/// `DLDevice`: 1 is the host, 2 CUDA, 3 page-locked host memory. 12 (`kDLExtDev`) is an emulated device, so
+/// that its addresses are not taken for GPU addresses.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DlpackDevice {
@@ -63,35 +63,36 @@ pub struct DlpackManaged {
     pub view: DlpackView,
 }
 
-/// A DLPack tensor, owned: dropping it calls its deleter. A deleter that unwinds (a panic, a C++ exception) is
-/// caught: where a script's work drops the tensor, that is E0963. Only a deleter that Rust compiled as plain
-/// `extern "C"` cannot be caught: a panic in it ends the process, as Rust defines.
+/// An owned DLPack tensor: dropping it calls its deleter. A deleter that unwinds (a panic, a C++ exception)
+/// is caught; if a script's work drops the tensor, that raises E0963. Only a deleter compiled by Rust as
+/// plain `extern "C"` cannot be caught: Rust aborts the process on a panic in it.
 #[derive(Debug)]
 pub struct Dlpack(NonNull<DlpackManaged>);
 
-// SAFETY: a managed tensor has one owner, and DLPack lets that be any thread.
+// SAFETY: a managed tensor has one owner, which DLPack allows to be any thread.
 unsafe impl Send for Dlpack {}
 
 impl Dlpack {
-    /// Takes over a managed tensor, for instance from a Python capsule called `dltensor_versioned`.
+    /// Takes ownership of a managed tensor, for example from a Python capsule named `dltensor_versioned`.
     ///
     /// # Safety
-    /// It is a valid `DLManagedTensorVersioned` that nobody else will delete, of a memory that its device
-    /// can use until the deleter is called; its deleter may be called on any thread.
+    ///
+    /// `managed` is a valid `DLManagedTensorVersioned` without another owner. Its memory is usable by its
+    /// device until the deleter is called, and the deleter may be called on any thread.
     pub unsafe fn from_raw(managed: NonNull<DlpackManaged>) -> Dlpack {
         Dlpack(managed)
     }
 
-    /// Gives it to another library, which calls the deleter.
+    /// Passes ownership to another library, which calls the deleter.
     pub fn into_raw(self) -> NonNull<DlpackManaged> {
         let managed = self.0;
         std::mem::forget(self);
         managed
     }
 
-    /// What it says about itself.
+    /// The managed tensor.
     pub fn managed(&self) -> &DlpackManaged {
-        // SAFETY: owned and valid until it is dropped.
+        // SAFETY: owned, and valid until it is dropped.
         unsafe { self.0.as_ref() }
     }
 }
@@ -105,7 +106,7 @@ impl Drop for Dlpack {
     }
 }
 
-/// What an exported tensor keeps alive; the managed tensor comes first.
+/// The data that an exported tensor keeps alive; the managed tensor is the first field.
 #[repr(C)]
 struct Exported {
     managed: DlpackManaged,
@@ -114,10 +115,10 @@ struct Exported {
     tensor: Tensor,
 }
 
-/// Called by another library, perhaps from C: nothing unwinds out of it.
+/// Called by another library, perhaps from C, so it must not unwind.
 unsafe extern "C-unwind" fn release_exported(managed: *mut DlpackManaged) {
     guard::quiet("a lent tensor", || {
-        // SAFETY: `export_dlpack` made it of a boxed `Exported`, whose address is the context.
+        // SAFETY: `export_dlpack` made it from a boxed `Exported`, whose address is the context.
         drop(unsafe { Box::from_raw((*managed).manager_ctx.cast::<Exported>()) });
     });
 }
@@ -128,7 +129,7 @@ const CUDA: i32 = 2;
 const CUDA_HOST: i32 = 3;
 const EMULATED: i32 = 12;
 
-/// The layout of foreign elements, and how many bytes they span.
+/// The layout of foreign elements, and the number of bytes they span.
 fn layout_of(ptr: u64, shape: &[usize], strides: Option<&[isize]>, dtype: Dtype) -> Result<(Layout, u64)> {
     let refuse = |why: &str| Err(error::bad_foreign(why));
     let Some(count) = element_count(shape) else { return refuse("its shape is too large") };
@@ -155,18 +156,20 @@ fn layout_of(ptr: u64, shape: &[usize], strides: Option<&[isize]>, dtype: Dtype)
 }
 
 impl Engine {
-    /// A tensor over memory of somebody else's, without a copy: `ptr` is the address of its first element,
-    /// strides are in elements (`None`: row-major). `on_drop` is called when the last handle is gone and the
-    /// work that was queued on the memory is over, on any thread; never, when this is an error.
+    /// A tensor over memory of another owner, without a copy. `ptr` is the address of its first element;
+    /// strides are in elements (`None`: row-major). `on_drop` is called, on any thread, when the last handle
+    /// is gone and the work queued on the memory has completed. It is not called if this returns an error.
     ///
     /// # Safety
-    /// Until `on_drop` is called, every element lies in valid memory of that device (of an emulated one:
-    /// of this process), and nobody else writes them, or reads what scripts write, except in order with the
-    /// streams that use them: make those wait for what was queued before, with [`Engine::external_stream`]
-    /// or on the host. The race checker knows nothing of others' work.
+    ///
+    /// Until `on_drop` is called, every element lies in valid memory of that device (for an emulated device:
+    /// of this process). Nobody else writes the elements, or reads what scripts write, except in order with
+    /// the streams that use them: make those streams wait for previously queued work, with
+    /// [`Engine::external_stream`] or on the host. The race checker does not see work of other libraries.
     ///
     /// # Errors
-    /// E0967 for a layout that cannot be; E0501 and E0502 where there is no such device.
+    ///
+    /// E0967 for an invalid layout; E0501 and E0502 if the device does not exist.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
@@ -192,7 +195,7 @@ impl Engine {
         device: DeviceId,
         on_drop: impl FnOnce() + Send + 'static,
     ) -> Result<Tensor> {
-        // What it has captured is dropped where this fails.
+        // Its captures are dropped if this fails.
         let on_drop = Owned::new(on_drop);
         let (layout, bytes) = layout_of(ptr, shape, strides, dtype)?;
         let owner = self.vm.rt.device(device)?;
@@ -206,8 +209,9 @@ impl Engine {
     /// one, this waits. Work that scripts queue on the tensor afterwards is not ordered with the consumer's.
     ///
     /// # Errors
-    /// What the work that computes it raises; E0965 for another engine's tensor or stream; E0820 while that
-    /// work is captured into a graph.
+    ///
+    /// Errors of the work that computes the tensor; E0965 for a tensor or stream of another engine; E0820
+    /// while that work is captured into a graph.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
@@ -266,23 +270,24 @@ impl Engine {
         exported.managed.view.shape = exported.shape.as_mut_ptr();
         exported.managed.view.strides = exported.strides.as_mut_ptr();
         let owner = NonNull::from(Box::leak(exported));
-        // SAFETY: just made, and nobody else has it.
+        // SAFETY: just made, and not shared yet.
         unsafe {
             (*owner.as_ptr()).managed.manager_ctx = owner.as_ptr().cast();
             Ok(Dlpack::from_raw(owner.cast()))
         }
     }
 
-    /// A tensor over the memory of a DLPack tensor, without a copy. Its deleter is called when the last
-    /// handle is gone and the work that was queued on the memory is over, on any thread; at once, when this
-    /// is an error.
+    /// A tensor over the memory of a DLPack tensor, without a copy. Its deleter is called, on any thread,
+    /// when the last handle is gone and the work queued on the memory has completed. If this returns an
+    /// error, the deleter is called immediately.
     ///
     /// # Safety
     /// As for [`Engine::tensor_from_raw`].
     ///
     /// # Errors
-    /// E0967 for what has no place here: another version or device, an element type that there is not,
-    /// read-only memory, negative strides.
+    ///
+    /// E0967 for an unsupported tensor: another version or device, an unknown element type, read-only memory,
+    /// negative strides.
     pub unsafe fn import_dlpack(&mut self, tensor: Dlpack) -> Result<Tensor> {
         let managed = tensor.managed();
         let view = &managed.view;
@@ -325,7 +330,7 @@ impl Engine {
         let Some(ptr) = (view.data as usize as u64).checked_add(view.byte_offset) else {
             return refuse("its address is null");
         };
-        // SAFETY: the caller's promise; the tensor goes with the closure, which outlives the memory's use.
+        // SAFETY: the caller's promise; the closure owns the tensor, and outlives the use of its memory.
         unsafe { self.tensor_from_raw(ptr, &shape, strides.as_deref(), dtype, device, move || drop(tensor)) }
     }
 }

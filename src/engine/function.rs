@@ -18,7 +18,7 @@ pub trait HostFunction<A>: Send + 'static {
     fn native(self, name: &str) -> Native;
 }
 
-/// The parameters of host code: by place, or by these names. The receiver is a method's alone.
+/// The parameters of host functions: by position, or by these names. Only methods have a receiver.
 pub(super) static PARAMS: [Param; 9] = [
     Param::new("self", Kind::Any),
     Param::new("a", Kind::Any),
@@ -34,7 +34,7 @@ pub(super) static PARAMS: [Param; 9] = [
 pub(super) fn argument<T: FromValue>(vm: &mut Vm, args: &mut [Value], index: usize) -> Result<T> {
     let value = args.get_mut(index).map(std::mem::take).unwrap_or_default();
     T::from_value(vm, value).map_err(|error| {
-        // Who reads this writes the script, and cannot ask for another type.
+        // The help is for the author of the script, who cannot choose another Rust type.
         let error = match error.help_text() {
             Some(_) if std::ptr::eq(error.code(), &error::WRONG_TYPE) => {
                 error.help("convert it, such as with `int(x)`, `float(x)`, `str(x)`, `x.item()` or `list(x)`")
@@ -45,8 +45,8 @@ pub(super) fn argument<T: FromValue>(vm: &mut Vm, args: &mut [Value], index: usi
     })
 }
 
-/// Runs a closure of the host program with what belongs to the call: arguments that are converted, a result that is.
-/// A panic becomes an error, so that the machine is not left in the middle of a call.
+/// Runs a closure of the embedder, with the conversions of its arguments and result. A panic becomes an
+/// error, so that the machine is not left in the middle of a call.
 pub(super) fn guarded(code: impl FnOnce() -> Result<Value>) -> Result<Value> {
     guard::call("a function", code)?
 }

@@ -1,8 +1,8 @@
-//! Values of an engine's heap that handles outside of it name.
+//! Heap values of an engine that handles outside of it refer to.
 //!
-//! A handle holds a number and a token, never the value, so that it may be dropped on any thread. What
-//! no handle names any more is dropped by the engine, now and then. Invariant: a slot keeps its value as
-//! long as its token is held outside.
+//! A handle holds an index and a token but not the value, so it may be dropped on any thread. The engine
+//! drops values without handles now and then. Invariant: a slot keeps its value as long as its token is held
+//! outside.
 
 use super::error;
 use crate::base::Result;
@@ -10,7 +10,7 @@ use crate::vm::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Names a value of one engine.
+/// Refers to a value of one engine.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     engine: u64,
@@ -18,12 +18,12 @@ pub(super) struct Held {
     _token: Arc<()>,
 }
 
-/// The values that handles of one engine name.
+/// The values that handles of one engine refer to.
 pub(super) struct Holdings {
     engine: u64,
     slots: Vec<Option<(Value, Arc<()>)>>,
     free: Vec<usize>,
-    /// How many slots there are before the next look for those that nobody names.
+    /// The number of slots at which unreferenced ones are next removed.
     limit: usize,
 }
 
@@ -34,12 +34,12 @@ impl Holdings {
         Holdings { engine, slots: Vec::new(), free: Vec::new(), limit: 64 }
     }
 
-    /// True when it is time to look for values that nobody names: see [`Holdings::sweep`].
+    /// True if it is time to remove values without handles: see [`Holdings::sweep`].
     pub(super) fn is_due(&self) -> bool {
         self.free.is_empty() && self.slots.len() >= self.limit
     }
 
-    /// Keeps a value until its handle and the copies of it are gone.
+    /// Keeps a value until all copies of its handle are gone.
     pub(super) fn hold(&mut self, value: Value) -> Held {
         let token = Arc::new(());
         let kept = Some((value, Arc::clone(&token)));
@@ -56,7 +56,7 @@ impl Holdings {
         Held { engine: self.engine, slot, _token: token }
     }
 
-    /// The value that a handle names. Errors: E0965 for another engine's.
+    /// The value of a handle. Errors: E0965 for a handle of another engine.
     pub(super) fn get(&self, held: &Held, what: &str) -> Result<Value> {
         let kept = self.slots.get(held.slot).filter(|_| held.engine == self.engine);
         match kept {
@@ -65,7 +65,7 @@ impl Holdings {
         }
     }
 
-    /// Gives the values that nobody names any more.
+    /// Removes and returns the values without handles.
     pub(super) fn sweep(&mut self) -> Vec<Value> {
         let mut dropped = Vec::new();
         for (at, slot) in self.slots.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! The one face for programs that embed Runnel.
+//! The interface for programs that embed Runnel.
 //!
 //! An [`Engine`] is a session: its names, its devices' memory, its sources. Nothing here prints, exits
 //! or panics; every failure is an [`Error`], and [`Engine::report`] renders it. Leaving a call submits
@@ -110,16 +110,17 @@ impl Drop for Engine {
 }
 
 impl Engine {
-    /// A session with the settings of the environment: `RUNNEL_BACKEND`, `RUNNEL_ALLOC_CONF`,
-    /// `CUDA_VISIBLE_DEVICES`, `CUDA_LAUNCH_BLOCKING`. What scripts print is dropped.
+    /// A session with the settings of the environment variables `RUNNEL_BACKEND`, `RUNNEL_ALLOC_CONF`,
+    /// `CUDA_VISIBLE_DEVICES`, `CUDA_LAUNCH_BLOCKING`. Printed text is discarded.
     ///
     /// # Errors
-    /// E0503 when the backend that was asked for is not there, E0962 and E0703 for bad settings.
+    ///
+    /// E0503 if the requested backend is not available, E0962 and E0703 for invalid settings.
     pub fn new() -> Result<Engine> {
         Builder::from_env()?.build()
     }
 
-    /// A session with settings of one's own.
+    /// A session with custom settings.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -128,10 +129,11 @@ impl Engine {
         Engine { held: held::Holdings::new(), vm, evaluations: 0 }
     }
 
-    /// Runs a piece of code and gives the value of its last expression. Names that it defines stay.
+    /// Runs code and returns the value of its last expression. The names it defines are kept.
     ///
     /// # Errors
-    /// What the script raises; E0961 when its value is not a `T`.
+    ///
+    /// Errors that the script raises; E0961 if its value is not a `T`.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
@@ -147,11 +149,12 @@ impl Engine {
         self.evaluate(&name, code, Mode::Input, |vm, value| converted(|| T::from_value(vm, value)))
     }
 
-    /// Runs a file. Names that it defines stay; `import` looks beside it.
+    /// Runs a file. The names it defines are kept; `import` looks in its folder.
     ///
     /// # Errors
-    /// E0907 when it cannot be read, E0920 when it is a folder, a pipe or a device (which are not waited for), E0113
-    /// when it is no text; what the script raises.
+    ///
+    /// E0907 if it cannot be read, E0920 if it is a folder, a pipe or a device (this does not wait for them),
+    /// E0113 if it is not UTF-8; errors that the script raises.
     pub fn run_file(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let name = path.to_string_lossy();
@@ -162,11 +165,12 @@ impl Engine {
         })
     }
 
-    /// Calls a function that scripts have defined, or one of the library. For many calls of one function see
+    /// Calls a function defined by scripts or the library. For many calls of one function see
     /// [`Engine::function`].
     ///
     /// # Errors
-    /// E0328 when there is none of that name; what it raises; E0961 when its value is not a `T`.
+    ///
+    /// E0328 if the name is undefined; errors that the function raises; E0961 if its value is not a `T`.
     pub fn call<T: FromValue>(&mut self, name: &str, args: impl Arguments) -> Result<T> {
         let function = self.lookup(name)?;
         self.vm.within(move |vm| {
@@ -177,10 +181,11 @@ impl Engine {
         })
     }
 
-    /// The value of a name that scripts have defined.
+    /// The value of a name defined by scripts.
     ///
     /// # Errors
-    /// E0328 when there is none; E0961 when it is not a `T`.
+    ///
+    /// E0328 if the name is undefined; E0961 if its value is not a `T`.
     pub fn get<T: FromValue>(&mut self, name: &str) -> Result<T> {
         let value = self.lookup(name)?;
         self.vm.within(|vm| converted(|| T::from_value(vm, value)))
@@ -189,8 +194,9 @@ impl Engine {
     /// Defines a name for scripts.
     ///
     /// # Errors
-    /// E0962 when scripts cannot write that name: it is empty, a keyword, or has other characters than a name
-    /// may have. What putting a tensor on a device raises.
+    ///
+    /// E0962 if scripts cannot write that name: it is empty, a keyword, or contains invalid characters.
+    /// Errors of copying a tensor to a device.
     pub fn set(&mut self, name: &str, value: impl IntoValue) -> Result<()> {
         self.vm.within(|vm| {
             let value = converted(|| match crate::syntax::is_name(name) {
@@ -202,30 +208,32 @@ impl Engine {
         })
     }
 
-    /// A tensor of these elements, row-major, on a device.
+    /// Makes a tensor of row-major elements on a device.
     ///
     /// # Errors
-    /// E0964 when the elements do not fill the shape; out of memory, no such device.
+    ///
+    /// E0964 if the number of elements does not match the shape; out of memory; no such device.
     pub fn tensor<T: Element>(&mut self, data: &[T], shape: &[usize], device: DeviceId) -> Result<Tensor> {
         self.vm.within(|vm| convert::upload(vm, data, shape, device))
     }
 
-    /// The elements of a tensor, row-major; waits for them. Another dtype is converted first.
+    /// The elements of a tensor, row-major; waits for them. Other dtypes are converted first.
     ///
     /// # Errors
-    /// What the work that computes them raises; E0961 when floats are asked for as ints, or complex numbers as
+    ///
+    /// Errors of the work that computes the elements; E0961 if floats are read as ints, or complex numbers as
     /// real ones.
     pub fn read<T: Element>(&mut self, tensor: &Tensor) -> Result<Vec<T>> {
         self.vm.within(|vm| convert::download(vm, tensor))
     }
 
-    /// The `test "name" { }` blocks that scripts have met since the last call, in order.
+    /// The `test "name" { }` blocks that scripts have defined since the last call, in order.
     pub fn take_tests(&mut self) -> Vec<Test> {
         let found = std::mem::take(&mut self.vm.tests).into_iter();
         found.map(|(name, body)| Test { name, body: self.keep(body) }).collect()
     }
 
-    /// Keeps a value for a handle; what no handle names any more is dropped now and then.
+    /// Keeps a value for a handle. Values without handles are dropped now and then.
     fn keep(&mut self, value: Value) -> held::Held {
         if self.held.is_due() {
             let dropped = self.held.sweep();
@@ -239,7 +247,7 @@ impl Engine {
                 modules.into_iter().for_each(|module| vm.retire(module));
                 Ok(())
             });
-            // A destructor of the host program that panicked: no script is there to hear of it.
+            // A destructor of the embedder panicked while no script could handle the error.
             drop(done);
         }
         self.held.hold(value)
@@ -248,21 +256,24 @@ impl Engine {
     /// Runs a test of this engine's scripts.
     ///
     /// # Errors
-    /// What it raises: a failed `assert`, or anything else.
+    ///
+    /// Errors that the test raises, such as a failed `assert`.
     pub fn run_test(&mut self, test: &Test) -> Result<()> {
         let body = self.held.get(&test.body, "test")?;
         self.vm.within(|vm| vm.call(&body, &[]).map(drop))
     }
 
-    /// A stream that another library has made, by its `CUstream`; scripts use it as their own. Equal
-    /// handles are one stream, and 0 is the device's default stream. Source: `torch.cuda.ExternalStream`.
+    /// A stream of another library, by its `CUstream`; scripts use it like their own. Equal handles are one
+    /// stream, and 0 is the device's default stream. Source: `torch.cuda.ExternalStream`.
     ///
     /// # Safety
-    /// The handle is a stream of that device, and lives as long as this engine and its tensors. What the
-    /// other library does on it is unknown to the race checker: order it with events.
+    ///
+    /// The handle is a stream of that device, and lives as long as this engine and its tensors. The race
+    /// checker does not see the other library's work on the stream: order it with events.
     ///
     /// # Errors
-    /// E0501 and E0502 where there is no such CUDA device.
+    ///
+    /// E0501 and E0502 if the CUDA device does not exist.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
@@ -286,23 +297,23 @@ impl Engine {
         InterruptHandle(self.vm.interrupt_flag())
     }
 
-    /// The source texts of this session that functions, errors or tensors refer to, and the newest ones. An error
-    /// that has left the session keeps its own.
+    /// The source texts of this session that functions, errors or tensors refer to, and the newest ones. An
+    /// error that has left the session holds its own sources.
     pub fn sources(&self) -> &SourceMap {
         &self.vm.sources
     }
 
-    /// An error as text, with its source lines: plain, 100 columns, several lines.
+    /// An error as text with its source lines, without colours, 100 columns wide.
     pub fn report(&self, error: &Error) -> String {
         report::render(error, &self.vm.sources, report::Severity::Error, report::Look::PLAIN)
     }
 
-    /// Warnings since the last call: races that `races = warn` has repaired, deprecated names.
+    /// Warnings since the last call: races repaired by `races = warn`, deprecated names.
     pub fn take_warnings(&mut self) -> Vec<Error> {
         self.vm.take_warnings()
     }
 
-    /// Parses, checks, compiles and runs a source, and gives its value to `code`.
+    /// Parses, checks, compiles and runs a source, and passes its value to `code`.
     pub(crate) fn evaluate<T>(
         &mut self,
         name: &str,
@@ -326,12 +337,12 @@ impl Engine {
     }
 }
 
-/// Makes a value of another: values of the host program that are dropped on the way may panic.
+/// Runs a conversion; values of the embedder dropped on the way may panic.
 fn converted<T>(convert: impl FnOnce() -> Result<T>) -> Result<T> {
     guard::call("a destructor", convert)?
 }
 
-/// Parses and checks a source, which stands beside the names of the session, or alone.
+/// Parses and checks a source with the session's names, or `alone`.
 fn checked(vm: &mut Vm, name: &str, text: &str, alone: bool) -> Result<Block> {
     let block = vm.parse(name, text)?;
     match joined(vm.check(name, &block, alone).errors) {
@@ -353,13 +364,13 @@ impl Test {
     }
 }
 
-/// Stops a running script from another thread: it ends with an error of kind `Interrupted`, which it
-/// cannot outlive by catching it for long. Without a running script, the next one is stopped.
+/// Stops a running script from another thread: it ends with an error of kind `Interrupted`. Catching the
+/// error gives the script only a short time to clean up. Without a running script, the next one is stopped.
 #[derive(Clone, Debug)]
 pub struct InterruptHandle(Arc<AtomicBool>);
 
 impl InterruptHandle {
-    /// Stops the script at its next look at the flag.
+    /// Stops the script at its next check of the flag.
     pub fn interrupt(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -391,14 +402,14 @@ pub fn codes() -> Vec<&'static Code> {
     rooms.concat()
 }
 
-/// What is wrong with a source, found without running it: errors, and warnings about what is likely
-/// not meant. The source is added to `sources`.
+/// Finds errors in a source without running it, and warnings about likely mistakes. The source is added to
+/// `sources`.
 pub fn diagnose(sources: &mut SourceMap, name: &str, text: &str) -> Findings {
     diagnose_beside(sources, name, text, &|_| None)
 }
 
-/// The same; `files` gives the texts of files by their paths. Those that the source imports where nothing tries them
-/// are checked, too, as are its uses of their names; warnings are those of the source itself.
+/// The same; `files` returns the texts of files by path. Files that the source imports outside of a `try` are
+/// checked too, and so are its uses of their names. Warnings are only those of the source itself.
 pub(crate) fn diagnose_beside(
     sources: &mut SourceMap,
     name: &str,
@@ -421,7 +432,7 @@ pub(crate) fn diagnose_beside(
     crate::check::lint(name, &parsed.block, &known, &mut imports)
 }
 
-/// Several errors as one report.
+/// Combines several errors into one report.
 pub(crate) fn joined(errors: Vec<Error>) -> Option<Error> {
     let mut errors = errors.into_iter();
     let first = errors.next()?;

@@ -1,4 +1,4 @@
-//! Rust values that scripts hold.
+//! Rust values in scripts.
 
 use super::convert::{FromValue, IntoValue, sealed};
 use super::error;
@@ -12,11 +12,11 @@ use std::any::{Any, TypeId};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// A Rust value that scripts and the program around share. Its type is one of
+/// A Rust value shared by scripts and the embedder. Its type must be registered with
 /// [`Engine::register_type`](crate::Engine::register_type).
 ///
-/// Copies are the same value. It is locked while a method or [`Shared::with`] works on it, so any thread
-/// may use it.
+/// Copies refer to the same value. It is locked while a method or [`Shared::with`] uses it, so any thread may
+/// use it.
 pub struct Shared<T>(Arc<ReentrantMutex<RefCell<T>>>);
 
 impl<T> Clone for Shared<T> {
@@ -32,22 +32,23 @@ impl<T> std::fmt::Debug for Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// Makes a value one that can be shared.
+    /// Makes a shared value.
     pub fn new(value: T) -> Shared<T> {
         Shared(Arc::new(ReentrantMutex::new(RefCell::new(value))))
     }
 
-    /// Works on the value; waits for other threads that do.
+    /// Runs code with the value; waits for other threads that use it.
     ///
     /// # Errors
-    /// E0966 when this thread is at work on it already: a method was given its own receiver.
+    ///
+    /// E0966 if this thread is already using the value: a method received its own receiver as an argument.
     pub fn with<R>(&self, code: impl FnOnce(&mut T) -> R) -> Result<R> {
         let guard = self.0.lock();
         let mut value = guard.try_borrow_mut().map_err(|_| error::in_use())?;
         Ok(code(&mut value))
     }
 
-    /// Reads the value, also where this thread reads it already.
+    /// Reads the value, even if this thread is already reading it.
     pub(super) fn read<R>(&self, code: impl FnOnce(&T) -> R) -> Result<R> {
         let guard = self.0.lock();
         let value = guard.try_borrow().map_err(|_| error::in_use())?;
@@ -55,7 +56,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// The script's side of a shared value.
+/// The script object of a shared value.
 struct HostObject<T> {
     name: &'static str,
     value: Owned<Shared<T>>,
@@ -109,8 +110,8 @@ impl<T: Send + 'static> FromValue for Shared<T> {
     }
 }
 
-/// A closure of `&T` or `&mut T` and up to seven typed arguments. Sealed by its hidden method; `A` tells
-/// the two forms apart.
+/// A closure of `&T` or `&mut T` and up to seven typed arguments. Sealed by its hidden method; `A`
+/// distinguishes the two forms.
 #[diagnostic::on_unimplemented(
     message = "scripts cannot call this as a method of `{T}`",
     label = "not a closure that scripts can call",

@@ -1,4 +1,4 @@
-//! Code that is compiled once and run often, and script functions with Rust types.
+//! Code compiled once and run often, and script functions with Rust types.
 
 use super::convert::{Arguments, FromValue, IntoValue};
 use super::held::Held;
@@ -10,11 +10,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Code that was parsed, checked and compiled once; runs as often as asked.
+/// Code that was parsed, checked and compiled once, and can run any number of times.
 ///
-/// Its names are its own, as a module's are: two programs of one engine do not see each other's, nor what
-/// [`Engine::eval`] has defined. What was registered is visible everywhere. They keep their values from
-/// run to run. Handles may move between threads; calls take the engine.
+/// It has its own names, like a module: programs of one engine do not see each other's names, nor names
+/// defined by [`Engine::eval`]. Registered names are visible everywhere. Names keep their values between
+/// runs. Handles may move between threads; calls take the engine.
 ///
 /// ```
 /// # fn main() -> runnel::Result<()> {
@@ -57,8 +57,8 @@ impl<F> std::fmt::Debug for Function<F> {
     }
 }
 
-/// A function type whose arguments go into scripts and whose result comes out: `fn(Tensor, f32) -> Tensor`,
-/// up to eight arguments. Sealed.
+/// A function type with arguments that convert to script values and a result that converts back: `fn(Tensor,
+/// f32) -> Tensor`, up to eight arguments. Sealed.
 pub trait FunctionType: sealed::Type {
     /// The tuple of its arguments.
     type Args: Arguments;
@@ -73,35 +73,37 @@ mod sealed {
 }
 
 impl Program {
-    /// What it was called when it was compiled.
+    /// The name it was compiled under.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Runs it, and gives the value of its last expression.
+    /// Runs it and returns the value of its last expression.
     ///
     /// # Errors
-    /// What it raises; E0961 when its value is not a `T`; E0965 with another engine than that which compiled
-    /// it.
+    ///
+    /// Errors that it raises; E0961 if its value is not a `T`; E0965 if another engine compiled it.
     pub fn run<T: FromValue>(&self, engine: &mut Engine) -> Result<T> {
         self.run_with(engine, |vm, value| converted(|| T::from_value(vm, value)))
     }
 
-    /// A function of this program, which is run first if it never was. That the name is a function and can
-    /// take so many arguments is checked here, once.
+    /// A function of this program, which is run first if it has not run yet. Checks once that the name is a
+    /// function that accepts this number of arguments.
     ///
     /// # Errors
-    /// E0328 when there is none of that name; E0961 when it is no function, or takes other arguments; what
+    ///
+    /// E0328 if the name is undefined; E0961 if it is not a function, or takes other arguments; errors that
     /// the program raises.
     pub fn function<F: FunctionType>(&self, engine: &mut Engine, name: &str) -> Result<Function<F>> {
         let value = self.value(engine, name)?;
         engine.typed(name, value)
     }
 
-    /// The value of a name of this program, which is run first if it never was.
+    /// The value of a name of this program, which is run first if it has not run yet.
     ///
     /// # Errors
-    /// E0328 when there is none of that name; E0961 when it is not a `T`; what the program raises.
+    ///
+    /// E0328 if the name is undefined; E0961 if its value is not a `T`; errors that the program raises.
     pub fn get<T: FromValue>(&self, engine: &mut Engine, name: &str) -> Result<T> {
         let value = self.value(engine, name)?;
         engine.vm.within(|vm| converted(|| T::from_value(vm, value)))
@@ -140,7 +142,8 @@ impl<F: FunctionType> Function<F> {
     /// Calls it with the tuple of its arguments.
     ///
     /// # Errors
-    /// What it raises; E0961 when its value is not what its type says; E0965 with another engine.
+    ///
+    /// Errors that it raises; E0961 if its value does not have the declared type; E0965 with another engine.
     pub fn call(&self, engine: &mut Engine, args: F::Args) -> Result<F::Out> {
         let code = engine.held.get(&self.code, "function")?;
         engine.vm.within(|vm| {
@@ -153,11 +156,12 @@ impl<F: FunctionType> Function<F> {
 }
 
 impl Engine {
-    /// Parses, checks and compiles a program, and runs nothing. `name` is what reports call it; where that
-    /// is a path, `import` looks beside it.
+    /// Parses, checks and compiles a program without running it. `name` is its name in reports; if that is a
+    /// path, `import` looks in its folder.
     ///
     /// # Errors
-    /// What is wrong with its syntax, its names and its calls, all of it in one report.
+    ///
+    /// All errors in its syntax, names and calls, in one report.
     pub fn compile(&mut self, name: &str, text: &str) -> Result<Program> {
         let module = Rc::new(Module::new(name));
         let code = self.vm.within(|vm| {
@@ -172,11 +176,12 @@ impl Engine {
         Ok(Program { name: name.into(), code, module, ran: AtomicBool::new(false) })
     }
 
-    /// A function that [`Engine::eval`] or [`Engine::run_file`] has defined, or that was registered. That it
-    /// can take so many arguments is checked here, once.
+    /// A function defined by [`Engine::eval`] or [`Engine::run_file`], or registered. Checks once that it
+    /// accepts this number of arguments.
     ///
     /// # Errors
-    /// E0328 when there is none of that name; E0961 when it is no function, or takes other arguments.
+    ///
+    /// E0328 if the name is undefined; E0961 if it is not a function, or takes other arguments.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {

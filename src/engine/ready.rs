@@ -1,4 +1,4 @@
-//! Waiting for a tensor without a thread: a future.
+//! Asynchronous waits for tensors: a future without a thread.
 
 use crate::base::{Error, Result, guard};
 use crate::device::{DeviceId, Stream, when_all_passed};
@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// Becomes ready when the work that computes a tensor is over; see [`Tensor::ready`].
+/// Completes when the work that computes a tensor has completed; see [`Tensor::ready`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Ready(Arc<Mutex<State>>);
 
@@ -19,7 +19,7 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// The end of the wait: its drop makes the future ready. So a future becomes ready even if the wait itself panics.
+/// The end of the wait: dropping it completes the future. So the future completes even if the wait panics.
 struct End {
     state: Arc<Mutex<State>>,
     result: Option<Result<()>>,
@@ -38,10 +38,10 @@ impl Drop for End {
 }
 
 impl Tensor {
-    /// A future of the moment when the work that computes this tensor is over, so that reading it does not
-    /// wait. Any executor will do: completion wakes it, nothing polls. The work is on its way already,
-    /// awaited or not. Inside of a function that a script calls, what that script computes may still be
-    /// waiting to be sent off: then the future is an error.
+    /// A future that completes when the work that computes this tensor has completed; reading the tensor then
+    /// does not block. Works with any executor: completion wakes the task, nothing polls. The work is already
+    /// submitted, whether or not the future is awaited. Exception: inside a function that a script calls, the
+    /// script's work may still be pending; then the future returns an error.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
@@ -77,7 +77,7 @@ impl Tensor {
         Ready(state)
     }
 
-    /// The streams that may still write it.
+    /// The streams that may still write the tensor.
     fn writers(&self) -> Vec<Arc<Stream>> {
         let storage = self.storage();
         match (storage.device(), storage.memory()) {

@@ -1,4 +1,4 @@
-//! Functions, modules and types of the program around, as scripts see them.
+//! Registers functions, modules and types of the embedder for scripts.
 
 use super::convert::IntoValue;
 use super::function::HostFunction;
@@ -11,21 +11,21 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::marker::PhantomData;
 
-/// Where a native belongs.
+/// Where a native is registered.
 enum Place {
     Function(String),
     Method(&'static str),
     Field(&'static str),
 }
 
-/// A native that waits for its description.
+/// A native whose description may still be added.
 struct Pending {
     place: Place,
     native: Native,
 }
 
 impl Pending {
-    /// Names of the parameters behind a method's receiver, in order.
+    /// Names the parameters after a method's receiver, in order.
     fn name_params(&mut self, names: &[&'static str]) {
         let own = self.native.signature.params;
         let skip = usize::from(matches!(self.place, Place::Method(_)));
@@ -56,8 +56,8 @@ impl Pending {
     }
 }
 
-/// The parameters with these names: one list per process for each list of names, since signatures are
-/// static.
+/// The parameters with these names. Each distinct list of names is leaked once per process, because
+/// signatures are static.
 fn interned(names: &[&'static str], like: &[Param]) -> &'static [Param] {
     static LISTS: Mutex<Option<FxHashMap<Vec<&'static str>, &'static [Param]>>> = Mutex::new(None);
     let mut lists = LISTS.lock();
@@ -71,8 +71,8 @@ fn interned(names: &[&'static str], like: &[Param]) -> &'static [Param] {
     list
 }
 
-/// The last native that was registered, while more is said of it. It is there for scripts when the next one
-/// comes, or this is dropped.
+/// The last registered native, while its description is added. It becomes visible to scripts when the next
+/// one is added, or this is dropped.
 struct Last<'e> {
     vm: &'e mut Vm,
     pending: Option<Pending>,
@@ -106,8 +106,8 @@ impl Drop for Last<'_> {
     }
 }
 
-/// A function that was just registered: the place to say what it is for. It is there for scripts when
-/// this is dropped, at the end of the statement.
+/// A function that was just registered, for adding documentation. Scripts see it when this is dropped, at the
+/// end of the statement.
 ///
 /// ```
 /// # fn main() -> runnel::Result<()> {
@@ -124,21 +124,21 @@ impl Drop for Last<'_> {
 pub struct Described<'e>(Last<'e>);
 
 impl Described<'_> {
-    /// Names its parameters, in order: scripts may pass them by name, and help shows them. Names beyond
-    /// the last parameter are not used; parameters without one stay `a`, `b`, ...
+    /// Names its parameters, in order: scripts may pass them by name, and help shows them. Extra names are
+    /// ignored; parameters without a name stay `a`, `b`, ...
     pub fn params<const N: usize>(mut self, names: [&'static str; N]) -> Self {
         self.0.params(&names);
         self
     }
 
-    /// What it does, for `help(f)` in scripts and [`Engine::help`]: one line, then what else there is to say.
+    /// The documentation for `help(f)` in scripts and [`Engine::help`]: one summary line, then details.
     pub fn doc(mut self, text: &'static str) -> Self {
         self.0.doc(text);
         self
     }
 }
 
-/// A module of the program around while it is filled; see [`Engine::register_module`].
+/// A module of the embedder being defined; see [`Engine::register_module`].
 pub struct HostModule<'e> {
     vm: &'e mut Vm,
     name: String,
@@ -146,14 +146,14 @@ pub struct HostModule<'e> {
 }
 
 impl HostModule<'_> {
-    /// Adds a function: a closure as [`Engine::register_fn`] takes.
+    /// Adds a function: a closure as for [`Engine::register_fn`].
     pub fn function<A>(&mut self, name: &str, code: impl HostFunction<A>) -> Described<'_> {
         let full = format!("{}.{name}", self.name);
         let pending = Pending { place: Place::Function(full), native: code.native(name) };
         Described(Last { vm: self.vm, pending: Some(pending) })
     }
 
-    /// Adds a value that never changes.
+    /// Adds a constant.
     pub fn constant(&mut self, name: &str, value: impl IntoValue) {
         match self.vm.within(|vm| super::converted(|| value.into_value(vm))) {
             Ok(value) => self.vm.natives_mut().add_to(&self.name, name, value),
@@ -162,7 +162,7 @@ impl HostModule<'_> {
     }
 }
 
-/// A type of the program around while its methods are listed; see [`Engine::register_type`].
+/// A type of the embedder being defined; see [`Engine::register_type`].
 pub struct HostType<'e, T> {
     last: Last<'e>,
     name: &'static str,
@@ -188,13 +188,13 @@ impl<T: Send + 'static> HostType<'_, T> {
         self
     }
 
-    /// Names the parameters of the method that was added last, the receiver left out.
+    /// Names the parameters of the last method, without the receiver.
     pub fn params<const N: usize>(mut self, names: [&'static str; N]) -> Self {
         self.last.params(&names);
         self
     }
 
-    /// What the method that was added last does.
+    /// The documentation of the last method.
     pub fn doc(mut self, text: &'static str) -> Self {
         self.last.doc(text);
         self
@@ -202,10 +202,10 @@ impl<T: Send + 'static> HostType<'_, T> {
 }
 
 impl Engine {
-    /// Defines a function for scripts and the modules they import: a closure of up to eight typed
-    /// arguments. It may return a `Result`; its error is then raised in the script, where `try` can catch
-    /// it, and so is a panic. What it gives back takes parameter names and a text for help. Code that
-    /// was compiled before keeps what the name meant then.
+    /// Defines a function for scripts and the modules they import: a closure of up to eight typed arguments.
+    /// It may return a `Result`. An error, like a panic, is raised in the script, where `try` can catch it.
+    /// Use the returned value to add parameter names and documentation. Already compiled code keeps the
+    /// previous meaning of the name.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
@@ -221,10 +221,11 @@ impl Engine {
         Described(Last { vm: &mut self.vm, pending: Some(pending) })
     }
 
-    /// Defines a module of functions and constants, which scripts see under its name.
+    /// Defines a module of functions and constants under a name.
     ///
     /// # Errors
-    /// E0962 when that is no name; what putting a constant on a device raises.
+    ///
+    /// E0962 for an invalid name; errors of copying a constant to a device.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
@@ -246,9 +247,9 @@ impl Engine {
         module.failed.map_or(Ok(()), Err)
     }
 
-    /// Makes a Rust type one that scripts can hold, with the methods and attributes that are listed next.
-    /// Values cross as [`Shared`]. Where the name is one of Runnel's own types, or of another type of the program,
-    /// scripts see it with a number (`tensor_2`), and a warning says so.
+    /// Registers a Rust type that scripts can hold, with the methods and attributes added to the result.
+    /// Values are passed as [`Shared`]. If Runnel or another registered type already uses the name, scripts
+    /// see it with a number (`tensor_2`), and a warning says so.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
@@ -277,11 +278,12 @@ impl Engine {
         HostType { last: Last { vm: &mut self.vm, pending: None }, name: own, of: PhantomData }
     }
 
-    /// The signature of a function that scripts can call, and what it does: `mean`, `stats.mean`, or
-    /// `counter.add` for a method; also of the modules that scripts can import (`data.loader`).
+    /// The signature and documentation of a function that scripts can call: `mean`, `stats.mean`, or
+    /// `counter.add` for a method; also of importable modules (`data.loader`).
     ///
     /// # Errors
-    /// E0328 when there is none of that name.
+    ///
+    /// E0328 if the name is undefined.
     pub fn help(&self, name: &str) -> Result<String> {
         let found = match name.split_once('.') {
             Some((space, inner)) => match self.vm.natives().functions().get(space) {

@@ -1,9 +1,8 @@
-//! Errors as text: the source lines, a label on every operand, the call chain, the help.
+//! Renders errors as text: source lines, a label on every operand, the call chain, the help.
 //!
-//! One renderer for everybody: [`Engine::report`](super::Engine::report) gives it plain, the command
-//! line gives it with the terminal's width and colours. It writes nothing by itself, and it never
-//! fails: spans that lie badly are moved, control characters of the source are made visible, and very
-//! long lines are cut around their label.
+//! There is one renderer: [`Engine::report`](super::Engine::report) uses it without colours, the command line
+//! with the terminal's width and colours. It writes nothing itself and never fails: invalid spans are moved,
+//! control characters of the source are made visible, and very long lines are cut around their label.
 
 mod frame;
 mod json;
@@ -18,10 +17,10 @@ use self::wrap::wrapped;
 use crate::base::{Error, Place, SourceMap, Span};
 use std::borrow::Cow;
 
-/// How a report looks.
+/// The format of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Columns at which texts are wrapped.
+    /// Line width for wrapping.
     pub width: usize,
     /// Whether it has colours.
     pub color: bool,
@@ -32,26 +31,25 @@ impl Look {
     pub const PLAIN: Look = Look { width: 100, color: false };
 }
 
-/// How bad it is.
+/// The severity of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// The program stopped, or would not start.
+    /// The program stopped, or did not start.
     Error,
-    /// The program goes on.
+    /// The program continues.
     Warning,
 }
 
-/// How many active calls a report shows at each end of a long chain.
+/// Maximum number of active calls shown at each end of a long chain.
 const CALLS_SHOWN: usize = 4;
-/// How many errors and labels it shows.
+/// Maximum number of errors and labels shown.
 const ERRORS_SHOWN: usize = 100;
 const LABELS_SHOWN: usize = 24;
-/// How many characters of a message or a help it shows, and of a label.
+/// Maximum number of characters shown of a message, help or label.
 const MESSAGE_SHOWN: usize = 4000;
 const LABEL_SHOWN: usize = 400;
 
-/// The report of an error and of the others it came with, each with its source lines. Ends in a line
-/// end.
+/// The report of an error and its attached errors, each with its source lines. Ends in a line end.
 pub fn render(error: &Error, sources: &SourceMap, severity: Severity, look: Look) -> String {
     let errors = flatten(error, sources);
     let mut out = String::new();
@@ -78,8 +76,8 @@ pub fn render(error: &Error, sources: &SourceMap, severity: Severity, look: Look
     out
 }
 
-/// An error and those it came with, in order, however they are nested; each with the sources of its places: those
-/// that it has taken along, or else these.
+/// An error and its attached errors, in order, at any nesting; each with the sources of its spans: its own if
+/// it holds them, else `sources`.
 pub(crate) fn flatten<'e>(error: &'e Error, sources: &'e SourceMap) -> Vec<(&'e Error, &'e SourceMap)> {
     let (mut flat, mut left) = (Vec::new(), vec![(error, sources)]);
     while let Some((error, sources)) = left.pop() {
@@ -129,8 +127,8 @@ fn one(out: &mut String, error: &Error, sources: &SourceMap, severity: Severity,
     calls(out, error, sources);
 }
 
-/// Where the script has called what failed in another file: its own innermost call, when nothing in the script
-/// is labelled.
+/// Where the script called the code of another file that failed: its own innermost call, if nothing in the
+/// script is labelled.
 fn caller(
     error: &Error,
     sources: &SourceMap,
@@ -147,7 +145,7 @@ fn caller(
     Some((call, if line.starts_with("import ") { "imported here".into() } else { "called from here".into() }))
 }
 
-/// The calls that were active, innermost first; a long chain is cut in its middle.
+/// The active calls, innermost first; a long chain is cut in the middle.
 fn calls(out: &mut String, error: &Error, sources: &SourceMap) {
     let mut lines: Vec<(String, usize)> = Vec::new();
     for &span in error.calls() {

@@ -149,7 +149,7 @@ fn a_panic_of_the_host_is_an_error_of_the_script() {
     assert_eq!(error.code().id, "E0963");
     assert!(error.message().contains("divide by zero"), "{error}");
     assert_eq!(e.eval::<i64>("try { divide(1, 0) } catch { 7 }").unwrap(), 7);
-    // The limits start anew with each call, as before.
+    // Each call resets the limits.
     for _ in 0..5 {
         e.eval::<()>("for i in 0..5000 { }").unwrap();
     }

@@ -1,23 +1,23 @@
-//! The syntax tree: what the user wrote, and where.
+//! The syntax tree: the program as written, with source positions.
 //!
-//! It knows no operation, no device and no value. The formatter prints it back (with the comments
-//! that [`crate::syntax::tokens`] keeps beside it); the checker and the compiler read it.
-//! Invariant: every node's span covers exactly its own text; spans of children lie inside.
+//! It knows no operations, devices or values. The formatter prints it (with the comments that
+//! [`crate::syntax::tokens`] keeps separately); the checker and the compiler read it. Invariant: every node's
+//! span covers exactly its own text; spans of children lie inside.
 
 use crate::base::Span;
 
-/// A name with its place.
+/// A name with its span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Name {
     /// The text; `_` for a discarded one.
     pub text: std::rc::Rc<str>,
-    /// Where it stands.
+    /// Its position.
     pub span: Span,
 }
 
 /// A block `{ ... }`, or a whole file.
 ///
-/// Its value is its last statement's, when that is an expression without a `;` after it.
+/// Its value is that of its last statement, if that is an expression without a `;` after it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
     /// The statements in order.
@@ -29,9 +29,9 @@ pub struct Block {
 /// A statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stmt {
-    /// What it is.
+    /// Its kind.
     pub kind: StmtKind,
-    /// Its text.
+    /// The span of its text.
     pub span: Span,
 }
 
@@ -62,13 +62,13 @@ pub enum StmtKind {
     Defer(Expr),
     /// `import nn`, `import "util.rnl" as u`
     Import(Import),
-    /// `test "name" { ... }`: run by `runnel test` alone. (`test` is no keyword.)
+    /// `test "name" { ... }`: run only by `runnel test`. (`test` is not a keyword.)
     Test(std::rc::Rc<str>, Block),
     /// An expression for its effect, or as the block's value.
     Expr(Expr),
     /// An expression whose value a `;` discards at the end of a block.
     Discard(Expr),
-    /// Text that is no statement; the parser has reported it already.
+    /// Invalid text, already reported by the parser.
     Error,
 }
 
@@ -79,18 +79,18 @@ pub struct Import {
     pub path: std::rc::Rc<str>,
     /// True for `import "file.rnl"`.
     pub file: bool,
-    /// Where the path stands.
+    /// The span of the path.
     pub path_span: Span,
-    /// What it is called here: as written after `as`, else the module's own name.
+    /// The local name: given after `as`, else the module's own name.
     pub name: Name,
 }
 
-/// What `let`, `for`, parameters of lambdas and `match` arms bind.
+/// The patterns of `let`, `for`, lambda parameters and `match` arms.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pattern {
-    /// What it is.
+    /// Its kind.
     pub kind: PatternKind,
-    /// Its text.
+    /// The span of its text.
     pub span: Span,
 }
 
@@ -107,16 +107,16 @@ pub enum PatternKind {
     List(Vec<Pattern>, Option<Rest>),
     /// `(w, b = bias)`: fields of a record, by position and then by name
     Record(Vec<(Option<Name>, Pattern)>, Option<Rest>),
-    /// A literal, a range or a dotted name, in `match` alone: equal, contained
+    /// A literal, a range or a dotted name, only in `match`: equality, or containment in a range
     Value(Box<Expr>),
-    /// `a | b`, in `match` alone; all bind the same names
+    /// `a | b`, only in `match`; all alternatives bind the same names
     Or(Vec<Pattern>),
 }
 
 /// `..rest` or `..` in a pattern, and its position among the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rest {
-    /// How many patterns stand before it.
+    /// Number of patterns before it.
     pub at: usize,
     /// The name it binds, if any.
     pub name: Option<Name>,
@@ -125,9 +125,9 @@ pub struct Rest {
 /// An expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expr {
-    /// What it is.
+    /// Its kind.
     pub kind: ExprKind,
-    /// Its text.
+    /// The span of its text.
     pub span: Span,
 }
 
@@ -142,7 +142,7 @@ pub enum ExprKind {
     Int(i64),
     /// `1.5`, `inf`, `nan`
     Float(f64),
-    /// `"text"`: pieces in order; a plain string has one, an empty one none
+    /// `"text"`: pieces in order; a plain string has one piece, an empty one none
     Str(Vec<StrPiece>),
     /// `cpu`, `cuda`, `cuda:1`
     Device(DeviceLit),
@@ -152,7 +152,7 @@ pub enum ExprKind {
     Name(std::rc::Rc<str>),
     /// `[a, b]`
     List(Vec<Item>),
-    /// `f16[0.5, 0.25]`: a tensor literal of that dtype. (The parser writes it when a dtype is indexed.)
+    /// `f16[0.5, 0.25]`: a tensor literal of that dtype. (The parser makes it from an indexed dtype.)
     Typed(std::rc::Rc<str>, Vec<Item>),
     /// `(a, b)`, `()`
     Tuple(Vec<Item>),
@@ -194,7 +194,7 @@ pub enum ExprKind {
     Try(Block, Option<Name>, Block),
     /// `match e { pattern if guard { ... } }`; arms are `pattern => expr`
     Match(Box<Expr>, Vec<Arm>),
-    /// Text that is no expression; the parser has reported it already.
+    /// Invalid text, already reported by the parser.
     Error,
 }
 
@@ -203,7 +203,7 @@ pub enum ExprKind {
 pub enum DeviceLit {
     /// `cpu`
     Cpu,
-    /// `cuda`: the CUDA device selected last
+    /// `cuda`: the current CUDA device
     Current,
     /// `cuda:N`
     Cuda(u32),
@@ -212,9 +212,9 @@ pub enum DeviceLit {
 /// A piece of a string literal.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StrPiece {
-    /// Characters, escapes resolved.
+    /// Characters, with escapes resolved.
     Text(std::rc::Rc<str>),
-    /// `{expr}` or `{expr:format}`; the format may hold pieces itself (`{x:{width}}`).
+    /// `{expr}` or `{expr:format}`; the format may contain pieces itself (`{x:{width}}`).
     Expr(Expr, Vec<StrPiece>),
 }
 
@@ -250,20 +250,20 @@ pub enum Arg {
 /// A function or lambda: parameters and body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Function {
-    /// In order; at most one is a rest parameter, and those after it are given by name alone.
+    /// In order; at most one is a rest parameter, and those after it can only be passed by name.
     pub params: Vec<Param>,
     /// A lambda's expression body is a block of one statement.
     pub body: Block,
-    /// `# ...` lines directly above `fn`, without the marks: its documentation.
+    /// Documentation: the `# ...` lines directly above `fn`, without the marks.
     pub doc: Option<std::rc::Rc<str>>,
 }
 
 /// A parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Param {
-    /// `x`, `(a, b)`; a plain name wherever the caller may name it.
+    /// `x`, `(a, b)`; a plain name if callers may pass it by name.
     pub pattern: Pattern,
-    /// `= e`, evaluated at each call that leaves it out, in the function's scope.
+    /// `= e`, evaluated in the function's scope at each call that omits the argument.
     pub default: Option<Expr>,
     /// `*rest`
     pub rest: bool,
@@ -272,11 +272,11 @@ pub struct Param {
 /// An arm of `match`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arm {
-    /// What must fit.
+    /// The pattern to match.
     pub pattern: Pattern,
     /// `if e`
     pub guard: Option<Expr>,
-    /// What it gives.
+    /// The result.
     pub body: Expr,
 }
 
@@ -288,7 +288,7 @@ pub enum Unary {
     BitNot,
 }
 
-/// Binary operators; `and` and `or` are expressions of their own, since they may skip a side.
+/// Binary operators; `and` and `or` are separate expressions, because they may skip a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Binary {
     Add,

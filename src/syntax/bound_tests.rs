@@ -1,21 +1,21 @@
-//! No text makes the parser panic, overrun the stack or take long.
+//! No text makes the parser panic, overflow the stack or take long.
 
 use super::*;
 use proptest::prelude::*;
 
 const DEEP: usize = 100_000;
 
-/// Long enough to be far beyond every bound; the whole length is for what is cheap unoptimized.
+/// Far beyond every bound; optimised builds use the full length.
 const LONG: usize = 5_000;
 
-/// Parses, walks and drops; the codes of the errors.
+/// Parses, walks and drops a text; returns its error codes.
 fn codes(text: &str) -> Vec<&'static str> {
     let parsed = parse(1, text);
     let _ = format!("{:?}", parsed.block).len();
     parsed.errors.iter().map(|e| e.code().id).collect()
 }
 
-/// The stack of a test thread is smaller than the main thread's: what passes here passes there.
+/// A test thread's stack is smaller than the main thread's, so passing here is enough.
 #[test]
 fn nesting_beyond_the_bounds_is_a_coded_error() {
     let brackets =
@@ -98,7 +98,7 @@ fn soup() -> impl Strategy<Value = String> {
     )
 }
 
-/// What holds for every text.
+/// The properties of every text.
 fn holds(text: &str) -> Result<(), TestCaseError> {
     let parsed = parse(7, text);
     let end = 7 + text.len() as u32;

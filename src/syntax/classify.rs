@@ -1,10 +1,10 @@
-//! Classes of the pieces of a text, for colours and completion.
+//! Classifies the tokens of a text, for colours and completion.
 
 use super::scan::{self, Scanned};
 use super::tokens::T;
 use std::ops::Range;
 
-/// What a piece of text is.
+/// The class of a piece of text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Class {
     /// `let`, `if`, `true`
@@ -29,13 +29,13 @@ pub enum Class {
     Punctuation,
     /// `# ...`
     Comment,
-    /// What is no token
+    /// Not a token
     Unknown,
 }
 
-/// The pieces of a text in order, as byte ranges; blanks between them have no class.
+/// The pieces of a text in order, as byte ranges; white space between them has no class.
 ///
-/// Works for any text, right or wrong.
+/// Works for any text, valid or not.
 pub fn classify(text: &str) -> Vec<(Range<usize>, Class)> {
     let Scanned { tokens, comments, .. } = scan::scan(0, text);
     let mut pieces: Vec<(Range<usize>, Class)> = Vec::with_capacity(tokens.len() + comments.len());

@@ -1,35 +1,35 @@
-//! Which errors of a text are there only because of another one.
+//! Removes errors that are only consequences of other errors.
 //!
-//! Whoever finds an error says what it does to the text around it ([`Role`]); nothing here reads what errors say.
-//! Invariant: an error that is dropped causes no other to be dropped.
+//! The code that finds an error states its effect on the surrounding text ([`Role`]); messages are not
+//! inspected here. Invariant: a removed error does not cause others to be removed.
 
 use super::error;
 use crate::base::{Error, Span};
 
-/// An error, and what it is to those around it.
+/// An error, and its effect on others.
 #[derive(Debug)]
 pub struct Finding {
     /// What is reported.
     pub error: Error,
-    /// What it causes, and may be caused by.
+    /// Which errors it causes, and may be caused by.
     pub role: Role,
 }
 
-/// What an error is to those around it.
+/// The effect of an error on others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// It causes no other, and no other causes it.
     Alone,
-    /// A token that does not fit where it stands.
+    /// A token that does not fit at its position.
     Unexpected,
-    /// A bracket that is never closed: what stands between it and that position was read as its contents.
+    /// An unclosed bracket: the text up to `until` was read as its contents.
     Unclosed {
         /// A position in the sources.
         until: u32,
     },
-    /// A bracket that closes nothing.
+    /// A closing bracket without an opening one.
     Unopened,
-    /// A `for` that counts as in another language: neither brackets nor tokens of its line mean what they should.
+    /// A counting `for` as in another language: brackets and tokens of its line are misread.
     CountingLoop,
 }
 
@@ -43,20 +43,20 @@ impl From<Error> for Finding {
     }
 }
 
-/// The errors that no other one before them causes. The findings stand in the order of the text, which begins at the
-/// position `base`.
+/// Returns the errors that are not consequences of earlier ones. The findings are sorted by position in the
+/// text, which begins at the position `base`.
 pub fn causes(findings: Vec<Finding>, base: u32, text: &str) -> Vec<Error> {
     let line_end = |at: u32| {
         let rest = text.get((at - base) as usize..).unwrap_or("");
         at + rest.find('\n').unwrap_or(rest.len()) as u32
     };
-    // From where to where tokens, and from where to where brackets, are wrong because of something before.
+    // The ranges where tokens, and where brackets, are wrong because of an earlier error.
     let (mut tokens, mut brackets): (Vec<[u32; 2]>, Vec<[u32; 2]>) = Default::default();
     let mut kept = Vec::new();
     let mut before = Span::NONE;
     for Finding { error, role } in findings {
         let at = error.span().lo;
-        // What is wrong with characters comes first: a token that stands in their place says nothing new.
+        // Errors about characters come first: a token in their place adds nothing.
         let told = std::mem::replace(&mut before, error.span());
         if told == error.span() && !told.is_none() {
             continue;

@@ -1,7 +1,7 @@
-//! The errors of reading a program: E01xx.
+//! Syntax errors: E01xx.
 //!
-//! One constructor per error, each with the words the user sees. Spans are absolute (the base is
-//! added already). [`super::explain`] chooses among them; this file decides nothing.
+//! One constructor per error, with the text that the user sees. Spans are absolute (the base is already
+//! added). [`super::explain`] chooses among them; this file makes no decisions.
 
 use crate::base::{Code, Error, ErrorKind, Span};
 
@@ -9,7 +9,7 @@ const fn code(id: &'static str, title: &'static str, page: &'static str, example
     Code { id, kind: ErrorKind::Syntax, title, page, example }
 }
 
-/// A character that no token begins with.
+/// An unknown character.
 pub static UNKNOWN_CHARACTER: Code = code(
     "E0101",
     "unknown character",
@@ -20,7 +20,7 @@ pub static UNKNOWN_CHARACTER: Code = code(
     "let x = 1 $ 2",
 );
 
-/// A string without its end.
+/// An unterminated string.
 pub static UNCLOSED_STRING: Code = code(
     "E0102",
     "unterminated string",
@@ -30,7 +30,7 @@ pub static UNCLOSED_STRING: Code = code(
     "print(\"hello)",
 );
 
-/// A backslash before something that it does not escape.
+/// An invalid escape.
 pub static BAD_ESCAPE: Code = code(
     "E0103",
     "unknown escape in a string",
@@ -40,7 +40,7 @@ pub static BAD_ESCAPE: Code = code(
     "print(\"C:\\data\")",
 );
 
-/// Digits and letters that are no number.
+/// An invalid number.
 pub static BAD_NUMBER: Code = code(
     "E0104",
     "malformed number",
@@ -50,7 +50,7 @@ pub static BAD_NUMBER: Code = code(
     "let x = 12abc",
 );
 
-/// A number that its type cannot hold.
+/// A number that its type cannot represent.
 pub static NUMBER_RANGE: Code = code(
     "E0105",
     "number out of range",
@@ -59,7 +59,7 @@ pub static NUMBER_RANGE: Code = code(
     "let x = 9223372036854775808",
 );
 
-/// A bracket without its partner.
+/// An unmatched bracket.
 pub static UNCLOSED_BRACKET: Code = code(
     "E0106",
     "unmatched bracket",
@@ -68,7 +68,7 @@ pub static UNCLOSED_BRACKET: Code = code(
     "print((1 + 2)",
 );
 
-/// A token that cannot stand where it does.
+/// An unexpected token.
 pub static UNEXPECTED: Code = code(
     "E0107",
     "unexpected token",
@@ -78,7 +78,7 @@ pub static UNEXPECTED: Code = code(
     "let x = 1 2",
 );
 
-/// The text ends inside of a statement.
+/// The text ends inside a statement.
 pub static ENDS_EARLY: Code = code(
     "E0108",
     "the program ends too early",
@@ -86,7 +86,7 @@ pub static ENDS_EARLY: Code = code(
     "let x =",
 );
 
-/// A spelling of another language.
+/// Syntax of another language.
 pub static OTHER_LANGUAGE: Code = code(
     "E0109",
     "written as in another language",
@@ -97,7 +97,7 @@ pub static OTHER_LANGUAGE: Code = code(
     "if 1 < 2: print(1)",
 );
 
-/// Brackets, operators or blocks inside of each other beyond the bound.
+/// Brackets, operators or blocks nested too deeply.
 pub static TOO_DEEP: Code = Code {
     id: "E0110",
     kind: ErrorKind::Limit,
@@ -109,7 +109,7 @@ pub static TOO_DEEP: Code = Code {
     example: "",
 };
 
-/// The left side of an assignment that nothing can be assigned to.
+/// An invalid assignment target.
 pub static BAD_TARGET: Code = code(
     "E0111",
     "this cannot be assigned to",
@@ -118,7 +118,7 @@ pub static BAD_TARGET: Code = code(
     "1 + 2 = 3",
 );
 
-/// A pattern that may not fit, where it must.
+/// A refutable pattern where an irrefutable one is required.
 pub static REFUTABLE: Code = code(
     "E0112",
     "pattern that may not fit",
@@ -127,7 +127,7 @@ pub static REFUTABLE: Code = code(
     "let 1 = 1",
 );
 
-/// Bytes that are no UTF-8.
+/// Bytes that are not UTF-8.
 pub static NOT_UTF8: Code = Code {
     id: "E0113",
     kind: ErrorKind::Syntax,
@@ -137,7 +137,7 @@ pub static NOT_UTF8: Code = Code {
     example: "",
 };
 
-/// Parameters in an order that no call could use.
+/// An invalid order of parameters.
 pub static PARAM_ORDER: Code = code(
     "E0114",
     "parameters out of order",
@@ -155,7 +155,7 @@ pub static CHAINED_COMPARISON: Code = code(
     "let inside = 0 < 1 < 2",
 );
 
-/// Values and names that cannot stand side by side.
+/// Values and names that cannot be mixed.
 pub static MIXED_ITEMS: Code = code(
     "E0116",
     "values and names mixed",
@@ -164,7 +164,7 @@ pub static MIXED_ITEMS: Code = code(
     "let r = (1, b = 2)",
 );
 
-/// A `{` or `}` in a string that is no interpolation.
+/// A `{` or `}` in a string that is not an interpolation.
 pub static BAD_INTERPOLATION: Code = code(
     "E0117",
     "brace in a string",
@@ -173,7 +173,7 @@ pub static BAD_INTERPOLATION: Code = code(
     "print(\"set }\")",
 );
 
-/// A keyword where a name must stand.
+/// A keyword used as a name.
 pub static RESERVED_NAME: Code = code(
     "E0118",
     "reserved word used as a name",
@@ -182,7 +182,7 @@ pub static RESERVED_NAME: Code = code(
     "let in = 3",
 );
 
-/// An import that does not say what it is called.
+/// An import without a name.
 pub static IMPORT_NAME: Code = code(
     "E0119",
     "import without a usable name",
@@ -462,7 +462,7 @@ pub(super) fn not_utf8(byte: u8, offset: usize, line: usize, column: usize) -> E
     .help("save the file as UTF-8")
 }
 
-/// The text of a token, cut where it is long.
+/// The text of a token, shortened if it is long.
 pub(super) fn shortened(text: &str) -> String {
     const SHOWN: usize = 24;
     match text.char_indices().nth(SHOWN) {

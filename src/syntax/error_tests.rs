@@ -1,8 +1,8 @@
-//! Wrong programs, and what is said about them.
+//! Invalid programs and their reports.
 
 use super::*;
 
-/// All errors of a text: `E0107 3..4 message | help`, one per line; places count from 0.
+/// All errors of a text: `E0107 3..4 message | help`, one per line; positions count from 0.
 fn report(text: &str) -> String {
     let parsed = parse(1, text);
     let lines = parsed.errors.iter().map(|e| {
@@ -13,8 +13,8 @@ fn report(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// `wrong.txt` holds programs, each followed by its report. After a change of words, run the test
-/// with `BLESS=1`, and read the difference.
+/// `wrong.txt` contains programs, each followed by its report. After changing messages, run the test with
+/// `BLESS=1` and read the difference.
 #[test]
 fn wrong_programs_get_the_words_of_the_table() {
     let (mut table, mut failures) = (String::new(), Vec::new());

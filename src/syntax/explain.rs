@@ -1,4 +1,4 @@
-//! Words for a syntax error: what was expected, what was found, and what may have been meant.
+//! Explains a syntax error: what was expected, what was found, and what was probably intended.
 
 use super::consequences::Finding;
 use super::error;
@@ -6,8 +6,8 @@ use super::habits::{self, Place};
 use super::tokens::{T, Token};
 use crate::base::{Error, Span};
 
-/// The error for a failure of the grammar at token `index`; `expected` are the grammar's terminals
-/// that could have stood there, `last` says that nothing follows these tokens.
+/// The error for a failure of the grammar at token `index`. `expected` are the terminals accepted there;
+/// `last` means that no tokens follow.
 pub fn explain(
     base: u32,
     text: &str,
@@ -47,7 +47,7 @@ pub fn explain(
     error.into()
 }
 
-/// Where the innermost statement around a token begins.
+/// The start of the innermost statement around a token.
 fn statement_head(tokens: &[Token], index: usize) -> usize {
     let mut depth = 0;
     for i in (0..index.min(tokens.len())).rev() {
@@ -98,7 +98,7 @@ fn found(kind: T, text: &str) -> String {
     }
 }
 
-/// The terminals that could have stood at the place of an error.
+/// The terminals accepted at the position of an error.
 pub struct Expected<'e> {
     terminals: &'e [String],
 }
@@ -108,22 +108,22 @@ impl<'e> Expected<'e> {
         Expected { terminals }
     }
 
-    /// True when the terminal, as the grammar writes it, could have stood there.
+    /// True if this terminal, spelt as in the grammar, is accepted.
     pub fn has(&self, terminal: &str) -> bool {
         self.terminals.iter().any(|t| t.trim_matches('"') == terminal)
     }
 
-    /// True when only a name could have stood there, or a pattern.
+    /// True if only a name or a pattern is accepted.
     fn is_name(&self) -> bool {
         self.has("name") && !self.has("match")
     }
 
-    /// True when a pattern could have stood there.
+    /// True if a pattern is accepted.
     pub fn is_pattern(&self) -> bool {
         self.has("name") && self.has("int") && !self.has("match")
     }
 
-    /// The words for them: ``an expression or `)` ``.
+    /// Describes them: ``an expression or `)` ``.
     fn words(&self) -> String {
         let mut words: Vec<String> = Vec::new();
         let kinds = [
@@ -137,7 +137,7 @@ impl<'e> Expected<'e> {
         words.extend(kinds.iter().filter(|k| k.1).map(|k| k.0.to_string()));
         let starts_expression = self.has("match");
         for mark in ["{", "=", "=>", ",", ")", "]", "}", "in", "catch", "("] {
-            // A bracket that begins an expression, or a call, goes without saying.
+            // A bracket that begins an expression or a call is implied.
             let said = match mark {
                 "{" | "(" => starts_expression || self.has("name") || (mark == "(" && self.has("+")),
                 "=" => self.has("newline") || self.has("match"),

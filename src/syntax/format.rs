@@ -1,25 +1,26 @@
-//! The formatter: one way to lay out a program, its line breaks and comments kept.
+//! The formatter: one layout for all programs; line breaks and comments are kept.
 //!
-//! It works on tokens, so that it changes white space and nothing else: the writer decides where lines
-//! end, the formatter decides how they are indented and spaced, and aligns the comments at the ends of
-//! neighbouring lines. Strings are copied as they stand. Invariants: the result has the tokens of the
-//! source (checked, else the source is given back), and formatting it again changes nothing.
+//! It works on tokens and changes only white space: the author chooses line breaks, the formatter chooses
+//! indentation and spacing, and aligns trailing comments of adjacent lines. Strings are copied unchanged.
+//! Invariants: the result has the same tokens as the source (this is checked; otherwise the source is
+//! returned), and formatting it again changes nothing.
 
 use super::parse;
 use super::scan::{self, Scanned};
 use super::tokens::{T, Token};
 use crate::base::{Error, Result};
 
-/// Comments behind code that is wider than this are not aligned, nor is anything aligned with them.
+/// Trailing comments on lines wider than this are not aligned with others.
 const WIDE: usize = 120;
 
-/// Spaces of a level.
+/// Spaces per level.
 const INDENT: usize = 4;
 
 /// Formats a source whose first byte has the position `base`.
 ///
 /// # Errors
-/// What is wrong with the source, as [`parse`] reports it.
+///
+/// Syntax errors, as [`parse`] reports them.
 pub fn format(base: u32, text: &str) -> Result<String> {
     let mut errors = parse(base, text).errors.into_iter();
     if let Some(first) = errors.next() {
@@ -29,7 +30,7 @@ pub fn format(base: u32, text: &str) -> Result<String> {
     let formatted = print(&lines(text, &pieces(text, &scanned)));
     let same = meaning(&formatted, &scan::scan(base, &formatted)) == meaning(text, &scanned);
     debug_assert!(same, "formatting changed the program:\n{text}\n---\n{formatted}");
-    // Better an ugly program than another one.
+    // If the tokens differ, keep the source unchanged.
     Ok(if same { formatted } else { text.to_string() })
 }
 
@@ -50,7 +51,7 @@ struct Piece {
     hi: usize,
 }
 
-/// The pieces in order; line ends are left out, since the text shows them.
+/// The pieces in order, without line ends, which the text shows.
 fn pieces(text: &str, scanned: &Scanned) -> Vec<Piece> {
     let mut out: Vec<Piece> = Vec::with_capacity(scanned.tokens.len());
     let start = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
@@ -96,12 +97,12 @@ struct Line {
     blank_before: bool,
 }
 
-/// What a bracket is for.
+/// The kind of a bracket.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
     /// Arguments: `k=v` is written without spaces.
     Call,
-    /// The arms of a `match`: a comma ends one.
+    /// The arms of a `match`: a comma ends an arm.
     Arms,
     /// Everything else.
     Plain,
@@ -110,22 +111,22 @@ enum Role {
 struct Open {
     role: Role,
     brace: bool,
-    /// The indent of the line that it stands on.
+    /// The indent of its line.
     indent: usize,
 }
 
-/// Where the walk over the pieces stands.
+/// The state of the walk over the pieces.
 struct Walk<'t> {
     text: &'t str,
     open: Vec<Open>,
-    /// Depths at which a `match` waits for its brace.
+    /// Depths at which a `match` expects its brace.
     matches: Vec<usize>,
-    /// Depths at which the parameters of a lambda are open.
+    /// Depths at which lambda parameters are open.
     lambdas: Vec<usize>,
-    /// The last piece that is no comment, and the one before it.
+    /// The last piece that is not a comment, and the one before it.
     last: Option<T>,
     before_last: Option<T>,
-    /// The last operator stands before its operand: `-x`, `*rest`, `..p`.
+    /// Whether the last operator is a prefix: `-x`, `*rest`, `..p`.
     prefix: bool,
     lines: Vec<Line>,
 }
@@ -141,7 +142,7 @@ fn lines(text: &str, pieces: &[Piece]) -> Vec<Line> {
         prefix: false,
         lines: Vec::new(),
     };
-    // The kind of the first piece from each on that is no comment.
+    // For each piece: the kind of the first non-comment from there on.
     let mut next: Vec<Option<T>> = vec![None; pieces.len()];
     for (i, piece) in pieces.iter().enumerate().rev() {
         let below = next.get(i + 1).copied().flatten();
@@ -162,7 +163,7 @@ fn lines(text: &str, pieces: &[Piece]) -> Vec<Line> {
 }
 
 impl Walk<'_> {
-    /// Begins the line that `rest` starts; `next` is its first piece that is no comment.
+    /// Begins the line at the start of `rest`; `next` is its first piece that is not a comment.
     fn start_line(&mut self, rest: &[Piece], next: Option<T>, blank: bool) {
         let goes_on = self.goes_on(next);
         let line = 1 + rest.windows(2).take_while(|w| !self.text[w[0].hi..w[1].lo].contains('\n')).count();
@@ -178,12 +179,12 @@ impl Walk<'_> {
         self.lines.push(Line { indent, blank_before, ..Line::default() });
         let in_lines = self.open.last().is_none_or(|o| o.brace);
         if in_lines && !self.goes_on(next) && self.last.is_some_and(T::can_end) {
-            // What follows is no operator of the statement before.
+            // An operator that follows does not belong to the previous statement.
             (self.before_last, self.last) = (None, Some(T::Newline));
         }
     }
 
-    /// True when the statement of the line before goes on in this one.
+    /// True if this line continues the statement of the previous one.
     fn goes_on(&self, next: Option<T>) -> bool {
         if matches!(next, Some(T::Dot | T::Pipe)) {
             return true;
@@ -198,7 +199,7 @@ impl Walk<'_> {
         in_lines && !ends
     }
 
-    /// Writes a piece behind what its line holds.
+    /// Appends a piece to its line.
     fn put(&mut self, piece: Piece) {
         let text = &self.text[piece.lo..piece.hi];
         if piece.kind == T::Comment {
@@ -239,7 +240,7 @@ impl Walk<'_> {
         self.before_last = self.last;
         self.last = Some(piece.kind);
         if closes_lambda {
-            // What follows is the body, not an operator's operand.
+            // The body follows, not the operand of an operator.
             self.last = Some(T::Arrow);
         }
     }
@@ -257,7 +258,7 @@ impl Walk<'_> {
         self.open.push(Open { role, brace: kind == T::LBrace, indent });
     }
 
-    /// Whether a space stands before a piece of this kind.
+    /// Whether a space precedes a piece of this kind.
     fn space(&self, kind: T, closes_lambda: bool) -> bool {
         let Some(last) = self.last else { return false };
         let named = self.open.last().is_some_and(|o| o.role == Role::Call)
@@ -267,7 +268,7 @@ impl Walk<'_> {
             T::LParen | T::LBracket => last.ends_operand(),
             T::DotDot | T::DotDotOpen => last.ends_operand(),
             T::Eq => named,
-            // Two bars side by side would be one token.
+            // Two adjacent bars would be one token.
             T::Bar if last == T::Bar => return true,
             T::Bar => closes_lambda,
             _ => false,
@@ -282,7 +283,7 @@ impl Walk<'_> {
     }
 }
 
-/// The lines as text; comments at the ends of neighbouring lines stand below each other.
+/// The lines as text, with trailing comments of adjacent lines aligned.
 fn print(lines: &[Line]) -> String {
     let mut out = String::new();
     let mut column = 0;
@@ -309,14 +310,14 @@ fn print(lines: &[Line]) -> String {
     out
 }
 
-/// Columns up to the end of a line's code.
+/// The width of a line's code.
 fn width(line: &Line) -> usize {
     let last = line.code.rsplit('\n').next().unwrap_or_default();
     let margin = if line.code.contains('\n') { 0 } else { line.indent * INDENT };
     margin + last.chars().count()
 }
 
-/// True when the comments of two lines that follow each other belong below each other.
+/// True if the trailing comments of two adjacent lines are aligned.
 fn beside(a: &Line, b: &Line) -> bool {
     let both = |l: &Line| !l.code.is_empty() && !l.comment.is_empty();
     both(a) && both(b) && !b.blank_before

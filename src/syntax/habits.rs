@@ -1,36 +1,36 @@
-//! What people write out of habit, and what to write instead: one rule per habit.
+//! Habits from other languages, and what to write instead: one rule per habit.
 //!
-//! A rule sees the place where the grammar stopped and says nothing unless it is sure. Rules are
-//! tried in order. Nothing here changes what is accepted.
+//! A rule inspects the position where the grammar stopped, and gives advice only if it is sure. Rules are
+//! tried in order. They do not change what is accepted.
 
 use super::consequences::Role;
 use super::explain::Expected;
 use super::tokens::{KEYWORDS, T, Token};
 use crate::base;
 
-/// The place of a syntax error.
+/// The position of a syntax error.
 pub struct Place<'a> {
     /// The source.
     pub text: &'a str,
-    /// The tokens of the statement of the top level.
+    /// The tokens of the top-level statement.
     pub tokens: &'a [Token],
-    /// The token that did not fit; the number of tokens for the end.
+    /// The unexpected token; at the end, the number of tokens.
     pub index: usize,
-    /// What could have stood there.
+    /// What is accepted there.
     pub expected: &'a Expected<'a>,
     /// The first token of the innermost statement.
     pub head: usize,
 }
 
-/// What a rule has to say.
+/// The advice of a rule.
 pub struct Advice {
-    /// The message, where it is better than "expected ..., found ...".
+    /// The message, if it is better than "expected ..., found ...".
     pub message: Option<String>,
     /// What to write.
     pub help: String,
-    /// The token that it is about.
+    /// The index of the token in question.
     pub at: usize,
-    /// What an error with that message is to those around it.
+    /// The role of an error with that message.
     pub role: Role,
 }
 
@@ -39,7 +39,7 @@ impl Place<'_> {
         self.tokens.get(self.index.checked_add_signed(offset)?).map(|t| t.kind)
     }
 
-    /// The text of a token at an offset from the error, and nothing where there is none.
+    /// The text of the token at an offset from the error; empty if there is none.
     fn text(&self, offset: isize) -> &str {
         self.index.checked_add_signed(offset).map_or("", |i| self.text_at(i))
     }
@@ -52,18 +52,18 @@ impl Place<'_> {
         self.tokens.get(self.head).map(|t| t.kind)
     }
 
-    /// True when the token before the error touches it.
+    /// True if the previous token is adjacent to the error.
     fn touches(&self) -> bool {
         let before = self.index.checked_sub(1).and_then(|i| self.tokens.get(i));
         before.zip(self.tokens.get(self.index)).is_some_and(|(a, b)| a.hi == b.lo)
     }
 
-    /// True when a line end lies between the error and the token before it.
+    /// True if a line end precedes the error.
     fn starts_line(&self) -> bool {
         let before = self.index.checked_sub(1).and_then(|i| self.tokens.get(i));
         match before.zip(self.tokens.get(self.index)) {
             Some((a, b)) => {
-                // A token that stands for what is missing may begin before the end of the one in front.
+                // A token added for missing text may begin before the end of the previous one.
                 let between = self.text.get(a.hi as usize..b.lo as usize).unwrap_or("");
                 between.contains('\n') || a.kind == T::Newline
             }
@@ -71,12 +71,12 @@ impl Place<'_> {
         }
     }
 
-    /// The bracket that the error stands in directly.
+    /// The innermost open bracket around the error.
     fn bracket(&self) -> Option<T> {
         self.opener().map(|(_, kind)| kind)
     }
 
-    /// The same, with its place.
+    /// The same, with its position.
     fn opener(&self) -> Option<(usize, T)> {
         let mut depth = 0;
         for (at, token) in self.tokens[..self.index.min(self.tokens.len())].iter().enumerate().rev() {
@@ -100,7 +100,7 @@ impl Place<'_> {
     }
 }
 
-/// The first advice that fits.
+/// The first advice that applies.
 pub fn advise(place: &Place<'_>) -> Option<Advice> {
     RULES.iter().find_map(|rule| rule(place))
 }
@@ -282,13 +282,13 @@ fn dictionary(p: &Place<'_>) -> Option<Advice> {
     )
 }
 
-/// Words that begin statements elsewhere.
+/// Statement keywords of other languages.
 fn foreign_word(p: &Place<'_>) -> Option<Advice> {
     let candidates = [p.index, p.index.wrapping_sub(1), p.head];
     let names = candidates.into_iter().filter(|&i| p.tokens.get(i).is_some_and(|t| t.kind == T::Name));
     for at in names {
         let word = p.text_at(at);
-        // Followed by `(`, `.` or an operator it is a name like any other.
+        // Followed by `(`, `.` or an operator it is an ordinary name.
         let next = p.tokens.get(at + 1).map(|t| t.kind);
         let keyword = match next {
             None | Some(T::LBrace | T::Colon | T::Not | T::If | T::Newline | T::Semi) => true,
@@ -536,7 +536,7 @@ fn decorator(p: &Place<'_>) -> Option<Advice> {
     p.advice(0, "there are no decorators", "call the function on the function: `let f = wrap(f)`")
 }
 
-/// `else` after something that is no `if`
+/// `else` without an `if`
 fn else_alone(p: &Place<'_>) -> Option<Advice> {
     match p.kind(0)? {
         T::Else => p.advice(0, "`else` without its `if`", "`else` follows the `}` of an `if` block"),
@@ -583,7 +583,7 @@ fn nothing_after_equals(p: &Place<'_>) -> Option<Advice> {
     Some(advice)
 }
 
-/// `return` where a value belongs
+/// `return` in place of a value
 fn statement_in_expression(p: &Place<'_>) -> Option<Advice> {
     let word = p.kind(0)?;
     let statement = matches!(

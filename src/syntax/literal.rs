@@ -1,13 +1,13 @@
-//! Values of literals: numbers and the escapes of strings.
+//! Values of literals: numbers and string escapes.
 //!
-//! [`super::scan`] has found where a literal ends; this file says what it is worth or what is wrong
-//! with it. It works in time linear in the text, whatever the text.
+//! [`super::scan`] finds the end of a literal; this file computes its value or its error. Runs in linear time
+//! for any text.
 
 use super::error;
 use crate::base::{Error, Span};
 use std::borrow::Cow;
 
-/// The value of an int literal; `i64::MIN as u64` itself is allowed, for a `-` may stand before it.
+/// The value of an int literal; `i64::MIN as u64` is allowed, because a `-` may precede it.
 pub fn int(text: &str, span: Span) -> Result<u64, Error> {
     let bytes = text.as_bytes();
     let radix = match (bytes[0], bytes.get(1)) {
@@ -92,9 +92,9 @@ fn suffix_help(radix: u32, suffix: &str) -> &'static str {
     }
 }
 
-/// The characters of a piece of a string: escapes resolved, `{{` and `}}` as single braces.
+/// The characters of a piece of a string, with escapes resolved, and `{{` and `}}` as single braces.
 ///
-/// `lo` is the position of the piece's first byte. Every fault goes to `report`.
+/// `lo` is the position of the piece's first byte. Every error goes to `report`.
 pub fn unescape<'t>(text: &'t str, lo: u32, report: &mut dyn FnMut(Error)) -> Cow<'t, str> {
     if !text.contains(['\\', '{', '}', '\r']) {
         return Cow::Borrowed(text);
@@ -118,7 +118,8 @@ pub fn unescape<'t>(text: &'t str, lo: u32, report: &mut dyn FnMut(Error)) -> Co
                 }
                 width
             }
-            // Line ends in a string are `\n`, however the file was saved.
+            // Line ends in a string are always `
+            // `.
             b'\r' if here.starts_with("\r\n") => 1,
             b'\r' => {
                 out.push('\r');

@@ -1,6 +1,6 @@
-//! Text to tree: tokens, the grammar's glue, the tree, readable syntax errors.
+//! Parsing: tokens, the grammar's actions, the tree, readable syntax errors.
 //!
-//! [`parse`] is the way in. It knows no operation, device or value; names are only texts here.
+//! The entry point is [`parse`]. Operations, devices and values are unknown here; names are only texts.
 
 pub mod ast;
 #[cfg(test)]
@@ -37,7 +37,7 @@ pub use parts::{Part, parts};
 pub use scan::{Ended, MAX_OPEN};
 pub use tree::MAX_DEPTH;
 
-/// True when `text` can name a variable: an identifier that is not reserved.
+/// True if `text` can name a variable: an identifier that is not reserved.
 pub fn is_name(text: &str) -> bool {
     use logos::Logos;
     let mut chars = text.chars();
@@ -52,7 +52,8 @@ pub fn is_name(text: &str) -> bool {
 /// The text of a source file.
 ///
 /// # Errors
-/// E0113, naming the first byte that is not UTF-8. It has no span, for such bytes are in no source map.
+///
+/// E0113, with the first byte that is not UTF-8. It has no span, because such bytes are not in a source map.
 pub fn decode(bytes: &[u8]) -> crate::base::Result<&str> {
     std::str::from_utf8(bytes).map_err(|fault| {
         let offset = fault.valid_up_to();

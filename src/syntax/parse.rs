@@ -1,9 +1,8 @@
-//! Tokens to tree, and on with the next statement after an error.
+//! Parses tokens to a tree, and continues after errors.
 //!
-//! A text without errors is parsed in one run. Otherwise each statement of the top level is parsed
-//! by itself; a failure is reported, the innermost statement around it is cut out, and the rest of
-//! the statement it stood in is parsed again. So one report holds several errors, and none of them
-//! is caused by another.
+//! A text without errors is parsed in one run. Otherwise each top-level statement is parsed separately: a
+//! failure is reported, the innermost statement around it is removed, and the rest of the enclosing statement
+//! is parsed again. So one report contains several errors, and none is a consequence of another.
 
 use super::ast::{Block, Stmt, StmtKind};
 use super::consequences::{Finding, causes};
@@ -16,37 +15,37 @@ use crate::base::{Error, Span, stop};
 use lalrpop_util::ParseError;
 use std::cell::Cell;
 
-/// How many errors one report holds at most.
+/// Maximum number of errors in a report.
 const MAX_ERRORS: usize = 30;
 
-/// How often one statement of the top level is parsed at most.
+/// Maximum number of runs per top-level statement.
 const MAX_RUNS: usize = 2 * MAX_ERRORS;
 
-/// A source as a tree, with all that is wrong with it.
+/// A source as a tree, with its errors.
 #[derive(Debug)]
 pub struct Parsed {
-    /// The statements; `StmtKind::Error` stands where one was not understood.
+    /// The statements, with `StmtKind::Error` for invalid ones.
     pub block: Block,
     /// The comments, in order, as offsets into the text.
     pub comments: Vec<Comment>,
-    /// What is wrong, in the order of the text.
+    /// The errors in source order.
     pub errors: Vec<Error>,
-    /// True when the only fault is that the text ends too early: more of it may make it right.
+    /// True if the only error is an early end: more text may complete it.
     pub incomplete: bool,
-    /// Why the text was not read to its end; the rest says nothing then.
+    /// Why the text was not read to its end; the other fields are then meaningless.
     pub ended: Option<Ended>,
 }
 
 /// Parses a source whose first byte has the position `base` (see `SourceMap::add`).
 ///
 /// # Errors
-/// None by itself: what is wrong stands in [`Parsed::errors`], E01xx.
+///
+/// None: syntax errors (E01xx) are in [`Parsed::errors`].
 pub fn parse(base: u32, text: &str) -> Parsed {
     stop::masked(|| parse_within(base, text, usize::MAX))
 }
 
-/// The same for a text of at most `most` tokens, and until the thread's work should end: see
-/// [`Parsed::ended`].
+/// The same for at most `most` tokens, and until the thread's work should end: see [`Parsed::ended`].
 pub fn parse_within(base: u32, text: &str, most: usize) -> Parsed {
     let Scanned { tokens, comments, errors, open_end, ended } = scan::scan_within(base, text, most);
     if ended.is_some() {
@@ -86,9 +85,9 @@ pub fn parse_within(base: u32, text: &str, most: usize) -> Parsed {
     Parsed { block, comments, errors, incomplete, ended }
 }
 
-/// Where a run of the grammar stopped, and what could have stood there.
+/// The position where a run of the grammar stopped, and what is accepted there.
 struct Failure {
-    /// Which token; their number for the end.
+    /// The token; at the end, the number of tokens.
     index: usize,
     expected: Vec<String>,
 }
@@ -111,7 +110,7 @@ fn run(tree: &mut Tree<'_>, base: u32, tokens: &[Token]) -> Result<Block, Failur
         match error {
             ParseError::UnrecognizedToken { expected, .. } => Failure { index: read.get() - 1, expected },
             ParseError::UnrecognizedEof { expected, .. } => Failure { index: tokens.len(), expected },
-            // A kind that the grammar does not know.
+            // A token kind that the grammar does not contain.
             _ => Failure { index: read.get().saturating_sub(1), expected: Vec::new() },
         }
     })
@@ -122,15 +121,15 @@ struct Recovery<'t, 's> {
     base: u32,
     text: &'s str,
     errors: Vec<Finding>,
-    /// How many failures there were that more text could not mend.
+    /// Number of failures that more text could not fix.
     others: usize,
     ends_early: bool,
-    /// True when the scanner has reported that the text ends inside of a bracket or string.
+    /// True if the scanner has reported that the text ends inside a bracket or string.
     open_end: bool,
 }
 
 impl Recovery<'_, '_> {
-    /// Parses the statements of the top level one by one.
+    /// Parses the top-level statements one by one.
     fn statements(&mut self, tokens: &[Token]) -> Vec<Stmt> {
         let mut body = Vec::new();
         let mut start = 0;
@@ -153,7 +152,7 @@ impl Recovery<'_, '_> {
         let Some((first, end)) = tokens.first().map(|t| t.lo).zip(tokens.last().map(|t| t.hi)) else {
             return Vec::new();
         };
-        // Enough has been said: what else is wrong is not worth the time.
+        // After enough errors, further ones are not worth the time.
         let mut runs = 0;
         while self.errors.len() < MAX_ERRORS && runs < MAX_RUNS && !self.tree.ended {
             runs += 1;
@@ -178,7 +177,7 @@ impl Recovery<'_, '_> {
 
     fn report(&mut self, tokens: &[Token], failure: &Failure, last: bool) {
         let found = tokens.get(failure.index);
-        // What the scanner could not read, or had to add, it has reported.
+        // The scanner has reported invalid and missing tokens.
         if found.map_or(last && self.open_end, |t| t.kind == T::Bad || t.lo == t.hi) {
             return;
         }
@@ -193,7 +192,7 @@ impl Recovery<'_, '_> {
     }
 }
 
-/// How a token changes the number of open brackets.
+/// The change in the number of open brackets at a token.
 fn nesting(kind: T) -> isize {
     match kind {
         T::LParen | T::LBracket | T::LBrace | T::InterpOpen => 1,
@@ -202,8 +201,8 @@ fn nesting(kind: T) -> isize {
     }
 }
 
-/// Where the statement that starts at `start` ends: at a separator of its level, a closing bracket
-/// of the level above, or the end.
+/// The end of the statement that starts at `start`: a separator at its level, a closing bracket of the
+/// enclosing level, or the end.
 fn statement_end(tokens: &[Token], start: usize) -> usize {
     let mut depth = 0;
     for (i, token) in tokens.iter().enumerate().skip(start) {
@@ -215,9 +214,9 @@ fn statement_end(tokens: &[Token], start: usize) -> usize {
     tokens.len()
 }
 
-/// The innermost statement around a token, `outer`: the one around that statement's block.
+/// The innermost statement around a token; if `outer`, the statement around its block.
 fn enclosing_statement(tokens: &[Token], index: usize, outer: bool) -> (usize, usize) {
-    // For each open bracket: where the statement that it begins or continues starts.
+    // For each open bracket: the start of its statement.
     let mut starts = vec![0];
     let mut braces = vec![0];
     for (i, token) in tokens[..index.min(tokens.len())].iter().enumerate() {
@@ -247,7 +246,7 @@ fn enclosing_statement(tokens: &[Token], index: usize, outer: bool) -> (usize, u
     }
     let lo = braces.last().and_then(|&b| starts.get(b)).copied().unwrap_or(0);
     let hi = statement_end(tokens, lo);
-    // A failure at the very start of a block's end cuts nothing out; take the block's statement.
+    // A failure at the very start of a block's end would remove nothing; take the block's statement.
     if lo >= hi && lo > 0 && !outer {
         return enclosing_statement(tokens, index, true);
     }

@@ -1,6 +1,6 @@
-//! What stands directly inside of an expression: the one place that knows the insides of all kinds.
+//! The direct parts of an expression: the single place that knows the structure of all kinds.
 //!
-//! Invariant: parts come in the order of the text, each once; what is inside of a part is its own affair.
+//! Invariant: parts are visited in source order, each once; nested parts are not.
 
 use super::ast::{Arg, Arm, Block, Expr, ExprKind, Field, Function, Item, Name, StrPiece};
 
@@ -18,7 +18,7 @@ pub enum Part<'e> {
     Function(&'e Function),
 }
 
-/// Hands over the parts of an expression.
+/// Visits the parts of an expression.
 pub fn parts<'e>(e: &'e Expr, visit: &mut impl FnMut(Part<'e>)) {
     match &e.kind {
         ExprKind::None
@@ -85,7 +85,7 @@ pub fn parts<'e>(e: &'e Expr, visit: &mut impl FnMut(Part<'e>)) {
     }
 }
 
-/// The expressions in a text, those in formats behind the ones that they format.
+/// The expressions in a text; those in a format come after the formatted one.
 fn pieces<'e>(list: &'e [StrPiece], visit: &mut impl FnMut(Part<'e>)) {
     let mut open = vec![list.iter()];
     while let Some(pieces) = open.last_mut() {

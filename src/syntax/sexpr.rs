@@ -1,4 +1,4 @@
-//! The tree as compact s-expressions, for tests to compare shapes by.
+//! The tree as compact s-expressions, for tests.
 
 use super::ast::*;
 use std::fmt::Write;

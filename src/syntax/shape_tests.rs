@@ -287,7 +287,7 @@ fn spans_cover_the_text() {
     assert_eq!(at(string.span), "\"{y:3}\"");
 }
 
-/// Every script of the repository parses, but for those that say which E01xx they end in.
+/// Every script of the repository parses, except those that state the E01xx they end in.
 #[test]
 fn the_scripts_of_the_repository_parse() {
     let mut folders = vec![std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR"))];
@@ -297,7 +297,7 @@ fn the_scripts_of_the_repository_parse() {
             let (path, name) = (entry.path(), entry.file_name());
             let name = name.to_string_lossy();
             if entry.file_type().unwrap().is_dir() {
-                // What fuzzers start from need not parse.
+                // Seeds of fuzzers need not parse.
                 if !name.starts_with('.') && name != "target" && name != "seeds" {
                     folders.push(path);
                 }

@@ -1,13 +1,13 @@
-//! The kinds of tokens, and what they are called in messages.
+//! Token kinds, and their names in messages.
 //!
-//! A token carries its kind and place only; its text is read from the source where it is needed.
-//! The same kinds are the terminals of `grammar/runnel.lalrpop`. This file knows no rule about
-//! which token may follow which: [`super::scan`] lays lines out, the grammar does the rest.
+//! A token holds only its kind and position; its text is read from the source. The same kinds are the
+//! terminals of `grammar/runnel.lalrpop`. This file knows no rules about the order of tokens: [`super::scan`]
+//! handles lines, the grammar the rest.
 
 use logos::Logos;
 
-/// The kind of a token. The `logos` attributes are its spelling; kinds without one are made by
-/// [`super::scan`] from context.
+/// The kind of a token. The `logos` attributes give its spelling; [`super::scan`] makes kinds without one
+/// from context.
 #[derive(Logos, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[logos(skip r"[ \t\r\x0C]+")]
 pub enum T {
@@ -89,7 +89,7 @@ pub enum T {
     #[regex("[A-Za-z_][A-Za-z0-9_]*")]
     Name,
 
-    // Words that are keywords in one position only.
+    // Contextual keywords.
     /// `by` after a range.
     By,
     /// `test` before a string at the start of a statement.
@@ -109,9 +109,9 @@ pub enum T {
     #[token("r\"\"\"")]
     RawOpen,
     StrClose,
-    /// Characters with escapes.
+    /// Characters, with escapes.
     Text,
-    /// Characters as they are.
+    /// Raw characters.
     RawText,
     InterpOpen,
     InterpClose,
@@ -193,7 +193,7 @@ pub enum T {
     Ge,
     #[token("=")]
     Eq,
-    /// `+=` and its kin: every binary operator of tensors followed by `=`.
+    /// `+=` and similar: every binary operator of tensors followed by `=`.
     #[token("+=")]
     #[token("-=")]
     #[token("*=")]
@@ -210,7 +210,7 @@ pub enum T {
     #[token(">>=")]
     Update,
 
-    // Not of the language: kept as tokens so that messages can say what to write instead.
+    // Not part of the language: tokens so that messages can suggest what to write instead.
     #[token(":")]
     Colon,
     #[token("&&")]
@@ -232,24 +232,24 @@ pub enum T {
     Newline,
     #[regex(r"#[^\n]*", allow_greedy = true)]
     Comment,
-    /// Text that is no token, reported already.
+    /// Invalid text, already reported.
     Bad,
-    /// A statement that the parser has reported and cut out.
+    /// A statement that the parser has reported and removed.
     ErrorStmt,
 }
 
-/// A token and its place, as offsets into its source.
+/// A token and its position, as offsets into its source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Token {
-    /// What it is.
+    /// Its kind.
     pub kind: T,
     /// The first byte.
     pub lo: u32,
-    /// One past the last byte; equal to `lo` for a closing bracket that the source lacks.
+    /// One past the last byte; equal to `lo` for a missing closing bracket.
     pub hi: u32,
 }
 
-/// A comment and its place, as offsets into its source: `#` to the end of the line.
+/// A comment and its position, as offsets into its source: `#` to the end of the line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Comment {
     /// The `#`.
@@ -301,7 +301,7 @@ impl T {
         self.is_keyword() || matches!(self, T::Inf | T::Nan | T::Cpu | T::Cuda | T::Dtype)
     }
 
-    /// True when an operand may end with this token, so that `(` behind it calls and `-` subtracts.
+    /// True if an operand may end with this token, so that a following `(` calls and `-` subtracts.
     pub fn ends_operand(self) -> bool {
         use T::*;
         matches!(
@@ -322,8 +322,8 @@ impl T {
         )
     }
 
-    /// True when an expression or statement may end with this token, so that a line end after it
-    /// may end the statement. (A `:` ends Python's heads of blocks: what follows is another statement.)
+    /// True if an expression or statement may end with this token, so that a following line end may end the
+    /// statement. (A `:` ends Python's block heads: another statement follows.)
     pub fn can_end(self) -> bool {
         use T::*;
         self.ends_operand()
@@ -343,13 +343,13 @@ impl T {
             )
     }
 
-    /// True when a value may start with this token.
+    /// True if a value may start with this token.
     pub fn begins_value(self) -> bool {
         self.can_end_range() || matches!(self, T::Not | T::If | T::With | T::Try | T::LBrace)
     }
 
-    /// True when the end of a range may start with this token. (A `{` begins the body there, and `if`
-    /// the guard of an arm; `not` and lambdas bind looser than `..`.)
+    /// True if the end of a range may start with this token. (A `{` begins the body there, and `if` the guard
+    /// of an arm; `not` and lambdas bind looser than `..`.)
     pub fn can_end_range(self) -> bool {
         use T::*;
         matches!(

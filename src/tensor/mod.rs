@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock, Weak};
 ///
 /// Invariant: all elements of the layout lie within the storage.
 ///
-/// Sample: `zeros(2, 3).t()` has shape `[3, 2]`, strides `[1, 3]`, and the storage of the zeros.
+/// Example: `zeros(2, 3).t()` has shape `[3, 2]`, strides `[1, 3]`, and the storage of the zeros.
 #[derive(Clone)]
 pub struct Tensor(Arc<Content>);
 
@@ -32,7 +32,7 @@ struct Content {
     base: Base,
     layout: Layout,
     dtype: Dtype,
-    /// Layouts that took the place of the first one: `x.t_()`.
+    /// Later layouts, set in place: `x.t_()`.
     relaid: OnceLock<Box<Relaid>>,
 }
 
@@ -101,8 +101,8 @@ impl Tensor {
         }
     }
 
-    /// Gives this tensor, and all who hold it, another layout over its storage. Work that reads or writes it
-    /// must have left the queues: they ask for its layout later.
+    /// Gives this tensor, and everything that holds it, another layout over its storage. Work that reads or
+    /// writes it must have been submitted: queued work reads the layout later.
     pub(crate) fn relay(&self, layout: Layout) {
         debug_assert!(
             (layout.extent().end as u64).saturating_mul(self.0.dtype.size() as u64) <= self.storage().bytes()
@@ -196,7 +196,7 @@ impl Tensor {
         }
     }
 
-    /// Its memory, as reports of races name it.
+    /// Its memory, as race reports identify it.
     #[doc(hidden)]
     pub fn piece(&self) -> Piece {
         let bytes = self.region().bytes();

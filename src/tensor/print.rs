@@ -100,7 +100,7 @@ pub fn format_corner(
 /// unless the literal implies it, and always the device. Complex numbers are written by their parts. A tensor
 /// that would be summarised has no source form; it is printed instead.
 ///
-/// Sample: `tensor([0.1, 2.0], device=cuda:0)`.
+/// Example: `tensor([0.1, 2.0], device=cuda:0)`.
 pub fn tensor_source(
     bytes: &[u8],
     shape: &[usize],

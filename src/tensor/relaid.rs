@@ -1,7 +1,7 @@
-//! Layouts that a tensor is given in place, by `t_` and its kin.
+//! Layouts set in place by `t_` and similar operations.
 //!
-//! References to a tensor's layout live as long as the tensor, so an old layout stays: layouts are only ever
-//! added, and one that comes again is found, not added. Toggling between two takes no more memory.
+//! References to a tensor's layout live as long as the tensor, so old layouts must stay: layouts are only
+//! added, and an equal one is reused. Toggling between two takes no more memory.
 
 use crate::array::Layout;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Layouts per block.
 const BLOCK: usize = 6;
 
-/// All layouts that a tensor had after its first one, and the number of the current one.
+/// All layouts of a tensor after its first one, and the index of the current one.
 #[derive(Default)]
 pub(super) struct Relaid {
     /// 0 is the tensor's first layout, 1 the first of `blocks`.
@@ -29,7 +29,7 @@ fn same(a: &Layout, b: &Layout) -> bool {
 }
 
 impl Relaid {
-    /// The current layout; `first` is the one that the tensor was made with.
+    /// The current layout; `first` is the one that the tensor was created with.
     pub(super) fn current<'a>(&'a self, first: &'a Layout) -> &'a Layout {
         let Some(mut at) = self.current.load(Ordering::Acquire).checked_sub(1) else { return first };
         let mut block = &self.blocks;

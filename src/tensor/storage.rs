@@ -53,7 +53,7 @@ impl Memory {
         }
     }
 
-    /// Notes that work on a stream uses the memory. It is not reused before that work has completed.
+    /// Records that work on a stream uses the memory. It is not reused before that work has completed.
     pub fn used_on(&self, stream: &Arc<Stream>) {
         match self {
             Memory::Block(block) => block.used_on(stream),
@@ -82,8 +82,8 @@ impl Storage {
         Storage::made(device, bytes, None, Watched::default())
     }
 
-    /// An unbound storage with a known history, and a ticket that it holds as long as it lives, by which its
-    /// owner counts storages.
+    /// An unbound storage with a known history, and a ticket that it holds as long as it lives, with which
+    /// its owner counts storages.
     #[inline]
     pub fn made(device: Arc<Device>, bytes: u64, ticket: Option<Arc<()>>, history: Watched) -> Storage {
         Storage {
@@ -134,7 +134,7 @@ impl Storage {
         matches!(self.memory.get(), Some(Memory::Pinned(_)))
     }
 
-    /// Notes the launch that last wrote the storage.
+    /// Records the launch that last wrote the storage.
     pub fn set_ticket(&self, ticket: Ticket) {
         self.ticket.store(ticket.bits(), Ordering::Relaxed);
     }
@@ -145,7 +145,7 @@ impl Storage {
         (ticket != Ticket::NONE && ticket != Ticket::LOST).then(|| ticket.stream())
     }
 
-    /// True when the launch that last wrote it was in flight when its device failed, or could not be made.
+    /// True if the launch that last wrote it was in flight when its device failed, or could not be launched.
     #[inline]
     pub fn is_lost(&self) -> bool {
         match Ticket::from_bits(self.ticket.load(Ordering::Relaxed)) {
@@ -155,12 +155,12 @@ impl Storage {
         }
     }
 
-    /// Notes that what should have written it could not be launched.
+    /// Records that the work that should have written it could not be launched.
     pub fn lose(&self) {
         self.set_ticket(Ticket::LOST);
     }
 
-    /// The launch that was to write it last, if that was given up: what it was, and where it stands.
+    /// The launch that should have written it last, if that was discarded: its name and source position.
     pub fn given_up(&self) -> Option<(&'static str, Span)> {
         self.device.given_up(Ticket::from_bits(self.ticket.load(Ordering::Relaxed)))
     }

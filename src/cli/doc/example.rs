@@ -1,8 +1,8 @@
-//! An example as a session would show it: its statements, and what they give.
+//! Shows an example as a session would: its statements and their values.
 //!
-//! The tables hold examples that test themselves, with `assert`. What an assertion compares is what a
-//! reader wants to see, so it is shown with its value. The example really runs, on emulated devices,
-//! without access to files and for a moment at most; one that cannot is shown as it is written.
+//! Examples in the tables test themselves with `assert`. A reader wants to see the compared value, so each
+//! assertion is shown as its operand with the value. The example is run, on emulated devices, without file
+//! access and with a short time limit; one that cannot run is shown as written.
 
 use crate::base::Result;
 use crate::device::Backend;
@@ -25,7 +25,7 @@ pub fn transcript(example: &str) -> String {
     shown.unwrap_or_else(|| example.to_string())
 }
 
-/// The position of an example's first byte.
+/// The source position of an example's first byte.
 const BASE: u32 = 1;
 
 fn run(example: &str, block: &Block) -> Result<String> {
@@ -57,7 +57,7 @@ fn run(example: &str, block: &Block) -> Result<String> {
     Ok(shown.trim_end().to_string())
 }
 
-/// What to run and show of a statement: of an assertion, what it is about.
+/// The part of a statement to run and show; of an assertion, its operand.
 fn text_of<'a>(example: &'a str, statement: &Stmt) -> &'a str {
     let about = match &statement.kind {
         StmtKind::Expr(e) => called(e, "assert").and_then(|args| args.first().copied()).map(compared),
@@ -69,7 +69,7 @@ fn text_of<'a>(example: &'a str, statement: &Stmt) -> &'a str {
 
 const COMPARISONS: [Binary; 5] = [Binary::Eq, Binary::Lt, Binary::Le, Binary::Gt, Binary::Ge];
 
-/// The first operand of a comparison; the condition itself where it is none.
+/// The first operand of a comparison; any other condition as a whole.
 fn compared(condition: &Expr) -> &Expr {
     match &condition.kind {
         ExprKind::Binary(operator, left, _) if COMPARISONS.contains(operator) => left,
@@ -80,7 +80,7 @@ fn compared(condition: &Expr) -> &Expr {
     }
 }
 
-/// The arguments of a call by position of a function of that name.
+/// The positional arguments of a call of the function `name`.
 fn called<'a>(e: &'a Expr, name: &str) -> Option<Vec<&'a Expr>> {
     let ExprKind::Call(function, args) = &e.kind else { return None };
     let named = matches!(&function.kind, ExprKind::Name(text) if **text == *name);
@@ -100,7 +100,7 @@ mod tests {
         let example = "let x = tensor([[1, 2], [3, 4]])\nassert(equal(x.sum(1), [3, 7]))\nassert(x.shape == (2, 2))\nassert(x.is_contiguous())\nfor i in 0..2 {\n    print(i)\n}";
         let shown = "> let x = tensor([[1, 2], [3, 4]])\n> x.sum(1)\ntensor([3, 7], device='cuda:0')\n> x.shape\n(2, 2)\n> x.is_contiguous()\ntrue\n> for i in 0..2 {\n      print(i)\n  }\n0\n1";
         assert_eq!(transcript(example), shown);
-        // What cannot run is shown as it is written.
+        // Examples that cannot run are shown as written.
         for plain in ["let = 1", "throw \"no\"", "write(\"x\", \"y\")"] {
             assert_eq!(transcript(plain), plain);
         }

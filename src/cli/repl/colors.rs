@@ -1,9 +1,9 @@
-//! The colours of an input.
+//! Syntax colours of an input.
 
 use crate::syntax::{Class, classify};
 use std::fmt::Write;
 
-/// The input with its classes in colours; the same columns.
+/// The input with its token classes coloured; columns are unchanged.
 pub fn painted(line: &str) -> String {
     let code = line.trim_start();
     let mut out = String::with_capacity(line.len() * 2);
@@ -20,14 +20,14 @@ pub fn painted(line: &str) -> String {
     let code = &line[skip..];
     let mut at = 0;
     for (range, class) in classify(code) {
-        // A token that the scanner made up has no text.
+        // A token added by the scanner has no text.
         let (Some(before), Some(text)) = (code.get(at..range.start), code.get(range.clone())) else {
             continue;
         };
         out.push_str(before);
         match style(class) {
             "" => out.push_str(text),
-            // A style ends with its line, as the terminal may redraw from any of them.
+            // A style ends with its line, because the terminal may redraw from any line.
             style => {
                 for (i, part) in text.split('\n').enumerate() {
                     let line_end = if i > 0 { "\n" } else { "" };
@@ -41,7 +41,7 @@ pub fn painted(line: &str) -> String {
     out
 }
 
-/// A signature or another remark, faint.
+/// A signature or another hint, faint.
 pub fn faint(text: &str) -> String {
     format!("\x1b[2m{text}\x1b[0m")
 }
@@ -64,7 +64,7 @@ fn style(class: Class) -> &'static str {
 mod tests {
     use super::*;
 
-    /// The text without its colours.
+    /// The text without colours.
     fn plain(painted: &str) -> String {
         let mut parts = painted.split('\x1b');
         let first = parts.next().unwrap_or("").to_string();

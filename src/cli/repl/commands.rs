@@ -9,21 +9,21 @@ use crate::vm::Mode;
 pub struct Command {
     /// `load`
     pub name: &'static str,
-    /// What stands behind it.
+    /// The argument it takes.
     pub takes: Takes,
     /// What it does.
     pub help: &'static str,
     run: fn(&mut Repl, &str) -> Result<Next>,
 }
 
-/// What stands behind a command.
+/// The argument of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Takes {
     /// Nothing.
     Nothing,
-    /// A name that is documented, or that the session has; true when it must be there.
+    /// A documented name or a name of the session; true if it is required.
     Name(bool),
-    /// A piece of code; what it is called.
+    /// Code, with the argument's name.
     Code(&'static str),
     /// A path.
     File,
@@ -46,8 +46,8 @@ impl Takes {
     }
 }
 
-/// The command that a line is meant as which says it in the way of other sessions: `help`, `quit`, `?relu`,
-/// `relu?`, `%time x`. `has` says whether the session has a name of its own.
+/// The command intended by a line in the style of other sessions: `help`, `quit`, `?relu`, `relu?`, `%time
+/// x`. `has` tells whether the session defines a name.
 pub fn meant(line: &str, has: impl Fn(&str) -> bool) -> Option<String> {
     let line = line.trim();
     let is_name = |text: &str| {
@@ -81,7 +81,7 @@ pub fn meant(line: &str, has: impl Fn(&str) -> bool) -> Option<String> {
     }
 }
 
-/// All of them.
+/// All commands.
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "help",
@@ -166,7 +166,7 @@ pub fn run(repl: &mut Repl, line: &str) -> Result<Next> {
     (command.run)(repl, rest)
 }
 
-/// The command of a word, which may be shortened while it stays unique.
+/// The command of a word, which may be any unique prefix.
 pub fn find(word: &str) -> Option<&'static Command> {
     let mut starting = COMMANDS.iter().filter(|c| !word.is_empty() && c.name.starts_with(word));
     let exact = COMMANDS.iter().find(|c| c.name == word);

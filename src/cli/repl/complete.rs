@@ -1,4 +1,4 @@
-//! What Tab offers: what can stand at the cursor, by what the session knows.
+//! Tab completion at the cursor, from the names known to the session.
 
 use super::commands::{self, Takes};
 use super::known::{self, Callable, Known};
@@ -15,7 +15,7 @@ const KEYWORDS: &[&str] = &[
     "inf", "nan",
 ];
 
-/// The words that can stand at the end of `line`, and where the one that is being written starts.
+/// The completions at the end of `line`, and the start of the current word.
 pub fn complete(vm: &mut Vm, line: &str) -> (usize, Vec<String>) {
     let code = line.trim_start();
     let Some(command) = code.strip_prefix(':') else { return expression(vm, line) };
@@ -41,11 +41,11 @@ fn expression(vm: &mut Vm, line: &str) -> (usize, Vec<String>) {
         Spot::Nothing | Spot::Fresh => Vec::new(),
         Spot::Text { import } => return text(vm, line, start, import, call.as_ref()),
         Spot::Member(object) => {
-            // What is not known is most likely a tensor.
+            // An unknown value is most likely a tensor.
             let known = known::of(vm, object).unwrap_or(Known::Type("tensor"));
             let mut found = matching(known.members(vm), word);
             if word.is_empty() {
-                // There are many; who writes in place knows what the name ends in.
+                // There are many in-place methods, and their users know the underscore.
                 found.retain(|name| !name.ends_with('_'));
             }
             found
@@ -57,7 +57,7 @@ fn expression(vm: &mut Vm, line: &str) -> (usize, Vec<String>) {
     (start, words)
 }
 
-/// The words that can stand in an expression; inside a call, the names of arguments before all others.
+/// Completions in an expression; inside a call, argument names come first.
 fn in_expression(vm: &mut Vm, line: &str, start: usize, call: Option<&Call<'_>>) -> Vec<String> {
     let word = &line[start..];
     let function = call.and_then(|call| called(vm, call));
@@ -99,7 +99,7 @@ fn dtypes() -> impl Iterator<Item = String> {
     Dtype::ALL.into_iter().map(|dtype| dtype.to_string())
 }
 
-/// The names that this input has used before.
+/// The names used earlier in this input.
 fn written(text: &str) -> impl Iterator<Item = String> {
     use crate::syntax::Class;
     let pieces = crate::syntax::classify(text).into_iter();
@@ -107,12 +107,12 @@ fn written(text: &str) -> impl Iterator<Item = String> {
     names.filter_map(|(range, _)| text.get(range).map(str::to_string))
 }
 
-/// The function of a call, when that is known.
+/// The function of a call, if known.
 pub fn called(vm: &mut Vm, call: &Call<'_>) -> Option<Callable> {
     known::of(vm, call.function)?.callable()
 }
 
-/// The values that a parameter's kind makes likely.
+/// Likely values for a parameter's kind.
 fn of_kind(vm: &mut Vm, kind: Option<Kind>) -> Vec<String> {
     let of_type = |vm: &Vm, name: &str| {
         let globals = vm.globals().into_iter().filter(|(_, value)| value.type_name() == name);
@@ -143,7 +143,7 @@ fn modules(vm: &Vm) -> Vec<String> {
     spaces.map(|name| name.to_string()).chain(written).collect()
 }
 
-/// Documented names, and those of the session, for `:help`.
+/// Documented names and names of the session, for `:help`.
 fn names(vm: &mut Vm, word: &str) -> (usize, Vec<String>) {
     if let Some((object, member)) = word.rsplit_once('.')
         && let Some(known) = known::of(vm, object)
@@ -152,12 +152,12 @@ fn names(vm: &mut Vm, word: &str) -> (usize, Vec<String>) {
     }
     let globals = vm.globals().into_iter().map(|(name, _)| name.to_string());
     let documented = crate::cli::doc::names();
-    // All of a type's methods are offered once the type is written.
+    // Methods are offered once their type is written.
     let near = documented.into_iter().filter(|name| word.contains('.') || !name.contains('.'));
     (0, matching(globals.chain(near), word))
 }
 
-/// Inside of a string: a path where a path is taken, a device where that is.
+/// Inside a string: paths where a path is expected, devices where a device is.
 fn text(
     vm: &mut Vm,
     line: &str,
@@ -183,7 +183,7 @@ fn text(
     }
 }
 
-/// The paths that begin with `written`, which stands at `start`; folders end in a separator.
+/// The paths that begin with `written`, which is at `start`; folders end in a separator.
 fn paths(written: &str, start: usize, wanted: impl Fn(&Path) -> bool) -> (usize, Vec<String>) {
     let split = written.rfind(['/', MAIN_SEPARATOR]).map_or(0, |at| at + 1);
     let (folder, begun) = written.split_at(split);

@@ -7,7 +7,7 @@ use crate::library::device::StreamObject;
 use crate::vm::{Value, Vm};
 use std::sync::Arc;
 
-/// How many lines are shown per device.
+/// Maximum number of lines per device.
 const LINES: usize = 5;
 
 /// `:mem`
@@ -20,7 +20,7 @@ pub fn memory(vm: &mut Vm) -> Result<String> {
         let stats = device.stats();
         let (free, total) = device.mem_get_info()?;
         let figures = match device.id() {
-            // The host's memory is no cache.
+            // Host memory is not a cache.
             DeviceId::Cpu => [bytes_text(device.memory_allocated()), String::new(), String::new()],
             _ => [
                 stats.allocated_bytes.all().current,
@@ -70,7 +70,7 @@ pub fn streams(vm: &mut Vm) -> Result<String> {
     })
 }
 
-/// What the session calls a stream.
+/// The names of a stream in the session.
 fn names(vm: &Vm, stream: &Arc<Stream>) -> Vec<String> {
     let is_it = |value: &Value| match value {
         Value::Object(handle) => {

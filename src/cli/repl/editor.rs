@@ -1,7 +1,7 @@
-//! The line editor: when an input is complete, and whom it asks for colours, words and hints.
+//! The line editor: decides when an input is complete, and provides colours, completions and hints.
 //!
-//! One editor reads all that is typed, lines that a running input asks for with `input()` included: what it has read
-//! beyond a line is the next line's. Ctrl-C drops what was typed ahead.
+//! One editor reads all typed text, including lines that a running input reads with `input()`, because it may
+//! have read beyond the current line. Ctrl-C drops text typed ahead.
 
 use super::complete::complete;
 use super::hint::hint;
@@ -28,23 +28,23 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Keys that come faster than this are no person's.
+/// Keys that arrive faster than this are pasted, not typed.
 const BURST: Duration = Duration::from_millis(10);
-/// From so many bytes on, an input that arrives in a burst is coloured line by line instead of key by key.
+/// Pasted inputs from this size on are coloured line by line instead of key by key.
 const LARGE: usize = 1_000;
 
-/// What was typed.
+/// The result of reading a line.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Typed {
-    /// A line, or several that belong together.
+    /// A line, or several lines of one input.
     Text(String),
-    /// Ctrl-C: there is no line.
+    /// Ctrl-C: the line was discarded.
     Cleared,
-    /// Ctrl-D, or the terminal is gone.
+    /// Ctrl-D, or the terminal was closed.
     End,
 }
 
-/// How the line that is being typed ended.
+/// How the current line ended.
 struct Way {
     /// Zero for Enter.
     key: AtomicU8,
@@ -55,7 +55,7 @@ struct Way {
 const CLEARED: u8 = 1;
 const END: u8 = 2;
 
-/// Reads lines of a terminal.
+/// Reads lines from a terminal.
 pub struct Lines {
     editor: Editor<Assistant, FileHistory>,
     terminal: Terminal,
@@ -72,21 +72,21 @@ fn prompt() -> (String, String) {
 }
 
 impl Lines {
-    /// Lines of the process's terminal, with the history of earlier sessions.
+    /// Reads lines from the process's terminal, with the history of earlier sessions.
     pub fn new(repl: &Rc<RefCell<Repl>>, terminal: &Terminal) -> rustyline::Result<Lines> {
         let way = Arc::new(Way { key: AtomicU8::new(0), begun: Mutex::new(Instant::now()) });
         let config = config(terminal.color_out())?;
         let mut editor = editor(FileHistory::with_config(&config), config, repl, &way)?;
         let history = super::history::path();
         if let Some(path) = &history {
-            // A first session has none yet.
+            // The first session has no history.
             editor.load_history(path).ok();
         }
         let (repl, terminal) = (Rc::clone(repl), terminal.clone());
         Ok(Lines { editor, terminal, repl, history, way, waits: Arc::default() })
     }
 
-    /// True while it waits for keys, for another thread.
+    /// True while it waits for keys; for use by another thread.
     pub fn waits(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.waits)
     }
@@ -96,19 +96,19 @@ impl Lines {
     /// # Errors
     /// The terminal cannot be read.
     pub fn next_input(&mut self) -> rustyline::Result<Typed> {
-        // What a script printed without a line end stays visible.
+        // Output without a line end stays visible.
         self.terminal.fresh_line();
         self.read(&prompt(), false)
     }
 
-    /// The next line for a running input, behind what it has printed.
+    /// The next line for a running input, after the text it has printed.
     ///
     /// # Errors
     /// The terminal cannot be read.
     pub fn next_line(&mut self) -> rustyline::Result<Typed> {
         let mut shown = self.terminal.line();
-        // The editor draws the line again. It cannot where that moves the cursor, and does not where it does not know
-        // the terminal.
+        // The editor redraws the line. It cannot if the text moves the cursor, and does not on an unknown
+        // terminal.
         let is_plain = shown.split("\x1b[").all(|part| !part.contains(|c: char| c.is_control()));
         if !is_plain || shown.len() > 500 {
             self.terminal.fresh_line();
@@ -143,19 +143,19 @@ impl Lines {
     pub fn remember(&mut self, input: &str) {
         let new = self.editor.add_history_entry(input).unwrap_or(false);
         if let (true, Some(path)) = (new, &self.history) {
-            // A session without a history file is still a session.
+            // A missing history file is not an error.
             self.editor.append_history(path).ok();
         }
     }
 
-    /// Drops what was typed ahead and read already. The terminal has dropped what was not.
+    /// Drops text that was typed ahead and already read. The terminal has dropped the unread rest.
     ///
     /// # Errors
     /// The terminal cannot be used.
     pub fn forget_typed(&mut self) -> rustyline::Result<()> {
         let config = config(self.terminal.color_out())?;
         let history = std::mem::replace(self.editor.history_mut(), FileHistory::with_config(&config));
-        // Only the editor knows what it has read, so a new one takes its place.
+        // Only the editor knows what it has read, so it is replaced by a new one.
         self.editor = editor(history, config, &self.repl, &self.way)?;
         Ok(())
     }
@@ -192,7 +192,8 @@ fn editor(
     Ok(editor)
 }
 
-/// A key that ends a line without Enter. The editor's own commands for these keys would lose what was typed after them.
+/// A key that ends a line without Enter. The editor's own commands for these keys would lose text typed after
+/// them.
 struct Ends {
     way: Arc<Way>,
     key: char,
@@ -203,7 +204,7 @@ impl ConditionalEventHandler for Ends {
         let way = match self.key {
             'C' => CLEARED,
             'D' if context.line().is_empty() => END,
-            // A Ctrl-D that was typed while an input ran: the terminal, then in line mode, keeps a zero in its place.
+            // Ctrl-D typed while an input ran: the terminal, then in line mode, stores a zero for it.
             '@' if context.line().is_empty() && self.way.begun.lock().elapsed() < 10 * BURST => END,
             _ => return None,
         };
@@ -212,19 +213,19 @@ impl ConditionalEventHandler for Ends {
     }
 }
 
-/// Whether the editor knows nothing of the terminal, and only reads lines.
+/// Whether the editor does not support the terminal, and only reads lines.
 fn is_simple_terminal() -> bool {
     let simple = |term: String| ["dumb", "cons25", "emacs"].contains(&term.to_ascii_lowercase().as_str());
     std::env::var("TERM").is_ok_and(simple)
 }
 
-/// What the editor asks while the user types.
+/// Answers the editor's queries while the user types.
 struct Assistant {
     repl: Rc<RefCell<Repl>>,
     way: Arc<Way>,
-    /// The line is no input but what `input()` gives: any text.
+    /// Whether the line is read by `input()`: it may be any text.
     plain: Cell<bool>,
-    /// When the last line ended, and when the last key was done.
+    /// When the last line ended, and when the last key was handled.
     last_line: Cell<Option<Instant>>,
     last_key: Cell<Option<Instant>>,
 }
@@ -235,7 +236,7 @@ impl Assistant {
         Assistant { repl, way, plain: Cell::new(false), last_line, last_key }
     }
 
-    /// Whether a large input arrives faster than a person types.
+    /// Whether a large input arrives faster than it could be typed.
     fn is_pasted(&self, line: &str) -> bool {
         line.len() > LARGE && is_recent(&self.last_key)
     }
@@ -253,7 +254,7 @@ impl Validator for Assistant {
             return Ok(ValidationResult::Valid(None));
         }
         let input = context.input();
-        // Two empty lines end an open input, unless they are part of what was pasted.
+        // Two empty lines end an open input, unless they were pasted.
         let input = if is_recent(&self.last_line) { input.trim_end_matches('\n') } else { input };
         let wait = goes_on(input);
         self.last_line.set(Some(Instant::now()));
@@ -261,7 +262,7 @@ impl Validator for Assistant {
     }
 }
 
-/// Whether an input needs further lines. Two empty lines end it in any case.
+/// Whether an input needs further lines. Two empty lines always end it.
 pub fn goes_on(input: &str) -> bool {
     !input.trim_start().starts_with(':')
         && !input.ends_with("\n\n")
@@ -290,12 +291,12 @@ impl Highlighter for Assistant {
     }
 
     fn highlight_char(&self, line: &str, _: usize, kind: CmdKind) -> bool {
-        // A word's colour may change with each of its letters; moving changes none.
+        // Typing may change the colour of a whole word; moving the cursor changes none.
         kind != CmdKind::MoveCursor && !line.is_empty() && !self.plain.get() && !self.is_pasted(line)
     }
 }
 
-/// A remark behind the cursor, which is no text to take over.
+/// A hint after the cursor that is not inserted.
 pub struct Remark(String);
 
 impl Hint for Remark {

@@ -1,4 +1,4 @@
-//! `:help NAME`: a function of the session, a command, an error, or what is documented.
+//! `:help NAME`: a function of the session, a command, an error, or another documented name.
 
 use super::{Repl, commands, show};
 use crate::base::Result;

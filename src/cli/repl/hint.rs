@@ -1,11 +1,11 @@
-//! What a call still takes, shown behind the cursor while it is written.
+//! Hints at the remaining parameters of a call while it is written.
 
 use super::commands::{self, Takes};
 use super::complete::called;
 use super::place::{self, Spot};
 use crate::vm::Vm;
 
-/// The parameters that the call at the end of `line` has left: `dim=none, keepdim=false)`.
+/// The remaining parameters of the call at the end of `line`: `dim=none, keepdim=false)`.
 pub fn hint(vm: &mut Vm, line: &str) -> Option<String> {
     let code = match line.trim_start().strip_prefix(':') {
         Some(command) => match command.split_once(char::is_whitespace) {
@@ -25,7 +25,7 @@ pub fn hint(vm: &mut Vm, line: &str) -> Option<String> {
     let mut words: Vec<&str> = Vec::new();
     let mut named = false;
     for param in left {
-        // What is being written for is not shown again, but for what takes several.
+        // The current parameter is not repeated, unless it takes several arguments.
         if !call.is_empty && current.as_deref() == Some(&param.name) && !param.rest {
             continue;
         }

@@ -1,9 +1,9 @@
-//! Where the history of inputs is kept.
+//! The location of the input history.
 
 use std::path::PathBuf;
 
-/// The history file, its folder made: `RUNNEL_HISTORY`, else `runnel/history` in the user's data folder.
-/// `None` when `RUNNEL_HISTORY` is empty, or there is no such folder.
+/// The history file, in a folder that is created if necessary: `RUNNEL_HISTORY`, else `runnel/history` in the
+/// user's data folder. `None` if `RUNNEL_HISTORY` is empty, or there is no such folder.
 pub fn path() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("RUNNEL_HISTORY") {
         return (!path.is_empty()).then(|| path.into());

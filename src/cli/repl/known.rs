@@ -1,23 +1,23 @@
-//! What is known of a value from its text, without running anything: for completion and hints.
+//! Static knowledge of a value from its source text, without running anything: for completion and hints.
 
 use crate::ops::signature::{Kind, Param};
 use crate::syntax::ast::{DeviceLit, Expr, ExprKind, StmtKind};
 use crate::vm::{Native, ParamInfo, Run, Value, Vm};
 use std::rc::Rc;
 
-/// What a text stands for.
+/// What an expression evaluates to.
 pub enum Known {
-    /// A value that is there.
+    /// An existing value.
     Value(Value),
     /// A value of this type.
     Type(&'static str),
-    /// A method, which is called with its receiver.
+    /// A method, called with its receiver.
     Method(Rc<Native>),
 }
 
 /// A function as a caller sees it.
 pub struct Callable {
-    /// What can be given, a receiver left out.
+    /// The parameters, without a receiver.
     pub params: Vec<Parameter>,
 }
 
@@ -25,13 +25,13 @@ pub struct Callable {
 pub struct Parameter {
     /// Its name.
     pub name: String,
-    /// As a signature shows it: `keepdim=false`, `*shape`.
+    /// Its form in a signature: `keepdim=false`, `*shape`.
     pub shown: String,
     /// What it accepts; `None` for functions written in Runnel.
     pub kind: Option<Kind>,
     /// It takes all further arguments.
     pub rest: bool,
-    /// It is given by name alone.
+    /// It can only be passed by name.
     pub named_only: bool,
 }
 
@@ -110,7 +110,7 @@ fn member(vm: &mut Vm, object: &Known, name: &str) -> Option<Known> {
     }
 }
 
-/// What a native gives: an operation a tensor, and a function that ends in a type's name that type
+/// The result type of a native: a tensor for an operation, and the type whose name the function ends in
 /// (`Stream`, `current_stream`).
 fn result_of(vm: &Vm, native: &Native) -> Option<&'static str> {
     if let Run::Op(_) | Run::OpInPlace(_) = native.run {
@@ -130,7 +130,7 @@ impl Known {
         }
     }
 
-    /// What follows `object.`: the members of the value, or those of its type.
+    /// The completions after `object.`: the members of the value, or of its type.
     pub fn members(&self, vm: &Vm) -> Vec<String> {
         let of_type = |name: &str| -> Vec<String> {
             let names = vm.natives().names_of(name);
@@ -149,7 +149,7 @@ impl Known {
                 let own = handle.get().attributes().iter().map(|name| name.to_string());
                 own.chain(of_type(self.type_name())).collect()
             }
-            // Numbers in lists become a tensor.
+            // Lists of numbers convert to tensors.
             known if known.type_name() == "list" => [of_type("list"), of_type("tensor")].concat(),
             known => of_type(known.type_name()),
         }
@@ -195,8 +195,8 @@ impl Callable {
         Callable { params: params.collect() }
     }
 
-    /// The parameters that the arguments before the cursor's have left, in order; the cursor's argument
-    /// by position takes the first of them.
+    /// The parameters that remain after the arguments before the cursor, in order; a positional argument at
+    /// the cursor takes the first of them.
     pub fn left(&self, given: &[Option<&str>]) -> Vec<&Parameter> {
         let mut positional = given.iter().filter(|name| name.is_none()).count();
         self.params

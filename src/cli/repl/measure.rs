@@ -1,4 +1,4 @@
-//! What code costs: how long it takes, and the kernels that it launches.
+//! Measures code: its time, and its kernel launches.
 
 use super::{Repl, show};
 use crate::base::{Error, Result};
@@ -7,12 +7,12 @@ use crate::plan::{Listing, Runtime};
 use crate::vm::{Mode, Value, Vm};
 use std::time::{Duration, Instant};
 
-/// Runs go on until so much time has passed,
+/// Runs repeat until this much time has passed,
 const LONG_ENOUGH: Duration = Duration::from_millis(400);
-/// or until there are so many.
+/// or until there have been this many.
 const MOST_RUNS: usize = 1_000;
 
-/// `:time`: the median of many runs; each ends when the devices have done its work.
+/// `:time`: the median of many runs; each ends when the devices have finished its work.
 pub fn time(repl: &mut Repl, code: &str) -> Result<String> {
     let name = repl.next_name();
     let block = repl.session.engine.checked(&name, code)?;
@@ -56,7 +56,7 @@ pub fn time(repl: &mut Repl, code: &str) -> Result<String> {
     shown
 }
 
-/// Three digits: `12.3 µs`.
+/// Formats with three digits: `12.3 µs`.
 fn text_of(time: Duration) -> String {
     let nanos = time.as_nanos() as f64;
     let (value, unit) = match nanos {
@@ -69,8 +69,8 @@ fn text_of(time: Duration) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// `:plan`: the kernels that code launches. They are held back; where the code needs their results, it
-/// runs once more, for real.
+/// `:plan`: lists the kernels that code launches. The launches are suppressed; if the code needs their
+/// results, it runs once more for real.
 pub fn plan(repl: &mut Repl, code: &str) -> Result<String> {
     let name = repl.next_name();
     let block = repl.session.engine.checked(&name, code)?;
@@ -81,7 +81,7 @@ pub fn plan(repl: &mut Repl, code: &str) -> Result<String> {
         let result = vm.within(|vm| {
             let function = vm.prepare(&block, Mode::Input)?;
             let value = vm.call(&function, &[])?;
-            // Nothing is computed that nobody holds.
+            // Values that are not held are not computed.
             let flushed = vm.flush();
             drop(value);
             flushed
@@ -103,7 +103,7 @@ pub fn plan(repl: &mut Repl, code: &str) -> Result<String> {
     shown(&listing, None, result)
 }
 
-/// Gives the names of the session the values that they had.
+/// Restores the values of the session's names.
 fn restore(vm: &mut Vm, before: Vec<(std::rc::Rc<str>, Value)>) {
     for (name, _) in vm.globals() {
         if !before.iter().any(|(known, _)| *known == name) {

@@ -1,8 +1,8 @@
 //! The interactive session.
 //!
-//! Lines are edited by rustyline; an input goes on by itself while the parser says that it is not
-//! complete. Every input runs in one engine, so what an error leaves behind is what was there before it.
-//! Ctrl-C stops a running input, or clears the line; Ctrl-D leaves.
+//! Rustyline edits the lines; an input continues while the parser reports it as incomplete. All inputs run in
+//! one engine, so an error leaves earlier results unchanged. Ctrl-C stops a running input or clears the line;
+//! Ctrl-D leaves.
 
 mod colors;
 mod commands;
@@ -35,30 +35,30 @@ use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::rc::{Rc, Weak};
 
-/// What a line of input leads to.
+/// What happens after an input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     /// The next prompt.
     Prompt,
-    /// The end of the session.
+    /// Leave the session.
     Leave,
-    /// The same, with the status that the input gave to `exit`.
+    /// Leave the session with the status passed to `exit`.
     Exit(u8),
 }
 
-/// An interactive session, without the line editor.
+/// An interactive session, without its line editor.
 pub struct Repl {
     session: Session,
     cli: Options,
     terminal: Terminal,
     inputs: usize,
-    /// What has succeeded.
+    /// The successful inputs.
     script: script::Script,
-    /// Where `input()` reads.
+    /// The source of `input()`.
     lines: Weak<RefCell<Lines>>,
 }
 
-/// `runnel` without a file: a session on a terminal; anywhere else, the standard input is the program.
+/// `runnel` without a file: a session on a terminal; otherwise standard input is the program.
 pub fn start(cli: Options, terminal: &Terminal) -> Outcome {
     if !std::io::stdin().is_terminal() {
         return match program::stdin() {
@@ -134,10 +134,11 @@ fn edit(repl: Repl) -> Outcome {
 }
 
 impl Repl {
-    /// A session. Ctrl-C stops what runs in it from here on; a second one, before the script has
-    /// seen the first, ends the process.
+    /// Makes a session. From now on Ctrl-C stops the running input; a second Ctrl-C before the script has
+    /// seen the first ends the process.
     ///
     /// # Errors
+    ///
     /// Those of the backend and the environment.
     pub fn new(cli: Options, terminal: &Terminal) -> Result<Repl> {
         let session = Session::new(&cli, terminal, Vec::new())?;
@@ -153,19 +154,19 @@ impl Repl {
         Ok(repl)
     }
 
-    /// From here on, `input()` reads what is typed, and signals end the wait for it.
+    /// From now on, `input()` reads typed lines, and signals end the wait for them.
     fn read_from(&mut self, lines: Weak<RefCell<Lines>>) {
         self.lines = lines;
         self.connect();
     }
 
-    /// Connects the session with the editor.
+    /// Connects the session to the editor.
     fn connect(&mut self) {
         let Some(lines) = self.lines.upgrade() else { return };
         #[cfg(unix)]
         {
             let interrupt = self.session.engine.interrupt_handle().flag();
-            // Without these, signals end a session less well.
+            // Without these handlers, signals end a session less cleanly.
             self.session.signals.add(signals::forget_typed());
             self.session.signals.end_waits(lines.borrow().waits(), interrupt).ok();
         }
@@ -182,7 +183,7 @@ impl Repl {
         }));
     }
 
-    /// Runs a command or a piece of code, shows its value or its error.
+    /// Runs a command or code, and shows its value or error.
     pub fn input(&mut self, input: &str) -> Next {
         self.session.engine.interrupt_handle().clear();
         let vm = self.session.engine.vm();
@@ -222,13 +223,13 @@ impl Repl {
         Ok(())
     }
 
-    /// Runs a piece of code, and gives its value to `then`.
+    /// Runs code, and passes its value to `then`.
     fn evaluate<T>(&mut self, text: &str, then: impl FnOnce(&mut Vm, Value) -> Result<T>) -> Result<T> {
         let name = self.next_name();
         self.session.engine.evaluate(&name, text, Mode::Input, then)
     }
 
-    /// What reports call the next input.
+    /// The name of the next input in reports.
     fn next_name(&mut self) -> String {
         self.inputs += 1;
         format!("<input:{}>", self.inputs)
@@ -238,7 +239,7 @@ impl Repl {
         self.terminal.print(text);
     }
 
-    /// Begins anew: names, tensors and devices of before are gone.
+    /// Starts over: earlier names, tensors and devices are gone.
     fn reset(&mut self) -> Result<()> {
         let fresh = Session::new(&self.cli, &self.terminal, Vec::new())?;
         self.session = fresh;
@@ -249,7 +250,7 @@ impl Repl {
     }
 }
 
-/// All that a session does with a line while it is typed; for tests with any text.
+/// Everything that a session does with a line while it is typed; for tests with arbitrary text.
 pub fn typed(engine: &mut Engine, line: &str) {
     for (at, _) in line.char_indices().chain([(line.len(), ' ')]) {
         let begun = &line[..at];

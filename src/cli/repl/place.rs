@@ -1,71 +1,71 @@
-//! Where the cursor stands in an input that is being written.
+//! The syntactic position of the cursor in an unfinished input.
 //!
-//! Works on any text, right or wrong, in one pass from its start; knows no names and no values. What is
-//! behind the cursor takes no part.
+//! Works on any text, valid or not, in one pass from its start; knows no names and no values. Text after the
+//! cursor is ignored.
 
-/// What is being written at the end of a text.
+/// The unfinished code at the end of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place<'t> {
-    /// What can stand there.
+    /// The kind of code expected there.
     pub spot: Spot<'t>,
-    /// Where the word that is being written starts; for a string, its text.
+    /// The start of the current word; for a string, of its text.
     pub start: usize,
-    /// The innermost call that is open.
+    /// The innermost open call.
     pub call: Option<Call<'t>>,
 }
 
-/// What can stand at a place.
+/// The kind of code expected at a position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spot<'t> {
-    /// A comment, a number: nothing that is known.
+    /// A comment, a number: no completions.
     Nothing,
-    /// The text of a string; true when it is what `import` reads.
+    /// The text of a string; true after `import`.
     Text { import: bool },
     /// A member of `object.`
     Member(&'t str),
-    /// A device, behind `on`.
+    /// A device, after `on`.
     Device,
-    /// What `import` reads.
+    /// A module, after `import`.
     Module,
-    /// A name that is being given, which can be any: behind `let`, `fn`, `for`.
+    /// A new name, which is arbitrary: after `let`, `fn`, `for`.
     Fresh,
     /// An expression.
     Expression,
 }
 
-/// A call whose arguments are being written.
+/// An unfinished call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call<'t> {
-    /// What is called, as it is written: `x.sum`.
+    /// The callee as written: `x.sum`.
     pub function: &'t str,
-    /// The arguments before the cursor's, by name where they have one.
+    /// The arguments before the one at the cursor, by name if they have one.
     pub given: Vec<Option<&'t str>>,
-    /// The name of the cursor's argument: `dtype` behind `dtype=`.
+    /// The name of the argument at the cursor: `dtype` after `dtype=`.
     pub name: Option<&'t str>,
-    /// True while the word at the cursor is all of its argument.
+    /// True if the word at the cursor is the whole argument.
     pub begins: bool,
-    /// True while nothing of the argument is written.
+    /// True if the argument is empty.
     pub is_empty: bool,
 }
 
-/// Something that is open.
+/// An open bracket or string.
 enum Open {
-    /// `(`, where it stands, and where its arguments start.
+    /// `(`, its position, and the starts of its arguments.
     Paren(usize, Vec<usize>),
     /// `[`
     Bracket,
     /// `{`
     Brace,
-    /// A string: where its text starts, whether it has three quotes, whether it is raw.
+    /// A string: the start of its text, whether it has three quotes, whether it is raw.
     Text(usize, bool, bool),
     /// `{` in a string
     Interpolation,
 }
 
-/// Words behind which a name is made up.
+/// Words followed by a new name.
 const NAMING: [&str; 4] = ["let", "fn", "for", "as"];
 
-/// What is being written at the end of `text`.
+/// The unfinished code at the end of `text`.
 pub fn at_end(text: &str) -> Place<'_> {
     let mut open: Vec<Open> = Vec::new();
     let mut at = 0;
@@ -82,7 +82,7 @@ pub fn at_end(text: &str) -> Place<'_> {
                     open.pop();
                 }
                 '"' if !triple => drop(open.pop()),
-                // A string of one line ends there.
+                // A one-line string ends there.
                 '\n' if !triple => drop(open.pop()),
                 _ => {}
             }
@@ -130,7 +130,7 @@ fn spot(text: &str, start: usize, in_string: bool) -> Spot<'_> {
         && !object.ends_with('.')
     {
         let object = chain(object);
-        // A number goes on: `1.5`.
+        // Inside a number: `1.5`.
         return match object.is_empty() || object.starts_with(|c: char| c.is_ascii_digit()) {
             true if object.is_empty() => Spot::Member(""),
             true => Spot::Nothing,
@@ -177,7 +177,7 @@ fn call<'t>(text: &'t str, start: usize, open: &[Open]) -> Option<Call<'t>> {
     })
 }
 
-/// The name of an argument that has one, and where its value starts.
+/// The name of a named argument, and the start of its value.
 fn name_of(argument: &str) -> Option<(&str, usize)> {
     let at = argument.find('=')?;
     let name = argument[..at].trim();
@@ -185,12 +185,12 @@ fn name_of(argument: &str) -> Option<(&str, usize)> {
     (crate::syntax::is_name(name) && !compares).then_some((name, at + 1))
 }
 
-/// A character of words; the colon of `cuda:1` is one as well.
+/// A character of words, including the colon of `cuda:1`.
 fn is_part(c: char) -> bool {
     c == '_' || unicode_ident::is_xid_continue(c)
 }
 
-/// Where the word at the end of a text starts: a name, or a device.
+/// The start of the word at the end of a text: a name or a device.
 fn word_start(text: &str) -> usize {
     let name = text.trim_end_matches(is_part);
     match name.strip_suffix("cuda:") {
@@ -199,7 +199,7 @@ fn word_start(text: &str) -> usize {
     }
 }
 
-/// The value that ends at the end of a text: a name with what is called, indexed and read of it.
+/// The expression at the end of a text: a name with its calls, indices and members.
 pub fn chain(text: &str) -> &str {
     let mut rest = text;
     loop {
@@ -209,7 +209,7 @@ pub fn chain(text: &str) -> &str {
             Some('"') => rest[..rest.len() - 1].rfind('"'),
             Some(c) if is_part(c) => {
                 let start = word_start(rest);
-                // `if (`, `in [`: no value.
+                // `if (`, `in [`: not an expression.
                 if start < rest.len() && is_keyword(&rest[start..]) {
                     break;
                 }
@@ -236,7 +236,7 @@ fn is_keyword(word: &str) -> bool {
     })
 }
 
-/// Where the bracket opens that closes at the end of a text.
+/// The position of the bracket that matches the closing one at the end of a text.
 fn group(text: &str, open: char, close: char) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in text.char_indices().rev() {

@@ -1,7 +1,7 @@
-//! What has succeeded in a session, as a script.
+//! The successful inputs of a session, as a script.
 //!
-//! Invariant: run from its start, the script does what the inputs did. So `_`, which only a session has,
-//! becomes a name of its own wherever it is read.
+//! Invariant: running the script does the same as the inputs did. `_` exists only in sessions, so each value
+//! read through it gets a name.
 
 use crate::base::{Result, SourceMap, Span};
 use crate::cli::error;
@@ -9,10 +9,10 @@ use crate::library::files::whole;
 use crate::syntax::ast::StmtKind;
 use std::path::Path;
 
-/// The first words of every script that is written here: only such a file is written over.
+/// The first words of every script written here: only files that start so are overwritten.
 const HEAD: &str = "# A session of runnel";
 
-/// The inputs that have succeeded.
+/// The successful inputs.
 #[derive(Default)]
 pub struct Script {
     inputs: Vec<Input>,
@@ -20,7 +20,7 @@ pub struct Script {
 
 struct Input {
     text: String,
-    /// It gave a value, which was `_` from then on.
+    /// Whether it had a value, which then was `_`.
     has_value: bool,
 }
 
@@ -30,7 +30,7 @@ impl Script {
         self.inputs.push(Input { text: text.trim_end().to_string(), has_value });
     }
 
-    /// Writes the script; how many inputs it has.
+    /// Writes the script; returns the number of inputs.
     ///
     /// # Errors
     /// E0956.
@@ -72,7 +72,7 @@ impl Script {
     }
 }
 
-/// Where a text reads `_`, in order: the checker knows no value of that name.
+/// The positions where a text reads `_`, in order: names that the checker cannot resolve.
 fn reads_last(text: &str) -> Vec<std::ops::Range<usize>> {
     let mut sources = SourceMap::default();
     let found = crate::engine::diagnose(&mut sources, "input", text);
@@ -88,7 +88,7 @@ fn reads_last(text: &str) -> Vec<std::ops::Range<usize>> {
     ranges
 }
 
-/// Gives the value of an input's last expression a name.
+/// Names the value of an input's last expression.
 fn name_value(text: &mut String, name: &str) {
     let parsed = crate::syntax::parse(1, text);
     let Some(last) = parsed.block.body.last() else { return };

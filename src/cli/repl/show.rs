@@ -1,17 +1,17 @@
-//! Values as the session shows them.
+//! Formats values for the session.
 
 use crate::base::Result;
 use crate::device::DeviceId;
 use crate::vm::{Value, Vm};
 
-/// A value's text, and for a tensor what it is.
+/// A value's text, and a tensor's description.
 pub struct Shown {
     text: String,
     kind: Option<String>,
 }
 
-/// How a value is shown; reads a tensor's elements. Waits for all streams first: showing is no part of
-/// the script, so its order is not the script's to say.
+/// The text of a value; reads a tensor's elements. Waits for all streams first, because the script does not
+/// order this read.
 pub fn value(vm: &mut Vm, value: &Value) -> Result<Shown> {
     if matches!(value, Value::Tensor(_)) || is_container(value) {
         settle(vm)?;
@@ -32,7 +32,7 @@ pub fn styled(shown: &Shown, color: bool) -> String {
     }
 }
 
-/// What a value is, without reading it: `int`, `tensor f32[2, 3] on cuda:0`, `list of 3`.
+/// A description of a value that does not read it: `int`, `tensor f32[2, 3] on cuda:0`, `list of 3`.
 pub fn kind(value: &Value) -> String {
     match value {
         Value::Tensor(tensor) => format!("tensor {}", tensor.describe()),
@@ -48,7 +48,7 @@ pub fn kind(value: &Value) -> String {
     }
 }
 
-/// Submits what is pending and waits for every device in use.
+/// Submits pending work and waits for every device in use.
 pub fn settle(vm: &mut Vm) -> Result<()> {
     vm.flush()?;
     let opened: Vec<DeviceId> = vm.rt.machine().opened().map(|device| device.id()).collect();

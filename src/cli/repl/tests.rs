@@ -6,7 +6,7 @@ use crate::cli::args::Color;
 use crate::device::Backend;
 use std::sync::{Arc, Mutex};
 
-/// A session whose output is kept.
+/// A session whose output is collected.
 fn session() -> (Repl, Arc<Mutex<String>>) {
     let (terminal, text) = Terminal::kept(Color::Never);
     let cli = Options { backend: Some(Backend::Emu), devices: Some(2), quiet: true, ..Options::default() };
@@ -126,7 +126,7 @@ fn completion_knows_the_place() {
     assert_eq!(words("\"{items"), ["items"]);
     assert_eq!(words("# items"), Vec::<String>::new());
     assert_eq!(words("import para"), ["parallel"]);
-    // Behind commands.
+    // After commands.
     assert_eq!(words(":time items"), ["items"]);
     assert_eq!(words(":ty x.cums"), ["cumsum", "cumsum_"]);
     assert_eq!(words(":help scal"), ["scaled"]);
@@ -200,7 +200,7 @@ fn a_reset_session_has_no_names() {
     assert!(text.contains("E0328") || text.contains("E02"), "{text}");
 }
 
-/// What the last of some inputs shows.
+/// The output of the last of some inputs.
 fn last_shown(inputs: &[&str]) -> String {
     let (mut repl, text) = session();
     let (last, earlier) = inputs.split_last().unwrap();
@@ -295,7 +295,7 @@ fn a_saved_session_is_a_script() {
         "let x = arange(3)\nlet last_2 = x * 2 # doubled\nlet total = (last_2 + 1).sum().item()\n\
          total; let last_4 = last_2.sum().item()\nfor _ in 0..2 { }\nprint(last_4, total)\n"
     );
-    // It runs anew, and is written over; another file is not.
+    // The saved script runs again and is overwritten; another file is not.
     text.lock().unwrap().clear();
     repl.input(":reset");
     repl.input(&format!(":load {}", path.display()));

@@ -4,8 +4,8 @@ use super::text::clipped;
 use super::{Severity, flatten};
 use crate::base::{Error, Label, Place, SourceMap, Span};
 
-/// An array of one object per error: `code kind severity message labels help calls`. A place has
-/// `file line column end_line end_column`, all counted from 1, columns in characters.
+/// An array of one object per error: `code kind severity message labels help calls`. A position has `file
+/// line column end_line end_column`, all counted from 1, columns in characters.
 pub fn json(all: &[(Vec<Error>, Severity)], sources: &SourceMap) -> String {
     let flat = all.iter().flat_map(|(errors, severity)| errors.iter().map(move |error| (error, *severity)));
     let flat =

@@ -1,25 +1,25 @@
-//! Source text made fit to be shown: nothing that a terminal would obey, nothing longer than a screen.
+//! Prepares source text for display: removes terminal control characters and limits lengths.
 
 use crate::base::{SourceId, SourceMap, Span};
 use std::borrow::Cow;
 
 /// A line longer than this is shown only around its labels.
 const LONG_LINE: usize = 240;
-/// How much of a long line is shown on each side of a label.
+/// Characters of a long line shown on each side of a label.
 const AROUND: usize = 60;
-/// A label over more lines than this marks only the first of them.
+/// A label that spans more lines marks only the first of them.
 const MAX_LINES: usize = 8;
-/// Names of sources are cut beyond this.
+/// Longer names of sources are cut.
 const LONG_NAME: usize = 200;
 
-/// True for characters that a terminal may obey or that change how others are read: controls, and
-/// the marks that turn the direction of writing.
+/// True for characters that a terminal may interpret or that change how others are displayed: control
+/// characters, and marks that change the writing direction.
 fn is_hidden(c: char) -> bool {
     (c.is_control() && c != '\n' && c != '\t')
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{feff}')
 }
 
-/// A text with its hidden characters replaced; byte lengths stay, so that positions stay.
+/// A text with its hidden characters replaced; byte lengths, and so positions, are unchanged.
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_hidden) {
         return Cow::Borrowed(text);
@@ -35,7 +35,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A text cut in its middle where it has more than `most` characters.
+/// Cuts a text in the middle if it has more than `most` characters.
 pub fn clipped(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most || text.chars().nth(most).is_none() {
         return Cow::Borrowed(text);
@@ -46,7 +46,7 @@ pub fn clipped(text: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{head} [... {} characters ...] {tail}", count - most * 2 / 3 - most / 4))
 }
 
-/// The first line of a text, cut where it is long.
+/// The first line of a text, cut if it is long.
 pub fn first_line(text: &str) -> String {
     const SHOWN: usize = 60;
     let line = text.lines().next().unwrap_or("");
@@ -80,9 +80,9 @@ struct File<'a> {
     id: SourceId,
     name: Cow<'a, str>,
     text: Cow<'a, str>,
-    /// Where it begins in the map.
+    /// Its start in the source map.
     base: usize,
-    /// Where it begins here.
+    /// Its start in this concatenation.
     start: usize,
 }
 
@@ -119,20 +119,20 @@ impl<'a> Excerpts<'a> {
             hi += 1;
         }
         hi = hi.max(lo);
-        // At the end of the text, behind its last line end, there is no line to show.
+        // At the end of the text, after its last line end, there is no line to show.
         if lo == text.len() {
             lo = text.trim_end().len();
             hi = lo;
         }
         let marked = &text[lo..hi];
-        // Whole lines are shown of what is marked on several.
+        // A label over several lines shows whole lines.
         let first = text[..lo].rfind('\n').map_or(0, |at| at + 1);
         let last = text[hi..].find('\n').map_or(text.len(), |at| hi + at);
         let lines = marked.matches('\n').count();
         if lines >= MAX_LINES || lines > 0 && last - first > MAX_LINES * LONG_LINE {
             hi = lo + marked.find('\n').unwrap_or(0);
         }
-        // A label that is wider than a screen marks its beginning.
+        // A label wider than a screen marks its start.
         let line_end = text[lo..].find('\n').map_or(text.len(), |at| lo + at);
         if line_end - lo > LONG_LINE && hi - lo > AROUND && hi <= line_end {
             hi = (lo + AROUND..=hi).find(|&at| text.is_char_boundary(at)).unwrap_or(hi);
@@ -197,22 +197,22 @@ impl<'a> Excerpts<'a> {
         (before.matches('\n').count(), before[line_start..].chars().count())
     }
 
-    /// The source that is shown at a position.
+    /// The displayed source at a position.
     fn file(&self, position: usize) -> Option<&File<'a>> {
         self.files.iter().find(|f| (f.start..=f.start + f.text.len()).contains(&position))
     }
 }
 
-/// A source's text as it is shown.
+/// The displayed text of a source.
 fn visible_source(text: &str) -> Cow<'_, str> {
     if text.contains('\r') {
-        // A carriage return before a line feed is a part of the line end; it is shown as a space.
+        // A carriage return before a line feed belongs to the line end; it is shown as a space.
         return Cow::Owned(visible(&text.replace("\r\n", " \n")).into_owned());
     }
     visible(text)
 }
 
-/// A text whose last line has an end, too.
+/// A text with an end of its last line.
 fn line_ends(text: Cow<'_, str>) -> Cow<'_, str> {
     if text.is_empty() { Cow::Borrowed(" ") } else { text }
 }

@@ -1,7 +1,7 @@
 //! `.npy`: one array in NumPy's format. Versions 1.0 to 3.0, either byte order, either element order.
 //!
-//! The header is a Python dict literal with three entries. A small parser of its own reads it: nothing nests,
-//! so no header is too deep, and only those three entries are accepted.
+//! The header is a Python dict literal with three entries. A small parser reads it: there is no nesting, so
+//! the depth is bounded, and only those three entries are accepted.
 
 use super::{
     Contents, Elements, Format, Head, Input, Options, Output, Plain, Sink, error, exactly, length, only_array,

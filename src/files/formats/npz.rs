@@ -96,12 +96,12 @@ fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result
     write_entries(&mut Latch { output, failed: false, at: 0 }, contents)
 }
 
-/// An output that fails once: what is written after that goes nowhere. An archive that is dropped half-written tries to
-/// write its end, and complains on the standard error when it cannot.
+/// An output that fails once and then discards further writes. An archive dropped half-written tries to write
+/// its end, and prints to standard error if it cannot.
 struct Latch<'a> {
     output: &'a mut dyn Output,
     failed: bool,
-    /// Where the next byte would go.
+    /// The offset of the next byte.
     at: u64,
 }
 

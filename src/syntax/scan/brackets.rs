@@ -1,9 +1,9 @@
-//! Brackets: which closes which, and what is said where none does.
+//! Matching of brackets, and errors of unmatched ones.
 
 use super::*;
 
 impl Scanner<'_> {
-    /// Decides, at the token after a `..`, whether that is its end.
+    /// Decides, at the token after a `..`, whether it is the range's end.
     pub(super) fn settle_range(&mut self, next: T, new_line: bool) {
         let statement_ends = new_line && self.bracket_allows_lines();
         if let Some(last) = self.out.tokens.last_mut()
@@ -41,7 +41,7 @@ impl Scanner<'_> {
             T::RBracket => open.kind == T::LBracket,
             _ => matches!(open.kind, T::LBrace | T::InterpOpen),
         };
-        // A closing bracket may close what it stands in past brackets that it outranks.
+        // A closing bracket may match past open brackets that it outranks.
         let passes = |open: &Open| match kind {
             T::RBrace => matches!(open.kind, T::LParen | T::LBracket),
             _ => matches!(open.kind, T::LParen | T::LBracket) && !fits(open),
@@ -66,8 +66,8 @@ impl Scanner<'_> {
         self.pop();
     }
 
-    /// A pair of brackets whose closing one, first on its line, stands further left than the line
-    /// of the opening one: likely the partner of another.
+    /// The pair of brackets, if the closing one is first on its line and further left than the opening one's
+    /// line: it probably closes another bracket.
     pub(super) fn misplaced(&self, opened: usize, closed: usize) -> Option<(u32, u32)> {
         let blanks = |text: &str| text.len() - text.trim_end_matches([' ', '\t']).len();
         let below = &self.text[..closed];
@@ -80,7 +80,7 @@ impl Scanner<'_> {
         (indent < above).then_some((opened as u32, closed as u32))
     }
 
-    /// A closing bracket whose opening one is nowhere: it stands for another, or for nothing.
+    /// A closing bracket without an opening one: it replaces another, or is superfluous.
     pub(super) fn close_wrongly(&mut self, lo: usize, hi: usize) {
         let (here, text) = (self.span(lo, hi), &self.text[lo..hi]);
         match self.open.last().copied() {
@@ -93,7 +93,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Closes the innermost bracket, string or interpolation with a token without width.
+    /// Closes the innermost bracket, string or interpolation with a zero-width token.
     pub(super) fn close_without_text(&mut self, at: usize) {
         let Some(open) = self.open.last() else { return };
         let kind = match open.kind {
@@ -108,7 +108,7 @@ impl Scanner<'_> {
         self.pop();
     }
 
-    /// A statement's keyword at the start of a line inside `(` or `[`: the bracket was forgotten.
+    /// A statement keyword at the start of a line inside `(` or `[`: a closing bracket is missing.
     pub(super) fn close_before_statement(&mut self, lo: usize, end: usize) {
         let lost = self.open.iter().rev().take_while(|o| matches!(o.kind, T::LParen | T::LBracket)).count();
         let Some(open) = self.open.last().copied().filter(|_| lost > 0 && lost <= self.open.len()) else {

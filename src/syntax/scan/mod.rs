@@ -1,9 +1,9 @@
-//! Text to tokens: strings, numbers, lines and brackets, all in one pass without recursion.
+//! The scanner: strings, numbers, lines and brackets, in one pass without recursion.
 //!
-//! Rules of lines (section 1.2 of the language): a line end ends a statement unless it stands inside
-//! `( )` or `[ ]`, after a token that cannot end an expression, or before `.name`, `|>`, `else`
-//! or `catch`. Invariant of the result: brackets, interpolations and strings are balanced; what the
-//! source lacks is added as a token without width, and reported.
+//! Line rules (section 1.2 of the language): a line end ends a statement unless it is inside `( )` or `[ ]`,
+//! after a token that cannot end an expression, or before `.name`, `|>`, `else` or `catch`. Invariant:
+//! brackets, interpolations and strings in the result are balanced; missing ones are added as zero-width
+//! tokens and reported.
 
 mod brackets;
 mod strings;
@@ -15,24 +15,24 @@ use super::tokens::{Comment, T, Token};
 use crate::base::{Span, stop};
 use logos::Logos;
 
-/// How many brackets may be open at once.
+/// Maximum number of open brackets.
 pub const MAX_OPEN: usize = 200;
 
-/// How many errors are kept; nobody reads more, and a text may hold millions.
+/// Maximum number of errors kept; a text may have millions.
 const MAX_ERRORS: usize = 100;
 
-/// What scanning gives.
+/// The result of scanning.
 #[derive(Debug, Default)]
 pub struct Scanned {
     /// The tokens that the grammar reads.
     pub tokens: Vec<Token>,
     /// The comments, in order.
     pub comments: Vec<Comment>,
-    /// What is wrong with the text; spans have the base added.
+    /// The errors of the text; spans include the base.
     pub errors: Vec<Finding>,
-    /// True when the text ends inside a bracket or a `"""` string.
+    /// True if the text ends inside a bracket or a `"""` string.
     pub open_end: bool,
-    /// Why it ended before the text did.
+    /// Why it stopped before the end of the text.
     pub ended: Option<Ended>,
 }
 
@@ -41,11 +41,11 @@ pub struct Scanned {
 pub enum Ended {
     /// [`crate::base::stop`] says so.
     Asked,
-    /// It has more tokens than it may have.
+    /// Too many tokens.
     Tokens,
 }
 
-/// Tokens between two looks at what may end the work.
+/// Tokens between two checks for interrupts and limits.
 pub const STEPS: usize = 4096;
 
 /// Scans a source whose first byte has the position `base`.
@@ -53,7 +53,7 @@ pub fn scan(base: u32, text: &str) -> Scanned {
     stop::masked(|| scan_within(base, text, usize::MAX))
 }
 
-/// The same, up to `most` tokens, and until the thread's work should end.
+/// The same for at most `most` tokens, and until the thread's work should end.
 pub fn scan_within(base: u32, text: &str, most: usize) -> Scanned {
     let mut scanner = Scanner {
         base,
@@ -71,7 +71,7 @@ pub fn scan_within(base: u32, text: &str, most: usize) -> Scanned {
     scanner.out
 }
 
-/// A bracket, interpolation or string that is open.
+/// An open bracket, interpolation or string.
 #[derive(Clone, Copy)]
 struct Open {
     /// `LParen`, `LBracket`, `LBrace`, `InterpOpen`, `FormatColon`, `StrOpen` or `RawOpen`.
@@ -88,9 +88,9 @@ struct Scanner<'s> {
     open: Vec<Open>,
     /// The first line end since the last token.
     line_end: Option<u32>,
-    /// How many strings are open that must end on their line.
+    /// Number of open one-line strings.
     line_strings: usize,
-    /// The first brace whose closing one stands further left than its line, and that one.
+    /// The first brace whose closing brace is further left than its line, and the closing one.
     suspect: Option<(u32, u32)>,
     stopped: bool,
 }
@@ -134,7 +134,7 @@ impl Scanner<'_> {
         self.raw.span().end
     }
 
-    /// Continues at a byte offset, which must be a character's first.
+    /// Continues at a byte offset, which must be a character boundary.
     fn go_to(&mut self, offset: usize) {
         self.raw.bump(offset - self.raw.span().end);
     }
@@ -172,7 +172,7 @@ impl Scanner<'_> {
                 self.open.push(Open { kind: T::FormatColon, lo: lo as u32, triple });
             }
             T::Semi => {
-                // Empty statements are no statements.
+                // Empty statements are dropped.
                 let last = self.out.tokens.last().map(|t| t.kind);
                 if !self.bracket_allows_lines() {
                     self.close_before_statement(lo, lo);
@@ -196,12 +196,12 @@ impl Scanner<'_> {
         }
     }
 
-    /// True when no statement can end before the next token.
+    /// True if no statement can end before the next token.
     fn line_goes_on(&self) -> bool {
         self.line_end.is_none() || !self.bracket_allows_lines()
     }
 
-    /// True where line ends count: at the top and directly inside of braces.
+    /// True if line ends are significant: at the top level and directly inside braces.
     fn bracket_allows_lines(&self) -> bool {
         self.open.last().is_none_or(|o| o.kind == T::LBrace)
     }
@@ -215,7 +215,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Puts a token out, after the statement end that precedes it.
+    /// Appends a token, after the statement end before it.
     fn push(&mut self, kind: T, lo: usize, hi: usize) {
         let line_end = self.line_end.take();
         self.settle_range(kind, line_end.is_some());

@@ -1,9 +1,9 @@
-//! The characters of strings, up to where an expression or the end begins.
+//! The characters of strings, up to an interpolation or the end.
 
 use super::*;
 
 impl Scanner<'_> {
-    /// A line end inside a string of one line.
+    /// A line end inside a one-line string.
     pub(super) fn end_line_string(&mut self, at: usize) {
         let Some(index) = self.open.iter().position(|o| o.kind == T::StrOpen && !o.triple) else { return };
         let opened = self.open[index].lo as usize;
@@ -18,7 +18,7 @@ impl Scanner<'_> {
         } else {
             error::unclosed_interpolation(span, here)
         });
-        // An error inside of the string would only repeat this one.
+        // An error inside the string would only repeat this one.
         while let Some(last) = self.out.tokens.last().filter(|t| t.lo as usize > opened) {
             debug_assert!(last.lo as usize > opened);
             self.out.tokens.pop();
@@ -27,7 +27,7 @@ impl Scanner<'_> {
             self.pop();
         }
         self.out.tokens.push(Token { kind: T::StrClose, lo: at as u32, hi: at as u32 });
-        // The string has swallowed the brackets that close what is open on this line.
+        // The string has swallowed the closing brackets of this line.
         let swallowed = &self.text[opened..at];
         while let Some(open) = self.open.last()
             && ((open.kind == T::LParen && swallowed.contains(')'))
@@ -51,7 +51,7 @@ impl Scanner<'_> {
                     return;
                 }
                 Some(b'"') if format => {
-                    // The string ends before the interpolation does.
+                    // The string ends before the interpolation.
                     self.piece(T::Text, start, at);
                     let span = self.span(open.lo as usize, at);
                     self.error(error::unclosed_interpolation(span, self.span(at, at)));
@@ -74,7 +74,7 @@ impl Scanner<'_> {
                 }
                 Some(b'\\') if !format => {
                     let next = self.text[at + 1..].chars().next();
-                    // A backslash before a line end is an escape of `"""` strings alone.
+                    // A backslash before a line end is an escape only in `"""` strings.
                     let width = match next {
                         Some('\n') if !open.triple => 0,
                         Some(c) => c.len_utf8(),
@@ -102,7 +102,7 @@ impl Scanner<'_> {
                 }
                 Some(b'}') if bytes.get(at + 1) == Some(&b'}') => at += 2,
                 Some(b'}') => {
-                    // `\u{1F600}` is the one place where a single brace closes nothing.
+                    // `\u{1F600}` is the only place where a single brace closes nothing.
                     if !closes_escape(&self.text[start..at]) {
                         let span = self.span(at, at + 1);
                         self.error(error::lone_brace(span));
@@ -118,7 +118,7 @@ impl Scanner<'_> {
         let start = self.position();
         let rest = &self.text[start..];
         let end = if open.triple { "\"\"\"" } else { "\"" };
-        // Neither search goes beyond what the string may hold.
+        // Neither search goes beyond the longest possible string.
         let line = if open.triple {
             None
         } else {
@@ -151,7 +151,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// The text ends inside of a string.
+    /// The text ends inside a string.
     pub(super) fn text_ends_in_string(&mut self) {
         let end = self.text.len();
         if self.line_strings > 0 {

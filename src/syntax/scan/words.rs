@@ -3,8 +3,8 @@
 use super::*;
 
 impl Scanner<'_> {
-    /// A word: the whole identifier when it goes on outside of ASCII, a name after a `.`, a keyword
-    /// of one position, or what it looks like.
+    /// A word: the whole identifier if it continues outside of ASCII, a name after a `.`, a contextual
+    /// keyword, or the token it was scanned as.
     pub(super) fn word(&mut self, kind: T, lo: usize, hi: usize) {
         let tail = identifier_length(self.raw.remainder());
         if tail > 0 {
@@ -51,7 +51,7 @@ impl Scanner<'_> {
         self.push(kind, lo, hi);
     }
 
-    /// A number, as far as it can reach; its value and its faults are found in [`super::literal`].
+    /// A number, as long as possible; [`super::literal`] finds its value and its errors.
     pub(super) fn number(&mut self, lo: usize) {
         let bytes = self.text.as_bytes();
         let digit = |at: usize| bytes.get(at).is_some_and(|b| b.is_ascii_digit());
@@ -106,19 +106,19 @@ impl Scanner<'_> {
         self.go_to(hi);
         let span = self.span(lo, hi);
         self.error(error::unknown_character(span, first));
-        // A space of another kind does not cut a statement in two.
+        // Another kind of space does not split a statement.
         if !first.is_whitespace() && first != '\u{feff}' {
             self.push(T::Bad, lo, hi);
         }
     }
 
-    /// A character that other languages use.
+    /// A character of other languages.
     pub(super) fn stray(&mut self, lo: usize, hi: usize) {
         let span = self.span(lo, hi);
         let first = self.text[lo..].chars().next().unwrap_or(' ');
         self.error(error::unknown_character(span, first));
         if first == '\\' && self.text[hi..].trim_start_matches([' ', '\t', '\r']).starts_with('\n') {
-            // A Python continuation: the statement goes on in the next line.
+            // A Python line continuation: the statement continues on the next line.
             let line = self.text[hi..].find('\n').map_or(hi, |n| hi + n + 1);
             self.go_to(line);
             return;
@@ -127,7 +127,7 @@ impl Scanner<'_> {
     }
 }
 
-/// How many bytes at the start of `text` continue an identifier; 0 where the first is ASCII.
+/// The number of bytes at the start of `text` that continue an identifier; 0 if the first is ASCII.
 fn identifier_length(text: &str) -> usize {
     if text.as_bytes().first().is_none_or(|b| b.is_ascii()) {
         return 0;

@@ -101,7 +101,7 @@ impl<'s> Tree<'s> {
         let indices = indices.into_iter().map(|i| *i.it);
         let kind = match e.it.kind {
             ExprKind::Dtype(dtype) => {
-                // Between the brackets of a literal `..x` is a spread, as in every list.
+                // Between the brackets of a literal `..x` is a spread, as in any list.
                 let items = indices.map(|i| match i.kind {
                     ExprKind::Range(None, Some(e), None) => Item::Spread(*e),
                     _ => Item::One(i),
@@ -113,7 +113,7 @@ impl<'s> Tree<'s> {
         if let ExprKind::Index(_, indices) = &kind
             && indices.is_empty()
         {
-            // A closer that the text lacks has no width.
+            // A missing closing bracket has zero width.
             let closed = self.text[..(hi - self.base) as usize].ends_with(']');
             let place = Span::new(hi - u32::from(closed), hi);
             self.errors.push(error::unexpected(place, "an index", "`]`"));
@@ -179,7 +179,7 @@ impl<'s> Tree<'s> {
         self.expr(ExprKind::Block(*block.it), span, block.depth)
     }
 
-    /// An arm more; the arms carry where `if` stands.
+    /// Adds an arm; the arms carry the position of `if`.
     pub fn if_arm(
         &mut self,
         mut arms: Node<(u32, Vec<(Expr, Block)>)>,
@@ -236,7 +236,7 @@ impl<'s> Tree<'s> {
         Node::new(Arm { pattern: *p.it, guard: guard.map(|g| *g.it), body: *body.it }, depth)
     }
 
-    /// `return e` and its kin as the body of an arm
+    /// `return e` and similar as the body of an arm
     pub fn jump_block(&mut self, stmt: Node<Stmt>) -> Node<Expr> {
         let (span, depth) = (stmt.it.span, stmt.depth);
         self.expr(ExprKind::Block(Block { body: vec![*stmt.it], span }), span, depth)

@@ -1,9 +1,9 @@
-//! What the grammar's rules call to build the tree.
+//! The actions of the grammar's rules, which build the tree.
 //!
-//! Here stand the rules that a grammar cannot say well: which expressions are targets, which
-//! patterns always fit, what parentheses hold, in which order parameters come. Every node carries
-//! the depth of its tree. Invariant: no tree that leaves here is deeper than [`MAX_DEPTH`], so that
-//! whoever walks it may recurse; what would be deeper is dropped at once and reported.
+//! This file holds the rules that a grammar cannot express well: valid assignment targets, irrefutable
+//! patterns, the contents of parentheses, the order of parameters. Every node carries the depth of its tree.
+//! Invariant: trees are at most [`MAX_DEPTH`] deep, so code that walks them may recurse; deeper parts are
+//! dropped immediately and reported.
 
 mod expr;
 mod literals;
@@ -17,19 +17,19 @@ use crate::base::{Error, Span};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
-/// How deep an expression or statement may be.
+/// Maximum depth of an expression or statement.
 pub const MAX_DEPTH: u32 = 500;
 
-/// A part of the tree, and how many levels it has.
+/// A part of the tree, with its depth.
 ///
-/// Boxed, since the parser moves it at every rule it passes through.
+/// Boxed, because the parser moves it at every rule.
 pub struct Node<X> {
     it: Box<X>,
     depth: u32,
 }
 
 impl<X> Node<X> {
-    /// A part without parts.
+    /// A part without children.
     pub fn leaf(it: X) -> Node<X> {
         Node::new(it, 1)
     }
@@ -38,7 +38,7 @@ impl<X> Node<X> {
         Node { it: Box::new(it), depth }
     }
 
-    /// The same levels in another shape.
+    /// Converts the part; the depth stays.
     pub fn map<Y>(self, f: impl FnOnce(X) -> Y) -> Node<Y> {
         Node::new(f(*self.it), self.depth)
     }
@@ -60,7 +60,7 @@ impl Body {
     }
 }
 
-/// What stands between `( )` of a call or tuple, or `[ ]` of a list.
+/// The contents of `( )` of a call or tuple, or `[ ]` of a list.
 pub struct Args {
     list: Vec<Arg>,
     depth: u32,
@@ -85,14 +85,14 @@ pub enum Element {
     Rest(Option<Name>),
 }
 
-/// An element of a pattern with its place.
+/// An element of a pattern with its span.
 pub struct Part {
     element: Element,
     span: Span,
 }
 
 impl Part {
-    /// The element that stands at `lo..hi`.
+    /// The element at `lo..hi`.
     pub fn new(lo: u32, element: Element, hi: u32) -> Part {
         Part { element, span: Span::new(lo, hi) }
     }
@@ -103,21 +103,21 @@ pub struct Tree<'s> {
     base: u32,
     text: &'s str,
     comments: &'s [Comment],
-    /// What is wrong so far.
+    /// The errors so far.
     pub errors: Faults,
-    /// True when the thread's work should end.
+    /// Whether the thread's work should end.
     pub ended: bool,
     names: FxHashMap<&'s str, Rc<str>>,
-    /// Where `9223372036854775808` stands with no `-` seen before it so far.
+    /// Positions of `9223372036854775808` without a preceding `-` so far.
     minimums: Vec<Span>,
     too_deep: bool,
 }
 
-/// Errors, as many as anybody may read: a text may have millions.
+/// A bounded list of errors: a text may have millions.
 #[derive(Default)]
 pub struct Faults(Vec<Error>);
 
-/// How many errors are kept.
+/// Maximum number of errors kept.
 const MAX_FAULTS: usize = 1000;
 
 impl Faults {
@@ -172,7 +172,7 @@ impl<'s> Tree<'s> {
         Tree { base, text, comments, errors, ended: false, names, minimums, too_deep: false }
     }
 
-    /// Reports what can be said only at the end of a text.
+    /// Reports errors that are only known at the end of a text.
     pub fn finish(&mut self) {
         for span in std::mem::take(&mut self.minimums) {
             let error = error::int_range(span, self.source(span.lo, span.hi));
@@ -180,7 +180,7 @@ impl<'s> Tree<'s> {
         }
     }
 
-    /// Forgets what was said about a text that did not parse.
+    /// Discards errors of a text that did not parse.
     pub fn forget(&mut self, errors: usize) {
         self.errors.truncate(errors);
         self.minimums.clear();
@@ -192,7 +192,7 @@ impl<'s> Tree<'s> {
         &self.text[(lo - self.base) as usize..(hi - self.base) as usize]
     }
 
-    /// True when a place holds a single word.
+    /// True if a span contains a single word.
     fn is_word(&self, span: Span) -> bool {
         self.source(span.lo, span.hi).chars().all(unicode_ident::is_xid_continue)
     }
@@ -201,7 +201,7 @@ impl<'s> Tree<'s> {
         self.names.entry(text).or_insert_with(|| text.into()).clone()
     }
 
-    /// True when a part of that many levels may stay; reports the first that may not.
+    /// True if a part of this depth is allowed; reports the first that is not.
     fn fits(&mut self, depth: u32, span: Span) -> bool {
         if depth > MAX_DEPTH && !self.too_deep {
             self.too_deep = true;

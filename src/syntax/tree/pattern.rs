@@ -10,7 +10,7 @@ impl<'s> Tree<'s> {
         Node::leaf(Pattern { kind, span })
     }
 
-    /// A value that must be equal, or a range that must contain.
+    /// A value to compare with, or a range to test membership in.
     pub fn value_pattern(&mut self, e: Node<Expr>) -> Node<Pattern> {
         let span = e.it.span;
         Node::new(Pattern { kind: PatternKind::Value(e.it), span }, e.depth + 1)
@@ -43,7 +43,7 @@ impl<'s> Tree<'s> {
         }
         let (mut patterns, rest, depth) = self.elements(elements);
         if patterns.len() == 1 && rest.is_none() && !comma {
-            // Parentheses around one pattern only group.
+            // Parentheses around a single pattern only group.
             if let Some(one) = patterns.pop() {
                 return Node::new(one, depth);
             }
@@ -85,7 +85,7 @@ impl<'s> Tree<'s> {
                     fields.push((Some(name), *p.it));
                 }
                 Element::One(p) => {
-                    // By position first, then by name: as in calls.
+                    // By position first, then by name, as in calls.
                     if fields.last().is_some_and(|(name, _)| name.is_some()) {
                         self.errors.push(error::pattern_after_name(span, self.source(span.lo, span.hi)));
                     }
@@ -107,7 +107,7 @@ impl<'s> Tree<'s> {
         *seen = RestSeen { rest: Some(Rest { at, name }), span: Some(span) };
     }
 
-    /// Reports the parts of a pattern that may not fit a value.
+    /// Reports refutable parts of a pattern.
     pub(super) fn always_fits(&mut self, pattern: &Pattern, place: &str) {
         match &pattern.kind {
             PatternKind::Discard | PatternKind::Bind(_) => {}

@@ -18,7 +18,7 @@ impl<'s> Tree<'s> {
         }
     }
 
-    /// A `;` after the last statement: its value is not the block's.
+    /// A `;` after the last statement: the block does not have its value.
     pub fn discard(&mut self, mut body: Body) -> Body {
         if let Some(last) = body.stmts.pop() {
             let kind = match last.kind {
@@ -50,7 +50,7 @@ impl<'s> Tree<'s> {
         self.stmt(StmtKind::Assign(*target.it, *e.it), lo, hi, target.depth.max(e.depth))
     }
 
-    /// `target += e`; the operator stands at `op_lo..op_hi`.
+    /// `target += e`; the operator is at `op_lo..op_hi`.
     pub fn update(&mut self, target: Node<Expr>, op_lo: u32, op_hi: u32, e: Node<Expr>) -> Node<Stmt> {
         self.check_target(&target.it, false);
         let op = match self.source(op_lo, op_hi) {
@@ -201,12 +201,12 @@ impl<'s> Tree<'s> {
         None
     }
 
-    /// A statement that was reported already.
+    /// A statement with an error that was already reported.
     pub fn error_stmt(&mut self, lo: u32, hi: u32) -> Node<Stmt> {
         self.stmt(StmtKind::Error, lo, hi, 0)
     }
 
-    /// A name with its place.
+    /// A name with its span.
     pub fn name(&mut self, lo: u32, hi: u32) -> Name {
         let text = self.source(lo, hi);
         Name { text: self.shared(text), span: Span::new(lo, hi) }
@@ -260,14 +260,14 @@ impl<'s> Tree<'s> {
         self.expr(ExprKind::Lambda(Rc::new(Function { params, body, doc: None })), span, depth)
     }
 
-    /// The comment lines directly above the line on which `lo` stands first.
+    /// The comment lines directly above the line that starts with `lo`.
     fn doc(&self, lo: u32) -> Option<Rc<str>> {
         let mut at = (lo - self.base) as usize;
         let mut comments = &self.comments[..self.comments.partition_point(|c| c.hi as usize <= at)];
         let mut lines = Vec::new();
         loop {
-            // Between the comment's line and the text below it only blanks and one line end may be,
-            // and the comment must be alone on its line.
+            // Only blanks and one line end may separate the comment and the code below it, and the comment
+            // must be alone on its line.
             let above = self.text[..at].trim_end_matches([' ', '\t']);
             let above = above.strip_suffix('\n').map(|t| t.strip_suffix('\r').unwrap_or(t))?;
             let found = comments.split_last().filter(|(c, _)| c.hi as usize == above.len());
