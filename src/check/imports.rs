@@ -147,7 +147,7 @@ struct Reader {
 }
 
 /// Minimum stack space for an expression.
-const ROOM: usize = if cfg!(debug_assertions) { 160 << 10 } else { 64 << 10 };
+const MIN_STACK: usize = if cfg!(debug_assertions) { 160 << 10 } else { 64 << 10 };
 /// Maximum number of pairs of an imported and a written file that are compared.
 const MAX_PAIRS: usize = 1 << 20;
 
@@ -208,7 +208,7 @@ impl Reader {
 
     fn expr(&mut self, e: &Expr) {
         // The compiler refuses trees that are too deep for the stack.
-        if stack::left() < ROOM {
+        if stack::left() < MIN_STACK {
             return;
         }
         match &e.kind {

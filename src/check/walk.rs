@@ -19,7 +19,7 @@ const MAX_ERRORS: usize = 100;
 /// Maximum number of errors with suggestions.
 const MAX_SUGGESTED: usize = 30;
 /// Minimum stack space for an expression.
-const ROOM: usize = if cfg!(debug_assertions) { 160 << 10 } else { 64 << 10 };
+const MIN_STACK: usize = if cfg!(debug_assertions) { 160 << 10 } else { 64 << 10 };
 /// Expressions between two checks for interrupts and limits.
 const STEPS: u32 = 4096;
 
@@ -234,14 +234,14 @@ impl<'c> Walk<'c> {
     }
 
     fn statements(&mut self, body: &[Stmt]) {
-        let mut told = false;
+        let mut reported = false;
         for (i, stmt) in body.iter().enumerate() {
             self.stmt(stmt);
             let Some(next) = body.get(i + 1) else { break };
             // Functions and tests may be anywhere.
             let runs = !matches!(next.kind, StmtKind::Fn(..) | StmtKind::Test(..));
-            if !told && runs && flow::leaves(stmt) {
-                told = true;
+            if !reported && runs && flow::leaves(stmt) {
+                reported = true;
                 self.warnings.push(error::unreachable(next.span, stmt.span));
             }
             if let StmtKind::Expr(Expr { kind: ExprKind::Binary(Binary::Eq, ..), span }) = &stmt.kind {
@@ -490,7 +490,7 @@ impl<'c> Walk<'c> {
     fn expr(&mut self, e: &Expr) {
         self.steps = self.steps.wrapping_add(1);
         // The compiler refuses trees that are too deep for the stack.
-        self.ended |= stack::left() < ROOM;
+        self.ended |= stack::left() < MIN_STACK;
         if self.steps.is_multiple_of(STEPS) {
             self.ended |= stop::asked().is_some();
         }

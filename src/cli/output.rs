@@ -1,4 +1,4 @@
-//! Standard output: written immediately to a terminal, and within [`LATEST`] to anything else.
+//! Standard output: written immediately to a terminal, and within [`MAX_DELAY`] to anything else.
 //!
 //! Output to a pipe or file is buffered. It is written when the buffer is full, before anything goes to
 //! standard error, and otherwise by a thread, so that a reader sees each line in time and many prints need
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Buffer size.
 const CAPACITY: usize = 1 << 16;
 /// Maximum delay of printed text.
-const LATEST: Duration = Duration::from_millis(20);
+const MAX_DELAY: Duration = Duration::from_millis(20);
 /// How long a reader that does not read delays the end of a process that was asked to end.
 #[cfg(unix)]
 const GRACE: Duration = Duration::from_secs(1);
@@ -169,7 +169,7 @@ impl Shared {
                 self.begun.wait(&mut state);
             }
             drop(state);
-            std::thread::sleep(LATEST);
+            std::thread::sleep(MAX_DELAY);
             self.state.lock().send();
         }
     }

@@ -72,7 +72,7 @@ impl Server {
     ) -> std::io::Result<()> {
         let uri = params["textDocument"]["uri"].as_str().unwrap_or("");
         let Some(id) = id else {
-            return match self.hear(method, uri, params) {
+            return match self.notification(method, uri, params) {
                 Some(found) => wire::write(to, &published(uri, found)),
                 None => Ok(()),
             };
@@ -97,7 +97,7 @@ impl Server {
     }
 
     /// Handles a notification. Returns the diagnostics to publish if it concerns a document.
-    fn hear(&mut self, method: &str, uri: &str, params: &Value) -> Option<Vec<Value>> {
+    fn notification(&mut self, method: &str, uri: &str, params: &Value) -> Option<Vec<Value>> {
         let key = address::key(uri);
         match method {
             "textDocument/didOpen" => {

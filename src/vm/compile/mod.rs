@@ -42,7 +42,7 @@ const FREE_OPS: usize = 100_000;
 /// Expressions compiled between two checks for interrupts and limits.
 const STEPS: u32 = 4096;
 /// Minimum stack space per nesting level.
-const ROOM: usize = if cfg!(debug_assertions) { 160 << 10 } else { 64 << 10 };
+const MIN_STACK: usize = if cfg!(debug_assertions) { 160 << 10 } else { 64 << 10 };
 /// Maximum nesting of expressions.
 const MAX_DEPTH: u32 = 160;
 
@@ -253,7 +253,7 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
 
     /// Runs `body` one level deeper; refuses trees that are nested too deeply.
     fn deeper<T>(&mut self, span: Span, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        if self.depth >= MAX_DEPTH || stack::left() < ROOM {
+        if self.depth >= MAX_DEPTH || stack::left() < MIN_STACK {
             return Err(error::nesting("this expression").at(span, "too deep here"));
         }
         self.steps += 1;
