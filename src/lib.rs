@@ -26,7 +26,7 @@
 //! }
 //! ```
 //!
-//! The public face is what this page lists. The language itself is described in the repository's
+//! This page lists the public API. The language itself is described in the repository's
 //! `README.md` and `docs/`.
 
 /// The Rust code of the documents is run by the tests.

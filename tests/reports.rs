@@ -147,12 +147,12 @@ fn a_failure_in_a_module_shows_its_line_and_the_script_s() {
     "#);
     insta::assert_snapshot!(report("par.rnl"), @r#"
      × E0501: invalid device id 9: the number of visible devices is 4
-       ╭─[<parallel>:57:89]
-    56 │ fn replicate(params, devices) {
-    57 │     map(|copy| with_tensors(params, copy), comm.broadcast_coalesced(tensors_of(params), devices))
+       ╭─[<parallel>:58:89]
+    57 │ fn replicate(params, devices) {
+    58 │     map(|copy| with_tensors(params, copy), comm.broadcast_coalesced(tensors_of(params), devices))
        ·                                                                                         ───┬───
        ·                                                                                            ╰── element 1: this device
-    58 │ }
+    59 │ }
        ╰────
       ╭─[par.rnl:2:11]
     1 │ import parallel

@@ -107,7 +107,7 @@ impl Layout {
         Layout { shape: shape.into(), strides: contiguous_strides(shape), offset: 0 }
     }
 
-    /// As [`Layout::contiguous`], for an owned shape.
+    /// [`Layout::contiguous`] for an owned shape.
     #[inline]
     pub fn contiguous_over(shape: Dims) -> Layout {
         let strides = match shape.len() {

@@ -143,7 +143,7 @@ impl SourceMap {
         })
     }
 
-    /// True if there may be sources to remove. It is rare, so its cost is small compared to adding sources.
+    /// True if there may be sources to remove. This is rare, so the search costs little compared to adding sources.
     pub fn is_due(&self) -> bool {
         let (count, bytes) = self.limit;
         self.sources.len() > count.max(FEW.0) || self.bytes > bytes.max(FEW.1)

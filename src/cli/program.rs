@@ -10,7 +10,7 @@ use std::path::Path;
 pub struct Program {
     /// The path as given, or `<stdin>`.
     pub name: String,
-    /// What it says.
+    /// The source text.
     pub text: String,
 }
 
@@ -37,7 +37,7 @@ pub fn read(path: &OsStr) -> Result<Program> {
 /// Reads the file in the first argument; the others are its arguments.
 ///
 /// # Errors
-/// As [`read`].
+/// Those of [`read`].
 pub fn with_arguments(given: Vec<OsString>) -> Result<(Program, Vec<String>)> {
     let mut given = given.into_iter();
     let program = read(&given.next().unwrap_or_default())?;
@@ -52,7 +52,7 @@ pub fn texts(given: impl IntoIterator<Item = OsString>) -> Vec<String> {
 /// Reads standard input to its end.
 ///
 /// # Errors
-/// As [`read`].
+/// Those of [`read`].
 pub fn stdin() -> Result<Program> {
     let (mut bytes, name) = (Vec::new(), "<stdin>".to_string());
     std::io::stdin()

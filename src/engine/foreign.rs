@@ -203,10 +203,11 @@ impl Engine {
         Ok(Tensor::new(Storage::bound(owner, bytes, memory), layout, dtype))
     }
 
-    /// A tensor's memory for another library, by DLPack 1.0, without a copy: the tensor stays alive until
-    /// its deleter is called. With a stream, work queued there after this comes after everything that scripts
-    /// have queued on that memory, on any stream, and the memory is not used again before it is over; without
-    /// one, this waits. Work that scripts queue on the tensor afterwards is not ordered with the consumer's.
+    /// Exports a tensor's memory to another library through DLPack 1.0, without a copy. The tensor stays alive
+    /// until its deleter is called. With a `consumer` stream, work queued there afterwards runs after all work
+    /// that scripts have queued on that memory, on any stream, and the memory is not reused before that work
+    /// has completed. Without one, this call waits. Work that scripts queue on the tensor later is not ordered
+    /// with the consumer's.
     ///
     /// # Errors
     ///

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// let score = program.function::<fn(Vec<f64>) -> f32>(&mut engine, "score")?;
 /// assert_eq!(score.call(&mut engine, (vec![1.0, 4.0],))?, 10.0);
 ///
-/// // What is wrong is said before anything runs.
+/// // Errors are found before anything runs.
 /// assert!(engine.compile("typo", "print(scroe)").is_err());
 /// assert!(program.function::<fn() -> f32>(&mut engine, "score").is_err());
 /// # Ok(())

@@ -246,7 +246,7 @@ impl Content {
 }
 
 impl StorageRef {
-    /// As [`Tensor::storage_holders`].
+    /// See [`Tensor::storage_holders`].
     #[inline]
     pub fn holders(&self) -> usize {
         Arc::strong_count(&self.0)

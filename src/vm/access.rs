@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use super::{Vm, error};
 use crate::base::Result;
 
-/// Which files a script may read and write, import, and ask for.
+/// Which files a script may read, write, import and query.
 ///
 /// Example: with `Folders(["/data"])`, `load("/data/../etc/passwd")` is refused, and so is
 /// `load("/data/link")` if the link leads out of `/data`.

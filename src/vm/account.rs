@@ -118,7 +118,7 @@ pub(super) fn left() -> (usize, usize) {
     (limit.saturating_sub(LIVE.get().max(0) as usize), limit)
 }
 
-/// As [`charge`], for `count` values.
+/// [`charge`] for `count` values.
 #[inline]
 pub fn charge_values(count: usize) -> Result<()> {
     charge(count.saturating_mul(size_of::<Value>()))

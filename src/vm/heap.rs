@@ -405,7 +405,7 @@ impl Dict {
         table.direct(int).map(|at| at.is_some())
     }
 
-    /// As [`Dict::slot`], for an int that the fast path can find.
+    /// [`Dict::slot`] for an int that the fast path can find.
     #[inline(always)]
     pub(super) fn slot_int(&self, int: i64) -> Option<*mut Value> {
         let mut table = self.table.try_borrow_mut().ok()?;
@@ -413,7 +413,7 @@ impl Dict {
         table.value_mut(at).map(|value| value as *mut Value)
     }
 
-    /// As [`Dict::slot`], for a text that remembers its position.
+    /// [`Dict::slot`] for a text that remembers its position.
     #[inline(always)]
     pub(super) fn slot_text(&self, text: &Rc<Text>) -> Option<*mut Value> {
         let mut table = self.table.try_borrow_mut().ok()?;
@@ -421,7 +421,7 @@ impl Dict {
         table.value_mut(at).map(|value| value as *mut Value)
     }
 
-    /// As [`Dict::at`], for writing. A value written there must be passed to [`Dict::given`].
+    /// [`Dict::at`] for writing. A value written there must be passed to [`Dict::given`].
     #[inline]
     pub(super) fn slot(&self, key: &Value) -> Option<*mut Value> {
         self.table.try_borrow_mut().ok()?.get_mut(key).map(|value| value as *mut Value)

@@ -104,7 +104,7 @@ type Flush = Box<dyn FnMut() + Send>;
 
 /// A virtual machine.
 ///
-/// Sample: `vm.eval("<-e>", "1 + 1", Mode::Input)` gives `Value::Int(2)`.
+/// Example: `vm.eval("<-e>", "1 + 1", Mode::Input)` gives `Value::Int(2)`.
 pub struct Vm {
     /// The runtime that tensor work is submitted to.
     pub rt: Runtime,

@@ -39,7 +39,7 @@ pub struct Scanned {
 /// Why a text was not read to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// [`crate::base::stop`] says so.
+    /// [`crate::base::stop`] requested it.
     Asked,
     /// Too many tokens.
     Tokens,

@@ -91,7 +91,7 @@ struct Compiler<'w, 'g, 'a> {
     too_far: bool,
     /// The functions being compiled, outermost first.
     functions: Vec<Function<'a>>,
-    /// Names that something in the unit assigns.
+    /// Names assigned anywhere in the unit.
     assigned: NameSet,
     /// Top-level names that live in registers until the unit ends.
     exported: indexmap::IndexSet<Rc<str>, rustc_hash::FxBuildHasher>,
