@@ -155,7 +155,7 @@ impl Session {
         self.terminal.stop_with(flag);
     }
 
-    /// Leaves the group of processes, if there is one; the others are told of an error.
+    /// Leaves the process group, if any, and notifies the others of an error.
     fn leave_group(&mut self, result: Result<()>) -> Result<()> {
         #[cfg(feature = "dist")]
         {

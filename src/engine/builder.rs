@@ -166,8 +166,8 @@ impl Builder {
         self
     }
 
-    /// Who is told of each warning when it arises (a race that was repaired, a deprecated name), with the
-    /// sources that its places point into. Without it, [`Engine::take_warnings`] has them.
+    /// Receives each warning as it arises (a repaired race, a deprecated name), with the sources that its
+    /// spans refer to. Without it, warnings wait for [`Engine::take_warnings`].
     pub fn warnings(mut self, warn: impl FnMut(&Error, &SourceMap) + Send + 'static) -> Builder {
         self.warnings = Some(Owned::new(Box::new(warn)));
         self

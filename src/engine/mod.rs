@@ -1,8 +1,8 @@
 //! The interface for programs that embed Runnel.
 //!
-//! An [`Engine`] is a session: its names, its devices' memory, its sources. Nothing here prints, exits
-//! or panics; every failure is an [`Error`], and [`Engine::report`] renders it. Leaving a call submits
-//! the work that it left pending, so what is wrong with it surfaces there.
+//! An [`Engine`] is a session: its names, its devices' memory, its sources. Nothing here prints, exits or
+//! panics; every failure is an [`Error`], and [`Engine::report`] renders it. A call submits its pending work
+//! before it returns, so errors of that work surface there.
 //!
 //! Note [An engine moves whole]. A machine's heap has counted pointers (`Rc`) and cells that two threads must not use at
 //! a time. An engine is `Send` nevertheless, and not `Sync`, because all references into its heap are in the engine:
@@ -375,7 +375,7 @@ impl InterruptHandle {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the request back, if no script has seen it yet. True when there was one.
+    /// Withdraws the request if no script has seen it yet. True if there was one.
     pub fn clear(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }

@@ -51,8 +51,8 @@ pub fn left_out(feature: &str) -> Error {
         .help(format!("build Runnel with the feature `{feature}`"))
 }
 
-/// Every native of the language itself, table by table, each under its page of the reference. Those of
-/// devices and tensors are added by their own rooms.
+/// The natives of the language itself, table by table, each with its page of the reference. Natives of
+/// devices and tensors are added by their own modules.
 pub static NATIVES: &[(&str, &[NativeDef])] = &[
     ("core", core::TABLE),
     ("sequences", sequence::TABLE),

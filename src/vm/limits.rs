@@ -163,9 +163,9 @@ impl Vm {
         drop(values);
     }
 
-    /// The result of an entry: at the end of the outermost one, work that is pending is submitted, and an error
-    /// takes along what nothing could raise. An entry that was interrupted, or whose time is over, gives up what it
-    /// has queued.
+    /// Finishes an entry. At the end of the outermost one, pending work is submitted, and errors that could
+    /// not be raised are attached to the entry's error. An entry that was interrupted or timed out discards
+    /// its queued work.
     pub(super) fn settle<T>(&mut self, result: Result<T>) -> Result<T> {
         if self.entered != 1 {
             return result;

@@ -553,7 +553,7 @@ impl Drop for Vm {
         entry.0.stack.clear();
         entry.0.modules.clear();
         entry.0.tests.clear();
-        // What is left refers to itself alone.
+        // The remaining values refer only to themselves.
         cycles::collect();
         account::settle();
     }

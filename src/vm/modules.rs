@@ -16,9 +16,9 @@ use crate::check::imports::{Imports, key_of};
 use crate::device::DeviceId;
 use crate::syntax::ast::Block;
 
-/// Where the text of modules comes from.
+/// Supplies the text of modules.
 pub trait Loader: Send {
-    /// The text of the file at a path, which an `import` names as `written`.
+    /// The text of the file at `path`; `written` is the path as the `import` spells it.
     ///
     /// # Errors
     ///

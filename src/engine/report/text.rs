@@ -70,8 +70,8 @@ pub struct Excerpt<'a> {
     pub line: usize,
 }
 
-/// The sources that one error's labels lie in, one behind the other in the order of the labels: the main
-/// label's source is shown first.
+/// The sources of one error's labels, concatenated in the order of the labels: the main label's source is
+/// shown first.
 pub struct Excerpts<'a> {
     files: Vec<File<'a>>,
 }
@@ -147,9 +147,9 @@ impl<'a> Excerpts<'a> {
         let file = self.file(start)?;
         let text: &str = &file.text;
         let (lo, hi) = (start - file.start, start + len - file.start);
-        // Labels of two files are never one excerpt.
+        // Labels of two files never share an excerpt.
         let marked = text.get(lo..hi)?;
-        // Labels that stand far from each other on one line are not one excerpt either.
+        // Labels that are far apart on one line do not share an excerpt either.
         if marked.len() > MAX_LINES * LONG_LINE {
             return None;
         }

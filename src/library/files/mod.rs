@@ -104,7 +104,7 @@ pub static TABLE: &[NativeDef] = &[
     },
 ];
 
-/// What an ordinary file of the program around holds; a pipe or a device is not waited for.
+/// The contents of a regular file of the embedder; does not wait for pipes or devices.
 ///
 /// # Errors
 ///

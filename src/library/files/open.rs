@@ -46,7 +46,7 @@ impl From<Error> for Refusal {
     }
 }
 
-/// The text of an ordinary file, or one that a link leads to.
+/// The text of a regular file, or of a link to one.
 pub(in crate::library) fn read_text(path: &str) -> Result<String> {
     text(path).map_err(|refusal| refusal.of(path))
 }
@@ -74,11 +74,10 @@ pub(in crate::library) fn bytes(path: &str) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// Opens an ordinary file for reading.
+/// Opens a regular file for reading.
 ///
-/// What is at the path is looked at before it is opened, since opening a device can do something by
-/// itself, and again when it is open, since it may have been exchanged in between; a pipe put there
-/// is not waited for.
+/// The path is checked before opening, because opening a device can have side effects, and again afterwards,
+/// because it may have been replaced in between. It does not wait for pipes.
 pub(super) fn opened(path: &str, links: bool) -> Result<File, Refusal> {
     look(Path::new(path), links)?;
     let mut options = OpenOptions::new();
@@ -95,7 +94,7 @@ pub(super) fn opened(path: &str, links: bool) -> Result<File, Refusal> {
     Ok(file)
 }
 
-/// Refuses what is neither an ordinary file nor, where `links`, a link to one.
+/// Refuses everything except a regular file and, if `links`, a link to one.
 pub(super) fn look(at: &Path, links: bool) -> Result<(), Refusal> {
     let kind = at.symlink_metadata()?.file_type();
     match kind.is_symlink() {
@@ -129,7 +128,7 @@ fn kind_name(kind: std::fs::FileType) -> &'static str {
     if kind.is_dir() { "a folder" } else { "something special" }
 }
 
-/// Replaces a file by these bytes, or what they would be added to: a pipe, a device.
+/// Replaces the contents of a file, or writes to a pipe or device.
 ///
 /// # Errors
 ///

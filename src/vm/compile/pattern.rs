@@ -62,7 +62,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(())
     }
 
-    /// The shape of a tuple, list or record pattern with the patterns inside.
+    /// The shape of a tuple, list or record pattern, with its inner patterns.
     fn sequence(&mut self, pattern: &'a Pattern) -> Result<Option<Sequence<'a>>> {
         let (parts, rest, names): (Vec<&Pattern>, _, Vec<&Name>) = match &pattern.kind {
             PatternKind::Tuple(list, rest) | PatternKind::List(list, rest) => {
