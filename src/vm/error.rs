@@ -759,7 +759,6 @@ pub fn small_stack(left: usize, needed: usize) -> Error {
 /// Raises the interrupt or timeout of this thread, if there is one.
 ///
 /// # Errors
-///
 /// E1004 after an interrupt, E1008 after the deadline.
 pub fn look_for_end() -> crate::base::Result<()> {
     use crate::base::stop::{Reason, asked};
