@@ -29,7 +29,7 @@
 //! This page lists the public API. The language itself is described in the repository's
 //! `README.md` and `docs/`.
 
-/// The Rust code of the documents is run by the tests.
+/// The tests run the Rust code of these documents.
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../README.md")]

@@ -1,7 +1,7 @@
 //! The command `runnel`. Everything it does is in `runnel::cli`.
 
-/// Scripts make and drop tensors, texts and lists of one size by the dozen, which this allocator keeps at hand. The
-/// library leaves the choice to the program that embeds it.
+/// Scripts make and drop many tensors, texts and lists of the same size, which this allocator caches. The
+/// library leaves the choice of allocator to the embedder.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

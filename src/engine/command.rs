@@ -1,4 +1,4 @@
-//! What the command `runnel` uses of an engine, beside its public interface.
+//! The parts of an engine that only the command `runnel` uses, in addition to its public interface.
 
 use super::{Builder, Engine, InterruptHandle, checked};
 use crate::base::Result;
@@ -21,14 +21,14 @@ impl Engine {
 }
 
 impl InterruptHandle {
-    /// The flag itself, for signal handlers.
+    /// The flag, for signal handlers.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
 }
 
 impl Builder {
-    /// Lets scripts read the process's standard input, with waits that end early.
+    /// Lets scripts read the process's standard input, with interruptible waits.
     pub(crate) fn process_input(mut self) -> Builder {
         self.input = Some(Input::Process);
         self

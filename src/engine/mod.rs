@@ -4,22 +4,23 @@
 //! panics; every failure is an [`Error`], and [`Engine::report`] renders it. A call submits its pending work
 //! before it returns, so errors of that work surface there.
 //!
-//! Note [An engine moves whole]. A machine's heap has counted pointers (`Rc`) and cells that two threads must not use at
-//! a time. An engine is `Send` nevertheless, and not `Sync`, because all references into its heap are in the engine:
+//! Note [An engine moves whole]. A machine's heap has counted pointers (`Rc`) and cells that two threads must
+//! not use at the same time. An engine is nevertheless `Send`, though not `Sync`, because it owns all
+//! references into its heap:
 //!
-//! - *Nothing outside refers into the heap.* Every public function takes and gives owned data: `IntoValue` and
-//!   `FromValue` are sealed, and none of their implementations holds a `Value` or a reference. Handles (programs,
-//!   functions, tests) hold numbers ([`held`]), tensors are shared by atomic counts.
-//! - *Nothing inside refers to what is a thread's own.* Values and functions of the embedding program, its output, input
-//!   and receivers are `Send` by their bounds, and so are the loader of modules and the runtime. The exception is the
-//!   input of an interactive session, which only the command line sets, for an engine that stays where it is.
-//! - *Nothing stays behind on a thread.* While a call lasts, parts of the machine are its thread's; the end of the call
-//!   takes them back, also when a panic unwinds (`vm::limits::Entry`). Values are dropped inside of such a call
-//!   (`Vm::let_go`), so that none waits for its drop in the account of another engine. Other thread-local data (free
-//!   blocks of memory, scratch space, the current CUDA context) holds no values.
+//! - *Nothing outside refers into the heap.* Every public function takes and returns owned data: `IntoValue`
+//!   and `FromValue` are sealed, and none of their implementations holds a `Value` or a reference. Handles
+//!   (programs, functions, tests) hold numbers ([`held`]); tensors are shared by atomic counts.
+//! - *Nothing inside belongs to a thread.* Values and functions of the embedder, its output, input and
+//!   receivers are `Send` by their bounds, and so are the module loader and the runtime. The exception is the
+//!   input of an interactive session; only the command line sets it, for an engine that is never moved.
+//! - *Nothing stays behind on a thread.* During a call, parts of the machine are stored in thread-locals; the
+//!   end of the call takes them back, also when a panic unwinds (`vm::limits::Entry`). Values are dropped
+//!   inside such a call (`Vm::let_go`), so that none is deferred in the account of another engine. Other
+//!   thread-local data (free blocks of memory, scratch space, the current CUDA context) holds no values.
 //!
-//! Moving an engine to another thread orders everything that was done before. `tests/embedding.rs` moves one with all
-//! that it can hold.
+//! Moving an engine to another thread orders all earlier work before all later work. `tests/embedding.rs`
+//! moves an engine with everything that it can hold.
 
 mod builder;
 #[cfg(feature = "cli")]
@@ -79,7 +80,7 @@ pub struct Engine {
 // SAFETY: see Note [An engine moves whole].
 unsafe impl Send for Engine {}
 
-// What that note rests on, and what is promised of handles.
+// The assumptions of that note, and what is promised about the handles.
 const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<crate::plan::Runtime>();
@@ -93,7 +94,7 @@ const _: () = {
     is_send::<Ready>();
     is_send::<Dlpack>();
     is_send::<InterruptHandle>();
-    // Two of these traits would fit a type that is `Sync`, and the name would be ambiguous.
+    // For a type that is `Sync`, two of these traits would apply, and the name would be ambiguous.
     trait NotSync<A> {
         const IS: () = ();
     }

@@ -3,8 +3,8 @@
 //! Lookup by name and receiver type, signatures, help and reference pages are derived from the tables
 //! ([`NATIVES`]); nothing else lists the natives.
 
-/// The code of a native that belongs to a part which a build may leave out (a Cargo feature). Its name, signature and
-/// documentation are in every build; without the part, a call raises E0928.
+/// The code of a native in an optional part of the build (a Cargo feature). Its name, signature and
+/// documentation are in every build; without the feature, a call raises E0928.
 macro_rules! part {
     ($feature:tt, $run:expr) => {{
         type Run = fn(&mut crate::vm::Vm, &mut [crate::vm::Value]) -> crate::base::Result<crate::vm::Value>;
@@ -44,7 +44,7 @@ use crate::base::{Error, Result};
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::vm::{Loader, NativeDef, Natives, Value};
 
-/// The error of a function whose code this build leaves out.
+/// The error of a function whose code is not in this build.
 #[cold]
 pub fn left_out(feature: &str) -> Error {
     Error::new(&crate::vm::error::LEFT_OUT, format!("this build of Runnel has no `{feature}`"))

@@ -124,7 +124,7 @@ fn with(vm: &mut Vm, value: &Value, read: impl FnOnce(&Tensor) -> Value) -> Resu
     }
 }
 
-/// An operation on the tensor that a value is, with further arguments.
+/// Applies an operation to the tensor of a value, with further arguments.
 fn applied(vm: &mut Vm, value: &Value, name: &str, rest: &[Arg]) -> Result<Value> {
     let tensor = of(vm, value)?;
     let op = table::find(name).ok_or_else(|| crate::ops::error::wrong_argument(0, "an operation"))?;

@@ -153,7 +153,7 @@ fn damaged_scripts_never_panic() {
     assert!(matches!(vm.eval("<after>", "1 + 1", Mode::Input), Ok(Value::Int(2))));
 }
 
-/// Operations have one entry point, however a script writes them.
+/// Operations have one entry point, in every way that scripts can call them.
 #[test]
 fn every_way_to_write_an_operation_applies_it() {
     let mut vm = vm();
@@ -205,7 +205,7 @@ fn every_way_to_write_an_operation_applies_it() {
     for text in ["x + y", "x.add_(y)", "x.T", "z.imag", "x[ids]", "x[0] = 1", "x on cpu"] {
         assert_eq!(applied(text), 1, "`{text}`");
     }
-    // Whatever its row says: the example of each operation applies it.
+    // Each operation's example applies it, whatever its row says.
     for op in crate::ops::table::all() {
         let mut vm = self::vm();
         let before = vm.rt.operations();

@@ -84,9 +84,10 @@ impl Default for Limits {
     }
 }
 
-/// An entry from Rust. While the outermost one lasts, parts of the machine are its thread's: its account, the suspects
-/// of its cycles, what may stop it. The end takes them back, also when a panic unwinds. So nothing of a machine stays
-/// behind on a thread, which [`Engine`](crate::Engine) relies on to be `Send`.
+/// An entry from Rust. During the outermost one, parts of the machine are stored in thread-locals: its
+/// account, the candidates of its cycle collector, its stop condition. The end takes them back, also when a
+/// panic unwinds. So no part of a machine stays behind on a thread; [`Engine`](crate::Engine) relies on this
+/// to be `Send`.
 pub(super) struct Entry<'vm>(pub &'vm mut Vm);
 
 impl Drop for Entry<'_> {
@@ -96,7 +97,8 @@ impl Drop for Entry<'_> {
 }
 
 impl Vm {
-    /// Begins an entry from Rust, which ends with the guard: the limits start anew with the outermost one.
+    /// Begins an entry from Rust, which ends when the guard is dropped. The outermost entry resets the
+    /// limits.
     pub(super) fn enter(&mut self) -> Entry<'_> {
         self.entered += 1;
         if self.entered == 1 {
@@ -128,7 +130,7 @@ impl Vm {
     }
 
     fn leave(&mut self) {
-        // After a panic, a mistake of the machine's own, only this thread is left in order.
+        // After a panic, which is a bug of the machine, only the state of this thread is restored.
         if self.entered == 1 && !std::thread::panicking() {
             self.tidy();
         }
@@ -157,7 +159,8 @@ impl Vm {
         result.map_err(|error| self.name_streams(error, None))
     }
 
-    /// Drops values of this machine as one entry, so that none of them waits in another machine's account.
+    /// Drops values of this machine inside an entry, so that no drop is deferred in another machine's
+    /// account.
     pub fn let_go<T>(&mut self, values: T) {
         let _entry = self.enter();
         drop(values);

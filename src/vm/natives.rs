@@ -299,7 +299,7 @@ impl Natives {
         names
     }
 
-    /// The methods of a name, with the types that have one.
+    /// The methods of this name, with the types that have one.
     pub fn methods_named<'n>(
         &'n self,
         name: &'n str,

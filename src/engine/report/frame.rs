@@ -1,7 +1,7 @@
-//! Excerpts of sources in a frame, with their labels below the lines. The layout is that of the crate `miette`.
+//! Framed excerpts of sources, with labels below the lines. The layout is that of the crate `miette`.
 //!
-//! A label inside a line is underlined. One over several lines has an arrow at its first and at its last line, in a gutter
-//! left of the text, and its text below the last.
+//! A label inside a line is underlined. A label over several lines has an arrow at its first and last line,
+//! in a gutter left of the text, and its text below the last line.
 
 use super::text::{Excerpt, Excerpts};
 use unicode_width::UnicodeWidthChar;
@@ -15,13 +15,13 @@ const CONTEXT: usize = 1;
 /// A label in the text of [`Excerpts`].
 #[derive(PartialEq)]
 pub struct Label {
-    /// Where it begins, in bytes.
+    /// Its first byte.
     pub start: usize,
-    /// How many bytes it marks.
+    /// Its length in bytes.
     pub len: usize,
-    /// Its lines; empty for a label that only marks.
+    /// Its lines of text; empty for a label without text.
     pub text: Vec<String>,
-    /// Whether the position in the head of the frame is its.
+    /// Whether the position in the head of the frame is that of this label.
     pub main: bool,
 }
 
@@ -31,7 +31,7 @@ impl Label {
     }
 }
 
-/// A colour, as ANSI writes it.
+/// A colour, as an ANSI code.
 #[derive(Clone, Copy)]
 pub struct Style(pub &'static str);
 
@@ -39,7 +39,7 @@ const LINK: Style = Style("38;2;92;157;255;1;4");
 const NUMBER: Style = Style("2");
 const LABELS: [Style; 3] = [Style("38;2;246;87;248"), Style("38;2;30;201;212"), Style("38;2;145;246;111")];
 
-/// A text in a style, where there are colours.
+/// A text in a style, if colours are on.
 pub fn paint(color: bool, style: Style, text: &str) -> String {
     if color { format!("\x1b[{}m{text}\x1b[0m", style.0) } else { text.to_string() }
 }
@@ -73,7 +73,7 @@ pub fn frames(out: &mut String, excerpts: &Excerpts<'_>, mut labels: Vec<Label>,
 /// A line of an excerpt.
 struct Line<'a> {
     start: usize,
-    /// Behind its line end.
+    /// The offset after its line end.
     end: usize,
     text: &'a str,
 }
@@ -96,7 +96,7 @@ impl Line<'_> {
         self.starts(label) || self.ends(label) || self.passes(label)
     }
 
-    /// A label of this line alone.
+    /// A label within this line.
     fn has_all(&self, label: &Label) -> bool {
         label.start >= self.start && label.end() <= self.end
     }
@@ -105,7 +105,7 @@ impl Line<'_> {
         self.has(label) && !(self.starts(label) && self.ends(label))
     }
 
-    /// The columns in front of a position; a position at the line end has one of its own.
+    /// The columns before a position; the position at the line end has its own column.
     fn column(&self, position: usize) -> usize {
         let at = position - self.start;
         let columns = cells(self.text.get(..at).unwrap_or(self.text)).map(|(_, width)| width).sum::<usize>();
@@ -113,7 +113,7 @@ impl Line<'_> {
     }
 }
 
-/// The characters of a line with the columns that they take.
+/// The characters of a line with their widths in columns.
 fn cells(text: &str) -> impl Iterator<Item = (char, usize)> {
     text.chars().scan(0, |column, c| {
         let width = if c == '\t' { TAB - *column % TAB } else { c.width().unwrap_or(0) };
@@ -126,9 +126,9 @@ struct Frame<'a> {
     out: &'a mut String,
     labels: &'a [Label],
     color: bool,
-    /// Columns of the line numbers.
+    /// Width of the line numbers.
     number: usize,
-    /// The most labels that pass a line in the gutter.
+    /// Maximum number of labels that pass a line in the gutter.
     gutter: usize,
 }
 
@@ -174,12 +174,12 @@ impl Frame<'_> {
         self.out.push_str(&paint(self.color, LABELS[label % LABELS.len()], text));
     }
 
-    /// The beginning of a line below a line of the source.
+    /// The start of an output line below a source line.
     fn below(&mut self) {
         self.put(&format!(" {:1$} · ", "", self.number));
     }
 
-    /// The gutter of a line of the source: arrows of labels that begin or end here, bars of those that pass.
+    /// The gutter of a source line: arrows of labels that begin or end here, bars of labels that pass.
     fn source_gutter(&mut self, line: &Line<'_>) {
         if self.gutter == 0 {
             return;
@@ -204,7 +204,7 @@ impl Frame<'_> {
         self.put(&" ".repeat(3 + self.gutter.saturating_sub(columns)));
     }
 
-    /// The gutter of a line below a line of the source.
+    /// The gutter of an output line below a source line.
     fn label_gutter(&mut self, line: &Line<'_>, row: Row) {
         if self.gutter == 0 {
             return;
@@ -229,7 +229,7 @@ impl Frame<'_> {
         self.put(&" ".repeat((self.gutter + 3).saturating_sub(columns)));
     }
 
-    /// What is below a line of the source: its labels.
+    /// The labels below a source line.
     fn marks(&mut self, line: &Line<'_>) {
         let all = self.labels;
         let (inside, others): (Vec<_>, Vec<_>) =
@@ -263,7 +263,7 @@ impl Frame<'_> {
         }
     }
 
-    /// Underlines the labels of a line; gives the column of each, where its text hangs.
+    /// Underlines the labels of a line; returns the column below which each label's text is written.
     fn underline<'l>(
         &mut self,
         line: &Line<'_>,
@@ -293,7 +293,7 @@ impl Frame<'_> {
         bars
     }
 
-    /// A line of a label's text, below its bar; those of the labels in front of it go on.
+    /// A line of a label's text, below its bar; the bars of earlier labels continue.
     fn hang(
         &mut self,
         line: &Line<'_>,
@@ -324,7 +324,7 @@ impl Frame<'_> {
     }
 }
 
-/// Which line of a label's text.
+/// The index of a line in a label's text.
 #[derive(Clone, Copy)]
 enum Row {
     Only,

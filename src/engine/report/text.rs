@@ -62,7 +62,7 @@ pub fn first_line(text: &str) -> String {
 pub struct Excerpt<'a> {
     /// The source.
     pub name: &'a str,
-    /// Where the text begins.
+    /// The start of the text.
     pub start: usize,
     /// Whole lines, or a piece of a long one.
     pub text: &'a str,
@@ -104,8 +104,8 @@ impl<'a> Excerpts<'a> {
         Excerpts { files }
     }
 
-    /// Where a span is shown: inside its file, on characters, on at most [`MAX_LINES`] lines, and not
-    /// beyond the last line; where it begins and its length. `None` for a span in no file.
+    /// The displayed range of a span: inside its file, on character boundaries, on at most [`MAX_LINES`]
+    /// lines, and not after the last line; its start and its length. `None` for a span in no file.
     pub fn place(&self, span: Span) -> Option<(usize, usize)> {
         let inside = |f: &&File<'_>| (f.base..=f.base + f.text.len()).contains(&(span.lo as usize));
         let file = self.files.iter().find(inside)?;
@@ -141,8 +141,8 @@ impl<'a> Excerpts<'a> {
         Some((file.start + lo, if trimmed == 0 { hi.min(lo + 1) - lo } else { trimmed }))
     }
 
-    /// The lines that hold what is marked, and up to `context` lines on each side; of a long line only what is around
-    /// the mark. `None` where one excerpt cannot show it.
+    /// The lines of the marked range, and up to `context` lines on each side; of a long line only the part
+    /// around the mark. `None` if one excerpt cannot show it.
     pub fn read(&self, start: usize, len: usize, context: usize) -> Option<Excerpt<'_>> {
         let file = self.file(start)?;
         let text: &str = &file.text;
@@ -189,7 +189,7 @@ impl<'a> Excerpts<'a> {
         Some(Excerpt { name: &file.name, start: file.start + start, text: &text[start..end], line })
     }
 
-    /// The line and the column of a position in its file, from 0.
+    /// The line and column of a position in its file, from 0.
     pub fn position(&self, position: usize) -> (usize, usize) {
         let Some(file) = self.file(position) else { return (0, 0) };
         let before = &file.text[..position - file.start];

@@ -2,8 +2,8 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Appends a text in lines of at most `width` columns: the first begins with `first`, the others with `rest`, which take
-/// `indent` columns each. A word that is wider than a line is cut. Empty lines get no indent.
+/// Appends a text in lines of at most `width` columns. The first line begins with `first`, the others with
+/// `rest`, both `indent` columns wide. Longer words are cut. Empty lines are not indented.
 pub fn wrapped(out: &mut String, text: &str, width: usize, (first, rest): (&str, &str), indent: usize) {
     let width = width.saturating_sub(indent).max(1);
     let mut begin = first;
@@ -30,7 +30,7 @@ pub fn wrapped(out: &mut String, text: &str, width: usize, (first, rest): (&str,
     }
 }
 
-/// The pieces of a line that are never separated: where each begins, its columns, and those of the spaces behind it.
+/// The unbreakable pieces of a line: where each begins, its width, and the width of the spaces after it.
 fn words(line: &str, width: usize) -> Vec<(usize, usize, usize)> {
     let mut words = Vec::new();
     let mut add = |start: usize, text: &str| {
@@ -59,7 +59,7 @@ fn words(line: &str, width: usize) -> Vec<(usize, usize, usize)> {
     words
 }
 
-/// Whether a line may end between two characters: a part of the Unicode line breaking algorithm.
+/// Whether a line may break between two characters: a part of the Unicode line breaking algorithm.
 fn may_break(before: char, after: char) -> bool {
     let is_wide = |c: char| c.width() == Some(2);
     match before {

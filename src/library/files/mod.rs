@@ -1,7 +1,7 @@
 //! `load` and `save`: tensors, tables and images between files and devices.
 //!
-//! What uses the formats of [`crate::files`] is in `formats`; opening and replacing files (`open`, `whole`) is
-//! part of every build. A saved file appears whole or not at all.
+//! Code that uses the formats of [`crate::files`] is in `formats`; opening and replacing files (`open`,
+//! `whole`) is part of every build. A saved file appears complete or not at all.
 
 #[cfg(feature = "files")]
 pub(super) mod formats;

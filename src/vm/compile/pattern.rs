@@ -10,7 +10,7 @@ use crate::base::{Result, Span};
 use crate::check::bound_names;
 use crate::syntax::ast::*;
 
-/// The number of a pattern's shape, the patterns inside, and the rest.
+/// The index of a pattern's shape, the inner patterns, and the rest.
 type Sequence<'a> = (u16, Vec<&'a Pattern>, Option<&'a Rest>);
 
 impl<'a> Compiler<'_, '_, 'a> {

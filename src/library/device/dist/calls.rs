@@ -1,4 +1,4 @@
-//! The code of `dist.`: arguments to calls of the session's runtime.
+//! The implementation of `dist.` functions: passes arguments to the session's runtime.
 
 use crate::array::Dtype;
 use crate::base::{Place, Result};
@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 use crate::vm::{Value, Vm};
 use std::time::Duration;
 
-/// What `op` may be.
+/// The values of `op`.
 static FOLDINGS: [Folding; 5] = [
     Folding { name: "sum", fold: Fold::Sum, f: &ADD, divide: None },
     Folding { name: "product", fold: Fold::Product, f: &MUL, divide: None },
@@ -133,7 +133,7 @@ pub(super) fn destroy(vm: &mut Vm, _: &mut [Value]) -> Result<Value> {
     vm.rt.leave_group().map(|()| Value::None)
 }
 
-/// Joins the group that the variables of a launcher name.
+/// Joins the group described by a launcher's environment variables.
 fn join(vm: &mut Vm, timeout: Duration, get: &dyn Fn(&str) -> Option<String>) -> Result<()> {
     let world = World::from_variables(get)?;
     if world.is_some() && !vm.limits.groups {
@@ -154,7 +154,7 @@ fn tensor(value: &Value) -> Result<Tensor> {
     }
 }
 
-/// What `op` names.
+/// The reduction that `op` names.
 fn folding(value: &Value) -> Result<&'static Folding> {
     let name = if let Value::Str(text) = value { text.as_str() } else { "" };
     let known = FOLDINGS.iter().find(|folding| folding.name == name);
@@ -178,7 +178,7 @@ fn peer(vm: &Vm, name: &str, value: &Value) -> Result<usize> {
     })
 }
 
-/// A rank of the group that is another process.
+/// The rank of another process of the group.
 fn other(vm: &Vm, name: &str, value: &Value) -> Result<usize> {
     let rank = peer(vm, name, value)?;
     match vm.rt.world().is_some_and(|world| world.rank == rank) {

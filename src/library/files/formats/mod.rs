@@ -1,5 +1,5 @@
-//! Paths become open files of a format, and arrays become tensors on the current device without a copy of the
-//! whole on the host.
+//! Opens paths as files of a format, and loads arrays as tensors on the current device without a full copy on
+//! the host.
 
 pub(super) mod load;
 pub(super) mod save;
@@ -24,15 +24,15 @@ pub(super) fn all(_: &mut Vm, _: &mut [Value]) -> Result<Value> {
     Ok(Value::dict(dict))
 }
 
-/// A path with what the call says about it.
+/// A path with the options of the call.
 struct Source {
     path: String,
     format: &'static Format,
     links: bool,
 }
 
-/// Looks at a path, which is the first argument, and at its format: as the argument with that number names it, or as
-/// the path ends.
+/// Resolves the path in the first argument and its format, given by the argument at index `format` or by the
+/// file extension.
 fn source(vm: &Vm, args: &[Value], [format, links]: [usize; 2]) -> Result<Source> {
     let path = owned(&args[0]);
     let ending = std::path::Path::new(&path).extension().and_then(|e| e.to_str()).unwrap_or("");
@@ -46,13 +46,13 @@ fn source(vm: &Vm, args: &[Value], [format, links]: [usize; 2]) -> Result<Source
     Ok(Source { path: allowed(vm, &args[0])?, format, links: matches!(args[links], Value::Bool(true)) })
 }
 
-/// How a file is read or written where a call says nothing about it.
+/// Default options of reading or writing a file.
 fn usual(source: &Source) -> Options {
     let has_tabs = source.format.name == "csv" && source.path.to_ascii_lowercase().ends_with(".tsv");
     Options { header: None, delimiter: if has_tabs { b'\t' } else { b',' }, dtype: None }
 }
 
-/// The same, with what the arguments with these numbers say.
+/// The same, with the options in these arguments.
 fn options(source: &Source, args: &[Value], [header, delimiter]: [usize; 2]) -> Result<Options> {
     let mut options = usual(source);
     if let Value::Bool(header) = args[header] {
@@ -69,13 +69,13 @@ fn options(source: &Source, args: &[Value], [header, delimiter]: [usize; 2]) -> 
     Ok(options)
 }
 
-/// Opens an ordinary file for reading.
+/// Opens a regular file for reading.
 fn open(path: &str, links: bool) -> Result<File> {
     opened(path, links).map_err(|refusal| refusal.of(path))
 }
 
-/// Writes a file that appears whole: what was there before stays if anything fails. Refuses what is no ordinary file, and
-/// links unless `links`.
+/// Writes a file that appears complete: the old contents stay if anything fails. Refuses everything except
+/// regular files and, if `links`, links to them.
 pub(in crate::library) fn replace(
     path: &str,
     links: bool,
