@@ -150,7 +150,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "context",
         receiver: "error",
         signature: takes(&[any("self"), text_param("text")]),
-        doc: "The error with a text before its message that says what was being done. Its kind, its labels and its help stay the same. For `throw e.context(\"...\")`.",
+        doc: "The error with a text before its message that says what failed. Its kind, labels and help are unchanged. For `throw e.context(\"...\")`.",
         example: "let e = try { [1][3] } catch e { e.context(\"the third batch\") }\nassert(e.kind == \"Index\")\nassert(e.message.startswith(\"the third batch: \"))",
         run: |_, args| match &args[0] {
             Value::Error(caught) => {

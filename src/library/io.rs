@@ -82,7 +82,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "exit",
         receiver: "",
         signature: takes(&[Param::or("status", Kind::Int, Default::Int(0))]),
-        doc: "Ends the script: what it deferred runs, contexts are left, and `try` does not catch it. `status`, 0 to 255, is the program's exit status; 0 means success. A program that embeds Runnel gets an error with this status, and goes on.",
+        doc: "Ends the script: deferred code runs, contexts are left, and `try` does not catch it. `status`, 0 to 255, is the program's exit status; 0 means success. An embedding program receives an error with this status, and continues.",
         example: "if len(args()) > 9 {\n    print(\"too many arguments\")\n    exit(2)\n}",
         run: |_, args| {
             let status = args[0].as_int().unwrap_or(0);

@@ -207,7 +207,7 @@ pub static TABLE: &[NativeDef] = &[
             Param::or("key", Kind::Fn, Default::None),
             Param::or("reverse", Kind::Bool, Default::Bool(false)),
         ]),
-        doc: "A new list of the sorted elements; equal ones keep their order. `key` gives what is compared.",
+        doc: "A new list of the sorted elements; equal ones keep their order. `key` computes the value to compare.",
         example: "assert(sorted([3, 1, 2], reverse = true) == [3, 2, 1])",
         run: |vm, args| {
             let items = vm.collect(&args[0])?;

@@ -102,7 +102,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "generator",
         receiver: "",
         signature: Signature { params: &[Param::new("generator", Kind::Generator)] },
-        doc: "Makes a generator the default one of its device inside `with`: what is drawn there without `generator=` comes from it.",
+        doc: "Makes a generator the default of its device inside `with`: draws without `generator=` use it.",
         example: "let g = Generator(cuda:0).manual_seed(7)\nlet a = with generator(g) { rand(3).tolist() }\ng.manual_seed(7)\nassert(rand(3, generator=g).tolist() == a)",
         run: |_, args| {
             let generator = super::random::generator_of(&args[0])?;
@@ -119,7 +119,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "races",
         receiver: "",
         signature: Signature { params: &[Param::new("mode", Kind::Str)] },
-        doc: "Sets inside `with` what a race between streams does: `\"deny\"` stops before the launch, `\"warn\"` reports and orders, `\"fix\"` orders silently and counts (`cuda.races_repaired()`), `\"allow\"` checks nothing.",
+        doc: "Sets the reaction to races between streams inside `with`: `\"deny\"` stops before the launch, `\"warn\"` reports and orders, `\"fix\"` orders silently and counts (`cuda.races_repaired()`), `\"allow\"` checks nothing.",
         example: "let x = randn(100)\nlet s = Stream()\nwith races(\"fix\") {\n    with stream(s) { x.sum() }\n}",
         run: |_, args| {
             let name = args[0].as_str().unwrap_or("");

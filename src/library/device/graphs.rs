@@ -254,7 +254,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "Graph",
         receiver: "",
         signature: Signature { params: &[] },
-        doc: "Makes an empty graph. Work that is captured into it (`with graph(g) { }`) runs at every `replay()`, as one unit: with one launch instead of one per operation.\n\nA replay computes again with the same tensors: put new values into the ones that the capture read (`x.copy_(new)`), replay, and read the ones that it gave. Tensors from before the capture are kept alive by the graph; what is made inside is in a private pool.\n\nSource: `torch.cuda.CUDAGraph`.",
+        doc: "Makes an empty graph. Work that is captured into it (`with graph(g) { }`) runs at every `replay()`, as one unit: with one launch instead of one per operation.\n\nA replay uses the same tensors again: write new values into the capture's inputs (`x.copy_(new)`), replay, and read its outputs. The graph keeps the inputs alive; tensors made inside the capture are in a private pool.\n\nSource: `torch.cuda.CUDAGraph`.",
         example: "let x = ones(3)\nlet g = Graph()\nlet y = with graph(g) { x * 2 + 1 }\nx.fill_(10)\ng.replay()\nassert(equal(y, [21.0, 21.0, 21.0]))",
         run: |_, _| Ok(Value::object(GraphObject(Graph::new()))),
     },
@@ -264,7 +264,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature {
             params: &[Param::new("graph", Kind::Any), POOL, Param::or("stream", Kind::Stream, Default::None)],
         },
-        doc: "Captures what is submitted inside `with` into a graph, instead of running it: on `stream`, or on a side stream of its own, in memory of `pool` (of another graph, of `cuda.graph_pool_handle()`, or a `MemPool`), or of a pool of its own. Waits for the device first.\n\nCaptured work cannot be waited for or read inside the capture. A body that ends with an error leaves the graph empty.\n\nSource: `torch.cuda.graph`.",
+        doc: "Captures the work submitted inside `with` into a graph, instead of running it: on `stream`, or on a new side stream, in memory of `pool` (of another graph, of `cuda.graph_pool_handle()`, or a `MemPool`), or of a new pool. Waits for the device first.\n\nCaptured work cannot be waited for or read inside the capture. A body that ends with an error leaves the graph empty.\n\nSource: `torch.cuda.graph`.",
         example: "let g = Graph()\nlet y = with graph(g) { ones(4).sum() }\ng.replay()\nassert(y.item() == 4)",
         run: |vm, args| {
             let graph = graph_of(&args[0], 0)?;
@@ -286,7 +286,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "capture_begin",
         receiver: "graph",
         signature: Signature { params: &[GRAPH, POOL] },
-        doc: "Starts to capture what is submitted on the current stream, which must be a side stream. `with graph(g) { }` is better: it ends automatically.\n\nSource: `torch.cuda.CUDAGraph.capture_begin`.",
+        doc: "Starts to capture the work submitted on the current stream, which must be a side stream. `with graph(g) { }` is better: it ends automatically.\n\nSource: `torch.cuda.CUDAGraph.capture_begin`.",
         example: "let g = Graph()\nwith stream(Stream()) {\n    g.capture_begin()\n    let y = ones(3) + 1\n    g.capture_end()\n    g.replay()\n    assert(equal(y, [2.0, 2.0, 2.0]))\n}",
         run: |vm, args| {
             let (graph, pool) = (graph_of(&args[0], 0)?, pool_of(vm, &args[1], 1)?);
@@ -319,7 +319,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "reset",
         receiver: "graph",
         signature: OF_GRAPH,
-        doc: "Makes the graph empty, after its replays have ended: what it kept is given back, and it can capture again.\n\nSource: `torch.cuda.CUDAGraph.reset`.",
+        doc: "Makes the graph empty after its replays have ended: its memory is freed, and it can capture again.\n\nSource: `torch.cuda.CUDAGraph.reset`.",
         example: "let g = Graph()\nlet a = with graph(g) { ones(2) }\ng.reset()\nlet b = with graph(g) { ones(2) + 1 }\ng.replay()\nassert(equal(b, [2.0, 2.0]))",
         run: |vm, args| {
             let graph = graph_of(&args[0], 0)?;
@@ -338,7 +338,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "debug_dump",
         receiver: "graph",
         signature: OF_GRAPH,
-        doc: "Gives what was captured as a text, a line per step: its lane (0 is the stream that the capture began on, others are streams that joined), and what it does.\n\nSource: `torch.cuda.CUDAGraph.debug_dump`.",
+        doc: "Returns the captured work as a text with one line per step: its lane (0 is the stream that the capture began on, others are streams that joined) and its operation.\n\nSource: `torch.cuda.CUDAGraph.debug_dump`.",
         example: "let x = ones(4)\nlet g = Graph()\nlet y = with graph(g) { (x + 1) * 2 }\nassert(g.debug_dump() == \"lane 0: add+mul [4]\\n\")",
         run: |_, args| Ok(Value::str(graph_of(&args[0], 0)?.dump()?)),
     },

@@ -201,7 +201,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 Param::or("enabled", Kind::Bool, Default::Bool(true)),
             ],
         },
-        doc: "Forks the generators inside `with`: what is drawn or seeded there has no effect outside. The states of the host's generator and of those of `devices` (a list; all when left out) are put back when the block is left, also after an error.\n\nSource: `torch.random.fork_rng`.",
+        doc: "Forks the generators inside `with`: draws and seeds there have no effect outside. The states of the host's generator and of those of `devices` (a list; default: all) are restored when the block is left, also after an error.\n\nSource: `torch.random.fork_rng`.",
         example: "manual_seed(7)\nlet a = with fork_rng() { rand(3).tolist() }\nassert(rand(3).tolist() == a)",
         run: |vm, args| {
             if matches!(args[1], Value::Bool(false)) {

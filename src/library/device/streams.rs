@@ -224,7 +224,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "wait_stream",
         receiver: "stream",
         signature: Signature { params: &[STREAM, Param::new("stream", Kind::Stream)] },
-        doc: "Makes what is submitted to this stream from now on wait for everything submitted to the other so far. The host does not wait.\n\nSource: `torch.cuda.Stream.wait_stream`.",
+        doc: "Makes later work on this stream wait for all work submitted to the other so far. The host does not wait.\n\nSource: `torch.cuda.Stream.wait_stream`.",
         example: "let x = ones(4)\nlet s = Stream()\ns.wait_stream(cuda.current_stream())\nlet total = with stream(s) { x.sum() }\ncuda.current_stream().wait_stream(s)\nassert(total.item() == 4.0)",
         run: |vm, args| {
             let (stream, other) = (stream_of(&args[0], 0)?, stream_of(&args[1], 1)?);
@@ -235,7 +235,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "wait_event",
         receiver: "stream",
         signature: Signature { params: &[STREAM, Param::new("event", Kind::Event)] },
-        doc: "Makes what is submitted to this stream from now on wait for an event.\n\nSource: `torch.cuda.Stream.wait_event`.",
+        doc: "Makes later work on this stream wait for an event.\n\nSource: `torch.cuda.Stream.wait_event`.",
         example: "let e = cuda.current_stream().record_event()\nlet s = Stream()\ns.wait_event(e)",
         run: |vm, args| {
             let (stream, event) = (stream_of(&args[0], 0)?, event_of(&args[1], 1)?);
@@ -294,7 +294,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "wait",
         receiver: "event",
         signature: Signature { params: &[EVENT, Param::or("stream", Kind::Stream, Default::None)] },
-        doc: "Makes what is submitted to a stream (the current one when left out) from now on wait for the event.\n\nSource: `torch.cuda.Event.wait`.",
+        doc: "Makes later work on a stream (default: the current one) wait for the event.\n\nSource: `torch.cuda.Event.wait`.",
         example: "let e = Stream().record_event()\ne.wait()",
         run: |vm, args| {
             let event = event_of(&args[0], 0)?;

@@ -70,7 +70,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "files.names",
         receiver: "",
         signature: takes(&[text_param("path"), FORMAT, LINKS]),
-        doc: "The names of what a file holds, without loading it: a list; empty for formats without names.",
+        doc: "The names of a file's entries, without loading them: a list; empty for formats without names.",
         example: "let path = files.temp_folder() ++ \"/x.npz\"\nsave(path, (a = zeros(2), b = ones(2)))\n\
                   assert(files.names(path) == [\"a\", \"b\"])",
         run: part!("files", formats::load::names),
