@@ -134,13 +134,13 @@ codes! {
         "The program that runs the script has switched file access off, or limited it to some folders. Paths are compared after `..` and links are resolved, so neither leads out of a folder."
         "";
     EXIT "E0909" Exit "the script ended itself"
-        "`exit(status)` ends a script: what it deferred runs, contexts are left, and the status is the program's; nothing catches it. The command line reports nothing. An embedding program gets this error, whose `exit_status()` is the number, and goes on."
+        "`exit(status)` ends a script: deferred code runs, contexts are left, and the program ends with this status; `try` does not catch it. The command line reports nothing. An embedding program receives this error, with the status in `exit_status()`, and continues."
         "exit(3)";
     INPUT_OFF "E0927" Io "there is no input to read"
-        "`input()` reads what the program that runs the script gives it: the command line gives its standard input, and embedding programs give nothing unless they say so, with `Builder::input`."
+        "`input()` reads from the program that runs the script: the command line supplies its standard input, an embedding program only the lines of `Builder::input`."
         "";
     LEFT_OUT "E0928" Name "this build of Runnel lacks a part"
-        "Runnel was built without the Cargo feature that holds the code of this function. `runnel`, as it is usually built, has all of them; a program that embeds Runnel chooses."
+        "Runnel was built without the Cargo feature of this function. The command `runnel` has all features by default; an embedding program chooses its own."
         "";
     CALL_DEPTH "E1001" Limit "calls are nested too deeply"
         "A function calls itself without an end, or deeper than the limit (10,000 script calls)."
