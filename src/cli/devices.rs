@@ -38,8 +38,30 @@ fn listing(options: &Options) -> Result<String> {
     }
     rows.push(["cpu", "host", "the processor", "", ""].map(String::from));
     let mut text = table::aligned(&rows);
+    #[cfg(feature = "cuda")]
+    if machine.backend() == "cuda" {
+        text.push_str(&format!("\n{}", libraries()));
+    }
     if let Some(notice) = machine.notice() {
         text.push_str(&format!("\n{notice}\n"));
     }
     Ok(text)
+}
+
+/// The libraries that CUDA devices use, and why one cannot be used.
+#[cfg(feature = "cuda")]
+fn libraries() -> String {
+    let mut rows = vec![["library", "version", "file"].map(String::from)];
+    let mut missing = String::new();
+    for library in crate::device::cuda::libraries() {
+        let name = library.name.to_string();
+        rows.push(match library.found {
+            Ok((version, file)) => [name, version, file.display().to_string()],
+            Err(error) => {
+                missing.push_str(&format!("{}\n", error.message()));
+                [name, "missing".into(), String::new()]
+            }
+        });
+    }
+    format!("{}{missing}", table::aligned(&rows))
 }

@@ -99,8 +99,11 @@ fn elsewhere(id: &str) -> Option<Shown> {
         "E0811" => {
             ("A driver without a visible device, such as with `CUDA_VISIBLE_DEVICES=`", cuda::no_device())
         }
-        "E0812" => ("A driver of 2023", cuda::old_driver(12_000)),
-        "E0813" => ("A GPU without CUDA's libraries", cuda::no_library("NVRTC", "libnvrtc.so.13")),
+        "E0812" => ("A driver of 2022", cuda::old_driver(11_080)),
+        "E0813" => (
+            "A GPU without CUDA's libraries",
+            cuda::no_library("NVRTC", &["libnvrtc.so.13", "libnvrtc.so.12"], "the CUDA toolkit"),
+        ),
         "E0814" => (
             "A kernel that this version of NVRTC rejects",
             cuda::kernel_rejected("map", "runnel.cu(12): error: identifier \"f\" is undefined"),

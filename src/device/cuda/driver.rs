@@ -111,45 +111,15 @@ impl CudaDriver {
         self.context.enter()
     }
 
-    /// Queues a program; compiles it first when it must.
-    pub(super) fn queue_launch(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
-        self.queue_launch_of(launch, stream, false, true)
-    }
-
-    /// The same, for a launch that a graph repeats when `repeated`, and that is the `first` of the work being queued.
-    pub(super) fn queue_launch_of(
-        &self,
-        launch: &Launch,
-        stream: StreamHandle,
-        repeated: bool,
-        first: bool,
-    ) -> Result<()> {
-        if is_empty(launch) {
-            return Ok(());
-        }
-        self.enter()?;
-        // The library of kernels keeps programs, and with them would keep plans that were dropped.
-        if let Body::Fft(fft) = &launch.program.body {
-            return self.queue_fft(fft, launch, stream);
-        }
-        let kind = kind(&launch.program.body);
-        let signature = kind.signature(launch);
-        let (loaded, waited) = self.library.get(launch, signature)?;
-        if waited
-            && first
-            && let Some(event) = BEGINS.get()
-        {
-            self.event_record(event, stream)?;
-        }
-        let mut queue = Queue::new(self, stream, &loaded);
-        queue.repeated = repeated;
-        kind.enqueue(launch, signature, &mut queue)
+    /// Records the event at which the work begins that this thread queues, if one was set.
+    pub(super) fn mark_begin(&self, stream: StreamHandle) -> Result<()> {
+        BEGINS.get().map_or(Ok(()), |event| self.event_record(event, stream))
     }
 
     /// Queues a pause.
     pub(super) fn queue_sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()> {
         self.enter()?;
-        Queue::new(self, stream, self.own_kernels()?).run(1, 1, 1, &[cycles, 0, 0, 0])
+        self.run_own(1, (1, 1), &[cycles, 0, 0, 0], stream)
     }
 
     pub(super) fn own_kernels(&self) -> Result<&Arc<Loaded>> {
@@ -168,8 +138,19 @@ impl CudaDriver {
     /// Fills with a 64-bit pattern.
     pub(super) fn fill_pairs(&self, dst: Ptr, pattern: u64, count: u64, stream: StreamHandle) -> Result<()> {
         let grid = count.div_ceil(1024).min(1 << 16) as u32;
-        let own = self.own_kernels()?;
-        Queue::new(self, stream, own).run(0, grid, 256, &[dst, pattern, count, 0])
+        self.run_own(0, (grid, 256), &[dst, pattern, count, 0], stream)
+    }
+
+    /// Queues one of the own kernels, in so many blocks of so many threads.
+    fn run_own(
+        &self,
+        entry: usize,
+        (grid, block): (u32, u32),
+        words: &[u64],
+        stream: StreamHandle,
+    ) -> Result<()> {
+        let own = self.own_kernels()?.clone();
+        Queue::new(self, stream).with(own, |queue| queue.run(entry, grid, block, words))
     }
 }
 
@@ -317,7 +298,7 @@ impl Driver for CudaDriver {
         self.queue_fill(dst, pattern, width, count, stream)
     }
     fn launch(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
-        self.queue_launch(launch, stream)
+        Queue::new(self, stream).launch(launch)
     }
     fn prepared(&self, launch: &Launch) -> bool {
         // A launch over nothing has no signature, and needs no kernel.

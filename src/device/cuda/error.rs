@@ -1,6 +1,8 @@
 //! Errors of the CUDA backend that no other backend has.
 
 use crate::base::{Code, Error, ErrorKind};
+use std::ffi::CStr;
+use std::path::Path;
 
 /// Every code of this room.
 pub static CODES: &[&Code] =
@@ -33,7 +35,7 @@ pub static OLD_DRIVER: Code = Code {
     id: "E0812",
     kind: ErrorKind::Device,
     title: "CUDA driver too old",
-    page: "Runnel needs a driver for CUDA 12.8 or newer (570 or newer on Linux).\n\nUpdate NVIDIA's \
+    page: "Runnel needs a driver for CUDA 12.0 or newer (525 or newer on Linux).\n\nUpdate NVIDIA's \
            driver.",
     example: "",
 };
@@ -43,10 +45,14 @@ pub static NO_LIBRARY: Code = Code {
     id: "E0813",
     kind: ErrorKind::Cuda,
     title: "CUDA library not found",
-    page: "Kernels are compiled by NVRTC and matrix products run in cuBLAS; both come with the CUDA toolkit, not with the driver. Groups of several processes \
-           need NCCL, which is a separate package. They are looked for on the system's library path and under `CUDA_HOME`, `CUDA_PATH` and \
-           `/usr/local/cuda`.\n\nInstall the toolkit, or the packages `nvidia-cuda-nvrtc`, `nvidia-cublas` and `nvidia-nccl-cu13` and add their folders to \
-           `LD_LIBRARY_PATH`.",
+    page: "Kernels are compiled by NVRTC, matrix products run in cuBLAS and Fourier transforms in cuFFT; these come \
+           with the CUDA toolkit, not with the driver. Groups of several processes need NCCL, which is a separate \
+           package.\n\nThe libraries of CUDA 13 and of CUDA 12 both serve; those of CUDA 13 need a driver for CUDA \
+           13. They are looked for on the system's library path, then under `CUDA_HOME`, `CUDA_PATH` and \
+           `/usr/local/cuda`, then among the packages of the active Python environment (`VIRTUAL_ENV`, \
+           `CONDA_PREFIX`). `runnel devices` shows what was found.\n\nInstall the toolkit; or the packages \
+           `nvidia-cuda-nvrtc`, `nvidia-cublas`, `nvidia-cufft` and `nvidia-nccl-cu13`, for CUDA 12 those with \
+           `-cu12` at the end of their names, and add their folders to `LD_LIBRARY_PATH`.",
     example: "",
 };
 
@@ -86,20 +92,29 @@ pub fn no_device() -> Error {
 /// A driver version (as `cuDriverGetVersion` gives it) below what is needed.
 pub fn old_driver(version: i32) -> Error {
     let (major, minor) = (version / 1000, version % 1000 / 10);
-    Error::new(&OLD_DRIVER, format!("the NVIDIA driver supports CUDA {major}.{minor}, and 12.8 is needed"))
+    Error::new(&OLD_DRIVER, format!("the NVIDIA driver supports CUDA {major}.{minor}, and 12.0 is needed"))
         .help("update NVIDIA's driver")
 }
 
-/// `name`: `NVRTC`, `cuBLAS`; `file`: what was looked for.
-pub fn no_library(name: &str, file: &str) -> Error {
-    Error::new(&NO_LIBRARY, format!("{name} was not found (looked for `{file}`)"))
-        .help("install the CUDA toolkit, or add the library's folder to `LD_LIBRARY_PATH`")
+/// `name`: `NVRTC`, `cuBLAS`; `files`: what was looked for; `install`: what to install.
+pub fn no_library(name: &str, files: &[&str], install: &str) -> Error {
+    let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
+    Error::new(&NO_LIBRARY, format!("{name} was not found (looked for {})", files.join(" and ")))
+        .help(format!("install {install}; or add its folder to `LD_LIBRARY_PATH`"))
 }
 
-/// No NCCL; `why` says what was looked for.
-pub(super) fn no_nccl(why: &str) -> Error {
-    Error::new(&NO_LIBRARY, format!("several processes need NCCL, which was not found ({why})"))
-        .help("install `libnccl2` or the package `nvidia-nccl-cu13`, and add its folder to `LD_LIBRARY_PATH`")
+/// A library without a function that is called.
+pub(super) fn incomplete_library(file: &Path, function: &CStr) -> Error {
+    let (file, function) = (file.display(), function.to_string_lossy());
+    Error::new(&NO_LIBRARY, format!("`{file}` has no function `{function}`"))
+        .help("install a newer version of the library")
+}
+
+/// A library that is too old; both versions as texts.
+#[cfg(feature = "dist")]
+pub(super) fn old_library(name: &str, version: &str, oldest: &str) -> Error {
+    Error::new(&NO_LIBRARY, format!("{name} has version {version}, and {oldest} is needed"))
+        .help("install a newer version of the library")
 }
 
 /// NVRTC's log for the program `label`.

@@ -5,41 +5,85 @@
 
 use super::context::Context;
 use super::driver::CudaDriver;
-use super::{error, probe};
+use super::dynamic::{self, CUFFT};
 use crate::array::Dtype;
 use crate::base::Result;
 use crate::device::StreamHandle;
 use crate::device::error::driver_failed;
 use crate::kernel::Launch;
 use crate::kernel::fft::{Fft, FftPlan, FftSpec, Transform};
-use cudarc::cufft::sys::{self, cufftHandle, cufftResult, cufftType};
 use parking_lot::Mutex;
 use std::any::Any;
+use std::ffi::{c_int, c_longlong, c_void};
 use std::sync::Arc;
+
+/// `cufftHandle`
+type Handle = c_int;
+/// `cufftResult`
+type Outcome = c_int;
+/// Device memory, or a stream.
+type Data = *mut c_void;
+
+dynamic::api! {
+    CUFFT:
+    create = c"cufftCreate"(*mut Handle) -> Outcome;
+    destroy = c"cufftDestroy"(Handle) -> Outcome;
+    get_property = c"cufftGetProperty"(c_int, *mut c_int) -> Outcome;
+    set_auto_allocation = c"cufftSetAutoAllocation"(Handle, c_int) -> Outcome;
+    set_stream = c"cufftSetStream"(Handle, Data) -> Outcome;
+    set_work_area = c"cufftSetWorkArea"(Handle, Data) -> Outcome;
+    make_plan_many = c"cufftMakePlanMany64"(
+        Handle, c_int, *mut c_longlong, *mut c_longlong, c_longlong, c_longlong, *mut c_longlong, c_longlong,
+        c_longlong, c_int, c_longlong, *mut usize
+    ) -> Outcome;
+    c2c = c"cufftExecC2C"(Handle, Data, Data, c_int) -> Outcome;
+    z2z = c"cufftExecZ2Z"(Handle, Data, Data, c_int) -> Outcome;
+    r2c = c"cufftExecR2C"(Handle, Data, Data) -> Outcome;
+    d2z = c"cufftExecD2Z"(Handle, Data, Data) -> Outcome;
+    c2r = c"cufftExecC2R"(Handle, Data, Data) -> Outcome;
+    z2d = c"cufftExecZ2D"(Handle, Data, Data) -> Outcome;
+}
 
 /// A plan. Its stream and workspace are set for each run, under the lock.
 struct Plan {
+    api: &'static Api,
     context: Context,
-    handle: Mutex<cufftHandle>,
+    handle: Mutex<Handle>,
     workspace: u64,
 }
 
-fn check(result: cufftResult, call: &'static str) -> Result<()> {
-    match result {
-        cufftResult::CUFFT_SUCCESS => Ok(()),
-        cufftResult::CUFFT_ALLOC_FAILED => Err(crate::device::error::out_of_memory()),
-        result => Err(driver_failed("cuFFT", call, &format!("{result:?}"))),
-    }
+fn check(result: Outcome, call: &'static str) -> Result<()> {
+    let reason = match result {
+        0 => return Ok(()),
+        2 => return Err(crate::device::error::out_of_memory()),
+        1 => "CUFFT_INVALID_PLAN",
+        3 => "CUFFT_INVALID_TYPE",
+        4 => "CUFFT_INVALID_VALUE",
+        5 => "CUFFT_INTERNAL_ERROR",
+        6 => "CUFFT_EXEC_FAILED",
+        7 => "CUFFT_SETUP_FAILED",
+        8 => "CUFFT_INVALID_SIZE",
+        13 => "CUFFT_NO_WORKSPACE",
+        result => return Err(driver_failed("cuFFT", call, &format!("error {result}"))),
+    };
+    Err(driver_failed("cuFFT", call, reason))
 }
 
-fn kind(spec: &FftSpec) -> cufftType {
+/// cuFFT's version.
+pub(super) fn version() -> Result<String> {
+    dynamic::version_of(Api::get()?.get_property)
+        .ok_or_else(|| driver_failed("cuFFT", "cufftGetProperty", "it does not tell its version"))
+}
+
+/// `cufftType`
+fn kind(spec: &FftSpec) -> c_int {
     match (spec.transform, spec.part == Dtype::F64) {
-        (Transform::Complex, false) => cufftType::CUFFT_C2C,
-        (Transform::Complex, true) => cufftType::CUFFT_Z2Z,
-        (Transform::FromReal, false) => cufftType::CUFFT_R2C,
-        (Transform::FromReal, true) => cufftType::CUFFT_D2Z,
-        (Transform::ToReal, false) => cufftType::CUFFT_C2R,
-        (Transform::ToReal, true) => cufftType::CUFFT_Z2D,
+        (Transform::FromReal, false) => 0x2a,
+        (Transform::FromReal, true) => 0x6a,
+        (Transform::ToReal, false) => 0x2c,
+        (Transform::ToReal, true) => 0x6c,
+        (Transform::Complex, false) => 0x29,
+        (Transform::Complex, true) => 0x69,
     }
 }
 
@@ -57,7 +101,7 @@ impl Drop for Plan {
         if self.context.enter().is_ok() {
             // SAFETY: made by `cufftCreate`, and used by nobody any more; cuFFT waits for the device
             // where its tables are still in use.
-            let _ = unsafe { sys::cufftDestroy(*self.handle.get_mut()) };
+            let _ = unsafe { (self.api.destroy)(*self.handle.get_mut()) };
         }
     }
 }
@@ -66,13 +110,11 @@ impl CudaDriver {
     /// Makes a plan.
     pub(super) fn make_fft_plan(&self, spec: &FftSpec) -> Result<Arc<dyn FftPlan>> {
         self.enter()?;
-        if !probe::load("cufft", sys::is_culib_present) {
-            return Err(error::no_library("cuFFT", &probe::file_name("cufft")));
-        }
+        let api = Api::get()?;
         let mut handle = 0;
         // SAFETY: the library is there and a context is current; the call writes one handle.
-        check(unsafe { sys::cufftCreate(&mut handle) }, "cufftCreate")?;
-        let mut plan = Plan { context: self.context, handle: Mutex::new(handle), workspace: 0 };
+        check(unsafe { (api.create)(&mut handle) }, "cufftCreate")?;
+        let mut plan = Plan { api, context: self.context, handle: Mutex::new(handle), workspace: 0 };
         let distance = |extents: &[usize]| extents.iter().product::<usize>() as i64;
         let (signal, spectrum) = (distance(&spec.extents), distance(&spec.half()));
         let (from, to) = match spec.transform {
@@ -85,8 +127,8 @@ impl CudaDriver {
         // SAFETY: the handle is new. Null for the embeddings means contiguous operands, as every
         // launch's are; the distances are then not read, but hold.
         unsafe {
-            check(sys::cufftSetAutoAllocation(handle, 0), "cufftSetAutoAllocation")?;
-            let made = sys::cufftMakePlanMany64(
+            check((api.set_auto_allocation)(handle, 0), "cufftSetAutoAllocation")?;
+            let made = (api.make_plan_many)(
                 handle,
                 extents.len() as i32,
                 extents.as_mut_ptr(),
@@ -114,37 +156,28 @@ impl CudaDriver {
         };
         let [input, out] = [0, 1].map(|view| launch.views[view].ptr);
         let workspace = launch.views.get(2).map_or(0, |view| view.ptr);
-        let handle = plan.handle.lock();
+        let (api, handle) = (plan.api, plan.handle.lock());
         // `CUFFT_INVERSE` and `CUFFT_FORWARD`.
         let direction = if fft.inverse { 1 } else { -1 };
         // SAFETY: the plan is for these operands, which lie in live memory by the launch's contract,
         // as does the workspace; the stream is this device's.
         unsafe {
-            check(sys::cufftSetStream(*handle, stream as sys::cudaStream_t), "cufftSetStream")?;
+            check((api.set_stream)(*handle, stream as Data), "cufftSetStream")?;
             if plan.workspace > 0 {
-                check(sys::cufftSetWorkArea(*handle, workspace as *mut _), "cufftSetWorkArea")?;
+                check((api.set_work_area)(*handle, workspace as Data), "cufftSetWorkArea")?;
             }
-            match kind(&fft.spec) {
-                cufftType::CUFFT_C2C => check(
-                    sys::cufftExecC2C(*handle, input as *mut _, out as *mut _, direction),
-                    "cufftExecC2C",
-                ),
-                cufftType::CUFFT_Z2Z => check(
-                    sys::cufftExecZ2Z(*handle, input as *mut _, out as *mut _, direction),
-                    "cufftExecZ2Z",
-                ),
-                cufftType::CUFFT_R2C => {
-                    check(sys::cufftExecR2C(*handle, input as *mut _, out as *mut _), "cufftExecR2C")
+            let (input, out) = (input as Data, out as Data);
+            match (fft.spec.transform, fft.spec.part == Dtype::F64) {
+                (Transform::Complex, false) => {
+                    check((api.c2c)(*handle, input, out, direction), "cufftExecC2C")
                 }
-                cufftType::CUFFT_D2Z => {
-                    check(sys::cufftExecD2Z(*handle, input as *mut _, out as *mut _), "cufftExecD2Z")
+                (Transform::Complex, true) => {
+                    check((api.z2z)(*handle, input, out, direction), "cufftExecZ2Z")
                 }
-                cufftType::CUFFT_C2R => {
-                    check(sys::cufftExecC2R(*handle, input as *mut _, out as *mut _), "cufftExecC2R")
-                }
-                cufftType::CUFFT_Z2D => {
-                    check(sys::cufftExecZ2D(*handle, input as *mut _, out as *mut _), "cufftExecZ2D")
-                }
+                (Transform::FromReal, false) => check((api.r2c)(*handle, input, out), "cufftExecR2C"),
+                (Transform::FromReal, true) => check((api.d2z)(*handle, input, out), "cufftExecD2Z"),
+                (Transform::ToReal, false) => check((api.c2r)(*handle, input, out), "cufftExecC2R"),
+                (Transform::ToReal, true) => check((api.z2d)(*handle, input, out), "cufftExecZ2D"),
             }
         }
     }

@@ -7,11 +7,12 @@
 use super::context::check;
 use super::driver::{CudaDriver, is_empty};
 use super::fault::FaultSlot;
+use super::queue::Queue;
 use crate::base::{Error, Result};
 use crate::device::error::driver_failed;
 use crate::device::graph::{GraphHandle, Step, Task};
 use crate::device::{CopyKind, StreamHandle};
-use crate::kernel::cuda::kind;
+use crate::kernel::cuda::{Queue as _, kind};
 use crate::kernel::{Body, Ptr};
 use cudarc::driver::sys::{self, CUgraph, CUgraphExec, CUstream, CUstreamCaptureMode};
 use rustc_hash::FxHashMap;
@@ -229,7 +230,11 @@ impl CudaDriver {
         for step in steps {
             let lane = lanes[step.lane as usize];
             match &step.task {
-                Task::Launch(launch) => self.queue_launch_of(launch, lane, true, false)?,
+                Task::Launch(launch) => {
+                    let mut queue = Queue::new(self, lane);
+                    (queue.repeated, queue.queued) = (true, true);
+                    queue.launch(launch)?;
+                }
                 Task::Copy { dst, src, bytes, kind } => self.queue_copy(*dst, *src, *bytes, *kind, lane)?,
                 Task::Write { dst, bytes } => {
                     let count = bytes.len() as u64;

@@ -207,19 +207,24 @@ impl Library {
 
     fn load(&self, image: &[u8], entries: &[&str]) -> Result<Arc<Loaded>> {
         self.context.enter()?;
-        let mut loaded = Loaded { module: std::ptr::null_mut(), functions: SmallVec::new() };
+        let mut module = std::ptr::null_mut();
         // SAFETY: the context is current; the image is a cubin, or PTX that ends with a zero byte.
-        unsafe {
-            check(sys::cuModuleLoadData(&mut loaded.module, image.as_ptr().cast()), "cuModuleLoadData")?;
-            for entry in entries {
-                let mut function = std::ptr::null_mut();
-                let name = std::ffi::CString::new(*entry).unwrap_or_default();
-                let result = sys::cuModuleGetFunction(&mut function, loaded.module, name.as_ptr());
-                check(result, "cuModuleGetFunction")?;
-                loaded.functions.push(function);
+        check(unsafe { sys::cuModuleLoadData(&mut module, image.as_ptr().cast()) }, "cuModuleLoadData")?;
+        let function = |entry: &&str| {
+            let mut function = std::ptr::null_mut();
+            let name = std::ffi::CString::new(*entry).unwrap_or_default();
+            // SAFETY: the module is loaded, and the name ends with a zero byte.
+            let result = unsafe { sys::cuModuleGetFunction(&mut function, module, name.as_ptr()) };
+            check(result, "cuModuleGetFunction").map(|()| function)
+        };
+        match entries.iter().map(function).collect() {
+            Ok(functions) => Ok(Arc::new(Loaded { module, functions })),
+            Err(error) => {
+                // SAFETY: loaded above, and nothing of it runs.
+                let _ = unsafe { sys::cuModuleUnload(module) };
+                Err(error)
             }
         }
-        Ok(Arc::new(loaded))
     }
 
     /// Unloads everything. The device must be idle, and nothing may be launched afterwards.

@@ -1,20 +1,20 @@
 //! The CUDA backend: drivers of real devices. The only folder that names the bindings.
 //!
-//! `probe` says what the machine has and guards every library; `driver` is one device's
+//! `probe` finds the driver and the devices, `dynamic` the libraries above it; `driver` is one device's
 //! [`Driver`](super::Driver) over its primary context, with `memory`, `mapping` and `stream` beside it;
 //! `nvrtc` compiles the CUDA C of kernel programs (`kernel::cuda`) behind the cache on disk (`kernel_cache`), and
 //! `library` keeps what is loaded; `queue` and `scratch` carry one launch into a stream, `graph` many
 //! at once; `blas` is cuBLAS, `fft` cuFFT, `nccl` NCCL. Knows nothing of tensors, operations, races or the allocator.
 //!
-//! Invariant: no call into a library that was not probed first, and every result is checked.
+//! Invariant: no call of the bindings before `probe` has found the driver, and every result is checked.
 
 mod blas;
 mod context;
 mod driver;
+mod dynamic;
 pub mod error;
 mod fault;
 mod fft;
-mod gpu;
 mod graph;
 mod library;
 mod mapping;
@@ -28,6 +28,11 @@ mod scratch;
 mod sources;
 mod stream;
 
+/// On a real device; beside the other suites that need more than the host.
+#[cfg(test)]
+#[path = "../../../tests/gpu/mod.rs"]
+mod gpu;
+
 use super::backend::Open;
 use super::error as device_error;
 use super::machine::Config;
@@ -36,6 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub use driver::open;
+pub use dynamic::{LibraryInfo, libraries};
 pub use nvrtc::arch_list;
 pub use probe::{Probe, probe};
 pub use stream::set_interrupt;

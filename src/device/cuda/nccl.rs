@@ -1,7 +1,6 @@
 //! NCCL: links between the devices of several processes.
 //!
-//! The library is opened by its own name, `libnccl.so.2`, which the bindings do not look for; the few
-//! functions that are called are bound here. Communicators are blocking ones, so that a call costs no
+//! Communicators are blocking ones, so that a call costs no
 //! thread; what cannot be left by itself (joining, the first call that needs a link) happens where another thread can
 //! end it.
 //!
@@ -13,7 +12,8 @@
 
 use super::context::{Context, check, ready};
 use super::driver::CudaDriver;
-use super::{error, probe};
+use super::dynamic::{self, NCCL};
+use super::error;
 use crate::array::Dtype;
 use crate::base::stop::{self, Stop};
 use crate::base::{Error, Result, Span};
@@ -23,12 +23,11 @@ use crate::device::group::{
     Communicator, Exchange, Fold, GroupState, JoinParams, Links, Pattern, error as group_error,
 };
 use cudarc::driver::sys::{self, CUevent, CUevent_flags, CUstream};
-use libloading::Library;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -48,89 +47,52 @@ struct UniqueId([u8; 128]);
 const SUCCESS: Outcome = 0;
 const IN_PROGRESS: Outcome = 7;
 
-/// The functions that are called. Types are those of `nccl.h`: counts are `size_t`, dtypes and operations
-/// enums of 32 bits.
-struct Api {
-    get_version: unsafe extern "C" fn(*mut c_int) -> Outcome,
-    get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> Outcome,
-    comm_init_rank: unsafe extern "C" fn(*mut Comm, c_int, UniqueId, c_int) -> Outcome,
-    comm_destroy: unsafe extern "C" fn(Comm) -> Outcome,
-    comm_abort: unsafe extern "C" fn(Comm) -> Outcome,
-    comm_get_async_error: unsafe extern "C" fn(Comm, *mut Outcome) -> Outcome,
-    get_error_string: unsafe extern "C" fn(Outcome) -> *const c_char,
-    all_reduce: unsafe extern "C" fn(Data, Data, usize, c_int, c_int, Comm, Stream) -> Outcome,
-    reduce: unsafe extern "C" fn(Data, Data, usize, c_int, c_int, c_int, Comm, Stream) -> Outcome,
-    broadcast: unsafe extern "C" fn(Data, Data, usize, c_int, c_int, Comm, Stream) -> Outcome,
-    all_gather: unsafe extern "C" fn(Data, Data, usize, c_int, Comm, Stream) -> Outcome,
-    reduce_scatter: unsafe extern "C" fn(Data, Data, usize, c_int, c_int, Comm, Stream) -> Outcome,
-    group_start: unsafe extern "C" fn() -> Outcome,
-    group_end: unsafe extern "C" fn() -> Outcome,
-    send: unsafe extern "C" fn(Data, usize, c_int, c_int, Comm, Stream) -> Outcome,
-    recv: unsafe extern "C" fn(Data, usize, c_int, c_int, Comm, Stream) -> Outcome,
+// Counts are `size_t`, dtypes and operations enums of 32 bits.
+dynamic::api! {
+    NCCL:
+    get_version = c"ncclGetVersion"(*mut c_int) -> Outcome;
+    get_unique_id = c"ncclGetUniqueId"(*mut UniqueId) -> Outcome;
+    comm_init_rank = c"ncclCommInitRank"(*mut Comm, c_int, UniqueId, c_int) -> Outcome;
+    comm_destroy = c"ncclCommDestroy"(Comm) -> Outcome;
+    comm_abort = c"ncclCommAbort"(Comm) -> Outcome;
+    comm_get_async_error = c"ncclCommGetAsyncError"(Comm, *mut Outcome) -> Outcome;
+    get_error_string = c"ncclGetErrorString"(Outcome) -> *const c_char;
+    all_reduce = c"ncclAllReduce"(Data, Data, usize, c_int, c_int, Comm, Stream) -> Outcome;
+    reduce = c"ncclReduce"(Data, Data, usize, c_int, c_int, c_int, Comm, Stream) -> Outcome;
+    broadcast = c"ncclBroadcast"(Data, Data, usize, c_int, c_int, Comm, Stream) -> Outcome;
+    all_gather = c"ncclAllGather"(Data, Data, usize, c_int, Comm, Stream) -> Outcome;
+    reduce_scatter = c"ncclReduceScatter"(Data, Data, usize, c_int, c_int, Comm, Stream) -> Outcome;
+    group_start = c"ncclGroupStart"() -> Outcome;
+    group_end = c"ncclGroupEnd"() -> Outcome;
+    send = c"ncclSend"(Data, usize, c_int, c_int, Comm, Stream) -> Outcome;
+    recv = c"ncclRecv"(Data, usize, c_int, c_int, Comm, Stream) -> Outcome;
 }
-
-const FILE: &str = "libnccl.so.2";
 
 /// The oldest version that is used: the first with averages and asynchronous errors as they are now.
 const OLDEST: c_int = 21_000;
 
+/// NCCL's version: `2.27.3`, or an error for one that is too old.
+pub(super) fn version() -> Result<String> {
+    let (api, mut version) = (Api::get()?, 0);
+    // SAFETY: the call writes one integer.
+    api.check(unsafe { (api.get_version)(&mut version) }, "ncclGetVersion")?;
+    let shown = format!("{}.{}.{}", version / 10_000, version % 10_000 / 100, version % 100);
+    if version < OLDEST {
+        return Err(error::old_library("NCCL", &shown, "2.10"));
+    }
+    Ok(shown)
+}
+
+/// The library, in a version that serves.
+fn api() -> Result<&'static Api> {
+    version()?;
+    Api::get()
+}
+
 impl Api {
-    fn get() -> Result<&'static Api> {
-        static API: OnceLock<Result<Api>> = OnceLock::new();
-        API.get_or_init(Api::load).as_ref().map_err(Error::clone)
-    }
-
-    fn load() -> Result<Api> {
-        let Some(library) = probe::open(&[FILE, "libnccl.so"]) else {
-            return Err(error::no_nccl(&format!("looked for `{FILE}`")));
-        };
-        // It stays for the life of the process: its threads may outlive every communicator.
-        let library: &'static Library = Box::leak(Box::new(library));
-        macro_rules! symbol {
-            ($name:literal) => {
-                // SAFETY: the type is that of the function in `nccl.h`, which is stable within version 2.
-                match unsafe { library.get($name) } {
-                    Ok(symbol) => *symbol,
-                    Err(_) => return Err(error::no_nccl(&format!("`{FILE}` is too old"))),
-                }
-            };
-        }
-        let api = Api {
-            get_version: symbol!(b"ncclGetVersion\0"),
-            get_unique_id: symbol!(b"ncclGetUniqueId\0"),
-            comm_init_rank: symbol!(b"ncclCommInitRank\0"),
-            comm_destroy: symbol!(b"ncclCommDestroy\0"),
-            comm_abort: symbol!(b"ncclCommAbort\0"),
-            comm_get_async_error: symbol!(b"ncclCommGetAsyncError\0"),
-            get_error_string: symbol!(b"ncclGetErrorString\0"),
-            all_reduce: symbol!(b"ncclAllReduce\0"),
-            reduce: symbol!(b"ncclReduce\0"),
-            broadcast: symbol!(b"ncclBroadcast\0"),
-            all_gather: symbol!(b"ncclAllGather\0"),
-            reduce_scatter: symbol!(b"ncclReduceScatter\0"),
-            group_start: symbol!(b"ncclGroupStart\0"),
-            group_end: symbol!(b"ncclGroupEnd\0"),
-            send: symbol!(b"ncclSend\0"),
-            recv: symbol!(b"ncclRecv\0"),
-        };
-        let mut version = 0;
-        // SAFETY: the call writes one integer.
-        api.check(unsafe { (api.get_version)(&mut version) }, "ncclGetVersion")?;
-        if version < OLDEST {
-            let (major, minor) = (version / 10_000, version % 10_000 / 100);
-            return Err(error::no_nccl(&format!("`{FILE}` is version {major}.{minor}, and 2.10 is needed")));
-        }
-        Ok(api)
-    }
-
     fn text(&self, result: Outcome) -> String {
         // SAFETY: the call gives a constant text for every number.
-        let text = unsafe { (self.get_error_string)(result) };
-        if text.is_null() {
-            return format!("error {result}");
-        }
-        // SAFETY: as above, with its zero byte.
-        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        unsafe { dynamic::text((self.get_error_string)(result)) }
     }
 
     fn check(&self, result: Outcome, call: &'static str) -> Result<()> {
@@ -204,7 +166,7 @@ struct Queued {
 impl Links for CudaDriver {
     fn id(&self) -> Result<Vec<u8>> {
         self.enter()?;
-        let api = Api::get()?;
+        let api = api()?;
         let mut id = UniqueId([0; 128]);
         // SAFETY: the call writes 128 bytes.
         api.check(unsafe { (api.get_unique_id)(&mut id) }, "ncclGetUniqueId")?;
@@ -213,7 +175,7 @@ impl Links for CudaDriver {
 
     /// Makes a communicator, on a thread that is left behind when the others do not come.
     fn join(&self, params: JoinParams<'_>) -> Result<Arc<dyn Communicator>> {
-        let api = Api::get()?;
+        let api = api()?;
         let Ok(id) = <[u8; 128]>::try_from(params.id) else {
             return Err(driver_failed("NCCL", "ncclCommInitRank", "the identifier is damaged"));
         };
@@ -548,7 +510,7 @@ mod tests {
 
     #[test]
     fn the_library_is_there_whole_or_named_in_the_error() {
-        match Api::get() {
+        match api() {
             Ok(api) => assert!(!api.text(5).is_empty()),
             Err(error) => assert_eq!(error.code().id, "E0813"),
         }

@@ -1,11 +1,44 @@
 //! CUDA C to machine code: NVRTC, behind the disk cache.
 
-use super::{error, probe};
-use crate::base::Result;
+use super::dynamic::{self, NVRTC};
+use super::error;
+use crate::base::{Error, Result};
+use crate::device::error::driver_failed;
 use crate::device::kernel_cache::Cache;
-use cudarc::nvrtc::{result, sys};
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
+
+/// `nvrtcProgram`
+type Handle = *mut c_void;
+/// `nvrtcResult`
+type Outcome = c_int;
+
+dynamic::api! {
+    NVRTC:
+    get_version = c"nvrtcVersion"(*mut c_int, *mut c_int) -> Outcome;
+    get_arch_count = c"nvrtcGetNumSupportedArchs"(*mut c_int) -> Outcome;
+    get_archs = c"nvrtcGetSupportedArchs"(*mut c_int) -> Outcome;
+    get_error_string = c"nvrtcGetErrorString"(Outcome) -> *const c_char;
+    create = c"nvrtcCreateProgram"(
+        *mut Handle, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
+    ) -> Outcome;
+    compile = c"nvrtcCompileProgram"(Handle, c_int, *const *const c_char) -> Outcome;
+    destroy = c"nvrtcDestroyProgram"(*mut Handle) -> Outcome;
+    get_log_size = c"nvrtcGetProgramLogSize"(Handle, *mut usize) -> Outcome;
+    get_log = c"nvrtcGetProgramLog"(Handle, *mut c_char) -> Outcome;
+    get_cubin_size = c"nvrtcGetCUBINSize"(Handle, *mut usize) -> Outcome;
+    get_cubin = c"nvrtcGetCUBIN"(Handle, *mut c_char) -> Outcome;
+    get_ptx_size = c"nvrtcGetPTXSize"(Handle, *mut usize) -> Outcome;
+    get_ptx = c"nvrtcGetPTX"(Handle, *mut c_char) -> Outcome;
+}
+
+impl Api {
+    /// What NVRTC says of an error; `None` for success.
+    fn problem(&self, result: Outcome) -> Option<String> {
+        // SAFETY: the call gives a constant text for every number.
+        (result != 0).then(|| unsafe { dynamic::text((self.get_error_string)(result)) })
+    }
+}
 
 /// A compute capability: `Arch { major: 9, minor: 0 }` is `sm_90`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -22,6 +55,7 @@ impl Arch {
 
 /// The compiler that was found.
 struct Compiler {
+    api: &'static Api,
     version: (i32, i32),
     /// Compute capabilities it can make machine code for, ascending.
     archs: Vec<u32>,
@@ -33,24 +67,33 @@ const OPTIONS: [&str; 6] =
     ["--std=c++17", "--device-int128", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"];
 
 fn compiler() -> Result<&'static Compiler> {
-    static FOUND: OnceLock<Option<Compiler>> = OnceLock::new();
-    let found = FOUND.get_or_init(|| {
-        if !probe::load("nvrtc", sys::is_culib_present) {
-            return None;
-        }
-        let (mut major, mut minor, mut count) = (0, 0, 0);
-        // SAFETY: the library is there; the calls write integers, as many archs as they counted.
-        unsafe {
-            sys::nvrtcVersion(&mut major, &mut minor).result().ok()?;
-            sys::nvrtcGetNumSupportedArchs(&mut count).result().ok()?;
-            let mut archs = vec![0; usize::try_from(count).ok()?];
-            sys::nvrtcGetSupportedArchs(archs.as_mut_ptr()).result().ok()?;
-            let mut archs: Vec<u32> = archs.into_iter().map(i32::unsigned_abs).collect();
-            archs.sort_unstable();
-            Some(Compiler { version: (major, minor), archs })
-        }
-    });
-    found.as_ref().ok_or_else(|| error::no_library("NVRTC", &probe::file_name("nvrtc")))
+    static FOUND: OnceLock<Result<Compiler>> = OnceLock::new();
+    FOUND.get_or_init(look).as_ref().map_err(Error::clone)
+}
+
+fn look() -> Result<Compiler> {
+    let api = Api::get()?;
+    let check = |result, call| match api.problem(result) {
+        None => Ok(()),
+        Some(problem) => Err(driver_failed("NVRTC", call, &problem)),
+    };
+    let (mut major, mut minor, mut count) = (0, 0, 0);
+    // SAFETY: the calls write integers, as many archs as they counted.
+    let mut archs = unsafe {
+        check((api.get_version)(&mut major, &mut minor), "nvrtcVersion")?;
+        check((api.get_arch_count)(&mut count), "nvrtcGetNumSupportedArchs")?;
+        let mut archs: Vec<c_int> = vec![0; usize::try_from(count).unwrap_or(0)];
+        check((api.get_archs)(archs.as_mut_ptr()), "nvrtcGetSupportedArchs")?;
+        archs.into_iter().map(i32::unsigned_abs).collect::<Vec<u32>>()
+    };
+    archs.sort_unstable();
+    Ok(Compiler { api, version: (major, minor), archs })
+}
+
+/// NVRTC's version: `13.0`.
+pub(super) fn version() -> Result<String> {
+    let (major, minor) = compiler()?.version;
+    Ok(format!("{major}.{minor}"))
 }
 
 /// The compute capabilities that NVRTC knows, as `torch.cuda.get_arch_list` names them: `sm_90`.
@@ -99,52 +142,78 @@ fn key(source: &str, target: &str) -> Result<String> {
 
 /// Compiles without the cache. The image ends with a zero byte when it is PTX.
 pub(super) fn compile_now(source: &str, target: &str, label: &str) -> Result<Vec<u8>> {
-    compiler()?;
-    let fail = |e: result::NvrtcError| error::kernel_rejected(label, &format!("{:?}", e.0));
-    let text = CString::new(source).map_err(|_| error::kernel_rejected(label, "it contains a zero byte"))?;
-    let program = Program(result::create_program(&text, Some(c"runnel.cu")).map_err(fail)?);
-    let mut options: Vec<String> = OPTIONS.iter().map(|s| s.to_string()).collect();
-    options.push(format!("--gpu-architecture={target}"));
-    // SAFETY: the program is live, and the options are plain texts.
-    if let Err(e) = unsafe { result::compile_program(program.0, &options) } {
-        return Err(error::kernel_rejected(label, &program.log().unwrap_or_else(|| format!("{:?}", e.0))));
+    let api = compiler()?.api;
+    let rejected = |problem: String| error::kernel_rejected(label, &problem);
+    let check = |result| api.problem(result).map_or(Ok(()), |problem| Err(rejected(problem)));
+    let text = CString::new(source).map_err(|_| rejected("it contains a zero byte".into()))?;
+    let mut program = Program { api, handle: std::ptr::null_mut() };
+    // SAFETY: both texts end with a zero byte and live on; there are no headers. The call writes one handle.
+    check(unsafe {
+        let none = std::ptr::null();
+        (api.create)(&mut program.handle, text.as_ptr(), c"runnel.cu".as_ptr(), 0, none, none)
+    })?;
+    let target = format!("--gpu-architecture={target}");
+    let options: Vec<CString> =
+        OPTIONS.into_iter().chain([&*target]).filter_map(|option| CString::new(option).ok()).collect();
+    let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+    // SAFETY: the program is live, and so are the options, each with its zero byte.
+    if let Some(problem) =
+        api.problem(unsafe { (api.compile)(program.handle, options.len() as c_int, options.as_ptr()) })
+    {
+        return Err(rejected(program.log().unwrap_or(problem)));
     }
-    program.image(target.starts_with("sm_")).map_err(fail)
+    let machine_code = target.contains("=sm_");
+    let image = match machine_code {
+        true => program.output(api.get_cubin_size, api.get_cubin),
+        false => program.output(api.get_ptx_size, api.get_ptx),
+    };
+    let mut image = image.map_err(|result| rejected(api.problem(result).unwrap_or_default()))?;
+    if !machine_code {
+        image.push(0);
+    }
+    Ok(image)
 }
 
-struct Program(sys::nvrtcProgram);
+/// A program of NVRTC; its handle is null until it was created.
+struct Program {
+    api: &'static Api,
+    handle: Handle,
+}
 
 impl Program {
-    fn image(&self, machine_code: bool) -> std::result::Result<Vec<u8>, result::NvrtcError> {
-        let mut size = 0;
-        // SAFETY: the program was compiled; the calls write the size, then that many bytes.
+    /// One of the program's outputs: its size, then its bytes.
+    fn output(
+        &self,
+        size: unsafe extern "C" fn(Handle, *mut usize) -> Outcome,
+        bytes: unsafe extern "C" fn(Handle, *mut c_char) -> Outcome,
+    ) -> std::result::Result<Vec<u8>, Outcome> {
+        let mut count = 0;
+        // SAFETY: the program is live; the calls write the size, then that many bytes.
         unsafe {
-            if machine_code {
-                sys::nvrtcGetCUBINSize(self.0, &mut size).result()?;
-                let mut image = vec![0u8; size];
-                sys::nvrtcGetCUBIN(self.0, image.as_mut_ptr().cast()).result()?;
-                Ok(image)
-            } else {
-                sys::nvrtcGetPTXSize(self.0, &mut size).result()?;
-                let mut image = vec![0u8; size];
-                sys::nvrtcGetPTX(self.0, image.as_mut_ptr().cast()).result()?;
-                image.push(0);
-                Ok(image)
+            match size(self.handle, &mut count) {
+                0 => {}
+                result => return Err(result),
+            }
+            let mut output = vec![0u8; count];
+            match bytes(self.handle, output.as_mut_ptr().cast()) {
+                0 => Ok(output),
+                result => Err(result),
             }
         }
     }
 
     fn log(&self) -> Option<String> {
-        // SAFETY: the program is live.
-        let log = unsafe { result::get_program_log(self.0) }.ok()?;
-        // SAFETY: NVRTC ends its log with a zero byte.
-        Some(unsafe { CStr::from_ptr(log.as_ptr()) }.to_string_lossy().into_owned())
+        let log = self.output(self.api.get_log_size, self.api.get_log).ok()?;
+        let log = CStr::from_bytes_until_nul(&log).ok()?;
+        Some(log.to_string_lossy().into_owned())
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // SAFETY: made by `create_program`, destroyed once.
-        let _ = unsafe { result::destroy_program(self.0) };
+        if !self.handle.is_null() {
+            // SAFETY: created by `compile_now`, and destroyed once.
+            let _ = unsafe { (self.api.destroy)(&mut self.handle) };
+        }
     }
 }

@@ -1,17 +1,14 @@
-//! What of CUDA this machine has: libraries, driver version, devices. Never panics.
+//! Which driver and devices this machine has. Never panics.
 //!
-//! The bindings panic when a library is missing, so every use of one is guarded by this file:
-//! [`driver`] for the driver, [`load`] for NVRTC and cuBLAS. A library that only `CUDA_HOME` and
-//! its like lead to is opened here by its path; the bindings then find it by name, already loaded.
+//! The bindings panic when the driver's library is missing, so [`driver`] comes before every other use of them.
 
 use super::error;
 use crate::base::{Error, Result};
 use cudarc::driver::sys;
-use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The oldest driver that serves, as `cuDriverGetVersion` counts: CUDA 12.8 (`cuEventElapsedTime_v2`).
-const OLDEST: i32 = 12_080;
+/// The oldest driver that serves, as `cuDriverGetVersion` counts: CUDA 12.0, whose functions are bound.
+const OLDEST: i32 = 12_000;
 
 /// What was found.
 #[derive(Clone, Debug)]
@@ -32,7 +29,7 @@ pub fn probe() -> Probe {
     }
 }
 
-fn pair(version: i32) -> (u32, u32) {
+pub(super) fn pair(version: i32) -> (u32, u32) {
     ((version / 1000).unsigned_abs(), (version % 1000 / 10).unsigned_abs())
 }
 
@@ -44,8 +41,14 @@ pub(super) fn driver() -> Result<(u32, i32)> {
 
 fn look() -> Result<(u32, i32)> {
     let file = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
-    keep_open(Path::new(file));
-    if !is_present(sys::is_culib_present) {
+    // SAFETY: opening the driver's library runs its initialisers, which any CUDA program runs; the bindings' look opens it
+    // again, and closes that.
+    let present = unsafe {
+        // For the life of the process: it takes long to open.
+        libloading::Library::new(file).map(std::mem::forget).ok();
+        sys::is_culib_present()
+    };
+    if !present {
         return Err(error::no_driver(&format!("`{file}` was not found")));
     }
     let (mut version, mut count) = (0, 0);
@@ -90,55 +93,4 @@ pub(super) fn text(result: sys::CUresult) -> String {
         }
     };
     format!("{result:?} ({words})")
-}
-
-/// Opens a toolkit library, unless it is open: by its names, then in the folders of the toolkit.
-/// `stem` is `nvrtc`, `cublas`, `cufft`. True when the bindings will find it.
-pub(super) fn load(stem: &str, present: unsafe fn() -> bool) -> bool {
-    // By name alone first: the system's library path.
-    let named = files(stem).into_iter().map(PathBuf::from);
-    let found = folders().into_iter().flat_map(|folder| files(stem).map(|file| folder.join(file)));
-    named.chain(found).any(|path| keep_open(&path) && is_present(present)) || is_present(present)
-}
-
-/// Opens a library by one of its names, as [`load`] finds them.
-pub(super) fn open(names: &[&str]) -> Option<libloading::Library> {
-    let named = names.iter().map(PathBuf::from);
-    let found = folders().into_iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
-    // SAFETY: as in `keep_open`.
-    named.chain(found).find_map(|path| unsafe { libloading::Library::new(path) }.ok())
-}
-
-/// Opens a library for the life of the process, so that the bindings find it by name, and at once:
-/// a large one takes long to open, and a look alone would close it again.
-fn keep_open(path: &Path) -> bool {
-    // SAFETY: opening NVIDIA's libraries runs their initialisers, which any CUDA program runs.
-    unsafe { libloading::Library::new(path) }.map(std::mem::forget).is_ok()
-}
-
-fn is_present(present: unsafe fn() -> bool) -> bool {
-    // SAFETY: as in `keep_open`; the bindings' look opens the library and closes it.
-    unsafe { present() }
-}
-
-/// `libnvrtc.so.13`; cuFFT counts one behind the toolkit.
-pub(super) fn file_name(stem: &str) -> String {
-    let version = if stem == "cufft" { 12 } else { 13 };
-    if cfg!(windows) { format!("{stem}64_{version}.dll") } else { format!("lib{stem}.so.{version}") }
-}
-
-fn files(stem: &str) -> [String; 4] {
-    if cfg!(windows) {
-        ["130_0", "13", "12", "11"].map(|version| format!("{stem}64_{version}.dll"))
-    } else {
-        [".13", ".12", "", ".11"].map(|version| format!("lib{stem}.so{version}"))
-    }
-}
-
-fn folders() -> Vec<PathBuf> {
-    let mut roots: Vec<PathBuf> =
-        ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from).collect();
-    roots.extend(["/usr/local/cuda", "/usr/local/cuda-13", "/opt/cuda"].map(PathBuf::from));
-    let inside = ["lib64", "lib", "bin", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
-    roots.iter().flat_map(|root| inside.map(|folder| root.join(folder))).collect()
 }

@@ -1,17 +1,19 @@
 //! One launch on its way into a stream: its kernels, and scratch memory between them.
 
 use super::context::check;
-use super::driver::CudaDriver;
+use super::driver::{CudaDriver, is_empty};
 use super::error;
 use super::fault::FaultSlot;
 use super::library::Loaded;
 use super::scratch::Lease;
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::device::StreamHandle;
-use crate::kernel::cuda::{MAX_WORDS, Product};
+use crate::device::error::driver_failed;
+use crate::kernel::cuda::{MAX_WORDS, Product, kind};
 use crate::kernel::fft::Fft;
-use crate::kernel::{Launch, Ptr, cuda};
+use crate::kernel::{Body, Launch, Ptr, cuda};
 use cudarc::driver::sys::{self, CUstream};
+use std::sync::Arc;
 
 /// The queue that a kind of program adds its kernels to.
 ///
@@ -21,15 +23,24 @@ pub(super) struct Queue<'a> {
     stream: StreamHandle,
     /// Whether a graph repeats this launch.
     pub repeated: bool,
-    /// Whether a kernel of it is in the stream.
-    queued: bool,
-    loaded: &'a Loaded,
+    /// Whether a kernel of it, or what came before it, is in the stream.
+    pub queued: bool,
+    /// The kernels of the program that is being queued.
+    loaded: Option<Arc<Loaded>>,
     lease: Option<Lease<'a>>,
 }
 
 impl<'a> Queue<'a> {
-    pub fn new(driver: &'a CudaDriver, stream: StreamHandle, loaded: &'a Loaded) -> Queue<'a> {
-        Queue { driver, stream, repeated: false, queued: false, loaded, lease: None }
+    pub fn new(driver: &'a CudaDriver, stream: StreamHandle) -> Queue<'a> {
+        Queue { driver, stream, repeated: false, queued: false, loaded: None, lease: None }
+    }
+
+    /// Runs `work` with these kernels.
+    pub fn with<T>(&mut self, loaded: Arc<Loaded>, work: impl FnOnce(&mut Queue<'a>) -> T) -> T {
+        let outer = self.loaded.replace(loaded);
+        let result = work(self);
+        self.loaded = outer;
+        result
     }
 }
 
@@ -38,7 +49,8 @@ impl cuda::Queue for Queue<'_> {
         if words.len() > MAX_WORDS {
             return Err(error::program_too_large(words.len()));
         }
-        let function = self.loaded.functions[entry];
+        let function = self.loaded.as_ref().and_then(|loaded| loaded.functions.get(entry).copied());
+        let Some(function) = function else { return Err(no_kernel()) };
         self.queued = true;
         let mut params = [words.as_ptr() as *mut std::ffi::c_void];
         // SAFETY: the kernel takes one parameter, a struct of as many words as its source declares,
@@ -62,8 +74,21 @@ impl cuda::Queue for Queue<'_> {
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<()> {
-        let first = !std::mem::replace(&mut self.queued, true);
-        self.driver.queue_launch_of(launch, self.stream, self.repeated, first)
+        if is_empty(launch) {
+            return Ok(());
+        }
+        self.driver.enter()?;
+        // The library of kernels keeps programs, and with them would keep plans that were dropped.
+        if let Body::Fft(fft) = &launch.program.body {
+            return self.transform(fft, launch);
+        }
+        let kind = kind(&launch.program.body);
+        let signature = kind.signature(launch);
+        let (loaded, waited) = self.driver.library.get(launch, signature)?;
+        if waited && !self.queued {
+            self.driver.mark_begin(self.stream)?;
+        }
+        self.with(loaded, |queue| kind.enqueue(launch, signature, queue))
     }
 
     fn multiply(&mut self, product: &Product) -> Result<()> {
@@ -93,4 +118,9 @@ impl cuda::Queue for Queue<'_> {
             false => self.driver.fault.stamp(tag),
         }
     }
+}
+
+#[cold]
+fn no_kernel() -> Error {
+    driver_failed("cuda", "cuLaunchKernel", "the program has no such kernel")
 }

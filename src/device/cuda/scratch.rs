@@ -2,14 +2,15 @@
 //!
 //! Each stream has a small region of its own that lives as long as the driver; larger requests are
 //! allocated and freed in stream order by the driver's pool. Work on one stream runs in order, so a
-//! region can be handed to the next launch while the last one still runs. The lock keeps two
-//! threads from weaving the passes of their launches on one stream into each other.
+//! region can be handed to the next launch while the last one still runs. A launch leases its stream's region until
+//! it is queued, so that two threads do not interleave the passes of their launches on one stream; no lock is held
+//! meanwhile. What a launch launches on its way shares its lease.
 
 use super::context::{Context, check};
 use crate::base::Result;
 use crate::kernel::Ptr;
 use cudarc::driver::sys::{self, CUmemPool_attribute, CUresult, CUstream};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -22,8 +23,19 @@ const KEPT: u64 = 256 << 20;
 /// One device's scratch memory.
 pub(super) struct Scratch {
     context: Context,
+    /// Null on devices without memory pools.
     pool: sys::CUmemoryPool,
-    regions: Mutex<FxHashMap<u64, Ptr>>,
+    /// By stream.
+    regions: Mutex<FxHashMap<u64, Region>>,
+    returned: Condvar,
+}
+
+/// A stream's own memory.
+#[derive(Clone, Copy)]
+enum Region {
+    /// A launch has it.
+    Leased,
+    Here(Ptr),
 }
 
 // SAFETY: the pool is a handle of the driver's, good on every thread.
@@ -31,13 +43,13 @@ unsafe impl Send for Scratch {}
 // SAFETY: as above; the regions are behind a lock.
 unsafe impl Sync for Scratch {}
 
-/// The scratch memory of one launch; large parts go back to the pool, in stream order, on drop.
+/// The scratch memory of one launch. On drop the region returns, and large parts go back to the pool in stream order.
 pub(super) struct Lease<'a> {
+    scratch: &'a Scratch,
     stream: CUstream,
-    /// False on devices without memory pools, where large parts wait for the stream instead.
-    pooled: bool,
+    /// The stream's region, if it has one by now.
+    region: Option<Ptr>,
     used: u64,
-    regions: MutexGuard<'a, FxHashMap<u64, Ptr>>,
     large: SmallVec<[Ptr; 4]>,
 }
 
@@ -52,14 +64,14 @@ impl Scratch {
             let mut supported = 0;
             check(sys::cuDeviceGetAttribute(&mut supported, which, device), "cuDeviceGetAttribute")?;
             if supported == 0 {
-                return Ok(Scratch { context, pool, regions: Mutex::default() });
+                return Ok(Scratch { context, pool, regions: Mutex::default(), returned: Condvar::new() });
             }
             check(sys::cuDeviceGetDefaultMemPool(&mut pool, device), "cuDeviceGetDefaultMemPool")?;
             let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
             let value = (&raw mut kept).cast();
             check(sys::cuMemPoolSetAttribute(pool, attribute, value), "cuMemPoolSetAttribute")?;
         }
-        Ok(Scratch { context, pool, regions: Mutex::default() })
+        Ok(Scratch { context, pool, regions: Mutex::default(), returned: Condvar::new() })
     }
 
     /// Gives what the pool keeps unused back to the device; false when the driver refuses.
@@ -71,17 +83,26 @@ impl Scratch {
         unsafe { sys::cuMemPoolTrimTo(self.pool, 0) == CUresult::CUDA_SUCCESS }
     }
 
-    /// Opens a launch's scratch memory on a stream.
+    /// Opens a launch's scratch memory on a stream; waits while another thread queues one there.
     pub fn lease(&self, stream: CUstream) -> Lease<'_> {
-        let pooled = !self.pool.is_null();
-        Lease { stream, pooled, used: 0, regions: self.regions.lock(), large: SmallVec::new() }
+        let mut regions = self.regions.lock();
+        let region = loop {
+            match regions.insert(stream as u64, Region::Leased) {
+                None => break None,
+                Some(Region::Here(region)) => break Some(region),
+                Some(Region::Leased) => self.returned.wait(&mut regions),
+            }
+        };
+        Lease { scratch: self, stream, region, used: 0, large: SmallVec::new() }
     }
 
     /// Frees the regions. The device must be idle.
     pub fn release(&self) {
-        for (_, ptr) in self.regions.lock().drain() {
-            // SAFETY: nothing runs any more, by the caller.
-            let _ = unsafe { sys::cuMemFree_v2(ptr) };
+        for (_, region) in self.regions.lock().drain() {
+            if let Region::Here(ptr) = region {
+                // SAFETY: nothing runs any more, by the caller.
+                let _ = unsafe { sys::cuMemFree_v2(ptr) };
+            }
         }
     }
 }
@@ -91,23 +112,22 @@ impl Lease<'_> {
     pub fn take(&mut self, bytes: u64) -> Result<Ptr> {
         let bytes = bytes.max(1).next_multiple_of(256);
         if self.used + bytes <= REGION {
-            let base = match self.regions.get(&(self.stream as u64)) {
-                Some(&base) => base,
+            let region = match self.region {
+                Some(region) => region,
                 None => {
-                    let mut base = 0;
+                    let mut region = 0;
                     // SAFETY: the context is current while a launch is queued.
-                    check(unsafe { sys::cuMemAlloc_v2(&mut base, REGION as usize) }, "cuMemAlloc")?;
-                    self.regions.insert(self.stream as u64, base);
-                    base
+                    check(unsafe { sys::cuMemAlloc_v2(&mut region, REGION as usize) }, "cuMemAlloc")?;
+                    *self.region.insert(region)
                 }
             };
             self.used += bytes;
-            return Ok(base + self.used - bytes);
+            return Ok(region + self.used - bytes);
         }
         let mut ptr = 0;
         // SAFETY: as above; the memory is freed on the same stream, or after a wait for it.
         unsafe {
-            match self.pooled {
+            match self.pooled() {
                 true => {
                     check(sys::cuMemAllocAsync(&mut ptr, bytes as usize, self.stream), "cuMemAllocAsync")?
                 }
@@ -117,22 +137,67 @@ impl Lease<'_> {
         self.large.push(ptr);
         Ok(ptr)
     }
+
+    /// False on devices without memory pools, where large parts wait for the stream instead.
+    fn pooled(&self) -> bool {
+        !self.scratch.pool.is_null()
+    }
 }
 
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
-        if !self.pooled && !self.large.is_empty() {
+        if !self.pooled() && !self.large.is_empty() {
             // SAFETY: the stream is this device's; an error comes again at the next wait.
             let _ = unsafe { sys::cuStreamSynchronize(self.stream) };
         }
         for &ptr in &self.large {
             // SAFETY: allocated on this stream; the launch's kernels are queued before this, or done.
             let _ = unsafe {
-                match self.pooled {
+                match self.pooled() {
                     true => sys::cuMemFreeAsync(ptr, self.stream),
                     false => sys::cuMemFree_v2(ptr),
                 }
             };
         }
+        let mut regions = self.scratch.regions.lock();
+        match self.region {
+            Some(region) => regions.insert(self.stream as u64, Region::Here(region)),
+            None => regions.remove(&(self.stream as u64)),
+        };
+        drop(regions);
+        self.scratch.returned.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Without a device: leases that take no memory call no driver.
+    #[test]
+    fn a_stream_has_one_lease_at_a_time_and_streams_do_not_wait_for_each_other() {
+        let scratch = Scratch {
+            context: Context(std::ptr::null_mut()),
+            pool: std::ptr::null_mut(),
+            regions: Mutex::default(),
+            returned: Condvar::new(),
+        };
+        let other = scratch.lease(2 as CUstream);
+        let inside = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let _lease = scratch.lease(1 as CUstream);
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        std::thread::yield_now();
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        drop(other);
+        assert!(scratch.regions.lock().is_empty());
     }
 }

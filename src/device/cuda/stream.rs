@@ -178,7 +178,7 @@ impl CudaDriver {
         self.enter()?;
         let mut ms = 0f32;
         // SAFETY: both events measure time and are complete, or the driver says so.
-        let result = unsafe { sys::cuEventElapsedTime_v2(&mut ms, start as CUevent, end as CUevent) };
+        let result = unsafe { sys::cuEventElapsedTime(&mut ms, start as CUevent, end as CUevent) };
         check(result, "cuEventElapsedTime")?;
         Ok(f64::from(ms))
     }

@@ -3,8 +3,6 @@
 //! Results are compared with the host's executor where the semantics fix every bit, and with
 //! references of a few lines where they do not.
 
-#![cfg(test)]
-
 mod complex;
 mod driver;
 mod folds;

@@ -1,0 +1,308 @@
+//! NVIDIA's libraries above the driver: where they are found, and how their functions are bound.
+//!
+//! Libraries of CUDA 13 and 12 both serve. One of CUDA 13 needs a driver of CUDA 13; within a major version every
+//! library works with every driver. Source: CUDA Compatibility, minor version compatibility.
+//!
+//! A library is looked for in the system's library path first, then in the toolkit's folders, then among the packages of
+//! the active Python environment; in each place the newest that the driver permits is taken.
+
+#[cfg(feature = "dist")]
+use super::nccl;
+use super::{blas, error, fft, nvrtc, probe};
+use crate::base::{Error, Result};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// A library's file for one major version of CUDA.
+struct File {
+    cuda: u32,
+    unix: &'static str,
+    windows: &'static str,
+}
+
+impl File {
+    fn name(&self) -> &'static str {
+        if cfg!(windows) { self.windows } else { self.unix }
+    }
+}
+
+/// A library that does not come with the driver.
+pub(super) struct Toolkit {
+    pub name: &'static str,
+    /// One of its functions.
+    function: &'static CStr,
+    /// Newest first.
+    files: &'static [File],
+    /// How it is installed, as errors say it.
+    install: &'static str,
+    found: OnceLock<Result<Found>>,
+}
+
+/// A library that was opened; it stays open for the life of the process.
+pub(super) struct Found {
+    library: libloading::Library,
+    path: PathBuf,
+}
+
+pub(super) static NVRTC: Toolkit = Toolkit::new(
+    "NVRTC",
+    c"nvrtcVersion",
+    &[
+        File { cuda: 13, unix: "libnvrtc.so.13", windows: "nvrtc64_130_0.dll" },
+        File { cuda: 12, unix: "libnvrtc.so.12", windows: "nvrtc64_120_0.dll" },
+    ],
+    "the CUDA toolkit, or the package `nvidia-cuda-nvrtc` (`nvidia-cuda-nvrtc-cu12` for CUDA 12)",
+);
+
+pub(super) static CUBLAS: Toolkit = Toolkit::new(
+    "cuBLAS",
+    c"cublasCreate_v2",
+    &[
+        File { cuda: 13, unix: "libcublas.so.13", windows: "cublas64_13.dll" },
+        File { cuda: 12, unix: "libcublas.so.12", windows: "cublas64_12.dll" },
+    ],
+    "the CUDA toolkit, or the package `nvidia-cublas` (`nvidia-cublas-cu12` for CUDA 12)",
+);
+
+/// cuFFT's files count one behind the toolkit.
+pub(super) static CUFFT: Toolkit = Toolkit::new(
+    "cuFFT",
+    c"cufftCreate",
+    &[
+        File { cuda: 13, unix: "libcufft.so.12", windows: "cufft64_12.dll" },
+        File { cuda: 12, unix: "libcufft.so.11", windows: "cufft64_11.dll" },
+    ],
+    "the CUDA toolkit, or the package `nvidia-cufft` (`nvidia-cufft-cu12` for CUDA 12)",
+);
+
+/// NCCL has one file name for all versions of CUDA.
+#[cfg(feature = "dist")]
+pub(super) static NCCL: Toolkit = Toolkit::new(
+    "NCCL",
+    c"ncclGetVersion",
+    &[File { cuda: 12, unix: "libnccl.so.2", windows: "nccl.dll" }],
+    "`libnccl2`, or the package `nvidia-nccl-cu13` (`nvidia-nccl-cu12` for CUDA 12)",
+);
+
+impl Toolkit {
+    const fn new(
+        name: &'static str,
+        function: &'static CStr,
+        files: &'static [File],
+        install: &'static str,
+    ) -> Toolkit {
+        Toolkit { name, function, files, install, found: OnceLock::new() }
+    }
+
+    /// Opens the library; the answer is kept.
+    pub fn find(&'static self) -> Result<&'static Found> {
+        self.found.get_or_init(|| self.look(&places())).as_ref().map_err(Error::clone)
+    }
+
+    fn look(&self, places: &[PathBuf]) -> Result<Found> {
+        // Without a driver, kernels can still be compiled.
+        let newest = probe::driver().map_or(u32::MAX, |(_, version)| probe::pair(version).0);
+        let files: Vec<&str> = self.files.iter().filter(|f| f.cuda <= newest).map(File::name).collect();
+        let mut paths = places.iter().flat_map(|place| files.iter().map(|file| place.join(file)));
+        let found = paths.find_map(|path| self.open(path));
+        found.ok_or_else(|| error::no_library(self.name, &files, self.install))
+    }
+
+    /// Opens a file, if it is this library.
+    fn open(&self, path: PathBuf) -> Option<Found> {
+        // SAFETY: opening NVIDIA's libraries runs their initialisers, which any CUDA program runs.
+        let library = unsafe { libloading::Library::new(&path) }.ok()?;
+        // SAFETY: an address of any kind, which is not used as one.
+        let address = unsafe { library.get::<*const c_void>(self.function.to_bytes_with_nul()) };
+        let address = address.ok().map(|address| *address)?;
+        Some(Found { path: file_of(address).unwrap_or(path), library })
+    }
+}
+
+impl Found {
+    /// A function.
+    ///
+    /// # Safety
+    /// `T` is the type of a pointer to that function.
+    pub unsafe fn function<T: Copy>(&self, name: &'static CStr) -> Result<T> {
+        // SAFETY: by the caller.
+        let found = unsafe { self.library.get::<T>(name.to_bytes_with_nul()) };
+        found.map(|function| *function).map_err(|_| error::incomplete_library(&self.path, name))
+    }
+}
+
+/// The file that a loaded function came from.
+#[cfg(unix)]
+fn file_of(address: *const c_void) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    // SAFETY: all fields are pointers, which may be null.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: the call compares the address and fills in the fields; the name lives as long as the library.
+    unsafe {
+        if libc::dladdr(address, &mut info) == 0 || info.dli_fname.is_null() {
+            return None;
+        }
+        Some(PathBuf::from(std::ffi::OsStr::from_bytes(CStr::from_ptr(info.dli_fname).to_bytes())))
+    }
+}
+
+#[cfg(not(unix))]
+fn file_of(_: *const c_void) -> Option<PathBuf> {
+    None
+}
+
+/// Declares `Api`, the functions of a library that are called, with `Api::get`, which binds them on first use.
+/// Types are those of the library's header.
+macro_rules! api {
+    ($toolkit:path: $($field:ident = $symbol:literal($($arg:ty),* $(,)?) -> $result:ty;)*) => {
+        struct Api {
+            $($field: unsafe extern "C" fn($($arg),*) -> $result,)*
+        }
+
+        impl Api {
+            fn get() -> crate::base::Result<&'static Api> {
+                static API: std::sync::OnceLock<crate::base::Result<Api>> = std::sync::OnceLock::new();
+                let bind = || {
+                    let found = $toolkit.find()?;
+                    // SAFETY: the type is that of the function in the library's header, which is the same in all
+                    // versions that are opened.
+                    Ok(Api { $($field: unsafe { found.function($symbol) }?,)* })
+                };
+                API.get_or_init(bind).as_ref().map_err(crate::base::Error::clone)
+            }
+        }
+    };
+}
+pub(super) use api;
+
+/// Where libraries are looked for, the empty path first: it leaves the search to the system.
+fn places() -> Vec<PathBuf> {
+    let variables = |names: &[&str]| -> Vec<PathBuf> {
+        names.iter().filter_map(std::env::var_os).filter(|v| !v.is_empty()).map(PathBuf::from).collect()
+    };
+    let mut roots = variables(&["CUDA_HOME", "CUDA_PATH"]);
+    roots.extend(
+        ["/usr/local/cuda", "/usr/local/cuda-13", "/usr/local/cuda-12", "/opt/cuda"].map(PathBuf::from),
+    );
+    let inside = ["lib64", "lib", "bin", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
+    let mut places = vec![PathBuf::new()];
+    places.extend(roots.iter().flat_map(|root| inside.map(|folder| root.join(folder))));
+    for environment in variables(&["VIRTUAL_ENV", "CONDA_PREFIX"]) {
+        places.extend(python_packages(&environment));
+    }
+    places
+}
+
+/// The folders of NVIDIA's packages in a Python environment: `lib/python3.12/site-packages/nvidia/cublas/lib`.
+fn python_packages(environment: &Path) -> Vec<PathBuf> {
+    let inside = |folder: &Path| -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> =
+            std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        found.sort();
+        found
+    };
+    let lib = environment.join("lib");
+    let packages = inside(&lib).into_iter().flat_map(|python| inside(&python.join("site-packages/nvidia")));
+    let mut folders: Vec<PathBuf> =
+        packages.map(|package| package.join("lib")).filter(|f| f.is_dir()).collect();
+    folders.push(lib);
+    folders
+}
+
+/// A library as `runnel devices` lists it.
+pub struct LibraryInfo {
+    /// `cuBLAS`
+    pub name: &'static str,
+    /// Its version and its file, or why it cannot be used.
+    pub found: Result<(String, PathBuf)>,
+}
+
+/// Looks for all libraries that CUDA devices use, and binds their functions.
+pub fn libraries() -> Vec<LibraryInfo> {
+    type Row = (&'static Toolkit, fn() -> Result<String>);
+    let rows: &[Row] = &[
+        (&NVRTC, nvrtc::version),
+        (&CUBLAS, blas::version),
+        (&CUFFT, fft::version),
+        #[cfg(feature = "dist")]
+        (&NCCL, nccl::version),
+    ];
+    let look = |&(toolkit, version): &Row| {
+        let found = version().and_then(|version| Ok((version, toolkit.find()?.path.clone())));
+        LibraryInfo { name: toolkit.name, found }
+    };
+    rows.iter().map(look).collect()
+}
+
+/// Asks a library for the three parts of its version: `get` is its `GetProperty`, 0 on success.
+pub(super) fn version_of(get: unsafe extern "C" fn(c_int, *mut c_int) -> c_int) -> Option<String> {
+    let mut parts = [0; 3];
+    for (which, part) in parts.iter_mut().enumerate() {
+        // SAFETY: the call writes one integer, for one of the three values of `libraryPropertyType`.
+        if unsafe { get(which as c_int, part) } != 0 {
+            return None;
+        }
+    }
+    Some(parts.map(|part| part.to_string()).join("."))
+}
+
+/// A constant text of a library.
+///
+/// # Safety
+/// The pointer is null, or leads to a text with its zero byte.
+pub(super) unsafe fn text(words: *const c_char) -> String {
+    if words.is_null() {
+        return "unknown error".into();
+    }
+    // SAFETY: by the caller.
+    unsafe { CStr::from_ptr(words) }.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_of_a_python_environment_are_looked_into() {
+        let environment = tempfile::tempdir().unwrap();
+        let packages = environment.path().join("lib/python3.12/site-packages/nvidia");
+        for package in ["cublas", "cuda_nvrtc"] {
+            std::fs::create_dir_all(packages.join(package).join("lib")).unwrap();
+        }
+        std::fs::create_dir_all(packages.join("empty")).unwrap();
+        let lib = environment.path().join("lib");
+        let expected = [packages.join("cublas/lib"), packages.join("cuda_nvrtc/lib"), lib];
+        assert_eq!(python_packages(environment.path()), expected);
+        assert_eq!(python_packages(&packages.join("none")), [packages.join("none/lib")]);
+    }
+
+    #[test]
+    fn what_is_not_the_library_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        for file in NVRTC.files {
+            std::fs::write(folder.path().join(file.name()), "no library").unwrap();
+        }
+        let error = NVRTC.look(&[folder.path().into()]).err().unwrap();
+        assert_eq!(error.code().id, "E0813");
+        let text = error.message();
+        assert!(text.contains("NVRTC") && text.contains(NVRTC.files[1].name()), "{text}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_lacks_a_function_is_named_by_its_file() {
+        static C: Toolkit =
+            Toolkit::new("C", c"abs", &[File { cuda: 12, unix: "libc.so.6", windows: "" }], "");
+        let found = C.find().unwrap();
+        assert!(found.path.is_absolute() && found.path.ends_with("libc.so.6"), "{:?}", found.path);
+        // SAFETY: the type is that of `abs`.
+        let abs = unsafe { found.function::<unsafe extern "C" fn(c_int) -> c_int>(c"abs") }.unwrap();
+        // SAFETY: the call takes any number but the least.
+        assert_eq!(unsafe { abs(-3) }, 3);
+        // SAFETY: nothing is called.
+        let error = unsafe { found.function::<usize>(c"cublasCreate_v2") }.unwrap_err();
+        assert_eq!(error.code().id, "E0813");
+        assert!(error.message().contains("cublasCreate_v2") && error.message().contains("libc.so.6"));
+    }
+}
