@@ -289,6 +289,23 @@ mod tests {
         assert!(text.contains("NVRTC") && text.contains(NVRTC.files[1].name()), "{text}");
     }
 
+    /// Binds every function of what this machine has.
+    #[test]
+    fn libraries_are_there_whole_or_named_in_the_error() {
+        for library in libraries() {
+            match library.found {
+                Ok((version, file)) => {
+                    assert!(version.contains('.') && file.exists(), "{version} {}", file.display());
+                    println!("{} {version} {}", library.name, file.display());
+                }
+                Err(error) => {
+                    assert_eq!(error.code().id, "E0813");
+                    assert!(error.message().contains(library.name), "{error}");
+                }
+            }
+        }
+    }
+
     #[test]
     #[cfg(target_os = "linux")]
     fn what_lacks_a_function_is_named_by_its_file() {

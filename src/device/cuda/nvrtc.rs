@@ -157,9 +157,8 @@ pub(super) fn compile_now(source: &str, target: &str, label: &str) -> Result<Vec
         OPTIONS.into_iter().chain([&*target]).filter_map(|option| CString::new(option).ok()).collect();
     let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
     // SAFETY: the program is live, and so are the options, each with its zero byte.
-    if let Some(problem) =
-        api.problem(unsafe { (api.compile)(program.handle, options.len() as c_int, options.as_ptr()) })
-    {
+    let result = unsafe { (api.compile)(program.handle, options.len() as c_int, options.as_ptr()) };
+    if let Some(problem) = api.problem(result) {
         return Err(rejected(program.log().unwrap_or(problem)));
     }
     let machine_code = target.contains("=sm_");
