@@ -47,7 +47,7 @@ const RESERVE: u64 = 48 << 20;
 /// Values that a collection may visit per request for tensor memory since the last collection.
 const WORK: usize = 8;
 
-/// The account of a machine while another runs on its thread, or none does.
+/// The account of a machine that is not running.
 #[derive(Default)]
 pub(super) struct Account {
     live: isize,
