@@ -57,7 +57,7 @@ pub struct SourceId(pub u32);
 /// The sources of one session: files, `-e` texts, REPL lines, embedded modules.
 ///
 /// Sources are reference-counted: functions and errors hold those that they refer to ([`SourceMap::hold`],
-/// [`SourceMap::part`]). Unreferenced ones are removed now and then ([`SourceMap::forget`]), except for the
+/// [`SourceMap::part`]). Unreferenced ones are removed periodically ([`SourceMap::forget`]), except for the
 /// newest.
 ///
 /// Invariant: sources are sorted by their bases, and no two touch (at least one position lies between them),

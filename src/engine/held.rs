@@ -1,7 +1,7 @@
 //! Heap values of an engine that handles outside of it refer to.
 //!
 //! A handle holds an index and a token but not the value, so it may be dropped on any thread. The engine
-//! drops values without handles now and then. Invariant: a slot keeps its value as long as its token is held
+//! drops values without handles periodically. Invariant: a slot keeps its value as long as its token is held
 //! outside.
 
 use super::error;

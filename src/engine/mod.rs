@@ -234,7 +234,7 @@ impl Engine {
         found.map(|(name, body)| Test { name, body: self.keep(body) }).collect()
     }
 
-    /// Keeps a value for a handle. Values without handles are dropped now and then.
+    /// Keeps a value for a handle. Values without handles are dropped periodically.
     fn keep(&mut self, value: Value) -> held::Held {
         if self.held.is_due() {
             let dropped = self.held.sweep();

@@ -249,7 +249,7 @@ pub(super) fn settle() {
     }
 }
 
-/// Drops values, checking now and then whether to end; returns false when some are left.
+/// Drops values, checking periodically whether to end; returns false when some are left.
 fn drop_some(values: &mut impl Iterator<Item = Value>) -> bool {
     /// Values between two checks.
     const SOME: usize = 1024;

@@ -56,7 +56,7 @@ impl Slots {
 }
 
 impl Vm {
-    /// Frees sources that no function, error or tensor refers to, now and then: at the end of the outermost
+    /// Frees sources that no function, error or tensor refers to. Runs periodically, at the end of the outermost
     /// entry.
     #[inline]
     pub(super) fn tidy(&mut self) {

@@ -389,7 +389,7 @@ impl Vm {
         if let Value::Unset = value { Err(self.unset_name()) } else { Ok(value) }
     }
 
-    /// Jumps when `truth` equals `sense`. Backward jumps check the limits now and then.
+    /// Jumps when `truth` equals `sense`. Backward jumps check the limits periodically.
     fn jump(&mut self, truth: bool, sense: bool, offset: i32) -> Result<Flow> {
         if truth != sense {
             return Ok(Flow::Next);
