@@ -311,12 +311,12 @@ impl Dtype {
     }
 
     /// The type code in `.npy` files, without the byte order.
-    pub(crate) const fn npy(self) -> Option<&'static str> {
+    pub const fn npy(self) -> Option<&'static str> {
         self.row().npy
     }
 
     /// The name in `.safetensors` files.
-    pub(crate) const fn safetensors(self) -> Option<&'static str> {
+    pub const fn safetensors(self) -> Option<&'static str> {
         self.row().safetensors
     }
 
@@ -326,7 +326,7 @@ impl Dtype {
     }
 
     /// `ncclDataType_t`, for dtypes that collectives reduce.
-    pub(crate) const fn nccl(self) -> Option<i32> {
+    pub const fn nccl(self) -> Option<i32> {
         self.row().nccl
     }
 

@@ -24,7 +24,7 @@ mod search;
 mod sort;
 mod transpose;
 
-pub(crate) use rows::takes_rows;
+pub use rows::takes_rows;
 
 use crate::array::{Class, Dtype};
 use crate::base::Result;

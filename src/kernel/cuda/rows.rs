@@ -25,7 +25,7 @@ const WORDS: usize = 64;
 const HEAD: usize = 2;
 
 /// True when so many rows of that length can be kept in registers and combined as a reduction does it.
-pub(crate) fn takes_rows(rows: usize, length: usize) -> bool {
+pub fn takes_rows(rows: usize, length: usize) -> bool {
     (2..=LONGEST).contains(&length) && reduce::is_one_segment(rows, length)
 }
 
