@@ -1,17 +1,19 @@
 //! Resource limits of a script, and their checks.
 
+use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
+use super::account::Account;
 use super::heap::List;
 use super::value::Value;
 use super::{FileAccess, Vm, account, cycles, error};
 use crate::base::stop::{self, Stop};
 use crate::base::{Error, ErrorKind, Result, guard};
 use crate::base::{room, stack};
-use crate::plan::Limits as Things;
+use crate::plan::{Began, Limits as Things};
 
 /// Units of work between two checks of the limits. A backward jump or a call is one unit, and so is each
 /// element that a native moves or computes.
@@ -96,33 +98,99 @@ impl Drop for Entry<'_> {
     }
 }
 
+/// The counters towards the next check of the limits, and the interrupt flag.
+pub(super) struct Meter {
+    /// Backward jumps and calls until the next check of the limits.
+    pub(super) budget: u32,
+    /// Work since the last check of the limits.
+    work: Cell<u32>,
+    /// Fuel used and not yet taken.
+    owed: Cell<u64>,
+    /// Remaining checks that ignore an exceeded time limit.
+    grace: Cell<u32>,
+    /// True once a handler has got its extra fuel or time.
+    fuel_grace: bool,
+    /// Set by another thread to stop the script.
+    pub(super) interrupt: Arc<AtomicBool>,
+    /// Whether another thread may set the interrupt flag.
+    pub(super) stoppable: bool,
+}
+
+impl Default for Meter {
+    fn default() -> Meter {
+        Meter {
+            budget: SLICE,
+            work: Cell::new(0),
+            owed: Cell::new(0),
+            grace: Cell::new(0),
+            fuel_grace: false,
+            interrupt: Arc::default(),
+            stoppable: false,
+        }
+    }
+}
+
+/// The outermost entry from Rust: its start, and the state of this thread that it replaced.
+pub(super) struct EntryState {
+    /// Number of nested entries.
+    pub(super) depth: usize,
+    started: Instant,
+    /// The address of the Rust stack at the start.
+    stack_start: usize,
+    /// Bytes printed since the start.
+    output_bytes: u64,
+    /// Progress of the devices at the start.
+    began: Began,
+    /// The heap account while it is not this thread's, and the account that this thread had before.
+    account: Account,
+    outer_account: Account,
+    /// The stop request of this thread before the start.
+    outer_stop: Option<Option<Stop>>,
+}
+
+impl Default for EntryState {
+    fn default() -> EntryState {
+        EntryState {
+            depth: 0,
+            started: Instant::now(),
+            stack_start: 0,
+            output_bytes: 0,
+            began: Began::default(),
+            account: Account::default(),
+            outer_account: Account::default(),
+            outer_stop: None,
+        }
+    }
+}
+
 impl Vm {
     /// Begins an entry from Rust, which ends when the guard is dropped. The outermost entry resets the
     /// limits.
     pub(super) fn enter(&mut self) -> Entry<'_> {
-        self.entered += 1;
-        if self.entered == 1 {
+        self.entry.depth += 1;
+        if self.entry.depth == 1 {
             // A panic recorded earlier, when no script ran.
             drop(guard::take());
             self.rt.quota.fuel = self.limits.fuel;
             self.rt.quota.limits = Things { host_bytes: Some(self.limits.host_bytes), ..self.limits.things };
-            self.fuel_grace = false;
-            self.grace.set(0);
-            self.owed.set(0);
-            self.work.set(0);
-            self.depth_limit = self.limits.call_depth;
-            self.frame_room = 0;
-            self.started = std::time::Instant::now();
-            self.stack_start = stack::address();
-            self.budget = 1;
-            let account = std::mem::take(&mut self.account).limited(self.limits.host_bytes);
-            self.outer_account = account::enter(account);
+            self.meter.fuel_grace = false;
+            self.meter.grace.set(0);
+            self.meter.owed.set(0);
+            self.meter.work.set(0);
+            self.calls.depth_limit = self.limits.call_depth;
+            self.calls.frame_room = 0;
+            self.entry.started = Instant::now();
+            self.entry.stack_start = stack::address();
+            self.meter.budget = 1;
+            let account = std::mem::take(&mut self.entry.account).limited(self.limits.host_bytes);
+            self.entry.outer_account = account::enter(account);
             account::hurry(false);
-            self.output_bytes = 0;
-            if self.stoppable || self.limits.time.is_some() {
-                let deadline = self.limits.time.and_then(|limit| self.started.checked_add(limit));
-                self.outer_stop = Some(stop::enter(Some(Stop { flag: self.interrupt.clone(), deadline })));
-                self.began = self.rt.began();
+            self.entry.output_bytes = 0;
+            if self.meter.stoppable || self.limits.time.is_some() {
+                let deadline = self.limits.time.and_then(|limit| self.entry.started.checked_add(limit));
+                self.entry.outer_stop =
+                    Some(stop::enter(Some(Stop { flag: self.meter.interrupt.clone(), deadline })));
+                self.entry.began = self.rt.began();
             }
             account::settle();
         }
@@ -131,14 +199,14 @@ impl Vm {
 
     fn leave(&mut self) {
         // After a panic, which is a bug of the machine, only the state of this thread is restored.
-        if self.entered == 1 && !std::thread::panicking() {
+        if self.entry.depth == 1 && !std::thread::panicking() {
             self.tidy();
         }
-        self.entered -= 1;
-        if self.entered == 0 {
+        self.entry.depth -= 1;
+        if self.entry.depth == 0 {
             account::hurry(false);
-            self.account = account::enter(std::mem::take(&mut self.outer_account));
-            if let Some(outer) = self.outer_stop.take() {
+            self.entry.account = account::enter(std::mem::take(&mut self.entry.outer_account));
+            if let Some(outer) = self.entry.outer_stop.take() {
                 stop::enter(outer);
             }
         }
@@ -170,7 +238,7 @@ impl Vm {
     /// not be raised are attached to the entry's error. An entry that was interrupted or timed out discards
     /// its queued work.
     pub(super) fn settle<T>(&mut self, result: Result<T>) -> Result<T> {
-        if self.entered != 1 {
+        if self.entry.depth != 1 {
             return result;
         }
         let error = match result.and_then(|out| self.flush().map(|()| out)) {
@@ -190,7 +258,7 @@ impl Vm {
     /// Discards the work that the entry queued on devices; the error says what continues anyway.
     #[cold]
     fn abandon(&mut self, error: Error) -> Error {
-        let began = std::mem::take(&mut self.began);
+        let began = std::mem::take(&mut self.entry.began);
         let busy = self.rt.abandon(&began);
         if busy.is_empty() {
             return error;
@@ -207,19 +275,19 @@ impl Vm {
     #[cold]
     #[inline(never)]
     pub(super) fn refill(&mut self) -> Result<()> {
-        self.budget = SLICE;
+        self.meter.budget = SLICE;
         if let Some(error) = guard::take() {
             return Err(error);
         }
         self.look()?;
         if let Some(fuel) = self.rt.quota.fuel {
-            let fuel = fuel.saturating_sub(self.owed.take());
+            let fuel = fuel.saturating_sub(self.meter.owed.take());
             self.rt.quota.fuel = Some(fuel);
             if fuel == 0 {
                 return Err(error::fuel());
             }
-            self.budget = u64::from(SLICE).min(fuel) as u32;
-            self.rt.quota.fuel = Some(fuel - u64::from(self.budget));
+            self.meter.budget = u64::from(SLICE).min(fuel) as u32;
+            self.rt.quota.fuel = Some(fuel - u64::from(self.meter.budget));
         }
         if cycles::is_due() {
             cycles::collect();
@@ -231,22 +299,22 @@ impl Vm {
     #[cold]
     #[inline(never)]
     pub(super) fn look(&self) -> Result<()> {
-        self.work.set(0);
-        if self.interrupt.load(Ordering::Relaxed) {
-            self.interrupt.store(false, Ordering::Relaxed);
+        self.meter.work.set(0);
+        if self.meter.interrupt.load(Ordering::Relaxed) {
+            self.meter.interrupt.store(false, Ordering::Relaxed);
             account::hurry(true);
             return Err(error::interrupted());
         }
-        if self.limits.time.is_some_and(|limit| self.started.elapsed() > limit) {
-            match self.grace.get().checked_sub(1) {
-                Some(left) => self.grace.set(left),
+        if self.limits.time.is_some_and(|limit| self.entry.started.elapsed() > limit) {
+            match self.meter.grace.get().checked_sub(1) {
+                Some(left) => self.meter.grace.set(left),
                 None => {
                     account::hurry(true);
                     return Err(error::out_of_time());
                 }
             }
         }
-        match self.rt.quota.fuel.is_some_and(|fuel| self.owed.get() > fuel) {
+        match self.rt.quota.fuel.is_some_and(|fuel| self.meter.owed.get() > fuel) {
             true => Err(error::fuel()),
             false => Ok(()),
         }
@@ -263,22 +331,22 @@ impl Vm {
     /// fuel is exhausted, a handler gets a little more once, to clean up; then every check fails.
     pub(super) fn note_stop(&mut self, error: &Error) {
         if error.kind() == ErrorKind::Interrupted {
-            self.interrupt.store(false, Ordering::Relaxed);
+            self.meter.interrupt.store(false, Ordering::Relaxed);
             account::hurry(true);
         }
         if !error::is_spent(error) {
             return;
         }
-        self.owed.set(0);
-        if std::mem::replace(&mut self.fuel_grace, true) {
-            self.budget = 1;
-            self.grace.set(0);
-            self.work.set(SLICE);
+        self.meter.owed.set(0);
+        if std::mem::replace(&mut self.meter.fuel_grace, true) {
+            self.meter.budget = 1;
+            self.meter.grace.set(0);
+            self.meter.work.set(SLICE);
             self.rt.quota.fuel = self.rt.quota.fuel.map(|_| 0);
         } else {
-            self.budget = SLICE;
-            self.grace.set(GRACE);
-            self.work.set(0);
+            self.meter.budget = SLICE;
+            self.meter.grace.set(GRACE);
+            self.meter.work.set(0);
             self.rt.quota.fuel = self.rt.quota.fuel.map(|_| u64::from(SLICE));
         }
     }
@@ -295,7 +363,7 @@ impl Vm {
     #[inline(never)]
     fn take_owed(&mut self) -> Result<()> {
         let Some(fuel) = self.rt.quota.fuel else { return Ok(()) };
-        let owed = self.owed.take();
+        let owed = self.meter.owed.take();
         let left = fuel.saturating_sub(owed);
         self.rt.quota.fuel = Some(left);
         if left == 0 && owed > 0 { Err(error::fuel()) } else { Ok(()) }
@@ -304,18 +372,18 @@ impl Vm {
     /// [`Vm::charge`] for walks that only read the machine: the fuel is taken later.
     #[inline]
     pub fn walk(&self, count: usize) -> Result<()> {
-        self.owed.set(self.owed.get().saturating_add(count as u64));
+        self.meter.owed.set(self.meter.owed.get().saturating_add(count as u64));
         self.worked(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
     /// Counts work towards the next check, without using fuel.
     #[inline]
     pub(super) fn worked(&self, units: u32) -> Result<()> {
-        let work = self.work.get().saturating_add(units);
+        let work = self.meter.work.get().saturating_add(units);
         if work >= SLICE {
             return self.look();
         }
-        self.work.set(work);
+        self.meter.work.set(work);
         Ok(())
     }
 
@@ -378,9 +446,9 @@ impl Vm {
 
     /// Refuses a callback that would nest too deeply.
     pub(super) fn check_callback(&self) -> Result<()> {
-        let used = self.stack_start.abs_diff(stack::address());
-        match self.callbacks >= CALLBACKS || used > CALLBACK_STACK || stack::left() < CALLBACK_ROOM {
-            true => Err(error::callback_depth(self.callbacks)),
+        let used = self.entry.stack_start.abs_diff(stack::address());
+        match self.calls.callbacks >= CALLBACKS || used > CALLBACK_STACK || stack::left() < CALLBACK_ROOM {
+            true => Err(error::callback_depth(self.calls.callbacks)),
             false => Ok(()),
         }
     }
@@ -402,8 +470,8 @@ impl Vm {
     /// Charges bytes that are about to be printed.
     pub(super) fn charge_output(&mut self, bytes: usize) -> Result<()> {
         let Some(limit) = self.limits.output_bytes else { return Ok(()) };
-        self.output_bytes = self.output_bytes.saturating_add(bytes as u64);
-        if self.output_bytes > limit { Err(error::output(limit)) } else { Ok(()) }
+        self.entry.output_bytes = self.entry.output_bytes.saturating_add(bytes as u64);
+        if self.entry.output_bytes > limit { Err(error::output(limit)) } else { Ok(()) }
     }
 
     /// Checks for an interrupt and the time; natives that wait call this.
@@ -417,7 +485,7 @@ impl Vm {
     }
 
     pub(super) fn too_deep(&self) -> Error {
-        error::call_depth(self.depth_limit)
+        error::call_depth(self.calls.depth_limit)
     }
 }
 

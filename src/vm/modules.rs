@@ -7,6 +7,8 @@ use std::collections::hash_map::Entry;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use super::error;
 use super::function::Module;
 use super::value::Value;
@@ -31,22 +33,53 @@ pub trait Loader: Send {
 }
 
 /// A module that is running or has run.
-pub(super) enum State {
+enum State {
     Running,
     Done(Rc<Module>),
 }
 
 /// A module that was parsed and checked before the importing program ran.
-pub(super) struct Ahead {
+struct Ahead {
     text: String,
     block: Rc<Block>,
     /// The source that its spans refer to.
     _source: Option<Arc<Source>>,
 }
 
-/// An option that the script has read.
-pub(super) struct Declared {
-    pub(super) name: String,
+/// The modules of a machine and the loader of their texts.
+pub(super) struct Modules {
+    loader: Box<dyn Loader>,
+    states: FxHashMap<Rc<str>, State>,
+    /// Modules that were parsed before the program that imports them ran.
+    ahead: FxHashMap<Rc<str>, Ahead>,
+    /// The modules being imported, outermost first.
+    importing: Vec<Rc<str>>,
+}
+
+impl Modules {
+    pub(super) fn new(loader: Box<dyn Loader>) -> Modules {
+        let (states, ahead) = Default::default();
+        Modules { loader, states, ahead, importing: Vec::new() }
+    }
+
+    /// The loader of texts.
+    pub(super) fn loader(&self) -> &dyn Loader {
+        &*self.loader
+    }
+
+    /// The modules that have run.
+    pub(super) fn loaded(&self) -> Vec<Rc<Module>> {
+        let done = |state: &State| match state {
+            State::Done(module) => Some(Rc::clone(module)),
+            State::Running => None,
+        };
+        self.states.values().filter_map(done).collect()
+    }
+
+    /// Forgets them all.
+    pub(super) fn clear(&mut self) {
+        self.states.clear();
+    }
 }
 
 impl Vm {
@@ -54,13 +87,13 @@ impl Vm {
     pub(super) fn import(&mut self, path: &str, file: bool, span: Span) -> Result<Value> {
         let from = self.sources.find(span).map_or("", |id| self.sources.name(id));
         let key = key_of(from, path, file);
-        match self.modules.entry(Rc::clone(&key)) {
+        match self.modules.states.entry(Rc::clone(&key)) {
             Entry::Occupied(entry) => match entry.get() {
                 State::Done(module) => return Ok(Value::Module(Rc::clone(module))),
                 State::Running => {
-                    let from = self.importing.iter().position(|k| *k == key).unwrap_or(0);
+                    let from = self.modules.importing.iter().position(|k| *k == key).unwrap_or(0);
                     let mut chain: Vec<String> =
-                        self.importing[from..].iter().map(|k| k.to_string()).collect();
+                        self.modules.importing[from..].iter().map(|k| k.to_string()).collect();
                     chain.push(key.to_string());
                     return Err(error::module_cycle(&chain));
                 }
@@ -69,20 +102,20 @@ impl Vm {
         }
         let text = if file {
             let full = self.limits.files.resolve(&key)?;
-            self.loader.file(&full, path)?
+            self.modules.loader.file(&full, path)?
         } else {
             if let Some(value @ Value::Module(_)) = self.natives.functions().get(path) {
                 return Ok(value.clone());
             }
-            match self.loader.library(path) {
+            match self.modules.loader.library(path) {
                 Some(text) => text.to_string(),
                 None => {
-                    let known = self.loader.names();
+                    let known = self.modules.loader.names();
                     return Err(error::module_missing(path, "the library has no such module", known));
                 }
             }
         };
-        let block = match self.ahead.remove(&key) {
+        let block = match self.modules.ahead.remove(&key) {
             Some(ahead) if ahead.text == text => ahead.block,
             _ => {
                 let block = self.parse(&key, &text)?;
@@ -94,20 +127,20 @@ impl Vm {
             }
         };
         let module = Rc::new(Module::new(path));
-        self.modules.insert(Rc::clone(&key), State::Running);
-        self.importing.push(Rc::clone(&key));
+        self.modules.states.insert(Rc::clone(&key), State::Running);
+        self.modules.importing.push(Rc::clone(&key));
         // Tests belong to the file under test, not to files that import it.
         let tests = self.tests.len();
         let result = self.run_in(&block, &module, Mode::Script);
         self.tests.truncate(tests);
-        self.importing.pop();
+        self.modules.importing.pop();
         match result {
             Ok(_) => {
-                self.modules.insert(key, State::Done(Rc::clone(&module)));
+                self.modules.states.insert(key, State::Done(Rc::clone(&module)));
                 Ok(Value::Module(module))
             }
             Err(error) => {
-                self.modules.remove(&key);
+                self.modules.states.remove(&key);
                 Err(error)
             }
         }
@@ -116,42 +149,33 @@ impl Vm {
     /// Loads the modules that the program of the source `name` imports outside of a `try`. Unreadable modules
     /// are reported where they are imported.
     pub(super) fn look_ahead(&mut self, name: &str, block: &Block) -> Imports {
-        self.ahead.clear();
+        self.modules.ahead.clear();
         let imports = Imports::of(name, block, &mut |key, import| {
-            if self.modules.contains_key(key) {
+            if self.modules.states.contains_key(key) {
                 return None;
             }
             let text = match import.file {
-                true => self.loader.file(&self.limits.files.resolve(key).ok()?, &import.path).ok()?,
+                true => self.modules.loader.file(&self.limits.files.resolve(key).ok()?, &import.path).ok()?,
                 false if matches!(self.natives.functions().get(&import.path), Some(Value::Module(_))) => {
                     return None;
                 }
-                false => self.loader.library(&import.path)?.to_string(),
+                false => self.modules.loader.library(&import.path)?.to_string(),
             };
             let parsed = self.parse(key, &text).map(Rc::new);
             if let Ok(block) = &parsed {
                 let _source = self.sources.hold(block.span);
-                self.ahead.insert(Rc::clone(key), Ahead { text, block: Rc::clone(block), _source });
+                self.modules.ahead.insert(Rc::clone(key), Ahead { text, block: Rc::clone(block), _source });
             }
             Some(parsed)
         });
         if imports.written {
-            self.ahead.clear();
+            self.modules.ahead.clear();
         }
         imports
     }
 
-    pub(super) fn loaded_modules(&self) -> Vec<Rc<Module>> {
-        let done = |state: &State| match state {
-            State::Done(module) => Some(Rc::clone(module)),
-            State::Running => None,
-        };
-        self.modules.values().filter_map(done).collect()
-    }
-
     /// The value of `option(name, default)`: taken from the script's arguments, with the type of the default.
-    pub fn option(&mut self, name: &str, default: &Value) -> Result<Value> {
-        self.declare_option(name);
+    pub fn option(&self, name: &str, default: &Value) -> Result<Value> {
         let equals = format!("{name}=");
         let mut found = None;
         let mut args = self.script_args.iter().peekable();
@@ -174,15 +198,8 @@ impl Vm {
     }
 
     /// The value of `flag(name)`: whether the script's arguments contain it.
-    pub fn flag(&mut self, name: &str) -> bool {
-        self.declare_option(name);
+    pub fn flag(&self, name: &str) -> bool {
         self.script_args.iter().take_while(|a| *a != "--").any(|a| a == name)
-    }
-
-    fn declare_option(&mut self, name: &str) {
-        if !self.options.iter().any(|o| o.name == name) {
-            self.options.push(Declared { name: name.to_string() });
-        }
     }
 }
 

@@ -72,7 +72,7 @@ impl fmt::Debug for Reported {
 
 /// The progress receiver of a machine, and the number of loops so far.
 #[derive(Default)]
-pub(super) struct Watched {
+pub(super) struct Progresses {
     watch: Option<Watch>,
     begun: u64,
 }
@@ -80,13 +80,19 @@ pub(super) struct Watched {
 impl Vm {
     /// Sends progress reports of loops over `progress(...)` to `watch`: at each element and at the end.
     pub fn set_progress(&mut self, watch: impl FnMut(&Progress) + Send + 'static) {
-        self.watched.watch = Some(Arc::new(Mutex::new(Owned::new(Box::new(watch)))));
+        self.sinks.progress.watch = Some(Arc::new(Mutex::new(Owned::new(Box::new(watch)))));
     }
 
     /// Begins a loop that reports.
     pub fn report_progress(&mut self, label: &str, total: Option<u64>) -> Reported {
-        self.watched.begun += 1;
-        let now = Progress { id: self.watched.begun, label: label.to_string(), done: 0, total, ended: false };
-        Reported { now, busy: false, watch: self.watched.watch.clone() }
+        self.sinks.progress.begun += 1;
+        let now = Progress {
+            id: self.sinks.progress.begun,
+            label: label.to_string(),
+            done: 0,
+            total,
+            ended: false,
+        };
+        Reported { now, busy: false, watch: self.sinks.progress.watch.clone() }
     }
 }

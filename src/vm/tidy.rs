@@ -60,15 +60,15 @@ impl Vm {
     /// entry.
     #[inline]
     pub(super) fn tidy(&mut self) {
-        if self.sources.is_due() || self.names.len() > self.names_limit.max(FEW_NAMES) {
+        if self.sources.is_due() || self.globals.names.len() > self.globals.names_limit.max(FEW_NAMES) {
             self.tidy_now();
         }
-        self.slots.taken.clear();
+        self.globals.slots.taken.clear();
     }
 
     #[cold]
     fn tidy_now(&mut self) {
-        for module in std::mem::take(&mut self.slots.retired) {
+        for module in std::mem::take(&mut self.globals.slots.retired) {
             self.retire(module);
         }
         // Tensors remember the source position of their allocation.
@@ -76,26 +76,26 @@ impl Vm {
         self.sources.forget(places);
         let sources = &self.sources;
         self.rt.forget_places(MAX_WARNINGS, |span| sources.find(span).is_some());
-        self.names.retain(|name| Rc::strong_count(name) > 1);
-        self.names_limit = 2 * self.names.len();
+        self.globals.names.retain(|name| Rc::strong_count(name) > 1);
+        self.globals.names_limit = 2 * self.globals.names.len();
     }
 
     /// Frees the slots that a unit has taken without giving them values; `code` is its function, if it was
     /// compiled.
     pub(super) fn give_back(&mut self, code: Option<Value>) {
-        let taken = self.slots.begun();
+        let taken = self.globals.slots.begun();
         let gone = match &code {
             Some(Value::Fn(closure)) => Rc::strong_count(closure) == 1 && is_alone(&closure.proto),
             Some(_) => false,
             None => true,
         };
         if gone {
-            let unset = |slot: &u32| matches!(self.globals[*slot as usize], Value::Unset);
+            let unset = |slot: &u32| matches!(self.globals.values[*slot as usize], Value::Unset);
             let unset: Vec<u32> = taken.into_iter().filter(unset).collect();
             if !unset.is_empty() {
                 let set: FxHashSet<u32> = unset.iter().copied().collect();
-                self.main.names.borrow_mut().retain(|_, slot| !set.contains(slot));
-                self.slots.free.extend(unset);
+                self.globals.main.names.borrow_mut().retain(|_, slot| !set.contains(slot));
+                self.globals.slots.free.extend(unset);
             }
         }
     }
@@ -117,20 +117,20 @@ impl Vm {
         known.insert(Rc::as_ptr(&unit), 2);
         let mut left = MAX_WALK;
         for slot in &slots {
-            count_closures(&self.globals[*slot as usize], &mut known, &mut left);
+            count_closures(&self.globals.values[*slot as usize], &mut known, &mut left);
         }
         let mut protos = vec![&unit];
         while let Some(proto) = protos.pop() {
             if Rc::strong_count(proto) != known.get(&Rc::as_ptr(proto)).copied().unwrap_or(0) {
-                self.slots.retired.push(module);
+                self.globals.slots.retired.push(module);
                 return;
             }
             protos.extend(&proto.protos);
         }
         module.names.borrow_mut().clear();
         for slot in slots {
-            self.globals[slot as usize] = Value::Unset;
-            self.slots.free.push(slot);
+            self.globals.values[slot as usize] = Value::Unset;
+            self.globals.slots.free.push(slot);
         }
     }
 }

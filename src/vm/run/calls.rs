@@ -49,7 +49,7 @@ impl Vm {
     /// Moves `count` arguments out of the registers after `index`.
     #[inline]
     fn take_args(&mut self, index: usize, count: usize) -> Positional {
-        self.stack[index + 1..index + 1 + count].iter_mut().map(std::mem::take).collect()
+        self.calls.stack[index + 1..index + 1 + count].iter_mut().map(std::mem::take).collect()
     }
 
     /// Calls the value at `index` with the plain arguments after it, if it is not a script function of that
@@ -57,7 +57,7 @@ impl Vm {
     #[inline(never)]
     pub(super) fn prepare_call(&mut self, index: usize, argc: usize) -> Result<Option<Value>> {
         let args = self.take_args(index, argc);
-        let callee = std::mem::take(&mut self.stack[index]);
+        let callee = std::mem::take(&mut self.calls.stack[index]);
         self.begin(index, callee, args, Named::new())
     }
 
@@ -91,13 +91,13 @@ impl Vm {
             Value::Fn(closure) => {
                 let bound = bind::script(&closure.proto, args, named)?;
                 let needed = index + closure.proto.registers as usize;
-                if needed > self.stack.len() {
-                    self.grow_stack(needed);
+                if needed > self.calls.stack.len() {
+                    self.calls.grow_stack(needed);
                 }
                 for (i, value) in bound.into_iter().enumerate() {
-                    self.stack[index + 1 + i] = value;
+                    self.calls.stack[index + 1 + i] = value;
                 }
-                self.stack[index] = Value::Fn(closure);
+                self.calls.stack[index] = Value::Fn(closure);
                 Ok(None)
             }
             Value::Native(native) => self.call_native(&native, args, named).map(Some),
@@ -127,7 +127,7 @@ impl Vm {
         argc: usize,
         site: &MethodSite,
     ) -> Result<Option<Value>> {
-        let receiver = &self.stack[index];
+        let receiver = &self.calls.stack[index];
         let type_name = receiver.type_name();
         let other;
         let method = match site.found.get() {
@@ -148,19 +148,19 @@ impl Vm {
         }
         let receiver = receiver.clone();
         let function = self.attribute(&receiver, &site.name)?;
-        self.stack[index] = function;
+        self.calls.stack[index] = function;
         Ok(None)
     }
 
     /// Calls a native with the `count` values from `index` on as positional arguments.
     fn call_native_in(&mut self, native: &Rc<Native>, index: usize, count: usize) -> Result<Value> {
         let params = native.signature.params;
-        let registers = &mut self.stack[index..index + count];
+        let registers = &mut self.calls.stack[index..index + count];
         let Run::Static(run) = native.run else {
             if let Some(result) = self.call_op_at(native, index, count, [].iter()) {
                 return result;
             }
-            let args = self.stack[index..index + count].iter_mut().map(std::mem::take).collect();
+            let args = self.calls.stack[index..index + count].iter_mut().map(std::mem::take).collect();
             return self.call_native(native, args, Named::new());
         };
         if params.len() > FEW || !bind::takes_all(params, count) {
@@ -198,7 +198,7 @@ impl Vm {
             Run::Static(_) | Run::Dynamic(_) => return None,
         };
         let count = given + names.clone().count();
-        let registers = &mut self.stack[index..index + count];
+        let registers = &mut self.calls.stack[index..index + count];
         if count > MOST || native.of_plain_values(registers, names.clone().map(|name| &**name)).is_some() {
             return None;
         }
@@ -218,7 +218,7 @@ impl Vm {
     /// [`Vm::call_op_at`] for a call with a shape.
     fn call_shaped_op(&mut self, index: usize, shape: &CallShape) -> Option<Result<Value>> {
         let given = shape.by_position()?;
-        let result = match (&shape.method, &self.stack[index]) {
+        let result = match (&shape.method, &self.calls.stack[index]) {
             (Some(name), receiver) => {
                 let method = self.natives.method(receiver, name)?;
                 let result = self.call_op_at(&method, index, given + 1, shape.names())?;
@@ -227,7 +227,7 @@ impl Vm {
             (None, Value::Native(native)) => {
                 let native = Rc::clone(native);
                 let result = self.call_op_at(&native, index + 1, given, shape.names())?;
-                self.stack[index] = Value::None;
+                self.calls.stack[index] = Value::None;
                 result
             }
             (None, _) => return None,
@@ -241,7 +241,7 @@ impl Vm {
         if let Some(result) = self.call_shaped_op(index, shape) {
             return result.map(Some);
         }
-        let mut callee = std::mem::take(&mut self.stack[index]);
+        let mut callee = std::mem::take(&mut self.calls.stack[index]);
         let (mut args, mut named) = (Positional::new(), Named::new());
         // The source arguments that the values come from: positional ones, then named ones.
         let (mut placed, mut by_name): (Written, Written) = (Written::new(), Written::new());
@@ -256,7 +256,7 @@ impl Vm {
             }
         }
         for (i, passed) in shape.args.iter().enumerate() {
-            let value = std::mem::take(&mut self.stack[index + 1 + i]);
+            let value = std::mem::take(&mut self.calls.stack[index + 1 + i]);
             match passed {
                 Passed::One => {
                     args.push(value);
@@ -329,22 +329,22 @@ impl Vm {
         named: Vec<(Rc<str>, Value)>,
     ) -> Result<Value> {
         self.check_callback()?;
-        let index = self.top;
-        if index >= self.stack.len() {
-            self.grow_stack(index + 1);
+        let index = self.calls.top;
+        if index >= self.calls.stack.len() {
+            self.calls.grow_stack(index + 1);
         }
         if let Some(value) = self.begin(index, function.clone(), args.into(), named.into())? {
             return Ok(value);
         }
-        if self.frames.len() >= self.depth_limit {
+        if self.calls.frames.len() >= self.calls.depth_limit {
             return Err(self.too_deep());
         }
-        let before = self.top;
-        let needed = index + self.registers_at(index);
-        if needed > self.stack.len() {
-            self.grow_stack(needed);
+        let before = self.calls.top;
+        let needed = index + self.calls.registers_at(index);
+        if needed > self.calls.stack.len() {
+            self.calls.grow_stack(needed);
         }
-        self.frames.push(Frame {
+        self.calls.frames.push(Frame {
             pc: std::ptr::null(),
             proto: std::ptr::null(),
             base: before as u32,
@@ -352,13 +352,13 @@ impl Vm {
             entry: true,
             owns: true,
         });
-        self.top = needed;
-        self.callbacks += 1;
+        self.calls.top = needed;
+        self.calls.callbacks += 1;
         let span = self.rt.span;
         let result = self.run_loop(index);
         self.rt.span = span;
-        self.callbacks -= 1;
-        self.top = before;
+        self.calls.callbacks -= 1;
+        self.calls.top = before;
         result
     }
 }

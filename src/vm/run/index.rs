@@ -154,7 +154,7 @@ impl Vm {
             Value::Module(module) => {
                 let slot = module.names.borrow().get(name).copied();
                 if let Some(slot) = slot {
-                    return match &self.globals[slot as usize] {
+                    return match &self.globals.values[slot as usize] {
                         Value::Unset => Err(error::unset(name)),
                         value => Ok(value.clone()),
                     };
@@ -221,7 +221,7 @@ impl Vm {
                 let slot = module.names.borrow().get(name).copied();
                 match slot {
                     Some(slot) => {
-                        self.globals[slot as usize] = value.clone();
+                        self.globals.values[slot as usize] = value.clone();
                         Ok(())
                     }
                     None => {

@@ -16,35 +16,35 @@ impl Vm {
         let at = base + first as usize;
         let range = self.range_of(base, first)?;
         let count = range.count().map_or(i64::MAX, |n| i64::try_from(n).unwrap_or(i64::MAX));
-        self.stack[at] = Value::Int(range.start.unwrap_or(0));
-        self.stack[at + 1] = Value::Int(count);
-        self.stack[at + 2] = Value::Int(range.step);
+        self.calls.stack[at] = Value::Int(range.start.unwrap_or(0));
+        self.calls.stack[at + 1] = Value::Int(count);
+        self.calls.stack[at + 2] = Value::Int(range.step);
         Ok(())
     }
 
     /// Takes the next value of a range loop, if one is left.
     pub(super) fn range_next(&mut self, base: usize, first: u16, dst: u16) -> bool {
         let at = base + first as usize;
-        let parts = (&self.stack[at], &self.stack[at + 1], &self.stack[at + 2]);
+        let parts = (&self.calls.stack[at], &self.calls.stack[at + 1], &self.calls.stack[at + 2]);
         let (&Value::Int(next), &Value::Int(left), &Value::Int(by)) = parts else { return false };
         if left <= 0 {
             return false;
         }
-        self.stack[base + dst as usize] = Value::Int(next);
-        self.stack[at] = Value::Int(next.wrapping_add(by));
-        self.stack[at + 1] = Value::Int(left - 1);
+        self.calls.stack[base + dst as usize] = Value::Int(next);
+        self.calls.stack[at] = Value::Int(next.wrapping_add(by));
+        self.calls.stack[at + 1] = Value::Int(left - 1);
         true
     }
 
     pub(super) fn sequence_loop(&mut self, base: usize, first: u16) -> Result<()> {
         let at = base + first as usize;
-        let value = self.stack[at].clone();
+        let value = self.calls.stack[at].clone();
         if let Value::List(_) | Value::Range(_) = value {
             // Nothing to do.
         } else {
-            self.stack[at] = self.begin_sequence(&value)?;
+            self.calls.stack[at] = self.begin_sequence(&value)?;
         }
-        self.stack[at + 1] = Value::Int(0);
+        self.calls.stack[at + 1] = Value::Int(0);
         Ok(())
     }
 
@@ -52,33 +52,33 @@ impl Vm {
     /// iterable.
     pub(super) fn elements_loop(&mut self, base: usize, first: u16) -> Result<()> {
         let at = base + first as usize;
-        let value = std::mem::take(&mut self.stack[at]);
-        self.stack[at] = match &value {
+        let value = std::mem::take(&mut self.calls.stack[at]);
+        self.calls.stack[at] = match &value {
             Value::Object(_) => self.begin_sequence(&value)?,
             Value::List(list) if Rc::strong_count(list) == 1 => value,
             _ => Value::list(self.collect(&value)?),
         };
-        self.stack[at + 1] = Value::Int(0);
+        self.calls.stack[at + 1] = Value::Int(0);
         Ok(())
     }
 
     pub(super) fn sequence_next(&mut self, base: usize, first: u16) -> Result<Option<Value>> {
         let at = base + first as usize;
-        let Value::Int(position) = self.stack[at + 1] else { return Ok(None) };
-        let (value, next) = match &self.stack[at] {
+        let Value::Int(position) = self.calls.stack[at + 1] else { return Ok(None) };
+        let (value, next) = match &self.calls.stack[at] {
             Value::List(list) => match list.get(position as usize) {
                 Some(value) => (value, position + 1),
                 None => return Ok(None),
             },
             _ => {
-                let sequence = self.stack[at].clone();
+                let sequence = self.calls.stack[at].clone();
                 match self.element(&sequence, position)? {
                     Some(found) => found,
                     None => return Ok(None),
                 }
             }
         };
-        self.stack[at + 1] = Value::Int(next);
+        self.calls.stack[at + 1] = Value::Int(next);
         Ok(Some(value))
     }
 

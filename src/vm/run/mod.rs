@@ -23,6 +23,7 @@ use std::rc::Rc;
 use super::Vm;
 use super::bytecode::Op;
 use super::function::Proto;
+use super::object::Exit;
 use super::value::Value;
 use crate::base::{Error, Result};
 use registers::{
@@ -72,9 +73,9 @@ pub(super) enum Flow {
     /// In the script function whose window begins `first` registers further on, with its arguments in place
     /// and enough room for its registers. Its result goes to the register `dst`.
     Begin { first: u16, dst: u16 },
-    /// In Rust: the result of the entry is in [`Vm::left`].
+    /// In Rust: the result of the entry is in [`Calls::left`].
     Return,
-    /// At a handler: the error is in [`Vm::left`].
+    /// At a handler: the error is in [`Calls::left`].
     Raise,
 }
 
@@ -85,6 +86,28 @@ pub(super) enum Left {
     Nothing,
     Value(Value),
     Error(Error),
+}
+
+/// The running calls: registers, frames, handlers and contexts.
+///
+/// Invariant: the windows of the running calls lie below `top`, in the order of the calls, with one frame for each
+/// but the first. Registers from `top` on are unused.
+#[derive(Default)]
+pub(super) struct Calls {
+    pub(super) stack: Vec<Value>,
+    /// One past the running call's registers.
+    pub(super) top: usize,
+    pub(super) frames: Vec<Frame>,
+    handlers: Vec<Handler>,
+    left: Left,
+    contexts: Vec<Exit>,
+    /// Number of errors propagating through contexts.
+    pub(super) failing: usize,
+    pub(super) depth_limit: usize,
+    /// Up to this many frames a call needs no check of the depth limit or the frame space.
+    pub(super) frame_room: usize,
+    /// Number of nested calls from natives into the script.
+    pub(super) callbacks: usize,
 }
 
 /// An error handler.
@@ -103,8 +126,8 @@ pub(super) struct Handler {
 impl Vm {
     /// Runs the call whose window begins at `start` until it returns to Rust.
     pub(super) fn run_loop(&mut self, start: usize) -> Result<Value> {
-        let floor = self.frames.len();
-        let contexts = self.contexts.len();
+        let floor = self.calls.frames.len();
+        let contexts = self.calls.contexts.len();
         let mut at = start;
         let mut from = 0;
         loop {
@@ -123,8 +146,8 @@ impl Vm {
     fn execute(&mut self, start: usize, from: usize) -> Result<Value, (Error, usize, usize)> {
         // SAFETY: the window at `start` was made by `begin`, so it holds a closure and
         // `registers` initialised values (the invariant of `Proto`).
-        let mut base: *mut Value = unsafe { self.stack.as_mut_ptr().add(start) };
-        let mut proto: *const Proto = self.proto_at(start);
+        let mut base: *mut Value = unsafe { self.calls.stack.as_mut_ptr().add(start) };
+        let mut proto: *const Proto = self.calls.proto_at(start);
         // SAFETY: `proto` is kept alive by the closure in register 0, which is never written; `from`
         // is inside the code.
         let mut pc: *const Op = unsafe { (*proto).code.as_ptr().add(from) };
@@ -158,7 +181,7 @@ impl Vm {
         macro_rules! window {
             () => {
                 // SAFETY: `base` points into the stack.
-                unsafe { base.offset_from(self.stack.as_ptr()) as usize }
+                unsafe { base.offset_from(self.calls.stack.as_ptr()) as usize }
             };
         }
         macro_rules! here {
@@ -174,13 +197,13 @@ impl Vm {
                 let (base_index, first): (usize, usize) = ($window, $first);
                 let (pc_after, base_index) = (pc.wrapping_add(1), base_index as u32);
                 let frame = Frame { pc: pc_after, proto, base: base_index, dst: $dst, entry: false, owns };
-                let depth = self.frames.len();
+                let depth = self.calls.frames.len();
                 proto = $callee;
                 // SAFETY: the stack has room for the window, and `frames` for one more; the function, in
                 // its register 0, keeps `proto` alive.
                 unsafe {
-                    self.frames.as_mut_ptr().add(depth).write(frame);
-                    self.frames.set_len(depth + 1);
+                    self.calls.frames.as_mut_ptr().add(depth).write(frame);
+                    self.calls.frames.set_len(depth + 1);
                     base = base.add(first);
                     pc = (*proto).code.as_ptr();
                 }
@@ -257,10 +280,10 @@ impl Vm {
                     ($offset:expr) => {{
                         let offset = $offset as isize;
                         if offset < 0 {
-                            if self.budget <= 1 {
+                            if self.meter.budget <= 1 {
                                 break 'plain Rest::Step;
                             }
-                            self.budget -= 1;
+                            self.meter.budget -= 1;
                         }
                         // SAFETY: jumps land inside the code.
                         pc = unsafe { pc.offset(1 + offset) };
@@ -364,12 +387,14 @@ impl Vm {
                         next!();
                     }
                     Op::GetGlobal { dst, slot } => {
-                        let value = &self.globals[slot as usize];
+                        let value = &self.globals.values[slot as usize];
                         if !matches!(value, Value::Unset) {
                             copy!(dst, value);
                         }
                     }
-                    Op::SetGlobal { take: _, src, slot } => store!(&mut self.globals[slot as usize], src),
+                    Op::SetGlobal { take: _, src, slot } => {
+                        store!(&mut self.globals.values[slot as usize], src)
+                    }
                     Op::GetCell { dst, cell } => {
                         if let Value::Cell(cell) = reg!(cell) {
                             // SAFETY: the variable is not written while it is read.
@@ -477,7 +502,7 @@ impl Vm {
                             if left <= 0 {
                                 next!();
                             }
-                            if self.budget > 1 {
+                            if self.meter.budget > 1 {
                                 set_int!(dst, next);
                                 // SAFETY: see above; the registers hold ints, which own nothing.
                                 unsafe {
@@ -490,12 +515,12 @@ impl Vm {
                     }
                     Op::SequenceNext { base: first, dst, offset } => {
                         if let (Value::List(list), &Value::Int(at)) = (reg!(first), reg!(first + 1))
-                            && self.budget > 1
+                            && self.meter.budget > 1
                             && let Some(value) = list.slot(at)
                         {
                             set_int!(first + 1, at + 1);
                             if offset < 0 {
-                                self.budget -= 1;
+                                self.meter.budget -= 1;
                             }
                             // SAFETY: jumps land inside the code; the copy continues from there.
                             pc = unsafe { pc.offset(offset as isize) };
@@ -533,7 +558,7 @@ impl Vm {
                         }
                     }
                     Op::CallGlobal { argc, base: first, dst, slot } => {
-                        if let Value::Fn(closure) = &self.globals[slot as usize]
+                        if let Value::Fn(closure) = &self.globals.values[slot as usize]
                             && closure.proto.plain == u16::from(argc)
                         {
                             free!(first);
@@ -547,11 +572,11 @@ impl Vm {
                     }
                     Op::Return { src } => {
                         // SAFETY: a call has a frame.
-                        let frame = unsafe { *self.frames.as_ptr().add(self.frames.len() - 1) };
+                        let frame = unsafe { *self.calls.frames.as_ptr().add(self.calls.frames.len() - 1) };
                         // SAFETY: see above; a call's result goes to a register of its caller.
                         let (slot, shared) = unsafe {
                             let at = frame.base as usize + frame.dst as usize;
-                            (self.stack.as_mut_ptr().add(at), is_shared(base))
+                            (self.calls.stack.as_mut_ptr().add(at), is_shared(base))
                         };
                         if frame.entry {
                             break 'plain Rest::Step;
@@ -564,8 +589,8 @@ impl Vm {
                         unsafe {
                             transfer(slot, slot!(src));
                             release_function(base);
-                            self.frames.set_len(self.frames.len() - 1);
-                            base = self.stack.as_mut_ptr().add(frame.base as usize);
+                            self.calls.frames.set_len(self.calls.frames.len() - 1);
+                            base = self.calls.stack.as_mut_ptr().add(frame.base as usize);
                         }
                         (pc, proto, owns) = (frame.pc, frame.proto, frame.owns);
                         continue 'next;
@@ -629,8 +654,11 @@ impl Vm {
                 let window = window!();
                 // SAFETY: the function in its register keeps the callee alive.
                 let end = window + first as usize + unsafe { (*callee).registers } as usize;
-                if self.budget > 1 && self.frames.len() < self.frame_room && end <= self.stack.len() {
-                    self.budget -= 1;
+                if self.meter.budget > 1
+                    && self.calls.frames.len() < self.calls.frame_room
+                    && end <= self.calls.stack.len()
+                {
+                    self.meter.budget -= 1;
                     enter!(window, first as usize, callee, dst);
                     let mut argument = base;
                     owns = false;
@@ -664,10 +692,10 @@ impl Vm {
                     unsafe { release(slot) };
                 }
                 Rest::Leave(src) => {
-                    let frame = self.leave_window(window!(), src);
+                    let frame = self.calls.leave_window(window!(), src);
                     (pc, proto, owns) = (frame.pc, frame.proto, frame.owns);
                     // SAFETY: the caller's window is still in the stack.
-                    base = unsafe { self.stack.as_mut_ptr().add(frame.base as usize) };
+                    base = unsafe { self.calls.stack.as_mut_ptr().add(frame.base as usize) };
                 }
                 _ => {
                     let (window, at) = (window!(), here!());
@@ -675,20 +703,20 @@ impl Vm {
                     // SAFETY: the function of the running call stays in its register 0 while a step runs.
                     let flow = self.step(window, at, unsafe { &*proto });
                     // SAFETY: the window is still in the stack, which may have moved.
-                    base = unsafe { self.stack.as_mut_ptr().add(window) };
+                    base = unsafe { self.calls.stack.as_mut_ptr().add(window) };
                     match flow {
                         // SAFETY: the last instruction returns, so there is always a next one.
                         Flow::Next => pc = unsafe { pc.add(1) },
                         // SAFETY: jumps land inside the code.
                         Flow::Jump(offset) => pc = unsafe { pc.offset(1 + offset as isize) },
                         Flow::Begin { first, dst } => {
-                            let callee = self.proto_at(window + first as usize);
+                            let callee = self.calls.proto_at(window + first as usize);
                             enter!(window, first as usize, callee, dst);
                         }
-                        Flow::Return | Flow::Raise => match std::mem::take(&mut self.left) {
+                        Flow::Return | Flow::Raise => match std::mem::take(&mut self.calls.left) {
                             Left::Error(error) => return Err((error, window, at)),
                             Left::Value(value) => {
-                                self.stack[window] = Value::None;
+                                self.calls.stack[window] = Value::None;
                                 return Ok(value);
                             }
                             Left::Nothing => unreachable!("a step that ends the loop leaves why"),

@@ -22,14 +22,14 @@ impl Vm {
     #[cold]
     #[inline(never)]
     pub(super) fn step(&mut self, base: usize, at: usize, proto: &Proto) -> Flow {
-        self.top = base + proto.registers as usize;
+        self.calls.top = base + proto.registers as usize;
         self.rt.span = proto.places.span(at);
         let flow = self.worked(STEP).and_then(|()| self.instruction(proto.code[at], base, at, proto));
         self.tell(base, at);
         match flow {
             Ok(flow) => flow,
             Err(error) => {
-                self.left = Left::Error(error);
+                self.calls.left = Left::Error(error);
                 Flow::Raise
             }
         }
@@ -38,50 +38,50 @@ impl Vm {
     fn instruction(&mut self, op: Op, base: usize, at: usize, proto: &Proto) -> Result<Flow> {
         let register = |reg: u16| base + reg as usize;
         match op {
-            Op::Load { dst, k } => self.stack[register(dst)] = proto.consts[k as usize].clone(),
-            Op::LoadInt { dst, value } => self.stack[register(dst)] = Value::Int(i64::from(value)),
-            Op::LoadCuda { dst } => self.stack[register(dst)] = Value::Device(self.current_cuda()),
+            Op::Load { dst, k } => self.calls.stack[register(dst)] = proto.consts[k as usize].clone(),
+            Op::LoadInt { dst, value } => self.calls.stack[register(dst)] = Value::Int(i64::from(value)),
+            Op::LoadCuda { dst } => self.calls.stack[register(dst)] = Value::Device(self.current_cuda()),
             Op::Move { take, dst, src } => {
-                self.stack[register(dst)] = self.given(take, register(src));
+                self.calls.stack[register(dst)] = self.given(take, register(src));
             }
-            Op::GetGlobal { dst, slot } => self.stack[register(dst)] = self.global_at(slot)?,
+            Op::GetGlobal { dst, slot } => self.calls.stack[register(dst)] = self.global_at(slot)?,
             Op::SetGlobal { take, src, slot } => {
                 let value = self.given(take, register(src));
-                let old = std::mem::replace(&mut self.globals[slot as usize], value);
+                let old = std::mem::replace(&mut self.globals.values[slot as usize], value);
                 drop(old);
             }
             Op::NewCell { reg } => {
                 let value = self.given(true, register(reg));
-                self.stack[register(reg)] = Value::Cell(Rc::new(Cell::new(value)));
+                self.calls.stack[register(reg)] = Value::Cell(Rc::new(Cell::new(value)));
             }
             Op::GetCell { dst, cell } => {
-                let value = match &self.stack[register(cell)] {
+                let value = match &self.calls.stack[register(cell)] {
                     Value::Cell(cell) => cell.get(),
                     other => other.clone(),
                 };
-                self.stack[register(dst)] = self.defined(value)?;
+                self.calls.stack[register(dst)] = self.defined(value)?;
             }
             Op::SetCell { take, cell, src } => {
                 let value = self.given(take, register(src));
-                if let Value::Cell(cell) = &self.stack[register(cell)] {
+                if let Value::Cell(cell) = &self.calls.stack[register(cell)] {
                     cell.set(value);
                 }
             }
             Op::GetCapture { dst, index } => {
-                self.stack[register(dst)] = self.captured(base, index)?;
+                self.calls.stack[register(dst)] = self.captured(base, index)?;
             }
             Op::SetCapture { take, src, index } => {
                 let value = self.given(take, register(src));
-                if let Value::Fn(closure) = &self.stack[base] {
+                if let Value::Fn(closure) = &self.calls.stack[base] {
                     closure.captures[index as usize].set(value);
                 }
             }
             Op::Closure { dst, proto: index } => {
-                let closure = self.make_closure(base, index as usize);
-                self.stack[register(dst)] = Value::Fn(Rc::new(closure));
+                let closure = self.calls.make_closure(base, index as usize);
+                self.calls.stack[register(dst)] = Value::Fn(Rc::new(closure));
             }
             Op::Clear { from, count } => {
-                self.stack[register(from)..register(from + count)].fill_with(Value::default);
+                self.calls.stack[register(from)..register(from + count)].fill_with(Value::default);
             }
 
             Op::Add { dst, a, b } => self.binary_step(base, at, Binary::Add, dst, a, b)?,
@@ -90,13 +90,15 @@ impl Vm {
             Op::Div { dst, a, b } => self.binary_step(base, at, Binary::Div, dst, a, b)?,
             Op::FloorDiv { dst, a, b } => self.binary_step(base, at, Binary::FloorDiv, dst, a, b)?,
             Op::Mod { dst, a, b } => self.binary_step(base, at, Binary::Mod, dst, a, b)?,
-            Op::Binary { op, dst, a, b } => match (arith::BINARY[op as usize], &self.stack[register(b)]) {
-                (op @ (Binary::In | Binary::NotIn), Value::Dict(dict)) => {
-                    let found = dict.has(&self.stack[register(a)])?;
-                    self.stack[register(dst)] = Value::Bool(found == (op == Binary::In));
+            Op::Binary { op, dst, a, b } => {
+                match (arith::BINARY[op as usize], &self.calls.stack[register(b)]) {
+                    (op @ (Binary::In | Binary::NotIn), Value::Dict(dict)) => {
+                        let found = dict.has(&self.calls.stack[register(a)])?;
+                        self.calls.stack[register(dst)] = Value::Bool(found == (op == Binary::In));
+                    }
+                    (op, _) => self.binary_step(base, at, op, dst, a, b)?,
                 }
-                (op, _) => self.binary_step(base, at, op, dst, a, b)?,
-            },
+            }
             Op::AddInt { dst, a, value } => {
                 let right = Value::Int(i64::from(value));
                 self.binary_value_step(base, at, Binary::Add, dst, a, right)?;
@@ -133,7 +135,7 @@ impl Vm {
                 return self.jump(truth, sense, offset);
             }
             Op::JumpIfSet { a, offset } => {
-                let set = !matches!(self.stack[register(a)], Value::Unset);
+                let set = !matches!(self.calls.stack[register(a)], Value::Unset);
                 return self.jump(set, true, offset);
             }
             Op::JumpEq { sense, a, b, offset } => {
@@ -196,49 +198,49 @@ impl Vm {
                 let found = self.sequence_next(base, first)?;
                 let more = found.is_some();
                 if let Some(value) = found {
-                    self.stack[register(dst)] = value;
+                    self.calls.stack[register(dst)] = value;
                 }
                 return self.jump(more, true, offset.into());
             }
 
             Op::Call { argc, base: first, dst } => return self.call_at(base, first, argc, dst),
             Op::CallLocal { argc, base: first, dst, callee } => {
-                self.stack[register(first)] = self.stack[register(callee)].clone();
+                self.calls.stack[register(first)] = self.calls.stack[register(callee)].clone();
                 return self.call_at(base, first, argc, dst);
             }
             Op::CallCapture { argc, base: first, dst, index } => {
-                self.stack[register(first)] = self.captured(base, index)?;
+                self.calls.stack[register(first)] = self.captured(base, index)?;
                 return self.call_at(base, first, argc, dst);
             }
             Op::CallGlobal { argc, base: first, dst, slot } => {
-                self.stack[register(first)] = self.global_at(u32::from(slot))?;
+                self.calls.stack[register(first)] = self.global_at(u32::from(slot))?;
                 return self.call_at(base, first, argc, dst);
             }
             Op::CallNative { argc, base: first, dst, k } => {
                 let callee = &proto.consts[k as usize];
                 let value = self.call_native_at(register(first), argc as usize, callee)?;
-                set(&mut self.stack[register(dst)], value);
+                set(&mut self.calls.stack[register(dst)], value);
             }
             Op::CallMethod { argc, base: first, dst, site }
             | Op::CallMethodOf { argc, base: first, dst, site } => {
                 let site = &proto.shapes.methods[site as usize];
                 if let Some(receiver) = site.receiver {
-                    self.stack[register(first)] = self.stack[register(receiver)].clone();
+                    self.calls.stack[register(first)] = self.calls.stack[register(receiver)].clone();
                     for (place, &arg) in (first + 1..).zip(&site.args) {
                         if arg != place {
-                            self.stack[register(place)] = self.stack[register(arg)].clone();
+                            self.calls.stack[register(place)] = self.calls.stack[register(arg)].clone();
                         }
                     }
                 }
                 match self.call_method_at(register(first), argc as usize, site)? {
-                    Some(value) => set(&mut self.stack[register(dst)], value),
+                    Some(value) => set(&mut self.calls.stack[register(dst)], value),
                     None => return self.call_at(base, first, argc, dst),
                 }
             }
             Op::CallShaped { base: first, dst, shape } => {
                 let shape = &proto.shapes.calls[shape as usize];
                 match self.call_shaped_at(register(first), shape)? {
-                    Some(value) => self.stack[register(dst)] = value,
+                    Some(value) => self.calls.stack[register(dst)] = value,
                     // The arguments are bound: every parameter's register is filled.
                     None => return self.begin_at(base, first, dst),
                 }
@@ -246,49 +248,49 @@ impl Vm {
             Op::Return { src } => {
                 let value = self.given(true, register(src));
                 let window = base + 1..base + proto.registers as usize;
-                self.stack[window].fill_with(Value::default);
-                if let Some(frame) = self.frames.pop() {
-                    self.top = frame.base as usize;
+                self.calls.stack[window].fill_with(Value::default);
+                if let Some(frame) = self.calls.frames.pop() {
+                    self.calls.top = frame.base as usize;
                 }
                 // The function owns the code and is released last, by the loop.
-                self.left = Left::Value(value);
+                self.calls.left = Left::Value(value);
                 return Ok(Flow::Return);
             }
 
             Op::NewList { dst, base: first, count } => {
                 let items = self.take_values(base, first, count)?;
-                self.stack[register(dst)] = Value::list(items);
+                self.calls.stack[register(dst)] = Value::list(items);
             }
             Op::ListPush { list, base: first, count } => {
                 let items = self.take_values(base, first, count)?;
-                if let Value::List(list) = &self.stack[register(list)] {
+                if let Value::List(list) = &self.calls.stack[register(list)] {
                     list.change(|all| all.extend(items));
                 }
             }
             Op::ListExtend { list, src } => self.list_extend(base, list, src)?,
             Op::NewTuple { dst, base: first, count } => {
                 let items = self.take_values(base, first, count)?;
-                self.stack[register(dst)] = Value::tuple(items);
+                self.calls.stack[register(dst)] = Value::tuple(items);
             }
             Op::TupleOfList { dst, src } => {
-                let items = match &self.stack[register(src)] {
+                let items = match &self.calls.stack[register(src)] {
                     Value::List(list) => list.to_vec(),
                     _ => Vec::new(),
                 };
-                self.stack[register(dst)] = Value::tuple(items);
+                self.calls.stack[register(dst)] = Value::tuple(items);
             }
             Op::NewRecord { dst, base: first, shape } => {
                 let names = Rc::clone(&proto.shapes.records[shape as usize]);
                 let values = self.take_values(base, first, names.len() as u16)?;
-                self.stack[register(dst)] = Value::Record(Rc::new(Record::new(names, values)));
+                self.calls.stack[register(dst)] = Value::Record(Rc::new(Record::new(names, values)));
             }
             Op::RecordMerge { dst, a, b } => {
-                let value = steps::merge(&self.stack[register(a)], &self.stack[register(b)])?;
-                self.stack[register(dst)] = value;
+                let value = steps::merge(&self.calls.stack[register(a)], &self.calls.stack[register(b)])?;
+                self.calls.stack[register(dst)] = value;
             }
             Op::NewRange { dst, base: first } => {
                 let range = self.range_of(base, first)?;
-                self.stack[register(dst)] = Value::Range(Rc::new(range));
+                self.calls.stack[register(dst)] = Value::Range(Rc::new(range));
             }
             Op::Index { dst, a, b } => self.index_step(base, at, dst, a, b)?,
             Op::SetIndex { a, b, src } => self.set_index_step(base, a, b, src)?,
@@ -302,37 +304,38 @@ impl Vm {
                 self.fits_step(base, src, first, &proto.shapes.patterns[shape as usize])?;
             }
             Op::FitsValue { dst, a, b } => {
-                let (a, b) = (self.stack[register(a)].clone(), self.stack[register(b)].clone());
-                self.stack[register(dst)] = Value::Bool(self.fits_value(&a, &b)?);
+                let (a, b) = (self.calls.stack[register(a)].clone(), self.calls.stack[register(b)].clone());
+                self.calls.stack[register(dst)] = Value::Bool(self.fits_value(&a, &b)?);
             }
             Op::NoArm { src } => {
-                return Err(error::no_arm(&self.short_repr(&self.stack[register(src)])));
+                return Err(error::no_arm(&self.short_repr(&self.calls.stack[register(src)])));
             }
 
             Op::Format { dst, src, spec } => {
-                let (value, spec) = (self.stack[register(src)].clone(), self.stack[register(spec)].clone());
+                let (value, spec) =
+                    (self.calls.stack[register(src)].clone(), self.calls.stack[register(spec)].clone());
                 let text = self.format_value(&value, spec.as_str().unwrap_or(""))?;
-                self.stack[register(dst)] = Value::str(text);
+                self.calls.stack[register(dst)] = Value::str(text);
             }
             Op::Concat { dst, base: first, count } => {
-                self.stack[register(dst)] = self.concat(base, first, count)?;
+                self.calls.stack[register(dst)] = self.concat(base, first, count)?;
             }
 
             Op::PushHandler { catch, dst, offset } => {
-                let (depth, contexts) = (self.frames.len(), self.contexts.len());
+                let (depth, contexts) = (self.calls.frames.len(), self.calls.contexts.len());
                 let target = (at as i64 + 1 + i64::from(offset)) as usize;
-                self.handlers.push(super::Handler { depth, contexts, target, dst, catch });
+                self.calls.handlers.push(super::Handler { depth, contexts, target, dst, catch });
             }
             Op::PopHandler { flush } => {
                 if flush {
                     // Errors of the block's pending work surface inside it.
                     self.flush()?;
                 }
-                self.handlers.pop();
+                self.calls.handlers.pop();
             }
-            Op::Throw { src } => return Err(self.thrown(&self.stack[register(src)])),
+            Op::Throw { src } => return Err(self.thrown(&self.calls.stack[register(src)])),
             Op::Rethrow { src } => {
-                return Err(match &self.stack[register(src)] {
+                return Err(match &self.calls.stack[register(src)] {
                     Value::Error(error) => error.error.clone(),
                     other => error::throw_type(other.type_name()),
                 });
@@ -340,26 +343,28 @@ impl Vm {
             Op::EnterContext { src } => self.enter_context(base, src)?,
             Op::EnterDevice { src } => self.enter_device(base, src)?,
             Op::ExitContext { count } => {
-                let left = self.contexts.len().saturating_sub(count as usize);
+                let left = self.calls.contexts.len().saturating_sub(count as usize);
                 self.leave_contexts(left)?;
             }
             Op::Place { dst, src, device } => {
-                let (value, device) = (self.given(true, register(src)), self.stack[register(device)].clone());
-                self.stack[register(dst)] = self.place_value(value, &device)?;
+                let (value, device) =
+                    (self.given(true, register(src)), self.calls.stack[register(device)].clone());
+                self.calls.stack[register(dst)] = self.place_value(value, &device)?;
             }
             Op::Typed { dst, a, b } => {
-                let (value, dtype) = (self.stack[register(a)].clone(), self.stack[register(b)].clone());
-                self.stack[register(dst)] = self.typed_literal(&value, &dtype)?;
+                let (value, dtype) =
+                    (self.calls.stack[register(a)].clone(), self.calls.stack[register(b)].clone());
+                self.calls.stack[register(dst)] = self.typed_literal(&value, &dtype)?;
             }
 
             Op::Import { file, dst, k } => {
                 let path = &proto.consts[k as usize];
                 let module = self.import(path.as_str().unwrap_or(""), file, proto.places.span(at))?;
-                self.stack[register(dst)] = module;
+                self.calls.stack[register(dst)] = module;
             }
             Op::Test { src, k } => {
                 let name = proto.consts[k as usize].as_str().unwrap_or("").to_string();
-                let function = self.stack[register(src)].clone();
+                let function = self.calls.stack[register(src)].clone();
                 self.tests.push((name, function));
             }
         }
@@ -368,18 +373,18 @@ impl Vm {
 
     /// The value of a register; `take` leaves `none` there.
     fn given(&mut self, take: bool, index: usize) -> Value {
-        if take { std::mem::take(&mut self.stack[index]) } else { self.stack[index].clone() }
+        if take { std::mem::take(&mut self.calls.stack[index]) } else { self.calls.stack[index].clone() }
     }
 
     fn global_at(&mut self, slot: u32) -> Result<Value> {
-        match &self.globals[slot as usize] {
+        match &self.globals.values[slot as usize] {
             Value::Unset => self.unset_global(slot),
             value => Ok(value.clone()),
         }
     }
 
     fn captured(&self, base: usize, index: u16) -> Result<Value> {
-        match &self.stack[base] {
+        match &self.calls.stack[base] {
             Value::Fn(closure) => self.defined(closure.captures[index as usize].get()),
             _ => Ok(Value::None),
         }
@@ -402,16 +407,16 @@ impl Vm {
 
     /// Counts a backward jump or a call.
     fn spend(&mut self) -> Result<()> {
-        self.budget -= 1;
-        if self.budget == 0 { self.refill() } else { Ok(()) }
+        self.meter.budget -= 1;
+        if self.meter.budget == 0 { self.refill() } else { Ok(()) }
     }
 
     /// Calls the value in register `first` with the arguments after it.
     fn call_at(&mut self, base: usize, first: u16, argc: u8, dst: u16) -> Result<Flow> {
         let index = base + first as usize;
-        let plain = matches!(&self.stack[index], Value::Fn(f) if f.proto.plain == u16::from(argc));
+        let plain = matches!(&self.calls.stack[index], Value::Fn(f) if f.proto.plain == u16::from(argc));
         if !plain && let Some(value) = self.prepare_call(index, argc as usize)? {
-            self.stack[base + dst as usize] = value;
+            self.calls.stack[base + dst as usize] = value;
             return Ok(Flow::Next);
         }
         self.begin_at(base, first, dst)
@@ -420,16 +425,16 @@ impl Vm {
     /// Begins the script call whose window begins at register `first`, with its arguments in place.
     fn begin_at(&mut self, base: usize, first: u16, dst: u16) -> Result<Flow> {
         self.spend()?;
-        if self.frames.len() >= self.depth_limit {
+        if self.calls.frames.len() >= self.calls.depth_limit {
             return Err(self.too_deep());
         }
         let index = base + first as usize;
-        let needed = index + self.registers_at(index);
-        if needed > self.stack.len() {
-            self.grow_stack(needed);
+        let needed = index + self.calls.registers_at(index);
+        if needed > self.calls.stack.len() {
+            self.calls.grow_stack(needed);
         }
-        self.frames.reserve(1);
-        self.frame_room = self.depth_limit.min(self.frames.capacity());
+        self.calls.frames.reserve(1);
+        self.calls.frame_room = self.calls.depth_limit.min(self.calls.frames.capacity());
         Ok(Flow::Begin { first, dst })
     }
 }

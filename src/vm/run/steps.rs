@@ -24,12 +24,12 @@ impl Vm {
     /// The value of an operand. It is moved out of its register if that is dead after the instruction.
     #[inline]
     fn operand(&mut self, base: usize, reg: u16, dead_from: u16) -> Value {
-        let register = &mut self.stack[base + reg as usize];
+        let register = &mut self.calls.stack[base + reg as usize];
         if reg >= dead_from { std::mem::take(register) } else { register.clone() }
     }
 
     fn dead_from(&self, base: usize, at: usize) -> u16 {
-        match &self.stack[base] {
+        match &self.calls.stack[base] {
             Value::Fn(closure) => closure.proto.places.dead_from.get(at).copied().unwrap_or(u16::MAX),
             _ => u16::MAX,
         }
@@ -46,15 +46,15 @@ impl Vm {
         b: u16,
     ) -> Result<()> {
         let dead = self.dead_from(base, at);
-        let (left, right) = (&self.stack[base + a as usize], &self.stack[base + b as usize]);
+        let (left, right) = (&self.calls.stack[base + a as usize], &self.calls.stack[base + b as usize]);
         if let Some(value) = tensors::operator(&mut self.rt, &self.natives, op, left, right)? {
             if a >= dead {
-                self.stack[base + a as usize] = Value::None;
+                self.calls.stack[base + a as usize] = Value::None;
             }
             if b >= dead {
-                self.stack[base + b as usize] = Value::None;
+                self.calls.stack[base + b as usize] = Value::None;
             }
-            self.stack[base + dst as usize] = value;
+            self.calls.stack[base + dst as usize] = value;
             return Ok(());
         }
         let (left, right) = if a == b {
@@ -65,7 +65,7 @@ impl Vm {
         };
         self.note_span(base, at, &left, &right);
         let value = arith::binary(self, op, left, right)?;
-        self.stack[base + dst as usize] = value;
+        self.calls.stack[base + dst as usize] = value;
         Ok(())
     }
 
@@ -80,18 +80,18 @@ impl Vm {
         right: Value,
     ) -> Result<()> {
         let dead = self.dead_from(base, at);
-        let left = &self.stack[base + a as usize];
+        let left = &self.calls.stack[base + a as usize];
         if let Some(value) = tensors::operator(&mut self.rt, &self.natives, op, left, &right)? {
             if a >= dead {
-                self.stack[base + a as usize] = Value::None;
+                self.calls.stack[base + a as usize] = Value::None;
             }
-            self.stack[base + dst as usize] = value;
+            self.calls.stack[base + dst as usize] = value;
             return Ok(());
         }
         let left = self.operand(base, a, dead);
         self.note_span(base, at, &left, &right);
         let value = arith::binary(self, op, left, right)?;
-        self.stack[base + dst as usize] = value;
+        self.calls.stack[base + dst as usize] = value;
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl Vm {
     #[inline]
     fn note_span(&mut self, base: usize, at: usize, left: &Value, right: &Value) {
         if !left.is_plain() || !right.is_plain() {
-            self.rt.span = self.span_at(base, at);
+            self.rt.span = self.calls.span_at(base, at);
         }
     }
 
@@ -109,7 +109,7 @@ impl Vm {
         let value = self.operand(base, a, dead);
         self.note_span(base, at, &value, &Value::None);
         let value = arith::unary(self, op, value)?;
-        self.stack[base + dst as usize] = value;
+        self.calls.stack[base + dst as usize] = value;
         Ok(())
     }
 
@@ -131,7 +131,7 @@ impl Vm {
         b: u16,
     ) -> Result<bool> {
         if let (Value::Str(x), Value::Str(y)) =
-            (&self.stack[base + a as usize], &self.stack[base + b as usize])
+            (&self.calls.stack[base + a as usize], &self.calls.stack[base + b as usize])
         {
             match op {
                 Binary::Eq => return Ok(x.as_str() == y.as_str()),
@@ -169,7 +169,7 @@ impl Vm {
 
     #[inline(never)]
     pub(super) fn index_step(&mut self, base: usize, at: usize, dst: u16, a: u16, b: u16) -> Result<()> {
-        let (container, index) = (&self.stack[base + a as usize], &self.stack[base + b as usize]);
+        let (container, index) = (&self.calls.stack[base + a as usize], &self.calls.stack[base + b as usize]);
         let found = match (container, index) {
             (Value::Dict(dict), key) => dict.get(key)?,
             (Value::Tuple(tuple), &Value::Int(i)) => {
@@ -178,7 +178,7 @@ impl Vm {
             _ => None,
         };
         if let Some(value) = found {
-            set(&mut self.stack[base + dst as usize], value);
+            set(&mut self.calls.stack[base + dst as usize], value);
             return Ok(());
         }
         let dead = self.dead_from(base, at);
@@ -186,14 +186,14 @@ impl Vm {
         let index = if a == b { container.clone() } else { self.operand(base, b, dead) };
         self.note_span(base, at, &container, &index);
         let value = self.index(&container, &index)?;
-        self.stack[base + dst as usize] = value;
+        self.calls.stack[base + dst as usize] = value;
         Ok(())
     }
 
     #[inline(never)]
     pub(super) fn set_index_step(&mut self, base: usize, a: u16, b: u16, src: u16) -> Result<()> {
-        let (container, index) = (&self.stack[base + a as usize], &self.stack[base + b as usize]);
-        let value = &self.stack[base + src as usize];
+        let (container, index) = (&self.calls.stack[base + a as usize], &self.calls.stack[base + b as usize]);
+        let value = &self.calls.stack[base + src as usize];
         match (container, index) {
             (Value::Dict(dict), key) => return dict.set(key, value),
             (Value::List(list), &Value::Int(i)) => {
@@ -224,7 +224,7 @@ impl Vm {
         let object = self.operand(base, a, dead);
         self.note_span(base, at, &object, &Value::None);
         let value = self.attribute(&object, name.as_str().unwrap_or(""))?;
-        self.stack[base + dst as usize] = value;
+        self.calls.stack[base + dst as usize] = value;
         Ok(())
     }
 
@@ -232,8 +232,8 @@ impl Vm {
     #[inline(never)]
     pub(super) fn set_field_step(&mut self, base: usize, a: u16, name: &Value, src: u16) -> Result<()> {
         let name = name.as_str().unwrap_or("");
-        let value = self.stack[base + src as usize].clone();
-        if let Value::Record(record) = &mut self.stack[base + a as usize] {
+        let value = self.calls.stack[base + src as usize].clone();
+        if let Value::Record(record) = &mut self.calls.stack[base + a as usize] {
             let Some(at) = record.position(name) else {
                 let names: Vec<Rc<str>> = record.names().iter().cloned().collect();
                 let error = error::no_attribute("record", name, names.iter().map(|n| &**n));
@@ -245,18 +245,18 @@ impl Vm {
             Rc::make_mut(record).replace(at, value);
             return Ok(());
         }
-        let object = self.stack[base + a as usize].clone();
+        let object = self.calls.stack[base + a as usize].clone();
         self.set_attribute(&object, name, &value)
     }
 
     pub(super) fn take_values(&mut self, base: usize, first: u16, count: u16) -> Result<Vec<Value>> {
         charge_values(count as usize)?;
         let from = base + first as usize;
-        Ok(self.stack[from..from + count as usize].iter_mut().map(std::mem::take).collect())
+        Ok(self.calls.stack[from..from + count as usize].iter_mut().map(std::mem::take).collect())
     }
 
     pub(super) fn list_extend(&mut self, base: usize, list: u16, src: u16) -> Result<()> {
-        let source = self.stack[base + src as usize].clone();
+        let source = self.calls.stack[base + src as usize].clone();
         let items = match self.collect(&source) {
             Ok(items) => items,
             Err(error) if error::is_not_iterable(&error) => {
@@ -264,7 +264,7 @@ impl Vm {
             }
             Err(error) => return Err(error),
         };
-        match &self.stack[base + list as usize] {
+        match &self.calls.stack[base + list as usize] {
             Value::List(list) => {
                 let list = Rc::clone(list);
                 self.extend(&list, items)
@@ -287,7 +287,7 @@ impl Vm {
     /// The `index`-th bound of a range whose parts begin at `at`.
     pub(super) fn bound(&mut self, at: usize, index: usize) -> Result<Option<i64>> {
         const NAMES: [&str; 3] = ["start", "end", "step"];
-        let value = self.stack[at + index].clone();
+        let value = self.calls.stack[at + index].clone();
         match &value {
             Value::None => Ok(None),
             Value::Tensor(tensor) if tensor.count() == 1 => match self.rt.item(tensor)? {
@@ -311,12 +311,12 @@ impl Vm {
         first: u16,
         shape: &PatternShape,
     ) -> Result<()> {
-        let value = self.stack[base + src as usize].clone();
+        let value = self.calls.stack[base + src as usize].clone();
         let at = base + first as usize;
         if let (Value::Tuple(tuple), None, false) = (&value, shape.rest, shape.takes_names())
             && tuple.items().len() == shape.count as usize
         {
-            self.stack[at..at + tuple.items().len()].clone_from_slice(tuple.items());
+            self.calls.stack[at..at + tuple.items().len()].clone_from_slice(tuple.items());
             return Ok(());
         }
         let parts = match self.take_apart(&value, shape)? {
@@ -324,7 +324,7 @@ impl Vm {
             Err(mismatch) => return Err(error::unpack(&mismatch)),
         };
         for (i, part) in parts.into_iter().enumerate() {
-            self.stack[at + i] = part;
+            self.calls.stack[at + i] = part;
         }
         Ok(())
     }
@@ -337,7 +337,7 @@ impl Vm {
         first: u16,
         shape: &PatternShape,
     ) -> Result<()> {
-        let value = self.stack[base + src as usize].clone();
+        let value = self.calls.stack[base + src as usize].clone();
         let at = base + first as usize;
         let right_type = match &value {
             Value::List(_) => shape.list,
@@ -346,9 +346,9 @@ impl Vm {
             _ => false,
         };
         let parts = if right_type { self.take_apart(&value, shape)?.ok() } else { None };
-        self.stack[at] = Value::Bool(parts.is_some());
+        self.calls.stack[at] = Value::Bool(parts.is_some());
         for (i, part) in parts.into_iter().flatten().enumerate() {
-            self.stack[at + 1 + i] = part;
+            self.calls.stack[at + 1 + i] = part;
         }
         Ok(())
     }
@@ -406,7 +406,7 @@ impl Vm {
         let from = base + first as usize;
         let mut text = CompactString::default();
         for i in from..from + count as usize {
-            let piece = std::mem::take(&mut self.stack[i]);
+            let piece = std::mem::take(&mut self.calls.stack[i]);
             match &piece {
                 Value::Str(piece) if piece.as_str().len() < SHORT => {
                     room_for(&text, piece.as_str().len())?;

@@ -31,16 +31,16 @@ impl Vm {
         self.note_stop(&error);
         let mut error = self.locate(error, base, pc);
         loop {
-            let here = |h: &super::Handler| h.depth == self.frames.len();
-            while let Some(handler) = self.handlers.pop_if(|h| here(h)) {
+            let here = |h: &super::Handler| h.depth == self.calls.frames.len();
+            while let Some(handler) = self.calls.handlers.pop_if(|h| here(h)) {
                 if handler.catch && !error.kind().can_be_caught() {
                     continue;
                 }
                 error = self.leave_failed(handler.contexts, error);
                 let at = base + handler.dst as usize;
-                self.top = base + self.registers_at(base);
+                self.calls.top = base + self.calls.registers_at(base);
                 // Release the registers of the failed region.
-                for register in &mut self.stack[at..self.top] {
+                for register in &mut self.calls.stack[at..self.calls.top] {
                     *register = Value::None;
                 }
                 if let Some(panic) = guard::take() {
@@ -48,33 +48,33 @@ impl Vm {
                 }
                 let line = self.line(error.span());
                 let source = self.sources.hold(error.span());
-                self.stack[at] = Value::Error(Rc::new(ErrorValue { error, line, source }));
+                self.calls.stack[at] = Value::Error(Rc::new(ErrorValue { error, line, source }));
                 return Ok((base, handler.target));
             }
-            let count = self.registers_at(base);
-            let Some(frame) = self.frames.pop() else { return Err(error) };
-            for register in &mut self.stack[base..base + count] {
+            let count = self.calls.registers_at(base);
+            let Some(frame) = self.calls.frames.pop() else { return Err(error) };
+            for register in &mut self.calls.stack[base..base + count] {
                 *register = Value::None;
             }
             if frame.entry {
-                self.top = frame.base as usize;
-                debug_assert!(self.frames.len() + 1 == floor);
+                self.calls.top = frame.base as usize;
+                debug_assert!(self.calls.frames.len() + 1 == floor);
                 return Err(self.leave_failed(contexts, error));
             }
             base = frame.base as usize;
-            let code = match &self.stack[base] {
+            let code = match &self.calls.stack[base] {
                 Value::Fn(closure) => closure.proto.code.as_ptr(),
                 _ => frame.pc,
             };
             // SAFETY: a frame's `pc` points into its own function's code, after the call.
             let at = unsafe { frame.pc.offset_from(code) } as usize - 1;
-            error = error.call(self.span_at(base, at));
+            error = error.call(self.calls.span_at(base, at));
         }
     }
 
     /// Adds source positions to an error of the instruction at `pc`.
     fn locate(&self, error: Error, base: usize, pc: usize) -> Error {
-        let Value::Fn(closure) = &self.stack[base] else { return error };
+        let Value::Fn(closure) = &self.calls.stack[base] else { return error };
         let site = closure.proto.site(pc);
         let here = site.here;
         if error.is_located() && !error.span().is_none() {
@@ -115,16 +115,16 @@ impl Vm {
         }
         // Globals, then the variables of the running calls, outermost first.
         let mut held = self.globals();
-        let callers = self.frames.iter().filter(|frame| !frame.entry).map(|frame| {
+        let callers = self.calls.frames.iter().filter(|frame| !frame.entry).map(|frame| {
             // SAFETY: a frame's `proto` lives as long as the frame, and `pc` points into its code, after the
             // call.
             let next = unsafe { frame.pc.offset_from((*frame.proto).code.as_ptr()) };
             (frame.base as usize, next as usize - 1)
         });
         for (base, pc) in callers.chain(at) {
-            let Some(Value::Fn(closure)) = self.stack.get(base) else { continue };
+            let Some(Value::Fn(closure)) = self.calls.stack.get(base) else { continue };
             for named in closure.proto.places.names_at(pc) {
-                let value = match self.stack.get(base + named.register as usize) {
+                let value = match self.calls.stack.get(base + named.register as usize) {
                     Some(Value::Cell(cell)) => cell.get(),
                     Some(value) => value.clone(),
                     None => continue,
@@ -161,7 +161,7 @@ impl Vm {
 
     /// The innermost position outside of the embedded library: the running instruction or a caller.
     pub(crate) fn script_span(&self) -> Span {
-        let callers = self.frames.iter().rev().filter(|frame| !frame.entry).map(|frame| {
+        let callers = self.calls.frames.iter().rev().filter(|frame| !frame.entry).map(|frame| {
             // SAFETY: a frame's `proto` lives as long as the frame, and `pc` points into its code, after the
             // call.
             let (proto, next) =
@@ -171,24 +171,16 @@ impl Vm {
         let is_own = |span: &Span| {
             let name = self.sources.find(*span).map(|id| self.sources.name(id));
             let module = name.and_then(|name| name.strip_prefix('<')?.strip_suffix('>'));
-            module.is_none_or(|module| self.loader.library(module).is_none())
+            module.is_none_or(|module| self.modules.loader().library(module).is_none())
         };
         std::iter::once(self.rt.span).chain(callers).find(is_own).unwrap_or(self.rt.span)
-    }
-
-    /// The span of the instruction at `pc` of the call at `base`.
-    pub(super) fn span_at(&self, base: usize, pc: usize) -> Span {
-        match &self.stack[base] {
-            Value::Fn(closure) => closure.proto.places.span(pc),
-            _ => Span::NONE,
-        }
     }
 
     /// Leaves contexts down to the `count`-th, innermost first; the first error is returned.
     pub(super) fn leave_contexts(&mut self, count: usize) -> Result<()> {
         let mut result = Ok(());
-        while self.contexts.len() > count {
-            if let Some(exit) = self.contexts.pop() {
+        while self.calls.contexts.len() > count {
+            if let Some(exit) = self.calls.contexts.pop() {
                 let left = exit(self);
                 result = result.and(left);
             }
@@ -198,9 +190,9 @@ impl Vm {
 
     /// [`Vm::leave_contexts`] during an error, which stays the main one.
     fn leave_failed(&mut self, count: usize, error: Error) -> Error {
-        self.failing += 1;
+        self.calls.failing += 1;
         let left = self.leave_contexts(count);
-        self.failing -= 1;
+        self.calls.failing -= 1;
         match left {
             Ok(()) => error,
             Err(other) => error.and(other),
@@ -208,7 +200,7 @@ impl Vm {
     }
 
     pub(super) fn enter_context(&mut self, base: usize, src: u16) -> Result<()> {
-        let context = self.stack[base + src as usize].clone();
+        let context = self.calls.stack[base + src as usize].clone();
         let exit = match &context {
             Value::Object(handle) => {
                 let handle = Rc::clone(handle);
@@ -217,16 +209,16 @@ impl Vm {
             Value::Device(device) => self.device_context(*device)?,
             other => return Err(error::not_context(other.type_name())),
         };
-        self.contexts.push(exit);
+        self.calls.contexts.push(exit);
         Ok(())
     }
 
     pub(super) fn enter_device(&mut self, base: usize, src: u16) -> Result<()> {
-        let exit = match &self.stack[base + src as usize] {
+        let exit = match &self.calls.stack[base + src as usize] {
             Value::Device(device) => self.device_context(*device)?,
             other => return Err(error::argument_type("on", 0, "device", "a device", other.type_name())),
         };
-        self.contexts.push(exit);
+        self.calls.contexts.push(exit);
         Ok(())
     }
 
@@ -254,8 +246,8 @@ impl Vm {
             let names = module.names.borrow();
             names.iter().find(|(_, s)| **s == slot).map(|(name, _)| Rc::clone(name))
         };
-        let loaded = self.loaded_modules();
-        let name = find(&self.main).or_else(|| loaded.iter().find_map(|m| find(m)));
+        let loaded = self.modules.loaded();
+        let name = find(&self.globals.main).or_else(|| loaded.iter().find_map(|m| find(m)));
         let name = name.unwrap_or_else(|| "it".into());
         match self.natives.functions().get(&name) {
             Some(value) => Ok(value.clone()),

@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use super::super::Vm;
 use super::super::function::{Capture, Closure, Proto};
 use super::super::heap::Cell;
 use super::super::value::Value;
-use super::Frame;
+use super::{Calls, Frame};
+use crate::base::Span;
 
-impl Vm {
+impl Calls {
     /// Leaves the call at `base`, returning its register `src` to a script, whatever value it holds.
     #[cold]
     #[inline(never)]
@@ -64,5 +64,13 @@ impl Vm {
         });
         let captures = captures.collect();
         Closure { proto, captures }
+    }
+
+    /// The span of the instruction at `pc` of the call at `base`.
+    pub(super) fn span_at(&self, base: usize, pc: usize) -> Span {
+        match &self.stack[base] {
+            Value::Fn(closure) => closure.proto.places.span(pc),
+            _ => Span::NONE,
+        }
     }
 }
