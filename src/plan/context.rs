@@ -90,7 +90,7 @@ impl Default for Settings {
             launch_blocking: false,
             allow_tf32: false,
             sync_debug: SyncDebug::Default,
-            unshared: super::shares::FEW_BYTES,
+            unshared: super::collective::shares::FEW_BYTES,
         }
     }
 }

@@ -8,6 +8,7 @@
 //! may be dropped, and its memory then goes to nobody but captures of the same pool. The pool lives as long
 //! as its graphs; a graph that goes waits for its replays first.
 
+use super::submit::Call;
 use super::trace::ActionKind;
 use super::{MapArg, Runtime, error};
 use crate::array::{Dtype, Layout};
@@ -327,22 +328,12 @@ impl Runtime {
             self.queue_copy(NAME, &stream, ends, bytes.len() as u64, CopyKind::HostToDevice, None)?;
         }
         let device = &recorded.device;
-        let ticket = device.note_launch(&stream, NAME, self.span);
-        for (storage, of) in &used {
-            if of.accesses.iter().any(|(_, access)| *access == Access::Write) {
-                storage.set_ticket(ticket);
-            }
-        }
-        let started = self.trace_before(device, &stream, None);
-        let done = recorded.driver.graph_launch(handle, stream.handle());
-        if let Some(started) = started {
-            let what = (ActionKind::Launch, NAME.into());
-            self.trace_other(started, device, &stream, what, 0, Work::Graph(&recorded.steps));
-        }
-        done.map_err(|e| {
-            device.lose(ticket);
-            device.blame_if_sticky(e)
-        })?;
+        let is_written = |of: &Use| of.accesses.iter().any(|(_, access)| *access == Access::Write);
+        let written = used.iter().filter(|(_, of)| is_written(of)).map(|(storage, _)| &**storage);
+        let shown = (ActionKind::Launch, NAME.into());
+        let call = Call { name: NAME, shown, bytes: 0, work: Work::Graph(&recorded.steps) };
+        let launch = || recorded.driver.graph_launch(handle, stream.handle());
+        self.queue_call(device, &stream, call, written, launch)?;
         self.records.launches += 1;
         if self.settings.launch_blocking {
             self.wait_queue(at)?;

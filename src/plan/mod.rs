@@ -23,16 +23,12 @@ mod chain;
 #[cfg(test)]
 pub mod chain_tests;
 mod collective;
-#[cfg(test)]
-pub mod collective_tests;
 mod context;
 pub mod error;
 mod filled;
 mod flush;
 mod generators;
 mod graph;
-#[cfg(feature = "dist")]
-mod group;
 mod infer;
 mod listing;
 mod memory;
@@ -41,7 +37,6 @@ mod queue;
 mod quota;
 mod reduce;
 mod rows;
-mod shares;
 mod streams;
 mod submit;
 pub mod trace;
@@ -50,10 +45,12 @@ mod unfused;
 mod warnings;
 
 pub use abandon::Began;
+#[cfg(feature = "dist")]
+pub use collective::Folding;
+#[cfg(test)]
+pub use collective::tests as collective_tests;
 pub use context::{RaceMode, Selection, Settings, SyncDebug};
 pub use graph::{Drawn, Graph, GraphPool};
-#[cfg(feature = "dist")]
-pub use group::Folding;
 pub use infer::MapArg;
 pub use listing::{Listed, Listing};
 pub use quota::{Limits, Quota};

@@ -1,15 +1,16 @@
 //! Work that is launched at once: everything but elementwise operations and reductions.
 
 use super::flush::{Noted, address, address_to_read};
-use super::trace::Traced;
+use super::trace::{ActionKind, Traced};
 use super::{RaceMode, Runtime};
 use crate::array::{Dims, Dtype, Layout, Strides, element_count};
 use crate::base::Result;
 use crate::device::races::Access;
-use crate::device::{DeviceId, Indices, Suspect};
+use crate::device::{Device, DeviceId, Indices, Stream, Suspect, Ticket, Work};
 use crate::kernel::{Body, Launch, Program, View};
-use crate::tensor::{Memory, Tensor};
+use crate::tensor::{Memory, Storage, Tensor};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A program with its operands, ready to be submitted.
@@ -36,6 +37,18 @@ pub struct SubmittedView<'a> {
     pub strides: Strides,
     /// True when the program writes it.
     pub write: bool,
+}
+
+/// Work of a driver that is no program: a copy, a graph, an exchange with other processes.
+pub(super) struct Call<'a> {
+    /// The operation.
+    pub name: &'static str,
+    /// How a profile shows it.
+    pub shown: (ActionKind, Cow<'static, str>),
+    /// The bytes that it moves.
+    pub bytes: u64,
+    /// What a time model makes of it.
+    pub work: Work<'a>,
 }
 
 impl<'a> SubmittedView<'a> {
@@ -141,6 +154,32 @@ impl Runtime {
             self.wait_queue(at)?;
         }
         Ok(())
+    }
+
+    /// Queues work that is no program, as `queue` does it: it is noted as in flight, `written` carry its ticket, and an
+    /// open profile shows it. When the driver refuses, `written` are lost.
+    pub(super) fn queue_call<'s>(
+        &mut self,
+        device: &Device,
+        stream: &Stream,
+        call: Call<'_>,
+        written: impl IntoIterator<Item = &'s Storage>,
+        queue: impl FnOnce() -> Result<()>,
+    ) -> Result<Ticket> {
+        let ticket = device.note_launch(stream, call.name, self.span);
+        written.into_iter().for_each(|storage| storage.set_ticket(ticket));
+        let started = self.trace_before(device, stream, None);
+        let done = queue();
+        if let Some(started) = started {
+            self.trace_other(started, device, stream, call.shown, call.bytes, call.work);
+        }
+        match done {
+            Ok(()) => Ok(ticket),
+            Err(e) => {
+                device.lose(ticket);
+                Err(device.blame_if_sticky(e))
+            }
+        }
     }
 
     /// A tensor with memory but without values, bound now: a request that cannot fit fails here.

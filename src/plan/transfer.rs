@@ -1,12 +1,14 @@
 //! Bytes between the host and devices, and between devices.
 
 use super::flush::{address, address_to_read};
+use super::submit::Call;
+use super::trace::ActionKind;
 use super::{MapArg, Runtime};
 use crate::array::{Dtype, Scalar};
 use crate::base::{Result, stop};
 use crate::device::error::host_out_of_memory;
 use crate::device::races::Access;
-use crate::device::{CopyKind, DeviceId, Effort, PinnedBlock, Stream};
+use crate::device::{CopyKind, DeviceId, Effort, PinnedBlock, Stream, Work};
 use crate::kernel::CAST;
 use crate::tensor::{Memory, Storage, Tensor};
 use std::sync::Arc;
@@ -230,19 +232,17 @@ impl Runtime {
             return Ok(());
         }
         let device = self.device(stream.device())?;
-        let ticket = device.note_launch(stream, name, self.span);
-        if let Some(target) = target {
-            target.set_ticket(ticket);
-        }
-        let started = self.trace_before(&device, stream, None);
-        let done = stream.driver().copy(dst, src, bytes, kind, stream.handle());
-        if let Some(started) = started {
-            self.trace_copy(started, &device, stream, kind, bytes);
-        }
-        done.map_err(|e| {
-            device.lose(ticket);
-            device.blame_if_sticky(e)
-        })
+        let shown = match kind {
+            CopyKind::HostToDevice => "copy to device".into(),
+            CopyKind::DeviceToHost => "copy to host".into(),
+            CopyKind::DeviceToDevice => "copy".into(),
+            CopyKind::FromPeer(peer) if self.is_traced() => format!("copy from cuda:{peer}").into(),
+            CopyKind::ToPeer(peer) if self.is_traced() => format!("copy to cuda:{peer}").into(),
+            CopyKind::FromPeer(_) | CopyKind::ToPeer(_) => "copy".into(),
+        };
+        let call = Call { name, shown: (ActionKind::Copy, shown), bytes, work: Work::Copy(bytes) };
+        let copy = || stream.driver().copy(dst, src, bytes, kind, stream.handle());
+        self.queue_call(&device, stream, call, target, copy).map(drop)
     }
 
     /// Copies equal shapes and dtypes between two devices; the target is contiguous.

@@ -4,7 +4,7 @@ use super::clock::{Clock, Known, Real};
 use super::{Action, ActionKind, Recording, Row, Trace};
 use crate::array::Dims;
 use crate::base::{Result, Span};
-use crate::device::{Compiled, CopyKind, Device, DeviceId, Event, EventHandle, Stream, Work};
+use crate::device::{Compiled, Device, DeviceId, Event, EventHandle, Stream, Work};
 use crate::kernel::{Body, Launch};
 use crate::plan::Runtime;
 use smallvec::SmallVec;
@@ -193,25 +193,6 @@ impl Runtime {
         let row = row_of(stream);
         let action = Action { row, kind: ActionKind::Launch, name, start: 0, end: 0, spans, shape, bytes };
         self.trace_after(started, device, stream, action, Work::Launch(launch));
-    }
-
-    /// After a copy was queued.
-    pub(in crate::plan) fn trace_copy(
-        &mut self,
-        started: Started,
-        device: &Device,
-        stream: &Stream,
-        kind: CopyKind,
-        bytes: u64,
-    ) {
-        let name = match kind {
-            CopyKind::HostToDevice => Cow::Borrowed("copy to device"),
-            CopyKind::DeviceToHost => Cow::Borrowed("copy to host"),
-            CopyKind::DeviceToDevice => Cow::Borrowed("copy"),
-            CopyKind::FromPeer(peer) => Cow::Owned(format!("copy from cuda:{peer}")),
-            CopyKind::ToPeer(peer) => Cow::Owned(format!("copy to cuda:{peer}")),
-        };
-        self.trace_other(started, device, stream, (ActionKind::Copy, name), bytes, Work::Copy(bytes));
     }
 
     /// After other work was queued.

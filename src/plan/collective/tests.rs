@@ -3,11 +3,11 @@
 
 #![cfg(test)]
 
-use super::{MapArg, Runtime, Settings};
 use crate::array::{Dtype, Layout};
 use crate::device::{Backend, Config, DeviceId, Machine, Schedule};
 use crate::ops::arith::ADD;
 use crate::ops::testing::bytes_of;
+use crate::plan::{MapArg, Runtime, Settings};
 use crate::tensor::Tensor;
 use DeviceId::{Cpu, Cuda};
 

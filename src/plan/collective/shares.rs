@@ -13,21 +13,21 @@
 //!
 //! Invariant: the checker records fewer orderings than the device enforces.
 
-use super::Runtime;
-use super::flush::{Noted, address, address_to_read};
-use super::trace::Traced;
 use crate::array::{Dims, contiguous_strides};
 use crate::base::Result;
 use crate::device::races::Access;
 use crate::device::{DeviceId, Stream};
 use crate::kernel::{Body, Instr, Launch, Map, MapFn, Program, Ptr, Source, Store, View};
+use crate::plan::Runtime;
+use crate::plan::flush::{Noted, address, address_to_read};
+use crate::plan::trace::Traced;
 use crate::tensor::Tensor;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
 /// Up to this many bytes one device does all the work. (Measured on four H200s: with one device a broadcast
 /// takes 11 us for 1 MiB and 37 us for 4 MiB; in shares 8 MiB take 47 us.)
-pub(super) const FEW_BYTES: u64 = 2 << 20;
+pub(in crate::plan) const FEW_BYTES: u64 = 2 << 20;
 
 /// The most tensors of one program.
 const MOST: usize = 32;

@@ -4,27 +4,24 @@
 //! for its tensors, and before their next work. Nothing waits on the host. Broadcasts to several devices and
 //! sums are kernels that access peer memory over the links ([`super::shares`]). All copies of one operation
 //! are queued before any of them is waited for, so that they run concurrently.
-//!
-//! A sum is `((x0 + x1) + x2) + ...` in the order of the inputs, rounded to the dtype after each step, on
-//! every route: the same bits for every size and destination.
 
-use super::flush::{address, address_to_read};
 use super::shares::{self, Shared};
-use super::{MapArg, Runtime, error};
 use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides};
 use crate::base::{Remark, Result, this_is};
 use crate::device::races::Access;
 use crate::device::{CopyKind, DeviceId, Stream};
 use crate::kernel::{Body, MapFn, PART_ALIGN};
+use crate::plan::flush::{address, address_to_read};
+use crate::plan::{Runtime, error};
 use crate::plan::{Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
 /// A copy between two CUDA devices: equal shapes and dtypes, both contiguous.
-pub(super) struct Move {
-    pub target: Tensor,
-    pub source: Tensor,
+struct Move {
+    target: Tensor,
+    source: Tensor,
 }
 
 /// The device whose current stream carries a copy.
@@ -54,7 +51,7 @@ impl Runtime {
         let targets = copies.iter().filter(|c| !c.same(tensor));
         // All copies have one layout.
         let pairs: Vec<(Tensor, Tensor)> =
-            targets.map(|copy| super::ordered::in_order(copy, tensor)).collect();
+            targets.map(|copy| crate::plan::ordered::in_order(copy, tensor)).collect();
         let source = pairs.first().map_or_else(|| tensor.clone(), |(_, source)| source.clone());
         let targets: Vec<Tensor> = pairs.into_iter().map(|(rows, _)| rows).collect();
         self.spread("broadcast", &source, &targets)?;
@@ -188,9 +185,8 @@ impl Runtime {
         }
         let inputs = inputs.iter().map(|t| self.contiguous(t)).collect::<Result<Vec<_>>>()?;
         let tensors: Vec<&Tensor> = inputs.iter().collect();
-        let dtype = inputs[0].dtype();
         if let Some(sharers) = self.sharers(&tensors, destination)? {
-            let sum = self.empty(inputs[0].shape(), dtype, destination)?;
+            let sum = self.empty(inputs[0].shape(), inputs[0].dtype(), destination)?;
             let map = shares::sum(add, &sum, inputs.len());
             let writes = std::slice::from_ref(&sum);
             let work = Shared { name: "reduce_add", map, reads: &inputs, writes, hub: destination };
@@ -210,12 +206,7 @@ impl Runtime {
             near.push(target);
         }
         self.carry("reduce_add", &moves, Carrier::Source)?;
-        let mut sum = near[0].clone();
-        for other in &near[1..] {
-            let args = [MapArg::Tensor(&sum), MapArg::Tensor(other)];
-            sum = self.map("reduce_add", add, &args, dtype, dtype)?;
-        }
-        Ok(sum)
+        self.fold("reduce_add", &near, add)
     }
 
     /// [`Runtime::reduce_add`] for lists of tensors; small tensors are packed together. `inputs[d][i]` is
@@ -294,7 +285,7 @@ impl Runtime {
                 continue;
             }
             let copy = self.empty_ordered(part.layout(), part.dtype(), device)?;
-            let (target, source) = super::ordered::in_order(&copy, part);
+            let (target, source) = crate::plan::ordered::in_order(&copy, part);
             moves.push(Move { target, source: self.contiguous(&source)? });
             *part = copy;
         }

@@ -3,20 +3,22 @@
 //! If the device has links to those of the other processes ([`Communicator`]), an operation is ordinary work
 //! of the current stream: ordered, checked for races, waited for when its result is read. Without links
 //! (emulated devices, host tensors) the elements go through the hosts, and the call returns when it is done.
-//! Sums are then `((x0 + x1) + x2) + ...` in rank order, rounded to the dtype after each step.
+//! The elements are then combined in rank order (`Runtime::fold`).
 //!
 //! Invariant: all processes make the same requests to the group in the same order, even a process whose own
 //! part of an operation is empty. A process alone in its group makes none.
 
-use super::flush::{address, address_to_read};
-use super::trace::ActionKind;
-use super::{MapArg, Runtime};
+use super::{parts_of, whole_of};
 use crate::array::{Dims, Dtype, Layout, Scalar, element_count};
 use crate::base::Result;
 use crate::device::group::{Communicator, Exchange, Fold, Group, Pattern, Wants, World, error};
 use crate::device::races::Access;
 use crate::device::{Device, DeviceId, Work};
 use crate::kernel::MapFn;
+use crate::plan::flush::{address, address_to_read};
+use crate::plan::submit::Call;
+use crate::plan::trace::ActionKind;
+use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -107,18 +109,15 @@ impl Runtime {
                     return rt.folded("all_reduce", &all, folding);
                 }
             };
-            let out = rt.empty(x.shape(), x.dtype(), x.device())?;
-            rt.compare(&call)?;
-            rt.exchange("all_reduce", &links, Pattern::AllReduce(folding.fold), Some(&x), Some(&out))?;
-            Ok(out)
+            rt.over_links("all_reduce", &links, &call, Pattern::AllReduce(folding.fold), &x, x.shape())
         })
     }
 
     /// [`Runtime::all_reduce`] in place.
     pub fn all_reduce_into(&mut self, x: &Tensor, folding: &Folding) -> Result<()> {
         self.named("all_reduce_", |rt| {
-            if super::submit::overlaps_itself(x.layout()) {
-                return Err(super::error::writes_overlap("all_reduce_"));
+            if crate::plan::submit::overlaps_itself(x.layout()) {
+                return Err(crate::plan::error::writes_overlap("all_reduce_"));
             }
             let direct = rt.group.as_ref().and_then(|group| group.communicator().cloned());
             match direct.filter(|links| x.layout().is_contiguous() && folds(links, folding, x)) {
@@ -165,10 +164,7 @@ impl Runtime {
             match route {
                 Route::Alone => rt.contiguous_copy(&x),
                 Route::Links(links) => {
-                    let out = rt.empty(x.shape(), x.dtype(), x.device())?;
-                    rt.compare(&call)?;
-                    rt.exchange("broadcast", &links, Pattern::Broadcast(src), Some(&x), Some(&out))?;
-                    Ok(out)
+                    rt.over_links("broadcast", &links, &call, Pattern::Broadcast(src), &x, x.shape())
                 }
                 Route::Hosts => {
                     let mine = rt.world().is_some_and(|world| world.rank == src);
@@ -214,11 +210,7 @@ impl Runtime {
                     return rt.folded("reduce_scatter", &parts, folding);
                 }
             };
-            let out = rt.empty(&shape, x.dtype(), x.device())?;
-            rt.compare(&call)?;
-            let pattern = Pattern::ReduceScatter(folding.fold);
-            rt.exchange("reduce_scatter", &links, pattern, Some(&x), Some(&out))?;
-            Ok(out)
+            rt.over_links("reduce_scatter", &links, &call, Pattern::ReduceScatter(folding.fold), &x, &shape)
         })
     }
 
@@ -231,12 +223,7 @@ impl Runtime {
             equal_part(NAME, &x, rt.world().map_or(1, |world| world.size))?;
             match route {
                 Route::Alone => rt.contiguous_copy(&x),
-                Route::Links(links) => {
-                    let out = rt.empty(x.shape(), x.dtype(), x.device())?;
-                    rt.compare(&call)?;
-                    rt.exchange(NAME, &links, Pattern::AllToAll, Some(&x), Some(&out))?;
-                    Ok(out)
-                }
+                Route::Links(links) => rt.over_links(NAME, &links, &call, Pattern::AllToAll, &x, x.shape()),
                 Route::Hosts => {
                     let bytes = rt.read(&x)?;
                     let parts = rt.group()?.round(&call, Wants::Part, &bytes)?;
@@ -299,7 +286,7 @@ impl Runtime {
 
     /// Called after a wait for a device. Raises a failure of the group if the script has not been told of it,
     /// or if operations on that device lost their results through it.
-    pub(super) fn raise_group_failure(&mut self, device: &Device) -> Result<()> {
+    pub(in crate::plan) fn raise_group_failure(&mut self, device: &Device) -> Result<()> {
         let Some(group) = self.group.as_mut() else { return Ok(()) };
         if group.device() == Some(device.id())
             && let Some(error) = group.lost_work()
@@ -375,10 +362,7 @@ impl Runtime {
         let size = self.world().map_or(1, |world| world.size);
         let whole = match route {
             Route::Links(links) => {
-                let whole = self.empty(&whole_shape(size, x.shape())?, x.dtype(), x.device())?;
-                self.compare(call)?;
-                self.exchange(name, &links, Pattern::AllGather, Some(x), Some(&whole))?;
-                whole
+                self.over_links(name, &links, call, Pattern::AllGather, x, &whole_shape(size, x.shape())?)?
             }
             Route::Alone | Route::Hosts => {
                 let bytes = self.read(x)?;
@@ -407,20 +391,30 @@ impl Runtime {
         self.from_host(bytes, shape, x.dtype(), x.device())
     }
 
-    /// Combines elements in order.
+    /// Combines the elements of all processes in rank order.
     fn folded(&mut self, name: &'static str, all: &[Tensor], folding: &Folding) -> Result<Tensor> {
-        let Some(first) = all.first() else { return Err(error::links_failed("bytes are missing")) };
-        let dtype = parts_of(first).dtype();
-        let mut sum = parts_of(first);
-        for other in &all[1..] {
-            let other = parts_of(other);
-            sum = self.map(name, folding.f, &[MapArg::Tensor(&sum), MapArg::Tensor(&other)], dtype, dtype)?;
-        }
-        if let Some(divide) = folding.divide {
-            let count = MapArg::Number(Scalar::Int(all.len() as i64));
-            sum = self.map(name, divide, &[MapArg::Tensor(&sum), count], dtype, dtype)?;
-        }
-        Ok(sum.view(like(&sum, first), first.dtype()))
+        let sum = self.fold(name, all, folding.f)?;
+        let Some(divide) = folding.divide else { return Ok(sum) };
+        let (parts, count) = (parts_of(&sum), MapArg::Number(Scalar::Int(all.len() as i64)));
+        let dtype = parts.dtype();
+        let quotient = self.map(name, divide, &[MapArg::Tensor(&parts), count], dtype, dtype)?;
+        Ok(whole_of(&quotient, &sum))
+    }
+
+    /// The result of an operation over the links: a new tensor of that shape.
+    fn over_links(
+        &mut self,
+        name: &'static str,
+        links: &Arc<dyn Communicator>,
+        call: &str,
+        pattern: Pattern,
+        x: &Tensor,
+        shape: &[usize],
+    ) -> Result<Tensor> {
+        let out = self.empty(shape, x.dtype(), x.device())?;
+        self.compare(call)?;
+        self.exchange(name, links, pattern, Some(x), Some(&out))?;
+        Ok(out)
     }
 
     /// Queues work of the links on the current stream. Tensors are contiguous and on the group's device.
@@ -471,28 +465,12 @@ impl Runtime {
             name,
             span: self.span,
         };
-        let ticket = device.note_launch(&stream, name, self.span);
+        let bytes = (parts.count() * parts.dtype().size()) as u64;
+        let call = Call { name, shown: (ActionKind::Copy, name.into()), bytes, work: Work::Copy(bytes) };
+        let written = target.map(|target| target.storage());
+        let ticket =
+            self.queue_call(&device, &stream, call, written, || links.queue(&work, stream.handle()))?;
         self.group()?.note_queued(ticket);
-        if let Some(target) = target {
-            target.storage().set_ticket(ticket);
-        }
-        let started = self.trace_before(&device, &stream, None);
-        let done = links.queue(&work, stream.handle());
-        if let Some(started) = started {
-            let bytes = (parts.count() * parts.dtype().size()) as u64;
-            self.trace_other(
-                started,
-                &device,
-                &stream,
-                (ActionKind::Copy, name.into()),
-                bytes,
-                Work::Copy(bytes),
-            );
-        }
-        done.map_err(|e| {
-            device.lose(ticket);
-            device.blame_if_sticky(e)
-        })?;
         if self.settings.launch_blocking {
             self.wait_queue(at)?;
         }
@@ -530,23 +508,6 @@ fn described(x: &Tensor) -> String {
     format!("{}{:?} on {place}", x.dtype(), x.shape().as_slice())
 }
 
-/// A contiguous complex tensor as a real tensor of its parts, twice as long; other tensors unchanged.
-fn parts_of(x: &Tensor) -> Tensor {
-    if !x.dtype().is_complex() {
-        return x.clone();
-    }
-    let mut shape = x.shape().clone();
-    shape.push(2);
-    let layout = Layout { offset: x.layout().offset * 2, ..Layout::contiguous(&shape) };
-    x.view(layout, x.dtype().real())
-}
-
-/// The layout of a fresh sum in the dtype of the first folded tensor.
-fn like(sum: &Tensor, first: &Tensor) -> Layout {
-    let offset = if first.dtype().is_complex() { sum.layout().offset / 2 } else { sum.layout().offset };
-    Layout { offset, ..Layout::contiguous(first.shape()) }
-}
-
 /// The shape of one process's part of a tensor split along its first dimension.
 fn equal_part(name: &str, x: &Tensor, size: usize) -> Result<Dims> {
     let mut shape = x.shape().clone();
@@ -568,7 +529,7 @@ fn whole_shape(size: usize, shape: &[usize]) -> Result<Vec<usize>> {
     let whole: Vec<usize> = std::iter::once(size).chain(shape.iter().copied()).collect();
     match element_count(&whole) {
         Some(_) => Ok(whole),
-        None => Err(super::error::too_many_elements(&whole)),
+        None => Err(crate::plan::error::too_many_elements(&whole)),
     }
 }
 
