@@ -8,7 +8,7 @@ use runnel::device::host::HostDriver;
 use runnel::device::{CopyKind, Driver};
 use runnel::kernel::host::{FaultSlot, run};
 use runnel::kernel::{
-    Body, Gather, Instr, Launch, Map, MapFn, Matmul, Program, Reduce, Scan, Sort, Source, Store, View,
+    Gather, Instr, Kind, Launch, Map, MapFn, Matmul, Program, Reduce, Scan, Sort, Source, Store, View,
 };
 use runnel::ops::{arith, folds, table};
 use smallvec::smallvec;
@@ -53,9 +53,9 @@ fn view(driver: &HostDriver, dtype: Dtype, shape: &[usize], strides: &[isize]) -
     View { ptr, dtype, strides: strides.into() }
 }
 
-fn launch(body: Body, shape: &[usize], views: Vec<View>) -> Launch {
+fn launch(kind: impl Kind, shape: &[usize], views: Vec<View>) -> Launch {
     Launch {
-        program: Arc::new(Program::new(body)),
+        program: Arc::new(Program::new(&kind)),
         shape: shape.into(),
         views: views.into(),
         numbers: smallvec![],
@@ -95,7 +95,7 @@ fn main() {
         add.instrs.push(instr(&arith::ADD, &[0, 1]));
         add.stores.push(Store { reg: 2, view: 2 });
         let views = (0..3).map(|_| view(&cpu, D, &[8], &[1])).collect();
-        let add = launch(Body::Map(add), &[8], views);
+        let add = launch(add, &[8], views);
         report("tiny add, 8 f32", median(9, 100_000, || go(&add, &faults)), 8.0, "Gelem/s");
         let seconds = median(9, 100_000, || cpu.free(cpu.alloc(32).expect("memory"), 32));
         report("tiny alloc and free, 32 bytes", seconds, 0.0, "");
@@ -109,7 +109,7 @@ fn main() {
             map.instrs.push(instr(op(name), if arity == 2 { &[0, 1] } else { &[0] }));
             map.stores.push(Store { reg: arity, view: arity });
             let views: Vec<View> = (0..=arity).map(|_| view(&cpu, D, &[n], &[1])).collect();
-            let l = launch(Body::Map(map), &[n], views.clone());
+            let l = launch(map, &[n], views.clone());
             let bytes = 4.0 * n as f64 * f64::from(arity + 1);
             report(&format!("map {name}, 2^24 f32"), median(5, 1, || go(&l, &faults)), bytes, "GB/s");
             views.iter().for_each(|v| cpu.free(v.ptr, 4 * n as u64));
@@ -133,7 +133,7 @@ fn main() {
         ];
         map.instrs = steps.iter().map(|(f, args)| instr(f, args)).collect();
         map.stores.push(Store { reg: 13, view: 1 });
-        let mut gelu = launch(Body::Map(map), &[n], (0..2).map(|_| view(&cpu, D, &[n], &[1])).collect());
+        let mut gelu = launch(map, &[n], (0..2).map(|_| view(&cpu, D, &[n], &[1])).collect());
         gelu.numbers = [0.044715f32, 0.797_884_6, 1.0, 0.5].iter().map(|v| u64::from(v.to_bits())).collect();
         report("map GELU fused, 2^24 f32", median(5, 1, || go(&gelu, &faults)), 8.0 * n as f64, "GB/s");
     }
@@ -163,7 +163,7 @@ fn main() {
             if kept == 1 {
                 out.strides.clear();
             }
-            let mut l = launch(Body::Reduce(reduce), shape, vec![input, out]);
+            let mut l = launch(reduce, shape, vec![input, out]);
             l.reduced = 1;
             let seconds = median(9, 1, || go(&l, &faults));
             report(&format!("reduce {name} sum, 4096^2 f32"), seconds, bytes, "GB/s");
@@ -174,14 +174,14 @@ fn main() {
         input.strides = smallvec![1, side as isize];
         let mut map = loads(1);
         map.stores.push(Store { reg: 0, view: 1 });
-        let l = launch(Body::Map(map), &dense, vec![input, matrix()]);
+        let l = launch(map, &dense, vec![input, matrix()]);
         report("move transpose copy, 4096^2 f32", median(9, 1, || go(&l, &faults)), 2.0 * bytes, "GB/s");
         let index = view(&cpu, Dtype::I64, &[side], &[1, 0]);
-        let mut l = launch(Body::Gather(Gather { dtype: D }), &dense, vec![matrix(), index, matrix()]);
+        let mut l = launch(Gather { dtype: D }, &dense, vec![matrix(), index, matrix()]);
         l.limit = side;
         report("move gather rows, 4096^2 f32", median(9, 1, || go(&l, &faults)), 2.0 * bytes, "GB/s");
         let scan = Scan { f: &folds::SUM, dtype: D };
-        let l = launch(Body::Scan(scan), &dense, vec![matrix(), matrix()]);
+        let l = launch(scan, &dense, vec![matrix(), matrix()]);
         report("move cumsum rows, 4096^2 f32", median(9, 1, || go(&l, &faults)), 2.0 * bytes, "GB/s");
         let count = 1 << 22;
         let views = vec![
@@ -189,14 +189,14 @@ fn main() {
             view(&cpu, D, &[count], &[1]),
             view(&cpu, Dtype::I64, &[count], &[1]),
         ];
-        let l = launch(Body::Sort(Sort { dtype: D, descending: false }), &[count], views);
+        let l = launch(Sort { dtype: D, descending: false }, &[count], views);
         report("move sort, 2^22 f32", median(5, 1, || go(&l, &faults)), count as f64, "Gelem/s");
     }
     if wanted("matmul") {
         for n in [4, 64, 2048] {
             let shape = [n, n];
             let views = (0..3).map(|_| view(&cpu, D, &shape, &contiguous_strides(&shape))).collect();
-            let l = launch(Body::Matmul(Matmul { dtype: D, tf32: false }), &[n, n, n], views);
+            let l = launch(Matmul { dtype: D, tf32: false }, &[n, n, n], views);
             let (runs, flops) = (if n < 100 { 1000 } else { 1 }, 2.0 * (n as f64).powi(3));
             let seconds = median(5, runs, || go(&l, &faults));
             report(&format!("matmul {n}^3 f32"), seconds, flops, "GFLOP/s");
@@ -210,7 +210,7 @@ fn main() {
         add.instrs.push(instr(&arith::ADD, &[0, 0]));
         add.stores.push(Store { reg: 1, view: 0 });
         let v = View { ptr: x, dtype: D, strides: smallvec![1] };
-        let l = launch(Body::Map(add), &[8], vec![v]);
+        let l = launch(add, &[8], vec![v]);
         let seconds = median(9, 10_000, || {
             d.launch(&l, 0).expect("launch");
             d.stream_synchronize(0).expect("wait");

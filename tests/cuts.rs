@@ -27,7 +27,7 @@ fn launched(script: &str) -> Vec<String> {
     vm.eval("<test>", script, Mode::Input).unwrap();
     vm.rt.flush().unwrap();
     let listing = vm.rt.stop_listing();
-    listing.launches.iter().map(|listed| listed.launch.program.key.to_string()).collect()
+    listing.launches.iter().map(|listed| format!("{:?}", listed.launch.program)).collect()
 }
 
 /// A loop of 400 rounds over `length` random elementwise operations, some of them in functions, with numbers that change

@@ -193,11 +193,8 @@ pub trait Driver: Send + Sync {
     fn take_compiled(&self) -> Vec<Compiled> {
         Vec::new()
     }
-    /// True when one program may combine so many rows of that length and go on with the results
-    /// ([`Body::Rows`](crate::kernel::Body::Rows)) in the order of [`Body::Reduce`](crate::kernel::Body::Reduce).
     /// True when one program may reduce this many rows of this length and use the results
-    /// ([`Body::Rows`](crate::kernel::Body::Rows)) in the order of
-    /// [`Body::Reduce`](crate::kernel::Body::Reduce).
+    /// ([`Rows`](crate::kernel::Rows)) in the order of [`Reduce`](crate::kernel::Reduce).
     fn takes_rows(&self, rows: usize, length: usize) -> bool {
         let _ = rows;
         length <= 1 << 13

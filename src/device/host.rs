@@ -363,7 +363,7 @@ impl Driver for HostDriver {
     }
 
     fn launch(&self, launch: &Launch, _stream: StreamHandle) -> Result<()> {
-        check_room(host::scratch(launch))?;
+        check_room(launch.program.kind.scratch(launch))?;
         // SAFETY: the invariant of `Launch`.
         unsafe { host::run(launch, &self.faults) };
         // Work that was ended early has no result.

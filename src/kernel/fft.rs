@@ -7,6 +7,8 @@
 use crate::array::Dtype;
 use smallvec::SmallVec;
 use std::any::Any;
+use std::fmt::{self, Debug};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// The number kinds of input and output.
@@ -67,4 +69,25 @@ pub struct Fft {
     pub inverse: bool,
     /// Made by the driver that runs it.
     pub plan: Arc<dyn FftPlan>,
+}
+
+/// Plans are equal to themselves only.
+impl PartialEq for Fft {
+    fn eq(&self, other: &Fft) -> bool {
+        Arc::ptr_eq(&self.plan, &other.plan) && self.inverse == other.inverse && self.spec == other.spec
+    }
+}
+
+impl Eq for Fft {}
+
+impl Hash for Fft {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.spec, self.inverse).hash(state);
+    }
+}
+
+impl Debug for Fft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fft {{ spec: {:?}, inverse: {} }}", self.spec, self.inverse)
+    }
 }

@@ -1,6 +1,6 @@
 //! Readable listings of launches.
 
-use super::{Body, Launch, Map, Source};
+use super::{Launch, Map, Source};
 use crate::array::{Class, Dtype};
 use std::fmt::Write;
 
@@ -15,41 +15,12 @@ impl Launch {
     /// ```
     pub fn listing(&self) -> String {
         let mut text = String::new();
-        match &self.program.body {
-            Body::Map(map) => self.map(&mut text, map),
-            Body::Reduce(reduce) => {
-                self.map(&mut text, &reduce.map);
-                let dims = match self.reduced {
-                    1 => "the last dimension".to_string(),
-                    count => format!("the last {count} dimensions"),
-                };
-                let _ = writeln!(text, "{} r{} over {dims} -> {}", reduce.f.name, reduce.value, reduce.dtype);
-            }
-            Body::Rows(rows) => {
-                for step in &rows.steps {
-                    let _ = writeln!(text, "per {}:", if step.per_row { "row" } else { "element" });
-                    self.map(&mut text, &step.map);
-                    if let Some(fold) = &step.fold {
-                        let _ = writeln!(
-                            text,
-                            "{} r{} over the row -> {}",
-                            fold.f.name,
-                            fold.value,
-                            rows.temporaries[usize::from(fold.out - rows.views)].dtype
-                        );
-                    }
-                }
-            }
-            _ => {
-                for (number, view) in self.views.iter().enumerate() {
-                    let _ = writeln!(text, "view {number}: {} by {}", view.dtype, steps(&view.strides));
-                }
-            }
-        }
+        self.program.kind.list(self, &mut text);
         text
     }
 
-    fn map(&self, text: &mut String, map: &Map) {
+    /// The lines of elementwise code.
+    pub(super) fn list_map(&self, text: &mut String, map: &Map) {
         for (reg, source) in map.sources.iter().enumerate() {
             let shown = match source {
                 Source::Load { view, dtype } => format!("load {dtype} by {}", self.steps_of(*view)),
@@ -78,7 +49,7 @@ impl Launch {
 }
 
 /// Strides in elements, per dimension.
-fn steps(strides: &[isize]) -> String {
+pub(super) fn steps(strides: &[isize]) -> String {
     let steps: Vec<String> = strides.iter().map(isize::to_string).collect();
     format!("({})", steps.join(", "))
 }

@@ -2,9 +2,9 @@
 
 use super::host::complex::{C64, C128, pair};
 use super::host::define::host_map;
-use crate::array::{Class, Dtype};
+use crate::array::{Class, Dtype, same};
 use num_complex::Complex;
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 
@@ -150,7 +150,7 @@ impl FromIterator<u16> for Regs {
 
 impl PartialEq for Regs {
     fn eq(&self, other: &Regs) -> bool {
-        **self == **other
+        same(self, other)
     }
 }
 
@@ -169,7 +169,7 @@ impl fmt::Debug for Regs {
 }
 
 /// One instruction: `out = f(args)`, rounded to `dtype`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Instr {
     /// What it computes.
     pub f: &'static MapFn,
@@ -219,7 +219,7 @@ pub struct Store {
 /// Invariant: registers are numbered sources first, then instructions; an instruction reads only
 /// registers before it; within one launch no view is both loaded at one position and stored at
 /// another (a view that is loaded and stored has the same layout in both roles).
-#[derive(Clone, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Map {
     /// Registers from memory and numbers.
     pub sources: Vec<Source>,
@@ -238,6 +238,27 @@ impl Map {
             Some(Source::Position) => Dtype::I64,
             None => self.instrs[reg - self.sources.len()].dtype,
         }
+    }
+}
+
+impl PartialEq for MapFn {
+    #[inline]
+    fn eq(&self, other: &MapFn) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for MapFn {}
+
+impl Hash for MapFn {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::ptr::hash(self, state);
+    }
+}
+
+impl Debug for MapFn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
     }
 }
 

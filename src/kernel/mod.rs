@@ -17,6 +17,7 @@
 pub mod cuda;
 pub mod fft;
 pub mod host;
+mod kind;
 mod launch;
 mod listing;
 mod map;
@@ -24,9 +25,10 @@ pub mod philox;
 mod program;
 mod rows;
 
+pub use kind::{Identity, Kind, Program};
 pub use launch::{Fault, Launch, Ptr, View};
 pub use map::{
     CAST, COMPLEX, ComplexFn, CudaText, HostMap, Instr, Map, MapFn, Reg, RegMut, Regs, Source, Store,
 };
-pub use program::{Body, Gather, Matmul, PART_ALIGN, Program, Reduce, ReduceFn, Scan, Scatter, Search, Sort};
+pub use program::{Gather, Matmul, NonZero, PART_ALIGN, Pack, Reduce, ReduceFn, Scan, Scatter, Search, Sort};
 pub use rows::{Fold, Rows, Step, Temporary};

@@ -12,7 +12,7 @@ use crate::array::Dtype;
 ///
 /// Invariant: a temporary is written by one step, before the steps that read it. Views are written only by
 /// the last steps, and a step with a fold writes none. No map uses positions.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Rows {
     /// The steps in order.
     pub steps: Vec<Step>,
@@ -34,7 +34,7 @@ pub struct Temporary {
 }
 
 /// One pass over the rows.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Step {
     /// The computation.
     pub map: Map,
@@ -45,7 +45,7 @@ pub struct Step {
 }
 
 /// The reduction at the end of a step; see [`Reduce`](super::Reduce).
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Fold {
     /// The register to combine.
     pub value: u16,
@@ -67,34 +67,6 @@ impl Rows {
         match self.temporary(view) {
             Some((_, temporary)) => temporary.per_row,
             None => self.per_row.get(usize::from(view)).copied().unwrap_or(false),
-        }
-    }
-
-    pub(super) fn key(&self) -> String {
-        use std::fmt::Write;
-        let mut key = format!("rows {};", self.views);
-        self.per_row.iter().for_each(|&row| key.push(if row { 'r' } else { 'e' }));
-        for temporary in &self.temporaries {
-            let _ = write!(key, ";{}{}", temporary.dtype, if temporary.per_row { "r" } else { "e" });
-        }
-        for step in &self.steps {
-            let _ = write!(key, "|{}{}", if step.per_row { "row " } else { "" }, step.map.key());
-            if let Some(fold) = &step.fold {
-                let _ = write!(key, "{} r{}>v{}", fold.f.name, fold.value, fold.out);
-            }
-        }
-        key
-    }
-
-    pub(super) fn label(&self) -> String {
-        let mut names: Vec<&str> = Vec::new();
-        for step in &self.steps {
-            names.extend(step.map.instrs.iter().map(|instr| instr.f.name));
-            names.extend(step.fold.iter().map(|fold| fold.f.name));
-        }
-        match names.len() {
-            0..=6 => names.join("+"),
-            _ => names[..6].join("+") + "+...",
         }
     }
 }

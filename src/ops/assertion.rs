@@ -10,7 +10,7 @@ use super::{Args, Form, Op, Out, Run, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::{Result, Span};
 use crate::device::DeviceId;
-use crate::kernel::{Body, Gather};
+use crate::kernel::Gather;
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -61,7 +61,7 @@ pub(super) fn holds(rt: &mut Runtime, condition: &Tensor, text: &str) -> Result<
     let strides = smallvec![0; shape.len()];
     let source = SubmittedView { tensor: &position, strides, write: false };
     let views = smallvec![source, SubmittedView::read(&position), SubmittedView::write(&out)];
-    let body = Body::Gather(Gather { dtype: Dtype::I64 });
-    let work = Submission { name: NAME, body, shape, views, axis: 0, limit: 1 };
+    let kind = &Gather { dtype: Dtype::I64 };
+    let work = Submission { name: NAME, kind, shape, views, axis: 0, limit: 1 };
     rt.submit_asserting(work, Some(text.into()))
 }

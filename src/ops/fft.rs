@@ -17,7 +17,7 @@ use crate::array::{Dims, Dtype, Scalar, contiguous_strides};
 use crate::base::Result;
 use crate::kernel::fft::{Fft, FftSpec, Transform};
 use crate::kernel::host::define::host_ternary;
-use crate::kernel::{Body, CAST, CudaText, MapFn};
+use crate::kernel::{CAST, CudaText, MapFn};
 use crate::plan::error::not_over_complex;
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
@@ -429,12 +429,12 @@ fn transformed(
         Ok(0) | Err(_) => None,
         Ok(bytes) => Some(rt.fresh(&[bytes], Dtype::U8, x.device())?),
     };
+    let iterated = batched(&spec.extents);
+    let kind = &Fft { spec: spec.clone(), inverse, plan };
     let mut views: SmallVec<[SubmittedView<'_>; 4]> =
         smallvec![view(&input, &from, false), view(&out, &to, true)];
     views.extend(workspace.as_ref().map(SubmittedView::write));
-    let iterated = batched(&spec.extents);
-    let body = Body::Fft(Fft { spec, inverse, plan });
-    rt.submit(Submission { name, body, shape: iterated, views, axis: 0, limit: 0 })?;
+    rt.submit(Submission { name, kind, shape: iterated, views, axis: 0, limit: 0 })?;
     Ok(permuted(&out, &back))
 }
 

@@ -12,7 +12,7 @@ use super::subscript::{Index, get, set_with};
 use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, error, make};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
-use crate::kernel::{Body, Gather, ReduceFn};
+use crate::kernel::{Gather, NonZero, ReduceFn};
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -339,8 +339,8 @@ pub(super) fn gather_from(
         SubmittedView::read(ids),
         SubmittedView::write(&out),
     ];
-    let body = Body::Gather(Gather { dtype: x.dtype() });
-    rt.submit(Submission { name, body, shape, views, axis, limit })?;
+    let kind = &Gather { dtype: x.dtype() };
+    rt.submit(Submission { name, kind, shape, views, axis, limit })?;
     Ok(out)
 }
 
@@ -592,9 +592,9 @@ pub(super) fn true_positions(rt: &mut Runtime, x: &Tensor) -> Result<Tensor> {
         SubmittedView::write(&positions),
         SubmittedView::write(&count),
     ];
-    let (name, body) = ("nonzero", Body::NonZero(x.dtype()));
+    let (name, kind) = ("nonzero", &NonZero { dtype: x.dtype() });
     let shape = smallvec![x.count()];
-    rt.submit(Submission { name, body, shape, views, axis: 0, limit: 0 })?;
+    rt.submit(Submission { name, kind, shape, views, axis: 0, limit: 0 })?;
     let found = match rt.item(&count)? {
         Scalar::Int(found) => usize::try_from(found).unwrap_or(0).min(x.count()),
         _ => 0,

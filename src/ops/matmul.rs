@@ -13,7 +13,7 @@ use super::{Args, Form, MapOp, Op, Out, Rule, Run, complex, error, make};
 use crate::array::{Dims, Dtype, Layout, Scalar, broadcast};
 use crate::base::Result;
 use crate::kernel::host::define::host_quaternary;
-use crate::kernel::{Body, CudaText, MapFn, Matmul};
+use crate::kernel::{CudaText, MapFn, Matmul};
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -406,8 +406,8 @@ pub(super) fn product(
         SubmittedView { tensor: &right, strides: right_layout.strides, write: false },
         SubmittedView { tensor: &out, strides: out_layout.strides, write: true },
     ];
-    let body = Body::Matmul(Matmul { dtype, tf32: rt.settings.allow_tf32 });
-    rt.submit(Submission { name, body, shape: dims, views, axis: 0, limit: 0 })?;
+    let kind = &Matmul { dtype, tf32: rt.settings.allow_tf32 };
+    rt.submit(Submission { name, kind, shape: dims, views, axis: 0, limit: 0 })?;
     Ok(out.with_layout(Layout::contiguous(&visible)))
 }
 

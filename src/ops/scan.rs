@@ -12,7 +12,7 @@ use crate::array::{Class, Dims, Dtype, Scalar, Strides};
 use crate::base::Result;
 use crate::kernel::host::define::{host_combine, host_compare};
 use crate::kernel::host::math;
-use crate::kernel::{Body, CudaText, MapFn, ReduceFn, Scan};
+use crate::kernel::{CudaText, MapFn, ReduceFn, Scan};
 use crate::plan::error::not_over_complex;
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
@@ -197,8 +197,8 @@ pub(super) fn scanned(
         SubmittedView { tensor: x, strides: own, write: false },
         SubmittedView { tensor: &out, strides: target, write: true },
     ];
-    let body = Body::Scan(Scan { f, dtype: x.dtype() });
-    rt.submit(Submission { name, body, shape, views, axis: 0, limit: 0 })?;
+    let kind = &Scan { f, dtype: x.dtype() };
+    rt.submit(Submission { name, kind, shape, views, axis: 0, limit: 0 })?;
     Ok(out)
 }
 

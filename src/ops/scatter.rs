@@ -9,7 +9,7 @@ use super::shape::narrowed;
 use super::{Arg, Args, Out, complex, error};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides};
 use crate::base::Result;
-use crate::kernel::{Body, ReduceFn, Scatter};
+use crate::kernel::{ReduceFn, Scatter};
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -49,8 +49,8 @@ pub(super) fn scatter_into(
         SubmittedView::read(&ids),
         SubmittedView { tensor: target, strides: own, write: true },
     ];
-    let body = Body::Scatter(Scatter { dtype: target.dtype(), f });
-    rt.submit(Submission { name, body, shape, views, axis, limit })
+    let kind = &Scatter { dtype: target.dtype(), f };
+    rt.submit(Submission { name, kind, shape, views, axis, limit })
 }
 
 /// [`scatter_into`] that combines complex numbers: sums go over the parts, products over one position of the

@@ -7,7 +7,7 @@ use super::{Args, Form, Op, Out, Run, error};
 use crate::array::{Dtype, Operand, Strides, result_type};
 use crate::base::Result;
 use crate::device::DeviceId;
-use crate::kernel::{Body, Search};
+use crate::kernel::Search;
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -186,9 +186,9 @@ pub(super) fn places(
         SubmittedView::read(&values),
         SubmittedView::write(&target),
     ];
-    let body = Body::Search(Search { dtype: values.dtype(), right });
+    let kind = &Search { dtype: values.dtype(), right };
     let shape = values.shape().clone();
-    rt.submit(Submission { name, body, shape, views, axis, limit: length })?;
+    rt.submit(Submission { name, kind, shape, views, axis, limit: length })?;
     Ok(out)
 }
 

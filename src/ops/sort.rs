@@ -17,7 +17,7 @@ use super::{Args, Form, Op, Out, Run, dims, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::host_test;
-use crate::kernel::{Body, CudaText, MapFn, Sort};
+use crate::kernel::{CudaText, MapFn, Sort};
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -141,8 +141,8 @@ pub(super) fn sorted(
     let rows = last(x, dim).0;
     let view = |tensor, write| SubmittedView { tensor, strides: last(tensor, dim).1, write };
     let views = smallvec![view(x, false), view(&values, true), view(&indices, true)];
-    let body = Body::Sort(Sort { dtype: x.dtype(), descending });
-    rt.submit(Submission { name, body, shape: rows, views, axis: 0, limit: 0 })?;
+    let kind = &Sort { dtype: x.dtype(), descending };
+    rt.submit(Submission { name, kind, shape: rows, views, axis: 0, limit: 0 })?;
     Ok((values, indices))
 }
 

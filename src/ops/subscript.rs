@@ -14,7 +14,7 @@ use super::{Op, Out, Run, complex, error};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
 use crate::device::DeviceId;
-use crate::kernel::{Body, CAST, Gather, ReduceFn};
+use crate::kernel::{CAST, Gather, ReduceFn};
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -526,7 +526,7 @@ fn check(rt: &mut Runtime, ids: &Tensor, extent: usize) -> Result<()> {
         SubmittedView::read(&flat),
         SubmittedView::write(&sink),
     ];
-    let body = Body::Gather(Gather { dtype: Dtype::U8 });
+    let kind = &Gather { dtype: Dtype::U8 };
     let shape = smallvec![ids.count()];
-    rt.submit(Submission { name: "index", body, shape, views, axis: 0, limit: extent })
+    rt.submit(Submission { name: "index", kind, shape, views, axis: 0, limit: extent })
 }

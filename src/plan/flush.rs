@@ -3,15 +3,14 @@
 use super::queue::{Group, Load, Node, RAW_INSTR};
 use super::trace::Traced;
 use super::{Runtime, error};
-use crate::array::{Dims, Dtype, Layout, Strides, same};
+use crate::array::{Dims, Dtype, Layout, Strides};
 use crate::base::{Error, Result, Span};
 use crate::device::error::is_shortage;
 use crate::device::{Block, Device, Effort, Stream, Ticket};
-use crate::kernel::{Body, Fold, Instr, Launch, Map, Program, Reduce, ReduceFn, Source, Step, Store, View};
+use crate::kernel::{Instr, Kind, Launch, Map, Program, Reduce, Source, Store, View};
 use crate::tensor::{Memory, Storage, StorageRef};
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Programs made so far.
@@ -158,13 +157,13 @@ impl Runtime {
             limit: 0,
             tag: 0,
         };
-        let body = match reduce {
+        launch.program = match reduce {
             None => {
                 if !group.uses_position() {
                     follow_memory(&mut launch);
                 }
                 merge_dims(&mut launch, 0);
-                Body::Map(map)
+                self.programs.get(&map)
             }
             Some(r) => {
                 reorder(&mut launch, &r.dims);
@@ -179,7 +178,7 @@ impl Runtime {
                 let out = result(&r.out, r.dtype)?;
                 let out_index = result(&r.out_index, Dtype::I64)?;
                 merge_dims(&mut launch, kept);
-                Body::Reduce(Reduce {
+                self.programs.get(&Reduce {
                     map,
                     value: renumber(r.reg),
                     f: r.f,
@@ -190,7 +189,6 @@ impl Runtime {
                 })
             }
         };
-        launch.program = self.programs.get(body);
         // A launch is called by its last operation, and shown where that stands.
         let (name, span) = match (reduce, live.last()) {
             (Some(r), _) => (r.f.name, r.span),
@@ -264,12 +262,11 @@ impl Runtime {
     fn start(&mut self, device: &Arc<Device>, stream: &Arc<Stream>, launch: &Launch) -> Result<()> {
         self.records.launches += 1;
         let driver = device.driver();
-        let fused = match &launch.program.body {
-            Body::Map(map) => map.instrs.len() > 1,
-            Body::Reduce(reduce) => !reduce.map.instrs.is_empty(),
-            _ => false,
-        };
-        if fused && !driver.prepared(launch) {
+        // A launch of one instruction has no parts.
+        let parts = launch.program.kind.instructions();
+        if parts.is_some_and(|(map, reduce)| map.instrs.len() + usize::from(reduce.is_some()) > 1)
+            && !driver.prepared(launch)
+        {
             return super::unfused::run(&mut self.programs, device, stream, launch);
         }
         driver.launch(launch, stream.handle())
@@ -310,18 +307,16 @@ impl Group {
 }
 
 impl Programs {
-    /// The shared program of a body.
-    pub(super) fn get(&mut self, body: Body) -> Arc<Program> {
-        if let Some(last) = self.last.as_ref().filter(|last| same_body(&last.body, &body)) {
+    /// The shared program of a kind's value.
+    pub(super) fn get(&mut self, kind: &dyn Kind) -> Arc<Program> {
+        if let Some(last) = self.last.as_ref().filter(|last| last.kind.equals(kind)) {
             return last.clone();
         }
-        let mut hasher = FxHasher::default();
-        hash_body(&body, &mut hasher);
-        let bucket = self.all.entry(hasher.finish()).or_default();
-        let program = match bucket.iter().find(|p| same_body(&p.body, &body)) {
+        let bucket = self.all.entry(kind.fingerprint()).or_default();
+        let program = match bucket.iter().find(|p| p.kind.equals(kind)) {
             Some(program) => program.clone(),
             None => {
-                let program = Arc::new(Program::new(body));
+                let program = Arc::new(Program::new(kind));
                 bucket.push(program.clone());
                 program
             }
@@ -331,89 +326,7 @@ impl Programs {
     }
 
     fn placeholder(&mut self) -> Arc<Program> {
-        self.empty.get_or_insert_with(|| Arc::new(Program::new(Body::Map(Map::default())))).clone()
-    }
-}
-
-fn hash_body(body: &Body, hasher: &mut FxHasher) {
-    std::mem::discriminant(body).hash(hasher);
-    match body {
-        Body::Map(map) => hash_map(map, hasher),
-        Body::Reduce(reduce) => {
-            (reduce.f as *const _ as usize, reduce.value, reduce.dtype, reduce.store_value).hash(hasher);
-            hash_map(&reduce.map, hasher);
-        }
-        Body::Rows(rows) => {
-            (&rows.per_row, &rows.temporaries).hash(hasher);
-            rows.steps.iter().for_each(|step| hash_map(&step.map, hasher));
-        }
-        other => parts_of(other).hash(hasher),
-    }
-}
-
-/// All that distinguishes two bodies of one kind, of the kinds without code; `None` of transforms, which are not kept.
-fn parts_of(body: &Body) -> Option<(Dtype, bool, usize)> {
-    let address = |f: &'static ReduceFn| f as *const ReduceFn as usize;
-    Some(match body {
-        Body::Scan(scan) => (scan.dtype, false, address(scan.f)),
-        Body::Gather(gather) => (gather.dtype, false, 0),
-        Body::Scatter(scatter) => (scatter.dtype, false, scatter.f.map_or(0, address)),
-        Body::Sort(sort) => (sort.dtype, sort.descending, 0),
-        Body::Search(search) => (search.dtype, search.right, 0),
-        Body::NonZero(dtype) => (*dtype, false, 0),
-        Body::Matmul(matmul) => (matmul.dtype, matmul.tf32, 0),
-        Body::Pack => (Dtype::U8, false, 0),
-        Body::Map(_) | Body::Reduce(_) | Body::Rows(_) | Body::Fft(_) => return None,
-    })
-}
-
-fn hash_map(map: &Map, hasher: &mut FxHasher) {
-    map.sources.hash(hasher);
-    map.stores.hash(hasher);
-    for instr in &map.instrs {
-        (instr.f as *const _ as usize, &instr.args, instr.class, instr.dtype).hash(hasher);
-    }
-}
-
-fn same_body(a: &Body, b: &Body) -> bool {
-    let same_map = |a: &Map, b: &Map| {
-        let alike = |(x, y): (&Instr, &Instr)| {
-            std::ptr::eq(x.f, y.f) && same(&x.args, &y.args) && x.class == y.class && x.dtype == y.dtype
-        };
-        a.sources == b.sources
-            && a.stores == b.stores
-            && a.instrs.len() == b.instrs.len()
-            && a.instrs.iter().zip(&b.instrs).all(alike)
-    };
-    match (a, b) {
-        (Body::Map(a), Body::Map(b)) => same_map(a, b),
-        (Body::Reduce(a), Body::Reduce(b)) => {
-            std::ptr::eq(a.f, b.f)
-                && (a.value, a.dtype, a.out, a.out_index, a.store_value)
-                    == (b.value, b.dtype, b.out, b.out_index, b.store_value)
-                && same_map(&a.map, &b.map)
-        }
-        (Body::Rows(a), Body::Rows(b)) => {
-            let same_fold =
-                |a: &Fold, b: &Fold| std::ptr::eq(a.f, b.f) && (a.value, a.out) == (b.value, b.out);
-            let same_step = |(a, b): (&Step, &Step)| {
-                let same = match (&a.fold, &b.fold) {
-                    (Some(a), Some(b)) => same_fold(a, b),
-                    (None, None) => true,
-                    _ => false,
-                };
-                same && a.per_row == b.per_row && same_map(&a.map, &b.map)
-            };
-            (&a.per_row, &a.temporaries) == (&b.per_row, &b.temporaries)
-                && a.steps.len() == b.steps.len()
-                && a.steps.iter().zip(&b.steps).all(same_step)
-        }
-        (Body::Map(_) | Body::Reduce(_) | Body::Rows(_), _)
-        | (_, Body::Map(_) | Body::Reduce(_) | Body::Rows(_)) => false,
-        (a, b) => {
-            let same = parts_of(a).is_some_and(|parts| parts_of(b) == Some(parts));
-            same && std::mem::discriminant(a) == std::mem::discriminant(b)
-        }
+        self.empty.get_or_insert_with(|| Arc::new(Program::new(&Map::default()))).clone()
     }
 }
 

@@ -12,9 +12,7 @@ use crate::array::{Dims, Dtype, Layout, Strides};
 use crate::base::{Result, Site, Span};
 use crate::device::error::is_shortage;
 use crate::device::{Device, Effort, Stream};
-use crate::kernel::{
-    Body, Fold, Instr, Launch, Map, ReduceFn, Regs, Rows, Source, Step, Store, Temporary, View,
-};
+use crate::kernel::{Fold, Instr, Launch, Map, ReduceFn, Regs, Rows, Source, Step, Store, Temporary, View};
 use crate::tensor::StorageRef;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
@@ -124,7 +122,7 @@ impl Runtime {
             views.push(View { ptr, dtype, strides: written.strides.clone() });
         }
         let mut launch = Launch {
-            program: self.programs.get(Body::Rows(rows)),
+            program: self.programs.get(&rows),
             shape: chain.shape.clone(),
             views,
             numbers: chain.numbers.clone(),

@@ -7,7 +7,7 @@ use crate::array::{Dims, Dtype, Layout, Strides, element_count};
 use crate::base::Result;
 use crate::device::races::Access;
 use crate::device::{Device, DeviceId, Indices, Stream, Suspect, Ticket, Work};
-use crate::kernel::{Body, Launch, Program, View};
+use crate::kernel::{Kind, Launch, Program, View};
 use crate::tensor::{Memory, Storage, Tensor};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ pub struct Submission<'a> {
     /// The operation, for errors.
     pub name: &'static str,
     /// The program.
-    pub body: Body,
+    pub kind: &'a dyn Kind,
     /// The iteration shape, as the program kind wants it.
     pub shape: Dims,
     /// Views in the program's order.
@@ -73,14 +73,7 @@ impl Runtime {
     /// The same; with a text, a bad index means that what it says does not hold.
     pub fn submit_asserting(&mut self, work: Submission<'_>, text: Option<Arc<str>>) -> Result<()> {
         let device_id = self.common_device(work.name, work.views.iter().map(|v| v.tensor))?;
-        let ordered = match &work.body {
-            Body::Scan(scan) => Some(scan.dtype),
-            Body::Sort(sort) => Some(sort.dtype),
-            Body::Search(search) => Some(search.dtype),
-            Body::Scatter(scatter) => scatter.f.map(|_| scatter.dtype),
-            _ => None,
-        };
-        if let Some(dtype) = ordered.filter(|dtype| dtype.is_complex()) {
+        if let Some(dtype) = work.kind.ordered().filter(|dtype| dtype.is_complex()) {
             return Err(super::error::not_over_complex(work.name, dtype));
         }
         let at = self.place(device_id)?.queue;
@@ -88,9 +81,7 @@ impl Runtime {
             return Err(super::error::writes_overlap(work.name));
         }
         let access = |write| if write { Access::Write } else { Access::Read };
-        if let Body::Matmul(_) = work.body {
-            self.spend(work.shape.iter().fold(1, |all, &n| all.saturating_mul(n)))?;
-        }
+        self.spend(work.kind.work(&work.shape))?;
         self.note(work.name, at, work.views.iter().map(|v| (v.tensor, access(v.write))))?;
         for view in &work.views {
             if let Some(pending) = view.tensor.storage().pending() {
@@ -102,10 +93,9 @@ impl Runtime {
         }
         self.flush_queue(at)?;
         let is_lost = |view: &SubmittedView<'_>| view.write && view.tensor.storage().is_lost();
-        if matches!(work.body, Body::Scatter(_))
+        if work.kind.updates()
             && let Some(view) = work.views.iter().find(|view| is_lost(view))
         {
-            // It keeps what it does not write.
             return Err(super::error::lost_value(view.tensor.storage()));
         }
         let device = self.device(device_id)?;
@@ -121,8 +111,7 @@ impl Runtime {
             let ptr = place(storage, view.tensor.layout(), dtype.size(), &stream)?;
             views.push(View { ptr, dtype, strides: view.strides.clone() });
         }
-        let faults = matches!(work.body, Body::Gather(_) | Body::Scatter(_));
-        let tag = if faults || text.is_some() {
+        let tag = if work.kind.may_fault() || text.is_some() {
             let indices = Indices::of(&work.shape, work.views.get(1).map_or(&[], |view| &view.strides));
             let suspect = Suspect { name: work.name, span: self.span, extent: work.limit, indices, text };
             match self.capture_at(at) {
@@ -133,10 +122,9 @@ impl Runtime {
             0
         };
         let launch = Launch {
-            program: match work.body {
-                // Kept programs would keep plans that the device has dropped.
-                body @ Body::Fft(_) => Arc::new(Program::new(body)),
-                body => self.programs.get(body),
+            program: match work.kind.is_plain() {
+                true => self.programs.get(work.kind),
+                false => Arc::new(Program::new(work.kind)),
             },
             shape: work.shape,
             views,

@@ -6,7 +6,7 @@ use crate::array::{Dtype, contiguous_strides};
 use crate::base::{Result, Span};
 use crate::device::error::is_shortage;
 use crate::device::{Block, Device, Effort, Stream};
-use crate::kernel::{Body, Instr, Launch, Map, Reduce, Regs, Source, Store, View};
+use crate::kernel::{Instr, Launch, Map, Reduce, Regs, Source, Store, View};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -18,10 +18,8 @@ pub(super) fn run(
     stream: &Arc<Stream>,
     launch: &Launch,
 ) -> Result<()> {
-    let (map, reduce) = match &launch.program.body {
-        Body::Map(map) => (map, None),
-        Body::Reduce(reduce) => (&reduce.map, Some(reduce)),
-        _ => return device.driver().launch(launch, stream.handle()),
+    let Some((map, reduce)) = launch.program.kind.instructions() else {
+        return device.driver().launch(launch, stream.handle());
     };
     let count: usize = launch.shape.iter().product();
     let strides = contiguous_strides(&launch.shape);
@@ -71,7 +69,7 @@ pub(super) fn run(
         small.instrs.push(Instr { args, ..*instr });
         views.push(View { ptr: block.ptr(), dtype: instr.dtype, strides: strides.clone() });
         temporaries.push(Some((block, instr.dtype)));
-        let small = part(programs, launch, Body::Map(small), views);
+        let small = part(programs, launch, &small, views);
         if at == 0 && !device.driver().prepared(&small) {
             // Nothing is compiled yet: one wait for the whole is shorter than one for each instruction.
             return device.driver().launch(launch, stream.handle());
@@ -93,8 +91,8 @@ pub(super) fn run(
         let out = if reduce.store_value { result(reduce.out) } else { 0 };
         let out_index = reduce.out_index.map(&mut result);
         let map = Map { sources: vec![read], ..Map::default() };
-        let body = Body::Reduce(Reduce { map, value: 0, out, out_index, ..reduce.clone() });
-        let mut small = Launch { views, program: programs.get(body), ..launch.clone() };
+        let last = Reduce { map, value: 0, out, out_index, ..reduce.clone() };
+        let mut small = Launch { views, program: programs.get(&last), ..launch.clone() };
         merge_dims(&mut small, launch.shape.len() - launch.reduced);
         device.driver().launch(&small, stream.handle())?;
     }
@@ -110,15 +108,15 @@ pub(super) fn run(
             stores: vec![Store { reg: 0, view: views.len() as u16 }],
         };
         views.push(launch.views[usize::from(store.view)].clone());
-        let small = part(programs, launch, Body::Map(small), views);
+        let small = part(programs, launch, &small, views);
         device.driver().launch(&small, stream.handle())?;
     }
     Ok(())
 }
 
 /// One small map over the shape of the whole program.
-fn part(programs: &mut Programs, whole: &Launch, body: Body, views: SmallVec<[View; 4]>) -> Launch {
-    let mut small = Launch { views, program: programs.get(body), reduced: 0, ..whole.clone() };
+fn part(programs: &mut Programs, whole: &Launch, map: &Map, views: SmallVec<[View; 4]>) -> Launch {
+    let mut small = Launch { views, program: programs.get(map), reduced: 0, ..whole.clone() };
     merge_dims(&mut small, 0);
     small
 }

@@ -10,7 +10,7 @@ use super::products::CASES;
 use super::*;
 use crate::kernel::fft::{Fft, FftSpec, Transform};
 use crate::kernel::host::{self, FaultSlot};
-use crate::kernel::{COMPLEX, Gather, Instr, Map, Matmul, Scatter, Source, Store};
+use crate::kernel::{COMPLEX, Gather, Instr, Map, Matmul, NonZero, Scatter, Source, Store};
 
 const BOTH: [Dtype; 2] = [Dtype::C64, Dtype::C128];
 
@@ -49,7 +49,7 @@ fn arithmetic_is_the_hosts_to_the_bit() {
                 instrs: vec![Instr { f, args, class: dtype.class(), dtype }],
                 stores: vec![Store { reg: 2, view: 2 }],
             };
-            let program = program(Body::Map(map));
+            let program = program(map);
             for (shape, strides) in
                 [(vec![5003], vec![1]), (vec![70, 33], vec![1, 70]), (vec![40, 30], vec![0, 1])]
             {
@@ -86,7 +86,7 @@ fn numbers_are_made_of_parts() {
             Pair::dense(&gpu, part, &shape, 2),
             Pair::dense(&gpu, dtype, &shape, 3),
         ];
-        agree_launch(&gpu, &launch(&program(Body::Map(map)), &shape, vec![], &[]), &mut pairs);
+        agree_launch(&gpu, &launch(&program(map), &shape, vec![], &[]), &mut pairs);
     }
 }
 
@@ -105,17 +105,17 @@ fn elements_are_gathered_and_scattered() {
             extents[axis] = limit;
             let index = indices(&gpu, shape, index_strides, limit, 2);
             let place = || Pair::random(&gpu, dtype, &extents, strides, 1);
-            let gather = program(Body::Gather(Gather { dtype }));
+            let gather = program(Gather { dtype });
             let mut pairs = [place(), index, Pair::dense(&gpu, dtype, shape, 3)];
             agree_launch(&gpu, &Launch { axis, limit, ..launch(&gather, shape, vec![], &[]) }, &mut pairs);
             let dense: Vec<isize> = contiguous_strides(shape).to_vec();
             let index = indices(&gpu, shape, &dense, limit, 2);
-            let scatter = program(Body::Scatter(Scatter { dtype, f: None }));
+            let scatter = program(Scatter { dtype, f: None });
             let mut pairs = [Pair::dense(&gpu, dtype, shape, 3), index, place()];
             agree_launch(&gpu, &Launch { axis, limit, ..launch(&scatter, shape, vec![], &[]) }, &mut pairs);
         }
         assert_eq!(gpu.take_fault(), None);
-        let search = program(Body::NonZero(dtype));
+        let search = program(NonZero { dtype });
         for n in [1, 4096, 10_003] {
             let mut input = Pair::dense(&gpu, dtype, &[n], 1);
             let words = dtype.size() / 8;
@@ -167,7 +167,7 @@ fn products_of_all_layouts() {
             // Nan and other numbers: the product must not read them.
             let mut out = Pair::dense(&gpu, dtype, &extents(m, n), 3);
             for tf32 in [false, true] {
-                let matmul = program(Body::Matmul(Matmul { dtype, tf32 }));
+                let matmul = program(Matmul { dtype, tf32 });
                 let views = [&left, &right, &out].map(Pair::on_device).to_vec();
                 run(&gpu, &launch(&matmul, shape, views, &[]));
                 let got = parts(&out.download(&gpu));
@@ -194,7 +194,7 @@ fn transform(
     input: &mut Pair,
     out: &mut Pair,
 ) -> [Vec<f64>; 2] {
-    let fft = |plan| program(Body::Fft(Fft { spec: spec.clone(), inverse, plan }));
+    let fft = |plan| program(Fft { spec: spec.clone(), inverse, plan });
     let shape = [&[spec.batch], &spec.extents[..]].concat();
     let plan = gpu.fft_plan(spec).unwrap();
     let workspace = plan.workspace();
@@ -286,7 +286,7 @@ fn a_plan_runs_on_any_stream() {
         batch: 2,
     };
     let plan = gpu.fft_plan(&spec).unwrap();
-    let fft = program(Body::Fft(Fft { spec, inverse: false, plan: plan.clone() }));
+    let fft = program(Fft { spec, inverse: false, plan: plan.clone() });
     let mut input = Pair::dense(&gpu, Dtype::C64, &[2, n], 1);
     whole(&gpu, &mut input);
     let runs: Vec<(u64, Pair)> = (0..4)

@@ -103,7 +103,7 @@ fn a_bad_index_is_a_fault_and_no_trap() {
     }
     index.upload(&gpu);
     let out = Pair::dense(&gpu, Dtype::F32, &shape, 3);
-    let gather = program(Body::Gather(Gather { dtype: Dtype::F32 }));
+    let gather = program(Gather { dtype: Dtype::F32 });
     let views = vec![source.on_device(), index.on_device(), out.on_device()];
     let job = Launch { limit: 4, tag: 77, ..launch(&gather, &shape, views, &[]) };
     assert_eq!(gpu.take_fault(), None);
@@ -159,7 +159,7 @@ fn programs_are_prepared_in_the_background() {
     }
     let pair = Pair::dense(&gpu, Dtype::F32, &[64], 1);
     let out = Pair::dense(&gpu, Dtype::F32, &[64], 2);
-    let program = program(Body::Map(map));
+    let program = program(map);
     let job = launch(&program, &[64], vec![pair.on_device(), out.on_device()], &[]);
     let first = gpu.prepared(&job);
     let begun = Instant::now();

@@ -58,7 +58,7 @@ pub(super) fn fold(
         store_value: true,
     };
     let views = vec![input.on_device(), out.on_device(), at.on_device()];
-    run(gpu, &Launch { reduced, ..launch(&program(Body::Reduce(reduce)), shape, views, &[]) });
+    run(gpu, &Launch { reduced, ..launch(&program(reduce), shape, views, &[]) });
     (out.download(gpu), at.download(gpu))
 }
 
@@ -213,7 +213,7 @@ fn a_fused_map_stores_each_element_once_and_changes_no_bit() {
         let reduce =
             Reduce { map, value: 0, f: &SUM, dtype: Dtype::F32, out: 2, out_index: None, store_value: true };
         let views = vec![input.on_device(), stored.on_device(), out.on_device()];
-        run(&gpu, &Launch { reduced: 1, ..launch(&program(Body::Reduce(reduce)), &shape, views, &[]) });
+        run(&gpu, &Launch { reduced: 1, ..launch(&program(reduce), &shape, views, &[]) });
         let (stored, out) = (stored.download(&gpu), out.download(&gpu));
         for i in 0..count(&shape) {
             assert!(same(Dtype::F32, stored.bits(&shape, i), input.bits(&shape, i)), "{strides:?} {i}");
@@ -243,7 +243,7 @@ fn scans_of_short_long_and_strided_rows() {
             let mut input = Pair::random(&gpu, dtype, shape, from, 7);
             tame(&gpu, &mut input);
             let out = Pair::random(&gpu, dtype, shape, to, 8);
-            let scan = program(Body::Scan(Scan { f: &SUM, dtype }));
+            let scan = program(Scan { f: &SUM, dtype });
             run(&gpu, &launch(&scan, shape, vec![input.on_device(), out.on_device()], &[]));
             let got = out.download(&gpu);
             let length = shape[shape.len() - 1];

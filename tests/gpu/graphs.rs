@@ -25,7 +25,7 @@ fn twice_and_one(from: View, to: View, count: usize) -> Launch {
         instrs: vec![instr],
         stores: vec![Store { reg: 1, view: 1 }],
     };
-    launch(&program(Body::Map(map)), &[count], vec![from, to], &[])
+    launch(&program(map), &[count], vec![from, to], &[])
 }
 
 fn filled(gpu: &CudaDriver, count: usize, value: f64) -> Pair {
@@ -88,8 +88,8 @@ fn graphs_of_programs_with_scratch_memory_give_what_launches_give() {
         (pair(Dtype::I32), pair(Dtype::I64), pair(Dtype::I32))
     };
     let (direct, replayed) = (outs(4), outs(5));
-    let sort = program(Body::Sort(Sort { dtype: Dtype::I32, descending: false }));
-    let scan = program(Body::Scan(Scan { f: &super::folds::SUM, dtype: Dtype::I32 }));
+    let sort = program(Sort { dtype: Dtype::I32, descending: false });
+    let scan = program(Scan { f: &super::folds::SUM, dtype: Dtype::I32 });
     let work = |to: &(Pair, Pair, Pair)| {
         let views = vec![source.on_device(), to.0.on_device(), to.1.on_device()];
         let sort = launch(&sort, &[1, count], views, &[]);
@@ -120,7 +120,7 @@ fn graphs_of_products() {
     let Some(gpu) = device() else { return };
     let n = 256;
     let (a, b, out) = (filled(&gpu, n * n, 2.0), filled(&gpu, n * n, 0.5), filled(&gpu, n * n, 0.0));
-    let matmul = program(Body::Matmul(Matmul { dtype: Dtype::F32, tf32: false }));
+    let matmul = program(Matmul { dtype: Dtype::F32, tf32: false });
     let square = |pair: &Pair| View { strides: Strides::from_slice(&[n as isize, 1]), ..pair.on_device() };
     let product = launch(&matmul, &[n, n, n], vec![square(&a), square(&b), square(&out)], &[]);
     let graph = gpu.graph(vec![on(0, Task::Launch(product))].into()).unwrap();
@@ -140,7 +140,7 @@ fn every_replay_reports_its_faults() {
     (0..5).for_each(|i| index.set_raw(i, if i == 3 { 44 } else { 0 }));
     index.upload(&gpu);
     let out = Pair::dense(&gpu, Dtype::F32, &shape, 3);
-    let gather = program(Body::Gather(Gather { dtype: Dtype::F32 }));
+    let gather = program(Gather { dtype: Dtype::F32 });
     let views = vec![source.on_device(), index.on_device(), out.on_device()];
     let job = Launch { limit: 4, tag: 1 << 31 | 6, ..launch(&gather, &shape, views, &[]) };
     let graph = gpu.graph(vec![on(0, Task::Launch(job))].into()).unwrap();

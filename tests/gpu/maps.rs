@@ -10,7 +10,7 @@ use crate::kernel::{CAST, CudaText, Instr, Map, MapFn, Source, Store, philox};
 
 /// Runs a map on both sides and compares every view.
 fn agree(gpu: &CudaDriver, map: &Map, shape: &[usize], pairs: &mut [Pair], numbers: &[u64]) {
-    agree_launch(gpu, &launch(&program(Body::Map(map.clone())), shape, vec![], numbers), pairs);
+    agree_launch(gpu, &launch(&program(map.clone()), shape, vec![], numbers), pairs);
 }
 
 /// Runs a launch over the pairs on both sides and compares every bit of them, also what lies between the
@@ -24,8 +24,8 @@ pub(super) fn agree_launch(gpu: &CudaDriver, work: &Launch, pairs: &mut [Pair]) 
     for (v, (got, want)) in results.iter().zip(pairs.iter()).enumerate() {
         if let Some((i, a, b)) = got.difference(want) {
             panic!(
-                "{} of {:?}, view {v} ({} {:?}) number {i}: device {a:#x}, host {b:#x}",
-                work.program.key, work.shape, want.dtype, want.strides
+                "{:?} of {:?}, view {v} ({} {:?}) number {i}: device {a:#x}, host {b:#x}",
+                work.program, work.shape, want.dtype, want.strides
             );
         }
     }
@@ -260,7 +260,7 @@ mod operations {
                 map.instrs.push(Instr { f, args: (0..arity).collect(), class, dtype: out });
                 map.stores.push(Store { reg: arity, view: arity });
                 pairs.push(Pair::dense(&gpu, out, &shape, 9));
-                let program = program(Body::Map(map));
+                let program = program(map);
                 run(&gpu, &launch(&program, &shape, pairs.iter().map(Pair::on_device).collect(), &[]));
                 let got = pairs[f.arity as usize].download(&gpu);
                 let views = pairs.iter_mut().map(Pair::on_host).collect();

@@ -20,7 +20,7 @@ mod timing;
 use super::driver::{CudaDriver, open_device};
 use crate::array::{Dims, Dtype, Strides, contiguous_strides};
 use crate::device::{CopyKind, Driver};
-use crate::kernel::{Body, Launch, Program, Ptr, View};
+use crate::kernel::{Kind, Launch, Program, Ptr, View};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -221,8 +221,8 @@ fn launch(program: &Arc<Program>, shape: &[usize], views: Vec<View>, numbers: &[
     }
 }
 
-fn program(body: Body) -> Arc<Program> {
-    Arc::new(Program::new(body))
+fn program(kind: impl Kind) -> Arc<Program> {
+    Arc::new(Program::new(&kind))
 }
 
 fn count(shape: &[usize]) -> usize {
@@ -231,6 +231,6 @@ fn count(shape: &[usize]) -> usize {
 
 /// Runs and waits.
 fn run(gpu: &CudaDriver, launch: &Launch) {
-    gpu.launch(launch, 0).unwrap_or_else(|e| panic!("{e}: {}", launch.program.key));
-    gpu.stream_synchronize(0).unwrap_or_else(|e| panic!("{e}: {}", launch.program.key));
+    gpu.launch(launch, 0).unwrap_or_else(|e| panic!("{e}: {:?}", launch.program));
+    gpu.stream_synchronize(0).unwrap_or_else(|e| panic!("{e}: {:?}", launch.program));
 }

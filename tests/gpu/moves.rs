@@ -3,7 +3,7 @@
 #![cfg(test)]
 
 use super::*;
-use crate::kernel::{Gather, Scatter, Search, Sort};
+use crate::kernel::{Gather, NonZero, Scatter, Search, Sort};
 use crate::ops::folds::SUM;
 
 /// Shape, axis, limit, strides of the source (or of the target), strides of the index.
@@ -52,7 +52,7 @@ fn gathers_along_all_axes() {
             let source = Pair::random(&gpu, dtype, &extents, strides, 1);
             let index = indices(&gpu, shape, index_strides, limit, 2);
             let out = Pair::dense(&gpu, dtype, shape, 3);
-            let gather = program(Body::Gather(Gather { dtype }));
+            let gather = program(Gather { dtype });
             let views = vec![source.on_device(), index.on_device(), out.on_device()];
             run(&gpu, &Launch { axis, limit, ..launch(&gather, shape, views, &[]) });
             let got = out.download(&gpu);
@@ -86,7 +86,7 @@ fn searches_agree() {
                     Pair::random(&gpu, dtype, shape, own, 2),
                     Pair::dense(&gpu, Dtype::I64, shape, 3),
                 ];
-                let search = program(Body::Search(Search { dtype, right }));
+                let search = program(Search { dtype, right });
                 let work = Launch { axis, limit, ..launch(&search, shape, vec![], &[]) };
                 super::maps::agree_launch(&gpu, &work, &mut pairs);
             }
@@ -121,7 +121,7 @@ fn scatters_are_in_row_major_order() {
                 let source = Pair::dense(&gpu, dtype, shape, 1);
                 let index = indices(&gpu, shape, index_strides, limit, 2);
                 let mut out = Pair::random(&gpu, dtype, &extents, strides, 3);
-                let scatter = program(Body::Scatter(Scatter { dtype, f }));
+                let scatter = program(Scatter { dtype, f });
                 let views = vec![source.on_device(), index.on_device(), out.on_device()];
                 run(&gpu, &Launch { axis, limit, ..launch(&scatter, shape, views, &[]) });
                 let got = out.download(&gpu);
@@ -185,7 +185,7 @@ fn sorts_are_stable() {
                 let input = Pair::random(&gpu, dtype, shape, strides, 1);
                 let out = Pair::dense(&gpu, dtype, shape, 2);
                 let at = Pair::dense(&gpu, Dtype::I64, shape, 3);
-                let sort = program(Body::Sort(Sort { dtype, descending }));
+                let sort = program(Sort { dtype, descending });
                 let views = vec![input.on_device(), out.on_device(), at.on_device()];
                 run(&gpu, &launch(&sort, shape, views, &[]));
                 let (out, at) = (out.download(&gpu), at.download(&gpu));
@@ -223,7 +223,7 @@ fn nonzero_lists_positions() {
             input.upload(&gpu);
             let (out, found) =
                 (Pair::dense(&gpu, Dtype::I64, &[n], 2), Pair::dense(&gpu, Dtype::I64, &[], 3));
-            let search = program(Body::NonZero(dtype));
+            let search = program(NonZero { dtype });
             run(
                 &gpu,
                 &launch(&search, &[n], vec![input.on_device(), out.on_device(), found.on_device()], &[]),

@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::device::{Backend, Config, Machine};
+use crate::kernel::Pack;
 use crate::plan::{Runtime, collective_tests};
 
 /// A session on all devices, and how many there are.
@@ -59,7 +60,7 @@ fn packing_parts_of_all_alignments() {
             view.strides = [n as isize].as_slice().into();
         }
         views.push(out.on_device());
-        run(&gpu, &launch(&program(Body::Pack), &[total], views, &[]));
+        run(&gpu, &launch(&program(Pack), &[total], views, &[]));
         let got = out.download(&gpu);
         for ((part, &n), &end) in parts.iter().zip(lengths).zip(&ends) {
             assert!(

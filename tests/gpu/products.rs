@@ -52,7 +52,7 @@ fn products_of_all_layouts() {
                 out.set_raw(i, bits_of(dtype, f64::NAN));
             }
             out.upload(&gpu);
-            let matmul = program(Body::Matmul(Matmul { dtype, tf32: false }));
+            let matmul = program(Matmul { dtype, tf32: false });
             let views = vec![left.on_device(), right.on_device(), out.on_device()];
             run(&gpu, &launch(&matmul, shape, views, &[]));
             let got = out.download(&gpu);

@@ -128,7 +128,7 @@ fn an_illegal_address_in_a_process_of_its_own() {
     };
     let view = |ptr: Ptr| View { ptr, dtype: Dtype::F32, strides: [1].as_slice().into() };
     let target = gpu.driver().alloc(4096).unwrap();
-    let broken = launch(&program(Body::Map(map)), &[1000], vec![view(0x1000), view(target)], &[]);
+    let broken = launch(&program(map), &[1000], vec![view(0x1000), view(target)], &[]);
     let ticket = gpu.note_launch(gpu.default_stream(), "broken", Span::new(1, 2));
     gpu.driver().launch(&broken, 0).unwrap();
     let error = vm.eval("<2>", "let y = x * 2\ncuda.synchronize()", Mode::Input).err().unwrap();

@@ -101,7 +101,7 @@ fn rates() {
     let ms = time(&gpu, || gpu.copy(b, a, 4 << 28, CopyKind::DeviceToDevice, 0).unwrap());
     rate("driver copy", 2.0 * bytes, ms);
     let numbers = [0.044715f32, 0.797_884_6, 1.0, 0.5].map(|x| u64::from(x.to_bits()));
-    let program_of = |map: Map| program(Body::Map(map));
+    let program_of = |map: Map| program(map);
     let views = || vec![view(a, Dtype::F32, &[1]), view(b, Dtype::F32, &[1])];
     let job = launch(&program_of(gelu()), &[n], views(), &numbers);
     let ms = time(&gpu, || gpu.launch(&job, 0).unwrap());
@@ -126,7 +126,7 @@ fn rates() {
     rate("broadcast of a row (write only)", bytes, ms);
 
     let reduce = || {
-        program(Body::Reduce(Reduce {
+        program(Reduce {
             map: Map { sources: vec![Source::Load { view: 0, dtype: Dtype::F32 }], ..Map::default() },
             value: 0,
             f: &SUM,
@@ -134,7 +134,7 @@ fn rates() {
             out: 1,
             out_index: None,
             store_value: true,
-        }))
+        })
     };
     let s = side as isize;
     for (name, shape, strides, out) in [
@@ -151,7 +151,7 @@ fn rates() {
         rate(name, bytes, ms);
     }
 
-    let scan = program(Body::Scan(Scan { f: &SUM, dtype: Dtype::F32 }));
+    let scan = program(Scan { f: &SUM, dtype: Dtype::F32 });
     for (name, shape, strides) in
         [("cumsum of a row", vec![n], vec![1]), ("cumsum of 16384 rows", vec![side, side], vec![s, 1])]
     {
@@ -164,7 +164,7 @@ fn rates() {
     let rows = n / 1024;
     let order: Vec<i64> = (0..rows).map(|i| (mix(i as u64) % rows as u64) as i64).collect();
     gpu.copy(c, order.as_ptr() as u64, 8 * rows as u64, CopyKind::HostToDevice, 0).unwrap();
-    let gather = program(Body::Gather(Gather { dtype: Dtype::F32 }));
+    let gather = program(Gather { dtype: Dtype::F32 });
     let views =
         vec![view(a, Dtype::F32, &[1024, 1]), view(c, Dtype::I64, &[1, 0]), view(b, Dtype::F32, &[1024, 1])];
     let job = Launch { limit: rows, ..launch(&gather, &[rows, 1024], views, &[]) };
@@ -174,7 +174,7 @@ fn rates() {
     let m = 1usize << 26;
     let random: Vec<u64> = (0..m as u64 / 2).map(|i| mix(i) & 0x7f7f_ffff_7f7f_ffff).collect();
     gpu.copy(a, random.as_ptr() as u64, 4 * m as u64, CopyKind::HostToDevice, 0).unwrap();
-    let sort = program(Body::Sort(Sort { dtype: Dtype::F32, descending: false }));
+    let sort = program(Sort { dtype: Dtype::F32, descending: false });
     let views = vec![view(a, Dtype::F32, &[1]), view(b, Dtype::F32, &[1]), view(c, Dtype::I64, &[1])];
     let job = launch(&sort, &[m], views, &[]);
     let ms = time(&gpu, || gpu.launch(&job, 0).unwrap());
@@ -185,7 +185,7 @@ fn rates() {
     {
         gpu.fill(a, 0x3c00_3c00, 4, (e * e) as u64, 0).unwrap();
         let dense = |ptr| view(ptr, dtype, &[e as isize, 1]);
-        let matmul = program(Body::Matmul(Matmul { dtype, tf32 }));
+        let matmul = program(Matmul { dtype, tf32 });
         let job = launch(&matmul, &[e, e, e], vec![dense(a), dense(a), dense(b)], &[]);
         let ms = time(&gpu, || gpu.launch(&job, 0).unwrap());
         println!(
@@ -205,7 +205,7 @@ fn rates() {
     gpu.stream_synchronize(0).unwrap();
     let all = begun.elapsed();
     println!("2000 small launches: {:.3} us each to queue, {:.3} us each in all", us(queued), us(all));
-    let kind = crate::kernel::cuda::kind(&small.program.body);
+    let kind = &small.program.kind;
     let begun = Instant::now();
     let mut found = 0;
     for _ in 0..20_000 {

@@ -14,9 +14,9 @@ use super::scratch::Scratch;
 use crate::base::Result;
 use crate::device::graph::{GraphHandle, Step};
 use crate::device::{Compiled, CopyKind, Driver, EventHandle, Properties, StreamHandle};
-use crate::kernel::cuda::{Queue as _, kind, takes_rows};
+use crate::kernel::cuda::{Queue as _, takes_rows};
 use crate::kernel::fft::{FftPlan, FftSpec};
-use crate::kernel::{Body, Fault, Launch, Ptr};
+use crate::kernel::{Fault, Launch, Ptr};
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute};
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -116,6 +116,15 @@ impl CudaDriver {
         BEGINS.get().map_or(Ok(()), |event| self.event_record(event, stream))
     }
 
+    /// Compiles and loads what a launch needs, and takes the memory that its stream's launches share.
+    pub(super) fn get_ready(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
+        let kind = &*launch.program.kind;
+        if kind.multiplies() {
+            self.with_blas(stream, |_| Ok(()))?;
+        }
+        self.library.get(launch, kind.signature(launch)).map(drop)
+    }
+
     /// Queues a pause.
     pub(super) fn queue_sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()> {
         self.enter()?;
@@ -152,18 +161,6 @@ impl CudaDriver {
         let own = self.own_kernels()?.clone();
         Queue::new(self, stream).with(own, |queue| queue.run(entry, grid, block, words))
     }
-}
-
-/// True for launches over nothing, which need no kernel.
-pub(super) fn is_empty(launch: &Launch) -> bool {
-    // A reduction over nothing still has results; everything else without elements is nothing.
-    let shape = match launch.program.body {
-        Body::Reduce(_) => &launch.shape[..launch.shape.len() - launch.reduced.min(launch.shape.len())],
-        Body::Matmul(_) => &launch.shape[..launch.shape.len().saturating_sub(1)],
-        Body::NonZero(_) => &[],
-        _ => &launch.shape[..],
-    };
-    shape.contains(&0)
 }
 
 fn describe(device: CUdevice) -> Result<Properties> {
@@ -302,20 +299,14 @@ impl Driver for CudaDriver {
     }
     fn prepared(&self, launch: &Launch) -> bool {
         // A launch over nothing has no signature, and needs no kernel.
-        launch.shape.contains(&0)
-            || self.library.prepared(launch, kind(&launch.program.body).signature(launch))
+        launch.shape.contains(&0) || self.library.prepared(launch, launch.program.kind.signature(launch))
     }
     fn make_ready(&self, launch: Option<&Launch>, stream: StreamHandle) -> Result<()> {
         self.enter()?;
-        let Some(launch) = launch.filter(|launch| !is_empty(launch)) else {
+        let Some(launch) = launch.filter(|launch| !launch.program.kind.is_empty(launch)) else {
             return self.own_kernels().map(drop);
         };
-        match &launch.program.body {
-            Body::Fft(_) => return Ok(()),
-            Body::Matmul(product) if product.dtype.is_float() => self.with_blas(stream, |_| Ok(()))?,
-            _ => {}
-        }
-        self.library.get(launch, kind(&launch.program.body).signature(launch)).map(drop)
+        self.get_ready(launch, stream)
     }
     fn begins_at(&self, event: Option<EventHandle>) {
         BEGINS.set(event);

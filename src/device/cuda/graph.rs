@@ -5,15 +5,15 @@
 //! and cuBLAS workspaces go by stream, so a graph that runs shares none with what runs beside it.
 
 use super::context::check;
-use super::driver::{CudaDriver, is_empty};
+use super::driver::CudaDriver;
 use super::fault::FaultSlot;
 use super::queue::Queue;
 use crate::base::{Error, Result};
 use crate::device::error::driver_failed;
 use crate::device::graph::{GraphHandle, Step, Task};
 use crate::device::{CopyKind, StreamHandle};
-use crate::kernel::cuda::{Queue as _, kind};
-use crate::kernel::{Body, Ptr};
+use crate::kernel::Ptr;
+use crate::kernel::cuda::Queue as _;
 use cudarc::driver::sys::{self, CUgraph, CUgraphExec, CUstream, CUstreamCaptureMode};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -168,13 +168,8 @@ impl CudaDriver {
     fn prepare(&self, steps: &[Step], lanes: &[StreamHandle]) -> Result<()> {
         for step in steps {
             match &step.task {
-                Task::Launch(launch) if !is_empty(launch) => {
-                    self.library.get(launch, kind(&launch.program.body).signature(launch))?;
-                    if let Body::Matmul(product) = &launch.program.body
-                        && product.dtype.is_float()
-                    {
-                        self.with_blas(lanes[step.lane as usize], |_| Ok(()))?;
-                    }
+                Task::Launch(launch) if !launch.program.kind.is_empty(launch) => {
+                    self.get_ready(launch, lanes[step.lane as usize])?;
                 }
                 Task::Sleep(_) => {
                     self.own_kernels()?;

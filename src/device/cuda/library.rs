@@ -1,14 +1,14 @@
 //! Compiled programs of one device.
 //!
 //! A launch finds its kernels by the address of its program first (a small table that keeps the
-//! programs alive, so that an address means one program), then by the program's key. What is
+//! programs alive, so that an address means one program), then among equal programs. What is
 //! missing is compiled by the caller, or by the one background thread of the process.
 
 use super::context::{Context, check};
 use super::nvrtc::{self, Arch};
 use crate::base::{Error, Result};
 use crate::device::Compiled;
-use crate::kernel::cuda::{Signature, kind};
+use crate::kernel::cuda::Signature;
 use crate::kernel::{Launch, Program};
 use cudarc::driver::sys::{self, CUfunction, CUmodule};
 use parking_lot::{Condvar, Mutex};
@@ -29,6 +29,13 @@ unsafe impl Send for Loaded {}
 // SAFETY: as above; nothing changes after loading.
 unsafe impl Sync for Loaded {}
 
+impl Loaded {
+    /// No kernels.
+    fn nothing() -> Arc<Loaded> {
+        Arc::new(Loaded { module: std::ptr::null_mut(), functions: SmallVec::new() })
+    }
+}
+
 enum State {
     Ready(Arc<Loaded>),
     Compiling,
@@ -46,14 +53,15 @@ const RECENT: usize = 1024;
 
 struct Tables {
     recent: Vec<Option<Recent>>,
-    /// By key; a program has few signatures.
-    known: FxHashMap<String, SmallVec<[(Signature, State); 2]>>,
+    /// A program has few signatures.
+    known: FxHashMap<Arc<Program>, SmallVec<[(Signature, State); 2]>>,
 }
 
 /// One device's kernels.
 pub(super) struct Library {
     context: Context,
     arch: Arch,
+    nothing: Arc<Loaded>,
     tables: Mutex<Tables>,
     changed: Condvar,
     /// What was compiled and not yet asked for; the newest alone when there is much.
@@ -64,15 +72,15 @@ pub(super) struct Library {
 const REMEMBERED: usize = 4096;
 
 impl Tables {
-    fn state(&mut self, key: &str, signature: Signature) -> Option<&mut State> {
-        let states = self.known.get_mut(key)?;
+    fn state(&mut self, program: &Arc<Program>, signature: Signature) -> Option<&mut State> {
+        let states = self.known.get_mut(program)?;
         states.iter_mut().find(|(s, _)| *s == signature).map(|(_, state)| state)
     }
 
-    fn set(&mut self, key: &str, signature: Signature, state: State) {
-        match self.state(key, signature) {
+    fn set(&mut self, program: &Arc<Program>, signature: Signature, state: State) {
+        match self.state(program, signature) {
             Some(slot) => *slot = state,
-            None => self.known.entry(key.to_string()).or_default().push((signature, state)),
+            None => self.known.entry(program.clone()).or_default().push((signature, state)),
         }
     }
 }
@@ -87,13 +95,23 @@ impl Library {
     pub fn new(context: Context, arch: Arch) -> Library {
         let recent = (0..RECENT).map(|_| None).collect();
         let tables = Mutex::new(Tables { recent, known: FxHashMap::default() });
-        Library { context, arch, tables, changed: Condvar::new(), compiled: Mutex::default() }
+        Library {
+            context,
+            arch,
+            nothing: Loaded::nothing(),
+            tables,
+            changed: Condvar::new(),
+            compiled: Mutex::default(),
+        }
     }
 
     /// The kernels for a launch, and whether that took long: it compiles them when they are missing, and waits when another
     /// thread does.
     pub fn get(&self, launch: &Launch, signature: Signature) -> Result<(Arc<Loaded>, bool)> {
         let program = &launch.program;
+        if !program.kind.is_plain() {
+            return Ok((self.nothing.clone(), false));
+        }
         let at = slot(program, signature);
         let mut tables = self.tables.lock();
         if let Some(recent) = &tables.recent[at]
@@ -104,7 +122,7 @@ impl Library {
         }
         let mut waited = false;
         loop {
-            match tables.state(&program.key, signature) {
+            match tables.state(program, signature) {
                 Some(State::Ready(loaded)) => {
                     let loaded = loaded.clone();
                     tables.recent[at] =
@@ -118,7 +136,7 @@ impl Library {
                 }
                 None => {
                     waited = true;
-                    tables.set(&program.key, signature, State::Compiling);
+                    tables.set(program, signature, State::Compiling);
                     drop(tables);
                     self.finish(program, signature, self.build(program, signature));
                     tables = self.tables.lock();
@@ -130,6 +148,9 @@ impl Library {
     /// True when `get` would answer at once; otherwise starts compiling in the background.
     pub fn prepared(self: &Arc<Library>, launch: &Launch, signature: Signature) -> bool {
         let program = &launch.program;
+        if !program.kind.is_plain() {
+            return true;
+        }
         {
             let mut tables = self.tables.lock();
             if let Some(recent) = &tables.recent[slot(program, signature)]
@@ -138,14 +159,14 @@ impl Library {
             {
                 return true;
             }
-            match tables.state(&program.key, signature) {
+            match tables.state(program, signature) {
                 Some(State::Compiling) => return false,
                 Some(_) => return true,
-                None => tables.set(&program.key, signature, State::Compiling),
+                None => tables.set(program, signature, State::Compiling),
             }
         }
         // The disk cache answers in well under a millisecond.
-        let source = kind(&program.body).source(signature);
+        let source = program.kind.source(signature);
         let begun = Instant::now();
         if let Some(image) = nvrtc::cached(&source.text, self.arch) {
             let loaded = self.load(&image, source.entries);
@@ -165,24 +186,24 @@ impl Library {
         sent
     }
 
-    fn finish(&self, program: &Program, signature: Signature, outcome: Result<Arc<Loaded>>) {
+    fn finish(&self, program: &Arc<Program>, signature: Signature, outcome: Result<Arc<Loaded>>) {
         let state = match outcome {
             Ok(loaded) => State::Ready(loaded),
             Err(error) => State::Failed(error),
         };
-        self.tables.lock().set(&program.key, signature, state);
+        self.tables.lock().set(program, signature, state);
         self.changed.notify_all();
     }
 
     fn build(&self, program: &Program, signature: Signature) -> Result<Arc<Loaded>> {
-        let source = kind(&program.body).source(signature);
+        let source = program.kind.source(signature);
         self.compile(&source.text, source.entries, &program.label)
     }
 
     /// Compiles and loads a source; one without entries needs neither.
     pub fn compile(&self, text: &str, entries: &[&str], label: &str) -> Result<Arc<Loaded>> {
         if entries.is_empty() {
-            return Ok(Arc::new(Loaded { module: std::ptr::null_mut(), functions: SmallVec::new() }));
+            return Ok(self.nothing.clone());
         }
         let begun = Instant::now();
         let (image, was_kept) = nvrtc::compile(text, self.arch, label)?;

@@ -1,7 +1,7 @@
 //! One launch on its way into a stream: its kernels, and scratch memory between them.
 
 use super::context::check;
-use super::driver::{CudaDriver, is_empty};
+use super::driver::CudaDriver;
 use super::error;
 use super::fault::FaultSlot;
 use super::library::Loaded;
@@ -9,9 +9,9 @@ use super::scratch::Lease;
 use crate::base::{Error, Result};
 use crate::device::StreamHandle;
 use crate::device::error::driver_failed;
-use crate::kernel::cuda::{MAX_WORDS, Product, kind};
+use crate::kernel::cuda::{MAX_WORDS, Product};
 use crate::kernel::fft::Fft;
-use crate::kernel::{Body, Launch, Ptr, cuda};
+use crate::kernel::{Launch, Ptr, cuda};
 use cudarc::driver::sys::{self, CUstream};
 use std::sync::Arc;
 
@@ -74,15 +74,11 @@ impl cuda::Queue for Queue<'_> {
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<()> {
-        if is_empty(launch) {
+        let kind = &*launch.program.kind;
+        if kind.is_empty(launch) {
             return Ok(());
         }
         self.driver.enter()?;
-        // The library of kernels keeps programs, and with them would keep plans that were dropped.
-        if let Body::Fft(fft) = &launch.program.body {
-            return self.transform(fft, launch);
-        }
-        let kind = kind(&launch.program.body);
         let signature = kind.signature(launch);
         let (loaded, waited) = self.driver.library.get(launch, signature)?;
         if waited && !self.queued {

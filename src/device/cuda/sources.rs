@@ -5,11 +5,11 @@
 
 use super::nvrtc;
 use crate::array::{Class, Dims, Dtype, Strides, contiguous_strides};
-use crate::kernel::cuda::{Kind, PRELUDE, Signature, copy_program, fill, kind};
+use crate::kernel::cuda::{PRELUDE, Signature, copy_program, fill};
 use crate::kernel::host::define::{host_better, host_combine};
 use crate::kernel::{
-    Body, CAST, CudaText, Gather, Instr, Launch, Map, MapFn, Matmul, Program, Reduce, ReduceFn, Regs, Scan,
-    Scatter, Search, Sort, Source as Register, Store, View,
+    CAST, CudaText, Gather, Instr, Kind, Launch, Map, MapFn, Matmul, NonZero, Pack, Program, Reduce,
+    ReduceFn, Regs, Scan, Scatter, Search, Sort, Source as Register, Store, View,
 };
 use smallvec::smallvec;
 use std::sync::Arc;
@@ -86,13 +86,13 @@ fn knows(arch: &str) -> bool {
 }
 
 fn compiles(program: &Program, signature: Signature, archs: &[&str]) {
-    let source = kind(&program.body).source(signature);
+    let source = program.kind.source(signature);
     for arch in archs {
         if !knows(arch) {
             continue;
         }
         if let Err(error) = nvrtc::compile_now(&source.text, arch, &program.label) {
-            panic!("{} for {arch}: {error}\n{}", program.key, source.text);
+            panic!("{program:?} for {arch}: {error}\n{}", source.text);
         }
     }
 }
@@ -101,9 +101,9 @@ fn view(dtype: Dtype, strides: &[isize], ptr: u64) -> View {
     View { ptr, dtype, strides: Strides::from(strides) }
 }
 
-fn launch(body: Body, shape: &[usize], views: &[View], reduced: usize) -> Launch {
+fn launch(kind: impl Kind, shape: &[usize], views: &[View], reduced: usize) -> Launch {
     Launch {
-        program: Arc::new(Program::new(body)),
+        program: Arc::new(Program::new(&kind)),
         shape: Dims::from(shape),
         views: views.iter().cloned().collect(),
         numbers: smallvec![0; 4],
@@ -115,7 +115,7 @@ fn launch(body: Body, shape: &[usize], views: &[View], reduced: usize) -> Launch
 }
 
 fn check(launch: &Launch, archs: &[&str]) {
-    compiles(&launch.program, kind(&launch.program.body).signature(launch), archs);
+    compiles(&launch.program, launch.program.kind.signature(launch), archs);
 }
 
 /// `out = cast(a + b, to)`, and `position < number` beside it.
@@ -170,8 +170,8 @@ fn maps_of_all_dtypes_compile() {
                 view(dtype, &[1], 0),
             ]
         };
-        check(&launch(Body::Map(sample_map(dtype, to)), &[1000], &views(&[1], 0), 0), &["sm_75", "sm_90"]);
-        check(&launch(Body::Map(sample_map(to, dtype)), &[1001], &views(&[3], 0), 0), &["sm_90"]);
+        check(&launch(sample_map(dtype, to), &[1000], &views(&[1], 0), 0), &["sm_75", "sm_90"]);
+        check(&launch(sample_map(to, dtype), &[1001], &views(&[3], 0), 0), &["sm_90"]);
     }
 }
 
@@ -190,7 +190,7 @@ fn maps_of_all_layouts_compile() {
     ];
     let mut map = sample_map(a, c);
     map.sources[3] = Register::Number { slot: 1, dtype: Dtype::I64 };
-    check(&launch(Body::Map(map), &[40, 30, 50], &transposed, 0), &ARCHS);
+    check(&launch(map, &[40, 30, 50], &transposed, 0), &ARCHS);
     let shape = [6, 5, 8];
     let dense = contiguous_strides(&shape);
     for (first, second, ptr) in [
@@ -208,7 +208,7 @@ fn maps_of_all_layouts_compile() {
             view(Dtype::Bool, &dense, 0),
             view(a, &dense, 0),
         ];
-        check(&launch(Body::Map(sample_map(a, c)), &shape, &views, 0), &ARCHS);
+        check(&launch(sample_map(a, c), &shape, &views, 0), &ARCHS);
     }
 }
 
@@ -223,7 +223,7 @@ fn reductions_compile() {
             map = sample_map(dtype, dtype);
         }
         let views = if fused { 5 } else { 1 };
-        Body::Reduce(Reduce {
+        Reduce {
             map,
             value: if fused { 4 } else { 0 },
             f,
@@ -231,7 +231,7 @@ fn reductions_compile() {
             out: views,
             out_index: f.indexed.then_some(views + 1),
             store_value: true,
-        })
+        }
     };
     for dtype in [Dtype::Bool, Dtype::I32, Dtype::F16, Dtype::F64] {
         for (shape, strides, out, reduced) in [
@@ -284,26 +284,26 @@ fn other_kinds_compile() {
         let archs: &[&str] = if dtype == Dtype::BF16 { &ARCHS } else { &["sm_90"] };
         for length in [64, 4096] {
             let shape = [3, length];
-            let scan = Body::Scan(Scan { f: &SUM, dtype });
+            let scan = Scan { f: &SUM, dtype };
             check(&launch(scan, &shape, &[dense(&shape), dense(&shape)], 0), archs);
-            let sort = Body::Sort(Sort { dtype, descending: dtype == Dtype::BF16 });
+            let sort = Sort { dtype, descending: dtype == Dtype::BF16 };
             let out = index(&contiguous_strides(&shape));
             check(&launch(sort, &shape, &[dense(&shape), dense(&shape), out], 0), archs);
         }
         let shape = [3, 64];
         for strides in [[1, 0], [64, 1]] {
-            let gather = Body::Gather(Gather { dtype });
+            let gather = Gather { dtype };
             check(&launch(gather, &shape, &[dense(&shape), index(&strides), dense(&shape)], 0), archs);
         }
         for right in [false, true] {
-            let search = Body::Search(Search { dtype, right });
+            let search = Search { dtype, right };
             let views = [view(dtype, &[0, 1], 0), dense(&shape), index(&[64, 1])];
             check(&launch(search.clone(), &shape, &views, 0), archs);
             let far = [view(dtype, &[1 << 33, 1], 0), dense(&shape), index(&[64, 1])];
             check(&launch(search, &shape, &far, 0), archs);
         }
         for f in [None, Some(&SUM)] {
-            let scatter = Body::Scatter(Scatter { dtype, f });
+            let scatter = Scatter { dtype, f };
             let views = [dense(&shape), index(&[64, 1]), dense(&shape)];
             check(&launch(scatter.clone(), &shape, &views, 0), archs);
             let rows = [dense(&shape), index(&[1, 0]), dense(&shape)];
@@ -314,9 +314,9 @@ fn other_kinds_compile() {
             let far = View { strides: smallvec![1 << 33, 1], ..dense(&shape) };
             check(&launch(scatter, &shape, &[dense(&shape), index(&[64, 1]), far], 0), archs);
         }
-        check(&launch(Body::NonZero(dtype), &[64], &[dense(&[64]), index(&[1]), index(&[])], 0), archs);
+        check(&launch(NonZero { dtype }, &[64], &[dense(&[64]), index(&[1]), index(&[])], 0), archs);
         if !dtype.is_float() {
-            let matmul = Body::Matmul(Matmul { dtype, tf32: false });
+            let matmul = Matmul { dtype, tf32: false };
             check(&launch(matmul, &[2, 3, 4], &[dense(&[2, 4]), dense(&[4, 3]), dense(&[2, 3])], 0), archs);
         }
     }
@@ -341,7 +341,7 @@ fn elements_of_eight_and_sixteen_bytes_compile() {
         for (strides, ptr) in layouts {
             let copy = copy_program(dtype);
             let views = smallvec![view(dtype, strides, ptr), view(dtype, &dense, 0)];
-            let work = Launch { program: copy, views, ..launch(Body::Pack, &shape, &[], 0) };
+            let work = Launch { program: copy, views, ..launch(Pack, &shape, &[], 0) };
             check(&work, &["sm_75", "sm_90"]);
         }
         for to in Dtype::ALL {
@@ -355,26 +355,20 @@ fn elements_of_eight_and_sixteen_bytes_compile() {
                 }],
                 stores: vec![Store { reg: 1, view: 1 }],
             };
-            check(
-                &launch(Body::Map(cast(dtype, to)), &[64], &[view(dtype, &[1], 0), view(to, &[1], 0)], 0),
-                &["sm_90"],
-            );
-            check(
-                &launch(Body::Map(cast(to, dtype)), &[64], &[view(to, &[1], 0), view(dtype, &[1], 0)], 0),
-                &["sm_90"],
-            );
+            check(&launch(cast(dtype, to), &[64], &[view(dtype, &[1], 0), view(to, &[1], 0)], 0), &["sm_90"]);
+            check(&launch(cast(to, dtype), &[64], &[view(to, &[1], 0), view(dtype, &[1], 0)], 0), &["sm_90"]);
         }
         let shape = [3, 64];
         let dense = |shape: &[usize]| view(dtype, &contiguous_strides(shape), 0);
         let index = |strides: &[isize]| view(Dtype::I64, strides, 0);
         for strides in [[1, 0], [64, 1]] {
-            let gather = Body::Gather(Gather { dtype });
+            let gather = Gather { dtype };
             check(&launch(gather, &shape, &[dense(&shape), index(&strides), dense(&shape)], 0), &ARCHS);
         }
-        let scatter = Body::Scatter(Scatter { dtype, f: None });
+        let scatter = Scatter { dtype, f: None };
         let views = [dense(&shape), index(&[64, 1]), dense(&shape)];
         check(&launch(scatter, &shape, &views, 0), &ARCHS);
-        check(&launch(Body::NonZero(dtype), &[64], &[dense(&[64]), index(&[1]), index(&[])], 0), &ARCHS);
+        check(&launch(NonZero { dtype }, &[64], &[dense(&[64]), index(&[1]), index(&[])], 0), &ARCHS);
     }
 }
 
@@ -404,15 +398,8 @@ fn complex_numbers_are_stored_from_reductions() {
             }],
             stores: vec![Store { reg: 0, view: 1 }, Store { reg: 2, view: 2 }],
         };
-        let all = Body::Reduce(Reduce {
-            map,
-            value: 2,
-            f: &SUM,
-            dtype: Dtype::Bool,
-            out: 3,
-            out_index: None,
-            store_value: true,
-        });
+        let all =
+            Reduce { map, value: 2, f: &SUM, dtype: Dtype::Bool, out: 3, out_index: None, store_value: true };
         for count in [4, 12, 4096] {
             let linear = |dtype| view(dtype, &[1], 0);
             let views = [linear(dtype), linear(dtype), linear(Dtype::Bool), view(Dtype::Bool, &[], 0)];
@@ -434,7 +421,7 @@ fn complex_products_are_left_to_the_library() {
 fn packing_compiles() {
     if nvrtc_is_here() {
         let parts = [view(Dtype::F32, &[400], 0), view(Dtype::U8, &[3], 0), view(Dtype::U8, &[416], 0)];
-        check(&launch(Body::Pack, &[403], &parts, 0), &ARCHS);
+        check(&launch(Pack, &[403], &parts, 0), &ARCHS);
     }
 }
 
@@ -473,7 +460,7 @@ mod operations {
             for (f, length) in [(&crate::ops::folds::MAX, 4096), (&crate::ops::reduce::MIN, 64)] {
                 let shape = [3, length];
                 let dense = || view(dtype, &contiguous_strides(&shape), 0);
-                check(&launch(Body::Scan(Scan { f, dtype }), &shape, &[dense(), dense()], 0), &["sm_90"]);
+                check(&launch(Scan { f, dtype }, &shape, &[dense(), dense()], 0), &["sm_90"]);
             }
         }
     }
@@ -487,7 +474,7 @@ mod operations {
             for length in [64, 4096] {
                 let (shape, f) = ([3, length], &crate::ops::scan::LOG_SUM);
                 let dense = || view(dtype, &contiguous_strides(&shape), 0);
-                check(&launch(Body::Scan(Scan { f, dtype }), &shape, &[dense(), dense()], 0), &["sm_90"]);
+                check(&launch(Scan { f, dtype }, &shape, &[dense(), dense()], 0), &["sm_90"]);
             }
         }
     }
@@ -520,7 +507,7 @@ mod operations {
                 map.instrs.push(Instr { f, args, class: whole.class(), dtype });
                 map.stores.push(Store { reg: 5, view: 4 });
                 let views = [0, 1, 2, 3, 4].map(|i| view(if i == 4 { dtype } else { whole }, &[1], 0));
-                check(&launch(Body::Map(map), &[1000], &views, 0), &["sm_90"]);
+                check(&launch(map, &[1000], &views, 0), &["sm_90"]);
             }
         }
     }
@@ -564,7 +551,7 @@ mod operations {
                 map.stores.push(Store { reg, view: views.len() as u16 });
                 views.push(view(dtype, &[1], 0));
             }
-            check(&launch(Body::Map(map), &[1000], &views, 0), &["sm_90"]);
+            check(&launch(map, &[1000], &views, 0), &["sm_90"]);
         }
     }
 }
@@ -593,7 +580,7 @@ fn costly_functions_are_not_copied_without_bound() {
     let views = |dtype| [view(dtype, &[1], 512), view(dtype, &[1], 1024)];
     for dtype in [Dtype::F32, Dtype::F64, Dtype::BF16] {
         for count in [5, 24, 62] {
-            let maps = launch(Body::Map(sines(count, dtype)), &[1 << 20], &views(dtype), 0);
+            let maps = launch(sines(count, dtype), &[1 << 20], &views(dtype), 0);
             let reduce = Reduce {
                 map: Map { stores: Vec::new(), ..sines(count, dtype) },
                 value: count,
@@ -603,9 +590,9 @@ fn costly_functions_are_not_copied_without_bound() {
                 out_index: None,
                 store_value: true,
             };
-            let sums = launch(Body::Reduce(reduce), &[1 << 20], &views(dtype), 1);
+            let sums = launch(reduce, &[1 << 20], &views(dtype), 1);
             for launch in [maps, sums] {
-                let kind = kind(&launch.program.body);
+                let kind = &launch.program.kind;
                 let text = kind.source(kind.signature(&launch)).text;
                 // Nothing but the function's definition names it.
                 let own = &text[PRELUDE.len()..];
@@ -615,7 +602,7 @@ fn costly_functions_are_not_copied_without_bound() {
         }
     }
     if nvrtc_is_here() {
-        let launch = launch(Body::Map(sines(62, Dtype::BF16)), &[1 << 20], &views(Dtype::BF16), 0);
+        let launch = launch(sines(62, Dtype::BF16), &[1 << 20], &views(Dtype::BF16), 0);
         check(&launch, &["sm_90"]);
     }
 }

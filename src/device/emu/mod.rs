@@ -20,7 +20,7 @@ use crate::base::Result;
 use crate::device::default_poison;
 use crate::device::host::check_room;
 use crate::kernel::host::FaultSlot;
-use crate::kernel::{self, Fault, Launch, Ptr};
+use crate::kernel::{Fault, Launch, Ptr};
 use memory::Memory;
 use parking_lot::Mutex;
 use queue::{Command, Event, Goal, Queues, Source};
@@ -436,7 +436,7 @@ impl Driver for EmuDriver {
 
     fn launch(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
         self.call("launch")?;
-        check_room(kernel::host::scratch(launch))?;
+        check_room(launch.program.kind.scratch(launch))?;
         let command = Command::Launch(Box::new(launch.clone()), self.faults.clone());
         self.push(self.stream_index(stream), command)
     }

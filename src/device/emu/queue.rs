@@ -17,7 +17,7 @@ use crate::base::stop::{self, Stop};
 use crate::device::graph::Task;
 use crate::device::{Work, error};
 use crate::kernel::host::{self, FaultSlot, bytes};
-use crate::kernel::{Body, Launch, Ptr};
+use crate::kernel::{Launch, Ptr};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -747,17 +747,10 @@ impl State {
     }
 }
 
-/// Modelled nanoseconds: about 1 us to start, 1 TB/s of memory, 50 GB/s to the host, 10 TFLOP/s; a sleep
-/// takes 1 ns per cycle.
+/// Modelled nanoseconds: of launches by their kind, 50 GB/s to the host, a sleep 1 ns per cycle.
 pub(super) fn cost(work: Work<'_>) -> u64 {
     match work {
-        Work::Launch(launch) => {
-            let count = launch.shape.iter().fold(1u64, |n, &e| n.saturating_mul(e as u64));
-            match launch.program.body {
-                Body::Matmul(_) => 1000 + count / 5_000,
-                _ => 1000 + count.saturating_mul(4 * launch.views.len() as u64) / 1000,
-            }
-        }
+        Work::Launch(launch) => launch.program.kind.cost(launch),
         Work::Copy(bytes) => 1000 + bytes / 50,
         Work::Sleep(cycles) => cycles,
         Work::Graph(steps) => steps.iter().fold(0, |sum, step| {

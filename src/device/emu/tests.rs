@@ -4,7 +4,7 @@ use super::*;
 use crate::array::{Class, Dtype};
 use crate::base::ErrorKind;
 use crate::kernel::host::define::host_binary;
-use crate::kernel::{Body, CudaText, Instr, Map, MapFn, Program, Source as From, Store, View};
+use crate::kernel::{CudaText, Instr, Map, MapFn, Program, Source as From, Store, View};
 use smallvec::smallvec;
 
 static MULTIPLY_ADD: MapFn = MapFn {
@@ -35,7 +35,7 @@ pub(in crate::device) fn step(x: Ptr, n: usize, number: i64) -> Launch {
         stores: vec![Store { reg: 2, view: 0 }],
     };
     Launch {
-        program: Arc::new(Program::new(Body::Map(map))),
+        program: Arc::new(Program::new(&map)),
         shape: smallvec![n],
         views: smallvec![View { ptr: x, dtype, strides: smallvec![1] }],
         numbers: smallvec![number as u64],

@@ -1,10 +1,11 @@
 //! Gathers: positions to indices to elements.
 
 use super::index::{Space, Words, reach};
-use super::{Kind, Queue, Signature, Source, assemble, bits_type, blocks};
+use super::{Queue, Signature, Source, assemble, bits_type, blocks};
 use crate::array::Dims;
 use crate::base::Result;
-use crate::kernel::{Gather, Launch};
+use crate::kernel::host::{self, FaultSlot};
+use crate::kernel::{Gather, Kind, Launch};
 
 /// First words of the parameter; see the template.
 const HEAD: usize = 8;
@@ -36,6 +37,19 @@ fn unit(launch: &Launch, size: usize) -> usize {
 }
 
 impl Kind for Gather {
+    fn label(&self) -> String {
+        "gather".into()
+    }
+
+    fn may_fault(&self) -> bool {
+        true
+    }
+
+    unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { host::gather::run(self, launch, faults) }
+    }
+
     fn signature(&self, launch: &Launch) -> Signature {
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
         // Along the axis the source steps by the index, which is added in 64 bits.

@@ -8,10 +8,11 @@
 use super::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
 use super::index::{Space, Words, is_linear, is_uniform, reach};
 use super::transpose;
-use super::{Kind, Queue, Signature, Source, assemble, bits_type, blocks};
+use super::{Queue, Signature, Source, assemble, bits_type, blocks};
 use crate::array::Dims;
 use crate::base::Result;
-use crate::kernel::{Launch, Map};
+use crate::kernel::host::{self, FaultSlot};
+use crate::kernel::{Kind, Launch, Map, Reduce};
 use std::fmt::Write;
 
 /// Threads of a block.
@@ -88,6 +89,38 @@ fn squeezed(shape: &[usize]) -> impl DoubleEndedIterator<Item = (usize, usize)> 
 }
 
 impl Kind for Map {
+    fn label(&self) -> String {
+        let mut label = String::new();
+        for (i, instr) in self.instrs.iter().enumerate() {
+            if i == 6 {
+                label.push_str("+...");
+                break;
+            }
+            if i > 0 {
+                label.push('+');
+            }
+            label.push_str(instr.f.name);
+        }
+        label
+    }
+
+    fn is_fused(&self) -> bool {
+        true
+    }
+
+    fn instructions(&self) -> Option<(&Map, Option<&Reduce>)> {
+        Some((self, None))
+    }
+
+    fn list(&self, launch: &Launch, text: &mut String) {
+        launch.list_map(text, self);
+    }
+
+    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { host::map::run(self, launch) }
+    }
+
     fn signature(&self, launch: &Launch) -> Signature {
         let shape = &launch.shape;
         let count: u64 = shape.iter().map(|&n| n as u64).product();

@@ -5,11 +5,12 @@
 //! as it is; any other is packed first.
 
 use super::scan::{copy, packed};
-use super::{Kind, Operand, Product, Queue, Signature, Source, assemble, bits_type};
+use super::{Operand, Product, Queue, Signature, Source, assemble, bits_type};
 use crate::array::{Dims, Dtype, Strides};
 use crate::base::Result;
 
-use crate::kernel::{Launch, Matmul, View};
+use crate::kernel::host::{self, FaultSlot};
+use crate::kernel::{Kind, Launch, Matmul, View};
 use smallvec::SmallVec;
 
 /// The shape of a product: batch dimensions, then m, n, k.
@@ -104,8 +105,43 @@ fn strided_batch(batch: &[usize], strides: [&Strides; 3]) -> (usize, usize, [isi
 }
 
 impl Kind for Matmul {
-    fn signature(&self, _launch: &Launch) -> Signature {
-        Signature::default()
+    fn label(&self) -> String {
+        "matmul".into()
+    }
+
+    fn work(&self, shape: &[usize]) -> usize {
+        shape.iter().fold(1, |all, &n| all.saturating_mul(n))
+    }
+
+    fn is_empty(&self, launch: &Launch) -> bool {
+        // A product over an inner extent of 0 is a matrix of zeros.
+        launch.shape[..launch.shape.len().saturating_sub(1)].contains(&0)
+    }
+
+    fn cost(&self, launch: &Launch) -> u64 {
+        1000 + launch.shape.iter().fold(1u64, |n, &extent| n.saturating_mul(extent as u64)) / 5_000
+    }
+
+    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { host::matmul::run(self, launch) }
+    }
+
+    fn scratch(&self, launch: &Launch) -> u64 {
+        let extent = |d: usize| launch.shape.iter().rev().nth(d).map_or(1, |&n| n as u64);
+        let (k, n, m) = (extent(0), extent(1), extent(2));
+        let bytes = |a: u64, b: u64, size: u64| a.saturating_mul(b).saturating_mul(size);
+        match self.dtype {
+            dtype if dtype.is_half() => {
+                bytes(m, k, 4).saturating_add(bytes(k, n, 4)).saturating_add(bytes(m, n, 4))
+            }
+            dtype if dtype.is_float() => 0,
+            _ => bytes(k, n, 8),
+        }
+    }
+
+    fn multiplies(&self) -> bool {
+        by_blas(self.dtype)
     }
 
     fn source(&self, _signature: Signature) -> Source {

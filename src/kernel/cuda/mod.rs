@@ -1,6 +1,6 @@
 //! Kernel programs as CUDA C.
 //!
-//! One file per kind of program body. A kind answers three questions: what its source depends on
+//! One file per kind of program. It answers three questions: what the source depends on
 //! besides the program ([`Signature`]), what the source is ([`Source`]), and how a launch is queued
 //! once the source is compiled ([`Queue`]). The templates are in `kernels/`. Nothing here knows an operation,
 //! or calls a driver.
@@ -29,7 +29,7 @@ pub use rows::takes_rows;
 use crate::array::{Class, Dtype};
 use crate::base::Result;
 use crate::kernel::fft::Fft;
-use crate::kernel::{Body, Launch, Map, Program, Ptr, Source as Register};
+use crate::kernel::{Launch, Map, Program, Ptr, Source as Register};
 use std::sync::Arc;
 
 /// What a source depends on besides its program: vector width, index width, kinds of views.
@@ -61,16 +61,6 @@ pub struct Source {
     pub text: String,
     /// The names of the kernels in it.
     pub entries: &'static [&'static str],
-}
-
-/// A kind of program body.
-pub trait Kind {
-    /// What the source for this launch depends on.
-    fn signature(&self, launch: &Launch) -> Signature;
-    /// The source.
-    fn source(&self, signature: Signature) -> Source;
-    /// Queues a launch whose source has been compiled and loaded.
-    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()>;
 }
 
 /// The stream of a CUDA device to which a kind's `enqueue` adds its work, in order.
@@ -133,24 +123,6 @@ pub struct Operand {
     pub step: i64,
 }
 
-/// The kind of a body.
-pub fn kind(body: &Body) -> &dyn Kind {
-    match body {
-        Body::Map(map) => map,
-        Body::Reduce(reduce) => reduce,
-        Body::Rows(rows) => rows,
-        Body::Scan(scan) => scan,
-        Body::Gather(gather) => gather,
-        Body::Scatter(scatter) => scatter,
-        Body::Sort(sort) => sort,
-        Body::Search(search) => search,
-        Body::NonZero(dtype) => dtype,
-        Body::Matmul(matmul) => matmul,
-        Body::Pack => &pack::Pack,
-        Body::Fft(fft) => fft,
-    }
-}
-
 /// A program that copies one view to another, of one dtype: packs a strided operand.
 pub(crate) fn copy_program(dtype: Dtype) -> Arc<Program> {
     let map = Map {
@@ -158,7 +130,7 @@ pub(crate) fn copy_program(dtype: Dtype) -> Arc<Program> {
         instrs: Vec::new(),
         stores: vec![crate::kernel::Store { reg: 0, view: 1 }],
     };
-    Arc::new(Program::new(Body::Map(map)))
+    Arc::new(Program::new(&map))
 }
 
 /// Replaces `@NAME@` by its text.

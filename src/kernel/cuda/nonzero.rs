@@ -1,21 +1,30 @@
 //! The positions of non-zero elements.
 
-use super::{Kind, Queue, Signature, Source, assemble, bits_type};
-use crate::array::Dtype;
+use super::{Queue, Signature, Source, assemble, bits_type};
 use crate::base::Result;
-use crate::kernel::Launch;
+use crate::kernel::host::{self, FaultSlot};
+use crate::kernel::{Kind, Launch, NonZero};
 
 /// Elements of a tile, also in the template.
 const TILE: u64 = 4096;
 
-/// The dtype of the elements: a search needs to know nothing else.
-impl Kind for Dtype {
-    fn signature(&self, _launch: &Launch) -> Signature {
-        Signature::default()
+impl Kind for NonZero {
+    fn label(&self) -> String {
+        "nonzero".into()
+    }
+
+    fn is_empty(&self, _launch: &Launch) -> bool {
+        // The count of nothing is written too.
+        false
+    }
+
+    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { host::nonzero::run(self.dtype, launch) }
     }
 
     fn source(&self, _signature: Signature) -> Source {
-        let values = [("BITS", bits_type(*self)), ("DTYPE", self.name())];
+        let values = [("BITS", bits_type(self.dtype)), ("DTYPE", self.dtype.name())];
         Source {
             text: assemble(include_str!("../../../kernels/nonzero.cu"), &values),
             entries: &["tile_counts", "tile_offsets", "write_positions"],

@@ -1,8 +1,9 @@
 //! Parts of memory, one after the other.
 
-use super::{Kind, Queue, Signature, Source, assemble, blocks};
+use super::{Queue, Signature, Source, assemble, blocks};
 use crate::base::Result;
-use crate::kernel::{Launch, PART_ALIGN};
+use crate::kernel::host::{self, FaultSlot};
+use crate::kernel::{Kind, Launch, PART_ALIGN, Pack};
 
 /// Parts of one launch: its parameter has 4,096 bytes at most.
 const PARTS: usize = 240;
@@ -10,12 +11,14 @@ const PARTS: usize = 240;
 /// Bytes of a block, also in the template.
 const TILE: u64 = 4096;
 
-/// The program has no structure: all of it is in the launch.
-pub(super) struct Pack;
-
 impl Kind for Pack {
-    fn signature(&self, _launch: &Launch) -> Signature {
-        Signature::default()
+    fn label(&self) -> String {
+        "pack".into()
+    }
+
+    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { host::pack::run(launch) }
     }
 
     fn source(&self, _signature: Signature) -> Source {

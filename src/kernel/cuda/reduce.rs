@@ -6,9 +6,10 @@
 
 use super::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
 use super::index::{Space, Words, reach};
-use super::{Kind, PRELUDE, Queue, Signature, Source, bits_type, blocks, class_type, convert, fill, literal};
+use super::{PRELUDE, Queue, Signature, Source, bits_type, blocks, class_type, convert, fill, literal};
 use crate::base::Result;
-use crate::kernel::{Launch, Reduce};
+use crate::kernel::host::{self, FaultSlot};
+use crate::kernel::{Kind, Launch, Map, Reduce};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
@@ -173,6 +174,40 @@ fn vectors(reduce: &Reduce, launch: &Launch, views: usize, axis: usize, most: us
 }
 
 impl Kind for Reduce {
+    fn label(&self) -> String {
+        match self.map.label() {
+            map if map.is_empty() => self.f.name.to_string(),
+            map => format!("{map}+{}", self.f.name),
+        }
+    }
+
+    fn is_fused(&self) -> bool {
+        true
+    }
+
+    fn instructions(&self) -> Option<(&Map, Option<&Reduce>)> {
+        Some((&self.map, Some(self)))
+    }
+
+    fn list(&self, launch: &Launch, text: &mut String) {
+        launch.list_map(text, &self.map);
+        let dims = match launch.reduced {
+            1 => "the last dimension".to_string(),
+            count => format!("the last {count} dimensions"),
+        };
+        let _ = writeln!(text, "{} r{} over {dims} -> {}", self.f.name, self.value, self.dtype);
+    }
+
+    fn is_empty(&self, launch: &Launch) -> bool {
+        // A reduction over nothing still has results.
+        launch.shape[..launch.shape.len() - launch.reduced.min(launch.shape.len())].contains(&0)
+    }
+
+    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { host::reduce::run(self, launch) }
+    }
+
     fn signature(&self, launch: &Launch) -> Signature {
         let cut = Cut::of(launch);
         let (kept, reduced) = axes(launch);

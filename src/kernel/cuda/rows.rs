@@ -7,11 +7,12 @@
 use super::element::{Functions, Surroundings, element};
 use super::index::{Space, Words, reach};
 use super::{
-    Kind, PRELUDE, Queue, Signature, Source, bits_type, blocks, class_type, convert, fill, literal, reduce,
+    PRELUDE, Queue, Signature, Source, bits_type, blocks, class_type, convert, fill, literal, reduce,
 };
 use crate::array::Dtype;
 use crate::base::Result;
-use crate::kernel::{Fold, Launch, Map, Rows, Source as Register, Step};
+use crate::kernel::host::{self, FaultSlot};
+use crate::kernel::{Fold, Kind, Launch, Map, Rows, Source as Register, Step};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
@@ -143,6 +144,38 @@ fn width(rows: &Rows, launch: &Launch, most: usize) -> usize {
 }
 
 impl Kind for Rows {
+    fn label(&self) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        for step in &self.steps {
+            names.extend(step.map.instrs.iter().map(|instr| instr.f.name));
+            names.extend(step.fold.iter().map(|fold| fold.f.name));
+        }
+        match names.len() {
+            0..=6 => names.join("+"),
+            _ => names[..6].join("+") + "+...",
+        }
+    }
+
+    fn is_fused(&self) -> bool {
+        true
+    }
+
+    fn list(&self, launch: &Launch, text: &mut String) {
+        for step in &self.steps {
+            let _ = writeln!(text, "per {}:", if step.per_row { "row" } else { "element" });
+            launch.list_map(text, &step.map);
+            if let Some(fold) = &step.fold {
+                let dtype = self.temporaries[usize::from(fold.out - self.views)].dtype;
+                let _ = writeln!(text, "{} r{} over the row -> {dtype}", fold.f.name, fold.value);
+            }
+        }
+    }
+
+    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { host::rows::run(self, launch) }
+    }
+
     fn signature(&self, launch: &Launch) -> Signature {
         let (kept, length) = axes(launch);
         let lanes = length.clamp(1, reduce::LANES as usize).next_power_of_two();

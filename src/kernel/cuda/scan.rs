@@ -5,10 +5,11 @@
 //! depends on the shape alone.
 
 use super::index::is_linear;
-use super::{Kind, Queue, Signature, Source, assemble, bits_type, blocks, class_type, copy_program, literal};
+use super::{Queue, Signature, Source, assemble, bits_type, blocks, class_type, copy_program, literal};
 use crate::array::{Dtype, contiguous_strides};
 use crate::base::Result;
-use crate::kernel::{Launch, Scan, View};
+use crate::kernel::host::{self, FaultSlot};
+use crate::kernel::{Kind, Launch, Scan, View};
 use smallvec::{SmallVec, smallvec};
 
 /// Rows up to this length are scanned by a warp each.
@@ -76,6 +77,19 @@ fn segment(rows: u64, length: u64) -> u64 {
 }
 
 impl Kind for Scan {
+    fn label(&self) -> String {
+        format!("scan_{}", self.f.name)
+    }
+
+    fn ordered(&self) -> Option<Dtype> {
+        Some(self.dtype)
+    }
+
+    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { host::scan::run(self, launch) }
+    }
+
     fn signature(&self, launch: &Launch) -> Signature {
         let (_, length) = extents(launch);
         let size = self.dtype.size();

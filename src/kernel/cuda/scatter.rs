@@ -8,9 +8,11 @@
 
 use super::index::{Space, Words, reach};
 use super::radix::{self, Job, Pairs};
-use super::{Kind, PRELUDE, Queue, Signature, Source, bits_type, blocks, class_type, fill};
+use super::{PRELUDE, Queue, Signature, Source, bits_type, blocks, class_type, fill};
+use crate::array::Dtype;
 use crate::base::Result;
-use crate::kernel::{Launch, Scatter};
+use crate::kernel::host::{self, FaultSlot};
+use crate::kernel::{Kind, Launch, Scatter};
 
 /// First words of the parameter; see the template.
 const HEAD: usize = 12;
@@ -96,6 +98,27 @@ fn targets(launch: &Launch, dims: &[usize]) -> u64 {
 }
 
 impl Kind for Scatter {
+    fn label(&self) -> String {
+        format!("scatter_{}", self.f.map_or("", |f| f.name))
+    }
+
+    fn ordered(&self) -> Option<Dtype> {
+        self.f.map(|_| self.dtype)
+    }
+
+    fn may_fault(&self) -> bool {
+        true
+    }
+
+    fn updates(&self) -> bool {
+        true
+    }
+
+    unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { host::scatter::run(self, launch, faults) }
+    }
+
     fn signature(&self, launch: &Launch) -> Signature {
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
         let far = launch.views.iter().any(|view| reach(&launch.shape, view) >= 1 << 31);

@@ -1,10 +1,11 @@
 //! Searches in ascending rows: a thread per value, by halving.
 
 use super::index::{Space, Words, reach};
-use super::{Kind, Queue, Signature, Source, assemble, bits_type, blocks, class_type};
-use crate::array::Dims;
+use super::{Queue, Signature, Source, assemble, bits_type, blocks, class_type};
+use crate::array::{Dims, Dtype};
 use crate::base::Result;
-use crate::kernel::{Launch, Search};
+use crate::kernel::host::{self, FaultSlot};
+use crate::kernel::{Kind, Launch, Search};
 
 /// First words of the parameter; see the template.
 const HEAD: usize = 6;
@@ -15,6 +16,19 @@ fn axes(launch: &Launch) -> Dims {
 }
 
 impl Kind for Search {
+    fn label(&self) -> String {
+        "search".into()
+    }
+
+    fn ordered(&self) -> Option<Dtype> {
+        Some(self.dtype)
+    }
+
+    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { host::search::run(self, launch) }
+    }
+
     fn signature(&self, launch: &Launch) -> Signature {
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
         let far = launch.views.iter().any(|view| reach(&launch.shape, view) >= 1 << 31);

@@ -3,10 +3,11 @@
 use super::index::is_linear;
 use super::radix::{self, Job, Pairs};
 use super::scan::{copy, packed, row_stride};
-use super::{Kind, PRELUDE, Queue, Signature, Source, bits_type, fill};
+use super::{PRELUDE, Queue, Signature, Source, bits_type, fill};
 use crate::array::Dtype;
 use crate::base::Result;
-use crate::kernel::{Launch, Sort};
+use crate::kernel::host::{self, FaultSlot};
+use crate::kernel::{Kind, Launch, Sort};
 
 /// Rows up to this length fit a block.
 const SHORT: usize = 2048;
@@ -50,6 +51,26 @@ fn threads(size: usize) -> usize {
 }
 
 impl Kind for Sort {
+    fn label(&self) -> String {
+        "sort".into()
+    }
+
+    fn ordered(&self) -> Option<Dtype> {
+        Some(self.dtype)
+    }
+
+    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { host::sort::run(self, launch) }
+    }
+
+    fn scratch(&self, launch: &Launch) -> u64 {
+        let length = launch.shape.last().map_or(1, |&n| n as u64);
+        let rows = launch.shape.iter().skip(1).fold(1u64, |all, &n| all.saturating_mul(n as u64));
+        let at_once = rows.min(rayon::current_num_threads() as u64).max(1);
+        length.saturating_mul(at_once).saturating_mul(48)
+    }
+
     fn signature(&self, launch: &Launch) -> Signature {
         let (_, length) = extents(launch);
         let mut signature = Signature::default();

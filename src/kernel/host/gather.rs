@@ -14,7 +14,7 @@ const TASK: usize = 8 << 10;
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
-pub(super) unsafe fn run(gather: &Gather, launch: &Launch, faults: &FaultSlot) {
+pub(in crate::kernel) unsafe fn run(gather: &Gather, launch: &Launch, faults: &FaultSlot) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         match gather.dtype.size() {

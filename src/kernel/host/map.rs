@@ -24,7 +24,7 @@ const TILES_PER_CHECK: usize = super::tasks::SOME / CHUNK;
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
-pub(super) unsafe fn run(map: &Map, launch: &Launch) {
+pub(in crate::kernel) unsafe fn run(map: &Map, launch: &Launch) {
     // SAFETY: guaranteed by the caller.
     if unsafe { fast_path::run(map, launch) } {
         return;

@@ -43,7 +43,7 @@ const HEAVY: usize = 1 << 18;
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
-pub(super) unsafe fn run(matmul: &Matmul, launch: &Launch) {
+pub(in crate::kernel) unsafe fn run(matmul: &Matmul, launch: &Launch) {
     let rank = launch.shape.len();
     let [batch @ .., m, n, k] = &launch.shape[..] else { return };
     let (m, n, k) = (*m, *n, *k);

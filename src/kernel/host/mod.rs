@@ -16,21 +16,21 @@ mod fast_path;
 mod fault;
 pub mod fft;
 mod fold;
-mod gather;
+pub(super) mod gather;
 mod interp;
 pub mod isa;
-mod map;
+pub(super) mod map;
 pub mod math;
 pub mod math_f32;
-mod matmul;
-mod nonzero;
-mod pack;
-mod reduce;
-mod rows;
-mod scan;
-mod scatter;
-mod search;
-mod sort;
+pub(super) mod matmul;
+pub(super) mod nonzero;
+pub(super) mod pack;
+pub(super) mod reduce;
+pub(super) mod rows;
+pub(super) mod scan;
+pub(super) mod scatter;
+pub(super) mod search;
+pub(super) mod sort;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -40,7 +40,7 @@ mod tests_moves;
 pub use fault::FaultSlot;
 pub use fold::{Choice, Combine, HostReduce, LANES};
 
-use super::{Body, Launch, Reg, RegMut};
+use super::{Launch, Reg, RegMut};
 use num_complex::Complex;
 
 /// Elements per register chunk: four `f64` registers fit in half of a small L1 cache.
@@ -53,46 +53,7 @@ pub const CHUNK: usize = 1024;
 /// or not. During the call nothing else writes the elements it reads, or accesses those it writes.
 pub unsafe fn run(launch: &Launch, faults: &FaultSlot) {
     // SAFETY: guaranteed by the caller.
-    unsafe {
-        match &launch.program.body {
-            Body::Map(map) => map::run(map, launch),
-            Body::Reduce(reduce) => reduce::run(reduce, launch),
-            Body::Rows(rows) => rows::run(rows, launch),
-            Body::Scan(scan) => scan::run(scan, launch),
-            Body::Gather(gather) => gather::run(gather, launch, faults),
-            Body::Scatter(scatter) => scatter::run(scatter, launch, faults),
-            Body::Sort(sort) => sort::run(sort, launch),
-            Body::Search(search) => search::run(search, launch),
-            Body::NonZero(dtype) => nonzero::run(*dtype, launch),
-            Body::Matmul(matmul) => matmul::run(matmul, launch),
-            Body::Pack => pack::run(launch),
-            Body::Fft(fft) => fft::run(fft, launch),
-        }
-    }
-}
-
-/// Estimates the host memory in bytes that a launch allocates while it runs: proportional to its operands for
-/// sorts and products, otherwise a few pages.
-pub fn scratch(launch: &Launch) -> u64 {
-    let extent = |d: usize| launch.shape.iter().rev().nth(d).map_or(1, |&n| n as u64);
-    let product = |a: u64, b: u64, size: u64| a.saturating_mul(b).saturating_mul(size);
-    match &launch.program.body {
-        Body::Sort(_) => {
-            let rows = launch.shape.iter().skip(1).fold(1u64, |all, &n| all.saturating_mul(n as u64));
-            product(extent(0), rows.min(rayon::current_num_threads() as u64).max(1), 48)
-        }
-        Body::Matmul(matmul) => {
-            let (k, n, m) = (extent(0), extent(1), extent(2));
-            match matmul.dtype {
-                dtype if dtype.is_half() => {
-                    product(m, k, 4).saturating_add(product(k, n, 4)).saturating_add(product(m, n, 4))
-                }
-                dtype if dtype.is_float() => 0,
-                _ => product(k, n, 8),
-            }
-        }
-        _ => 0,
-    }
+    unsafe { launch.program.kind.run(launch, faults) }
 }
 
 /// [`CAST`](super::CAST): any class to any class, without rounding to the result's dtype.

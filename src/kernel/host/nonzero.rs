@@ -15,7 +15,7 @@ const BLOCK: usize = 16 << 10;
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
-pub(super) unsafe fn run(dtype: Dtype, launch: &Launch) {
+pub(in crate::kernel) unsafe fn run(dtype: Dtype, launch: &Launch) {
     // SAFETY: guaranteed by the caller.
     dispatch!(dtype, M => unsafe { typed::<M>(launch) });
 }

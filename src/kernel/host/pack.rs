@@ -7,7 +7,7 @@ use crate::kernel::{Launch, PART_ALIGN};
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
-pub(super) unsafe fn run(launch: &Launch) {
+pub(in crate::kernel) unsafe fn run(launch: &Launch) {
     let Some((result, parts)) = launch.views.split_last() else { return };
     let mut at = 0u64;
     for part in parts {

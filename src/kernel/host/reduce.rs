@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
-pub(super) unsafe fn run(reduce: &Reduce, launch: &Launch) {
+pub(in crate::kernel) unsafe fn run(reduce: &Reduce, launch: &Launch) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         match reduce.map.dtype(reduce.value).class() {

@@ -4,7 +4,7 @@
 use super::map::threads;
 use super::tasks::Until;
 use super::{map, reduce};
-use crate::kernel::{Body, Launch, Reduce, Rows, Step, View};
+use crate::kernel::{Launch, Map, Reduce, Rows, Step, View};
 use rayon::prelude::*;
 use smallvec::{SmallVec, smallvec};
 
@@ -15,7 +15,7 @@ const BLOCK: usize = 1 << 14;
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
-pub(super) unsafe fn run(rows: &Rows, launch: &Launch) {
+pub(in crate::kernel) unsafe fn run(rows: &Rows, launch: &Launch) {
     let Some((&length, outer)) = launch.shape.split_last() else { return };
     // Blocks are cut along the innermost dimension of the rows.
     let (along, outer) = outer.split_last().map_or((1, outer), |(&along, outer)| (along, outer));
@@ -79,16 +79,16 @@ impl Part {
 }
 
 /// A step, compiled to an existing kind of program.
-struct Code {
-    body: Body,
-    per_row: bool,
+enum Code<'a> {
+    Map { code: &'a Map, per_row: bool },
+    Reduce(Reduce),
 }
 
-impl Code {
-    fn of(rows: &Rows, step: &Step) -> Code {
-        let body = match &step.fold {
-            None => Body::Map(step.map.clone()),
-            Some(fold) => Body::Reduce(Reduce {
+impl Code<'_> {
+    fn of<'a>(rows: &Rows, step: &'a Step) -> Code<'a> {
+        match &step.fold {
+            None => Code::Map { code: &step.map, per_row: step.per_row },
+            Some(fold) => Code::Reduce(Reduce {
                 map: step.map.clone(),
                 value: fold.value,
                 f: fold.f,
@@ -97,8 +97,7 @@ impl Code {
                 out_index: None,
                 store_value: true,
             }),
-        };
-        Code { body, per_row: step.per_row }
+        }
     }
 
     unsafe fn run(&self, rows: &Rows, launch: &Launch, part: &Part, memory: &mut Memory) {
@@ -117,20 +116,19 @@ impl Code {
         };
         // SAFETY: guaranteed by the caller; temporaries hold the rows of a part.
         unsafe {
-            match &self.body {
-                Body::Reduce(reduce) => {
+            match self {
+                Code::Reduce(reduce) => {
                     small.reduced = 1;
                     small.views[usize::from(reduce.out)].strides.truncate(1);
                     reduce::run(reduce, &small);
                 }
-                Body::Map(code) => {
-                    if self.per_row {
+                Code::Map { code, per_row } => {
+                    if *per_row {
                         small.shape.truncate(1);
                         small.views.iter_mut().for_each(|view| view.strides.truncate(1));
                     }
                     map::run(code, &small);
                 }
-                _ => {}
             }
         }
     }

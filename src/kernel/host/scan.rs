@@ -18,7 +18,7 @@ const COLUMNS: usize = 256;
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
-pub(super) unsafe fn run(scan: &Scan, launch: &Launch) {
+pub(in crate::kernel) unsafe fn run(scan: &Scan, launch: &Launch) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         match scan.dtype.class() {

@@ -17,7 +17,7 @@ use crate::kernel::{Launch, Scatter};
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else accesses the memory it reads or writes during the call.
-pub(super) unsafe fn run(scatter: &Scatter, launch: &Launch, faults: &FaultSlot) {
+pub(in crate::kernel) unsafe fn run(scatter: &Scatter, launch: &Launch, faults: &FaultSlot) {
     // SAFETY: guaranteed by the caller.
     dispatch!(scatter.dtype, M => unsafe {
         typed::<M>(scatter, launch, faults)

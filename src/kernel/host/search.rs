@@ -53,7 +53,7 @@ impl Ordered for C128 {
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
-pub(super) unsafe fn run(search: &Search, launch: &Launch) {
+pub(in crate::kernel) unsafe fn run(search: &Search, launch: &Launch) {
     // SAFETY: guaranteed by the caller.
     dispatch!(search.dtype, M => unsafe { typed::<M>(search, launch) });
 }

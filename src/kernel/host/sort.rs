@@ -18,7 +18,7 @@ const LONG: usize = 1 << 16;
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
-pub(super) unsafe fn run(sort: &Sort, launch: &Launch) {
+pub(in crate::kernel) unsafe fn run(sort: &Sort, launch: &Launch) {
     if launch.shape.is_empty() {
         let mut launch = launch.clone();
         launch.shape.push(1);

@@ -6,7 +6,7 @@ use super::fold::{BLOCK, LANES};
 use super::*;
 use crate::array::{Class, Dims, Dtype, Scalar, Strides, contiguous_strides};
 use crate::kernel::{
-    Body, CAST, CudaText, HostMap, Instr, Map, MapFn, Program, Reduce, ReduceFn, Regs, Source, Store, View,
+    CAST, CudaText, HostMap, Instr, Kind, Map, MapFn, Program, Reduce, ReduceFn, Regs, Source, Store, View,
 };
 use proptest::prelude::*;
 use smallvec::smallvec;
@@ -231,9 +231,9 @@ fn element_registers(
     registers
 }
 
-pub(super) fn launch(body: Body, shape: &[usize], memory: &mut [Memory], numbers: &[u64]) -> Launch {
+pub(super) fn launch(kind: impl Kind, shape: &[usize], memory: &mut [Memory], numbers: &[u64]) -> Launch {
     Launch {
-        program: Arc::new(Program::new(body)),
+        program: Arc::new(Program::new(&kind)),
         shape: shape.into(),
         views: memory.iter_mut().map(Memory::view).collect(),
         numbers: numbers.into(),
@@ -372,7 +372,7 @@ proptest! {
             }
         }
         let stores = map.stores.clone();
-        go(&launch(Body::Map(map), &shape, &mut memory, &numbers));
+        go(&launch(map, &shape, &mut memory, &numbers));
         for store in stores {
             let (got, want) = (&memory[usize::from(store.view)], &want[usize::from(store.view)]);
             for at in coordinates(&shape) {
@@ -414,7 +414,7 @@ proptest! {
             map: map.clone(), value: 1, f, dtype: out, out: 1,
             out_index: f.indexed.then_some(2), store_value: true,
         };
-        let mut launch = launch(Body::Reduce(reduce), &shape, &mut memory, &[]);
+        let mut launch = launch(reduce, &shape, &mut memory, &[]);
         launch.reduced = reduced.len();
         go(&launch);
         shape.truncate(kept.len());
@@ -511,7 +511,7 @@ fn long_reductions_split_over_threads_give_the_same_bits() {
                 out_index: None,
                 store_value: true,
             };
-            let mut launch = launch(Body::Reduce(reduce), &shape, &mut memory, &[]);
+            let mut launch = launch(reduce, &shape, &mut memory, &[]);
             launch.reduced = 1;
             go(&launch);
             for k in [0, kept - 1] {
@@ -543,10 +543,10 @@ fn fused_programs_give_the_bits_of_single_launches() {
             let args = (0..args.len() as u16).collect();
             single.instrs.push(Instr { f, args, class: dtype.class(), dtype });
             single.stores.push(Store { reg: single.sources.len() as u16, view: 2 + i as u16 });
-            go(&launch(Body::Map(single), &shape, &mut alone, &[]));
+            go(&launch(single, &shape, &mut alone, &[]));
         }
         fused.stores.push(Store { reg: 5, view: 5 });
-        go(&launch(Body::Map(fused), &shape, &mut memory, &[]));
+        go(&launch(fused, &shape, &mut memory, &[]));
         for i in 0..33 * 65 {
             assert!(same(dtype, memory[5].get(i), alone[5].get(i)), "{dtype} at {i}");
         }
@@ -566,7 +566,7 @@ fn large_transpositions_reach_every_element() {
         let mut map = Map { sources: vec![Source::Load { view: 0, dtype }], ..Map::default() };
         map.instrs.push(Instr { f: &NEG, args: regs(&[0]), class: dtype.class(), dtype });
         map.stores.push(Store { reg: 1, view: 1 });
-        go(&launch(Body::Map(map), &shape, &mut memory, &[]));
+        go(&launch(map, &shape, &mut memory, &[]));
         for at in coordinates(&shape) {
             let value = lane(dtype, memory[0].get(memory[0].offset(&at)));
             let want = memory_bits(dtype, call(&NEG, dtype.class(), &[value], dtype));

@@ -2,7 +2,7 @@
 
 use super::tests::*;
 use crate::array::{Dtype, contiguous_strides};
-use crate::kernel::{Body, Fault, Gather, Matmul, Scan, Scatter, Sort};
+use crate::kernel::{Fault, Gather, Matmul, NonZero, Scan, Scatter, Sort};
 use proptest::prelude::*;
 
 fn lane_f64(dtype: Dtype, bits: u64) -> f64 {
@@ -58,7 +58,7 @@ proptest! {
             Memory::new(dtype, &shape, &strides(&shape, kinds.1)),
         ];
         memory[0].fill(9);
-        go(&launch(Body::Scan(Scan { f: &SUM, dtype }), &shape, &mut memory, &[]));
+        go(&launch(Scan { f: &SUM, dtype }, &shape, &mut memory, &[]));
         let outer = &shape[..shape.len().saturating_sub(1)];
         for at in coordinates(outer) {
             let (mut single, mut double, mut whole) = (0f32, 0f64, 0i64);
@@ -103,7 +103,7 @@ proptest! {
         }
         let bad = bad || limit == 0;
         fill_indices(&mut memory[1], limit, seed, bad);
-        let mut launch = launch(Body::Gather(Gather { dtype }), &shape, &mut memory, &[]);
+        let mut launch = launch(Gather { dtype }, &shape, &mut memory, &[]);
         (launch.axis, launch.limit, launch.tag) = (axis, limit, 77);
         let fault = go(&launch);
         let mut first = None;
@@ -139,7 +139,7 @@ proptest! {
         fill_indices(&mut memory[1], limit, seed, bad || limit == 0);
         let mut want = memory.clone();
         let f = sums.then_some(&SUM);
-        let mut launch = launch(Body::Scatter(Scatter { dtype, f }), &shape, &mut memory, &[]);
+        let mut launch = launch(Scatter { dtype, f }, &shape, &mut memory, &[]);
         (launch.axis, launch.limit, launch.tag) = (axis, limit, 78);
         let fault = go(&launch);
         let mut first = None;
@@ -186,7 +186,7 @@ proptest! {
             Memory::new(Dtype::I64, &shape, &strides(&shape, kinds.2)),
         ];
         memory[0].fill(6);
-        go(&launch(Body::Sort(Sort { dtype, descending }), &shape, &mut memory, &[]));
+        go(&launch(Sort { dtype, descending }, &shape, &mut memory, &[]));
         let outer = &shape[..shape.len().saturating_sub(1)];
         let length = shape.last().copied().unwrap_or(1);
         for at in coordinates(outer) {
@@ -227,7 +227,7 @@ proptest! {
             // Negative zero is zero.
             memory[0].set(1, 1 << (8 * dtype.size() - 1));
         }
-        go(&launch(Body::NonZero(dtype), &[n], &mut memory, &[]));
+        go(&launch(NonZero { dtype }, &[n], &mut memory, &[]));
         prop_assert_eq!(memory[2].get(0), set.len() as u64);
         prop_assert_eq!(&memory[1].bytes[..set.len()], &set[..]);
     }
@@ -263,7 +263,7 @@ proptest! {
             }
         }
         let shape: Vec<usize> = batch.iter().copied().chain([m, n, k]).collect();
-        go(&launch(Body::Matmul(Matmul { dtype, tf32: false }), &shape, &mut memory, &[]));
+        go(&launch(Matmul { dtype, tf32: false }, &shape, &mut memory, &[]));
         for at in coordinates(&c) {
             let (outer, row, col) = (&at[..batch.len()], at[batch.len()], at[batch.len() + 1]);
             let (mut sum, mut whole) = (0f64, 0u64);
@@ -299,8 +299,7 @@ fn large_moves_use_threads_and_agree() {
     ];
     memory[0].fill(1);
     (0..rows).for_each(|i| memory[1].set(i, (i * 7 % 5) as u64));
-    let mut sums =
-        launch(Body::Scatter(Scatter { dtype: Dtype::F32, f: Some(&SUM) }), &[rows, width], &mut memory, &[]);
+    let mut sums = launch(Scatter { dtype: Dtype::F32, f: Some(&SUM) }, &[rows, width], &mut memory, &[]);
     (sums.axis, sums.limit) = (0, rows);
     go(&sums);
     for column in [0, width - 1] {
@@ -320,7 +319,7 @@ fn large_moves_use_threads_and_agree() {
         Memory::contiguous(Dtype::I64, &[n]),
     ];
     memory[0].fill(2);
-    go(&launch(Body::Sort(Sort { dtype: Dtype::F32, descending: false }), &[n], &mut memory, &[]));
+    go(&launch(Sort { dtype: Dtype::F32, descending: false }, &[n], &mut memory, &[]));
     let value = |i: usize| f32::from_bits(memory[1].get(i) as u32);
     for i in 1..n {
         let tied = value(i) == value(i - 1) || value(i - 1).is_nan();

@@ -10,7 +10,7 @@ use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides};
 use crate::base::{Remark, Result, this_is};
 use crate::device::races::Access;
 use crate::device::{CopyKind, DeviceId, Stream};
-use crate::kernel::{Body, MapFn, PART_ALIGN};
+use crate::kernel::{MapFn, PART_ALIGN, Pack};
 use crate::plan::flush::{address, address_to_read};
 use crate::plan::{Runtime, error};
 use crate::plan::{Submission, SubmittedView};
@@ -483,7 +483,7 @@ impl Runtime {
         let whole = SubmittedView { tensor: &flat, strides: bytes(&flat), write: true };
         self.submit(Submission {
             name: "pack",
-            body: Body::Pack,
+            kind: &Pack,
             shape: smallvec![end as usize],
             views: parts.chain(std::iter::once(whole)).collect(),
             axis: 0,

@@ -17,7 +17,7 @@ use crate::array::{Dims, contiguous_strides};
 use crate::base::Result;
 use crate::device::races::Access;
 use crate::device::{DeviceId, Stream};
-use crate::kernel::{Body, Instr, Launch, Map, MapFn, Program, Ptr, Source, Store, View};
+use crate::kernel::{Instr, Launch, Map, MapFn, Program, Ptr, Source, Store, View};
 use crate::plan::Runtime;
 use crate::plan::flush::{Noted, address, address_to_read};
 use crate::plan::trace::Traced;
@@ -134,7 +134,7 @@ impl Runtime {
             .chain(writes.iter().map(|t| (t, Access::Write)))
             .collect();
         self.note_after(name, at, &touched, &others)?;
-        let program = self.programs.get(Body::Map(map));
+        let program = self.programs.get(&map);
         let done = self.launch_shares(name, program, (reads, writes), sharers, &center);
         // Even after a failure: launched work may still write.
         let mut after = Ok(());

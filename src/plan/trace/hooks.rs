@@ -5,7 +5,7 @@ use super::{Action, ActionKind, Recording, Row, Trace};
 use crate::array::Dims;
 use crate::base::{Result, Span};
 use crate::device::{Compiled, Device, DeviceId, Event, EventHandle, Stream, Work};
-use crate::kernel::{Body, Launch};
+use crate::kernel::{Launch, Program};
 use crate::plan::Runtime;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -178,11 +178,10 @@ impl Runtime {
         name: &'static str,
         traced: Traced,
     ) {
-        let name = match &launch.program.body {
-            Body::Map(_) | Body::Reduce(_) | Body::Rows(_) if !launch.program.label.is_empty() => {
-                Cow::Owned(launch.program.label.clone())
-            }
-            _ => Cow::Borrowed(name),
+        let Program { kind, label } = &*launch.program;
+        let name = match kind.is_fused() && !label.is_empty() {
+            true => Cow::Owned(label.clone()),
+            false => Cow::Borrowed(name),
         };
         let Traced { spans, shape } = traced;
         let bytes = launch.views.iter().map(|view| {

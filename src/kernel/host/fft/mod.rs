@@ -105,7 +105,7 @@ impl<T: FftNum> Lines<T> {
 /// # Safety
 /// The launch upholds its invariant, the out view is aligned, and nothing else accesses the memory it reads
 /// or writes during the call.
-pub(super) unsafe fn run(fft: &Fft, launch: &Launch) {
+pub(in crate::kernel) unsafe fn run(fft: &Fft, launch: &Launch) {
     let Some(plan) = fft.plan.as_any().downcast_ref::<Plan>() else { return };
     // SAFETY: guaranteed by the caller; the precision is the plan's.
     unsafe {
@@ -358,7 +358,7 @@ fn along_long<T: FftNum>(line: &Line<T>, data: &mut [Complex<T>], inner: usize) 
 mod tests {
     use super::*;
     use crate::kernel::host::complex::{C64, C128};
-    use crate::kernel::{Body, Program, View};
+    use crate::kernel::{Program, View};
     use proptest::prelude::*;
     use smallvec::smallvec;
 
@@ -372,7 +372,7 @@ mod tests {
         };
         let view = |ptr, dtype| View { ptr, dtype, strides: Default::default() };
         Launch {
-            program: Arc::new(Program::new(Body::Fft(Fft { spec: spec.clone(), inverse, plan }))),
+            program: Arc::new(Program::new(&Fft { spec: spec.clone(), inverse, plan })),
             shape: std::iter::once(spec.batch).chain(spec.extents.iter().copied()).collect(),
             views: smallvec![view(from, input), view(to, out)],
             numbers: smallvec![],

@@ -1,0 +1,162 @@
+//! Programs, and what a kind of program answers.
+//!
+//! A kind is a type of its own: a file that implements [`Kind`], and the line that names its module. Planner,
+//! executors and profiles know programs by this trait alone. Only the code that builds a program names its kind.
+
+use super::cuda::{Queue, Signature, Source};
+use super::host::FaultSlot;
+use super::{Launch, Map, Reduce};
+use crate::array::Dtype;
+use crate::base::Result;
+use rustc_hash::FxHasher;
+use std::any::Any;
+use std::fmt::{self, Debug, Write};
+use std::hash::{Hash, Hasher};
+
+/// The structure of a launch, without sizes. Immutable and shared. Equal programs run the same code, so
+/// executors keep compiled forms by program.
+pub struct Program {
+    /// The code.
+    pub kind: Box<dyn Kind>,
+    /// [`Kind::label`].
+    pub label: String,
+}
+
+/// A kind of program. Views are numbered as in [`Launch::views`].
+///
+/// The methods with a body are right for a kind that reads and writes its views once, cannot fail, and is nothing
+/// over an empty shape.
+pub trait Kind: Identity + Debug + Send + Sync {
+    /// A short name, made of the names of functions where there are any: `add+mul+sum`, `sort`.
+    fn label(&self) -> String;
+    /// True when the program may hold several operations. Its label then names it better than the operation
+    /// that submitted it.
+    fn is_fused(&self) -> bool {
+        false
+    }
+    /// The code of elementwise programs and the reduction that ends it, for the planner: it launches them one
+    /// instruction at a time while their kernel compiles.
+    fn instructions(&self) -> Option<(&Map, Option<&Reduce>)> {
+        None
+    }
+    /// Writes the lines of [`Launch::listing`].
+    fn list(&self, launch: &Launch, text: &mut String) {
+        for (number, view) in launch.views.iter().enumerate() {
+            let _ =
+                writeln!(text, "view {number}: {} by {}", view.dtype, super::listing::steps(&view.strides));
+        }
+    }
+
+    /// The dtype whose values are compared or combined in order, which complex numbers cannot be.
+    fn ordered(&self) -> Option<Dtype> {
+        None
+    }
+    /// True when a launch may report a [`Fault`](super::Fault).
+    fn may_fault(&self) -> bool {
+        false
+    }
+    /// True when elements of the written views keep their values unless the program writes them.
+    fn updates(&self) -> bool {
+        false
+    }
+    /// Operations to charge for a launch over this shape, beyond its elements.
+    fn work(&self, shape: &[usize]) -> usize {
+        let _ = shape;
+        0
+    }
+    /// False when the value holds a resource of one device. No table of programs keeps it, and it has no CUDA source.
+    fn is_plain(&self) -> bool {
+        true
+    }
+    /// True when a launch has nothing to compute.
+    fn is_empty(&self, launch: &Launch) -> bool {
+        launch.shape.contains(&0)
+    }
+    /// Modelled nanoseconds on an emulated device: 1 us to start, 1 TB/s of memory, 10 TFLOP/s.
+    fn cost(&self, launch: &Launch) -> u64 {
+        let count = launch.shape.iter().fold(1u64, |n, &extent| n.saturating_mul(extent as u64));
+        1000 + count.saturating_mul(4 * launch.views.len() as u64) / 1000
+    }
+
+    /// Runs a launch on the CPU, in parallel when large. Faults go to the slot.
+    ///
+    /// # Safety
+    /// As for [`host::run`](super::host::run).
+    unsafe fn run(&self, launch: &Launch, faults: &FaultSlot);
+    /// The memory in bytes that `run` allocates, where it is proportional to the operands.
+    fn scratch(&self, launch: &Launch) -> u64 {
+        let _ = launch;
+        0
+    }
+
+    /// What the CUDA source for this launch depends on besides the program.
+    fn signature(&self, launch: &Launch) -> Signature {
+        let _ = launch;
+        Signature::default()
+    }
+    /// The CUDA source; without kernels when a library of the device does all the work. The same text for the
+    /// same signature.
+    fn source(&self, signature: Signature) -> Source;
+    /// Queues a launch whose source has been compiled and loaded.
+    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()>;
+    /// True when `enqueue` calls [`Queue::multiply`], which needs a handle and memory of the stream.
+    fn multiplies(&self) -> bool {
+        false
+    }
+}
+
+/// Comparison and copies of kinds behind a pointer. Every kind that is `Clone + Eq + Hash` has them.
+pub trait Identity: Any {
+    /// True when `other` is of the same kind and equal.
+    fn equals(&self, other: &dyn Kind) -> bool;
+    /// Equal for equal values.
+    fn fingerprint(&self) -> u64;
+    /// A copy.
+    fn boxed(&self) -> Box<dyn Kind>;
+}
+
+impl<K: Kind + Clone + Eq + Hash> Identity for K {
+    #[inline]
+    fn equals(&self, other: &dyn Kind) -> bool {
+        (other as &dyn Any).downcast_ref::<K>().is_some_and(|other| self == other)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        let mut hasher = FxHasher::default();
+        std::any::TypeId::of::<K>().hash(&mut hasher);
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn boxed(&self) -> Box<dyn Kind> {
+        Box::new(self.clone())
+    }
+}
+
+impl Program {
+    /// The program of a kind's value.
+    pub fn new(kind: &dyn Kind) -> Program {
+        Program { kind: kind.boxed(), label: kind.label() }
+    }
+}
+
+impl PartialEq for Program {
+    fn eq(&self, other: &Program) -> bool {
+        self.kind.equals(&*other.kind)
+    }
+}
+
+impl Eq for Program {}
+
+impl Hash for Program {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.kind.fingerprint());
+    }
+}
+
+/// The structure in full.
+impl Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
