@@ -1,7 +1,7 @@
 // out[i] = source[.., index[i], ..]. A unit is WIDTH adjacent elements with one index.
 //
 // p.w: 0 units, 1 extent of the axis, 2 source's stride along the axis, 3 fault record, 4 its stamp, 5
-// source, 6 index, 7 out, then the layout from kernel/cuda/gather.rs.
+// source, 6 index, 7 out, then the layout from kernel/kinds.
 
 struct Params { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;

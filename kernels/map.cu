@@ -1,7 +1,7 @@
 // Elementwise programs. A unit is WIDTH adjacent elements. A thread processes UNROLL units, one block width
 // apart, and issues all their loads before it computes.
 //
-// p.w: 0 units, 1 elements after the last unit, then the layout from kernel/cuda/map.rs.
+// p.w: 0 units, 1 elements after the last unit, then the layout from kernel/kinds.
 
 struct Params { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;

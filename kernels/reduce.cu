@@ -7,7 +7,7 @@
 // follow it over different memory layouts.
 //
 // p.w: 0 kept, 1 reduced, 2 segment, 3 segments, 4 values of partials, 5 their positions, 6 elements per
-// result, then the layout from kernel/cuda/reduce.rs. The text is included once per launch of a reduction.
+// result, then the layout from kernel/kinds. The text is included once per launch of a reduction.
 
 namespace @NAME@ {
 struct Params { u64 w[@WORDS@]; };

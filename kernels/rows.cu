@@ -5,7 +5,7 @@
 // apart, ascending, then lanes by halving. GROUPS units form one round of lanes. The first FULL units of all
 // threads lie within the row.
 //
-// p.w: 0 rows, 1 elements per row, then the layout from kernel/cuda/rows.rs.
+// p.w: 0 rows, 1 elements per row, then the layout from kernel/kinds.
 
 struct Params { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;

@@ -5,7 +5,7 @@
 //
 // p.w: 0 outer elements, 1 extent of the axis, 2 out's stride along the axis, 3 fault record, 4 its stamp, 5
 // source, 6 index, 7 out, 8 winners or sorted targets, 9 sorted positions, 10 the target for dropped
-// elements, 11 inner elements, then the layout from kernel/cuda/scatter.rs. A target is an offset in `out`, in
+// elements, 11 inner elements, then the layout from kernel/kinds. A target is an offset in `out`, in
 // elements, of the first inner element.
 
 struct ScatterParams { u64 w[@WORDS@]; };

@@ -2,7 +2,7 @@
 // greatest.
 //
 // p.w: 0 number of values, 1 elements per row, 2 stride within a row, 3 rows, 4 values, 5 out, then the
-// layout from kernel/cuda/search.rs.
+// layout from kernel/kinds.
 
 struct Params { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;

@@ -2,7 +2,7 @@
 // `x` here). Such views go through shared memory in tiles of TILE x TILE elements, so that every access to
 // device memory is coalesced.
 //
-// p.w: 0 extent of x, 1 extent of y, 2 tiles along x, 3 tiles along y, then the layout from kernel/cuda/transpose.rs.
+// p.w: 0 extent of x, 1 extent of y, 2 tiles along x, 3 tiles along y, then the layout from kernel/kinds.
 
 struct Params { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;

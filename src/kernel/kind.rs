@@ -3,7 +3,7 @@
 //! A kind is a type of its own: a file that implements [`Kind`], and the line that names its module. Planner,
 //! executors and profiles know programs by this trait alone. Only the code that builds a program names its kind.
 
-use super::cuda::{Queue, Signature, Source};
+use super::cuda::{CudaSource, Queue, Signature};
 use super::host::FaultSlot;
 use super::{Launch, Map, Reduce};
 use crate::array::Dtype;
@@ -96,7 +96,7 @@ pub trait Kind: Identity + Debug + Send + Sync {
     }
     /// The CUDA source; without kernels when a library of the device does all the work. The same text for the
     /// same signature.
-    fn source(&self, signature: Signature) -> Source;
+    fn source(&self, signature: Signature) -> CudaSource;
     /// Queues a launch whose source has been compiled and loaded.
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()>;
     /// True when `enqueue` calls [`Queue::multiply`], which needs a handle and memory of the stream.

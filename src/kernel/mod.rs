@@ -15,20 +15,15 @@
 //! that launched the kernel.
 
 pub mod cuda;
-pub mod fft;
+mod functions;
 pub mod host;
 mod kind;
+mod kinds;
 mod launch;
 mod listing;
-mod map;
 pub mod philox;
-mod program;
-mod rows;
 
+pub use functions::{CAST, COMPLEX, ComplexFn, CudaText, HostMap, MapFn, ReduceFn, Reg, RegMut};
 pub use kind::{Identity, Kind, Program};
+pub use kinds::*;
 pub use launch::{Fault, Launch, Ptr, View};
-pub use map::{
-    CAST, COMPLEX, ComplexFn, CudaText, HostMap, Instr, Map, MapFn, Reg, RegMut, Regs, Source, Store,
-};
-pub use program::{Gather, Matmul, NonZero, PART_ALIGN, Pack, Reduce, ReduceFn, Scan, Scatter, Search, Sort};
-pub use rows::{Fold, Rows, Step, Temporary};

@@ -180,7 +180,7 @@ pub fn launches(seeds: std::ops::Range<u64>) -> Vec<Launch> {
         }
         all.extend(rt.stop_listing().launches.into_iter().map(|listed| listed.launch));
     }
-    all.retain(|launch| is_rows(launch));
+    all.retain(is_rows);
     all
 }
 

@@ -14,9 +14,9 @@ use super::scratch::Scratch;
 use crate::base::Result;
 use crate::device::graph::{GraphHandle, Step};
 use crate::device::{Compiled, CopyKind, Driver, EventHandle, Properties, StreamHandle};
-use crate::kernel::cuda::{Queue as _, takes_rows};
+use crate::kernel::cuda::Queue as _;
 use crate::kernel::fft::{FftPlan, FftSpec};
-use crate::kernel::{Fault, Launch, Ptr};
+use crate::kernel::{self, Fault, Launch, Ptr};
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute};
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -315,7 +315,7 @@ impl Driver for CudaDriver {
         self.library.take_compiled()
     }
     fn takes_rows(&self, rows: usize, length: usize) -> bool {
-        takes_rows(rows, length)
+        kernel::takes_rows(rows, length)
     }
     fn sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()> {
         self.queue_sleep(cycles, stream)

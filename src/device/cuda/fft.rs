@@ -10,8 +10,8 @@ use crate::array::Dtype;
 use crate::base::Result;
 use crate::device::StreamHandle;
 use crate::device::error::driver_failed;
-use crate::kernel::Launch;
-use crate::kernel::fft::{Fft, FftPlan, FftSpec, Transform};
+use crate::kernel::cuda::Planned;
+use crate::kernel::fft::{FftPlan, FftSpec, Transform};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::ffi::{c_int, c_longlong, c_void};
@@ -50,6 +50,9 @@ struct Plan {
     context: Context,
     handle: Mutex<Handle>,
     workspace: u64,
+    transform: Transform,
+    /// Over `f64`.
+    wide: bool,
 }
 
 fn check(result: Outcome, call: &'static str) -> Result<()> {
@@ -114,7 +117,14 @@ impl CudaDriver {
         let mut handle = 0;
         // SAFETY: the library is there and a context is current; the call writes one handle.
         check(unsafe { (api.create)(&mut handle) }, "cufftCreate")?;
-        let mut plan = Plan { api, context: self.context, handle: Mutex::new(handle), workspace: 0 };
+        let mut plan = Plan {
+            api,
+            context: self.context,
+            handle: Mutex::new(handle),
+            workspace: 0,
+            transform: spec.transform,
+            wide: spec.part == Dtype::F64,
+        };
         let distance = |extents: &[usize]| extents.iter().product::<usize>() as i64;
         let (signal, spectrum) = (distance(&spec.extents), distance(&spec.half()));
         let (from, to) = match spec.transform {
@@ -149,16 +159,14 @@ impl CudaDriver {
     }
 
     /// Queues a transform.
-    pub(super) fn queue_fft(&self, fft: &Fft, launch: &Launch, stream: StreamHandle) -> Result<()> {
-        self.enter()?;
-        let Some(plan) = fft.plan.as_any().downcast_ref::<Plan>() else {
+    pub(super) fn queue_fft(&self, transform: &Planned<'_>, stream: StreamHandle) -> Result<()> {
+        let &Planned { inverse, input, out, workspace, .. } = transform;
+        let Some(plan) = transform.plan.as_any().downcast_ref::<Plan>() else {
             return Err(driver_failed("cuFFT", "launch", "the plan belongs to another device"));
         };
-        let [input, out] = [0, 1].map(|view| launch.views[view].ptr);
-        let workspace = launch.views.get(2).map_or(0, |view| view.ptr);
         let (api, handle) = (plan.api, plan.handle.lock());
         // `CUFFT_INVERSE` and `CUFFT_FORWARD`.
-        let direction = if fft.inverse { 1 } else { -1 };
+        let direction = if inverse { 1 } else { -1 };
         // SAFETY: the plan is for these operands, which lie in live memory by the launch's contract,
         // as does the workspace; the stream is this device's.
         unsafe {
@@ -167,7 +175,7 @@ impl CudaDriver {
                 check((api.set_work_area)(*handle, workspace as Data), "cufftSetWorkArea")?;
             }
             let (input, out) = (input as Data, out as Data);
-            match (fft.spec.transform, fft.spec.part == Dtype::F64) {
+            match (plan.transform, plan.wide) {
                 (Transform::Complex, false) => {
                     check((api.c2c)(*handle, input, out, direction), "cufftExecC2C")
                 }

@@ -9,8 +9,7 @@ use super::scratch::Lease;
 use crate::base::{Error, Result};
 use crate::device::StreamHandle;
 use crate::device::error::driver_failed;
-use crate::kernel::cuda::{MAX_WORDS, Product};
-use crate::kernel::fft::Fft;
+use crate::kernel::cuda::{MAX_WORDS, Planned, Product};
 use crate::kernel::{Launch, Ptr, cuda};
 use cudarc::driver::sys::{self, CUstream};
 use std::sync::Arc;
@@ -91,8 +90,8 @@ impl cuda::Queue for Queue<'_> {
         self.driver.with_blas(self.stream, |blas| blas.multiply(product))
     }
 
-    fn transform(&mut self, fft: &Fft, launch: &Launch) -> Result<()> {
-        self.driver.queue_fft(fft, launch, self.stream)
+    fn transform(&mut self, transform: &Planned<'_>) -> Result<()> {
+        self.driver.queue_fft(transform, self.stream)
     }
 
     fn clear(&mut self, ptr: Ptr, bytes: u64) -> Result<()> {

@@ -66,11 +66,11 @@ const MOST_LIGHT: usize = 256;
 
 /// The costly functions that a kernel calls. Their text goes before the kernel's.
 #[derive(Default)]
-pub(super) struct Functions(RefCell<Vec<String>>);
+pub(in crate::kernel) struct Functions(RefCell<Vec<String>>);
 
 impl Functions {
     /// The definitions.
-    pub(super) fn text(&self) -> String {
+    pub(in crate::kernel) fn text(&self) -> String {
         self.0.borrow().concat()
     }
 
@@ -119,7 +119,7 @@ fn weight(text: &str) -> [usize; 2] {
 }
 
 /// How the surrounding kernel gives an element its inputs and takes its results.
-pub(super) struct Surroundings<'a> {
+pub(in crate::kernel) struct Surroundings<'a> {
     /// How often the kernel repeats the code: loops over elements are unrolled.
     pub copies: usize,
     /// Where the functions go that are called.
@@ -136,7 +136,7 @@ pub(super) struct Surroundings<'a> {
 /// that is stored as it was loaded keeps its bits. Expects `position` (i64) in scope.
 ///
 /// Every instruction's result is rounded to its dtype; see Note [Fusion never changes a bit].
-pub(super) fn element(map: &Map, around: &Surroundings<'_>) -> String {
+pub(in crate::kernel) fn element(map: &Map, around: &Surroundings<'_>) -> String {
     let mut out = String::new();
     for (i, source) in map.sources.iter().enumerate() {
         let _ = match source {
@@ -194,7 +194,7 @@ pub(super) fn element(map: &Map, around: &Surroundings<'_>) -> String {
 }
 
 /// Views and numbers that a map names: one more than the highest index of each.
-pub(super) fn counts(map: &Map) -> (usize, usize) {
+pub(in crate::kernel) fn counts(map: &Map) -> (usize, usize) {
     let (mut views, mut numbers) = (0, 0);
     for source in &map.sources {
         match source {
@@ -210,7 +210,7 @@ pub(super) fn counts(map: &Map) -> (usize, usize) {
 }
 
 /// The dtype of a view that the map loads (first) or stores.
-pub(super) fn view_dtype(map: &Map, view: usize) -> Option<Dtype> {
+pub(in crate::kernel) fn view_dtype(map: &Map, view: usize) -> Option<Dtype> {
     loaded(map, view).or_else(|| {
         let store = map.stores.iter().find(|s| usize::from(s.view) == view)?;
         Some(map.dtype(store.reg))
@@ -218,7 +218,7 @@ pub(super) fn view_dtype(map: &Map, view: usize) -> Option<Dtype> {
 }
 
 /// The dtype with which the map loads a view; `None` when it does not.
-pub(super) fn loaded(map: &Map, view: usize) -> Option<Dtype> {
+pub(in crate::kernel) fn loaded(map: &Map, view: usize) -> Option<Dtype> {
     map.sources.iter().find_map(|s| match s {
         Source::Load { view: v, dtype } if usize::from(*v) == view => Some(*dtype),
         _ => None,
@@ -226,6 +226,6 @@ pub(super) fn loaded(map: &Map, view: usize) -> Option<Dtype> {
 }
 
 /// True when the map stores to the view.
-pub(super) fn stored(map: &Map, view: usize) -> bool {
+pub(in crate::kernel) fn stored(map: &Map, view: usize) -> bool {
     map.stores.iter().any(|s| usize::from(s.view) == view)
 }

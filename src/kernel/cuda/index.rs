@@ -11,7 +11,7 @@ use std::fmt::Write;
 pub(crate) type Words = SmallVec<[u64; 64]>;
 
 /// The words of a divisor: itself, and the multiplier and shift for dividends below 2^31.
-pub(super) fn divisor(d: u64) -> [u64; 2] {
+pub(in crate::kernel) fn divisor(d: u64) -> [u64; 2] {
     if d == 0 || d >= 1 << 31 {
         return [d.max(1), 0];
     }
@@ -24,7 +24,7 @@ pub(super) fn divisor(d: u64) -> [u64; 2] {
 ///
 /// `rank` dimensions named `{name}0..`; their divisors stand in two words each from `word` on, for
 /// every dimension but the first.
-pub(super) struct Space {
+pub(in crate::kernel) struct Space {
     pub name: &'static str,
     pub rank: usize,
     pub word: usize,
@@ -82,12 +82,12 @@ impl Space {
 }
 
 /// The largest offset, in elements, that a view reaches over a shape without empty dimensions.
-pub(super) fn reach(shape: &[usize], view: &View) -> u64 {
+pub(in crate::kernel) fn reach(shape: &[usize], view: &View) -> u64 {
     shape.iter().zip(&view.strides).map(|(&n, &s)| (n as u64 - 1) * s.unsigned_abs() as u64).sum()
 }
 
 /// True when the view's elements lie row-major without gaps over the shape.
-pub(super) fn is_linear(shape: &[usize], strides: &[isize]) -> bool {
+pub(in crate::kernel) fn is_linear(shape: &[usize], strides: &[isize]) -> bool {
     let mut step = 1isize;
     for (&extent, &stride) in shape.iter().zip(strides).rev() {
         if extent != 1 {
@@ -101,7 +101,7 @@ pub(super) fn is_linear(shape: &[usize], strides: &[isize]) -> bool {
 }
 
 /// True when every element of the shape is the same one in memory.
-pub(super) fn is_uniform(shape: &[usize], strides: &[isize]) -> bool {
+pub(in crate::kernel) fn is_uniform(shape: &[usize], strides: &[isize]) -> bool {
     shape.iter().zip(strides).all(|(&extent, &stride)| extent == 1 || stride == 0)
 }
 

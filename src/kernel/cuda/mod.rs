@@ -1,34 +1,19 @@
 //! Kernel programs as CUDA C.
 //!
-//! One file per kind of program. It answers three questions: what the source depends on
-//! besides the program ([`Signature`]), what the source is ([`Source`]), and how a launch is queued
-//! once the source is compiled ([`Queue`]). The templates are in `kernels/`. Nothing here knows an operation,
-//! or calls a driver.
+//! A kind answers three questions: what the source depends on besides the program ([`Signature`]), what the source
+//! is ([`CudaSource`]), and how a launch is queued once the source is compiled ([`Queue`]). Here is what kinds share. The
+//! templates are in `kernels/`. Nothing here knows an operation, or calls a driver.
 //!
 //! Invariant: for one program and one signature the source is always the same text.
 
-mod element;
-mod fft;
-mod gather;
-mod index;
-mod map;
-mod matmul;
-mod nonzero;
-mod pack;
-mod radix;
-mod reduce;
-mod rows;
-mod scan;
-mod scatter;
-mod search;
-mod sort;
-mod transpose;
-
-pub use rows::takes_rows;
+pub(super) mod element;
+pub(super) mod index;
+pub(super) mod operand;
+pub(super) mod radix;
 
 use crate::array::{Class, Dtype};
 use crate::base::Result;
-use crate::kernel::fft::Fft;
+use crate::kernel::fft::FftPlan;
 use crate::kernel::{Launch, Map, Program, Ptr, Source as Register};
 use std::sync::Arc;
 
@@ -56,7 +41,7 @@ impl Signature {
 }
 
 /// CUDA C, and the names of its kernels in the order that the kind's `enqueue` counts them.
-pub struct Source {
+pub struct CudaSource {
     /// The whole text.
     pub text: String,
     /// The names of the kernels in it.
@@ -75,8 +60,8 @@ pub trait Queue {
     fn launch(&mut self, launch: &Launch) -> Result<()>;
     /// Queues a matrix product of the device's library.
     fn multiply(&mut self, product: &Product) -> Result<()>;
-    /// Queues a Fourier transform of the device's library, with the plan that the program carries.
-    fn transform(&mut self, fft: &Fft, launch: &Launch) -> Result<()>;
+    /// Queues a Fourier transform of the device's library.
+    fn transform(&mut self, transform: &Planned<'_>) -> Result<()>;
     /// Sets bytes to zero.
     fn clear(&mut self, ptr: Ptr, bytes: u64) -> Result<()>;
     /// Scratch memory, valid until this launch's last kernel has run.
@@ -123,6 +108,20 @@ pub struct Operand {
     pub step: i64,
 }
 
+/// A Fourier transform as the library computes it. All operands are contiguous.
+pub struct Planned<'a> {
+    /// The device's plan.
+    pub plan: &'a dyn FftPlan,
+    /// The direction of a complex transform.
+    pub inverse: bool,
+    /// The signals.
+    pub input: Ptr,
+    /// The results.
+    pub out: Ptr,
+    /// Memory that the plan needs; 0 when it needs none.
+    pub workspace: Ptr,
+}
+
 /// A program that copies one view to another, of one dtype: packs a strided operand.
 pub(crate) fn copy_program(dtype: Dtype) -> Arc<Program> {
     let map = Map {
@@ -167,12 +166,12 @@ pub(crate) const PRELUDE: &str = concat!(
 );
 
 /// The prelude, then a filled template.
-fn assemble(template: &str, values: &[(&str, &str)]) -> String {
+pub(super) fn assemble(template: &str, values: &[(&str, &str)]) -> String {
     format!("{PRELUDE}\n{}", fill(template, values))
 }
 
 /// The unsigned type of a dtype's bits in memory.
-fn bits_type(dtype: Dtype) -> &'static str {
+pub(super) fn bits_type(dtype: Dtype) -> &'static str {
     match dtype.size() {
         1 => "u8",
         2 => "u16",
@@ -183,7 +182,7 @@ fn bits_type(dtype: Dtype) -> &'static str {
 }
 
 /// The type of a register.
-fn class_type(class: Class) -> &'static str {
+pub(super) fn class_type(class: Class) -> &'static str {
     match class {
         Class::F32 => "float",
         Class::F64 => "double",
@@ -194,7 +193,7 @@ fn class_type(class: Class) -> &'static str {
 }
 
 /// `f32`, as the prelude's conversions name a class.
-fn class_name(class: Class) -> &'static str {
+pub(super) fn class_name(class: Class) -> &'static str {
     match class {
         Class::F32 => "f32",
         Class::F64 => "f64",
@@ -205,7 +204,7 @@ fn class_name(class: Class) -> &'static str {
 }
 
 /// A register of class `from` as a register of dtype `to`, rounded.
-fn convert(value: &str, from: Class, to: Dtype) -> String {
+pub(super) fn convert(value: &str, from: Class, to: Dtype) -> String {
     match to {
         Dtype::Bool => format!("to_bool({value})"),
         _ if from == to.class() => format!("round_{to}({value})"),
@@ -214,11 +213,11 @@ fn convert(value: &str, from: Class, to: Dtype) -> String {
 }
 
 /// A literal for register bits.
-fn literal(bits: u64, class: Class) -> String {
+pub(super) fn literal(bits: u64, class: Class) -> String {
     format!("{}_of(0x{bits:x}ull)", class_name(class))
 }
 
 /// The number of blocks that cover `work` with `per_block` each, at least 1.
-fn blocks(work: u64, per_block: u64) -> u32 {
+pub(super) fn blocks(work: u64, per_block: u64) -> u32 {
     work.div_ceil(per_block).clamp(1, 0x7fff_ffff) as u32
 }

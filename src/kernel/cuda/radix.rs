@@ -5,13 +5,13 @@ use crate::base::Result;
 use crate::kernel::Ptr;
 
 /// Kernels of the text, in order; entries of a source that begins with them.
-pub(super) const ENTRIES: [&str; 3] = ["digit_counts", "digit_offsets", "digit_move"];
+pub(in crate::kernel) const ENTRIES: [&str; 3] = ["digit_counts", "digit_offsets", "digit_move"];
 
 /// Keys of a tile, also in the template.
 const TILE: u64 = 4096;
 
 /// The text for keys of a type, ordered by the statements `sortable`; `wide` counts in 64 bits.
-pub(super) fn text(key: &str, wide: bool, sortable: &str) -> String {
+pub(in crate::kernel) fn text(key: &str, wide: bool, sortable: &str) -> String {
     let count = if wide { "u64" } else { "u32" };
     let values = [("KEY", key), ("COUNT", count), ("SORTABLE", sortable)];
     fill(include_str!("../../../kernels/radix.cu"), &values)
@@ -19,7 +19,7 @@ pub(super) fn text(key: &str, wide: bool, sortable: &str) -> String {
 
 /// Rows of keys, and positions as counts (`ptr` 0 for the identity).
 #[derive(Clone, Copy)]
-pub(super) struct Pairs {
+pub(in crate::kernel) struct Pairs {
     pub keys: Ptr,
     /// Between rows of keys, in keys.
     pub key_stride: u64,
@@ -29,7 +29,7 @@ pub(super) struct Pairs {
 }
 
 /// What is sorted.
-pub(super) struct Job {
+pub(in crate::kernel) struct Job {
     pub rows: u64,
     pub length: u64,
     /// Bytes of a key, and how many of them (the low ones) order it.
@@ -43,7 +43,7 @@ pub(super) struct Job {
 }
 
 /// Queues the passes. The source's first entries are [`ENTRIES`].
-pub(super) fn sort(queue: &mut dyn Queue, job: &Job) -> Result<()> {
+pub(in crate::kernel) fn sort(queue: &mut dyn Queue, job: &Job) -> Result<()> {
     let count_size = if job.wide { 8 } else { 4 };
     let tiles = job.length.div_ceil(TILE);
     let counts = queue.scratch(job.rows * 256 * tiles * count_size)?;

@@ -407,7 +407,7 @@ fn forbid_aliases(accesses: &mut [Access<'_>], loads: usize, shape: &[usize]) {
 }
 
 /// A cast to `bool`: everything but zero is true, also nan.
-pub(super) fn to_bool(from: Reg<'_>, to: RegMut<'_>) {
+pub(in crate::kernel) fn to_bool(from: Reg<'_>, to: RegMut<'_>) {
     let RegMut::I64(to) = to else { return };
     match from {
         Reg::F32(x) => to.iter_mut().zip(x).for_each(|(t, &x)| *t = i64::from(x != 0.0)),

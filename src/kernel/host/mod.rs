@@ -1,8 +1,8 @@
 //! Runs kernel programs on the CPU, for host tensors and emulated devices.
 //!
-//! One file per kind of program. `map` and `reduce` cut the launch's shape into tiles and run them through
-//! `interp`, which interprets the code over chunks of registers. `fast_path` is for tiny maps.
-//! Operations bring their own loops, made by the macros of [`define`].
+//! Here is what kinds of programs share ([`kinds`](super::kinds)). Maps and reductions cut the launch's shape into tiles
+//! and run them through `interp`, which interprets the code over chunks of registers. Operations bring their own
+//! loops, made by the macros of [`define`].
 //!
 //! Invariant: the bits of a result depend only on the program, the shape and the values, not on strides,
 //! threads, tiles or the machine's vector width. (Exception: the kernels of a float matrix product differ
@@ -11,27 +11,16 @@
 pub mod bytes;
 pub mod complex;
 pub mod define;
-mod element;
-mod fast_path;
+pub(super) mod element;
 mod fault;
 pub mod fft;
-mod fold;
-pub(super) mod gather;
-mod interp;
+pub(super) mod fold;
+pub(super) mod interp;
 pub mod isa;
-pub(super) mod map;
 pub mod math;
 pub mod math_f32;
-pub(super) mod matmul;
-pub(super) mod nonzero;
-pub(super) mod pack;
-pub(super) mod reduce;
-pub(super) mod rows;
-pub(super) mod scan;
-pub(super) mod scatter;
-pub(super) mod search;
-pub(super) mod sort;
-mod tasks;
+pub(super) mod positions;
+pub(super) mod tasks;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -6,38 +6,47 @@
 use crate::base::stop::{self, Stop};
 use rayon::prelude::*;
 
+/// Element visits (elements times views and instructions) from which work runs in parallel.
+pub(in crate::kernel) const PARALLEL: usize = 1 << 17;
+
+/// The number of threads for this many visits. Small launches do not ask rayon, because that starts its
+/// threads.
+pub(in crate::kernel) fn threads(visits: usize) -> usize {
+    if visits < PARALLEL { 1 } else { rayon::current_num_threads() }
+}
+
 /// Elements between two looks whether to end early.
-pub(super) const SOME: usize = 1 << 14;
+pub(in crate::kernel) const SOME: usize = 1 << 14;
 
 /// When the work of this thread is to end early; for the threads that help with it.
 #[derive(Clone, Default)]
-pub(super) struct Until(Option<Stop>);
+pub(in crate::kernel) struct Until(Option<Stop>);
 
 impl Until {
     /// As this thread is told.
-    pub(super) fn now() -> Until {
+    pub(in crate::kernel) fn now() -> Until {
         Until(stop::current())
     }
 
     /// Whether to end.
     #[inline]
-    pub(super) fn ended(&self) -> bool {
+    pub(in crate::kernel) fn ended(&self) -> bool {
         self.0.as_ref().is_some_and(|stop| stop.asked().is_some())
     }
 
     /// Whether something may end the work.
-    pub(super) fn is_set(&self) -> bool {
+    pub(in crate::kernel) fn is_set(&self) -> bool {
         self.0.is_some()
     }
 }
 
 /// Calls `task` with every number below `count`, on all threads if `shared`.
-pub(super) fn each(count: usize, shared: bool, task: impl Fn(usize) + Sync) {
+pub(in crate::kernel) fn each(count: usize, shared: bool, task: impl Fn(usize) + Sync) {
     each_with(count, shared, || (), |(), number| task(number));
 }
 
 /// As [`each`]; each thread makes what `task` works with.
-pub(super) fn each_with<T>(
+pub(in crate::kernel) fn each_with<T>(
     count: usize,
     shared: bool,
     init: impl Fn() -> T + Sync + Send,

@@ -6,8 +6,7 @@
 //! end early when they are told to. Twiddle factors are computed in f64 in either precision.
 
 use super::{along, zero};
-use crate::kernel::host::map::threads;
-use crate::kernel::host::tasks::{self, SOME};
+use crate::kernel::host::tasks::{self, SOME, threads};
 use num_complex::Complex;
 use rustfft::{Fft, FftDirection, FftNum, FftPlanner};
 use std::f64::consts::TAU;

@@ -5,9 +5,8 @@
 
 mod long;
 
-use super::gather::element;
-use super::map::threads;
-use super::tasks::{self, Until};
+use super::positions::element;
+use super::tasks::{self, Until, threads};
 use crate::array::Dtype;
 use crate::kernel::Launch;
 use crate::kernel::fft::{Fft, FftPlan, FftSpec, Transform};

@@ -4,14 +4,42 @@
 //! alone. Strides decide only which threads do it: neighbouring threads take neighbouring elements
 //! of one result (rows) or neighbouring results (columns), whichever lie together in memory.
 
-use super::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
-use super::index::{Space, Words, reach};
-use super::{PRELUDE, Queue, Signature, Source, bits_type, blocks, class_type, convert, fill, literal};
+pub(super) mod host;
+
+use crate::array::Dtype;
 use crate::base::Result;
-use crate::kernel::host::{self, FaultSlot};
-use crate::kernel::{Kind, Launch, Map, Reduce};
+use crate::kernel::cuda::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
+use crate::kernel::cuda::index::{Space, Words, reach};
+use crate::kernel::cuda::{
+    CudaSource, PRELUDE, Queue, Signature, bits_type, blocks, class_type, convert, fill, literal,
+};
+use crate::kernel::host::FaultSlot;
+use crate::kernel::{Kind, Launch, Map, ReduceFn};
 use smallvec::SmallVec;
 use std::fmt::Write;
+
+/// Elementwise work, then a reduction over the last `Launch::reduced` dimensions. The map's stores run once per element.
+///
+/// Shape: kept dimensions first, then `Launch::reduced` reduced ones. The result views have the
+/// kept dimensions.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Reduce {
+    /// Computes the value (and may store other registers).
+    pub map: Map,
+    /// The register to reduce.
+    pub value: u16,
+    /// The reduction.
+    pub f: &'static ReduceFn,
+    /// The dtype of the result.
+    pub dtype: Dtype,
+    /// The view of the result.
+    pub out: u16,
+    /// For `ReduceFn::indexed`: the view (`i64`) of the position within the reduced dimensions (row-major),
+    /// if the position is wanted.
+    pub out_index: Option<u16>,
+    /// True when the value is stored to `out`; false for `argmax`, which stores only the position.
+    pub store_value: bool,
+}
 
 /// Threads of a block, also in the template.
 const BLOCK: u64 = 256;
@@ -205,7 +233,7 @@ impl Kind for Reduce {
 
     unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
         // SAFETY: guaranteed by the caller.
-        unsafe { host::reduce::run(self, launch) }
+        unsafe { host::run(self, launch) }
     }
 
     fn signature(&self, launch: &Launch) -> Signature {
@@ -254,14 +282,14 @@ impl Kind for Reduce {
         signature
     }
 
-    fn source(&self, signature: Signature) -> Source {
+    fn source(&self, signature: Signature) -> CudaSource {
         let plan = Plan::read(signature);
         let mut text = format!("{PRELUDE}\n{}", self.first(&plan));
         if plan.partial {
             text.push_str(&self.second(&plan));
-            return Source { text, entries: &["reduce_kernel", "combine_kernel"] };
+            return CudaSource { text, entries: &["reduce_kernel", "combine_kernel"] };
         }
-        Source { text, entries: &["reduce_kernel"] }
+        CudaSource { text, entries: &["reduce_kernel"] }
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
@@ -370,7 +398,7 @@ impl Reduce {
 
     fn text(values: Vec<(&'static str, String)>) -> String {
         let values: Vec<(&str, &str)> = values.iter().map(|(name, text)| (*name, text.as_str())).collect();
-        fill(include_str!("../../../kernels/reduce.cu"), &values)
+        fill(include_str!("../../../../kernels/reduce.cu"), &values)
     }
 
     fn first(&self, plan: &Plan) -> String {

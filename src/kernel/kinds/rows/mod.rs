@@ -1,20 +1,91 @@
-//! Rows that are combined and used again: a row's elements stay in its threads' registers from the
-//! first step to the last.
+//! Rows that one program reduces and uses again: softmax and norms, built-in or hand-written.
+//!
+//! In CUDA kernels a row's elements stay in its threads' registers from the first step to the last.
 //!
 //! Everything per element is an array that is indexed by constants once its loops are unrolled; a view is
 //! loaded by the first step that reads it. Everything per row is in every thread of the row.
 
-use super::element::{Functions, Surroundings, element};
-use super::index::{Space, Words, reach};
-use super::{
-    PRELUDE, Queue, Signature, Source, bits_type, blocks, class_type, convert, fill, literal, reduce,
-};
+mod host;
+
 use crate::array::Dtype;
 use crate::base::Result;
-use crate::kernel::host::{self, FaultSlot};
-use crate::kernel::{Fold, Kind, Launch, Map, Rows, Source as Register, Step};
+use crate::kernel::cuda::element::{Functions, Surroundings, element};
+use crate::kernel::cuda::index::{Space, Words, reach};
+use crate::kernel::cuda::{
+    CudaSource, PRELUDE, Queue, Signature, bits_type, blocks, class_type, convert, fill, literal,
+};
+use crate::kernel::host::FaultSlot;
+use crate::kernel::kinds::reduce;
+use crate::kernel::{Kind, Launch, Map, ReduceFn, Source as Register};
 use smallvec::SmallVec;
 use std::fmt::Write;
+
+/// Steps over rows, the launch's last dimension. Rows are independent.
+///
+/// Shape: the outer dimensions, then the row length, which is at least two. `Launch::views` have this shape;
+/// the last stride is 0 for views with one value per row ([`Rows::is_per_row`]) and 1 for the others. Maps
+/// number views first; temporaries, visible only in this launch, follow from [`Rows::views`] on.
+///
+/// Invariant: a temporary is written by one step, before the steps that read it. Views are written only by
+/// the last steps, and a step with a fold writes none. No map uses positions.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Rows {
+    /// The steps in order.
+    pub steps: Vec<Step>,
+    /// Number of views of the launch.
+    pub views: u16,
+    /// For each view, whether it holds one value per row.
+    pub per_row: Vec<bool>,
+    /// The temporaries.
+    pub temporaries: Vec<Temporary>,
+}
+
+/// A value that one step passes to later steps.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Temporary {
+    /// The dtype it would be stored in.
+    pub dtype: Dtype,
+    /// True: one value per row. False: one per element.
+    pub per_row: bool,
+}
+
+/// One pass over the rows.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Step {
+    /// The computation.
+    pub map: Map,
+    /// Runs once per row and accesses no per-element values.
+    pub per_row: bool,
+    /// Reduces the elements of each row.
+    pub fold: Option<Fold>,
+}
+
+/// The reduction at the end of a step; see [`Reduce`](super::Reduce).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Fold {
+    /// The register to combine.
+    pub value: u16,
+    /// The reduction; never an indexed one.
+    pub f: &'static ReduceFn,
+    /// The temporary that takes the result, as a view number.
+    pub out: u16,
+}
+
+impl Rows {
+    /// The temporary that a view number denotes, if any.
+    pub fn temporary(&self, view: u16) -> Option<(usize, Temporary)> {
+        let at = usize::from(view.checked_sub(self.views)?);
+        Some((at, *self.temporaries.get(at)?))
+    }
+
+    /// True when the view or temporary holds one value per row.
+    pub fn is_per_row(&self, view: u16) -> bool {
+        match self.temporary(view) {
+            Some((_, temporary)) => temporary.per_row,
+            None => self.per_row.get(usize::from(view)).copied().unwrap_or(false),
+        }
+    }
+}
 
 /// Threads of a block, also in the template.
 const BLOCK: u64 = 256;
@@ -83,7 +154,9 @@ impl Rows {
         if let Some((_, temporary)) = self.temporary(view) {
             return Some(temporary.dtype);
         }
-        self.steps.iter().find_map(|step| super::element::view_dtype(&step.map, usize::from(view)))
+        self.steps
+            .iter()
+            .find_map(|step| crate::kernel::cuda::element::view_dtype(&step.map, usize::from(view)))
     }
 
     /// Words of registers that one element takes.
@@ -173,7 +246,7 @@ impl Kind for Rows {
 
     unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
         // SAFETY: guaranteed by the caller.
-        unsafe { host::rows::run(self, launch) }
+        unsafe { host::run(self, launch) }
     }
 
     fn signature(&self, launch: &Launch) -> Signature {
@@ -205,9 +278,9 @@ impl Kind for Rows {
         signature
     }
 
-    fn source(&self, signature: Signature) -> Source {
+    fn source(&self, signature: Signature) -> CudaSource {
         let text = Text::new(self, Plan::read(signature)).kernel();
-        Source { text, entries: &["rows"] }
+        CudaSource { text, entries: &["rows"] }
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
@@ -305,7 +378,7 @@ impl<'a> Text<'a> {
             ("BODY", body),
         ];
         let values = values.each_ref().map(|(name, text)| (*name, text.as_str()));
-        format!("{PRELUDE}\n{}", fill(include_str!("../../../kernels/rows.cu"), &values))
+        format!("{PRELUDE}\n{}", fill(include_str!("../../../../kernels/rows.cu"), &values))
     }
 
     /// How a step's code names what it reads.

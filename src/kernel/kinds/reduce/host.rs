@@ -5,12 +5,11 @@
 //! *across* takes adjacent results side by side (columns). Long reductions with few results are split into
 //! ranges of blocks; the result of a range is a whole subtree of the tree over blocks.
 
-use super::fold::{Accumulator, BLOCK, Choice, Combine, LANES};
-use super::interp::{Machine, Plane};
-use super::map::threads;
-use super::tasks::{self, SOME, Until};
-use super::{CHUNK, element};
 use crate::array::{Class, Dims, Dtype, dispatch};
+use crate::kernel::host::fold::{Accumulator, BLOCK, Choice, Combine, LANES};
+use crate::kernel::host::interp::{Machine, Plane};
+use crate::kernel::host::tasks::{self, SOME, Until, threads};
+use crate::kernel::host::{CHUNK, element};
 use crate::kernel::{Launch, Ptr, Reduce, Source};
 use element::Tile;
 use smallvec::{SmallVec, smallvec};
@@ -645,6 +644,6 @@ fn results_as<L: Accumulator>(class: Class, results: &[L], space: &mut Vec<u64>)
             _ => RegMut::I64(std::slice::from_raw_parts_mut(to.cast(), n)),
         }
     };
-    super::cast(&[from], out);
+    crate::kernel::host::cast(&[from], out);
     to.cast_const().cast()
 }

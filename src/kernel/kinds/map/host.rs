@@ -1,24 +1,17 @@
 //! Elementwise programs: covers the launch's shape with tiles; runs in parallel when it is large.
 
-use super::CHUNK;
 use super::fast_path;
-use super::interp::{Machine, Plane};
 use crate::array::Dims;
-use crate::base::stop::{self, Stop};
+use crate::base::stop;
+use crate::base::stop::Stop;
+use crate::kernel::host::CHUNK;
+use crate::kernel::host::interp::{Machine, Plane};
+use crate::kernel::host::tasks::{PARALLEL, SOME, threads};
 use crate::kernel::{Launch, Map, Source};
 use rayon::prelude::*;
 
-/// Element visits (elements times views and instructions) from which work runs in parallel.
-pub(super) const PARALLEL: usize = 1 << 17;
-
-/// The number of threads for this many visits. Small launches do not ask rayon, because that starts its
-/// threads.
-pub(super) fn threads(visits: usize) -> usize {
-    if visits < PARALLEL { 1 } else { rayon::current_num_threads() }
-}
-
 /// Tiles between two looks whether to end early.
-const TILES_PER_CHECK: usize = super::tasks::SOME / CHUNK;
+const TILES_PER_CHECK: usize = SOME / CHUNK;
 
 /// Runs a map over the launch's shape.
 ///

@@ -1,9 +1,9 @@
 //! Fast path for elementwise programs over few elements: registers on the stack, one pass, no plan. A launch
 //! of eight elements spends its time only on its instructions.
 
-use super::element::{self, Tile};
-use super::interp::to_bool;
 use crate::array::{Class, Dtype, dispatch};
+use crate::kernel::host::element::{self, Tile};
+use crate::kernel::host::interp::to_bool;
 use crate::kernel::{CAST, Launch, Map, Reg, RegMut, Source};
 use num_complex::Complex;
 use std::mem::MaybeUninit;

@@ -1,9 +1,18 @@
 //! Parts of memory, one after the other.
 
-use super::{Queue, Signature, Source, assemble, blocks};
 use crate::base::Result;
-use crate::kernel::host::{self, FaultSlot};
-use crate::kernel::{Kind, Launch, PART_ALIGN, Pack};
+use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, blocks};
+use crate::kernel::host::{FaultSlot, bytes};
+use crate::kernel::{Kind, Launch};
+
+/// Concatenates parts of memory as bytes; each part starts at a multiple of [`PART_ALIGN`]. Views: 0..
+/// the parts, the last one the result; contiguous, of any dtypes. A part's only stride is its length in
+/// bytes. Launch shape: the bytes of the result.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Pack;
+
+/// The alignment in bytes of parts of a [`Pack`].
+pub const PART_ALIGN: u64 = 16;
 
 /// Parts of one launch: its parameter has 4,096 bytes at most.
 const PARTS: usize = 240;
@@ -18,13 +27,13 @@ impl Kind for Pack {
 
     unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
         // SAFETY: guaranteed by the caller.
-        unsafe { host::pack::run(launch) }
+        unsafe { run(launch) }
     }
 
-    fn source(&self, _signature: Signature) -> Source {
+    fn source(&self, _signature: Signature) -> CudaSource {
         let parts = PARTS.to_string();
         let text = assemble(include_str!("../../../kernels/pack.cu"), &[("PARTS", parts.as_str())]);
-        Source { text, entries: &["pack"] }
+        CudaSource { text, entries: &["pack"] }
     }
 
     fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
@@ -45,5 +54,21 @@ impl Kind for Pack {
             base += end.next_multiple_of(PART_ALIGN);
         }
         Ok(())
+    }
+}
+
+/// Packs the parts.
+///
+/// # Safety
+/// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
+unsafe fn run(launch: &Launch) {
+    let Some((result, parts)) = launch.views.split_last() else { return };
+    let mut at = 0u64;
+    for part in parts {
+        let length = part.strides[0] as u64;
+        // SAFETY: guaranteed by the caller; a part has as many bytes as its stride, and the result holds all
+        // parts.
+        unsafe { bytes::copy((result.ptr + at) as *mut u8, part.ptr as *const u8, length as usize) };
+        at = (at + length).next_multiple_of(PART_ALIGN);
     }
 }

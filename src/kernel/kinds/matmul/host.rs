@@ -3,11 +3,10 @@
 //! Halves are widened to `f32`; the result is rounded once. The order of additions depends on the extents and
 //! strides of the matrices, never on the number of threads.
 
-use super::element::{self, Element, Tile};
-use super::isa::multiversion;
-use super::map::PARALLEL;
-use super::tasks::{self, Until};
 use crate::array::{Convert, Dtype, Scalar, dispatch};
+use crate::kernel::host::element::{self, Element, Tile};
+use crate::kernel::host::isa::multiversion;
+use crate::kernel::host::tasks::{self, PARALLEL, Until};
 use crate::kernel::{Launch, Matmul};
 
 /// One product of the batch: `out[m, n] = left[m, k] right[k, n]`.
@@ -43,7 +42,7 @@ const HEAVY: usize = 1 << 18;
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
-pub(in crate::kernel) unsafe fn run(matmul: &Matmul, launch: &Launch) {
+pub(super) unsafe fn run(matmul: &Matmul, launch: &Launch) {
     let rank = launch.shape.len();
     let [batch @ .., m, n, k] = &launch.shape[..] else { return };
     let (m, n, k) = (*m, *n, *k);

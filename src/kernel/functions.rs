@@ -1,12 +1,11 @@
-//! Elementwise programs: straight-line code over registers, run once per element.
+//! Functions in programs: elementwise ones and reductions, with their CUDA text and host code.
 
 use super::host::complex::{C64, C128, pair};
 use super::host::define::host_map;
-use crate::array::{Class, Dtype, same};
+use crate::array::Class;
 use num_complex::Complex;
 use std::fmt::{self, Debug};
 use std::hash::{Hash, Hasher};
-use std::ops::{Deref, DerefMut};
 
 /// An elementwise function of up to four arguments: a value in an operation's definition.
 ///
@@ -95,150 +94,28 @@ pub enum RegMut<'a> {
     C128(&'a mut [Complex<f64>]),
 }
 
-/// Registers of one instruction's arguments, at most four: sources come first, in order, then instructions, in order.
-#[derive(Clone, Copy, Default)]
-pub struct Regs {
-    all: [u16; 4],
-    len: u8,
-}
-
-impl Regs {
-    /// The first `len` of these.
-    pub fn first(all: [u16; 4], len: u8) -> Regs {
-        Regs { all, len: len.min(4) }
-    }
-
-    /// Adds one behind the others.
-    pub fn push(&mut self, reg: u16) {
-        self.all[usize::from(self.len)] = reg;
-        self.len += 1;
-    }
-}
-
-impl Deref for Regs {
-    type Target = [u16];
-
-    #[inline]
-    fn deref(&self) -> &[u16] {
-        &self.all[..usize::from(self.len)]
-    }
-}
-
-impl DerefMut for Regs {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut [u16] {
-        &mut self.all[..usize::from(self.len)]
-    }
-}
-
-impl<'a> IntoIterator for &'a Regs {
-    type Item = &'a u16;
-    type IntoIter = std::slice::Iter<'a, u16>;
-
-    fn into_iter(self) -> std::slice::Iter<'a, u16> {
-        self.iter()
-    }
-}
-
-impl FromIterator<u16> for Regs {
-    fn from_iter<I: IntoIterator<Item = u16>>(regs: I) -> Regs {
-        let mut all = Regs::default();
-        regs.into_iter().for_each(|reg| all.push(reg));
-        all
-    }
-}
-
-impl PartialEq for Regs {
-    fn eq(&self, other: &Regs) -> bool {
-        same(self, other)
-    }
-}
-
-impl Eq for Regs {}
-
-impl Hash for Regs {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (**self).hash(state);
-    }
-}
-
-impl fmt::Debug for Regs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-/// One instruction: `out = f(args)`, rounded to `dtype`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Instr {
-    /// What it computes.
-    pub f: &'static MapFn,
-    /// The registers it reads.
-    pub args: Regs,
-    /// The class in which the arguments are read (arguments of another class do not occur, but for
-    /// [`CAST`] and a select's condition).
-    pub class: Class,
-    /// The result's dtype.
-    pub dtype: Dtype,
-}
-
-/// Where a register comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Source {
-    /// An element of the launch's view of that number.
-    Load {
-        /// Index into [`Launch::views`](super::Launch::views).
-        view: u16,
-        /// The dtype in memory.
-        dtype: Dtype,
-    },
-    /// A number of the launch.
-    Number {
-        /// Index into [`Launch::numbers`](super::Launch::numbers).
-        slot: u16,
-        /// Its dtype; the launch holds its register bits ([`Scalar::bits`](crate::array::Scalar::bits)):
-        /// of a complex dtype those of the real part, and the imaginary part is 0.
-        dtype: Dtype,
-    },
-    /// The element's row-major position in the launch's shape, `i64`. A program that uses it must
-    /// be launched over its logical shape (dimensions may be merged, never reordered).
-    Position,
-}
-
-/// A register written to memory.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Store {
-    /// The register; its dtype is the view's.
-    pub reg: u16,
-    /// Index into [`Launch::views`](super::Launch::views).
-    pub view: u16,
-}
-
-/// An elementwise program.
+/// A reduction, defined as a value by an operation.
 ///
-/// Invariant: registers are numbered sources first, then instructions; an instruction reads only
-/// registers before it; within one launch no view is both loaded at one position and stored at
-/// another (a view that is loaded and stored has the same layout in both roles).
-#[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
-pub struct Map {
-    /// Registers from memory and numbers.
-    pub sources: Vec<Source>,
-    /// Registers computed.
-    pub instrs: Vec<Instr>,
-    /// Registers written.
-    pub stores: Vec<Store>,
-}
-
-impl Map {
-    /// The dtype of a register.
-    pub fn dtype(&self, reg: u16) -> Dtype {
-        let reg = usize::from(reg);
-        match self.sources.get(reg) {
-            Some(Source::Load { dtype, .. } | Source::Number { dtype, .. }) => *dtype,
-            Some(Source::Position) => Dtype::I64,
-            None => self.instrs[reg - self.sources.len()].dtype,
-        }
-    }
+/// Accumulates in the class of the value: `f32` for the `f32` class (halves too), `i64` for integers.
+/// `combine` must be commutative, and associative up to rounding. Executors start with `init` and may combine
+/// in any order that depends only on the shape.
+pub struct ReduceFn {
+    /// Unique among reductions; a valid identifier.
+    pub name: &'static str,
+    /// True when the element's position takes part (`argmax`). Executors keep (value, position) pairs. They
+    /// replace the held pair when `better(new, held)`, or when the values are equal and the new position is
+    /// lower. nan beats every number; the first nan wins.
+    pub indexed: bool,
+    /// Register bits of the neutral element, per class. For indexed reductions, a value that every element
+    /// replaces or equals.
+    pub init: fn(Class) -> u64,
+    /// Combines two accumulators: CUDA C over `a` (held) and `b` (new). For indexed reductions, a condition:
+    /// 1 when `b` is better than `a`.
+    pub cuda: super::CudaText,
+    /// The host code: `host_combine!`, or `host_better!` for indexed reductions.
+    pub host: super::host::HostReduce,
+    /// Divides the result by the number of reduced elements (`mean`).
+    pub mean: bool,
 }
 
 impl PartialEq for MapFn {
@@ -257,6 +134,26 @@ impl Hash for MapFn {
 }
 
 impl Debug for MapFn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for ReduceFn {
+    fn eq(&self, other: &ReduceFn) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for ReduceFn {}
+
+impl Hash for ReduceFn {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::ptr::hash(self, state);
+    }
+}
+
+impl Debug for ReduceFn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }

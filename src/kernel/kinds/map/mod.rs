@@ -1,19 +1,170 @@
-//! Elementwise programs.
+//! Elementwise programs: straight-line code over registers, run once per element.
 //!
-//! Views fall into kinds. When all are linear or uniform the shape does not matter and the kernel
+//! In CUDA kernels views fall into kinds. When all are linear or uniform the shape does not matter and the kernel
 //! counts elements; otherwise it splits each unit's position into coordinates. A unit is as many
 //! neighbouring elements as fit 16 bytes of the narrowest dtype (at most 32 of the widest); one
 //! view that is out of alignment, or strided along the innermost dimension, makes it one element.
 
-use super::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
-use super::index::{Space, Words, is_linear, is_uniform, reach};
-use super::transpose;
-use super::{Queue, Signature, Source, assemble, bits_type, blocks};
-use crate::array::Dims;
+mod fast_path;
+pub(super) mod host;
+mod transpose;
+
+use crate::array::{Class, Dims, Dtype, same};
 use crate::base::Result;
-use crate::kernel::host::{self, FaultSlot};
-use crate::kernel::{Kind, Launch, Map, Reduce};
-use std::fmt::Write;
+use crate::kernel::cuda::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
+use crate::kernel::cuda::index::{Space, Words, is_linear, is_uniform, reach};
+use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blocks};
+use crate::kernel::host::FaultSlot;
+use crate::kernel::{Kind, Launch, MapFn, Reduce};
+use std::fmt::{self, Write};
+use std::hash::{Hash, Hasher};
+use std::ops::{Deref, DerefMut};
+
+/// Registers of one instruction's arguments, at most four: sources come first, in order, then instructions, in order.
+#[derive(Clone, Copy, Default)]
+pub struct Regs {
+    all: [u16; 4],
+    len: u8,
+}
+
+impl Regs {
+    /// The first `len` of these.
+    pub fn first(all: [u16; 4], len: u8) -> Regs {
+        Regs { all, len: len.min(4) }
+    }
+
+    /// Adds one behind the others.
+    pub fn push(&mut self, reg: u16) {
+        self.all[usize::from(self.len)] = reg;
+        self.len += 1;
+    }
+}
+
+impl Deref for Regs {
+    type Target = [u16];
+
+    #[inline]
+    fn deref(&self) -> &[u16] {
+        &self.all[..usize::from(self.len)]
+    }
+}
+
+impl DerefMut for Regs {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u16] {
+        &mut self.all[..usize::from(self.len)]
+    }
+}
+
+impl<'a> IntoIterator for &'a Regs {
+    type Item = &'a u16;
+    type IntoIter = std::slice::Iter<'a, u16>;
+
+    fn into_iter(self) -> std::slice::Iter<'a, u16> {
+        self.iter()
+    }
+}
+
+impl FromIterator<u16> for Regs {
+    fn from_iter<I: IntoIterator<Item = u16>>(regs: I) -> Regs {
+        let mut all = Regs::default();
+        regs.into_iter().for_each(|reg| all.push(reg));
+        all
+    }
+}
+
+impl PartialEq for Regs {
+    fn eq(&self, other: &Regs) -> bool {
+        same(self, other)
+    }
+}
+
+impl Eq for Regs {}
+
+impl Hash for Regs {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+impl fmt::Debug for Regs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// One instruction: `out = f(args)`, rounded to `dtype`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Instr {
+    /// What it computes.
+    pub f: &'static MapFn,
+    /// The registers it reads.
+    pub args: Regs,
+    /// The class in which the arguments are read (arguments of another class do not occur, but for
+    /// [`CAST`](crate::kernel::CAST) and a select's condition).
+    pub class: Class,
+    /// The result's dtype.
+    pub dtype: Dtype,
+}
+
+/// Where a register comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Source {
+    /// An element of the launch's view of that number.
+    Load {
+        /// Index into [`Launch::views`](crate::kernel::Launch::views).
+        view: u16,
+        /// The dtype in memory.
+        dtype: Dtype,
+    },
+    /// A number of the launch.
+    Number {
+        /// Index into [`Launch::numbers`](crate::kernel::Launch::numbers).
+        slot: u16,
+        /// Its dtype; the launch holds its register bits ([`Scalar::bits`](crate::array::Scalar::bits)):
+        /// of a complex dtype those of the real part, and the imaginary part is 0.
+        dtype: Dtype,
+    },
+    /// The element's row-major position in the launch's shape, `i64`. A program that uses it must
+    /// be launched over its logical shape (dimensions may be merged, never reordered).
+    Position,
+}
+
+/// A register written to memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Store {
+    /// The register; its dtype is the view's.
+    pub reg: u16,
+    /// Index into [`Launch::views`](crate::kernel::Launch::views).
+    pub view: u16,
+}
+
+/// An elementwise program.
+///
+/// Invariant: registers are numbered sources first, then instructions; an instruction reads only
+/// registers before it; within one launch no view is both loaded at one position and stored at
+/// another (a view that is loaded and stored has the same layout in both roles).
+#[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Map {
+    /// Registers from memory and numbers.
+    pub sources: Vec<Source>,
+    /// Registers computed.
+    pub instrs: Vec<Instr>,
+    /// Registers written.
+    pub stores: Vec<Store>,
+}
+
+impl Map {
+    /// The dtype of a register.
+    pub fn dtype(&self, reg: u16) -> Dtype {
+        let reg = usize::from(reg);
+        match self.sources.get(reg) {
+            Some(Source::Load { dtype, .. } | Source::Number { dtype, .. }) => *dtype,
+            Some(Source::Position) => Dtype::I64,
+            None => self.instrs[reg - self.sources.len()].dtype,
+        }
+    }
+}
 
 /// Threads of a block.
 const BLOCK: usize = 128;
@@ -118,7 +269,7 @@ impl Kind for Map {
 
     unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
         // SAFETY: guaranteed by the caller.
-        unsafe { host::map::run(self, launch) }
+        unsafe { host::run(self, launch) }
     }
 
     fn signature(&self, launch: &Launch) -> Signature {
@@ -200,7 +351,7 @@ impl Kind for Map {
         Signature(bits | (rank as u128 & 0xfff) << 4 | u128::from(wide) << 3 | u128::from(width.ilog2()))
     }
 
-    fn source(&self, signature: Signature) -> Source {
+    fn source(&self, signature: Signature) -> CudaSource {
         if transpose::is_transposed(signature) {
             return transpose::source(self, signature);
         }
@@ -333,8 +484,8 @@ impl Kind for Map {
             ("TAIL", tail),
         ];
         let values = values.each_ref().map(|(name, text)| (*name, text.as_str()));
-        let template = include_str!("../../../kernels/map.cu");
-        Source { text: assemble(template, &values), entries: &["map"] }
+        let template = include_str!("../../../../kernels/map.cu");
+        CudaSource { text: assemble(template, &values), entries: &["map"] }
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {

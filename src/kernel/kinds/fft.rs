@@ -5,9 +5,14 @@
 //! computes nothing. Transforms are not normalised.
 
 use crate::array::Dtype;
+use crate::base::Result;
+use crate::kernel::cuda::{CudaSource, Planned, Queue, Signature};
+use crate::kernel::host::FaultSlot;
+use crate::kernel::{Kind, Launch, host};
 use smallvec::SmallVec;
 use std::any::Any;
-use std::fmt::{self, Debug};
+use std::fmt;
+use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -89,5 +94,31 @@ impl Hash for Fft {
 impl Debug for Fft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Fft {{ spec: {:?}, inverse: {} }}", self.spec, self.inverse)
+    }
+}
+
+impl Kind for Fft {
+    fn label(&self) -> String {
+        "fft".into()
+    }
+
+    fn is_plain(&self) -> bool {
+        // Devices drop plans.
+        false
+    }
+
+    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { host::fft::run(self, launch) }
+    }
+
+    fn source(&self, _signature: Signature) -> CudaSource {
+        CudaSource { text: String::new(), entries: &[] }
+    }
+
+    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+        let [input, out] = [0, 1].map(|view| launch.views[view].ptr);
+        let workspace = launch.views.get(2).map_or(0, |view| view.ptr);
+        queue.transform(&Planned { plan: &*self.plan, inverse: self.inverse, input, out, workspace })
     }
 }

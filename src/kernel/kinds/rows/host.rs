@@ -1,9 +1,8 @@
 //! Rows that are reduced and used again. A few rows at a time go through all steps, so that intermediate
 //! values stay in a cache.
 
-use super::map::threads;
-use super::tasks::Until;
-use super::{map, reduce};
+use crate::kernel::host::tasks::{Until, threads};
+use crate::kernel::kinds::{map, reduce};
 use crate::kernel::{Launch, Map, Reduce, Rows, Step, View};
 use rayon::prelude::*;
 use smallvec::{SmallVec, smallvec};
@@ -15,7 +14,7 @@ const BLOCK: usize = 1 << 14;
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
-pub(in crate::kernel) unsafe fn run(rows: &Rows, launch: &Launch) {
+pub(super) unsafe fn run(rows: &Rows, launch: &Launch) {
     let Some((&length, outer)) = launch.shape.split_last() else { return };
     // Blocks are cut along the innermost dimension of the rows.
     let (along, outer) = outer.split_last().map_or((1, outer), |(&along, outer)| (along, outer));
@@ -120,14 +119,14 @@ impl Code<'_> {
                 Code::Reduce(reduce) => {
                     small.reduced = 1;
                     small.views[usize::from(reduce.out)].strides.truncate(1);
-                    reduce::run(reduce, &small);
+                    reduce::host::run(reduce, &small);
                 }
                 Code::Map { code, per_row } => {
                     if *per_row {
                         small.shape.truncate(1);
                         small.views.iter_mut().for_each(|view| view.strides.truncate(1));
                     }
-                    map::run(code, &small);
+                    map::host::run(code, &small);
                 }
             }
         }

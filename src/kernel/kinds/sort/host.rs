@@ -1,12 +1,11 @@
 //! Sorts rows. Every element is mapped to an unsigned integer with the same order (nan greatest, both zeros
 //! equal, all bits flipped for descending order). Equal keys keep their order.
 
-use super::complex::{C64, C128};
-use super::element::Element;
-use super::gather::{element, offset};
-use super::map::PARALLEL;
-use super::tasks::{self, SOME, Until};
 use crate::array::{Dims, dispatch};
+use crate::kernel::host::complex::{C64, C128};
+use crate::kernel::host::element::Element;
+use crate::kernel::host::positions::{element, offset};
+use crate::kernel::host::tasks::{self, PARALLEL, SOME, Until};
 use crate::kernel::{Launch, Sort};
 use rayon::prelude::*;
 use smallvec::smallvec;
@@ -18,7 +17,7 @@ const LONG: usize = 1 << 16;
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
-pub(in crate::kernel) unsafe fn run(sort: &Sort, launch: &Launch) {
+pub(super) unsafe fn run(sort: &Sort, launch: &Launch) {
     if launch.shape.is_empty() {
         let mut launch = launch.clone();
         launch.shape.push(1);

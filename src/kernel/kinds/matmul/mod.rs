@@ -4,14 +4,28 @@
 //! product of the transposed operands. An operand whose strides are a matrix in either order goes
 //! as it is; any other is packed first.
 
-use super::scan::{copy, packed};
-use super::{Operand, Product, Queue, Signature, Source, assemble, bits_type};
+mod host;
+
 use crate::array::{Dims, Dtype, Strides};
 use crate::base::Result;
-
-use crate::kernel::host::{self, FaultSlot};
-use crate::kernel::{Kind, Launch, Matmul, View};
+use crate::kernel::cuda::operand::{copy, packed};
+use crate::kernel::cuda::{CudaSource, Operand, Product, Queue, Signature, assemble, bits_type};
+use crate::kernel::host::FaultSlot;
+use crate::kernel::{Kind, Launch, View};
 use smallvec::SmallVec;
+
+/// A batched matrix product.
+///
+/// Views: 0 left `[batch.., m, k]`, 1 right `[batch.., k, n]`, 2 out `[batch.., m, n]` (contiguous). Launch
+/// shape: `[batch.., m, n, k]`. Batch strides may be 0. Floats accumulate in `f32` (`f64` for `f64`), complex
+/// numbers in their own dtype. Integers accumulate in `i64` and wrap.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Matmul {
+    /// The dtype of all three views.
+    pub dtype: Dtype,
+    /// Allows TF32 for `f32` and `c64` on CUDA (`cuda.matmul.allow_tf32`); off by default.
+    pub tf32: bool,
+}
 
 /// The shape of a product: batch dimensions, then m, n, k.
 struct Sizes {
@@ -124,7 +138,7 @@ impl Kind for Matmul {
 
     unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
         // SAFETY: guaranteed by the caller.
-        unsafe { host::matmul::run(self, launch) }
+        unsafe { host::run(self, launch) }
     }
 
     fn scratch(&self, launch: &Launch) -> u64 {
@@ -144,13 +158,13 @@ impl Kind for Matmul {
         by_blas(self.dtype)
     }
 
-    fn source(&self, _signature: Signature) -> Source {
+    fn source(&self, _signature: Signature) -> CudaSource {
         if by_blas(self.dtype) {
-            return Source { text: String::new(), entries: &[] };
+            return CudaSource { text: String::new(), entries: &[] };
         }
         let values = [("BITS", bits_type(self.dtype)), ("DTYPE", self.dtype.name())];
-        let text = assemble(include_str!("../../../kernels/matmul.cu"), &values);
-        Source { text, entries: &["matmul"] }
+        let text = assemble(include_str!("../../../../kernels/matmul.cu"), &values);
+        CudaSource { text, entries: &["matmul"] }
     }
 
     fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {

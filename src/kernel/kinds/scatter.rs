@@ -1,18 +1,37 @@
-//! Scatters: source elements to the targets that their indices name.
+//! Scatters: source elements to the targets that their indices name. A bad index is reported and its element
+//! dropped.
 //!
-//! Without a combination each target takes the last of its sources in row-major order: every source
+//! On CUDA devices: without a combination each target takes the last of its sources in row-major order. Every source
 //! claims its target with its position, the greatest stays, and that one stores. With one, the elements of
 //! the index are sorted by target (the sort is stable) and each target combines its run in order. Sums of
 //! integers need no order and are added atomically. All three give the same bits whatever the device does
 //! first.
+//!
+//! On the host: threads split the work along a dimension of the target that the index does not select, so that no
+//! two threads write the same element. Without such a dimension one thread does all the work.
 
-use super::index::{Space, Words, reach};
-use super::radix::{self, Job, Pairs};
-use super::{PRELUDE, Queue, Signature, Source, bits_type, blocks, class_type, fill};
-use crate::array::Dtype;
+use crate::array::{Dims, Dtype, dispatch};
 use crate::base::Result;
-use crate::kernel::host::{self, FaultSlot};
-use crate::kernel::{Kind, Launch, Scatter};
+use crate::kernel::cuda::index::{Space, Words, reach};
+use crate::kernel::cuda::radix::{self, Job, Pairs};
+use crate::kernel::cuda::{CudaSource, PRELUDE, Queue, Signature, bits_type, blocks, class_type, fill};
+use crate::kernel::host::FaultSlot;
+use crate::kernel::host::element::Element;
+use crate::kernel::host::fold::Accumulator;
+use crate::kernel::host::positions::{element, offset, resolve, runs};
+use crate::kernel::host::tasks::{self, PARALLEL, Until, threads};
+use crate::kernel::{Kind, Launch, ReduceFn};
+
+/// `out[.., index[i], ..] = source[i]`; among equal targets the last in row-major order wins.
+///
+/// Views: 0 source (launch shape), 1 index (`i64`, launch shape), 2 out (as `Gather`'s source).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Scatter {
+    /// The dtype of source and out.
+    pub dtype: Dtype,
+    /// `Some(f)` combines with the existing value, in row-major order of the source, deterministically.
+    pub f: Option<&'static ReduceFn>,
+}
 
 /// First words of the parameter; see the template.
 const HEAD: usize = 12;
@@ -116,7 +135,7 @@ impl Kind for Scatter {
 
     unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
         // SAFETY: guaranteed by the caller.
-        unsafe { host::scatter::run(self, launch, faults) }
+        unsafe { run(self, launch, faults) }
     }
 
     fn signature(&self, launch: &Launch) -> Signature {
@@ -133,7 +152,7 @@ impl Kind for Scatter {
         signature
     }
 
-    fn source(&self, signature: Signature) -> Source {
+    fn source(&self, signature: Signature) -> CudaSource {
         let [wide, far, few, rank, inner_rank] = signature.fields([1, 1, 1, 8, 8]);
         let index = if wide == 1 { "u64" } else { "u32" };
         let space = Space { name: "c", rank, word: HEAD, index };
@@ -180,14 +199,14 @@ impl Kind for Scatter {
         let body = fill(include_str!("../../../kernels/scatter.cu"), &values);
         match mode {
             Mode::Last => {
-                return Source { text: format!("{PRELUDE}\n{body}"), entries: &["claim", "settle"] };
+                return CudaSource { text: format!("{PRELUDE}\n{body}"), entries: &["claim", "settle"] };
             }
-            Mode::Add => return Source { text: format!("{PRELUDE}\n{body}"), entries: &["add"] },
+            Mode::Add => return CudaSource { text: format!("{PRELUDE}\n{body}"), entries: &["add"] },
             Mode::Combine => {}
         }
         let key = if far == 1 { "u64" } else { "u32" };
         let sort = radix::text(key, wide == 1, "    return k;");
-        Source {
+        CudaSource {
             text: format!("{PRELUDE}\n{sort}\n{body}"),
             entries: &[radix::ENTRIES[0], radix::ENTRIES[1], radix::ENTRIES[2], "targets", "combine_runs"],
         }
@@ -265,4 +284,100 @@ impl Kind for Scatter {
         words[9] = to.positions;
         queue.run(4, blocks(count * rows, 256), 256, &words)
     }
+}
+
+/// Runs a scatter.
+///
+/// # Safety
+/// The launch upholds its invariant, and nothing else accesses the memory it reads or writes during the call.
+unsafe fn run(scatter: &Scatter, launch: &Launch, faults: &FaultSlot) {
+    // SAFETY: guaranteed by the caller.
+    dispatch!(scatter.dtype, M => unsafe {
+        typed::<M>(scatter, launch, faults)
+    });
+}
+
+unsafe fn typed<M: Element>(scatter: &Scatter, launch: &Launch, faults: &FaultSlot)
+where
+    M::Lane: Accumulator,
+{
+    let one = match scatter.f {
+        Some(f) => match M::Lane::combine(&f.host) {
+            Some(combine) => Some(combine.one),
+            None => return,
+        },
+        None => None,
+    };
+    let count: usize = launch.shape.iter().product();
+    let out = &launch.views[2];
+    let free = |&d: &usize| d != launch.axis && out.strides[d] != 0;
+    let shared = (0..launch.shape.len()).filter(free).max_by_key(|&d| launch.shape[d]);
+    let parts = shared.map_or(1, |d| launch.shape[d].min(threads(count * 3) * 2));
+    if count == 0 {
+        return;
+    }
+    let until = Until::now();
+    let Some(shared) = shared.filter(|_| parts > 1 && count * 3 >= PARALLEL) else {
+        let origin: Dims = launch.shape.iter().map(|_| 0).collect();
+        // SAFETY: the caller's.
+        return unsafe { part::<M>(launch, faults, one, &origin, &launch.shape, &until) };
+    };
+    tasks::each(parts, true, |i| {
+        let extent = launch.shape[shared];
+        let (from, to) = (extent * i / parts, extent * (i + 1) / parts);
+        let mut origin: Dims = launch.shape.iter().map(|_| 0).collect();
+        let mut shape = launch.shape.clone();
+        (origin[shared], shape[shared]) = (from, to - from);
+        // SAFETY: the caller's; parts differ in a coordinate of the target.
+        unsafe { part::<M>(launch, faults, one, &origin, &shape, &until) };
+    });
+}
+
+/// Combines two accumulators.
+type One<T> = fn(T, T) -> T;
+
+/// Scatters a box of the source, row-major.
+unsafe fn part<M: Element>(
+    launch: &Launch,
+    faults: &FaultSlot,
+    one: Option<One<M::Lane>>,
+    origin: &[usize],
+    shape: &[usize],
+    until: &Until,
+) {
+    let [source, index, out] = [0, 1, 2].map(|view| &launch.views[view]);
+    let axis = launch.axis;
+    let last = launch.shape.len().saturating_sub(1);
+    let step = |strides: &[isize]| strides.last().copied().unwrap_or(0);
+    let axis_stride = out.strides.get(axis).copied().unwrap_or(0);
+    let out_step = if axis == last { 0 } else { step(&out.strides) };
+    let (source_step, index_step) = (step(&source.strides), step(&index.strides));
+    let mut place: Dims = origin.into();
+    runs(shape, 0..shape.iter().product(), until, |_, at, run| {
+        place.iter_mut().zip(origin).zip(at).for_each(|((p, &o), &a)| *p = o + a);
+        let position = place.iter().zip(&launch.shape).fold(0, |sum, (&i, &n)| sum * n + i);
+        let from = element::<M>(source).wrapping_offset(offset(source, &place, None));
+        let indices = element::<i64>(index).wrapping_offset(offset(index, &place, None));
+        let to = element::<M>(out).wrapping_offset(offset(out, &place, Some(axis)));
+        for i in 0..run {
+            let along = i as isize;
+            // SAFETY: the element lies in the index view.
+            let value = unsafe { indices.wrapping_offset(along * index_step).read_unaligned() };
+            let limit = launch.limit as i64;
+            if !(-limit..limit).contains(&value) {
+                resolve(value, launch, faults, position + i);
+                continue;
+            }
+            let found = if value < 0 { value + limit } else { value } as isize;
+            let to = to.wrapping_offset(found * axis_stride + along * out_step);
+            // SAFETY: the index is below the limit, and the other coordinates lie in the views.
+            unsafe {
+                let new = from.wrapping_offset(along * source_step).read_unaligned();
+                to.write_unaligned(match one {
+                    Some(one) => M::narrow(one(to.read_unaligned().widen(), new.widen())),
+                    None => new,
+                });
+            }
+        }
+    });
 }

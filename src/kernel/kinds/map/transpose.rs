@@ -3,10 +3,10 @@
 //! A launch comes here when some view's neighbours in memory lie along a dimension `y` that is not
 //! the innermost one, `x`; all such views agree on `y`. Other views are addressed by coordinates.
 
-use super::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
-use super::index::{Space, Words, reach};
-use super::{Queue, Signature, Source, assemble, bits_type};
 use crate::base::Result;
+use crate::kernel::cuda::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
+use crate::kernel::cuda::index::{Space, Words, reach};
+use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type};
 use crate::kernel::{Launch, Map, Source as Register};
 use smallvec::SmallVec;
 use std::fmt::Write;
@@ -106,7 +106,7 @@ pub(super) fn signature(map: &Map, launch: &Launch) -> Option<Signature> {
 }
 
 /// The source of a program by tiles.
-pub(super) fn source(map: &Map, signature: Signature) -> Source {
+pub(super) fn source(map: &Map, signature: Signature) -> CudaSource {
     let plan = Plan::read(signature);
     let (views, numbers) = counts(map);
     let index = if plan.wide { "u64" } else { "u32" };
@@ -178,7 +178,10 @@ pub(super) fn source(map: &Map, signature: Signature) -> Source {
         ("ELEMENT", code),
     ];
     let values = values.each_ref().map(|(name, text)| (*name, text.as_str()));
-    Source { text: assemble(include_str!("../../../kernels/transpose.cu"), &values), entries: &["transpose"] }
+    CudaSource {
+        text: assemble(include_str!("../../../../kernels/transpose.cu"), &values),
+        entries: &["transpose"],
+    }
 }
 
 /// Queues a launch by tiles.

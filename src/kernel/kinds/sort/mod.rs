@@ -1,13 +1,26 @@
 //! Sorts of rows: short ones in one block each, long ones by radix.
 
-use super::index::is_linear;
-use super::radix::{self, Job, Pairs};
-use super::scan::{copy, packed, row_stride};
-use super::{PRELUDE, Queue, Signature, Source, bits_type, fill};
+mod host;
+
 use crate::array::Dtype;
 use crate::base::Result;
-use crate::kernel::host::{self, FaultSlot};
-use crate::kernel::{Kind, Launch, Sort};
+use crate::kernel::cuda::index::is_linear;
+use crate::kernel::cuda::operand::{copy, packed, row_stride};
+use crate::kernel::cuda::radix::{self, Job, Pairs};
+use crate::kernel::cuda::{CudaSource, PRELUDE, Queue, Signature, bits_type, fill};
+use crate::kernel::host::FaultSlot;
+use crate::kernel::{Kind, Launch};
+
+/// Sorts rows (the last dimension). Stable; nan is greatest.
+///
+/// Views: 0 input, 1 out values, 2 out positions (`i64`). Launch shape: rows.., row length.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Sort {
+    /// The dtype of input and values.
+    pub dtype: Dtype,
+    /// Descending order (nan first).
+    pub descending: bool,
+}
 
 /// Rows up to this length fit a block.
 const SHORT: usize = 2048;
@@ -61,7 +74,7 @@ impl Kind for Sort {
 
     unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
         // SAFETY: guaranteed by the caller.
-        unsafe { host::sort::run(self, launch) }
+        unsafe { host::run(self, launch) }
     }
 
     fn scratch(&self, launch: &Launch) -> u64 {
@@ -81,23 +94,23 @@ impl Kind for Sort {
         signature
     }
 
-    fn source(&self, signature: Signature) -> Source {
+    fn source(&self, signature: Signature) -> CudaSource {
         let [short, size, wide] = signature.fields([1, 4, 1]);
         let key = bits_type(self.dtype);
         let sortable = sortable(self.dtype, self.descending);
         if short == 0 {
             let text = format!("{PRELUDE}\n{}", radix::text(key, wide == 1, &sortable));
-            return Source { text, entries: &radix::ENTRIES };
+            return CudaSource { text, entries: &radix::ENTRIES };
         }
         let size = 1usize << size;
-        let template = include_str!("../../../kernels/sort.cu");
+        let template = include_str!("../../../../kernels/sort.cu");
         let body = fill(template, &[("SIZE", size.to_string().as_str())]);
         let text = format!(
             "{PRELUDE}\ntypedef {key} Key;\n#define SORT_THREADS {}\n\
              INLINE Key sortable(Key k) {{\n{sortable}\n}}\n{body}",
             threads(size)
         );
-        Source { text, entries: &["sort_rows"] }
+        CudaSource { text, entries: &["sort_rows"] }
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {

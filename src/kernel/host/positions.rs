@@ -1,0 +1,68 @@
+//! Positions of a shape: coordinates, offsets in views, and indices that kernels read.
+
+use super::FaultSlot;
+use super::tasks::{SOME, Until};
+use crate::array::Dims;
+use crate::kernel::{Fault, Launch, Ptr, View};
+use smallvec::smallvec;
+
+/// Resolves an index; negative values count from the end. A bad index is reported and becomes 0, or `None`
+/// when the limit is 0.
+#[inline]
+pub(in crate::kernel) fn resolve(
+    value: i64,
+    launch: &Launch,
+    faults: &FaultSlot,
+    position: usize,
+) -> Option<usize> {
+    let limit = launch.limit as i64;
+    let wrapped = if value < 0 { value.wrapping_add(limit) } else { value };
+    if (0..limit).contains(&wrapped) {
+        return Some(wrapped as usize);
+    }
+    faults.report(Fault { tag: launch.tag, position: position as u64, value });
+    (limit > 0).then_some(0)
+}
+
+/// Calls `each(position, coordinates, run)` for the runs along the last dimension that make up a
+/// range of row-major positions. Ends early when it is told to.
+pub(in crate::kernel) fn runs(
+    shape: &[usize],
+    elements: std::ops::Range<usize>,
+    until: &Until,
+    mut each: impl FnMut(usize, &[usize], usize),
+) {
+    let mut at: Dims = smallvec![0; shape.len()];
+    let (mut i, mut seen) = (elements.start, elements.start);
+    while i < elements.end {
+        if i - seen >= SOME {
+            seen = i;
+            if until.ended() {
+                return;
+            }
+        }
+        let mut rest = i;
+        for d in (0..shape.len()).rev() {
+            at[d] = rest % shape[d];
+            rest /= shape[d];
+        }
+        let left = match (shape.last(), at.last()) {
+            (Some(&extent), Some(&first)) => extent - first,
+            _ => 1,
+        };
+        let run = left.min(elements.end - i).min(SOME);
+        each(i, &at, run);
+        i += run;
+    }
+}
+
+/// A pointer to the view's first element.
+pub(in crate::kernel) fn element<E>(view: &View) -> *mut E {
+    view.ptr as Ptr as usize as *mut E
+}
+
+/// The offset of coordinates in a view, in elements, optionally without one dimension.
+pub(in crate::kernel) fn offset(view: &View, at: &[usize], without: Option<usize>) -> isize {
+    let steps = at.iter().zip(&view.strides).enumerate();
+    steps.filter(|&(d, _)| Some(d) != without).map(|(_, (&i, &s))| i as isize * s).sum()
+}

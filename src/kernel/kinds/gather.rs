@@ -1,0 +1,222 @@
+//! Gathers: positions to indices to elements.
+//!
+//! A bad index is reported and replaced by 0.
+
+use crate::array::{Dims, Dtype};
+use crate::base::Result;
+use crate::kernel::cuda::index::{Space, Words, reach};
+use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blocks};
+use crate::kernel::host::positions::{element, offset, resolve, runs};
+use crate::kernel::host::tasks::{self, PARALLEL, Until};
+use crate::kernel::host::{FaultSlot, bytes};
+use crate::kernel::{Kind, Launch, View};
+
+/// `out[i] = source[.., index[i], ..]`.
+///
+/// Views: 0 source, 1 index (`i64`, launch shape, broadcast by strides), 2 out (launch shape).
+///
+/// The source view has the launch's rank. Its stride along `Launch::axis` applies to the index, its other
+/// strides to the position (0 where the position is not used). `Launch::limit` is the source's extent along
+/// the axis; an index outside `-limit..limit` is a fault.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Gather {
+    /// The dtype of source and out.
+    pub dtype: Dtype,
+}
+
+/// First words of the parameter; see the template.
+const HEAD: usize = 8;
+
+/// Dimensions whose extent is not 1.
+fn axes(launch: &Launch) -> Dims {
+    (0..launch.shape.len()).filter(|&d| launch.shape[d] != 1).collect()
+}
+
+/// Elements that share an index and lie together in source and out: the innermost dimension, when
+/// it is not the axis and the index does not change along it.
+fn unit(launch: &Launch, size: usize) -> usize {
+    let axes = axes(launch);
+    let Some(&inner) = axes.last() else { return 1 };
+    let [source, index, out] = [0, 1, 2].map(|v| &launch.views[v]);
+    let together = inner != launch.axis
+        && index.strides[inner] == 0
+        && source.strides[inner] == 1
+        && out.strides[inner] == 1
+        && launch.limit > 0;
+    let width = 16 / size;
+    let mut off = (source.ptr | out.ptr) as usize % 16;
+    off |= launch.shape[inner] % width;
+    for &d in axes.iter().filter(|&&d| d != inner) {
+        off |= (source.strides[d].unsigned_abs() | out.strides[d].unsigned_abs()) % width;
+    }
+    off |= source.strides.get(launch.axis).map_or(0, |s| s.unsigned_abs() % width);
+    if together && off == 0 { width } else { 1 }
+}
+
+impl Kind for Gather {
+    fn label(&self) -> String {
+        "gather".into()
+    }
+
+    fn may_fault(&self) -> bool {
+        true
+    }
+
+    unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { run(self, launch, faults) }
+    }
+
+    fn signature(&self, launch: &Launch) -> Signature {
+        let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
+        // Along the axis the source steps by the index, which is added in 64 bits.
+        let far = launch.views.iter().any(|view| reach(&launch.shape, view) >= 1 << 31);
+        let mut signature = Signature::default();
+        signature.push(unit(launch, self.dtype.size()).ilog2() as usize, 3);
+        signature.push(usize::from(far || count >= 1 << 31), 1);
+        signature.push(axes(launch).len(), 8);
+        signature
+    }
+
+    fn source(&self, signature: Signature) -> CudaSource {
+        let [width, wide, rank] = signature.fields([3, 1, 8]);
+        let index = if wide == 1 { "u64" } else { "u32" };
+        let space = Space { name: "c", rank, word: HEAD, index };
+        let strides = HEAD + Space::words(rank);
+        let width = (1 << width).to_string();
+        let words = (strides + 3 * rank).to_string();
+        let coordinates = space.coordinates("unit");
+        let [source, at, out] = [0, 1, 2].map(|v| space.offset(strides + v * rank));
+        let values = [
+            ("WORDS", words.as_str()),
+            ("INDEX", index),
+            ("BITS", bits_type(self.dtype)),
+            ("WIDTH", width.as_str()),
+            ("COORDINATES", coordinates.as_str()),
+            ("AT_SOURCE", source.as_str()),
+            ("AT_INDEX", at.as_str()),
+            ("AT_OUT", out.as_str()),
+        ];
+        let text = assemble(include_str!("../../../kernels/gather.cu"), &values);
+        CudaSource { text, entries: &["gather"] }
+    }
+
+    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+        let width = 1 << signature.fields([3, 1, 8])[0];
+        let axes = axes(launch);
+        let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
+        let units = count / width as u64;
+        let step = launch.views[0].strides.get(launch.axis).copied().unwrap_or(0) as u64;
+        let mut words = Words::new();
+        words.extend([units, launch.limit as u64, step, queue.fault_record(), queue.fault_stamp(launch.tag)]);
+        words.extend(launch.views[..3].iter().map(|view| view.ptr));
+        let last = axes.len().saturating_sub(1);
+        let extent = |i: usize| if i == last { launch.shape[axes[i]] / width } else { launch.shape[axes[i]] };
+        Space::push(&mut words, (0..axes.len()).map(extent));
+        for (v, view) in launch.views[..3].iter().enumerate() {
+            for (i, &d) in axes.iter().enumerate() {
+                // The source's place along the axis is the index's.
+                let own = if v == 0 && d == launch.axis { 0 } else { view.strides[d] as u64 };
+                words.push(if i == last { own * width as u64 } else { own });
+            }
+        }
+        queue.run(0, blocks(units, 256 * 4), 256, &words)
+    }
+}
+
+/// Elements per task.
+const TASK: usize = 8 << 10;
+
+/// Runs a gather.
+///
+/// # Safety
+/// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
+unsafe fn run(gather: &Gather, launch: &Launch, faults: &FaultSlot) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match gather.dtype.size() {
+            1 => sized::<u8>(launch, faults),
+            2 => sized::<u16>(launch, faults),
+            4 => sized::<u32>(launch, faults),
+            8 => sized::<u64>(launch, faults),
+            _ => sized::<u128>(launch, faults),
+        }
+    }
+}
+
+unsafe fn sized<E: Copy + Default>(launch: &Launch, faults: &FaultSlot) {
+    let count: usize = launch.shape.iter().product();
+    if count * 3 < PARALLEL {
+        // SAFETY: guaranteed by the caller.
+        return unsafe { range::<E>(launch, faults, 0..count) };
+    }
+    tasks::each(count.div_ceil(TASK), true, |task| {
+        let elements = task * TASK..((task + 1) * TASK).min(count);
+        // SAFETY: guaranteed by the caller; tasks write different elements.
+        unsafe { range::<E>(launch, faults, elements) };
+    });
+}
+
+unsafe fn range<E: Copy + Default>(launch: &Launch, faults: &FaultSlot, elements: std::ops::Range<usize>) {
+    let [source, index, out] = [0, 1, 2].map(|view| &launch.views[view]);
+    let axis = launch.axis;
+    let step = |view: &View| view.strides.last().copied().unwrap_or(0);
+    let last = launch.shape.len().saturating_sub(1);
+    let axis_stride = source.strides.get(axis).copied().unwrap_or(0);
+    let source_step = if axis == last { 0 } else { step(source) };
+    // A range is short.
+    runs(&launch.shape, elements, &Until::default(), |position, at, run| {
+        let from = element::<E>(source) as *const E;
+        let from = from.wrapping_offset(offset(source, at, Some(axis)));
+        let indices = element::<i64>(index).wrapping_offset(offset(index, at, None));
+        let to = element::<E>(out).wrapping_offset(offset(out, at, None));
+        let (index_step, out_step) = (step(index), step(out));
+        let check = |i: usize| {
+            // SAFETY: the element lies in the index view.
+            let value = unsafe { indices.wrapping_offset(i as isize * index_step).read_unaligned() };
+            resolve(value, launch, faults, position + i)
+        };
+        if index_step == 0 && axis != last {
+            let found = check(0);
+            if let (Some(found), 1, 1) = (found, source_step, out_step) {
+                let from = from.wrapping_offset(found as isize * axis_stride);
+                // SAFETY: the index is below the limit, the rows lie in the views, and a launch does not
+                // write a view that it reads at another position.
+                unsafe { bytes::copy(to.cast(), from.cast(), run * size_of::<E>()) };
+                return;
+            }
+            for i in 0..run {
+                // SAFETY: the index is below the limit, and the other coordinates lie in the views.
+                unsafe {
+                    take(from, found, axis_stride, i as isize * source_step, to, i as isize * out_step)
+                };
+            }
+            return;
+        }
+        for i in 0..run {
+            let found = check(i);
+            // SAFETY: as above.
+            unsafe { take(from, found, axis_stride, i as isize * source_step, to, i as isize * out_step) };
+        }
+    });
+}
+
+/// Copies one element; writes zero when there is none to read.
+#[inline(always)]
+unsafe fn take<E: Copy + Default>(
+    from: *const E,
+    found: Option<usize>,
+    axis_stride: isize,
+    along: isize,
+    to: *mut E,
+    out: isize,
+) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let value = match found {
+            Some(found) => from.wrapping_offset(found as isize * axis_stride + along).read_unaligned(),
+            None => E::default(),
+        };
+        to.wrapping_offset(out).write_unaligned(value);
+    }
+}

@@ -1,0 +1,27 @@
+//! The kinds of programs. Each is one file, or one folder, with its data, its code on the host and its CUDA source; the
+//! templates are in `kernels/`. To add a kind, write its file and name it here.
+
+pub mod fft;
+mod gather;
+mod map;
+mod matmul;
+mod nonzero;
+mod pack;
+mod reduce;
+mod rows;
+mod scan;
+mod scatter;
+mod search;
+mod sort;
+
+pub use gather::Gather;
+pub use map::{Instr, Map, Regs, Source, Store};
+pub use matmul::Matmul;
+pub use nonzero::NonZero;
+pub use pack::{PART_ALIGN, Pack};
+pub use reduce::Reduce;
+pub use rows::{Fold, Rows, Step, Temporary, takes_rows};
+pub use scan::Scan;
+pub use scatter::Scatter;
+pub use search::Search;
+pub use sort::Sort;

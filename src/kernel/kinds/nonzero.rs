@@ -1,0 +1,125 @@
+//! The positions of non-zero elements. The host counts per block first, then writes.
+
+use crate::array::{Dtype, dispatch};
+use crate::base::Result;
+use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type};
+use crate::kernel::host::FaultSlot;
+use crate::kernel::host::element::Element;
+use crate::kernel::host::positions::element;
+use crate::kernel::host::tasks::{self, PARALLEL, Until};
+use crate::kernel::{Kind, Launch};
+use rayon::prelude::*;
+
+/// The positions of non-zero elements, ascending.
+///
+/// Views: 0 input (any dtype, contiguous, one dimension), 1 out positions `i64` (as many as elements), 2 out count
+/// `i64` (one element).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct NonZero {
+    /// The dtype of the elements.
+    pub dtype: Dtype,
+}
+
+/// Elements of a tile, also in the template.
+const TILE: u64 = 4096;
+
+impl Kind for NonZero {
+    fn label(&self) -> String {
+        "nonzero".into()
+    }
+
+    fn is_empty(&self, _launch: &Launch) -> bool {
+        // The count of nothing is written too.
+        false
+    }
+
+    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { run(self.dtype, launch) }
+    }
+
+    fn source(&self, _signature: Signature) -> CudaSource {
+        let values = [("BITS", bits_type(self.dtype)), ("DTYPE", self.dtype.name())];
+        CudaSource {
+            text: assemble(include_str!("../../../kernels/nonzero.cu"), &values),
+            entries: &["tile_counts", "tile_offsets", "write_positions"],
+        }
+    }
+
+    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+        let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
+        let tiles = count.div_ceil(TILE);
+        let counts = queue.scratch(8 * tiles)?;
+        let [input, positions, found] = [0, 1, 2].map(|v| launch.views[v].ptr);
+        let words = [input, positions, found, count, tiles, counts];
+        if tiles > 0 {
+            queue.run(0, tiles as u32, 256, &words)?;
+        }
+        queue.run(1, 1, 256, &words)?;
+        if tiles > 0 {
+            queue.run(2, tiles as u32, 256, &words)?;
+        }
+        Ok(())
+    }
+}
+
+/// Elements per block.
+const BLOCK: usize = 16 << 10;
+
+/// Finds the positions.
+///
+/// # Safety
+/// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
+unsafe fn run(dtype: Dtype, launch: &Launch) {
+    // SAFETY: guaranteed by the caller.
+    dispatch!(dtype, M => unsafe { typed::<M>(launch) });
+}
+
+unsafe fn typed<M: Element>(launch: &Launch)
+where
+    M::Lane: PartialEq,
+{
+    let count: usize = launch.shape.iter().product();
+    let is_set = |i: usize| {
+        // SAFETY: the element lies in the input.
+        let value = unsafe { element::<M>(&launch.views[0]).wrapping_add(i).read_unaligned() };
+        value.widen() != M::Lane::default()
+    };
+    let block = |number: usize| number * BLOCK..((number + 1) * BLOCK).min(count);
+    let write = |mut place: usize, number: usize| {
+        for i in block(number).filter(|&i| is_set(i)) {
+            // SAFETY: the output has as many elements as the input.
+            unsafe { element::<i64>(&launch.views[1]).wrapping_add(place).write_unaligned(i as i64) };
+            place += 1;
+        }
+        place
+    };
+    let blocks = count.div_ceil(BLOCK);
+    let until = Until::now();
+    let total = if count < PARALLEL {
+        (0..blocks).fold(0, write)
+    } else {
+        let count_of = |number: usize| match until.ended() {
+            true => 0,
+            false => block(number).filter(|&i| is_set(i)).count(),
+        };
+        let counts: Vec<usize> = (0..blocks).into_par_iter().map(count_of).collect();
+        if until.ended() {
+            return;
+        }
+        let starts: Vec<usize> = counts
+            .iter()
+            .scan(0, |sum, &n| {
+                let start = *sum;
+                *sum += n;
+                Some(start)
+            })
+            .collect();
+        tasks::each(blocks, true, |number| {
+            write(starts[number], number);
+        });
+        counts.iter().sum()
+    };
+    // SAFETY: the view of the count has one element.
+    unsafe { element::<i64>(&launch.views[2]).write_unaligned(total as i64) };
+}

@@ -1,0 +1,261 @@
+//! Scans: running combinations along the last dimension.
+//!
+//! The kernels (`kernels/scan.cu`) want rows of neighbouring elements at one distance from each
+//! other; any other view is packed into scratch memory first, so that the order of combination
+//! depends on the shape alone. On the host, rows run in parallel, each row in order.
+
+use crate::array::{Class, Dims, Dtype, dispatch};
+use crate::base::Result;
+use crate::kernel::cuda::index::is_linear;
+use crate::kernel::cuda::operand::{copy, packed, row_stride};
+use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blocks, class_type, literal};
+use crate::kernel::host::FaultSlot;
+use crate::kernel::host::element::{self, Element, Tile};
+use crate::kernel::host::fold::Accumulator;
+use crate::kernel::host::tasks::{self, PARALLEL, SOME, Until};
+use crate::kernel::{Kind, Launch, ReduceFn, View};
+use smallvec::smallvec;
+
+/// A running combination along the last dimension. Views: 0 input, 1 out; same shape, same dtype.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Scan {
+    /// Combines two values; its `init` starts each row.
+    pub f: &'static ReduceFn,
+    /// The dtype of both views.
+    pub dtype: Dtype,
+}
+
+/// Rows up to this length are scanned by a warp each.
+const SHORT: u64 = 1024;
+/// Elements of a thread, also in the template.
+const ITEMS: usize = 4;
+/// Elements of a block's tile, also in the template.
+const TILE: u64 = 1024;
+/// Segments of all rows together, about.
+const SEGMENTS: u64 = 4096;
+
+/// Rows and their length.
+fn extents(launch: &Launch) -> (u64, u64) {
+    let (&length, kept) = launch.shape.split_last().unwrap_or((&1, &[]));
+    (kept.iter().map(|&n| n as u64).product(), length as u64)
+}
+
+/// The length of a segment; of the shape alone.
+fn segment(rows: u64, length: u64) -> u64 {
+    if rows >= SEGMENTS / 2 || length <= 16 * TILE {
+        return length;
+    }
+    (rows * length).div_ceil(SEGMENTS).next_multiple_of(TILE).max(8 * TILE)
+}
+
+impl Kind for Scan {
+    fn label(&self) -> String {
+        format!("scan_{}", self.f.name)
+    }
+
+    fn ordered(&self) -> Option<Dtype> {
+        Some(self.dtype)
+    }
+
+    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { run(self, launch) }
+    }
+
+    fn signature(&self, launch: &Launch) -> Signature {
+        let (_, length) = extents(launch);
+        let size = self.dtype.size();
+        let unit = (ITEMS * size).min(16);
+        // A view that will be packed is aligned whenever its length is.
+        let aligned = launch.views[..2].iter().all(|view| match row_stride(&launch.shape, view) {
+            Some(stride) => view.ptr % unit as u64 == 0 && stride % ITEMS as u64 == 0,
+            None => true,
+        });
+        let mut signature = Signature::default();
+        signature.push(usize::from(length > SHORT), 1);
+        signature.push(usize::from(aligned && length % ITEMS as u64 == 0), 1);
+        signature
+    }
+
+    fn source(&self, signature: Signature) -> CudaSource {
+        let [long, vector] = signature.fields([1, 1]);
+        let class = self.dtype.class();
+        let text = self.f.cuda.of(class);
+        let combine = match self.f.indexed {
+            true => format!("(is_nan(a) || !(is_nan(b) || ({text}))) ? a : b"),
+            false => text.to_string(),
+        };
+        let init = literal((self.f.init)(class), class);
+        let values = [
+            ("ACC", class_type(class)),
+            ("BITS", bits_type(self.dtype)),
+            ("DTYPE", self.dtype.name()),
+            ("INIT", init.as_str()),
+            ("COMBINE", combine.as_str()),
+            ("TEAM", if long == 1 { "256" } else { "32" }),
+            ("VECTOR", if vector == 1 { "1" } else { "0" }),
+        ];
+        CudaSource {
+            text: assemble(include_str!("../../../kernels/scan.cu"), &values),
+            entries: match long {
+                1 => &["scan_rows", "scan_totals", "scan_carries"],
+                _ => &["scan_rows"],
+            },
+        }
+    }
+
+    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+        let (rows, length) = extents(launch);
+        let shape = &launch.shape;
+        let (mut input, out) = (launch.views[0].clone(), launch.views[1].clone());
+        let mut target = out.clone();
+        if row_stride(shape, &out).is_none() {
+            target = packed(queue, shape, self.dtype)?;
+        }
+        if row_stride(shape, &input).is_none() {
+            // The scan may run in place.
+            let place = match is_linear(shape, &target.strides) {
+                true => target.clone(),
+                false => packed(queue, shape, self.dtype)?,
+            };
+            copy(queue, shape, &input, &place)?;
+            input = place;
+        }
+        let stride = |view: &View| row_stride(shape, view).unwrap_or(length);
+        let segment = segment(rows, length);
+        let segments = length.div_ceil(segment);
+        let mut words =
+            [input.ptr, target.ptr, 0, rows, length, segment, segments, stride(&input), stride(&target)];
+        if segments > 1 {
+            words[2] = queue.scratch(8 * rows * segments)?;
+            queue.run(1, (rows * segments) as u32, 256, &words)?;
+            queue.run(2, rows as u32, 256, &words)?;
+        }
+        let teams = if length > SHORT { 1 } else { 8 };
+        queue.run(0, blocks(rows * segments, teams), 256, &words)?;
+        if target.ptr != out.ptr {
+            copy(queue, shape, &target, &out)?;
+        }
+        Ok(())
+    }
+}
+
+/// Rows processed side by side, so that adjacent columns share cache lines.
+const ROWS: usize = 16;
+
+/// Elements of a row per step.
+const COLUMNS: usize = 256;
+
+/// Runs a scan.
+///
+/// # Safety
+/// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
+unsafe fn run(scan: &Scan, launch: &Launch) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match scan.dtype.class() {
+            Class::F32 => with_class::<f32>(scan, launch),
+            Class::F64 => with_class::<f64>(scan, launch),
+            Class::I64 => with_class::<i64>(scan, launch),
+            // The planner rejects these.
+            Class::C64 | Class::C128 => {}
+        }
+    }
+}
+
+unsafe fn with_class<T: Accumulator>(scan: &Scan, launch: &Launch) {
+    let Some(combine) = T::combine(&scan.f.host) else { return };
+    let Some((&length, outer)) = launch.shape.split_last() else {
+        // A scalar: one row of one element.
+        let mut launch = launch.clone();
+        launch.shape.push(1);
+        launch.views.iter_mut().for_each(|view| view.strides.push(1));
+        // SAFETY: guaranteed by the caller.
+        return unsafe { with_class::<T>(scan, &launch) };
+    };
+    let rows: usize = outer.iter().product();
+    if rows == 0 || length == 0 {
+        return;
+    }
+    let init = T::from_bits64((scan.f.init)(scan.dtype.class()));
+    let (side, side_extent) = match outer.split_last() {
+        Some((&extent, _)) => (Some(outer.len() - 1), extent),
+        None => (None, 1),
+    };
+    let parts = side_extent.div_ceil(ROWS);
+    let strips = rows / side_extent * parts;
+    let until = Until::now();
+    let strip = |number: usize| {
+        let mut at: Dims = smallvec![0; launch.shape.len()];
+        let (mut rest, part) = (number / parts, number % parts);
+        for d in (0..outer.len().saturating_sub(1)).rev() {
+            at[d] = rest % outer[d];
+            rest /= outer[d];
+        }
+        if let Some(side) = side {
+            at[side] = part * ROWS;
+        }
+        let h = ROWS.min(side_extent - part * ROWS);
+        let mut held = [init; ROWS];
+        let mut new = [T::default(); ROWS * COLUMNS];
+        let mut out = [T::default(); ROWS * COLUMNS];
+        let (mut from, mut seen) = (0, 0);
+        while from < length {
+            if from - seen >= SOME {
+                seen = from;
+                if until.ended() {
+                    return;
+                }
+            }
+            let w = COLUMNS.min(length - from);
+            at[outer.len()] = from;
+            // SAFETY: the tile lies in the shape, and the buffers hold it.
+            unsafe {
+                let (tile, ptr) = place(launch, 0, &at, side, h, w);
+                load::<T>(scan, ptr, tile, &mut new);
+                let rows = new.chunks_exact(w).zip(out.chunks_exact_mut(w));
+                for (held, (new, out)) in held.iter_mut().zip(rows).take(h) {
+                    *held = (combine.along)(*held, new, out);
+                }
+                let (tile, ptr) = place(launch, 1, &at, side, h, w);
+                store::<T>(scan, &out, tile, ptr);
+            }
+            from += w;
+        }
+    };
+    let shared = rows.saturating_mul(length).saturating_mul(2) >= PARALLEL && strips > 1;
+    tasks::each(strips, shared, strip);
+}
+
+/// A tile of a view: `h` rows along `side`, `w` elements of each.
+fn place(
+    launch: &Launch,
+    view: usize,
+    at: &[usize],
+    side: Option<usize>,
+    h: usize,
+    w: usize,
+) -> (Tile, *mut u8) {
+    let view = &launch.views[view];
+    let offset: isize = at.iter().zip(&view.strides).map(|(&i, &s)| i as isize * s).sum();
+    let rs = side.map_or(0, |side| view.strides[side]);
+    let cs = view.strides[at.len() - 1];
+    let base = view.ptr as usize as *mut u8;
+    (Tile { h, w, rs, cs }, base.wrapping_offset(offset * view.dtype.size() as isize))
+}
+
+unsafe fn load<T: Accumulator>(scan: &Scan, from: *const u8, tile: Tile, to: &mut [T]) {
+    let to = to.as_mut_ptr();
+    // SAFETY: guaranteed by the caller; `T` is the lane type of the dtype's class.
+    dispatch!(scan.dtype, M => unsafe {
+        element::load::<M>(from.cast(), tile, to.cast::<<M as Element>::Lane>())
+    });
+}
+
+unsafe fn store<T: Accumulator>(scan: &Scan, from: &[T], tile: Tile, to: *mut u8) {
+    let from = from.as_ptr();
+    // SAFETY: as in `load`.
+    dispatch!(scan.dtype, M => unsafe {
+        element::store::<M>(from.cast::<<M as Element>::Lane>(), tile, to.cast())
+    });
+}
