@@ -3,6 +3,7 @@
 pub mod error;
 #[cfg(feature = "files")]
 mod formats;
+pub mod pickle;
 
 #[cfg(feature = "files")]
 pub use formats::*;

@@ -59,20 +59,20 @@ mod extent;
 mod free;
 mod grow;
 mod pending;
-mod pickle;
 mod pools;
 mod snapshot;
 mod stats;
 mod summary;
 mod trace;
+mod viewer;
 
 pub use conf::AllocConf;
-pub use pickle::{DeviceMemory, Frame, snapshot_pickle};
 pub use pools::PoolId;
 pub(super) use pools::{Route, StreamFilter};
 pub use snapshot::{BlockInfo, BlockState, SegmentInfo};
 pub use stats::{Pool, PoolStat, Stat, Stats};
 pub use trace::{TraceAction, TraceEvent};
+pub use viewer::{DeviceMemory, Frame, snapshot_pickle};
 
 use super::{Driver, Stream, error};
 use crate::base::{Place, Result, Span};
