@@ -3,9 +3,8 @@
 //!     cargo bench --bench host
 
 use runnel::array::{Class, Dtype, contiguous_strides};
-use runnel::device::emu;
-use runnel::device::host::HostDriver;
-use runnel::device::{CopyKind, Driver};
+use runnel::driver::host::HostDriver;
+use runnel::driver::{CopyKind, Driver, emu};
 use runnel::kernel::host::{FaultSlot, run};
 use runnel::kernel::{
     Gather, Instr, Kind, Launch, Map, MapFn, Matmul, Program, Reduce, Scan, Sort, Source, Store, View,

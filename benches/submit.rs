@@ -3,7 +3,8 @@
 
 use runnel::array::{Dtype, Scalar};
 use runnel::base::Span;
-use runnel::device::{Backend, Config, DeviceId, Machine};
+use runnel::device::{Backend, Config, Machine};
+use runnel::driver::DeviceId;
 use runnel::ops::{in_place, map, table};
 use runnel::plan::{MapArg, RaceMode, Runtime, Settings};
 use std::time::Instant;

@@ -7,7 +7,9 @@
 //! device is emulated and its driver costs next to nothing, so that the time is the allocator's.
 
 use runnel::base::Span;
-use runnel::device::{AllocConf, Backend, Block, Config, Device, DeviceId, Machine};
+use runnel::device::{Backend, Block, Config, Device, Machine};
+use runnel::driver::DeviceId;
+use runnel::memory::AllocConf;
 use std::sync::Arc;
 use std::time::Instant;
 

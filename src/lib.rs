@@ -50,17 +50,26 @@ pub mod cli;
 #[doc(hidden)]
 pub mod device;
 #[doc(hidden)]
+pub mod driver;
+#[doc(hidden)]
 pub mod engine;
 #[doc(hidden)]
 pub mod files;
+#[cfg(feature = "dist")]
+#[doc(hidden)]
+pub mod group;
 #[doc(hidden)]
 pub mod kernel;
 #[doc(hidden)]
 pub mod library;
 #[doc(hidden)]
+pub mod memory;
+#[doc(hidden)]
 pub mod ops;
 #[doc(hidden)]
 pub mod plan;
+#[doc(hidden)]
+pub mod stream;
 #[doc(hidden)]
 pub mod syntax;
 #[doc(hidden)]
@@ -70,7 +79,8 @@ pub mod vm;
 
 pub use array::Dtype;
 pub use base::{Code, Error, ErrorKind, Result, SourceMap};
-pub use device::{Backend, DeviceId, Stream};
+pub use device::Backend;
+pub use driver::DeviceId;
 pub use engine::{
     Arguments, Array, Builder, Described, Dlpack, DlpackDevice, DlpackDtype, DlpackManaged, DlpackVersion,
     DlpackView, Element, Engine, FromValue, Function, FunctionType, HostFunction, HostMethod, HostModule,
@@ -78,5 +88,6 @@ pub use engine::{
 };
 pub use num_complex::Complex;
 pub use plan::RaceMode;
+pub use stream::Stream;
 pub use tensor::Tensor;
 pub use vm::{Colors, FileAccess, Progress};

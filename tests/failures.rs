@@ -10,7 +10,8 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use runnel::base::{Error, ErrorKind, Place};
-use runnel::device::{Backend, Config, DeviceId, Failure, Machine};
+use runnel::device::{Backend, Config, Machine};
+use runnel::driver::{DeviceId, Failure};
 use runnel::plan::{Runtime, Settings};
 use runnel::vm::{Mode, Vm};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -7,7 +7,8 @@ mod draw;
 
 use draw::Draw;
 use runnel::array::{Dtype, Layout};
-use runnel::device::{Backend, Config, DeviceId, Machine};
+use runnel::device::{Backend, Config, Machine};
+use runnel::driver::DeviceId;
 use runnel::ops::{Arg, Args, Call, Op, Out, apply, table};
 use runnel::plan::{Runtime, Settings};
 use runnel::tensor::Tensor;

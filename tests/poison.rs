@@ -8,7 +8,8 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use runnel::array::{Dtype, Layout};
-use runnel::device::{Backend, Config, DeviceId, Machine};
+use runnel::device::{Backend, Config, Machine};
+use runnel::driver::DeviceId;
 use runnel::ops::signature::{Default, Kind, Param};
 use runnel::ops::{Arg, Args, Call, Data, Op, Out, apply, table};
 use runnel::plan::{Runtime, Settings};

@@ -14,4 +14,10 @@ pub mod array;
 #[path = "../../src/base/mod.rs"]
 pub mod base;
 pub mod device;
+pub mod driver;
+pub mod files;
 pub mod kernel;
+#[allow(dead_code, unused_imports)]
+#[path = "../../src/memory/mod.rs"]
+pub mod memory;
+pub mod stream;

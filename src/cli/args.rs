@@ -4,7 +4,8 @@
 //! including options; [`normalized`] inserts a `--` there before clap parses the line.
 
 use crate::base::bytes_from;
-use crate::device::{Backend, Config, Schedule};
+use crate::device::{Backend, Config};
+use crate::driver::Schedule;
 use crate::plan::RaceMode;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::builder::{PossibleValuesParser, TypedValueParser};

@@ -4,7 +4,7 @@ use super::args::{CacheAction, CacheLimit};
 use super::terminal::Terminal;
 use super::{Outcome, error, refuse, table};
 use crate::base::{Result, SourceMap, bytes_text};
-use crate::device::kernel_cache::{Cache, Limit, VARIABLE};
+use crate::driver::kernel_cache::{Cache, Limit, VARIABLE};
 use crate::engine::Builder;
 
 pub fn cache(terminal: &Terminal, action: Option<CacheAction>) -> Outcome {

@@ -4,7 +4,8 @@ use super::args::Options;
 use super::terminal::Terminal;
 use super::{Outcome, refuse, table};
 use crate::base::{Result, SourceMap, bytes_text};
-use crate::device::{DeviceId, Machine};
+use crate::device::Machine;
+use crate::driver::DeviceId;
 
 pub fn devices(options: &Options, terminal: &Terminal) -> Outcome {
     match listing(options) {
@@ -53,7 +54,7 @@ fn listing(options: &Options) -> Result<String> {
 fn libraries() -> String {
     let mut rows = vec![["library", "version", "file"].map(String::from)];
     let mut missing = String::new();
-    for library in crate::device::cuda::libraries() {
+    for library in crate::driver::cuda::libraries() {
         let name = library.name.to_string();
         rows.push(match library.found {
             Ok((version, file)) => [name, version, file.display().to_string()],

@@ -211,7 +211,7 @@ pub fn line(place: &str) -> String {
 mod tests {
     use super::*;
     use crate::array::Dims;
-    use crate::device::DeviceId;
+    use crate::driver::DeviceId;
     use smallvec::smallvec;
 
     fn work(stream: u32, name: &'static str, start: u64, end: u64) -> Action {

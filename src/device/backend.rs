@@ -1,9 +1,13 @@
 //! The backends, one function each, and which one a configuration takes.
 
-use super::machine::{Backend, Config};
-use super::{Driver, emu, error};
 use crate::base::{Error, Result};
+use crate::device::machine::{Backend, Config};
+#[cfg(feature = "cuda")]
+use crate::driver::cuda;
+use crate::driver::{Driver, emu, error};
 use std::sync::Arc;
+#[cfg(feature = "cuda")]
+use std::sync::atomic::Ordering;
 
 /// How many devices are emulated unless the configuration says otherwise.
 const EMULATED_DEVICES: usize = 4;
@@ -34,7 +38,7 @@ struct Entry {
 }
 
 #[cfg(feature = "cuda")]
-const CUDA: Look = super::cuda::look;
+const CUDA: Look = real;
 #[cfg(not(feature = "cuda"))]
 const CUDA: Look = |_| Err(error::no_backend("cuda", "this build of Runnel lacks the feature `cuda`"));
 
@@ -62,6 +66,27 @@ pub(super) fn find(config: &Config) -> Result<(Found, Option<String>)> {
         }
     }
     Err(missing.unwrap_or_else(|| error::no_backend("auto", "no backend was found")))
+}
+
+/// The devices of this machine's CUDA driver, which hides some as `CUDA_VISIBLE_DEVICES` says.
+#[cfg(feature = "cuda")]
+fn real(config: &Config) -> Result<(usize, Open)> {
+    let probe = cuda::probe();
+    if let Some(problem) = probe.problem {
+        return Err(problem);
+    }
+    if let Some(flag) = config.interrupt.clone() {
+        let ask = move || match flag.load(Ordering::Relaxed) {
+            true => Err(error::wait_interrupted()),
+            false => Ok(()),
+        };
+        cuda::set_interrupt(Some(Arc::new(ask)));
+    }
+    let device = move |index: usize| match u32::try_from(index) {
+        Ok(index) => cuda::open(index),
+        Err(_) => Err(error::bad_device(index as i64, probe.devices as usize)),
+    };
+    Ok((probe.devices as usize, Box::new(device)))
 }
 
 /// Refuses what no backend can give, without looking for any.

@@ -1,13 +1,15 @@
 //! One device in use: its driver, its memory, its streams, its faults.
 
-use super::alloc::{AllocConf, Allocator, BlockId, DeviceMemory, Effort, NO_BLOCK, SegmentInfo, Stats};
-use super::faults::{Faults, Suspect};
-use super::in_flight::{InFlight, Ticket};
-use super::stream::StreamPool;
-use super::{DeviceId, Driver, PlanCache, Properties, Stream, StreamHandle, error};
 use crate::base::{Error, ErrorKind, Result, Span, reclaim};
+use crate::device::PlanCache;
+use crate::driver::{DeviceId, Driver, Properties, StreamHandle, error};
 use crate::kernel::Ptr;
 use crate::kernel::fft::{FftPlan, FftSpec};
+use crate::memory::alloc::{
+    AllocConf, Allocator, BlockId, DeviceMemory, Effort, NO_BLOCK, SegmentInfo, Stats,
+};
+use crate::stream::races::NOW;
+use crate::stream::{Faults, InFlight, Stream, StreamPool, Suspect, Ticket};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,7 +71,7 @@ pub struct Block {
 }
 
 impl Device {
-    pub(super) fn new(id: DeviceId, driver: Arc<dyn Driver>, conf: &AllocConf) -> Arc<Device> {
+    pub(crate) fn new(id: DeviceId, driver: Arc<dyn Driver>, conf: &AllocConf) -> Arc<Device> {
         let (streams, default_stream) = StreamPool::new(id, driver.clone());
         let memory = match id {
             DeviceId::Cpu => {
@@ -179,7 +181,7 @@ impl Device {
         let uses = Mutex::new(uses);
         let mut block = Block { device: self.clone(), stream: owner, ptr, bytes, id, freed_at, uses };
         if self.poison(ptr, bytes, stream)? {
-            block.freed_at = Block::NOW;
+            block.freed_at = NOW;
         }
         Ok(block)
     }
@@ -304,7 +306,7 @@ impl Device {
         }
     }
 
-    /// Segments and recorded steps at one moment; for [`Machine::snapshot_pickle`](super::Machine::snapshot_pickle).
+    /// Segments and recorded steps at one moment; for [`Machine::snapshot_pickle`](crate::device::Machine::snapshot_pickle).
     pub fn memory(&self) -> DeviceMemory {
         let take = |a: &Mutex<Allocator>| {
             let allocator = a.lock();
@@ -509,9 +511,6 @@ impl std::fmt::Debug for Device {
 }
 
 impl Block {
-    /// The epoch of work that is being queued; see [`Block::freed_at`].
-    pub const NOW: u64 = u64::MAX;
-
     /// The address of the first byte.
     pub fn ptr(&self) -> Ptr {
         self.ptr
@@ -534,9 +533,9 @@ impl Block {
     }
 
     /// The epoch of its stream's newest work when memory of that stream was freed last, so that this may
-    /// be memory which that work still uses; for [`Checker::reuse`](super::races::Checker::reuse). `None` when the
+    /// be memory which that work still uses; for [`Checker::reuse`](crate::stream::races::Checker::reuse). `None` when the
     /// stream has freed none. It does not tell whether this very block was in use before: that
-    /// would depend on when other streams pass, and so would verdicts. [`Block::NOW`]: its stream overwrites it first.
+    /// would depend on when other streams pass, and so would verdicts. [`NOW`]: its stream overwrites it first.
     pub fn freed_at(&self) -> Option<u64> {
         (self.freed_at != 0).then_some(self.freed_at)
     }

@@ -1,12 +1,14 @@
 //! The devices visible to a process, and how they are found and opened.
 
-use super::alloc::{AllocConf, Frame, snapshot_pickle};
-use super::backend::{self, Found};
-use super::driver::Driver;
-use super::host::HostDriver;
-use super::pinned::{PinnedBlock, PinnedPool, PinnedStats};
-use super::{Device, DeviceId, Effort, Failure, Schedule, error};
 use crate::base::{Result, Span};
+use crate::device::backend::Found;
+use crate::device::{Device, backend};
+use crate::driver::default_poison;
+use crate::driver::host::HostDriver;
+use crate::driver::{DeviceId, Driver, Failure, Schedule, error};
+use crate::memory::Effort;
+use crate::memory::alloc::{AllocConf, Frame, snapshot_pickle};
+use crate::memory::pinned::{PinnedBlock, PinnedPool, PinnedStats};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -48,12 +50,6 @@ pub struct Config {
     /// Set from another thread, it ends waits for devices with the error `Interrupted`. The code that sets it
     /// clears it.
     pub interrupt: Option<Arc<AtomicBool>>,
-}
-
-/// The byte that fresh memory is overwritten with: 0xff (nan in every float dtype) in debug builds and with
-/// `RUNNEL_POISON`, otherwise none.
-pub fn default_poison() -> Option<u8> {
-    (cfg!(debug_assertions) || std::env::var_os("RUNNEL_POISON").is_some()).then_some(0xff)
 }
 
 impl Config {

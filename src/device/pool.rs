@@ -2,8 +2,10 @@
 //!
 //! Handles only; the policy is in `alloc`.
 
-use super::alloc::{PoolId, Route, StreamFilter};
-use super::{Device, SegmentInfo, Stream};
+use crate::device::Device;
+use crate::memory::SegmentInfo;
+use crate::memory::alloc::{PoolId, Route, StreamFilter};
+use crate::stream::Stream;
 use std::sync::Arc;
 
 /// Device memory that serves only selected requests. Source: `torch.cuda.MemPool`.

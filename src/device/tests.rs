@@ -1,10 +1,12 @@
 //! Rows DEV, STR, EVT, PIN and XDV of the conformance cases, as far as they concern devices alone.
 
-use super::backend::Found;
-use super::mock::MockDriver;
-use super::*;
 use crate::base::{ErrorKind, Span};
+use crate::device::backend::Found;
+use crate::device::*;
+use crate::driver::mock::MockDriver;
+use crate::driver::*;
 use crate::kernel::Fault;
+use crate::stream::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -345,10 +347,10 @@ fn events_are_shared_between_processes_where_there_are_some() {
     let device = cuda(&machine, 0);
     let flags = EventFlags { interprocess: true, ..EventFlags::default() };
     let plain = Event::new(EventFlags::default());
-    assert_eq!(plain.ipc_handle(&device).unwrap_err().code().id, "E0509");
+    assert_eq!(plain.ipc_handle(device.default_stream()).unwrap_err().code().id, "E0509");
     let shared = Event::new(flags);
     shared.record(device.default_stream()).unwrap();
-    let error = shared.ipc_handle(&device).unwrap_err();
+    let error = shared.ipc_handle(device.default_stream()).unwrap_err();
     assert!(error.message().contains("only CUDA devices"), "{error}");
     let both = Event::new(EventFlags { enable_timing: true, ..flags });
     assert_eq!(both.record(device.default_stream()).unwrap_err().code().id, "E0509");

@@ -3,8 +3,9 @@
 use super::{Engine, error};
 use crate::base::guard::Owned;
 use crate::base::{Error, Result, SourceMap};
-use crate::device::kernel_cache::{self, Cache};
-use crate::device::{Backend, Config, Machine, Schedule};
+use crate::device::{Backend, Config, Machine};
+use crate::driver::kernel_cache::Cache;
+use crate::driver::{Schedule, kernel_cache};
 use crate::library::Library;
 use crate::plan::{Limits, RaceMode, Runtime, Settings};
 use crate::vm::{Colors, FileAccess, Input, Progress};

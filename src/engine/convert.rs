@@ -5,8 +5,9 @@
 use super::error;
 use crate::array::{Dtype, Element, Scalar};
 use crate::base::{Error, Result, guard};
-use crate::device::{DeviceId, Stream};
+use crate::driver::DeviceId;
 use crate::library::device::StreamObject;
+use crate::stream::Stream;
 use crate::tensor::Tensor;
 use crate::vm::{Dict, Held, Key, Value, Vm, charge};
 use num_complex::Complex;

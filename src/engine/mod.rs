@@ -50,7 +50,8 @@ pub use register::{Described, HostModule, HostType};
 
 use crate::base::{Code, Error, Result, SourceMap, guard};
 use crate::check::Findings;
-use crate::device::{DeviceId, Stream};
+use crate::driver::DeviceId;
+use crate::stream::Stream;
 use crate::syntax::ast::Block;
 use crate::tensor::Tensor;
 use crate::vm::{Mode, Value, Vm};
@@ -288,7 +289,7 @@ impl Engine {
     /// ```
     pub unsafe fn external_stream(&mut self, device: DeviceId, handle: u64) -> Result<Arc<Stream>> {
         if device == DeviceId::Cpu {
-            return Err(crate::device::error::expected_cuda("cpu"));
+            return Err(crate::driver::error::expected_cuda("cpu"));
         }
         Ok(self.vm.rt.device(device)?.external_stream(handle))
     }
@@ -386,11 +387,12 @@ impl InterruptHandle {
 pub fn codes() -> Vec<&'static Code> {
     let rooms: &[&[&'static Code]] = &[
         crate::syntax::error::CODES,
-        crate::device::error::CODES,
+        crate::driver::error::CODES,
+        crate::stream::error::CODES,
         #[cfg(feature = "cuda")]
-        crate::device::cuda::error::CODES,
+        crate::driver::cuda::error::CODES,
         #[cfg(feature = "dist")]
-        crate::device::group::error::CODES,
+        crate::group::error::CODES,
         crate::plan::error::CODES,
         crate::ops::error::CODES,
         crate::ops::error::SHAPE_CODES,

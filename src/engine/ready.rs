@@ -1,7 +1,8 @@
 //! Asynchronous waits for tensors: a future without a thread.
 
 use crate::base::{Error, Result, guard};
-use crate::device::{DeviceId, Stream, when_all_passed};
+use crate::driver::DeviceId;
+use crate::stream::{Stream, when_all_passed};
 use crate::tensor::{Memory, Tensor};
 use parking_lot::Mutex;
 use std::future::Future;

@@ -1,6 +1,6 @@
 //! Attributes of devices and dtypes: `d.index`, `f32.itemsize`.
 
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::vm::{AttributeDef, Value};
 
 /// The attributes of this file.

@@ -3,8 +3,9 @@
 use super::subscript::Index;
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
-use crate::device::{DeviceId, Event, Stream};
+use crate::driver::DeviceId;
 use crate::plan::MapArg;
+use crate::stream::{Event, Stream};
 use crate::tensor::{Generator, Tensor};
 use std::sync::Arc;
 

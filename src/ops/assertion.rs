@@ -9,7 +9,7 @@ use super::signature::{Default, Kind, Param};
 use super::{Args, Form, Op, Out, Run, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::{Result, Span};
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::kernel::Gather;
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
@@ -48,7 +48,7 @@ pub(super) fn holds(rt: &mut Runtime, condition: &Tensor, text: &str) -> Result<
     if condition.device() == DeviceId::Cpu {
         return match rt.item(condition)?.is_zero() {
             false => Ok(()),
-            true => Err(crate::device::error::assertion_failed(text, Span::NONE)),
+            true => Err(crate::driver::error::assertion_failed(text, Span::NONE)),
         };
     }
     // A gather from one element by the position 0, or 1 where the condition is false, which is out of range.

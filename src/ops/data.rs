@@ -3,8 +3,8 @@
 use super::{Data, error};
 use crate::array::{Dims, Dtype, Scalar};
 use crate::base::Result;
-use crate::device::DeviceId;
-use crate::device::error::paced;
+use crate::driver::DeviceId;
+use crate::driver::error::paced;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
 

@@ -2,7 +2,7 @@
 
 use crate::array::{Dims, Dtype, Scalar, element_count};
 use crate::base::{Code, Error, ErrorKind, Result, this_is};
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::plan::MapArg;
 use crate::tensor::Tensor;
 

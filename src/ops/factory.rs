@@ -10,7 +10,7 @@ use super::subscript::set;
 use super::{Arg, Args, Foreign, Form, Op, Out, Run, data, error, map};
 use crate::array::{Dims, Dtype, Layout, Scalar};
 use crate::base::Result;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::kernel::CAST;
 use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;

@@ -518,7 +518,7 @@ pub(super) fn value_for(rt: &mut Runtime, target: &Tensor, value: MapArg<'_>) ->
     match value {
         MapArg::Tensor(value) if value.rank() == 0 && value.device() != target.device() => {
             let number = match value.device() {
-                crate::device::DeviceId::Cpu => rt.item(value)?,
+                crate::driver::DeviceId::Cpu => rt.item(value)?,
                 _ => return Ok(value.clone()),
             };
             make::filled(rt, &[], target.dtype(), target.device(), number)

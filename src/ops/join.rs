@@ -357,7 +357,7 @@ fn views(rt: &mut Runtime, views: impl Iterator<Item = Tensor>) -> Result<Out> {
             rt.spend(SOME.min(all.len() + 1))?;
             rt.check_host_room(all.len().saturating_mul(BYTES))?;
         }
-        crate::device::error::paced(16)?;
+        crate::driver::error::paced(16)?;
         all.push(view);
     }
     Ok(Out::Tuple(all))

@@ -2,7 +2,7 @@
 
 use crate::array::{Dims, Dtype, Scalar};
 use crate::base::Result;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::kernel::host::define::{host_binary, host_ternary};
 use crate::kernel::{CAST, CudaText, MapFn};
 use crate::plan::{MapArg, Runtime};

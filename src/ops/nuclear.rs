@@ -100,7 +100,7 @@ fn nuclear(
     for _ in 0..ROUNDS {
         let mut turned = false;
         for i in 1..vectors.len() {
-            crate::device::error::stopped()?;
+            crate::driver::error::stopped()?;
             spend(i.saturating_mul(vectors[i].len()))?;
             let (before, after) = vectors.split_at_mut(i);
             let b = &mut after[0];

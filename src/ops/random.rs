@@ -13,7 +13,7 @@ use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Op, Out, Run, arith, assertion, complex, error, scan, search, shape, sort};
 use crate::array::{Dims, Dtype, Scalar, broadcast};
 use crate::base::Result;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::kernel::host::define::{host_compare, host_map, host_ternary, host_test};
 use crate::kernel::{CudaText, MapFn, philox};
 use crate::plan::{Drawn, MapArg, Runtime};

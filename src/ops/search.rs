@@ -6,7 +6,7 @@ use super::signature::{Default, Kind, Param};
 use super::{Args, Form, Op, Out, Run, error};
 use crate::array::{Dtype, Operand, Strides, result_type};
 use crate::base::Result;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::kernel::Search;
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;

@@ -13,7 +13,7 @@ use super::shape::{MAX_RANK, narrowed, position, reshaped};
 use super::{Op, Out, Run, complex, error};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::kernel::{CAST, Gather, ReduceFn};
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;

@@ -5,7 +5,8 @@ use super::signature::Default;
 use super::{Arg, Args, Call, Out, apply, table};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides};
 use crate::base::{Error, Result};
-use crate::device::{Backend, Config, DeviceId, Machine};
+use crate::device::{Backend, Config, Machine};
+use crate::driver::DeviceId;
 use crate::plan::{Runtime, Settings};
 use crate::tensor::Tensor;
 

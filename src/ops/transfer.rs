@@ -9,7 +9,7 @@ use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Data, Foreign, Form, Op, Out, Run, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
 
@@ -369,7 +369,7 @@ fn named(rt: &Runtime, name: &str) -> Result<DeviceId> {
     let found = DeviceId::named(name, rt.current_cuda());
     found.ok_or_else(|| {
         let count = rt.machine().device_count();
-        crate::device::error::invalid_device_string(name, count).operand(1, "this device")
+        crate::driver::error::invalid_device_string(name, count).operand(1, "this device")
     })
 }
 
@@ -402,7 +402,7 @@ pub(super) fn moved(
 
 /// Numbers in nested lists; the depth is the rank.
 fn nested(chunks: &mut std::slice::ChunksExact<'_, u8>, shape: &[usize], dtype: Dtype) -> Result<Data> {
-    crate::device::error::paced(1)?;
+    crate::driver::error::paced(1)?;
     match shape.split_first() {
         None => Ok(Data::Number(Scalar::decode(chunks.next().unwrap_or(&[]), dtype))),
         Some((&extent, inner)) => {

@@ -5,7 +5,8 @@
 
 use super::Runtime;
 use crate::base::stop::{self, Stop};
-use crate::device::{Device, DeviceId};
+use crate::device::Device;
+use crate::driver::DeviceId;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -13,10 +13,12 @@
 use super::graph::{Draws, Graph, GraphPool, Recorded, Shared, State, Use};
 use super::{Runtime, error};
 use crate::base::{Piece, Place, Result, Span};
-use crate::device::graph::{Step, Task};
-use crate::device::races::{Access, Checker, Region, Site, Touch, Watched};
-use crate::device::{Block, CapturedRecord, CopyKind, Device, DeviceId, Event, PoolScope, Stream, Ticket};
+use crate::device::{Block, Device, PoolScope};
+use crate::driver::graph::{Step, Task};
+use crate::driver::{CopyKind, DeviceId};
 use crate::kernel::{Launch, Ptr};
+use crate::stream::races::{Access, Checker, Region, Site, Touch, Watched};
+use crate::stream::{CapturedRecord, Event, Stream, Ticket};
 use crate::tensor::{Generator, GeneratorState, StorageRef, Tensor, WeakStorage};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;

@@ -14,8 +14,9 @@ use super::queue::{Group, Queue};
 use super::rows::Outcome;
 use crate::array::Dims;
 use crate::base::Result;
-use crate::device::{DeviceId, Effort};
+use crate::driver::DeviceId;
 use crate::kernel::ReduceFn;
+use crate::memory::Effort;
 use crate::tensor::Pending;
 
 /// The most groups of a chain.

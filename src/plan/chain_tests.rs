@@ -5,7 +5,8 @@
 
 use super::{Listed, Runtime, Settings};
 use crate::array::{Dtype, Layout};
-use crate::device::{Backend, Config, DeviceId, Machine};
+use crate::device::{Backend, Config, Machine};
+use crate::driver::DeviceId;
 use crate::kernel::{Launch, Rows};
 use crate::ops::testing::bytes_of;
 use crate::ops::{Arg, Args, Call, Out, apply, table};

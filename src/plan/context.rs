@@ -2,7 +2,9 @@
 
 use super::{Runtime, error, queue::Queue, slot};
 use crate::base::Result;
-use crate::device::{Device, DeviceId, Stream};
+use crate::device::Device;
+use crate::driver::DeviceId;
+use crate::stream::Stream;
 use std::sync::Arc;
 
 /// The devices of a session, and which of them and of their streams are current.

@@ -2,7 +2,7 @@
 
 use super::MapArg;
 use crate::base::{Code, Error, ErrorKind, Place, Span, this_is};
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::tensor::Tensor;
 
 /// Every code of this room.
@@ -344,7 +344,7 @@ pub fn shapes_do_not_broadcast(name: &str, args: &[MapArg<'_>], at: usize) -> Er
 /// A result that no memory could hold.
 pub fn too_many_elements(shape: &[usize]) -> Error {
     let message = format!("a tensor of shape {shape:?} has too many elements");
-    crate::device::error::more_than_an_exabyte().with_message(message)
+    crate::driver::error::more_than_an_exabyte().with_message(message)
 }
 
 /// A result that does not fit the tensor it is written to.
@@ -388,7 +388,7 @@ pub fn writes_overlap(name: &str) -> Error {
 
 /// A device index that the machine does not have.
 pub fn no_such_device(device: DeviceId, count: usize) -> Error {
-    crate::device::error::bad_device(device.cuda_index().map_or(-1, |i| i as i64), count)
+    crate::driver::error::bad_device(device.cuda_index().map_or(-1, |i| i as i64), count)
 }
 
 /// An operation that waits for a device by itself, where that is watched.

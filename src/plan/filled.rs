@@ -8,8 +8,8 @@ use super::Runtime;
 use super::flush::address;
 use crate::array::Dtype;
 use crate::base::Result;
-use crate::device::races::Access;
-use crate::device::{CopyKind, DeviceId};
+use crate::driver::{CopyKind, DeviceId};
+use crate::stream::races::Access;
 use crate::tensor::Tensor;
 
 /// Bytes of one piece; a multiple of every element's size.

@@ -2,7 +2,7 @@
 
 use super::{Runtime, error, slot};
 use crate::base::Result;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::tensor::Generator;
 use std::sync::OnceLock;
 

@@ -3,7 +3,7 @@
 use super::{Runtime, error};
 use crate::array::{Dims, Dtype, Scalar, broadcast, copied, same};
 use crate::base::Result;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::tensor::Tensor;
 
 /// An argument of an elementwise function.

@@ -6,8 +6,9 @@
 use super::Runtime;
 use super::graph::Graph;
 use crate::base::{Error, Result};
-use crate::device::{DeviceId, Stream};
+use crate::driver::DeviceId;
 use crate::kernel::Launch;
+use crate::stream::Stream;
 use std::sync::Arc;
 
 /// The most launches that are kept.

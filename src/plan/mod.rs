@@ -58,7 +58,8 @@ pub(crate) use submit::overlaps_itself;
 pub use submit::{Submission, SubmittedView};
 
 use crate::base::Span;
-use crate::device::{DeviceId, Machine};
+use crate::device::Machine;
+use crate::driver::DeviceId;
 use queue::Queue;
 use std::sync::Arc;
 
@@ -74,7 +75,7 @@ pub const MAX_VIEWS: usize = 24;
 pub struct Runtime {
     /// The processes that this one works with. First, so that it ends before its device.
     #[cfg(feature = "dist")]
-    group: Option<Box<crate::device::group::Group>>,
+    group: Option<Box<crate::group::Group>>,
     machine: Arc<Machine>,
     /// Where the operation that is being submitted stands in the source.
     pub span: Span,

@@ -7,7 +7,7 @@ use super::infer::Inferred;
 use super::{MapArg, Runtime};
 use crate::array::{Dtype, Layout, result_strides, same};
 use crate::base::Result;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::kernel::{CAST, MapFn};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;

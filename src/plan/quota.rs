@@ -2,7 +2,8 @@
 
 use super::{Runtime, error};
 use crate::base::{Result, reclaim};
-use crate::device::{Device, Event, EventFlags};
+use crate::device::Device;
+use crate::stream::{Event, EventFlags};
 use crate::tensor::Storage;
 use std::sync::Arc;
 
@@ -100,9 +101,9 @@ impl Runtime {
         reclaim::charge(bytes)?;
         match self.quota.limits.host_bytes {
             Some(limit) if bytes > limit => {
-                Err(crate::device::error::memory_limit("host memory", limit as u64, 0, bytes as u64))
+                Err(crate::driver::error::memory_limit("host memory", limit as u64, 0, bytes as u64))
             }
-            _ => crate::device::host::check_room(bytes as u64),
+            _ => crate::driver::host::check_room(bytes as u64),
         }
     }
 }

@@ -4,8 +4,8 @@ use super::queue::{PendingReduce, register};
 use super::{Runtime, infer::is_host_scalar};
 use crate::array::{Dims, Dtype, Layout};
 use crate::base::Result;
-use crate::device::races::Access;
 use crate::kernel::ReduceFn;
+use crate::stream::races::Access;
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 

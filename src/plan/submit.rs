@@ -5,9 +5,11 @@ use super::trace::{ActionKind, Traced};
 use super::{RaceMode, Runtime};
 use crate::array::{Dims, Dtype, Layout, Strides, element_count};
 use crate::base::Result;
-use crate::device::races::Access;
-use crate::device::{Device, DeviceId, Indices, Stream, Suspect, Ticket, Work};
+use crate::device::Device;
+use crate::driver::{DeviceId, Work};
 use crate::kernel::{Kind, Launch, Program, View};
+use crate::stream::races::Access;
+use crate::stream::{Indices, Stream, Suspect, Ticket};
 use crate::tensor::{Memory, Storage, Tensor};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -196,7 +198,7 @@ impl Runtime {
     }
 
     /// Takes memory that the script gives back itself. Source: `torch.cuda.caching_allocator_alloc`.
-    pub fn raw_alloc(&mut self, bytes: u64, stream: &Arc<crate::device::Stream>) -> Result<u64> {
+    pub fn raw_alloc(&mut self, bytes: u64, stream: &Arc<crate::stream::Stream>) -> Result<u64> {
         let device = self.device(stream.device())?;
         let block = self.block(&device, bytes, stream, self.span)?;
         let ptr = block.ptr();

@@ -6,10 +6,12 @@ use super::trace::ActionKind;
 use super::{MapArg, Runtime};
 use crate::array::{Dtype, Scalar};
 use crate::base::{Result, stop};
-use crate::device::error::host_out_of_memory;
-use crate::device::races::Access;
-use crate::device::{CopyKind, DeviceId, Effort, PinnedBlock, Stream, Work};
+use crate::driver::error::host_out_of_memory;
+use crate::driver::{CopyKind, DeviceId, Work};
 use crate::kernel::CAST;
+use crate::memory::{Effort, PinnedBlock};
+use crate::stream::Stream;
+use crate::stream::races::Access;
 use crate::tensor::{Memory, Storage, Tensor};
 use std::sync::Arc;
 

@@ -4,9 +4,11 @@
 use super::flush::{Programs, merge_dims};
 use crate::array::{Dtype, contiguous_strides};
 use crate::base::{Result, Span};
-use crate::device::error::is_shortage;
-use crate::device::{Block, Device, Effort, Stream};
+use crate::device::{Block, Device};
+use crate::driver::error::is_shortage;
 use crate::kernel::{Instr, Launch, Map, Reduce, Regs, Source, Store, View};
+use crate::memory::Effort;
+use crate::stream::Stream;
 use smallvec::SmallVec;
 use std::sync::Arc;
 

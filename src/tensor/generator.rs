@@ -4,7 +4,7 @@
 //! numbers. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC11); names from
 //! `torch.Generator`.
 
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use parking_lot::Mutex;
 use std::sync::Arc;
 

@@ -14,8 +14,8 @@ pub use storage::{Memory, Pending, Storage};
 
 use crate::array::{Dims, Dtype, Layout};
 use crate::base::Piece;
-use crate::device::DeviceId;
-use crate::device::races::Region;
+use crate::driver::DeviceId;
+use crate::stream::races::Region;
 use relaid::Relaid;
 use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock, Weak};

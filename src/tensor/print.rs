@@ -9,7 +9,7 @@
 //! corners ([`corner_shape`]), so that printing a large tensor copies a few hundred bytes.
 
 use crate::array::{Dims, Dtype, Scalar};
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 
 /// Options for printing. The defaults are PyTorch's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

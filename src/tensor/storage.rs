@@ -1,9 +1,12 @@
 //! The memory behind tensors.
 
 use crate::base::Span;
-use crate::device::races::Watched;
-use crate::device::{Block, Device, DeviceId, Foreign, PinnedBlock, Stream, Ticket};
+use crate::device::{Block, Device};
+use crate::driver::DeviceId;
 use crate::kernel::Ptr;
+use crate::memory::PinnedBlock;
+use crate::stream::races::Watched;
+use crate::stream::{Foreign, Stream, Ticket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 

@@ -726,12 +726,12 @@ pub fn fuel() -> Error {
 /// Out of time.
 #[cold]
 pub fn out_of_time() -> Error {
-    crate::device::error::out_of_time()
+    crate::driver::error::out_of_time()
 }
 
 /// True when the script's fuel or time is exhausted.
 pub(super) fn is_spent(error: &Error) -> bool {
-    crate::plan::error::is_fuel(error) || crate::device::error::is_out_of_time(error)
+    crate::plan::error::is_fuel(error) || crate::driver::error::is_out_of_time(error)
 }
 
 /// Out of host memory.

@@ -246,7 +246,7 @@ impl Vm {
             Err(error) => error,
         };
         self.note_stop(&error);
-        let stopped = error.kind() == ErrorKind::Interrupted || crate::device::error::is_out_of_time(&error);
+        let stopped = error.kind() == ErrorKind::Interrupted || crate::driver::error::is_out_of_time(&error);
         let error = if stopped { self.abandon(error) } else { error };
         let error = match guard::take() {
             Some(other) => error.and(other),

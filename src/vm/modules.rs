@@ -15,7 +15,7 @@ use super::value::Value;
 use super::{Mode, Vm};
 use crate::base::{Error, Result, Source, Span};
 use crate::check::imports::{Imports, key_of};
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::syntax::ast::Block;
 
 /// Supplies the text of modules.
@@ -192,7 +192,7 @@ impl Vm {
         let Some(text) = found else { return Ok(default.clone()) };
         if let (Value::Device(_), None) = (default, DeviceId::named(&text, DeviceId::Cuda(0))) {
             let count = self.rt.machine().device_count();
-            return Err(crate::device::error::invalid_device_string(&text, count));
+            return Err(crate::driver::error::invalid_device_string(&text, count));
         }
         read_as(&text, default).map_err(|what| error::option(format!("`{name}` takes {what}, not `{text}`")))
     }

@@ -15,7 +15,7 @@ use super::value::Value;
 use super::{Natives, Vm, bind};
 use crate::array::{Dtype, Scalar};
 use crate::base::{Error, ErrorKind, Place, Result, this_is};
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::ops::signature::{Kind, Param};
 use crate::ops::{Arg, Args, Call, Data, Op, Out, apply};
 use crate::plan::{MapArg, Runtime};
@@ -352,7 +352,7 @@ impl Vm {
     ///
     /// E0501 if it names no device.
     pub fn device_named(&self, value: &Value) -> Result<DeviceId> {
-        use crate::device::error;
+        use crate::driver::error;
         let count = || self.rt.machine().device_count();
         match value {
             Value::Device(device) => Ok(*device),
@@ -727,7 +727,7 @@ pub fn from_out(out: Out) -> Result<Value> {
 }
 
 fn from_data(data: Data) -> Result<Value> {
-    crate::device::error::paced(1)?;
+    crate::driver::error::paced(1)?;
     match data {
         Data::Number(scalar) => Ok(Value::scalar(scalar)),
         Data::List(items) => items.into_iter().map(from_data).collect::<Result<_>>().map(Value::list),

@@ -14,7 +14,7 @@ use super::heap::{Cell, Dict, ErrorValue, List, Range, Record, Tuple};
 use super::object::Handle;
 use super::text::Text;
 use crate::array::{Dtype, Scalar};
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::tensor::Tensor;
 
 /// A script value.

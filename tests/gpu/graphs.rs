@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::array::Class;
-use crate::device::graph::{Step, Task};
+use crate::driver::graph::{Step, Task};
 use crate::kernel::{CudaText, Fault, Gather, Instr, Map, MapFn, Matmul, Scan, Sort, Source, Store};
 
 static TWICE_AND_ONE: MapFn = MapFn {

@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::base::Span;
-use crate::device::group::{Communicator, Exchange, Fold, GroupState, JoinParams, Pattern};
+use crate::driver::links::{Communicator, Exchange, Fold, GroupState, JoinParams, Pattern};
 use std::time::{Duration, Instant};
 
 /// One thread's end.

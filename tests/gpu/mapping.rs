@@ -4,7 +4,9 @@
 
 use super::*;
 use crate::base::{ErrorKind, Span};
-use crate::device::{AllocConf, Block, Device, DeviceId};
+use crate::device::{Block, Device};
+use crate::driver::DeviceId;
+use crate::memory::AllocConf;
 
 const MIB: u64 = 1 << 20;
 

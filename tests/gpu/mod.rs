@@ -19,7 +19,7 @@ mod timing;
 
 use super::driver::{CudaDriver, open_device};
 use crate::array::{Dims, Dtype, Strides, contiguous_strides};
-use crate::device::{CopyKind, Driver};
+use crate::driver::{CopyKind, Driver};
 use crate::kernel::{Kind, Launch, Program, Ptr, View};
 use half::{bf16, f16};
 use smallvec::SmallVec;

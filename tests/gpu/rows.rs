@@ -3,7 +3,8 @@
 #![cfg(test)]
 
 use super::device;
-use crate::device::{Backend, Config, DeviceId, Machine};
+use crate::device::{Backend, Config, Machine};
+use crate::driver::DeviceId;
 use crate::plan::chain_tests;
 
 #[test]

@@ -80,9 +80,9 @@ fn in_a_group(id: &str) -> Option<Shown> {
 
 /// What it takes another machine, a terminal or a failing disk for: the error as it is made there.
 fn elsewhere(id: &str) -> Option<Shown> {
-    use runnel::device::cuda::error as cuda;
-    use runnel::device::error as device;
-    use runnel::device::group::error as group;
+    use runnel::driver::cuda::error as cuda;
+    use runnel::driver::error as device;
+    use runnel::group::error as group;
     let (when, error) = match id {
         "E0503" => (
             "`runnel --backend cuda FILE` on a machine without a driver",

@@ -2,8 +2,9 @@
 
 use crate::base::{Result, bytes_text};
 use crate::cli::table;
-use crate::device::{DeviceId, Stream};
+use crate::driver::DeviceId;
 use crate::library::device::StreamObject;
+use crate::stream::Stream;
 use crate::vm::{Value, Vm};
 use std::sync::Arc;
 

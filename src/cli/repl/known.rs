@@ -75,8 +75,8 @@ fn of_expression(vm: &mut Vm, e: &Expr) -> Option<Known> {
         ExprKind::Tuple(_) => Known::Type("tuple"),
         ExprKind::Typed(..) => Known::Type("tensor"),
         ExprKind::Device(device) => Known::Value(Value::Device(match device {
-            DeviceLit::Cpu => crate::device::DeviceId::Cpu,
-            DeviceLit::Cuda(index) => crate::device::DeviceId::Cuda(*index),
+            DeviceLit::Cpu => crate::driver::DeviceId::Cpu,
+            DeviceLit::Cuda(index) => crate::driver::DeviceId::Cuda(*index),
             DeviceLit::Current => vm.rt.current_cuda(),
         })),
         _ => return None,

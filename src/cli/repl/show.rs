@@ -1,7 +1,7 @@
 //! Formats values for the session.
 
 use crate::base::Result;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::vm::{Value, Vm};
 
 /// A value's text, and a tensor's description.

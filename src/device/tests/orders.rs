@@ -4,11 +4,13 @@
 //! Writes are `x = 3 x + n` with an `n` of their own and reads keep what they saw, so that the bytes at the end
 //! tell the order of any two accesses that are not two reads.
 
-use super::super::emu::tests::step as update;
-use super::super::races::{Access, Checker, Region, Site, Touch, Watched};
-use super::super::*;
 use crate::base::Span;
+use crate::device::*;
+use crate::driver::emu::tests::step as update;
+use crate::driver::*;
 use crate::kernel::Ptr;
+use crate::stream::races::{Access, Checker, Region, Site, Touch, Watched};
+use crate::stream::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

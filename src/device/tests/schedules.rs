@@ -1,9 +1,11 @@
 //! If the race checker admits a program, every schedule gives the same bytes: random programs of
 //! fills, copies, events, waits and frees on emulated devices, whose queues run in seeded orders.
 
-use super::super::races::{Access, Checker, History, Region, Site, Touch, Watched};
-use super::super::*;
 use crate::base::Span;
+use crate::device::*;
+use crate::driver::*;
+use crate::stream::races::{Access, Checker, History, Region, Site, Touch, Watched};
+use crate::stream::*;
 use proptest::prelude::*;
 use std::sync::Arc;
 

@@ -3,11 +3,12 @@
 use super::device_of;
 use super::streams::stream_of;
 use crate::base::{Error, ErrorKind, Result, this_is};
-use crate::device::{DeviceId, Stream};
+use crate::driver::DeviceId;
 use crate::ops::arith::ADD;
 use crate::ops::dims;
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::plan::error;
+use crate::stream::Stream;
 use crate::tensor::Tensor;
 use crate::vm::{NativeDef, Value, Vm};
 use std::sync::Arc;
@@ -280,7 +281,7 @@ fn devices(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<DeviceId>> {
     let current = vm.rt.current_cuda();
     let vm = &*vm;
     let device = |value: &Value| match device_of(vm, value, current)? {
-        DeviceId::Cpu => Err(crate::device::error::expected_cuda("cpu")),
+        DeviceId::Cpu => Err(crate::driver::error::expected_cuda("cpu")),
         device => Ok(device),
     };
     let named = |(i, value)| {

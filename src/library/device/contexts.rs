@@ -3,9 +3,10 @@
 use super::device_of;
 use super::streams::{StreamObject, stream_of};
 use crate::base::Result;
-use crate::device::{DeviceId, Stream};
+use crate::driver::DeviceId;
 use crate::ops::signature::{Kind, Param, Signature};
 use crate::plan::{RaceMode, Settings, error};
+use crate::stream::Stream;
 use crate::vm::{Context, Exit, NativeDef, Value, Vm};
 use std::sync::Arc;
 

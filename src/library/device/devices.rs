@@ -2,7 +2,7 @@
 
 use super::{DEVICE, SELF, cuda_device, cuda_id, device_of, int};
 use crate::base::Result;
-use crate::device::{DeviceId, error};
+use crate::driver::{DeviceId, error};
 use crate::ops::signature::{Kind, Param, Signature};
 use crate::plan::SyncDebug;
 use crate::vm::{NativeDef, Value, Vm};
@@ -18,7 +18,7 @@ fn arch_list(vm: &mut Vm) -> Result<Vec<String>> {
     }
     #[cfg(feature = "cuda")]
     if !machine.has_virtual_time() {
-        return Ok(crate::device::cuda::arch_list());
+        return Ok(crate::driver::cuda::arch_list());
     }
     let about = machine.device(DeviceId::Cuda(0))?.properties().clone();
     Ok(vec![format!("sm_{}{}", about.major, about.minor)])

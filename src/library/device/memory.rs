@@ -2,9 +2,11 @@
 
 use super::{DEVICE, SELF, cuda_device, device_of, int};
 use crate::base::{Result, Span};
-use crate::device::{Device, DeviceId, Frame, SegmentInfo, error};
+use crate::device::Device;
+use crate::driver::{DeviceId, error};
 use crate::library::files::open::put;
 use crate::library::io::allowed;
+use crate::memory::{Frame, SegmentInfo};
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::vm::{Dict, Key, NativeDef, Value, Vm};
 use std::sync::Arc;
@@ -30,7 +32,7 @@ fn dict(entries: impl IntoIterator<Item = (String, i64)>) -> Result<Value> {
     Ok(Value::dict(dict))
 }
 
-fn stat(vm: &mut Vm, args: &[Value], read: fn(&crate::device::Stats) -> u64) -> Result<Value> {
+fn stat(vm: &mut Vm, args: &[Value], read: fn(&crate::memory::Stats) -> u64) -> Result<Value> {
     Ok(int(read(&queried(vm, args)?.stats())))
 }
 

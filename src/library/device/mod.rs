@@ -23,7 +23,8 @@ pub use random::GeneratorObject;
 pub use streams::{EventObject, StreamObject};
 
 use crate::base::Result;
-use crate::device::{Device, DeviceId, error};
+use crate::device::Device;
+use crate::driver::{DeviceId, error};
 use crate::ops::signature::{Default, Kind, Param};
 use crate::vm::{AttributeDef, NativeDef, Value, Vm};
 use std::sync::Arc;

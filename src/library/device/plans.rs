@@ -2,7 +2,8 @@
 
 use super::{DEVICE, SELF, cuda_device, device_of, int};
 use crate::base::Result;
-use crate::device::{Device, DeviceId, error};
+use crate::device::Device;
+use crate::driver::{DeviceId, error};
 use crate::ops::signature::{Kind, Param, Signature};
 use crate::vm::{AttributeDef, NativeDef, Object, Value, Vm};
 use std::any::Any;

@@ -3,7 +3,7 @@
 use super::{DEVICE, SELF, cuda_id, device_of, int};
 use crate::array::Dtype;
 use crate::base::Result;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::ops::Arg;
 use crate::ops::error::bad_value;
 use crate::ops::random::STEP;

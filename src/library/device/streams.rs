@@ -3,9 +3,10 @@
 use super::{DEVICE, SELF, cuda_device, cuda_id, int};
 use crate::array::Dtype;
 use crate::base::Result;
-use crate::device::{DeviceId, Event, EventFlags, Stream};
+use crate::driver::DeviceId;
 use crate::ops::Arg;
 use crate::ops::signature::{Default, Kind, Param, Signature};
+use crate::stream::{Event, EventFlags, Stream};
 use crate::vm::{AttributeDef, Exit, NativeDef, Object, Value, Vm};
 use std::any::Any;
 use std::sync::Arc;
@@ -344,7 +345,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         run: |vm, args| {
             let event = event_of(&args[0], 0)?;
             let near = vm.rt.current_cuda();
-            let handle = event.ipc_handle(&*vm.rt.device(near)?)?;
+            let handle = event.ipc_handle(vm.rt.device(near)?.default_stream())?;
             vm.rt.from_host(&handle, &[handle.len()], Dtype::U8, DeviceId::Cpu).map(Value::Tensor)
         },
     },
@@ -365,7 +366,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 return Err(wrong());
             }
             let handle: [u8; 64] = vm.rt.read(tensor)?.try_into().map_err(|_| wrong())?;
-            let event = Event::from_ipc_handle(&device, &handle)?;
+            let event = Event::from_ipc_handle(device.default_stream(), &handle)?;
             Ok(Value::object(EventObject(Arc::new(event))))
         },
     },

@@ -65,7 +65,7 @@ pub(in crate::library) fn bytes(path: &str) -> Result<Vec<u8>, Refusal> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(length).map_err(|_| error::too_large("a text"))?;
     loop {
-        crate::device::error::stopped()?;
+        crate::driver::error::stopped()?;
         let more = (&mut file).take(PIECE).read_to_end(&mut bytes)?;
         charge(bytes.len())?;
         if more == 0 {

@@ -448,11 +448,11 @@ fn integers_wrap_and_never_trap() {
 fn operands_of_two_devices_are_refused() {
     let mut lab = Lab::new();
     let here = lab.tensor(&[2], &[1.0, 2.0], F32);
-    let there = lab.tensor_on(&[2], &[1.0, 2.0], F32, crate::device::DeviceId::Cuda(1));
+    let there = lab.tensor_on(&[2], &[1.0, 2.0], F32, crate::driver::DeviceId::Cuda(1));
     let error = lab.fails("add", &[(&here).into(), (&there).into()], &[]);
     assert_eq!(error.kind(), crate::base::ErrorKind::Device);
     assert_eq!(error.labels().len(), 2);
-    let host = lab.tensor_on(&[], &[3.0], F32, crate::device::DeviceId::Cpu);
+    let host = lab.tensor_on(&[], &[3.0], F32, crate::driver::DeviceId::Cpu);
     let sum = lab.call("add", &[(&here).into(), (&host).into()]);
     assert_eq!(sum.device(), GPU);
     lab.same(&sum, &[2], &[4.0, 5.0]);

@@ -2,7 +2,7 @@
 
 use crate::array::Dtype::{self, *};
 use crate::array::Scalar;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::ops::testing::{GPU, Lab};
 use crate::ops::{Arg, Data};
 

@@ -1,6 +1,6 @@
 use crate::array::{Dtype, Scalar};
 use crate::base::ErrorKind;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::ops::Arg;
 use crate::ops::subscript::{Index, get, set};
 use crate::ops::testing::{GPU, Lab};

@@ -1,5 +1,5 @@
 use crate::array::{Dtype, broadcast};
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::ops::Arg;
 use crate::ops::testing::{GPU, Lab};
 use Dtype::*;

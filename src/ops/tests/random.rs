@@ -1,7 +1,7 @@
 //! Draws: equal for equal seeds, different for different offsets, and of the right distribution.
 
 use crate::array::Dtype::*;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::kernel::philox;
 use crate::ops::testing::{GPU, Lab};
 use crate::ops::{Arg, random::STEP};

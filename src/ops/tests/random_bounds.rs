@@ -1,7 +1,7 @@
 //! Arguments of draws that a dtype cannot hold, or that are no probabilities, weights or deviations.
 
 use crate::array::Dtype::{self, *};
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::ops::Arg;
 use crate::ops::testing::{GPU, Lab};
 

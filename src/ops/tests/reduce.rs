@@ -265,7 +265,7 @@ fn the_pair_form_is_the_elementwise_maximum() {
 #[test]
 fn zero_dimensions_reduce_to_themselves() {
     let mut lab = Lab::new();
-    for device in [super::super::testing::GPU, crate::device::DeviceId::Cpu] {
+    for device in [super::super::testing::GPU, crate::driver::DeviceId::Cpu] {
         let x = lab.tensor_on(&[], &[3.0], F32, device);
         for name in ["sum", "mean", "prod", "amax", "norm"] {
             let out = lab.call(name, &[(&x).into()]);

@@ -173,7 +173,7 @@ fn joining_promotes_and_checks() {
     lab.same(&out, &[2, 2], &[1.0, 2.0, 3.0, 4.0]);
     let out = lab.call("cat", &[Arg::Tensors(vec![none.clone(), none])]);
     lab.same(&out, &[0], &[]);
-    let other = lab.tensor_on(&[2, 2], &[0.0; 4], I32, crate::device::DeviceId::Cuda(1));
+    let other = lab.tensor_on(&[2, 2], &[0.0; 4], I32, crate::driver::DeviceId::Cuda(1));
     let error = lab.fails("cat", &[Arg::Tensors(vec![a, other])], &[]);
     assert_eq!(error.kind(), crate::base::ErrorKind::Device);
 }

@@ -1,5 +1,5 @@
 use crate::array::{Dtype, Scalar};
-use crate::device::DeviceId::{Cpu, Cuda};
+use crate::driver::DeviceId::{Cpu, Cuda};
 use crate::ops::testing::{GPU, Lab, bytes_of};
 use crate::ops::{Arg, Data, Out, show};
 use crate::tensor::PrintOptions;

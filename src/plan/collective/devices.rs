@@ -8,12 +8,13 @@
 use super::shares::{self, Shared};
 use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides};
 use crate::base::{Remark, Result, this_is};
-use crate::device::races::Access;
-use crate::device::{CopyKind, DeviceId, Stream};
+use crate::driver::{CopyKind, DeviceId};
 use crate::kernel::{MapFn, PART_ALIGN, Pack};
 use crate::plan::flush::{address, address_to_read};
 use crate::plan::{Runtime, error};
 use crate::plan::{Submission, SubmittedView};
+use crate::stream::Stream;
+use crate::stream::races::Access;
 use crate::tensor::Tensor;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;

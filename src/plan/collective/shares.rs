@@ -15,12 +15,13 @@
 
 use crate::array::{Dims, contiguous_strides};
 use crate::base::Result;
-use crate::device::races::Access;
-use crate::device::{DeviceId, Stream};
+use crate::driver::DeviceId;
 use crate::kernel::{Instr, Launch, Map, MapFn, Program, Ptr, Source, Store, View};
 use crate::plan::Runtime;
 use crate::plan::flush::{Noted, address, address_to_read};
 use crate::plan::trace::Traced;
+use crate::stream::Stream;
+use crate::stream::races::Access;
 use crate::tensor::Tensor;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;

@@ -4,7 +4,8 @@
 #![cfg(test)]
 
 use crate::array::{Dtype, Layout};
-use crate::device::{Backend, Config, DeviceId, Machine, Schedule};
+use crate::device::{Backend, Config, Machine};
+use crate::driver::{DeviceId, Schedule};
 use crate::ops::arith::ADD;
 use crate::ops::testing::bytes_of;
 use crate::plan::{MapArg, Runtime, Settings};

@@ -6,7 +6,7 @@
 
 use super::{Action, ActionKind, Recording, Row};
 use crate::base::Span;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use std::fmt::Write;
 
 /// The trace file; `place` gives `file.rnl:3:7` for a span.

@@ -6,7 +6,9 @@
 //! depend on when the emulation really ran what.
 
 use crate::base::Result;
-use crate::device::{Device, DeviceId, Driver, EventHandle, Stream};
+use crate::device::Device;
+use crate::driver::{DeviceId, Driver, EventHandle};
+use crate::stream::Stream;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;

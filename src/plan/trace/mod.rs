@@ -17,7 +17,7 @@ use ranges::Ranges;
 
 use crate::array::Dims;
 use crate::base::Span;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::plan::Listing;
 use clock::Clock;
 use rustc_hash::FxHashMap;

@@ -1,7 +1,7 @@
 //! Ranges and marks that scripts name: for profiles, and for NVIDIA's tools.
 
 use super::ActionKind;
-use crate::device::nvtx;
+use crate::driver::nvtx;
 use crate::plan::Runtime;
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;

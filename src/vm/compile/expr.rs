@@ -12,7 +12,7 @@ use super::scope::Place;
 use super::{Compiler, Exit, Reg, mentions};
 use crate::array::Dtype;
 use crate::base::{Error, Result, Span};
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::syntax::ast::*;
 
 /// List elements, tuple elements and record fields are pushed in chunks of this size.

@@ -6,10 +6,10 @@ use super::super::heap::ErrorValue;
 use super::super::value::Value;
 use super::super::{Vm, error};
 use crate::base::{Error, ErrorKind, Result, Span, guard};
-use crate::device::error::stream_token;
-use crate::device::races::Where;
 use crate::ops::Arg;
 use crate::ops::signature::Kind;
+use crate::stream::error::stream_token;
+use crate::stream::races::Where;
 use crate::syntax::ast::{ExprKind, Item, Stmt, StmtKind};
 
 /// Longer lists are not parsed again to find the position of an element.

@@ -2,7 +2,8 @@
 
 use crate::array::Dtype;
 use crate::base::{Place, Result};
-use crate::device::group::{Fold, World, error};
+use crate::driver::links::Fold;
+use crate::group::{World, error};
 use crate::library::device::device_of;
 use crate::ops::arith::{ADD, DIV, MAXIMUM, MINIMUM, MUL};
 use crate::plan::Folding;

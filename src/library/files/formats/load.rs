@@ -7,7 +7,7 @@ use super::open;
 use super::{Source, options, source, usual};
 use crate::array::{Dtype, Layout, contiguous_strides};
 use crate::base::Result;
-use crate::device::DeviceId;
+use crate::driver::DeviceId;
 use crate::files::{Elements, Head, Options, Sink, error};
 use crate::library::files::open::named;
 use crate::tensor::Tensor;
@@ -68,7 +68,7 @@ impl Tensors<'_> {
             charge(usize::try_from(head.bytes()).unwrap_or(usize::MAX))?;
         }
         let mut fill = |piece: &mut [u8]| {
-            crate::device::error::stopped()?;
+            crate::driver::error::stopped()?;
             elements.fill(piece)
         };
         let stored = self.vm.rt.from_filled("load", &head.stored, head.dtype, self.device, &mut fill)?;

@@ -31,7 +31,7 @@ impl Numbers {
                 let bytes = vm.rt.read(&wide)?;
                 let mut values = Vec::with_capacity(tensor.count());
                 for some in bytes.as_chunks().0.chunks(1 << 14) {
-                    crate::device::error::paced(some.len())?;
+                    crate::driver::error::paced(some.len())?;
                     values.extend(some.iter().map(|b| f64::from_ne_bytes(*b)));
                 }
                 Ok(Numbers { values, shape: tensor.shape().to_vec(), dtype: tensor.dtype() })

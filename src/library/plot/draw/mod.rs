@@ -12,7 +12,7 @@ mod terminal;
 mod tests;
 
 use crate::base::{Result, stop};
-use crate::device::error::stopped;
+use crate::driver::error::stopped;
 use crate::library::core::owned;
 use crate::library::files::formats::replace;
 use crate::library::files::open::named;

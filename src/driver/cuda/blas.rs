@@ -1,0 +1,226 @@
+//! cuBLAS: one handle per device, its stream and workspace set for each call.
+
+use super::driver::CudaDriver;
+use super::dynamic::{self, CUBLAS};
+use crate::array::Dtype;
+use crate::base::Result;
+use crate::driver::StreamHandle;
+use crate::driver::error::driver_failed;
+use crate::kernel::Ptr;
+use crate::kernel::cuda::{Operand, Product};
+use rustc_hash::FxHashMap;
+use std::ffi::{c_char, c_int, c_longlong, c_void};
+
+/// `cublasHandle_t`
+type Handle = *mut c_void;
+/// `cublasStatus_t`
+type Status = c_int;
+/// A matrix in device memory, or a factor in host memory.
+type Data = *const c_void;
+
+dynamic::api! {
+    CUBLAS:
+    create = c"cublasCreate_v2"(*mut Handle) -> Status;
+    destroy = c"cublasDestroy_v2"(Handle) -> Status;
+    get_property = c"cublasGetProperty"(c_int, *mut c_int) -> Status;
+    get_status_name = c"cublasGetStatusName"(Status) -> *const c_char;
+    set_math_mode = c"cublasSetMathMode"(Handle, c_int) -> Status;
+    set_stream = c"cublasSetStream_v2"(Handle, *mut c_void) -> Status;
+    set_workspace = c"cublasSetWorkspace_v2"(Handle, *mut c_void, usize) -> Status;
+    // Handle, operations, m, n, k, alpha, A, B, beta, C, batch, compute type, algorithm; a matrix is its address, dtype,
+    // leading dimension and, in a batch, the distance to the next.
+    gemm_strided_batched = c"cublasGemmStridedBatchedEx"(
+        Handle, c_int, c_int, c_int, c_int, c_int, Data, Data, c_int, c_int, c_longlong, Data, c_int, c_int,
+        c_longlong, Data, *mut c_void, c_int, c_int, c_longlong, c_int, c_int, c_int
+    ) -> Status;
+}
+
+/// `CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`: halves accumulate in f32 throughout, split sums too.
+const MATH_MODE: c_int = 16;
+
+/// `CUBLAS_GEMM_DEFAULT`
+const ALGORITHM: c_int = -1;
+
+/// Bytes of a stream's workspace; what cuBLAS recommends for Hopper and later.
+const WORKSPACE: usize = 32 << 20;
+
+/// A device's handle.
+pub(super) struct Blas {
+    api: &'static Api,
+    handle: Handle,
+    stream: Option<StreamHandle>,
+    /// Streams' workspaces: products on two streams may overlap, so they share none.
+    workspaces: FxHashMap<StreamHandle, Ptr>,
+}
+
+// SAFETY: the handle is used under the driver's lock only, and cuBLAS lets threads take turns.
+unsafe impl Send for Blas {}
+
+/// A factor of a product in the compute type, real or complex: cuBLAS reads the first part, or both, and
+/// may read a pair of doubles as one aligned word.
+#[repr(C, align(16))]
+struct Factor<T>([T; 2]);
+
+impl Api {
+    fn check(&self, status: Status, call: &'static str) -> Result<()> {
+        if status == 0 {
+            return Ok(());
+        }
+        // SAFETY: the call gives a constant text for every number.
+        let name = unsafe { dynamic::text((self.get_status_name)(status)) };
+        Err(driver_failed("cuBLAS", call, &name))
+    }
+}
+
+/// cuBLAS' version.
+pub(super) fn version() -> Result<String> {
+    dynamic::version_of(Api::get()?.get_property)
+        .ok_or_else(|| driver_failed("cuBLAS", "cublasGetProperty", "it does not tell its version"))
+}
+
+/// `cudaDataType`
+fn data_type(dtype: Dtype) -> c_int {
+    match dtype {
+        Dtype::F64 => 1,
+        Dtype::F16 => 2,
+        Dtype::C64 => 4,
+        Dtype::C128 => 5,
+        Dtype::BF16 => 14,
+        _ => 0,
+    }
+}
+
+/// `cublasComputeType_t`
+fn compute_type(dtype: Dtype, tf32: bool) -> c_int {
+    match dtype {
+        Dtype::F64 | Dtype::C128 => 70,
+        Dtype::F32 | Dtype::C64 if tf32 => 77,
+        _ => 68,
+    }
+}
+
+impl Blas {
+    /// Needs the device's context current.
+    fn new() -> Result<Blas> {
+        let api = Api::get()?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a context is current.
+        api.check(unsafe { (api.create)(&mut handle) }, "cublasCreate")?;
+        let blas = Blas { api, handle, stream: None, workspaces: FxHashMap::default() };
+        // SAFETY: the handle is new.
+        match api.check(unsafe { (api.set_math_mode)(handle, MATH_MODE) }, "cublasSetMathMode") {
+            Ok(()) => Ok(blas),
+            Err(error) => {
+                blas.release();
+                Err(error)
+            }
+        }
+    }
+
+    /// The handle as `torch.cuda.current_blas_handle` gives it.
+    pub fn handle(&self) -> u64 {
+        self.handle as u64
+    }
+
+    fn use_stream(&mut self, driver: &CudaDriver, stream: StreamHandle) -> Result<()> {
+        if self.stream == Some(stream) {
+            return Ok(());
+        }
+        let workspace = match self.workspaces.get(&stream) {
+            Some(&workspace) => workspace,
+            None => {
+                let workspace = driver.take_memory(WORKSPACE as u64)?;
+                self.workspaces.insert(stream, workspace);
+                workspace
+            }
+        };
+        // SAFETY: stream and workspace are this device's and live as long as the driver. Setting a
+        // stream resets the workspace, so it comes second.
+        unsafe {
+            let api = self.api;
+            api.check((api.set_stream)(self.handle, stream as *mut _), "cublasSetStream")?;
+            let set = (api.set_workspace)(self.handle, workspace as *mut _, WORKSPACE);
+            api.check(set, "cublasSetWorkspace")?;
+        }
+        self.stream = Some(stream);
+        Ok(())
+    }
+
+    /// Queues a product on the handle's stream. What `out` held does not matter, not even a nan.
+    pub fn multiply(&mut self, product: &Product) -> Result<()> {
+        let (one, zero) = (Factor([1f32, 0.0]), Factor([0f32; 2]));
+        let (one_wide, zero_wide) = (Factor([1f64, 0.0]), Factor([0f64; 2]));
+        let (alpha, beta): (Data, Data) = match product.dtype {
+            Dtype::F64 | Dtype::C128 => ((&raw const one_wide).cast(), (&raw const zero_wide).cast()),
+            _ => ((&raw const one).cast(), (&raw const zero).cast()),
+        };
+        let data = data_type(product.dtype);
+        // `CUBLAS_OP_N` and `CUBLAS_OP_T`.
+        let operation = |operand: &Operand| c_int::from(operand.transposed);
+        let int = |n: usize| {
+            i32::try_from(n).map_err(|_| {
+                driver_failed("cuBLAS", "cublasGemmStridedBatchedEx", "an extent is above 2147483647")
+            })
+        };
+        let [m, n, k] = product.sizes;
+        let (m, n, k, batch) = (int(m)?, int(n)?, int(k)?, int(product.batch)?);
+        let (left, right) = (&product.left, &product.right);
+        // SAFETY: the matrices lie in live memory by the launch's contract; alpha and beta are of
+        // the compute type, complex where the data are. Columns come first in cuBLAS: the operands change places.
+        let status = unsafe {
+            (self.api.gemm_strided_batched)(
+                self.handle,
+                operation(right),
+                operation(left),
+                n,
+                m,
+                k,
+                alpha,
+                right.ptr as *const _,
+                data,
+                right.leading as i32,
+                right.step,
+                left.ptr as *const _,
+                data,
+                left.leading as i32,
+                left.step,
+                beta,
+                product.out as *mut _,
+                data,
+                n,
+                product.out_step,
+                batch,
+                compute_type(product.dtype, product.tf32),
+                ALGORITHM,
+            )
+        };
+        self.api.check(status, "cublasGemmStridedBatchedEx")
+    }
+
+    /// Gives the handle back. The device must be idle.
+    pub fn release(self) {
+        // SAFETY: made by `cublasCreate`, and idle by the caller.
+        let _ = unsafe { (self.api.destroy)(self.handle) };
+        for ptr in self.workspaces.into_values() {
+            // SAFETY: allocated for this handle alone.
+            let _ = unsafe { cudarc::driver::sys::cuMemFree_v2(ptr) };
+        }
+    }
+}
+
+impl CudaDriver {
+    /// Runs `work` with the device's handle on a stream. The context must be current.
+    pub(super) fn with_blas<T>(
+        &self,
+        stream: StreamHandle,
+        work: impl FnOnce(&mut Blas) -> Result<T>,
+    ) -> Result<T> {
+        let mut slot = self.blas.lock();
+        let blas = match &mut *slot {
+            Some(blas) => blas,
+            empty => empty.insert(Blas::new()?),
+        };
+        blas.use_stream(self, stream)?;
+        work(blas)
+    }
+}

@@ -1,0 +1,373 @@
+//! One CUDA device.
+
+use super::blas::Blas;
+use super::context::{Context, check};
+use super::fault::FaultSlot;
+use super::graph::Graphs;
+use super::library::{Library, Loaded};
+use super::mapping::Mapping;
+use super::memory::Peers;
+use super::nvrtc::Arch;
+use super::probe;
+use super::queue::Queue;
+use super::scratch::Scratch;
+use crate::base::Result;
+use crate::driver::graph::{GraphHandle, Step};
+use crate::driver::{Compiled, CopyKind, Driver, EventHandle, Properties, StreamHandle};
+use crate::kernel::cuda::Queue as _;
+use crate::kernel::fft::{FftPlan, FftSpec};
+use crate::kernel::{self, Fault, Launch, Ptr};
+use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute};
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+/// A device and its primary context.
+///
+/// Invariant: the context is retained as long as this lives; every handle in it belongs to that
+/// context. There is at most one of these per device.
+pub struct CudaDriver {
+    pub(super) index: u32,
+    pub(super) device: CUdevice,
+    pub(super) context: Context,
+    pub(super) properties: Properties,
+    pub(super) streams: Mutex<Vec<u64>>,
+    pub(super) peers: Mutex<Peers>,
+    pub(super) mapping: Mapping,
+    pub(super) scratch: Scratch,
+    pub(super) fault: FaultSlot,
+    pub(super) library: Arc<Library>,
+    pub(super) blas: Mutex<Option<Blas>>,
+    pub(super) graphs: Mutex<Graphs>,
+    /// Held while a graph is built, and while the host waits for the whole context.
+    pub(super) capturing: Mutex<()>,
+    /// Kernels of `kernels/device.cu`.
+    own: OnceLock<Arc<Loaded>>,
+}
+
+thread_local! {
+    /// The event at which the work begins that this thread queues, while a profile is open.
+    static BEGINS: Cell<Option<EventHandle>> = const { Cell::new(None) };
+}
+
+/// The driver of a visible device; made on the first call, with its primary context.
+pub fn open(index: u32) -> Result<Arc<dyn Driver>> {
+    Ok(open_device(index)?)
+}
+
+pub(super) fn open_device(index: u32) -> Result<Arc<CudaDriver>> {
+    static OPEN: Mutex<Option<HashMap<u32, Weak<CudaDriver>>>> = Mutex::new(None);
+    let mut open = OPEN.lock();
+    let open = open.get_or_insert_default();
+    if let Some(driver) = open.get(&index).and_then(Weak::upgrade) {
+        return Ok(driver);
+    }
+    let driver = Arc::new(CudaDriver::new(index)?);
+    open.insert(index, Arc::downgrade(&driver));
+    Ok(driver)
+}
+
+/// The driver's name for a visible device.
+pub(super) fn device_handle(index: u32) -> Result<CUdevice> {
+    let (count, _) = probe::driver()?;
+    if index >= count {
+        return Err(crate::driver::error::bad_device(i64::from(index), count as usize));
+    }
+    let mut device = 0;
+    // SAFETY: the driver works, and the index is below the count.
+    check(unsafe { sys::cuDeviceGet(&mut device, index as i32) }, "cuDeviceGet")?;
+    Ok(device)
+}
+
+impl CudaDriver {
+    fn new(index: u32) -> Result<CudaDriver> {
+        let device = device_handle(index)?;
+        let context = Context::retain(device)?;
+        context.enter()?;
+        let properties = describe(device)?;
+        let arch = Arch { major: properties.major, minor: properties.minor };
+        Ok(CudaDriver {
+            index,
+            device,
+            context,
+            properties,
+            streams: Mutex::default(),
+            peers: Mutex::default(),
+            mapping: Mapping::new(device)?,
+            scratch: Scratch::new(context, device)?,
+            fault: FaultSlot::new()?,
+            library: Arc::new(Library::new(context, arch)),
+            blas: Mutex::default(),
+            graphs: Mutex::default(),
+            capturing: Mutex::default(),
+            own: OnceLock::new(),
+        })
+    }
+
+    /// Makes the device's context current on this thread.
+    #[inline]
+    pub(super) fn enter(&self) -> Result<()> {
+        self.context.enter()
+    }
+
+    /// Records the event at which the work begins that this thread queues, if one was set.
+    pub(super) fn mark_begin(&self, stream: StreamHandle) -> Result<()> {
+        BEGINS.get().map_or(Ok(()), |event| self.event_record(event, stream))
+    }
+
+    /// Compiles and loads what a launch needs, and takes the memory that its stream's launches share.
+    pub(super) fn get_ready(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
+        let kind = &*launch.program.kind;
+        if kind.multiplies() {
+            self.with_blas(stream, |_| Ok(()))?;
+        }
+        self.library.get(launch, kind.signature(launch)).map(drop)
+    }
+
+    /// Queues a pause.
+    pub(super) fn queue_sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()> {
+        self.enter()?;
+        self.run_own(1, (1, 1), &[cycles, 0, 0, 0], stream)
+    }
+
+    pub(super) fn own_kernels(&self) -> Result<&Arc<Loaded>> {
+        if let Some(own) = self.own.get() {
+            return Ok(own);
+        }
+        let text = concat!(
+            include_str!("../../../kernels/prelude.cuh"),
+            "\n",
+            include_str!("../../../kernels/device.cu")
+        );
+        let own = self.library.compile(text, &["fill64", "pause"], "device")?;
+        Ok(self.own.get_or_init(|| own))
+    }
+
+    /// Fills with a 64-bit pattern.
+    pub(super) fn fill_pairs(&self, dst: Ptr, pattern: u64, count: u64, stream: StreamHandle) -> Result<()> {
+        let grid = count.div_ceil(1024).min(1 << 16) as u32;
+        self.run_own(0, (grid, 256), &[dst, pattern, count, 0], stream)
+    }
+
+    /// Queues one of the own kernels, in so many blocks of so many threads.
+    fn run_own(
+        &self,
+        entry: usize,
+        (grid, block): (u32, u32),
+        words: &[u64],
+        stream: StreamHandle,
+    ) -> Result<()> {
+        let own = self.own_kernels()?.clone();
+        Queue::new(self, stream).with(own, |queue| queue.run(entry, grid, block, words))
+    }
+}
+
+fn describe(device: CUdevice) -> Result<Properties> {
+    use CUdevice_attribute::*;
+    let attribute = |which| -> Result<u32> {
+        let mut value = 0;
+        // SAFETY: the device exists; the call writes one integer.
+        check(unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) }, "cuDeviceGetAttribute")?;
+        Ok(value.unsigned_abs())
+    };
+    let mut name = [0; 256];
+    let mut total = 0;
+    let mut uuid = sys::CUuuid { bytes: [0; 16] };
+    let (mut least, mut greatest) = (0, 0);
+    // SAFETY: the device exists and its context is current; the name fits with its zero byte.
+    let name = unsafe {
+        check(sys::cuDeviceGetName(name.as_mut_ptr(), 255, device), "cuDeviceGetName")?;
+        check(sys::cuDeviceTotalMem_v2(&mut total, device), "cuDeviceTotalMem")?;
+        check(sys::cuDeviceGetUuid_v2(&mut uuid, device), "cuDeviceGetUuid")?;
+        check(sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest), "cuCtxGetStreamPriorityRange")?;
+        std::ffi::CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
+    };
+    let mut text = String::with_capacity(36);
+    for (i, byte) in uuid.bytes.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{:02x}", *byte as u8));
+    }
+    Ok(Properties {
+        name,
+        major: attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        minor: attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        total_memory: total as u64,
+        multi_processor_count: attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        l2_cache_size: u64::from(attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
+        warp_size: attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
+        max_threads_per_multi_processor: attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
+        uuid: text,
+        greatest_priority: greatest,
+    })
+}
+
+impl Driver for CudaDriver {
+    fn backend(&self) -> &'static str {
+        "cuda"
+    }
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+    fn memory_info(&self) -> Result<(u64, u64)> {
+        self.memory_free_total()
+    }
+
+    fn alloc(&self, bytes: u64) -> Result<Ptr> {
+        self.take_memory(bytes)
+    }
+    fn free(&self, ptr: Ptr, _bytes: u64) {
+        self.give_memory(ptr);
+    }
+    fn map_unit(&self) -> Option<u64> {
+        self.mapping.unit()
+    }
+    fn reserve(&self, bytes: u64) -> Result<Ptr> {
+        self.reserve_addresses(bytes)
+    }
+    fn unreserve(&self, ptr: Ptr, bytes: u64) {
+        self.free_addresses(ptr, bytes);
+    }
+    fn map(&self, ptr: Ptr, bytes: u64) -> Result<()> {
+        self.map_memory(ptr, bytes)
+    }
+    fn unmap(&self, ptr: Ptr, _bytes: u64) {
+        self.unmap_memory(ptr);
+    }
+    fn pinned_alloc(&self, bytes: u64) -> Result<Ptr> {
+        self.take_pinned(bytes)
+    }
+    fn pinned_free(&self, ptr: Ptr, _bytes: u64) {
+        self.give_pinned(ptr);
+    }
+
+    fn stream(&self, priority: i32) -> Result<StreamHandle> {
+        self.make_stream(priority)
+    }
+    fn stream_query(&self, stream: StreamHandle) -> Result<bool> {
+        self.stream_done(stream)
+    }
+    fn stream_synchronize(&self, stream: StreamHandle) -> Result<()> {
+        self.stream_wait(stream)
+    }
+    fn synchronize(&self) -> Result<()> {
+        self.wait_all()
+    }
+
+    fn event(&self, timing: bool) -> Result<EventHandle> {
+        self.make_event(timing)
+    }
+    fn event_free(&self, event: EventHandle) {
+        self.drop_event(event);
+    }
+    fn event_record(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
+        self.record(event, stream)
+    }
+    fn event_wait(&self, stream: StreamHandle, event: EventHandle, owner: &dyn Driver) -> Result<()> {
+        debug_assert_eq!(owner.backend(), self.backend());
+        self.wait_on_stream(stream, event)
+    }
+    fn event_query(&self, event: EventHandle) -> Result<bool> {
+        self.event_done(event)
+    }
+    fn event_synchronize(&self, event: EventHandle) -> Result<()> {
+        self.event_wait_host(event)
+    }
+    fn event_interprocess(&self) -> Result<EventHandle> {
+        self.make_shared_event()
+    }
+    fn event_export(&self, event: EventHandle) -> Result<[u8; 64]> {
+        self.export_event(event)
+    }
+    fn event_import(&self, handle: &[u8; 64]) -> Result<EventHandle> {
+        self.import_event(handle)
+    }
+    fn event_elapsed(&self, start: EventHandle, end: EventHandle) -> Result<f64> {
+        self.elapsed(start, end)
+    }
+
+    fn copy(&self, dst: Ptr, src: Ptr, bytes: u64, kind: CopyKind, stream: StreamHandle) -> Result<()> {
+        self.queue_copy(dst, src, bytes, kind, stream)
+    }
+    fn fill(&self, dst: Ptr, pattern: u64, width: u32, count: u64, stream: StreamHandle) -> Result<()> {
+        self.queue_fill(dst, pattern, width, count, stream)
+    }
+    fn launch(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
+        Queue::new(self, stream).launch(launch)
+    }
+    fn prepared(&self, launch: &Launch) -> bool {
+        // A launch over nothing has no signature, and needs no kernel.
+        launch.shape.contains(&0) || self.library.prepared(launch, launch.program.kind.signature(launch))
+    }
+    fn make_ready(&self, launch: Option<&Launch>, stream: StreamHandle) -> Result<()> {
+        self.enter()?;
+        let Some(launch) = launch.filter(|launch| !launch.program.kind.is_empty(launch)) else {
+            return self.own_kernels().map(drop);
+        };
+        self.get_ready(launch, stream)
+    }
+    fn begins_at(&self, event: Option<EventHandle>) {
+        BEGINS.set(event);
+    }
+    fn take_compiled(&self) -> Vec<Compiled> {
+        self.library.take_compiled()
+    }
+    fn takes_rows(&self, rows: usize, length: usize) -> bool {
+        kernel::takes_rows(rows, length)
+    }
+    fn sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()> {
+        self.queue_sleep(cycles, stream)
+    }
+
+    fn graph(&self, steps: Arc<[Step]>) -> Result<GraphHandle> {
+        self.make_graph(steps)
+    }
+    fn graph_launch(&self, graph: GraphHandle, stream: StreamHandle) -> Result<()> {
+        self.launch_graph(graph, stream)
+    }
+    fn graph_free(&self, graph: GraphHandle) {
+        self.drop_graph(graph);
+    }
+
+    fn can_access_peer(&self, peer: u32) -> bool {
+        self.reads_peer(peer)
+    }
+    fn reach_peer(&self, peer: u32) -> Result<bool> {
+        Ok(self.peer(peer)?.direct)
+    }
+    fn take_fault(&self) -> Option<Fault> {
+        self.fault.take()
+    }
+    fn fft_plan(&self, spec: &FftSpec) -> Result<Arc<dyn FftPlan>> {
+        self.make_fft_plan(spec)
+    }
+    #[cfg(feature = "dist")]
+    fn links(&self) -> Option<&dyn crate::driver::links::Links> {
+        Some(self)
+    }
+    fn blas_handle(&self, stream: StreamHandle) -> Result<u64> {
+        self.enter()?;
+        self.with_blas(stream, |blas| Ok(blas.handle()))
+    }
+}
+
+impl Drop for CudaDriver {
+    fn drop(&mut self) {
+        // After a sticky error every call fails; then the process's end cleans up.
+        if self.wait_all().is_err() {
+            return;
+        }
+        self.release_graphs();
+        if let Some(blas) = self.blas.get_mut().take() {
+            blas.release();
+        }
+        self.scratch.release();
+        self.library.release();
+        for &stream in self.streams.get_mut().iter() {
+            // SAFETY: made by this driver, and idle.
+            let _ = unsafe { sys::cuStreamDestroy_v2(stream as sys::CUstream) };
+        }
+    }
+}

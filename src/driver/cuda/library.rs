@@ -1,0 +1,308 @@
+//! Compiled programs of one device.
+//!
+//! A launch finds its kernels by the address of its program first (a small table that keeps the
+//! programs alive, so that an address means one program), then among equal programs. What is
+//! missing is compiled by the caller, or by the one background thread of the process.
+
+use super::context::{Context, check};
+use super::nvrtc::{self, Arch};
+use crate::base::{Error, Result};
+use crate::driver::Compiled;
+use crate::kernel::cuda::Signature;
+use crate::kernel::{Launch, Program};
+use cudarc::driver::sys::{self, CUfunction, CUmodule};
+use parking_lot::{Condvar, Mutex};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Instant;
+
+/// Kernels in device memory, in the order of their source's entries.
+pub(super) struct Loaded {
+    module: CUmodule,
+    pub functions: SmallVec<[CUfunction; 6]>,
+}
+
+// SAFETY: module and function handles may be used on any thread.
+unsafe impl Send for Loaded {}
+// SAFETY: as above; nothing changes after loading.
+unsafe impl Sync for Loaded {}
+
+impl Loaded {
+    /// No kernels.
+    fn nothing() -> Arc<Loaded> {
+        Arc::new(Loaded { module: std::ptr::null_mut(), functions: SmallVec::new() })
+    }
+}
+
+enum State {
+    Ready(Arc<Loaded>),
+    Compiling,
+    Failed(Error),
+}
+
+/// A slot of the table by address.
+struct Recent {
+    program: Arc<Program>,
+    signature: Signature,
+    loaded: Arc<Loaded>,
+}
+
+const RECENT: usize = 1024;
+
+struct Tables {
+    recent: Vec<Option<Recent>>,
+    /// A program has few signatures.
+    known: FxHashMap<Arc<Program>, SmallVec<[(Signature, State); 2]>>,
+}
+
+/// One device's kernels.
+pub(super) struct Library {
+    context: Context,
+    arch: Arch,
+    nothing: Arc<Loaded>,
+    tables: Mutex<Tables>,
+    changed: Condvar,
+    /// What was compiled and not yet asked for; the newest alone when there is much.
+    compiled: Mutex<VecDeque<Compiled>>,
+}
+
+/// So many compilations are remembered for profiles.
+const REMEMBERED: usize = 4096;
+
+impl Tables {
+    fn state(&mut self, program: &Arc<Program>, signature: Signature) -> Option<&mut State> {
+        let states = self.known.get_mut(program)?;
+        states.iter_mut().find(|(s, _)| *s == signature).map(|(_, state)| state)
+    }
+
+    fn set(&mut self, program: &Arc<Program>, signature: Signature, state: State) {
+        match self.state(program, signature) {
+            Some(slot) => *slot = state,
+            None => self.known.entry(program.clone()).or_default().push((signature, state)),
+        }
+    }
+}
+
+fn slot(program: &Arc<Program>, signature: Signature) -> usize {
+    let address = Arc::as_ptr(program) as u64;
+    let mixed = (address ^ signature.0 as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as usize % RECENT
+}
+
+impl Library {
+    pub fn new(context: Context, arch: Arch) -> Library {
+        let recent = (0..RECENT).map(|_| None).collect();
+        let tables = Mutex::new(Tables { recent, known: FxHashMap::default() });
+        Library {
+            context,
+            arch,
+            nothing: Loaded::nothing(),
+            tables,
+            changed: Condvar::new(),
+            compiled: Mutex::default(),
+        }
+    }
+
+    /// The kernels for a launch, and whether that took long: it compiles them when they are missing, and waits when another
+    /// thread does.
+    pub fn get(&self, launch: &Launch, signature: Signature) -> Result<(Arc<Loaded>, bool)> {
+        let program = &launch.program;
+        if !program.kind.is_plain() {
+            return Ok((self.nothing.clone(), false));
+        }
+        let at = slot(program, signature);
+        let mut tables = self.tables.lock();
+        if let Some(recent) = &tables.recent[at]
+            && Arc::ptr_eq(&recent.program, program)
+            && recent.signature == signature
+        {
+            return Ok((recent.loaded.clone(), false));
+        }
+        let mut waited = false;
+        loop {
+            match tables.state(program, signature) {
+                Some(State::Ready(loaded)) => {
+                    let loaded = loaded.clone();
+                    tables.recent[at] =
+                        Some(Recent { program: program.clone(), signature, loaded: loaded.clone() });
+                    return Ok((loaded, waited));
+                }
+                Some(State::Failed(error)) => return Err(error.clone()),
+                Some(State::Compiling) => {
+                    waited = true;
+                    self.changed.wait(&mut tables);
+                }
+                None => {
+                    waited = true;
+                    tables.set(program, signature, State::Compiling);
+                    drop(tables);
+                    self.finish(program, signature, self.build(program, signature));
+                    tables = self.tables.lock();
+                }
+            }
+        }
+    }
+
+    /// True when `get` would answer at once; otherwise starts compiling in the background.
+    pub fn prepared(self: &Arc<Library>, launch: &Launch, signature: Signature) -> bool {
+        let program = &launch.program;
+        if !program.kind.is_plain() {
+            return true;
+        }
+        {
+            let mut tables = self.tables.lock();
+            if let Some(recent) = &tables.recent[slot(program, signature)]
+                && Arc::ptr_eq(&recent.program, program)
+                && recent.signature == signature
+            {
+                return true;
+            }
+            match tables.state(program, signature) {
+                Some(State::Compiling) => return false,
+                Some(_) => return true,
+                None => tables.set(program, signature, State::Compiling),
+            }
+        }
+        // The disk cache answers in well under a millisecond.
+        let source = program.kind.source(signature);
+        let begun = Instant::now();
+        if let Some(image) = nvrtc::cached(&source.text, self.arch) {
+            let loaded = self.load(&image, source.entries);
+            self.note(&program.label, begun, true);
+            self.finish(program, signature, loaded);
+            return true;
+        }
+        let (library, job_program) = (Arc::downgrade(self), program.clone());
+        let sent = in_background(Box::new(move || {
+            if let Some(library) = library.upgrade() {
+                library.finish(&job_program, signature, library.build(&job_program, signature));
+            }
+        }));
+        if !sent {
+            self.finish(program, signature, self.build(program, signature));
+        }
+        sent
+    }
+
+    fn finish(&self, program: &Arc<Program>, signature: Signature, outcome: Result<Arc<Loaded>>) {
+        let state = match outcome {
+            Ok(loaded) => State::Ready(loaded),
+            Err(error) => State::Failed(error),
+        };
+        self.tables.lock().set(program, signature, state);
+        self.changed.notify_all();
+    }
+
+    fn build(&self, program: &Program, signature: Signature) -> Result<Arc<Loaded>> {
+        let source = program.kind.source(signature);
+        self.compile(&source.text, source.entries, &program.label)
+    }
+
+    /// Compiles and loads a source; one without entries needs neither.
+    pub fn compile(&self, text: &str, entries: &[&str], label: &str) -> Result<Arc<Loaded>> {
+        if entries.is_empty() {
+            return Ok(self.nothing.clone());
+        }
+        let begun = Instant::now();
+        let (image, was_kept) = nvrtc::compile(text, self.arch, label)?;
+        let loaded = self.load(&image, entries)?;
+        self.note(label, begun, was_kept);
+        Ok(loaded)
+    }
+
+    fn note(&self, label: &str, begun: Instant, was_kept: bool) {
+        let mut compiled = self.compiled.lock();
+        if compiled.len() == REMEMBERED {
+            compiled.pop_front();
+        }
+        let times = (begun, Instant::now());
+        compiled.push_back(Compiled { label: label.to_string(), times, was_kept });
+    }
+
+    /// What was compiled since the last call.
+    pub fn take_compiled(&self) -> Vec<Compiled> {
+        self.compiled.lock().drain(..).collect()
+    }
+
+    fn load(&self, image: &[u8], entries: &[&str]) -> Result<Arc<Loaded>> {
+        self.context.enter()?;
+        let mut module = std::ptr::null_mut();
+        // SAFETY: the context is current; the image is a cubin, or PTX that ends with a zero byte.
+        check(unsafe { sys::cuModuleLoadData(&mut module, image.as_ptr().cast()) }, "cuModuleLoadData")?;
+        let function = |entry: &&str| {
+            let mut function = std::ptr::null_mut();
+            let name = std::ffi::CString::new(*entry).unwrap_or_default();
+            // SAFETY: the module is loaded, and the name ends with a zero byte.
+            let result = unsafe { sys::cuModuleGetFunction(&mut function, module, name.as_ptr()) };
+            check(result, "cuModuleGetFunction").map(|()| function)
+        };
+        match entries.iter().map(function).collect() {
+            Ok(functions) => Ok(Arc::new(Loaded { module, functions })),
+            Err(error) => {
+                // SAFETY: loaded above, and nothing of it runs.
+                let _ = unsafe { sys::cuModuleUnload(module) };
+                Err(error)
+            }
+        }
+    }
+
+    /// Unloads everything. The device must be idle, and nothing may be launched afterwards.
+    pub fn release(&self) {
+        let mut tables = self.tables.lock();
+        tables.recent.clear();
+        for (_, states) in tables.known.drain() {
+            for (_, state) in states {
+                if let State::Ready(loaded) = state
+                    && !loaded.module.is_null()
+                {
+                    // SAFETY: loaded in this context, and idle by the caller.
+                    let _ = unsafe { sys::cuModuleUnload(loaded.module) };
+                }
+            }
+        }
+    }
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Held while a job runs. The process's exit waits for it: NVRTC's own exit handlers must not pull
+/// its data away from a running compilation.
+static WORKING: Mutex<bool> = Mutex::new(true);
+
+extern "C" fn at_exit() {
+    *WORKING.lock() = false;
+}
+
+unsafe extern "C" {
+    /// C's `atexit`.
+    fn atexit(handler: extern "C" fn()) -> std::ffi::c_int;
+}
+
+/// Gives a job to the background thread; false when there is none.
+fn in_background(job: Job) -> bool {
+    static JOBS: OnceLock<Option<mpsc::Sender<Job>>> = OnceLock::new();
+    let jobs = JOBS.get_or_init(|| {
+        let (sender, receiver) = mpsc::channel::<Job>();
+        let work = move || {
+            let mut first = true;
+            for job in receiver {
+                let working = WORKING.lock();
+                if !*working {
+                    return;
+                }
+                job();
+                if std::mem::take(&mut first) {
+                    // SAFETY: the handler is a plain function. Registered after NVRTC's first use,
+                    // so it runs before NVRTC's own handlers.
+                    let _ = unsafe { atexit(at_exit) };
+                }
+            }
+        };
+        // SAFETY: as above; this one covers the first job.
+        let _ = unsafe { atexit(at_exit) };
+        std::thread::Builder::new().name("runnel-nvrtc".into()).spawn(work).ok().map(|_| sender)
+    });
+    jobs.as_ref().is_some_and(|sender| sender.send(job).is_ok())
+}

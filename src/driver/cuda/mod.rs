@@ -1,0 +1,40 @@
+//! The CUDA backend: drivers of real devices. The only folder that names the bindings.
+//!
+//! `probe` finds the driver and the devices, `dynamic` the libraries above it; `driver` is one device's
+//! [`Driver`](crate::driver::Driver) over its primary context, with `memory`, `mapping` and `stream` beside it;
+//! `nvrtc` compiles the CUDA C of kernel programs (`kernel::cuda`) behind the cache on disk (`kernel_cache`), and
+//! `library` keeps what is loaded; `queue` and `scratch` carry one launch into a stream, `graph` many
+//! at once; `blas` is cuBLAS, `fft` cuFFT, `nccl` NCCL. Knows nothing of tensors, operations, races or the allocator.
+//!
+//! Invariant: no call of the bindings before `probe` has found the driver, and every result is checked.
+
+mod blas;
+mod context;
+mod driver;
+mod dynamic;
+pub mod error;
+mod fault;
+mod fft;
+mod graph;
+mod library;
+mod mapping;
+mod memory;
+#[cfg(feature = "dist")]
+mod nccl;
+mod nvrtc;
+mod probe;
+mod queue;
+mod scratch;
+mod sources;
+mod stream;
+
+/// On a real device; beside the other suites that need more than the host.
+#[cfg(test)]
+#[path = "../../../tests/gpu/mod.rs"]
+mod gpu;
+
+pub use driver::open;
+pub use dynamic::{LibraryInfo, libraries};
+pub use nvrtc::arch_list;
+pub use probe::{Probe, probe};
+pub use stream::set_interrupt;

@@ -1,0 +1,218 @@
+//! CUDA C to machine code: NVRTC, behind the disk cache.
+
+use super::dynamic::{self, NVRTC};
+use super::error;
+use crate::base::{Error, Result};
+use crate::driver::error::driver_failed;
+use crate::driver::kernel_cache::Cache;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+/// `nvrtcProgram`
+type Handle = *mut c_void;
+/// `nvrtcResult`
+type Outcome = c_int;
+
+dynamic::api! {
+    NVRTC:
+    get_version = c"nvrtcVersion"(*mut c_int, *mut c_int) -> Outcome;
+    get_arch_count = c"nvrtcGetNumSupportedArchs"(*mut c_int) -> Outcome;
+    get_archs = c"nvrtcGetSupportedArchs"(*mut c_int) -> Outcome;
+    get_error_string = c"nvrtcGetErrorString"(Outcome) -> *const c_char;
+    create = c"nvrtcCreateProgram"(
+        *mut Handle, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
+    ) -> Outcome;
+    compile = c"nvrtcCompileProgram"(Handle, c_int, *const *const c_char) -> Outcome;
+    destroy = c"nvrtcDestroyProgram"(*mut Handle) -> Outcome;
+    get_log_size = c"nvrtcGetProgramLogSize"(Handle, *mut usize) -> Outcome;
+    get_log = c"nvrtcGetProgramLog"(Handle, *mut c_char) -> Outcome;
+    get_cubin_size = c"nvrtcGetCUBINSize"(Handle, *mut usize) -> Outcome;
+    get_cubin = c"nvrtcGetCUBIN"(Handle, *mut c_char) -> Outcome;
+    get_ptx_size = c"nvrtcGetPTXSize"(Handle, *mut usize) -> Outcome;
+    get_ptx = c"nvrtcGetPTX"(Handle, *mut c_char) -> Outcome;
+}
+
+impl Api {
+    /// What NVRTC says of an error; `None` for success.
+    fn problem(&self, result: Outcome) -> Option<String> {
+        // SAFETY: the call gives a constant text for every number.
+        (result != 0).then(|| unsafe { dynamic::text((self.get_error_string)(result)) })
+    }
+}
+
+/// A compute capability: `Arch { major: 9, minor: 0 }` is `sm_90`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct Arch {
+    pub major: u32,
+    pub minor: u32,
+}
+
+impl Arch {
+    fn number(self) -> u32 {
+        self.major * 10 + self.minor
+    }
+}
+
+/// The compiler that was found.
+struct Compiler {
+    api: &'static Api,
+    version: (i32, i32),
+    /// Compute capabilities it can make machine code for, ascending.
+    archs: Vec<u32>,
+}
+
+/// Rounding is part of Runnel's semantics: no contraction to fused multiply-add, denormals kept,
+/// division and square root as IEEE has them. Source: Note [Fusion never changes a bit].
+const OPTIONS: [&str; 6] =
+    ["--std=c++17", "--device-int128", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"];
+
+fn compiler() -> Result<&'static Compiler> {
+    static FOUND: OnceLock<Result<Compiler>> = OnceLock::new();
+    FOUND.get_or_init(look).as_ref().map_err(Error::clone)
+}
+
+fn look() -> Result<Compiler> {
+    let api = Api::get()?;
+    let check = |result, call| match api.problem(result) {
+        None => Ok(()),
+        Some(problem) => Err(driver_failed("NVRTC", call, &problem)),
+    };
+    let (mut major, mut minor, mut count) = (0, 0, 0);
+    // SAFETY: the calls write integers, as many archs as they counted.
+    let mut archs = unsafe {
+        check((api.get_version)(&mut major, &mut minor), "nvrtcVersion")?;
+        check((api.get_arch_count)(&mut count), "nvrtcGetNumSupportedArchs")?;
+        let mut archs: Vec<c_int> = vec![0; usize::try_from(count).unwrap_or(0)];
+        check((api.get_archs)(archs.as_mut_ptr()), "nvrtcGetSupportedArchs")?;
+        archs.into_iter().map(i32::unsigned_abs).collect::<Vec<u32>>()
+    };
+    archs.sort_unstable();
+    Ok(Compiler { api, version: (major, minor), archs })
+}
+
+/// NVRTC's version: `13.0`.
+pub(super) fn version() -> Result<String> {
+    let (major, minor) = compiler()?.version;
+    Ok(format!("{major}.{minor}"))
+}
+
+/// The compute capabilities that NVRTC knows, as `torch.cuda.get_arch_list` names them: `sm_90`.
+/// Empty without NVRTC.
+pub fn arch_list() -> Vec<String> {
+    compiler().map_or(Vec::new(), |c| c.archs.iter().map(|arch| format!("sm_{arch}")).collect())
+}
+
+/// The image for a source when the cache has it.
+pub(super) fn cached(source: &str, arch: Arch) -> Option<Vec<u8>> {
+    let target = target(compiler().ok()?, arch);
+    Cache::of_user()?.get(&key(source, &target).ok()?)
+}
+
+/// Compiles a source, or takes it from the cache; true when it was there. The image is a cubin for this very arch; PTX for
+/// the nearest older arch when NVRTC does not know it. `label` names the program in errors.
+pub(super) fn compile(source: &str, arch: Arch, label: &str) -> Result<(Vec<u8>, bool)> {
+    let compiler = compiler()?;
+    let target = target(compiler, arch);
+    let key = key(source, &target)?;
+    let cache = Cache::of_user();
+    if let Some(image) = cache.as_ref().and_then(|cache| cache.get(&key)) {
+        return Ok((image, true));
+    }
+    let image = compile_now(source, &target, label)?;
+    if let Some(cache) = cache {
+        cache.put(&key, &image);
+    }
+    Ok((image, false))
+}
+
+/// `sm_90` for machine code, `compute_90` for PTX.
+fn target(compiler: &Compiler, arch: Arch) -> String {
+    let number = arch.number();
+    if compiler.archs.contains(&number) {
+        return format!("sm_{number}");
+    }
+    let older = compiler.archs.iter().rev().find(|&&a| a < number).or(compiler.archs.first());
+    format!("compute_{}", older.copied().unwrap_or(number))
+}
+
+fn key(source: &str, target: &str) -> Result<String> {
+    let (major, minor) = compiler()?.version;
+    Ok(format!("nvrtc {major}.{minor} {target} {}\n{source}", OPTIONS.join(" ")))
+}
+
+/// Compiles without the cache. The image ends with a zero byte when it is PTX.
+pub(super) fn compile_now(source: &str, target: &str, label: &str) -> Result<Vec<u8>> {
+    let api = compiler()?.api;
+    let rejected = |problem: String| error::kernel_rejected(label, &problem);
+    let check = |result| api.problem(result).map_or(Ok(()), |problem| Err(rejected(problem)));
+    let text = CString::new(source).map_err(|_| rejected("it contains a zero byte".into()))?;
+    let mut program = Program { api, handle: std::ptr::null_mut() };
+    // SAFETY: both texts end with a zero byte and live on; there are no headers. The call writes one handle.
+    check(unsafe {
+        let none = std::ptr::null();
+        (api.create)(&mut program.handle, text.as_ptr(), c"runnel.cu".as_ptr(), 0, none, none)
+    })?;
+    let target = format!("--gpu-architecture={target}");
+    let options: Vec<CString> =
+        OPTIONS.into_iter().chain([&*target]).filter_map(|option| CString::new(option).ok()).collect();
+    let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+    // SAFETY: the program is live, and so are the options, each with its zero byte.
+    let result = unsafe { (api.compile)(program.handle, options.len() as c_int, options.as_ptr()) };
+    if let Some(problem) = api.problem(result) {
+        return Err(rejected(program.log().unwrap_or(problem)));
+    }
+    let machine_code = target.contains("=sm_");
+    let image = match machine_code {
+        true => program.output(api.get_cubin_size, api.get_cubin),
+        false => program.output(api.get_ptx_size, api.get_ptx),
+    };
+    let mut image = image.map_err(|result| rejected(api.problem(result).unwrap_or_default()))?;
+    if !machine_code {
+        image.push(0);
+    }
+    Ok(image)
+}
+
+/// A program of NVRTC; its handle is null until it was created.
+struct Program {
+    api: &'static Api,
+    handle: Handle,
+}
+
+impl Program {
+    /// One of the program's outputs: its size, then its bytes.
+    fn output(
+        &self,
+        size: unsafe extern "C" fn(Handle, *mut usize) -> Outcome,
+        bytes: unsafe extern "C" fn(Handle, *mut c_char) -> Outcome,
+    ) -> std::result::Result<Vec<u8>, Outcome> {
+        let mut count = 0;
+        // SAFETY: the program is live; the calls write the size, then that many bytes.
+        unsafe {
+            match size(self.handle, &mut count) {
+                0 => {}
+                result => return Err(result),
+            }
+            let mut output = vec![0u8; count];
+            match bytes(self.handle, output.as_mut_ptr().cast()) {
+                0 => Ok(output),
+                result => Err(result),
+            }
+        }
+    }
+
+    fn log(&self) -> Option<String> {
+        let log = self.output(self.api.get_log_size, self.api.get_log).ok()?;
+        let log = CStr::from_bytes_until_nul(&log).ok()?;
+        Some(log.to_string_lossy().into_owned())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if !self.handle.is_null() {
+            // SAFETY: created by `compile_now`, and destroyed once.
+            let _ = unsafe { (self.api.destroy)(&mut self.handle) };
+        }
+    }
+}

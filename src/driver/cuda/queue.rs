@@ -1,0 +1,121 @@
+//! One launch on its way into a stream: its kernels, and scratch memory between them.
+
+use super::context::check;
+use super::driver::CudaDriver;
+use super::error;
+use super::fault::FaultSlot;
+use super::library::Loaded;
+use super::scratch::Lease;
+use crate::base::{Error, Result};
+use crate::driver::StreamHandle;
+use crate::driver::error::driver_failed;
+use crate::kernel::cuda::{MAX_WORDS, Planned, Product};
+use crate::kernel::{Launch, Ptr, cuda};
+use cudarc::driver::sys::{self, CUstream};
+use std::sync::Arc;
+
+/// The queue that a kind of program adds its kernels to.
+///
+/// Invariant: the driver's context is current.
+pub(super) struct Queue<'a> {
+    driver: &'a CudaDriver,
+    stream: StreamHandle,
+    /// Whether a graph repeats this launch.
+    pub repeated: bool,
+    /// Whether a kernel of it, or what came before it, is in the stream.
+    pub queued: bool,
+    /// The kernels of the program that is being queued.
+    loaded: Option<Arc<Loaded>>,
+    lease: Option<Lease<'a>>,
+}
+
+impl<'a> Queue<'a> {
+    pub fn new(driver: &'a CudaDriver, stream: StreamHandle) -> Queue<'a> {
+        Queue { driver, stream, repeated: false, queued: false, loaded: None, lease: None }
+    }
+
+    /// Runs `work` with these kernels.
+    pub fn with<T>(&mut self, loaded: Arc<Loaded>, work: impl FnOnce(&mut Queue<'a>) -> T) -> T {
+        let outer = self.loaded.replace(loaded);
+        let result = work(self);
+        self.loaded = outer;
+        result
+    }
+}
+
+impl cuda::Queue for Queue<'_> {
+    fn run_grid(&mut self, entry: usize, grid: (u32, u32, u32), block: u32, words: &[u64]) -> Result<()> {
+        if words.len() > MAX_WORDS {
+            return Err(error::program_too_large(words.len()));
+        }
+        let function = self.loaded.as_ref().and_then(|loaded| loaded.functions.get(entry).copied());
+        let Some(function) = function else { return Err(no_kernel()) };
+        self.queued = true;
+        let mut params = [words.as_ptr() as *mut std::ffi::c_void];
+        // SAFETY: the kernel takes one parameter, a struct of as many words as its source declares,
+        // which is how many its kind passes; the driver copies it before it returns.
+        let result = unsafe {
+            sys::cuLaunchKernel(
+                function,
+                grid.0,
+                grid.1,
+                grid.2,
+                block,
+                1,
+                1,
+                0,
+                self.stream as CUstream,
+                params.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        check(result, "cuLaunchKernel")
+    }
+
+    fn launch(&mut self, launch: &Launch) -> Result<()> {
+        let kind = &*launch.program.kind;
+        if kind.is_empty(launch) {
+            return Ok(());
+        }
+        self.driver.enter()?;
+        let signature = kind.signature(launch);
+        let (loaded, waited) = self.driver.library.get(launch, signature)?;
+        if waited && !self.queued {
+            self.driver.mark_begin(self.stream)?;
+        }
+        self.with(loaded, |queue| kind.enqueue(launch, signature, queue))
+    }
+
+    fn multiply(&mut self, product: &Product) -> Result<()> {
+        self.driver.with_blas(self.stream, |blas| blas.multiply(product))
+    }
+
+    fn transform(&mut self, transform: &Planned<'_>) -> Result<()> {
+        self.driver.queue_fft(transform, self.stream)
+    }
+
+    fn clear(&mut self, ptr: Ptr, bytes: u64) -> Result<()> {
+        self.driver.queue_fill(ptr, 0, 1, bytes, self.stream)
+    }
+
+    fn scratch(&mut self, bytes: u64) -> Result<Ptr> {
+        let (driver, stream) = (self.driver, self.stream as CUstream);
+        self.lease.get_or_insert_with(|| driver.scratch.lease(stream)).take(bytes)
+    }
+
+    fn fault_record(&self) -> u64 {
+        self.driver.fault.address()
+    }
+
+    fn fault_stamp(&self, tag: u32) -> u64 {
+        match self.repeated {
+            true => FaultSlot::graph_stamp(tag),
+            false => self.driver.fault.stamp(tag),
+        }
+    }
+}
+
+#[cold]
+fn no_kernel() -> Error {
+    driver_failed("cuda", "cuLaunchKernel", "the program has no such kernel")
+}

@@ -1,0 +1,78 @@
+//! Recorded work: what a capture holds, and what drivers make graphs of.
+//!
+//! A capture is data. While a stream is captured, nothing is queued on it; what would have been is
+//! written down as [`Step`]s in the order of submission. So allocations, compilations and waits of
+//! other streams go on as ever, and a capture that fails leaves no trace in the driver.
+//!
+//! A step runs on a *lane*: lane 0 stands for the stream that the capture began on, the others for
+//! streams that joined it. Lanes are ordered by marks alone.
+
+use crate::driver::CopyKind;
+use crate::kernel::{Launch, Ptr};
+use std::sync::Arc;
+
+/// A driver's graph; never 0.
+pub type GraphHandle = u64;
+
+/// One recorded piece of work.
+///
+/// Invariant, over the steps of a graph: a mark is recorded once and before any wait for it, and the
+/// first step of a lane other than 0 is a wait.
+#[derive(Clone)]
+pub struct Step {
+    /// The lane that it runs on.
+    pub lane: u32,
+    /// What it does.
+    pub task: Task,
+}
+
+/// What a recorded step does.
+#[allow(clippy::large_enum_variant, reason = "nearly all are launches")]
+#[derive(Clone)]
+pub enum Task {
+    /// Runs a program.
+    Launch(Launch),
+    /// Copies bytes, as [`Driver::copy`](crate::driver::Driver::copy); host memory is pinned.
+    Copy { dst: Ptr, src: Ptr, bytes: u64, kind: CopyKind },
+    /// Copies bytes that the graph holds itself to the device.
+    Write { dst: Ptr, bytes: Arc<[u8]> },
+    /// Keeps its lane busy for about that many cycles.
+    Sleep(u64),
+    /// A point that lanes can wait for.
+    Mark(u32),
+    /// What follows on this lane comes after that point.
+    Wait(u32),
+}
+
+impl std::fmt::Display for Step {
+    /// `lane 0: add+mul [256, 512]`
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "lane {}: ", self.lane)?;
+        match &self.task {
+            Task::Launch(launch) => {
+                let label = &launch.program.label;
+                let name = if label.is_empty() { "copy" } else { label };
+                write!(f, "{name} {:?}", launch.shape.as_slice())
+            }
+            Task::Copy { bytes, kind, .. } => {
+                let kind = match kind {
+                    CopyKind::HostToDevice => "to the device",
+                    CopyKind::DeviceToHost => "to the host",
+                    _ => "within the device",
+                };
+                write!(f, "copy {bytes} bytes {kind}")
+            }
+            Task::Write { bytes, .. } => write!(f, "write {} bytes", bytes.len()),
+            Task::Sleep(cycles) => write!(f, "sleep {cycles} cycles"),
+            Task::Mark(number) => write!(f, "mark {number}"),
+            Task::Wait(number) => write!(f, "wait for mark {number}"),
+        }
+    }
+}
+
+impl Task {
+    /// True for steps that a device has to do something for.
+    pub fn is_work(&self) -> bool {
+        !matches!(self, Task::Mark(_) | Task::Wait(_))
+    }
+}

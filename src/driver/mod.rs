@@ -1,0 +1,32 @@
+//! Drivers: one device's bare machinery.
+//!
+//! A [`Driver`] allocates memory, queues work and makes events; `cuda`, `emu` and `host` implement it. What makes it
+//! PyTorch's semantics is in the rooms above (`stream`, `memory`, `device`) and is the same code for every backend.
+//! Knows neither streams as scripts see them nor the allocator, and nothing of tensors.
+
+#[cfg(feature = "cuda")]
+pub mod cuda;
+pub mod emu;
+pub mod error;
+pub mod failure;
+pub mod graph;
+pub mod host;
+mod id;
+mod interface;
+pub mod kernel_cache;
+#[cfg(feature = "dist")]
+pub mod links;
+#[cfg(test)]
+pub(crate) mod mock;
+pub mod nvtx;
+
+pub use emu::{Orders, Schedule};
+pub use failure::Failure;
+pub use id::DeviceId;
+pub use interface::{Compiled, CopyKind, Driver, EventHandle, Properties, StreamHandle, Work};
+
+/// The byte that fresh memory is overwritten with: 0xff (nan in every float dtype) in debug builds and with
+/// `RUNNEL_POISON`, otherwise none.
+pub fn default_poison() -> Option<u8> {
+    (cfg!(debug_assertions) || std::env::var_os("RUNNEL_POISON").is_some()).then_some(0xff)
+}

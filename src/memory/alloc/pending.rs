@@ -1,0 +1,93 @@
+//! Freed blocks that other streams still use.
+
+use super::BlockId;
+use crate::base::Result;
+use crate::driver::EventHandle;
+use crate::stream::Stream;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Per stream, in the order of the frees: an event after the last use, and the block.
+#[derive(Default)]
+pub(super) struct Pending {
+    queues: Vec<(Arc<Stream>, Queue)>,
+    waiting: usize,
+}
+
+/// Blocks whose last use on one stream lies before a point, oldest first.
+type Queue = VecDeque<(Point, BlockId)>;
+
+/// What tells that a stream has passed a block's last use.
+enum Point {
+    Event(EventHandle),
+    /// No event could be recorded: the stream has passed when it is idle.
+    Idle,
+}
+
+impl Pending {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// Notes that `block` waits for what `stream` has queued now.
+    pub(super) fn add(&mut self, stream: &Arc<Stream>, block: BlockId) {
+        let point = stream.mark().map_or(Point::Idle, Point::Event);
+        let index = match self.queues.iter().position(|(s, _)| s == stream) {
+            Some(index) => index,
+            None => {
+                self.queues.push((stream.clone(), VecDeque::new()));
+                self.queues.len() - 1
+            }
+        };
+        self.queues[index].1.push_back((point, block));
+        self.waiting += 1;
+    }
+
+    /// The next block that a stream has passed, if any has, without waiting. A block comes up once
+    /// per stream that used it.
+    pub(super) fn next_done(&mut self) -> Result<Option<BlockId>> {
+        self.next(|stream, point| match point {
+            Point::Event(event) => stream.driver().event_query(*event),
+            Point::Idle => stream.query(),
+        })
+    }
+
+    /// The next block, after waiting for it.
+    pub(super) fn wait_next(&mut self) -> Result<Option<BlockId>> {
+        self.next(|stream, point| {
+            match point {
+                Point::Event(event) => stream.driver().event_synchronize(*event)?,
+                Point::Idle => stream.synchronize()?,
+            }
+            Ok(true)
+        })
+    }
+
+    /// The first block at the head of a queue for which `done` is true. On an error nothing changes.
+    fn next(&mut self, done: impl Fn(&Stream, &Point) -> Result<bool>) -> Result<Option<BlockId>> {
+        for (stream, queue) in &mut self.queues {
+            let Some((point, block)) = queue.front() else { continue };
+            if done(stream, point)? {
+                let block = *block;
+                if let Some((Point::Event(event), _)) = queue.pop_front() {
+                    stream.unmark(event);
+                }
+                self.waiting -= 1;
+                return Ok(Some(block));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Drops everything that waits.
+    pub(super) fn forget(&mut self) {
+        for (stream, queue) in self.queues.drain(..) {
+            for (point, _) in queue {
+                if let Point::Event(event) = point {
+                    stream.unmark(event);
+                }
+            }
+        }
+        self.waiting = 0;
+    }
+}

@@ -1,0 +1,192 @@
+//! Which operation a launch belongs to, so that a fault is raised at the line that launched it.
+
+use crate::base::{Error, Span};
+use crate::driver::error;
+use crate::kernel::Fault;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// How many launches are remembered: far more than wait on a device at a time.
+const REMEMBERED: u32 = 4096;
+
+/// Tags from here on belong to launches of graphs, which are remembered for good.
+const KEPT: u32 = 1 << 31;
+
+/// The launches of one device that may report a fault: the last few thousand of them, and those of
+/// graphs, each place in the source once.
+#[derive(Default)]
+pub(crate) struct Faults {
+    recent: Mutex<Recent>,
+    kept: Mutex<Vec<Suspect>>,
+    /// A fault that was taken from the driver and is still to be raised.
+    held: Mutex<Option<Fault>>,
+}
+
+#[derive(Default)]
+struct Recent {
+    /// Of the last tag; tags count up, skipping 0.
+    last: u32,
+    /// By tag modulo the size, with their tags.
+    ring: Vec<(u32, Suspect)>,
+}
+
+/// Where the indices of a launch stand among the elements of its shape: the extents, last first, and
+/// whether an index of its own belongs to each position along one.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Indices(SmallVec<[(u64, bool); 4]>);
+
+impl Indices {
+    /// Those that a view with these strides reads.
+    pub fn of(shape: &[usize], strides: &[isize]) -> Indices {
+        let dims = shape.iter().zip(strides).rev();
+        Indices(dims.map(|(&extent, &stride)| (extent.max(1) as u64, stride != 0)).collect())
+    }
+
+    /// The number of the index, row-major, that was used for the element at a row-major position.
+    fn number(&self, mut position: u64) -> u64 {
+        let (mut number, mut scale) = (0u64, 1u64);
+        for &(extent, own) in &self.0 {
+            if own {
+                number = number.saturating_add((position % extent).saturating_mul(scale));
+                scale = scale.saturating_mul(extent);
+            }
+            position /= extent;
+        }
+        if self.0.is_empty() { position } else { number }
+    }
+}
+
+/// What is known of a launch that may report a fault.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Suspect {
+    /// The operation.
+    pub name: &'static str,
+    /// The source that launched it.
+    pub span: Span,
+    /// The size of the dimension that its indices select from.
+    pub extent: usize,
+    /// Its indices among the elements of its shape.
+    pub indices: Indices,
+    /// What an assertion says; its faults are no indices.
+    pub text: Option<Arc<str>>,
+}
+
+impl Faults {
+    pub(crate) fn tag(&self, suspect: Suspect) -> u32 {
+        let mut recent = self.recent.lock();
+        recent.last = if recent.last + 1 < KEPT { recent.last + 1 } else { 1 };
+        let tag = recent.last;
+        let index = (tag % REMEMBERED) as usize;
+        if recent.ring.len() <= index {
+            recent.ring.resize(index + 1, (0, Suspect::default()));
+        }
+        recent.ring[index] = (tag, suspect);
+        tag
+    }
+
+    /// A tag for a launch that a graph repeats.
+    pub(crate) fn keep(&self, suspect: Suspect) -> u32 {
+        let mut kept = self.kept.lock();
+        let known = kept.iter().position(|s| *s == suspect);
+        let number = known.unwrap_or_else(|| {
+            kept.push(suspect);
+            kept.len() - 1
+        });
+        KEPT | number as u32
+    }
+
+    /// The newest tag of a launch.
+    pub(crate) fn newest(&self) -> u32 {
+        self.recent.lock().last
+    }
+
+    /// Keeps a fault to be raised, unless its launch came after the one with a tag.
+    pub(crate) fn hold_until(&self, fault: Fault, newest: u32) {
+        if fault.tag & KEPT != 0 || fault.tag <= newest {
+            self.held.lock().get_or_insert(fault);
+        }
+    }
+
+    /// The fault that was kept.
+    pub(crate) fn take_held(&self) -> Option<Fault> {
+        self.held.lock().take()
+    }
+
+    pub(crate) fn error(&self, fault: Fault) -> Error {
+        let suspect = match fault.tag & KEPT {
+            0 => {
+                let recent = self.recent.lock();
+                let remembered = recent.ring.get((fault.tag % REMEMBERED) as usize);
+                remembered.filter(|(tag, _)| *tag == fault.tag).map(|(_, suspect)| suspect.clone())
+            }
+            _ => self.kept.lock().get((fault.tag & !KEPT) as usize).cloned(),
+        };
+        match suspect {
+            Some(Suspect { text: Some(text), span, .. }) => error::assertion_failed(&text, span),
+            Some(s) => {
+                let number = s.indices.number(fault.position);
+                error::bad_index_on_device(fault.value, s.extent, s.name, number, s.span)
+            }
+            None => error::bad_index_of_unknown_launch(fault.value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_raised_at_the_line_that_launched_it() {
+        let suspect = |name, span, extent, indices: &Indices| Suspect {
+            name,
+            span,
+            extent,
+            indices: indices.clone(),
+            text: None,
+        };
+        let faults = Faults::default();
+        let rows = Indices::of(&[4, 3], &[1, 0]);
+        let tag = faults.tag(suspect("gather", Span::new(4, 9), 5, &rows));
+        faults.tag(suspect("gather", Span::new(20, 29), 6, &Indices::default()));
+        let error = faults.error(Fault { tag, position: 3, value: 7 });
+        assert_eq!(error.message(), "index 7 is out of range for a dimension of size 5 in `gather`");
+        assert_eq!(error.span(), Span::new(4, 9));
+        assert_eq!(error.labels()[0].text(), "this was given the index 7, at position 1 of the indices");
+        let scatter = suspect("scatter", Span::new(30, 39), 7, &rows);
+        let kept = faults.keep(scatter.clone());
+        assert_eq!(kept, faults.keep(scatter));
+        for _ in 0..REMEMBERED {
+            faults.tag(suspect("gather", Span::NONE, 1, &Indices::default()));
+        }
+        assert_eq!(faults.error(Fault { tag: kept, position: 0, value: 9 }).span(), Span::new(30, 39));
+        assert!(faults.error(Fault { tag, position: 3, value: 7 }).labels().is_empty());
+    }
+
+    #[test]
+    fn faults_of_launches_that_were_given_up_are_forgotten() {
+        let faults = Faults::default();
+        let fault = |tag| Fault { tag, position: 0, value: 1 };
+        let before = faults.tag(Suspect::default());
+        let newest = faults.newest();
+        let after = faults.tag(Suspect::default());
+        faults.hold_until(fault(after), newest);
+        assert_eq!(faults.take_held(), None);
+        faults.hold_until(fault(before), newest);
+        faults.hold_until(fault(KEPT | 3), newest);
+        assert_eq!(faults.take_held(), Some(fault(before)));
+        assert_eq!(faults.take_held(), None);
+    }
+
+    #[test]
+    fn positions_are_those_of_the_indices() {
+        let at = |shape: &[usize], strides: &[isize], position| Indices::of(shape, strides).number(position);
+        assert_eq!(at(&[3, 4], &[1, 0], 8), 2);
+        assert_eq!(at(&[4, 3], &[0, 1], 8), 2);
+        assert_eq!(at(&[2, 5, 3], &[3, 0, 1], 29), 5);
+        assert_eq!(at(&[2, 3], &[1, 2], 5), 5);
+        assert_eq!(at(&[6], &[0], 5), 0);
+        assert_eq!(at(&[], &[], 0), 0);
+    }
+}

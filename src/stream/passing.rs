@@ -1,0 +1,151 @@
+//! What is to happen once a stream has passed a point: futures wake, owners of foreign memory hear that it
+//! is free.
+//!
+//! Each stream with something to wait for has one thread, which waits for its points in order and ends
+//! with the last. Nothing polls. A panic at one point leaves the others. Knows nothing of tensors.
+
+use crate::base::{ErrorKind, Result, guard};
+use crate::driver::EventHandle;
+use crate::stream::{Stream, threads};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What happens when a point was passed, or will never be.
+type Then = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// The points of one stream that are waited for.
+#[derive(Default)]
+pub(crate) struct Passing {
+    state: Mutex<Points>,
+}
+
+#[derive(Default)]
+struct Points {
+    queue: VecDeque<(EventHandle, Then)>,
+    /// A thread is at work on them.
+    served: bool,
+}
+
+/// Calls `then` once the work that the stream has now is over: at once when it is, else on a thread of the
+/// stream's own. With an error when the device has failed.
+pub fn when_passed(stream: &Arc<Stream>, then: impl FnOnce(Result<()>) + Send + 'static) {
+    let event = match stream.mark() {
+        Ok(event) => event,
+        Err(error) => return then(Err(error)),
+    };
+    match stream.driver().event_query(event) {
+        Ok(false) => {}
+        passed => {
+            stream.unmark(event);
+            return then(passed.map(|_| ()));
+        }
+    }
+    let mut points = stream.passing().state.lock();
+    points.queue.push_back((event, Box::new(then)));
+    if points.served {
+        return;
+    }
+    points.served = true;
+    drop(points);
+    let own = Arc::clone(stream);
+    if !threads::start("runnel-wait", move || serve(&own)) {
+        // Without a thread, the caller waits.
+        serve(stream);
+    }
+}
+
+/// [`when_passed`] for several streams: once all of them are past what they have now.
+pub fn when_all_passed(mut streams: Vec<Arc<Stream>>, then: impl FnOnce(Result<()>) + Send + 'static) {
+    match streams.pop() {
+        None => then(Ok(())),
+        Some(stream) => when_passed(&stream, move |passed| match passed {
+            Ok(()) => when_all_passed(streams, Box::new(then) as Then),
+            Err(error) => then(Err(error)),
+        }),
+    }
+}
+
+/// Waits for the points of a stream, one after the other. A panic ends one of them: the others are served all the same,
+/// and what was to happen there is dropped, or happens in part.
+fn serve(stream: &Arc<Stream>) {
+    loop {
+        let next = {
+            let mut points = stream.passing().state.lock();
+            let next = points.queue.pop_front();
+            points.served = next.is_some();
+            next
+        };
+        let Some((event, then)) = next else { return };
+        guard::quiet("work behind a stream", || then(pass(stream, event)));
+    }
+}
+
+/// Waits for a point.
+fn pass(stream: &Stream, event: EventHandle) -> Result<()> {
+    let passed = loop {
+        match stream.driver().event_synchronize(event) {
+            // A session was interrupted, which is nothing to this wait.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            passed => break passed,
+        }
+    };
+    stream.unmark(event);
+    passed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Backend, Config, Machine};
+    use crate::driver::DeviceId;
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// What is dropped or called sends its name.
+    struct Told(&'static str, std::sync::mpsc::Sender<&'static str>);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.1.send(self.0).ok();
+        }
+    }
+
+    fn heard(from: &Receiver<&'static str>) -> Option<&'static str> {
+        from.recv_timeout(Duration::from_secs(20)).ok()
+    }
+
+    #[test]
+    fn a_panic_at_one_point_leaves_the_others() {
+        let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
+        let machine = Machine::open(&config).unwrap();
+        let device = machine.device(DeviceId::Cuda(0)).unwrap();
+        let (one, two) = (device.stream(0).unwrap(), device.stream(0).unwrap());
+        let (send, heard_from) = channel();
+        let told = |name| Told(name, send.clone());
+        for stream in [&one, &two] {
+            stream.driver().sleep(1 << 30, stream.handle()).unwrap();
+        }
+        let first = told("first");
+        when_passed(&one, move |_| {
+            let _first = first;
+            panic!("at the first point");
+        });
+        let second = told("second");
+        when_all_passed(vec![two, one.clone()], move |passed| {
+            passed.unwrap();
+            drop(second);
+        });
+        assert_eq!([heard(&heard_from), heard(&heard_from)], [Some("first"), Some("second")]);
+        // The thread has ended; later points start another.
+        one.driver().sleep(1 << 30, one.handle()).unwrap();
+        let third = told("third");
+        when_passed(&one, move |passed| {
+            passed.unwrap();
+            drop(third);
+        });
+        assert_eq!(heard(&heard_from), Some("third"));
+    }
+}
