@@ -4,17 +4,22 @@ use super::host::complex::{C64, C128, pair};
 use super::host::define::host_map;
 use crate::array::Class;
 use num_complex::Complex;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use std::fmt::{self, Debug};
 use std::hash::{Hash, Hasher};
 
 /// An elementwise function of up to four arguments: a value in an operation's definition.
 ///
 /// All arguments of an instruction arrive in one class, except the first of a function with
-/// `select` set, which is always `i64` (0 or 1). `name` is unique: programs are keyed by it.
+/// `select` set, which is always `i64` (0 or 1).
+///
+/// The address identifies a function: operations define theirs as statics, and [`MapFn::shared`] gives equal
+/// definitions one address.
 ///
 /// Sample: `MapFn { name: "tanh", arity: 1, cuda: CudaText { f32: "tanhf(a)", f64: "tanh(a)", i64: "" }, .. }`.
 pub struct MapFn {
-    /// Unique among all map functions; an identifier.
+    /// For labels and listings; an identifier.
     pub name: &'static str,
     /// Number of arguments, 0 to 4.
     pub arity: u8,
@@ -72,7 +77,7 @@ impl CudaText {
 
 /// Computes a chunk: all argument slices and the result have the same length (at most
 /// [`host::CHUNK`](crate::kernel::host::CHUNK)). The result is rounded to its dtype by the caller.
-pub type HostMap = fn(args: &[Reg<'_>], out: RegMut<'_>);
+pub type HostMap = &'static (dyn Fn(&[Reg<'_>], RegMut<'_>) + Send + Sync);
 
 /// A chunk of a register.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +121,41 @@ pub struct ReduceFn {
     pub host: super::host::HostReduce,
     /// Divides the result by the number of reduced elements (`mean`).
     pub mean: bool,
+}
+
+impl MapFn {
+    /// The function of a definition made at run time. `cuda` are the texts for `f32`, `f64` and `i64`, as in
+    /// [`CudaText`]; `host` computes the same, for instance by interpreting an expression. Equal names and texts are
+    /// one function, with the first `host`. Functions are never freed.
+    pub fn shared(
+        name: &str,
+        arity: u8,
+        cuda: [&str; 3],
+        host: impl Fn(&[Reg<'_>], RegMut<'_>) + Send + Sync + 'static,
+    ) -> &'static MapFn {
+        type Key<'a> = (&'a str, u8, [&'a str; 3]);
+        static KNOWN: Mutex<Option<FxHashMap<Key<'static>, &'static MapFn>>> = Mutex::new(None);
+        let mut known = KNOWN.lock();
+        let known = known.get_or_insert_default();
+        let find = |known: &FxHashMap<Key<'_>, &'static MapFn>| known.get(&(name, arity, cuda)).copied();
+        if let Some(f) = find(known) {
+            return f;
+        }
+        let leaked = |text: &str| -> &'static str { String::leak(text.to_string()) };
+        let (name, cuda) = (leaked(name), cuda.map(leaked));
+        let [f32, f64, i64] = cuda;
+        let text = CudaText { f32, f64, i64 };
+        let f: &'static MapFn = Box::leak(Box::new(MapFn {
+            name,
+            arity,
+            select: false,
+            cuda: text,
+            host: Box::leak(Box::new(host)),
+            complex: None,
+        }));
+        known.insert((name, arity, cuda), f);
+        f
+    }
 }
 
 impl PartialEq for MapFn {
@@ -182,6 +222,6 @@ pub static CAST: MapFn = MapFn {
     arity: 1,
     select: false,
     cuda: CudaText { f32: "a", f64: "a", i64: "a" },
-    host: super::host::cast,
+    host: &super::host::cast,
     complex: None,
 };

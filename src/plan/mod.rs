@@ -37,6 +37,7 @@ mod queue;
 mod quota;
 mod reduce;
 mod rows;
+mod shared_tests;
 mod streams;
 mod submit;
 pub mod trace;

@@ -143,7 +143,7 @@ fn programs_are_prepared_in_the_background() {
         arity: 1,
         select: false,
         cuda: crate::kernel::CudaText { f32: "(a * 3.0f)", f64: "", i64: "" },
-        host: crate::kernel::host::cast,
+        host: &crate::kernel::host::cast,
         complex: None,
     };
     // A number in the key that no cache on disk has seen.

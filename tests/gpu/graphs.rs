@@ -12,7 +12,7 @@ static TWICE_AND_ONE: MapFn = MapFn {
     arity: 1,
     select: false,
     cuda: CudaText { f32: "(a * 2.0f + 1.0f)", f64: "", i64: "" },
-    host: crate::kernel::host::cast,
+    host: &crate::kernel::host::cast,
     complex: None,
 };
 

@@ -21,7 +21,7 @@ static ADD: MapFn = MapFn {
     arity: 2,
     select: false,
     cuda: CudaText { f32: "(a + b)", f64: "(a + b)", i64: "(i64)((u64)a + (u64)b)" },
-    host: crate::kernel::host::cast,
+    host: &crate::kernel::host::cast,
     complex: None,
 };
 
@@ -30,7 +30,7 @@ static LESS: MapFn = MapFn {
     arity: 2,
     select: false,
     cuda: CudaText { f32: "(i64)(a < b)", f64: "(i64)(a < b)", i64: "(i64)(a < b)" },
-    host: crate::kernel::host::cast,
+    host: &crate::kernel::host::cast,
     complex: None,
 };
 
@@ -381,7 +381,7 @@ fn complex_numbers_are_stored_from_reductions() {
         arity: 2,
         select: false,
         cuda: CudaText::complex("complex_equal(a, b)"),
-        host: crate::kernel::host::cast,
+        host: &crate::kernel::host::cast,
         complex: None,
     };
     if !nvrtc_is_here() {
@@ -561,7 +561,7 @@ static SIN: MapFn = MapFn {
     arity: 1,
     select: false,
     cuda: CudaText { f32: "sinf(a)", f64: "sin(a)", i64: "" },
-    host: crate::kernel::host::cast,
+    host: &crate::kernel::host::cast,
     complex: None,
 };
 

@@ -116,7 +116,7 @@ macro_rules! host_map {
             $($crate::kernel::host::define::host_arm!(args, out, ($($a: $t),*) -> $o: $e);)+
             let _ = (args, &mut out);
         }
-        host as $crate::kernel::HostMap
+        &host as $crate::kernel::HostMap
     }};
 }
 
@@ -208,7 +208,7 @@ macro_rules! host_same {
             $($crate::kernel::host::define::host_classes!(args, out, $class, same, |$($a),+| $e);)+
             let _ = (args, &mut out);
         }
-        host as $crate::kernel::HostMap
+        &host as $crate::kernel::HostMap
     }};
 }
 
@@ -233,7 +233,7 @@ macro_rules! host_bool {
             $($crate::kernel::host::define::host_classes!(args, out, $class, bool, |$($a),+| $e);)+
             let _ = (args, &mut out);
         }
-        host as $crate::kernel::HostMap
+        &host as $crate::kernel::HostMap
     }};
 }
 
