@@ -1,5 +1,7 @@
 //! The queues under test, called as a driver calls them.
 
+#[path = "../../../src/driver/emu/cost.rs"]
+mod cost;
 #[path = "../../../src/driver/emu/order.rs"]
 mod order;
 #[path = "../../../src/driver/emu/queue.rs"]

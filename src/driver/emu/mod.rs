@@ -5,6 +5,7 @@
 //! machine share one set of queues (see `queue`) and can access each other's memory. Knows nothing
 //! of caching, races or what a command means.
 
+mod cost;
 mod memory;
 mod order;
 mod queue;
@@ -470,7 +471,7 @@ impl Driver for EmuDriver {
     }
 
     fn modelled(&self, work: Work<'_>) -> Option<u64> {
-        Some(queue::cost(work))
+        Some(cost::cost(work))
     }
 
     fn graph(&self, steps: Arc<[Step]>) -> Result<GraphHandle> {

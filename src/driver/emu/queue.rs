@@ -11,10 +11,10 @@
 //! waits and nothing else can run, to the end of the next sleep. So a query right after a sleep is
 //! false, a loop that polls ends, and no sleep costs real time.
 
+use super::cost::cost;
 use super::order::{Order, Schedule};
 use crate::base::Result;
 use crate::base::stop::{self, Stop};
-use crate::driver::graph::Task;
 use crate::driver::{Work, error};
 use crate::kernel::host::{self, FaultSlot, bytes};
 use crate::kernel::{Launch, Ptr};
@@ -744,24 +744,6 @@ impl State {
             Some(text) => Err(error::driver_failed("emu", "launch", text)),
             None => Ok(()),
         }
-    }
-}
-
-/// Modelled nanoseconds: of launches by their kind, 50 GB/s to the host, a sleep 1 ns per cycle.
-pub(super) fn cost(work: Work<'_>) -> u64 {
-    match work {
-        Work::Launch(launch) => launch.program.kind.cost(launch),
-        Work::Copy(bytes) => 1000 + bytes / 50,
-        Work::Sleep(cycles) => cycles,
-        Work::Graph(steps) => steps.iter().fold(0, |sum, step| {
-            sum.saturating_add(match &step.task {
-                Task::Launch(launch) => cost(Work::Launch(launch)),
-                Task::Copy { bytes, .. } => cost(Work::Copy(*bytes)),
-                Task::Write { bytes, .. } => cost(Work::Copy(bytes.len() as u64)),
-                Task::Sleep(cycles) => *cycles,
-                Task::Mark(_) | Task::Wait(_) => 0,
-            })
-        }),
     }
 }
 

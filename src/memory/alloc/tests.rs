@@ -1,5 +1,7 @@
 //! Rows MEM and ALC of the conformance cases, over a driver that has no memory behind its addresses.
 
+#![cfg(test)]
+
 use crate::base::{ErrorKind, Place, Span};
 use crate::device::{Block, Device};
 use crate::driver::DeviceId;

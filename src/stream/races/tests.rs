@@ -1,5 +1,7 @@
 //! Rows SAN of the conformance cases, and an independent model.
 
+#![cfg(test)]
+
 use super::{Access, Checker, EventClock, Site, Watched};
 use crate::base::Span;
 use crate::device::Device;

@@ -1,5 +1,7 @@
 //! Segments that grow in place.
 
+#![cfg(test)]
+
 use super::{GIB, MIB, alloc, check, device_with, reserved};
 use crate::base::Span;
 use crate::device::{Block, Device, MemoryPool};

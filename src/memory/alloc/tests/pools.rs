@@ -1,5 +1,7 @@
 //! Private pools.
 
+#![cfg(test)]
+
 use super::{GIB, MIB, alloc, check, device, device_with, reserved};
 use crate::base::Span;
 use crate::device::MemoryPool;

@@ -1,5 +1,7 @@
 //! Random programs against a list of live blocks.
 
+#![cfg(test)]
+
 use super::{MIB, check, device_with};
 use crate::base::{ErrorKind, Span};
 use crate::device::{Block, Device, MemoryPool, PoolScope};

@@ -1,5 +1,7 @@
 //! Rows SAN-01 to SAN-20, in their own notation, and what goes beyond them.
 
+#![cfg(test)]
+
 use super::World;
 use crate::array::Layout;
 use crate::base::{ErrorKind, Piece, Place, Span};

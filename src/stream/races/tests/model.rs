@@ -1,6 +1,8 @@
 //! The checker against a model that keeps everything: for each access the full set of accesses that
 //! are certain to be over before it, byte by byte.
 
+#![cfg(test)]
+
 use super::World;
 use crate::array::Layout;
 use crate::base::Span;
