@@ -4,7 +4,8 @@
 
 use super::{MapArg, Runtime, Settings};
 use crate::array::Dtype;
-use crate::device::{Backend, Config, DeviceId, Machine};
+use crate::device::{Backend, Config, Machine};
+use crate::driver::DeviceId;
 use crate::kernel::{MapFn, Reg, RegMut};
 use crate::ops::arith::ADD;
 use crate::ops::testing::bytes_of;
