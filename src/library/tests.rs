@@ -199,6 +199,9 @@ fn every_way_to_write_an_operation_applies_it() {
         "g(v)",
         "x |> relu()",
         "for row in v { row }",
+        "comm.broadcast(v, [0, 1])",
+        "comm.scatter(ones(4), [0, 1])",
+        "comm.reduce_add([v, v on cuda:1], 0)",
     ] {
         assert!(applied(text) > 0, "`{text}` applies no operation");
     }

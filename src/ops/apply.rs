@@ -1,8 +1,8 @@
 //! The entry point of tensor operations.
 //!
 //! Every way to write an operation ends in [`apply`]: calls, methods, in-place forms, operators, indices,
-//! attributes, placements (`x on cuda`), and the operations that others are composed of. Knows no script
-//! values and no kernels. Invariant: nothing else runs the code of an [`Op`], so what concerns all operations
+//! attributes, placements (`x on cuda`), and the operations that others are composed of. Collectives, which
+//! have no rows, go through [`collective`]. Knows no script values and no kernels. Invariant: nothing else runs the code of an [`Op`], so what concerns all operations
 //! (counting, later the recording of gradients) has one home.
 
 use super::{Args, Op, Out, Run, map, table};
@@ -36,6 +36,12 @@ pub fn apply(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
         Call::Plain(args) => plain(rt, op, &args),
         Call::InPlace(args) => in_place(rt, op, &args),
     }
+}
+
+/// The runtime, for an operation between devices or processes (`comm`, `dist`), which has no row.
+pub fn collective(rt: &mut Runtime) -> &mut Runtime {
+    rt.count_operation();
+    rt
 }
 
 fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {

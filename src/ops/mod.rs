@@ -59,7 +59,7 @@ pub(crate) mod testing;
 mod tests;
 pub mod transfer;
 
-pub use apply::{Call, apply};
+pub use apply::{Call, apply, collective};
 pub use args::{Arg, Args, Data, Out};
 pub use map::{MapOp, Rule, in_place, map};
 

@@ -106,7 +106,7 @@ const ALONE: &str = "RUNNEL_TEST_ALONE";
 fn a_device_that_fails_is_blamed_on_what_was_in_flight() {
     let Some(_) = device() else { return };
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "driver::cuda::gpu::seeing::an_illegal_address_in_a_process_of_its_own"]);
+    command.args(["--exact", "driver::cuda::gpu::profiling::an_illegal_address_in_a_process_of_its_own"]);
     let done = command.args(["--nocapture"]).env(ALONE, "1").output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success() && out.contains("1 passed"), "{}\n{out}\n{err}", done.status);

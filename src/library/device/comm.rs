@@ -5,6 +5,7 @@ use super::streams::stream_of;
 use crate::base::{Error, ErrorKind, Result, this_is};
 use crate::driver::DeviceId;
 use crate::ops::arith::ADD;
+use crate::ops::collective;
 use crate::ops::dims;
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::plan::error;
@@ -43,11 +44,11 @@ pub(super) static NATIVES: &[NativeDef] = &[
             }
             if args[1].is_none() {
                 let targets = tensors(vm, &args[2], 2)?;
-                vm.rt.broadcast_into(&tensor, &targets).map_err(at(2, "these tensors"))?;
+                collective(&mut vm.rt).broadcast_into(&tensor, &targets).map_err(at(2, "these tensors"))?;
                 return Ok(tuple(targets));
             }
             let devices = devices(vm, &args[1], 1)?;
-            vm.rt.broadcast(&tensor, &devices).map(tuple).map_err(at(1, "these devices"))
+            collective(&mut vm.rt).broadcast(&tensor, &devices).map(tuple).map_err(at(1, "these devices"))
         },
     },
     NativeDef {
@@ -61,8 +62,9 @@ pub(super) static NATIVES: &[NativeDef] = &[
         run: |vm, args| {
             let (list, buffer) = (tensors(vm, &args[0], 0)?, buffer(&args[2], 2)?);
             let devices = devices(vm, &args[1], 1)?;
-            let copies =
-                vm.rt.broadcast_coalesced(&list, &devices, buffer).map_err(at(0, "these tensors"))?;
+            let copies = collective(&mut vm.rt)
+                .broadcast_coalesced(&list, &devices, buffer)
+                .map_err(at(0, "these tensors"))?;
             Ok(Value::tuple(copies.into_iter().map(tuple).collect()))
         },
     },
@@ -76,7 +78,10 @@ pub(super) static NATIVES: &[NativeDef] = &[
             let inputs = tensors(vm, &args[0], 0)?;
             let destination =
                 device_of(vm, &args[1], vm.rt.current_cuda()).map_err(at(1, "this destination"))?;
-            vm.rt.reduce_add(&ADD, &inputs, destination).map(Value::Tensor).map_err(at(0, "these tensors"))
+            collective(&mut vm.rt)
+                .reduce_add(&ADD, &inputs, destination)
+                .map(Value::Tensor)
+                .map_err(at(0, "these tensors"))
         },
     },
     NativeDef {
@@ -138,12 +143,15 @@ pub(super) static NATIVES: &[NativeDef] = &[
             let rank = list.first().map_or(1, Tensor::rank);
             let dim = dim_of(&args[1], 1, rank)?;
             if let Value::Tensor(out) = &args[3] {
-                vm.rt.gather_into(&list, out, dim).map_err(at(0, "these tensors"))?;
+                collective(&mut vm.rt).gather_into(&list, out, dim).map_err(at(0, "these tensors"))?;
                 return Ok(args[3].clone());
             }
             let destination =
                 device_of(vm, &args[2], vm.rt.current_cuda()).map_err(at(2, "this destination"))?;
-            vm.rt.gather(&list, dim, destination).map(Value::Tensor).map_err(at(0, "these tensors"))
+            collective(&mut vm.rt)
+                .gather(&list, dim, destination)
+                .map(Value::Tensor)
+                .map_err(at(0, "these tensors"))
         },
     },
 ];
@@ -173,7 +181,7 @@ fn scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         let targets = tensors(vm, &args[5], 5)?;
         let places: Vec<DeviceId> = targets.iter().map(Tensor::device).collect();
         on_streams(vm, &streams, &places, |vm| {
-            vm.rt.scatter_into(&tensor, &targets, dim).map_err(at(5, "these tensors"))
+            collective(&mut vm.rt).scatter_into(&tensor, &targets, dim).map_err(at(5, "these tensors"))
         })?;
         return Ok(tuple(targets));
     }
@@ -217,7 +225,7 @@ fn scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         }
     };
     let scattered = on_streams(vm, &streams, &devices, |vm| {
-        vm.rt.scatter(&tensor, &devices, &extents, dim).map_err(at(1, "these devices"))
+        collective(&mut vm.rt).scatter(&tensor, &devices, &extents, dim).map_err(at(1, "these devices"))
     });
     scattered.map(tuple)
 }

@@ -6,6 +6,7 @@ use crate::driver::links::Fold;
 use crate::group::{World, error};
 use crate::library::device::device_of;
 use crate::ops::arith::{ADD, DIV, MAXIMUM, MINIMUM, MUL};
+use crate::ops::collective;
 use crate::plan::Folding;
 use crate::tensor::Tensor;
 use crate::vm::{Value, Vm};
@@ -57,58 +58,58 @@ pub(super) fn local_rank(vm: &mut Vm, _: &mut [Value]) -> Result<Value> {
 /// `dist.all_reduce`
 pub(super) fn all_reduce(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let folding = folding(&args[1])?;
-    vm.rt.all_reduce(&tensor(&args[0])?, folding).map(Value::Tensor)
+    collective(&mut vm.rt).all_reduce(&tensor(&args[0])?, folding).map(Value::Tensor)
 }
 
 /// `dist.all_reduce_`
 pub(super) fn all_reduce_(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let folding = folding(&args[1])?;
-    vm.rt.all_reduce_into(&tensor(&args[0])?, folding)?;
+    collective(&mut vm.rt).all_reduce_into(&tensor(&args[0])?, folding)?;
     Ok(args[0].clone())
 }
 
 /// `dist.reduce`
 pub(super) fn reduce(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let (dst, folding) = (peer(vm, "dst", &args[1])?, folding(&args[2])?);
-    let out = vm.rt.reduce_to(&tensor(&args[0])?, dst, folding)?;
+    let out = collective(&mut vm.rt).reduce_to(&tensor(&args[0])?, dst, folding)?;
     Ok(out.map_or(Value::None, Value::Tensor))
 }
 
 /// `dist.broadcast`
 pub(super) fn broadcast(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let src = peer(vm, "src", &args[1])?;
-    vm.rt.broadcast_from(&tensor(&args[0])?, src).map(Value::Tensor)
+    collective(&mut vm.rt).broadcast_from(&tensor(&args[0])?, src).map(Value::Tensor)
 }
 
 /// `dist.broadcast_`
 pub(super) fn broadcast_(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let (x, src) = (tensor(&args[0])?, peer(vm, "src", &args[1])?);
-    let sent = vm.rt.broadcast_from(&x, src)?;
+    let sent = collective(&mut vm.rt).broadcast_from(&x, src)?;
     vm.rt.assign("broadcast_", &x, &sent)?;
     Ok(args[0].clone())
 }
 
 /// `dist.all_gather`
 pub(super) fn all_gather(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let all = vm.rt.all_gather(&tensor(&args[0])?)?;
+    let all = collective(&mut vm.rt).all_gather(&tensor(&args[0])?)?;
     Ok(Value::tuple(all.into_iter().map(Value::Tensor).collect()))
 }
 
 /// `dist.reduce_scatter`
 pub(super) fn reduce_scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let folding = folding(&args[1])?;
-    vm.rt.reduce_scatter(&tensor(&args[0])?, folding).map(Value::Tensor)
+    collective(&mut vm.rt).reduce_scatter(&tensor(&args[0])?, folding).map(Value::Tensor)
 }
 
 /// `dist.all_to_all_single`
 pub(super) fn all_to_all_single(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    vm.rt.all_to_all(&tensor(&args[0])?).map(Value::Tensor)
+    collective(&mut vm.rt).all_to_all(&tensor(&args[0])?).map(Value::Tensor)
 }
 
 /// `dist.send`
 pub(super) fn send(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let dst = other(vm, "dst", &args[1])?;
-    vm.rt.send_to(&tensor(&args[0])?, dst)?;
+    collective(&mut vm.rt).send_to(&tensor(&args[0])?, dst)?;
     Ok(Value::None)
 }
 
@@ -121,7 +122,7 @@ pub(super) fn recv(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     };
     let dtype = if let Value::Dtype(dtype) = args[2] { dtype } else { like };
     let device = device_of(vm, &args[3], device)?;
-    vm.rt.receive_from(&shape, dtype, device, src).map(Value::Tensor)
+    collective(&mut vm.rt).receive_from(&shape, dtype, device, src).map(Value::Tensor)
 }
 
 /// `dist.barrier`
