@@ -44,13 +44,13 @@ impl End {
 fn linked(size: usize, timeout: Duration, code: impl Fn(&End) + Sync) -> bool {
     let Some(first) = device() else { return false };
     if (super::super::probe().devices as usize) < size {
-        println!("skipped: it needs {size} devices");
+        skip("several GPUs", format!("it needs {size} devices"));
         return false;
     }
     let id = match first.links().unwrap().id() {
         Ok(id) => id,
         Err(error) => {
-            println!("skipped: {error}");
+            skip("NCCL", error);
             return false;
         }
     };

@@ -33,7 +33,7 @@ fn alloc(device: &Arc<Device>, bytes: u64) -> Block {
 fn memory_grows_in_place_and_goes_back_in_pieces() {
     let Some(gpu) = device() else { return };
     let Some(unit) = gpu.map_unit() else {
-        println!("skipped: the device maps no memory");
+        skip("a GPU that maps memory", "the device maps no memory");
         return;
     };
     assert!(unit.is_power_of_two() && unit >= 2 * MIB, "{unit}");
@@ -67,7 +67,7 @@ fn memory_grows_in_place_and_goes_back_in_pieces() {
 fn the_order_of_requests_does_not_matter() {
     let Some((gpu, device)) = machine("") else { return };
     if gpu.map_unit() != Some(2 * MIB) {
-        println!("skipped: the device maps no memory, or in other pages");
+        skip("a GPU that maps memory", "the device maps no memory, or in other pages");
         return;
     }
     drop((0..8).map(|_| alloc(&device, 16 * MIB)).collect::<Vec<_>>());
@@ -110,7 +110,7 @@ fn plain_segments_serve_when_asked_for() {
 fn peers_reach_memory_that_was_mapped_before_and_after() {
     let Some((gpu, device)) = machine("") else { return };
     let Ok(other) = open_device(1) else {
-        println!("skipped: one device");
+        skip("several GPUs", "there is one device");
         return;
     };
     let mut last = Vec::new();

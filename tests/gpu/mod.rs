@@ -18,6 +18,7 @@ mod rows;
 mod timing;
 
 use super::driver::{CudaDriver, open_device};
+use super::skip;
 use crate::array::{Dims, Dtype, Strides, contiguous_strides};
 use crate::driver::{CopyKind, Driver};
 use crate::kernel::{Kind, Launch, Program, Ptr, View};
@@ -29,7 +30,7 @@ use std::sync::Arc;
 fn device() -> Option<Arc<CudaDriver>> {
     match super::probe().problem {
         Some(problem) => {
-            println!("skipped: {problem}");
+            skip("a GPU", problem);
             None
         }
         None => Some(open_device(0).unwrap()),

@@ -14,7 +14,7 @@ fn session(unshared: Option<u64>) -> Option<(Runtime, u32)> {
     let machine = Machine::open(&config).unwrap();
     let count = machine.device_count() as u32;
     if count < 2 {
-        println!("skipped: {count} device, and these tests need two");
+        skip("several GPUs", format!("{count} device, and these tests need two"));
         return None;
     }
     Some((Runtime::new(machine, collective_tests::settings(unshared)), count))

@@ -71,7 +71,7 @@ static ARGMAX: ReduceFn = ReduceFn {
 fn nvrtc_is_here() -> bool {
     let here = !nvrtc::arch_list().is_empty();
     if !here {
-        println!("skipped: NVRTC is not on this machine");
+        super::skip("NVRTC", "NVRTC is not on this machine");
     }
     here
 }
