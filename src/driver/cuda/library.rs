@@ -5,6 +5,7 @@
 //! missing is compiled by the caller, or by the one background thread of the process.
 
 use super::context::{Context, check};
+use super::error::kernel_rejected;
 use super::nvrtc::{self, Arch};
 use crate::base::{Error, Result};
 use crate::driver::Compiled;
@@ -138,7 +139,8 @@ impl Library {
                     waited = true;
                     tables.set(program, signature, State::Compiling);
                     drop(tables);
-                    self.finish(program, signature, self.build(program, signature));
+                    let compiling = Compiling { library: self, program, signature };
+                    compiling.finish(self.build(program, signature));
                     tables = self.tables.lock();
                 }
             }
@@ -165,32 +167,32 @@ impl Library {
                 None => tables.set(program, signature, State::Compiling),
             }
         }
+        let compiling = Compiling { library: self, program, signature };
         // The disk cache answers in well under a millisecond.
         let source = program.kind.source(signature);
         let begun = Instant::now();
         if let Some(image) = nvrtc::cached(&source.text, self.arch) {
             let loaded = self.load(&image, source.entries);
             self.note(&program.label, begun, true);
-            self.finish(program, signature, loaded);
+            compiling.finish(loaded);
             return true;
         }
         let (library, job_program) = (Arc::downgrade(self), program.clone());
         let sent = in_background(Box::new(move || {
             if let Some(library) = library.upgrade() {
-                library.finish(&job_program, signature, library.build(&job_program, signature));
+                let compiling = Compiling { library: &library, program: &job_program, signature };
+                compiling.finish(library.build(&job_program, signature));
             }
         }));
-        if !sent {
-            self.finish(program, signature, self.build(program, signature));
+        match sent {
+            // The job has a guard of its own.
+            true => std::mem::forget(compiling),
+            false => compiling.finish(self.build(program, signature)),
         }
         sent
     }
 
-    fn finish(&self, program: &Arc<Program>, signature: Signature, outcome: Result<Arc<Loaded>>) {
-        let state = match outcome {
-            Ok(loaded) => State::Ready(loaded),
-            Err(error) => State::Failed(error),
-        };
+    fn set(&self, program: &Arc<Program>, signature: Signature, state: State) {
         self.tables.lock().set(program, signature, state);
         self.changed.notify_all();
     }
@@ -265,6 +267,32 @@ impl Library {
     }
 }
 
+/// A kernel that this thread compiles. Dropped before [`Compiling::finish`], by a panic, it ends the wait of other
+/// threads with an error.
+struct Compiling<'a> {
+    library: &'a Library,
+    program: &'a Arc<Program>,
+    signature: Signature,
+}
+
+impl Compiling<'_> {
+    fn finish(self, outcome: Result<Arc<Loaded>>) {
+        let state = match outcome {
+            Ok(loaded) => State::Ready(loaded),
+            Err(error) => State::Failed(error),
+        };
+        self.library.set(self.program, self.signature, state);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Compiling<'_> {
+    fn drop(&mut self) {
+        let error = kernel_rejected(&self.program.label, "its compilation panicked");
+        self.library.set(self.program, self.signature, State::Failed(error));
+    }
+}
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Held while a job runs. The process's exit waits for it: NVRTC's own exit handlers must not pull
@@ -292,7 +320,8 @@ fn in_background(job: Job) -> bool {
                 if !*working {
                     return;
                 }
-                job();
+                // A job that panics has ended its waits; the thread goes on with the next one.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
                 if std::mem::take(&mut first) {
                     // SAFETY: the handler is a plain function. Registered after NVRTC's first use,
                     // so it runs before NVRTC's own handlers.

@@ -222,7 +222,18 @@ impl Links for CudaDriver {
             changed: Condvar::new(),
         });
         let nccl = Nccl { shared: shared.clone(), watch: Mutex::default() };
-        let thread = std::thread::Builder::new().name("runnel-watch".into()).spawn(move || shared.watch());
+        let watch = move || {
+            // Nothing else ends the waits of a device, so a panic here fails the group.
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.watch())).is_err() {
+                shared.group_state.fail_and_tell(driver_failed(
+                    "NCCL",
+                    "watch",
+                    "the watching thread panicked",
+                ));
+                shared.abort();
+            }
+        };
+        let thread = std::thread::Builder::new().name("runnel-watch".into()).spawn(watch);
         let watch = thread.map_err(|reason| driver_failed("NCCL", "watch", &reason.to_string()))?;
         *nccl.watch.lock() = Some(watch);
         Ok(Arc::new(nccl))
