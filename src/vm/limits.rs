@@ -404,7 +404,10 @@ impl Vm {
     pub fn push_text(&mut self, text: &mut String, more: &str) -> Result<()> {
         account::charge_text(text, more.len())?;
         if more.len() <= PIECE {
-            self.charge(more.len() / 16)?;
+            // A unit is 16 bytes.
+            if more.len() >= 16 {
+                self.charge(more.len() / 16)?;
+            }
             text.push_str(more);
             return Ok(());
         }
