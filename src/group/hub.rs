@@ -3,7 +3,7 @@
 //!
 //! Every process, including rank 0, has one connection and waits for at most one thing on it: a round, in
 //! which all take part, or the other end of a send or receive. The hub compares the calls, forwards their
-//! bytes, and tells all processes when one disconnects. It knows no tensors; calls are texts.
+//! bytes, and tells all processes when one disconnects. It has no knowledge of tensors; calls are texts.
 //!
 //! Invariant: a process gets an answer only to its own request, or a failure of the group.
 
@@ -23,16 +23,16 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Polling interval for new connections and timeouts.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How long a closing hub waits until the others have read its last answers.
+/// Time limit for the others to read the last answers of a closing hub.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Limit on connections that have not identified themselves.
 const MAX_UNIDENTIFIED: usize = 64;
 
-/// Bytes of one process; several processes may want them.
+/// Bytes of one process; several processes may receive them.
 type Bytes = Arc<Vec<u8>>;
 
-/// The hub. Dropping it ends it, after the others have read its last answers.
+/// The hub. Dropping it waits until the others have read its last answers, then stops it.
 pub(super) struct Hub {
     shared: Arc<HubShared>,
     thread: Option<JoinHandle<()>>,
@@ -43,7 +43,7 @@ struct HubShared {
     size: usize,
     timeout: Duration,
     state: Mutex<State>,
-    /// Signals that a connection ended or that the hub is to close.
+    /// Signals that a connection ended, or that the hub should close.
     changed: Condvar,
 }
 
@@ -51,7 +51,7 @@ struct State {
     peers: Vec<Peer>,
     since: Instant,
     complete: bool,
-    /// The group has failed, and all processes have been told.
+    /// The group has failed, and all processes have been notified.
     failed: bool,
     closing: bool,
     strangers: usize,
@@ -278,7 +278,7 @@ impl HubShared {
         deliveries.into_iter().for_each(|delivery| self.deliver(delivery));
     }
 
-    /// Tells all processes, once, that the group has failed.
+    /// Notifies all processes, once, that the group has failed.
     fn fail(&self, answer: Answer) {
         let answer = match answer {
             Answer::Failed { rank, reason } => Answer::Failed { rank, reason: shortened(&reason) },
@@ -438,7 +438,7 @@ impl State {
         Delivery { to, answer: Answer::Differ { text: text.into(), stuck }, parts: Vec::new() }
     }
 
-    /// Describes what every rank except `but` waits in, or that it does not wait.
+    /// Describes the call in which each rank except `but` waits, or that it does not wait.
     fn doings(&self, but: Option<usize>) -> String {
         let mut texts = Vec::new();
         let mut away = Vec::new();

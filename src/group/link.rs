@@ -1,7 +1,7 @@
 //! A process's connection to the hub of its group: joining and requests.
 //!
-//! A thread reads the hub's messages, so that a failure of another process is known at once, whatever this
-//! process is doing.
+//! A thread reads the hub's messages, so a failure of another process is known at once, regardless of what
+//! this process is doing.
 
 use super::error;
 use super::wire::{self, Answer, Refusal, Say};
@@ -248,7 +248,7 @@ impl Link {
             if Instant::now() > end { Err(error::too_late(format!("{name} did not end"))) } else { Ok(()) }
         };
         let written = wire::write(&mut self.writer.lock(), say, &[bytes], &mut go_on);
-        // After a partial frame, or an answer nobody waits for, the stream would be out of step.
+        // After a partial frame or an abandoned answer, the stream would be out of step.
         let written = written.inspect_err(|error| self.group_state.fail_and_tell(error.clone()))?;
         if written.is_err() {
             self.group_state.fail(error::peer_failed(0, "its process ended"));

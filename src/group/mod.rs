@@ -50,7 +50,7 @@ pub struct Group {
     /// The latest work of the communicator on each stream.
     queued: Vec<Ticket>,
     open: bool,
-    /// The script has been told that the group failed.
+    /// The failure has been reported to the script.
     noticed: bool,
 }
 
@@ -118,7 +118,7 @@ impl Group {
         &self.world
     }
 
-    /// True when there is no other process.
+    /// True if this is the only process.
     pub fn is_alone(&self) -> bool {
         self.link.is_none()
     }
@@ -200,8 +200,8 @@ impl Group {
     /// Leaves the group together with the others: waits for queued work and for the other processes.
     ///
     /// # Errors
-    /// E0535, E0536, E0537 when another process fails or makes a different call; only if the script has not
-    /// been told already.
+    /// E0535, E0536, E0537 when another process fails or makes a different call, unless the failure has
+    /// already been reported to the script.
     pub fn leave(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.open) || self.noticed && self.group_state.is_failed() {
             return Ok(());
@@ -221,7 +221,7 @@ impl Group {
         left
     }
 
-    /// Fails the group and tells the others the reason.
+    /// Fails the group and sends the reason to the others.
     pub fn fail(&mut self, reason: &str) {
         if std::mem::take(&mut self.open) && !self.group_state.is_failed() {
             self.group_state.tell(reason);

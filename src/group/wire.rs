@@ -17,7 +17,7 @@ const MAGIC: [u8; 4] = *b"RNLG";
 /// The longest accepted head: a few numbers and lines of text.
 const LONGEST_HEAD: u32 = 64 << 10;
 
-/// The longest failure reason passed to others, in bytes.
+/// The longest failure reason sent to others, in bytes.
 const LONGEST_REASON: usize = 2000;
 
 /// Interval at which a blocked write checks whether to go on.
@@ -28,9 +28,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub enum Wants {
     /// None.
     Nothing,
-    /// Those of one rank.
+    /// The bytes of one rank.
     From(usize),
-    /// Those of all ranks, in rank order.
+    /// The bytes of all ranks, in rank order.
     All,
     /// Its own part of every rank's bytes, which are split into one equal part per rank.
     Part,

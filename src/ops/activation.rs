@@ -1,4 +1,4 @@
-//! Activations of neural networks, and the normalisations that are made of reductions and maps.
+//! Activations of neural networks, and normalisations built from reductions and maps.
 
 use super::complex;
 use super::composed::{call, t};
@@ -423,7 +423,7 @@ static GELU_TANH: MapFn = MapFn {
     complex: None,
 };
 
-/// `exp(a - b)`, where `b` is the greatest of the row.
+/// `exp(a - b)`, where `b` is the maximum of the row.
 static SOFTMAX_TERM: MapFn = MapFn {
     name: "softmax_term",
     arity: 2,
@@ -487,7 +487,7 @@ static RESCALE: MapFn = MapFn {
     complex: None,
 };
 
-/// Limits to bounds that are read in the dtype of `x`, which the result has: ints drop what follows the point.
+/// Clamps to bounds converted to the dtype of `x`, which is the result's dtype; integer bounds are truncated.
 fn clamped(rt: &mut Runtime, name: &'static str, x: &Tensor, (low, high): (Scalar, Scalar)) -> Result<Out> {
     error::refuse_bool(name, 0, x)?;
     let dtype = x.dtype();
@@ -512,14 +512,14 @@ fn gelu(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     map(rt, "gelu", &MapOp { rule: Rule::Float, f }, &[x]).map(Out::Tensor)
 }
 
-/// The dtype that rows are summed in: `f32` for halves.
+/// The accumulation dtype for rows: `f32` for halves.
 fn wide(dtype: Dtype) -> Dtype {
     if dtype == Dtype::F64 { Dtype::F64 } else { Dtype::F32 }
 }
 
-/// The common part of softmax and its logarithm; `last` takes the element, the row's greatest and
-/// the row's sum of exponentials. Where rows are too long for one kernel these are three passes over `x`, and nothing of
-/// its size is kept.
+/// The common part of softmax and its logarithm. `last` takes the element, the row's maximum and the row's
+/// sum of exponentials. Rows too long for one kernel take three passes over `x`, with no temporary of its
+/// size.
 fn softmax(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Args<'_>) -> Result<Out> {
     let given = args.tensor(0)?;
     let x = match args.dtype(2) {
@@ -529,7 +529,7 @@ fn softmax(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Ar
     let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::F32 };
     let wide = wide(dtype);
     let dim = super::dims::one(1, args.int(1)?, x.rank())?;
-    // A tensor without dimensions is a row of one element.
+    // Treat a tensor without dimensions as a row of one element.
     let row = if x.rank() == 0 { &x.with_layout(one_dimension(x)) } else { x };
     let greatest = rt.reduce(name, &MAX, row, &[dim], true, wide, wide)?;
     let (element, most) = (MapArg::Tensor(row), MapArg::Tensor(&greatest));
@@ -540,12 +540,12 @@ fn softmax(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Ar
     Ok(Out::Tensor(if x.rank() == 0 { result.with_layout(Layout::contiguous(&[])) } else { result }))
 }
 
-/// A tensor without dimensions, seen as one with a single element.
+/// A tensor without dimensions, seen as a vector of one element.
 fn one_dimension(x: &Tensor) -> Layout {
     Layout { offset: x.layout().offset, ..Layout::contiguous(&[1]) }
 }
 
-/// The last dimensions, after a check that they have the extents that the caller stated.
+/// The last dimensions; checks that they have the extents given by the caller.
 fn normalised_dims(x: &Tensor, args: &Args<'_>) -> Result<Vec<usize>> {
     let stated = args.ints(1).unwrap_or(&[]);
     let first = x.rank().checked_sub(stated.len()).filter(|_| !stated.is_empty());
@@ -591,7 +591,7 @@ fn rms_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     affine(rt, NAME, &RESCALE, &operands, (args.opt_tensor(2), None), (wide, dtype))
 }
 
-/// `rms_norm` of complex numbers, whose squares are complex too.
+/// `rms_norm` of complex numbers; their squares are complex too.
 fn complex_rms_norm(rt: &mut Runtime, x: &Tensor, dims: &[usize], args: &Args<'_>) -> Result<Out> {
     let eps = if args.is_given(3) { args.float(3)? } else { x.dtype().epsilon() };
     let dims = dims.iter().map(|&dim| dim as i64).collect();
@@ -606,7 +606,7 @@ fn complex_rms_norm(rt: &mut Runtime, x: &Tensor, dims: &[usize], args: &Args<'_
     }
 }
 
-/// `f(operands) * weight + bias`, in the dtype `wide`, rounded to `dtype` once.
+/// `f(operands) * weight + bias`, computed in the dtype `wide` and rounded to `dtype` once.
 fn affine(
     rt: &mut Runtime,
     name: &'static str,

@@ -1,9 +1,9 @@
 //! The entry point of tensor operations.
 //!
-//! Every way to write an operation ends in [`apply`]: calls, methods, in-place forms, operators, indices,
-//! attributes, placements (`x on cuda`), and the operations that others are composed of. Collectives, which
-//! have no rows, go through [`collective`]. Knows no script values and no kernels. Invariant: nothing else runs the code of an [`Op`], so what concerns all operations
-//! (counting, later the recording of gradients) has one home.
+//! Calls, methods, in-place forms, operators, indices, attributes, placements (`x on cuda`) and composed
+//! operations all go through [`apply`]. Collectives, which have no rows, go through [`collective`]. Knows no
+//! script values and no kernels. Invariant: nothing else runs the code of an [`Op`], so concerns of all
+//! operations (counting, later the recording of gradients) are handled in one place.
 
 use super::{Args, Op, Out, Run, map, table};
 use crate::base::Result;
@@ -17,14 +17,14 @@ pub enum Call<'a> {
     Plain(Args<'a>),
     /// `x.name_()`: the first argument receives the result.
     InPlace(Args<'a>),
-    /// The fast path of operators: the operands of an elementwise operation, where they are.
+    /// The fast path of operators: the operands of an elementwise operation, passed by reference.
     Operands(&'a [MapArg<'a>]),
 }
 
 /// Applies an operation.
 ///
 /// # Errors
-/// Those of the operation. E0504 where operands are given to an operation that is not elementwise.
+/// Those of the operation. E0504 when operands are given to an operation that is not elementwise.
 #[inline]
 pub fn apply(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
     rt.count_operation();
@@ -38,7 +38,8 @@ pub fn apply(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
     }
 }
 
-/// The runtime, for an operation between devices or processes (`comm`, `dist`), which has no row.
+/// The runtime, for an operation between devices or processes (`comm`, `dist`), which has no row in the
+/// table.
 pub fn collective(rt: &mut Runtime) -> &mut Runtime {
     rt.count_operation();
     rt

@@ -9,8 +9,8 @@ use crate::stream::{Event, Stream};
 use crate::tensor::{Generator, Tensor};
 use std::sync::Arc;
 
-/// A bound argument. The binder has checked it against the parameter's
-/// [`Kind`](super::signature::Kind), so an operation reads it back by the accessor of that kind.
+/// A bound argument. The binder has checked it against the parameter's [`Kind`](super::signature::Kind); an
+/// operation reads it with the accessor of that kind.
 #[derive(Clone)]
 pub enum Arg {
     /// Left out, or `none`.
@@ -19,7 +19,7 @@ pub enum Arg {
     Bool(bool),
     /// `Int`
     Int(i64),
-    /// `Float`, or a number that stays one.
+    /// `Float`, or a number that stays a number.
     Float(f64),
     /// `Str`
     Str(String),
@@ -54,7 +54,7 @@ pub enum Data {
     List(Vec<Data>),
 }
 
-/// What an operation gives back.
+/// The result of an operation.
 #[derive(Clone)]
 pub enum Out {
     /// `none`
@@ -67,7 +67,7 @@ pub enum Out {
     Record(&'static [&'static str], Vec<Tensor>),
     /// A number.
     Number(Scalar),
-    /// A text.
+    /// A string.
     Str(String),
     /// A tuple of ints: a shape.
     Ints(Vec<i64>),
@@ -81,8 +81,8 @@ pub enum Out {
 
 /// The arguments of one call, one per parameter of the operation's signature.
 ///
-/// An accessor panics never: an argument of another kind than the signature says is an error of
-/// the operation's definition and comes back as a coded error.
+/// Accessors never panic: an argument whose kind contradicts the signature is a mistake in the operation's
+/// definition and gives a coded error.
 #[derive(Clone, Copy)]
 pub struct Args<'a>(pub &'a [Arg]);
 
@@ -92,7 +92,7 @@ impl<'a> Args<'a> {
         self.0.get(index).unwrap_or(&Arg::None)
     }
 
-    /// True unless it is `none` or was left out without a default.
+    /// True unless the argument is `none` or was left out without a default.
     pub fn is_given(&self, index: usize) -> bool {
         !matches!(self.get(index), Arg::None)
     }
@@ -113,7 +113,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// A tensor or number, as elementwise work takes it.
+    /// A tensor or number, as an operand of an elementwise operation.
     pub fn operand(&self, index: usize) -> Result<MapArg<'a>> {
         match self.get(index) {
             Arg::Tensor(tensor) => Ok(MapArg::Tensor(tensor)),
@@ -141,7 +141,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// A float (an int counts).
+    /// A float; an int is accepted too.
     pub fn float(&self, index: usize) -> Result<f64> {
         self.number(index).map(Scalar::as_f64)
     }
@@ -151,7 +151,7 @@ impl<'a> Args<'a> {
         matches!(self.get(index), Arg::Bool(true))
     }
 
-    /// A text, or `None`.
+    /// A string, or `None`.
     pub fn text(&self, index: usize) -> Option<&'a str> {
         match self.get(index) {
             Arg::Str(text) => Some(text),
@@ -159,7 +159,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Ints as given (negative ones too), or `None`.
+    /// Ints as given, including negative ones, or `None`.
     pub fn ints(&self, index: usize) -> Option<&'a [i64]> {
         match self.get(index) {
             Arg::Ints(ints) => Some(ints),
@@ -168,12 +168,12 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// A shape: no negative extents, and a count that fits.
+    /// A shape: no negative extents, and an element count that fits.
     pub fn shape(&self, index: usize) -> Result<crate::array::Dims> {
         super::error::shape(index, self.ints(index).unwrap_or(&[]))
     }
 
-    /// Tensors of a list.
+    /// The tensors of a list.
     pub fn tensors(&self, index: usize) -> Result<&'a [Tensor]> {
         match self.get(index) {
             Arg::Tensors(tensors) => Ok(tensors),

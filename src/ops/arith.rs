@@ -1,7 +1,6 @@
-//! Arithmetic: the operators `+ - * / // % **`, unary `-`, and their kin.
+//! Arithmetic: the operators `+ - * / // % **`, unary `-`, and related functions.
 //!
-//! Integers wrap. A division or remainder of integers by zero is 0 and never traps; of floats it
-//! follows IEEE 754.
+//! Integers wrap. Integer division or remainder by zero gives 0 and never traps; floats follow IEEE 754.
 
 use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
 use super::signature::{Default, Kind, Param};
@@ -488,7 +487,7 @@ pub static DIV: MapFn = MapFn {
     complex: Some(&complex::DIV),
 };
 
-/// The quotient, rounded towards zero; of integers by zero 0.
+/// The quotient, rounded towards zero; an integer divided by zero gives 0.
 pub static TRUNC_DIVIDE: MapFn = MapFn {
     name: "trunc_divide",
     arity: 2,
@@ -643,7 +642,7 @@ static RSQRT: MapFn = MapFn {
     complex: Some(&complex::RSQRT),
 };
 
-/// The greater; nan if either is.
+/// The maximum; nan if either is nan.
 pub static MAXIMUM: MapFn = MapFn {
     name: "maximum",
     arity: 2,
@@ -657,7 +656,7 @@ pub static MAXIMUM: MapFn = MapFn {
     complex: None,
 };
 
-/// The smaller; nan if either is.
+/// The minimum; nan if either is nan.
 pub static MINIMUM: MapFn = MapFn {
     name: "minimum",
     arity: 2,
@@ -671,8 +670,8 @@ pub static MINIMUM: MapFn = MapFn {
     complex: None,
 };
 
-/// `base` to the power of `exponent` by repeated squaring, wrapping; with a negative exponent the
-/// truncated inverse: 1 for 1, 1 or -1 for -1, else 0.
+/// `base` to the power of `exponent` by repeated squaring, wrapping. A negative exponent gives the truncated
+/// inverse: 1 for 1, 1 or -1 for -1, else 0.
 #[inline(always)]
 fn integer_power(base: i64, exponent: i64) -> i64 {
     if exponent < 0 {
@@ -693,7 +692,7 @@ fn integer_power(base: i64, exponent: i64) -> i64 {
     result
 }
 
-/// Powers by products and roots, where the exponent is one of these numbers.
+/// Exponents for which the power is computed by products and roots.
 static SIMPLE_POWERS: &[(f64, &MapFn)] = &[
     (2.0, &SQUARE),
     (3.0, &CUBE),

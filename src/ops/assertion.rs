@@ -1,7 +1,7 @@
-//! Assertions that a device tests.
+//! Assertions that are tested on the device.
 //!
-//! The condition never comes back to the host: a kernel that finds it false reports a fault, and the
-//! next wait raises it at the line of the assertion.
+//! The condition is not copied to the host. A kernel that finds it false reports a fault, and the next wait
+//! raises the fault at the line of the assertion.
 
 use super::compare::EQ;
 use super::params::X;
@@ -51,7 +51,7 @@ pub(super) fn holds(rt: &mut Runtime, condition: &Tensor, text: &str) -> Result<
             true => Err(crate::driver::error::assertion_failed(text, Span::NONE)),
         };
     }
-    // A gather from one element by the position 0, or 1 where the condition is false, which is out of range.
+    // Gather from one element at position 0, or at position 1 (out of range) if the condition is false.
     let zero = MapArg::Number(Scalar::Int(0));
     let operands = [MapArg::Tensor(condition), zero];
     let fails = rt.map(NAME, &EQ, &operands, condition.dtype(), Dtype::Bool)?;

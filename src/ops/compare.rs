@@ -1,4 +1,4 @@
-//! Comparisons, and what kind of number an element is. Results are `bool`.
+//! Comparisons and classification of numbers (nan, infinite, ...). Results are `bool`.
 
 use super::folds::ALL;
 use super::params::{BINARY, UNARY, X, X_OR_NUMBER};

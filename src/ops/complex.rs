@@ -1,8 +1,8 @@
-//! Complex numbers: making them, taking them apart, and arithmetic over them.
+//! Complex numbers: construction, parts and arithmetic.
 //!
-//! An operation over real numbers accepts complex operands when its function names a complex twin
-//! ([`MapFn::complex`]); all others refuse them. A complex tensor is an array of pairs, so its parts are views
-//! of the same memory; sums are sums of the parts.
+//! An operation over real numbers accepts complex operands if its function names a complex twin
+//! ([`MapFn::complex`]); others refuse them. A complex tensor is an array of pairs, so its parts are views of
+//! the same memory, and parts are summed separately.
 
 use super::params::{UNARY, X};
 use super::shape::MAX_RANK;
@@ -125,7 +125,7 @@ const fn to_real(name: &'static str, text: &'static str, host: HostMap) -> Compl
     ComplexFn { to_real: true, ..twin(name, 1, text, host) }
 }
 
-/// Host code over both widths.
+/// Host code for both widths.
 macro_rules! both {
     (|$($a:ident),+| $e:expr) => {
         host_map!(($($a: C64),+) -> C64: $e, ($($a: C128),+) -> C128: $e)
@@ -138,7 +138,7 @@ macro_rules! both {
     };
 }
 
-// --- The complex twins of functions over real numbers, which name them in their `complex` field ---
+// --- Complex twins of functions over real numbers, named in the `complex` field of those functions ---
 
 pub(super) static ADD: ComplexFn =
     twin("complex_add", 2, "complex_add(a, b)", both!(|a, b| number::add(a, b)));
@@ -196,7 +196,7 @@ pub(super) static POW: ComplexFn = twin(
     "complex_pow",
     2,
     "complex_pow(a, b)",
-    // The exponent multiplies the error of the logarithm: `c64` computes in `c128`.
+    // The exponent multiplies the error of the logarithm, so `c64` computes in `c128`.
     host_map!(
         (a: C64, b: C64) -> C64: number::narrow(number::pow(number::wide(a), number::wide(b))),
         (a: C128, b: C128) -> C128: number::pow(a, b),
@@ -328,8 +328,8 @@ static ANGLE: MapFn = MapFn {
     complex: Some(&COMPLEX_ANGLE),
 };
 
-/// The function that `f` is over operands of `dtype`, and the dtype of its result (a comparison gives
-/// `bool` all the same): `f` itself, or its complex twin. An error where it has none.
+/// The function to use for `f` over operands of `dtype` (`f` itself, or its complex twin) and the dtype of
+/// its result. A comparison gives `bool` for complex operands too. An error if `f` has no complex twin.
 pub(super) fn over(name: &str, f: &'static MapFn, dtype: Dtype) -> Result<(&'static MapFn, Dtype)> {
     if !dtype.is_complex() {
         return Ok((f, dtype));
@@ -340,7 +340,7 @@ pub(super) fn over(name: &str, f: &'static MapFn, dtype: Dtype) -> Result<(&'sta
     }
 }
 
-/// Complex numbers of two real operands.
+/// Makes complex numbers from two real operands.
 fn made(rt: &mut Runtime, name: &'static str, f: &'static MapFn, args: &Args<'_>) -> Result<Out> {
     let operands = [args.operand(0)?, args.operand(1)?];
     if let [MapArg::Tensor(one), MapArg::Tensor(other)] = operands
@@ -363,17 +363,17 @@ fn made(rt: &mut Runtime, name: &'static str, f: &'static MapFn, args: &Args<'_>
     rt.map_ordered(name, f, &operands, part, part.complex()).map(Out::Tensor)
 }
 
-/// The real part: a view of a complex tensor, any other tensor itself.
+/// The real part: a view of a complex tensor; any other tensor is returned unchanged.
 pub fn real(x: &Tensor) -> Result<Tensor> {
     if x.dtype().is_complex() { part(x, 0, "real") } else { Ok(x.clone()) }
 }
 
-/// The imaginary part of a complex tensor, a view.
+/// The imaginary part of a complex tensor, as a view.
 pub fn imag(x: &Tensor) -> Result<Tensor> {
     part(x, 1, "imag")
 }
 
-/// The `which`-th of the two parts.
+/// One of the two parts: `which` is 0 or 1.
 fn part(x: &Tensor, which: usize, name: &str) -> Result<Tensor> {
     let parts = as_real(x, name)?;
     let mut layout = parts.layout().clone();
@@ -383,7 +383,7 @@ fn part(x: &Tensor, which: usize, name: &str) -> Result<Tensor> {
     Ok(parts.with_layout(layout))
 }
 
-/// A complex tensor as pairs along a new last dimension; a view.
+/// A complex tensor as pairs along a new last dimension, as a view.
 pub(super) fn as_real(x: &Tensor, name: &str) -> Result<Tensor> {
     if !x.dtype().is_complex() {
         return Err(error::needs_complex(name, x));
@@ -398,7 +398,7 @@ pub(super) fn as_real(x: &Tensor, name: &str) -> Result<Tensor> {
     Ok(x.view(layout, x.dtype().real()))
 }
 
-/// Pairs along the last dimension as complex numbers; a view.
+/// Pairs along the last dimension as complex numbers, as a view.
 fn as_complex(x: &Tensor) -> Result<Tensor> {
     let name = "view_as_complex";
     if !matches!(x.dtype(), Dtype::F32 | Dtype::F64) {
@@ -425,13 +425,13 @@ fn as_complex(x: &Tensor) -> Result<Tensor> {
     Ok(x.view(layout, x.dtype().complex()))
 }
 
-/// True when a sum of `x`, converted to `dtype` first where one is given, is one of complex numbers.
+/// True if a sum of `x`, converted to `dtype` if given, has a complex result.
 pub(super) fn is_summed(x: &Tensor, dtype: Option<Dtype>) -> bool {
     dtype.unwrap_or(x.dtype()).is_complex()
 }
 
-/// Converts to `dtype` where one is given, and runs what treats both parts alike on them: `run` gets
-/// a last dimension of two, and gives one.
+/// Converts `x` to `dtype` if given, then applies `run` to both parts alike. The operand and the result of
+/// `run` have a last dimension of two.
 pub(super) fn by_parts(
     rt: &mut Runtime,
     x: &Tensor,
@@ -451,7 +451,7 @@ pub(super) fn conjugate(rt: &mut Runtime, name: &'static str, x: &Tensor) -> Res
     rt.map_ordered(name, &CONJ, &[MapArg::Tensor(x)], x.dtype(), x.dtype())
 }
 
-/// The absolute values of a complex tensor; any other tensor itself.
+/// The absolute values of a complex tensor; any other tensor is returned unchanged.
 pub(super) fn magnitude(rt: &mut Runtime, name: &'static str, x: &Tensor) -> Result<Tensor> {
     if !x.dtype().is_complex() {
         return Ok(x.clone());

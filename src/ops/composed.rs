@@ -1,7 +1,7 @@
-//! Calls of one operation by another, under its name.
+//! Calls from one operation to another, by name.
 //!
-//! Knows no kernels. Invariant: an error of what is called points at the whole call of the operation that
-//! calls, whose own checks point at its arguments.
+//! Knows no kernels. Invariant: an error of a called operation points at the whole call of the calling
+//! operation, while the caller's own checks point at its arguments.
 
 use super::signature::Default;
 use super::{Arg, Args, Call, Out, apply, error, table};
@@ -9,7 +9,7 @@ use crate::base::Result;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
 
-/// What an operation gives; arguments that are not given have their defaults.
+/// The result of an operation; arguments that are left out have their defaults.
 pub(super) fn out_of(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Out> {
     let op = table::find(name).ok_or_else(|| error::wrong_argument(0, "an operation"))?;
     let bound: Vec<Arg> = (op.params.iter().enumerate())
@@ -25,7 +25,7 @@ pub(super) fn out_of(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Out>
     apply(rt, op, Call::Plain(Args(&bound))).map_err(|e| e.passed(|_| (0, 0)))
 }
 
-/// The tensor that an operation gives, or the first of several.
+/// The tensor that an operation returns; the first if it returns several.
 pub(super) fn call(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Tensor> {
     let found = match out_of(rt, name, given)? {
         Out::Tensor(tensor) => Some(tensor),

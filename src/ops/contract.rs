@@ -1,6 +1,6 @@
-//! Products of tensors with one another: Kronecker's, contractions, cross products, combinations.
+//! Products between tensors: Kronecker products, contractions, cross products, combinations.
 //!
-//! Made of other operations; nothing here waits for a device.
+//! Composed of other operations; nothing here waits for a device.
 
 use super::composed::{call, t};
 use super::make::filled;
@@ -193,7 +193,7 @@ fn contracted(
     let (mut left, mut right) = (x.clone(), other.clone());
     for (&a, &b) in mine.iter().zip(&theirs) {
         let (n, m) = (x.shape()[a], other.shape()[b]);
-        // An extent of 1 is stretched, so the other side is summed.
+        // An extent of 1 is broadcast, so sum the other side first.
         let stretched = name == "tensordot" && n != m && (n == 1 || m == 1);
         let (longer, dim) = if n == 1 { (&mut right, b) } else { (&mut left, a) };
         if stretched {

@@ -1,4 +1,4 @@
-//! Numbers in nested lists become tensors.
+//! Converts nested lists of numbers to tensors.
 
 use super::{Data, error};
 use crate::array::{Dims, Dtype, Scalar};
@@ -8,14 +8,14 @@ use crate::driver::error::paced;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
 
-/// The deepest nesting that becomes dimensions.
+/// The deepest nesting that is converted to dimensions.
 const MAX_DEPTH: usize = 64;
 
-/// A tensor of these numbers, written straight to its device (by default the current one).
-/// `index` is the argument they came from, for errors.
+/// A tensor of these numbers, written directly to its device (by default the current one). `index` is the
+/// argument that they came from, for errors.
 ///
 /// # Errors
-/// Rows of different lengths, numbers beside lists, integers that the dtype cannot hold.
+/// Rows of different lengths, numbers mixed with lists, integers outside the dtype's range.
 pub fn tensor(
     rt: &mut Runtime,
     data: &Data,
@@ -32,7 +32,7 @@ pub fn tensor(
     rt.from_host(&bytes, &shape, dtype, device)
 }
 
-/// The shape of nested lists, after a check that they are rectangular.
+/// The shape of nested lists; checks that they are rectangular.
 pub fn shape(data: &Data, index: usize) -> Result<Dims> {
     let mut shape = Dims::new();
     let mut first = data;
@@ -50,8 +50,8 @@ pub fn shape(data: &Data, index: usize) -> Result<Dims> {
     Ok(shape)
 }
 
-/// The dtype of numbers: `f32` if any is a float, else `i64` if any is an int, else `bool`; `f32`
-/// for none.
+/// The dtype of the numbers: `f32` if any is a float, else `i64` if any is an int, else `bool`. Without
+/// numbers it is `f32`.
 pub fn inferred(data: &Data) -> Result<Dtype> {
     fn widest(data: &Data) -> Result<Option<Dtype>> {
         paced(1)?;

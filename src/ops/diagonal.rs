@@ -120,7 +120,7 @@ static IN_UPPER: MapFn = MapFn {
     complex: None,
 };
 
-/// On which diagonal a position lies: its column less its row.
+/// The diagonal of a position: its column minus its row.
 #[inline(always)]
 fn above(at: i64, rows: i64, columns: i64) -> i64 {
     if rows == 0 || columns == 0 {

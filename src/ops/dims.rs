@@ -4,7 +4,7 @@ use super::error;
 use crate::base::Result;
 use smallvec::SmallVec;
 
-/// One dimension. `index` is the argument, for the error. A tensor without dimensions accepts 0 and -1.
+/// One dimension. `index` is the argument, for errors. A tensor without dimensions accepts 0 and -1.
 pub fn one(index: usize, dim: i64, rank: usize) -> Result<usize> {
     let extent = rank.max(1) as i64;
     let from_start = if dim < 0 { dim.checked_add(extent) } else { Some(dim) };
@@ -14,8 +14,8 @@ pub fn one(index: usize, dim: i64, rank: usize) -> Result<usize> {
     }
 }
 
-/// Several distinct dimensions, in ascending order; all of them where none were given. For a tensor
-/// without dimensions the result is empty.
+/// Several distinct dimensions, in ascending order; all dimensions if none are given. Empty for a tensor
+/// without dimensions.
 pub fn many(index: usize, dims: Option<&[i64]>, rank: usize) -> Result<SmallVec<[usize; 6]>> {
     let Some(dims) = dims.filter(|dims| !dims.is_empty()) else { return Ok((0..rank).collect()) };
     let mut found = SmallVec::new();

@@ -1,7 +1,7 @@
-//! What occurs: distinct elements and slices, and whether elements are among others.
+//! Distinct elements and slices, and membership tests.
 //!
-//! Slices along a dimension are compared as numbers: every element gets its rank within its column, then
-//! columns are joined two by two, and their pairs of ranks ranked again, until one column is left.
+//! Slices along a dimension are compared by rank: each element is replaced by its rank within its column.
+//! Then columns are joined in pairs, and the pairs of ranks are ranked again, until one column is left.
 
 use super::arith::{MINIMUM, SUB};
 use super::compare::EQ;
@@ -103,7 +103,7 @@ fn unique(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let starts = starts(rt, NAME, &values)?;
     let found = true_positions(rt, &starts)?;
     let distinct = match args.opt_int(4) {
-        // Sorting is stable: the first of equal slices stands for them.
+        // Sorting is stable, so this is the first of equal slices.
         Some(_) => {
             let first = pick(rt, NAME, &order, 0, &found)?;
             pick_slices(rt, NAME, x, dim, &first)?
@@ -158,7 +158,7 @@ fn one_or_all(mut out: Vec<Tensor>) -> Out {
     if out.len() == 1 { Out::Tensor(out.swap_remove(0)) } else { Out::Tuple(out) }
 }
 
-/// Slices of a tensor; of one without dimensions, the tensor as a vector.
+/// Slices of a tensor; a tensor without dimensions is treated as a vector.
 fn pick_slices(rt: &mut Runtime, name: &'static str, x: &Tensor, dim: usize, ids: &Tensor) -> Result<Tensor> {
     match x.rank() {
         0 => reshaped(rt, x, &[1]),
@@ -166,7 +166,8 @@ fn pick_slices(rt: &mut Runtime, name: &'static str, x: &Tensor, dim: usize, ids
     }
 }
 
-/// True where an element differs from the one before along the last dimension, and at the first.
+/// True for the first element along the last dimension, and for each element that differs from the one
+/// before.
 fn starts(rt: &mut Runtime, name: &'static str, values: &Tensor) -> Result<Tensor> {
     let along = values.rank() - 1;
     let length = values.shape()[along];
@@ -180,7 +181,7 @@ fn starts(rt: &mut Runtime, name: &'static str, values: &Tensor) -> Result<Tenso
     Ok(starts)
 }
 
-/// How many starts stand before each element along the last dimension, its own not counted.
+/// The number of starts up to and including each element along the last dimension, minus one.
 fn numbered(rt: &mut Runtime, name: &'static str, starts: &Tensor) -> Result<Tensor> {
     let ones = rt.convert(starts, Dtype::I64)?;
     let running = scanned(rt, name, &SUM, &ones, starts.rank() - 1)?;
@@ -188,7 +189,7 @@ fn numbered(rt: &mut Runtime, name: &'static str, starts: &Tensor) -> Result<Ten
     rt.map(name, &SUB, &operands, Dtype::I64, Dtype::I64)
 }
 
-/// What stands in a sorted row, back at the places where it came from.
+/// The values of a sorted row, scattered back to their original positions.
 fn sent_back(rt: &mut Runtime, name: &'static str, values: &Tensor, order: &Tensor) -> Result<Tensor> {
     let out = rt.empty(values.shape(), Dtype::I64, values.device())?;
     let (own, along) = (out.layout().strides.clone(), values.rank() - 1);
@@ -198,7 +199,7 @@ fn sent_back(rt: &mut Runtime, name: &'static str, values: &Tensor, order: &Tens
     Ok(out)
 }
 
-/// The distances of positions from one to the next, the last one from the end.
+/// The distance from each position to the next; for the last one, to the end.
 fn lengths(rt: &mut Runtime, name: &'static str, found: &Tensor, end: usize) -> Result<Tensor> {
     let ends = rt.empty(&[found.count()], Dtype::I64, found.device())?;
     if let Some(most) = found.count().checked_sub(1) {
@@ -210,7 +211,7 @@ fn lengths(rt: &mut Runtime, name: &'static str, found: &Tensor, end: usize) -> 
     rt.map(name, &SUB, &operands, Dtype::I64, Dtype::I64)
 }
 
-/// Numbers that order the slices along a dimension as their elements do, equal exactly for equal slices.
+/// Numbers that order the slices along a dimension as their elements do; equal only for equal slices.
 fn slice_ranks(rt: &mut Runtime, name: &'static str, x: &Tensor, dim: usize) -> Result<Tensor> {
     let count = x.shape().get(dim).copied().unwrap_or(1);
     let width = x.count().checked_div(count).unwrap_or(0);
@@ -246,7 +247,7 @@ fn every_other(x: &Tensor, first: usize, count: usize) -> Tensor {
     x.with_layout(layout)
 }
 
-/// The rank of each element within its row: how many smaller values there are.
+/// The rank of each element within its row: the number of distinct smaller values.
 fn ranked(rt: &mut Runtime, name: &'static str, rows: &Tensor) -> Result<Tensor> {
     let (values, order) = sorted(rt, name, rows, 1, false)?;
     let starts = starts(rt, name, &values)?;

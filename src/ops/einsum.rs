@@ -1,8 +1,8 @@
-//! Sums of products, written with letters: `einsum("ij,jk->ik", a, b)`.
+//! Sums of products in letter notation: `einsum("ij,jk->ik", a, b)`.
 //!
-//! Operands are taken in from the left, two at a time: letters that no later operand and not the
-//! result has are summed, so a pair is one batched matrix product. No intermediate is larger than
-//! the letters that are still needed make it.
+//! Operands are combined from the left, two at a time. A letter that neither a later operand nor the result
+//! uses is summed, so each pair is one batched matrix product. An intermediate has only letters that are
+//! still needed.
 
 use super::folds::SUM;
 use super::matmul::product;
@@ -32,14 +32,14 @@ pub static OPS: &[Op] = &[Op {
     ..Op::BASE
 }];
 
-/// A name of a dimension: a letter, or a place of the ellipsis counted from its end.
+/// A dimension's label: a letter, or a position in the ellipsis counted from its end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Label {
     Batch(usize),
     Letter(char),
 }
 
-/// An operand under its labels, each of them once.
+/// An operand and its labels, each of which occurs once.
 struct Term {
     tensor: Tensor,
     labels: Vec<Label>,
@@ -98,7 +98,7 @@ fn einsum(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     Ok(Out::Tensor(permuted(&held.tensor, &order)))
 }
 
-/// The labels of a group; with the rank known, `...` is as many as are left.
+/// The labels of a group. If the rank is known, `...` covers the remaining dimensions.
 fn labels_of(group: &str, rank: Option<usize>) -> Result<Vec<Label>, String> {
     let (front, back) = match group.split_once("...") {
         Some((front, back)) => (front, Some(back)),
@@ -127,7 +127,7 @@ fn labels_of(group: &str, rank: Option<usize>) -> Result<Vec<Label>, String> {
     Ok(labels)
 }
 
-/// The labels of the result; `...` is all batch dimensions.
+/// The labels of the result; `...` covers all batch dimensions.
 fn output_labels(group: &str, batch: usize) -> Result<Vec<Label>, String> {
     let has_batch = group.contains("...");
     let letters = group.replacen("...", "", 1).chars().count();
@@ -138,7 +138,7 @@ fn output_labels(group: &str, batch: usize) -> Result<Vec<Label>, String> {
     }
 }
 
-/// Without an arrow: batch dimensions, then the letters that occur once.
+/// The output without an arrow: batch dimensions, then the letters that occur once.
 fn implied_output(terms: &[Term], inputs: &str) -> Vec<Label> {
     let mut labels: Vec<Label> = Vec::new();
     for label in terms.iter().flat_map(|t| &t.labels) {
@@ -157,7 +157,7 @@ fn implied_output(terms: &[Term], inputs: &str) -> Vec<Label> {
     labels
 }
 
-/// An operand in which each label is once: repeated ones become the diagonal, a view.
+/// An operand with each label once: repeated labels become the diagonal, as a view.
 fn diagonal(tensor: &Tensor, labels: Vec<Label>) -> Result<Term, String> {
     let mut layout = tensor.layout().clone();
     let (shape, strides) = (std::mem::take(&mut layout.shape), std::mem::take(&mut layout.strides));
@@ -178,7 +178,7 @@ fn diagonal(tensor: &Tensor, labels: Vec<Label>) -> Result<Term, String> {
     Ok(Term { tensor: tensor.with_layout(layout), labels: kept })
 }
 
-/// Checks that a letter means one extent, and stretches extents of 1 to it.
+/// Checks that each letter has one extent, and broadcasts extents of 1 to it.
 fn agree(terms: &mut [Term], equation: &str) -> Result<()> {
     let mut extents: Vec<(Label, usize, usize)> = Vec::new();
     for (i, term) in terms.iter().enumerate() {
@@ -232,7 +232,7 @@ fn summed(rt: &mut Runtime, term: Term, kept: &dyn Fn(&Label) -> bool) -> Result
     Ok(Term { tensor, labels })
 }
 
-/// Multiplies two operands and sums over the labels that nobody needs any more.
+/// Multiplies two operands and sums over the labels that are no longer needed.
 fn contract(rt: &mut Runtime, a: Term, b: Term, needed: &dyn Fn(&Label) -> bool) -> Result<Term> {
     let (in_a, in_b) = (a.labels.clone(), b.labels.clone());
     let a = summed(rt, a, &|l| needed(l) || in_b.contains(l))?;
@@ -256,7 +256,7 @@ fn contract(rt: &mut Runtime, a: Term, b: Term, needed: &dyn Fn(&Label) -> bool)
     Ok(Term { tensor: reshaped(rt, &out, &shape)?, labels })
 }
 
-/// The operand with its labels in three groups, each merged into one dimension.
+/// The operand with its labels in three groups, each group merged into one dimension.
 fn arranged(rt: &mut Runtime, term: &Term, groups: [&[Label]; 3]) -> Result<Tensor> {
     let mut order = Dims::new();
     let mut merged = Dims::new();

@@ -1,7 +1,7 @@
 //! Elementary functions: exponentials, logarithms, trigonometry. Integers and bools give `f32`.
 //!
-//! On the host `f32` results are within two units in the last place of the exact value, on CUDA
-//! within what its documentation states.
+//! On the host, `f32` results are within two units in the last place of the exact value; on CUDA, within the
+//! bounds that its documentation states.
 
 use super::complex;
 use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
@@ -611,7 +611,7 @@ fn tan(args: &[Reg<'_>], out: RegMut<'_>) {
     of_angle(fast, math::tan, args, out);
 }
 
-/// Runs vector code over a chunk, then again one by one over the `f32` angles that are too large for it.
+/// Runs vector code over a chunk, then recomputes the `f32` angles that are too large for it one by one.
 fn of_angle(fast: HostMap, exact: fn(f32) -> f32, args: &[Reg<'_>], out: RegMut<'_>) {
     match (args, out) {
         (&[Reg::F32(angles)], RegMut::F32(out)) => {
@@ -632,7 +632,7 @@ pub static LOG_ADD_EXP: MapFn = MapFn {
     arity: 2,
     select: false,
     cuda: CudaText {
-        // The two terms may cancel: `f32` computes in `f64`.
+        // The two terms may cancel, so `f32` computes in `f64`.
         f32: "(a == b ? a + 0.69314718055994531f : (float)((double)fmaxf(a, b) + log1p(exp(-fabs((double)a - (double)b)))))",
         f64: "(a == b ? a + 0.69314718055994531 : fmax(a, b) + log1p(exp(-fabs(a - b))))",
         i64: "",
@@ -664,7 +664,7 @@ static LOGIT: MapFn = MapFn {
     complex: None,
 };
 
-/// `b` is what elements are kept away from 0 and 1 by.
+/// `b` is the minimum distance of elements from 0 and 1.
 static LOGIT_CLAMPED: MapFn = MapFn {
     name: "logit_clamped",
     arity: 2,

@@ -95,23 +95,23 @@ static RAGGED: Code = Code {
     example: "tensor([[1, 2], [3]])",
 };
 
-/// An argument of another kind than the parameter's. The virtual machine puts the operation's name in, and
-/// the help (`vm::run::calls`).
+/// An argument of the wrong kind. The virtual machine adds the operation's name and the help
+/// (`vm::run::calls`).
 pub fn wrong_argument(index: usize, wanted: &str) -> Error {
     Error::needs(&WRONG_ARGUMENT, wanted).operand(index, format!("not {wanted}"))
 }
 
-/// The same of an element of the list that the argument is: not `element`, as in `list`.
+/// As [`wrong_argument`], for an element of a list argument. `list` and `element` describe what was wanted.
 pub fn wrong_element(index: usize, at: usize, list: &str, element: &str) -> Error {
     Error::needs(&WRONG_ARGUMENT, list).element(index, at, format!("not {element}"))
 }
 
-/// A tensor of another kind than the parameter's; `help` says how it is made.
+/// A tensor of the wrong kind; `help` says how to make the right one.
 pub fn wrong_tensor(index: usize, wanted: &str, found: &Tensor, help: &str) -> Error {
     Error::needs(&WRONG_ARGUMENT, wanted).operand(index, this_is(found.describe())).help(help)
 }
 
-/// The operation has no meaning for a dtype.
+/// The operation is not defined for a dtype.
 pub fn not_for_dtype(name: &str, dtype: Dtype, operands: &[MapArg<'_>]) -> Error {
     let help = match (dtype, name) {
         (Dtype::Bool, "sub") => "convert to numbers first, `x.to(i64)`, or write `x ^ y` for what differs",
@@ -123,14 +123,14 @@ pub fn not_for_dtype(name: &str, dtype: Dtype, operands: &[MapArg<'_>]) -> Error
     labelled(error, operands)
 }
 
-/// The same of an operation that needs floats.
+/// As [`not_for_dtype`], for an operation that needs floats.
 pub fn floats_alone(name: &str, index: usize, x: &Tensor) -> Error {
     Error::new(&NOT_FOR_DTYPE, format!("`{name}` is not defined for {}", x.dtype()))
         .operand(index, this_is(x.describe()))
         .help("convert first: `x.to(f32)`")
 }
 
-/// The operation orders numbers, or computes with them: bools are none.
+/// Refuses bools: the operation orders numbers or computes with them.
 pub fn refuse_bool(name: &str, index: usize, x: &Tensor) -> Result<()> {
     match x.dtype() {
         Dtype::Bool => Err(Error::new(&NOT_FOR_DTYPE, format!("`{name}` is not defined for bool"))
@@ -140,7 +140,7 @@ pub fn refuse_bool(name: &str, index: usize, x: &Tensor) -> Result<()> {
     }
 }
 
-/// The same of a dtype to count in.
+/// As [`refuse_bool`], for a dtype to count in.
 pub fn no_bools(name: &str, index: usize, dtype: Dtype) -> Result<()> {
     match dtype {
         Dtype::Bool => Err(Error::new(&NOT_FOR_DTYPE, format!("`{name}` is not defined for bool"))
@@ -150,7 +150,7 @@ pub fn no_bools(name: &str, index: usize, dtype: Dtype) -> Result<()> {
     }
 }
 
-/// The same of a `dtype=` argument.
+/// As [`not_for_dtype`], for a `dtype=` argument.
 pub fn not_with_dtype(name: &str, index: usize, dtype: Dtype) -> Error {
     Error::new(&NOT_FOR_DTYPE, format!("`{name}` is not defined for {dtype}"))
         .operand(index, "this dtype")
@@ -168,7 +168,7 @@ pub fn labelled(error: Error, operands: &[MapArg<'_>]) -> Error {
     })
 }
 
-/// An operation that takes complex numbers apart, on others.
+/// An operation on the parts of complex numbers, given another tensor.
 pub fn needs_complex(name: &str, x: &Tensor) -> Error {
     Error::new(&NOT_FOR_DTYPE, format!("`{name}` needs complex numbers, not {}", x.dtype()))
         .operand(0, this_is(x.describe()))
@@ -187,7 +187,7 @@ pub fn no_signal(name: &str, dim: usize, length: i64, given: bool) -> Error {
     }
 }
 
-/// A tensor that is not an array of pairs in memory.
+/// A tensor whose memory is not an array of pairs.
 pub fn no_pairs(x: &Tensor, why: &str) -> Error {
     let strides = x.layout().strides.as_slice();
     Error::new(&BAD_VALUE, format!("this tensor cannot be viewed as complex numbers: {why}"))
@@ -195,7 +195,7 @@ pub fn no_pairs(x: &Tensor, why: &str) -> Error {
         .help("put pairs last, `x.reshape(.., 2)`, and copy with `.clone()`; or use `complex(re, im)`")
 }
 
-/// The in-place result is of a higher kind than its target.
+/// The kind of the result is higher than that of the in-place target.
 pub fn result_does_not_fit(name: &str, result: Dtype, target: &Tensor) -> Error {
     let plain = name.strip_suffix('_').unwrap_or(name);
     Error::new(
@@ -209,12 +209,12 @@ pub fn result_does_not_fit(name: &str, result: Dtype, target: &Tensor) -> Error 
     .help(format!("write `{plain}` for a new tensor of {result}, or convert first: `x.to({result})`"))
 }
 
-/// The argument has no usable value; `message` says why, `help` what to write.
+/// An unusable value of an argument; `message` gives the reason, `help` the correction.
 pub fn bad_value(index: usize, message: impl Into<String>, help: impl Into<String>) -> Error {
     Error::new(&BAD_VALUE, message).operand(index, "this value").help(help)
 }
 
-/// An option that is none of the known ones.
+/// An unknown value of an option.
 pub fn not_one_of(index: usize, name: &str, given: &str, known: &[&str]) -> Error {
     let list: Vec<String> = known.iter().map(|k| format!("`{name}=\"{k}\"`")).collect();
     bad_value(index, format!("`{given}` is not a value of `{name}`"), format!("write {}", list.join(" or ")))
@@ -240,7 +240,7 @@ pub fn no_such_dim(index: usize, dim: i64, rank: usize) -> Error {
     Error::new(&BAD_DIM, format!("there is no dimension `{dim}`")).operand(index, "this dimension").help(help)
 }
 
-/// A dimension that is named twice.
+/// A dimension that is given twice.
 pub fn dim_twice(index: usize, dim: usize) -> Error {
     Error::new(&BAD_DIM, format!("dimension {dim} is named twice"))
         .operand(index, "these dimensions")
@@ -254,19 +254,19 @@ pub fn ragged(index: usize, why: String) -> Error {
         .help("give all lists of one depth the same length")
 }
 
-/// Lists nested deeper than a tensor has dimensions.
+/// Lists nested deeper than the maximum number of dimensions.
 pub fn nested_too_deep(index: usize, limit: usize) -> Error {
     Error::new(&RAGGED, format!("a tensor has at most {limit} dimensions"))
         .operand(index, "these lists are nested deeper")
         .help("do these lists contain themselves?")
 }
 
-/// `arange` with a step away from its end.
+/// `arange` with a step in the wrong direction.
 pub fn step_leads_away() -> Error {
     bad_value(2, "the step leads away from the end of the range", "change the sign of the step")
 }
 
-/// A generator of another device than the draw's.
+/// A generator on another device than the draw.
 pub fn generator_elsewhere(generator: DeviceId, device: DeviceId) -> Error {
     Error::new(&BAD_VALUE, format!("the generator is on {generator}, and the numbers are drawn on {device}"))
         .help(format!("make the generator there: `Generator(device={device})`"))
@@ -278,7 +278,7 @@ pub fn only_host_is_pinned(device: DeviceId) -> Error {
         .help("write `device=cpu`, or leave `pin_memory` out")
 }
 
-/// Extents that a normalisation was told and the tensor does not have.
+/// Extents of a normalisation that differ from the tensor's.
 pub fn not_the_last_extents(stated: &[i64], x: &Tensor) -> Error {
     Error::new(&NOT_LAST_EXTENTS, format!("the last extents of the tensor are not {stated:?}"))
         .operand(0, this_is(x.describe()))
@@ -286,7 +286,7 @@ pub fn not_the_last_extents(stated: &[i64], x: &Tensor) -> Error {
         .help("write the extents of the last dimensions, such as `x.shape[-1]`")
 }
 
-/// Checks a shape that a user wrote.
+/// Checks a shape given by the user.
 pub fn shape(index: usize, extents: &[i64]) -> Result<Dims> {
     if extents.len() > super::shape::MAX_RANK {
         return Err(too_many_dims(extents.len()));

@@ -1,7 +1,7 @@
 //! Factories: tensors from numbers, shapes and ranges.
 //!
-//! Memory is bound at once, so a request that cannot fit fails at its line; only the fill waits. A
-//! factory puts its tensor on the current device unless `device` says otherwise.
+//! Memory is allocated at once, so a request that cannot fit fails at its line; only the fill is deferred. A
+//! factory puts its tensor on the current device unless `device` is given.
 
 use super::known;
 use super::params::{DEVICE, DTYPE, X};
@@ -240,7 +240,7 @@ pub static OPS: &[Op] = &[
     },
 ];
 
-/// The value of `fill`: a number or a tensor without dimensions.
+/// The value for a fill: a number or a tensor without dimensions.
 fn one_value<'a>(args: &Args<'a>) -> Result<MapArg<'a>> {
     let value = args.operand(1)?;
     if let MapArg::Tensor(value) = value {
@@ -255,7 +255,8 @@ fn one_value<'a>(args: &Args<'a>) -> Result<MapArg<'a>> {
     Ok(value)
 }
 
-/// What `full` and its kin write: a number, or a tensor with one element, as complex ones are.
+/// The value that `full` and related factories write: a number, or a tensor of one element (a complex
+/// number).
 enum Value<'a> {
     Number(Scalar),
     Complex(&'a Tensor),
@@ -274,7 +275,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The dtype of a tensor of it.
+    /// The dtype of a tensor of this value.
     fn dtype(&self) -> Dtype {
         match self {
             Value::Number(number) => number.dtype(),
@@ -282,7 +283,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Writes it to every element.
+    /// Writes the value to every element.
     fn fill(&self, rt: &mut Runtime, name: &'static str, tensor: &Tensor) -> Result<()> {
         match self {
             Value::Number(number) => fill(rt, name, tensor, Some(*number)),
@@ -315,7 +316,7 @@ const LIKE: &[Param] = &[X, DTYPE, DEVICE];
 /// `(x, *size, dtype=none, device=none)`
 const NEW: &[Param] = &[X, Param::rest("size", Kind::Shape), DTYPE, DEVICE];
 
-/// Where a factory puts its tensor, and of what dtype.
+/// The device and the dtype of a factory's tensor.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub dtype: Dtype,
@@ -324,7 +325,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// As the arguments from `index` on say: `dtype`, `device`, and `pin_memory` where there is one.
+    /// Reads the arguments from `index` on: `dtype`, `device`, and `pin_memory` if there is one.
     pub fn of(rt: &Runtime, args: &Args<'_>, index: usize, dtype: Dtype) -> Place {
         Place {
             dtype: args.dtype(index).unwrap_or(dtype),
@@ -333,7 +334,7 @@ impl Place {
         }
     }
 
-    /// The same beside a tensor, whose dtype and device hold where the arguments say nothing.
+    /// As [`Place::of`], with the dtype and device of `x` as defaults.
     pub fn beside(_: &Runtime, args: &Args<'_>, index: usize, x: &Tensor) -> Place {
         Place {
             dtype: args.dtype(index).unwrap_or(x.dtype()),
@@ -343,7 +344,7 @@ impl Place {
     }
 }
 
-/// A tensor with memory and without values.
+/// An allocated tensor without values.
 pub(super) fn allocate(rt: &mut Runtime, shape: &[usize], place: Place) -> Result<Tensor> {
     match (place.pinned, place.device) {
         (false, device) => rt.empty(shape, place.dtype, device),
@@ -352,7 +353,7 @@ pub(super) fn allocate(rt: &mut Runtime, shape: &[usize], place: Place) -> Resul
     }
 }
 
-/// A tensor of one number, or with whatever its memory holds.
+/// A tensor filled with one number, or left uninitialised.
 fn filled(
     rt: &mut Runtime,
     name: &'static str,
@@ -399,7 +400,7 @@ fn new(rt: &mut Runtime, name: &'static str, args: &Args<'_>, value: Option<i64>
     filled(rt, name, &shape, place, value.map(Scalar::Int)).map(Out::Tensor)
 }
 
-/// A lazily computed tensor like `x`, all elements of which are `value`.
+/// A lazily computed tensor like `x` with all elements equal to `value`.
 fn constant(rt: &mut Runtime, name: &'static str, x: &Tensor, value: MapArg<'_>) -> Result<Out> {
     let (shape, dtype) = (x.shape().clone(), x.dtype());
     rt.map_over(name, &CAST, &[value], dtype, dtype, shape, x.device()).map(Out::Tensor)
@@ -417,7 +418,7 @@ fn tensor(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     Ok(Out::Tensor(pinned))
 }
 
-/// A tensor of what `Kind::Data` accepts: numbers, nested lists, a tensor (which is copied).
+/// A tensor from any value that `Kind::Data` accepts: numbers, nested lists, or a tensor (which is copied).
 fn from_argument(
     rt: &mut Runtime,
     arg: &Arg,

@@ -1,9 +1,9 @@
 //! Fourier transforms: the functions of `fft`.
 //!
-//! Any length, any dimensions, batched over all others. Dimensions that are transformed are brought to
-//! the end of memory (a copy where they are not there), at most three go through one plan, and what a
-//! plan gives is viewed in the tensor's own order again. Plans do not normalise; that is a product
-//! afterwards. The device keeps plans: `cuda.cufft_plan_cache`.
+//! Any length, any dimensions, batched over all others. Transformed dimensions are moved to the end of memory
+//! (with a copy if needed). A plan covers at most three of them, and its result is viewed in the tensor's own
+//! order. Plans do not normalise; a product afterwards does. The device caches plans:
+//! `cuda.cufft_plan_cache`.
 
 use super::arith::MUL;
 use super::complex::{self, conjugate};
@@ -203,12 +203,11 @@ const fn op(
     }
 }
 
-/// What a function of this file transforms, and how.
+/// The transform of a function of this file.
 struct Function {
     transform: Transform,
     inverse: bool,
-    /// Of the sign that the transform itself has not: the input of a half spectrum, or the result, is
-    /// conjugated.
+    /// The sign is opposite to that of the transform: the half-spectrum input, or the result, is conjugated.
     conjugated: bool,
 }
 
@@ -267,14 +266,14 @@ fn many(
     run(rt, name, x, &axes, args.text(3), f)
 }
 
-/// The length of the signal along each dimension: as given, or the tensor's.
+/// The signal length along each dimension: the given one, or the tensor's extent.
 fn lengths(name: &str, x: &Tensor, dims: &[usize], sizes: Option<&[i64]>, f: &Function) -> Result<Axes> {
     let mut axes = Axes::new();
     for (i, &dim) in dims.iter().enumerate() {
         let extent = x.shape()[dim] as i64;
         let halved = f.transform == Transform::ToReal && i + 1 == dims.len();
         let whole = if halved { extent.saturating_sub(1).saturating_mul(2) } else { extent };
-        // As in PyTorch, -1 leaves a length as it is; for one dimension it is no length.
+        // As in PyTorch, -1 keeps a length; for one dimension it is invalid.
         let given = sizes.map(|sizes| sizes[i]).filter(|&n| n != -1 || dims.len() == 1);
         match usize::try_from(given.unwrap_or(whole)) {
             Ok(length) if length > 0 => axes.push((dim, length)),
@@ -284,7 +283,7 @@ fn lengths(name: &str, x: &Tensor, dims: &[usize], sizes: Option<&[i64]>, f: &Fu
     Ok(axes)
 }
 
-/// Converts, cuts and fills up, transforms, normalises.
+/// Converts, cuts or pads, transforms and normalises.
 fn run(
     rt: &mut Runtime,
     name: &'static str,
@@ -309,8 +308,8 @@ fn run(
     if f.conjugated && ends {
         x = conjugate(rt, name, &x)?;
     }
-    // A complex transform runs in its direction; half spectra have theirs, and what lies beside them
-    // follows it.
+    // A complex transform runs in the function's direction. A half spectrum has a fixed direction, and the
+    // other dimensions use the same one.
     let inverse = if f.transform == Transform::Complex { f.inverse } else { ends };
     let cut = axes.len().saturating_sub(FftSpec::MOST);
     let (outer, last) = axes.split_at(cut);
@@ -335,7 +334,7 @@ fn run(
         x = conjugate(rt, name, &x)?;
     }
     if factor != 1.0 && x.count() > 0 {
-        // Without dimensions to transform, this would be the operand itself.
+        // Without dimensions to transform, the result would be the operand itself.
         let parts = if x.dtype().is_complex() { complex::as_real(&x, name)? } else { x.clone() };
         let operands = [MapArg::Tensor(&parts), MapArg::Number(Scalar::Float(factor))];
         rt.map_into(name, &MUL, &parts, &operands, parts.dtype(), parts.dtype())?;
@@ -346,7 +345,7 @@ fn run(
     Ok(Out::Tensor(x))
 }
 
-/// What the result is multiplied by. A number of elements below 2^53 is exact.
+/// The normalisation factor of the result. An element count below 2^53 is exact.
 fn factor(norm: Option<&str>, axes: &[Axis], inverse: bool) -> Result<f64> {
     let count: f64 = axes.iter().map(|&(_, length)| length as f64).product();
     Ok(match (norm.unwrap_or("backward"), inverse) {
@@ -357,7 +356,7 @@ fn factor(norm: Option<&str>, axes: &[Axis], inverse: bool) -> Result<f64> {
     })
 }
 
-/// The tensor with `length` places along a dimension: cut, or filled up with zeros.
+/// The tensor with extent `length` along a dimension: cut, or padded with zeros.
 fn resized(rt: &mut Runtime, name: &'static str, x: &Tensor, dim: usize, length: usize) -> Result<Tensor> {
     let extent = x.shape()[dim];
     if length <= extent {
@@ -365,7 +364,7 @@ fn resized(rt: &mut Runtime, name: &'static str, x: &Tensor, dim: usize, length:
     }
     let mut shape: Vec<i64> = x.shape().iter().map(|&n| n as i64).collect();
     shape[dim] = i64::try_from(length).unwrap_or(i64::MAX);
-    // Bound at once: a length that does not fit fails here.
+    // Allocated at once: a length that does not fit fails here.
     let out = rt.empty(&error::shape(1, &shape)?, x.dtype(), x.device())?;
     let zero = [MapArg::Number(Scalar::Int(0))];
     rt.map_into(name, &CAST, &out, &zero, x.dtype(), x.dtype())?;
@@ -373,7 +372,7 @@ fn resized(rt: &mut Runtime, name: &'static str, x: &Tensor, dim: usize, length:
     Ok(out)
 }
 
-/// One plan's work: the dimensions of `axes` (at most three, the last one innermost), without a factor.
+/// Runs one plan over the dimensions in `axes` (at most three, innermost last), without normalisation.
 fn transformed(
     rt: &mut Runtime,
     name: &'static str,
@@ -385,8 +384,8 @@ fn transformed(
     let own = |d: &usize| axes.iter().all(|(dim, _)| dim != d);
     let order: Dims = (0..x.rank()).filter(own).chain(axes.iter().map(|&(dim, _)| dim)).collect();
     let turned = permuted(x, &order);
-    // A transform to real numbers overwrites its input, and cuFFT reads real numbers in pairs: they have to
-    // begin at an even place.
+    // A transform to real numbers overwrites its input, and cuFFT reads real numbers in pairs: they must
+    // start at an even offset.
     let odd = transform == Transform::FromReal && !turned.layout().offset.is_multiple_of(2);
     let input = match transform {
         Transform::ToReal => rt.contiguous_copy(&turned)?,
@@ -438,8 +437,8 @@ fn transformed(
     Ok(permuted(&out, &back))
 }
 
-/// Clears the imaginary parts that the spectrum of a real signal of this length cannot have, so that
-/// every library takes such a spectrum for the same one.
+/// Clears the imaginary parts that cannot occur in the spectrum of a real signal of this length, so that
+/// every library reads such a spectrum in the same way.
 fn clear_ends(rt: &mut Runtime, name: &'static str, spectrum: &Tensor, length: usize) -> Result<()> {
     let imag = complex::imag(spectrum)?;
     let last = imag.rank() - 1;
@@ -452,7 +451,7 @@ fn clear_ends(rt: &mut Runtime, name: &'static str, spectrum: &Tensor, length: u
     Ok(())
 }
 
-/// The frequency that a position in a spectrum of length `c` belongs to: from `b` on it is negative.
+/// The frequency of a position in a spectrum of length `c`; negative from position `b` on.
 static FREQUENCY: MapFn = MapFn {
     name: "frequency",
     arity: 3,
@@ -478,7 +477,7 @@ fn frequencies(rt: &mut Runtime, name: &'static str, args: &Args<'_>, half: bool
     let count = if half { n / 2 + 1 } else { n };
     let shape = error::shape(0, &[count])?;
     let number = |n: i64| MapArg::Number(Scalar::Int(n));
-    // Of a half spectrum no frequency is negative.
+    // A half spectrum has no negative frequencies.
     let turn = if half { count } else { n / 2 + n % 2 };
     let operands = [MapArg::Position, number(turn), number(n)];
     let whole = rt.map_over(name, &FREQUENCY, &operands, Dtype::I64, Dtype::I64, shape, place.device)?;

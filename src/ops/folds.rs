@@ -1,4 +1,4 @@
-//! The reductions that several operations share.
+//! Reductions shared by several operations.
 
 use crate::array::Class;
 use crate::kernel::host::define::host_combine;
@@ -24,7 +24,7 @@ pub static MEAN: ReduceFn = ReduceFn {
     mean: true,
 };
 
-/// The greatest; nan if any is.
+/// The maximum; nan if any element is nan.
 pub static MAX: ReduceFn = ReduceFn {
     name: "max",
     indexed: false,
@@ -42,7 +42,7 @@ pub static MAX: ReduceFn = ReduceFn {
     mean: false,
 };
 
-/// Whether all are true; over `bool`.
+/// True if all elements are true; over `bool`.
 pub static ALL: ReduceFn = ReduceFn {
     name: "all",
     indexed: false,

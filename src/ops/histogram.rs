@@ -1,7 +1,8 @@
 //! Histograms with their edges: `torch.histogram`.
 //!
-//! Made of other operations; nothing here waits for a device, also where the range is that of the elements.
-//! Invariant: an element is in the part whose edges it lies between, exactly, as a binary search says.
+//! Composed of other operations; nothing here waits for a device, even when the range is computed from the
+//! elements. Invariant: each element is counted in the bin whose edges enclose it exactly, found by binary
+//! search.
 
 use super::composed::{call, t};
 use super::make::{filled, positions};
@@ -104,7 +105,7 @@ fn edges(rt: &mut Runtime, args: &Args<'_>, x: &Tensor) -> Result<Tensor> {
     let (dtype, device) = (x.dtype(), x.device());
     match range.or((x.count() == 0).then_some((0.0, 1.0))) {
         Some((low, high)) => {
-            // An empty range is widened, as NumPy has it.
+            // Widen an empty range, as NumPy does.
             let (low, high) = if low == high { (low - 0.5, high + 0.5) } else { (low, high) };
             let ends = [Arg::Float(low), Arg::Float(high), Arg::Int(bins + 1)];
             call(rt, "linspace", &[&ends[..], &[Arg::Dtype(dtype), Arg::Device(device)]].concat())
@@ -113,7 +114,8 @@ fn edges(rt: &mut Runtime, args: &Args<'_>, x: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// Edges from the least to the greatest element. Symmetric: the second half is counted back from the last.
+/// Edges from the minimum to the maximum. Symmetric: the second half is computed backwards from the last
+/// edge.
 fn between(rt: &mut Runtime, x: &Tensor, bins: i64) -> Result<Tensor> {
     let (least, most) = (call(rt, "amin", &[t(x)])?, call(rt, "amax", &[t(x)])?);
     let same = call(rt, "eq", &[t(&least), t(&most)])?;
@@ -132,7 +134,7 @@ fn between(rt: &mut Runtime, x: &Tensor, bins: i64) -> Result<Tensor> {
     call(rt, "where", &[t(&is_lower), t(&forth), t(&back)])
 }
 
-/// The ends that `range` names.
+/// The ends given by `range`.
 fn range(args: &Args<'_>) -> Result<Option<(f64, f64)>> {
     let ends = match args.get(2) {
         Arg::None => return Ok(None),
@@ -158,7 +160,7 @@ fn range(args: &Args<'_>) -> Result<Option<(f64, f64)>> {
     }
 }
 
-/// How much lies between the edges, of which there are at least two.
+/// The count or total weight in each bin; there are at least two edges.
 fn counted(rt: &mut Runtime, x: &Tensor, edges: &Tensor, weight: Option<Tensor>) -> Result<Tensor> {
     let bins = edges.count() - 1;
     let (first, last) = (narrowed(edges, 0, 0, 1), narrowed(edges, 0, bins, 1));
@@ -167,9 +169,9 @@ fn counted(rt: &mut Runtime, x: &Tensor, edges: &Tensor, weight: Option<Tensor>)
     let above = call(rt, "searchsorted", &[t(edges), t(x), Arg::Bool(false), Arg::Bool(true)])?;
     let bin = call(rt, "sub", &[t(&above), Arg::Int(1)])?;
     let bin = call(rt, "clamp_max", &[t(&bin), Arg::Int(bins as i64 - 1)])?;
-    // What lies outside is put behind the last part, and dropped.
+    // Elements outside go to an extra bin, which is dropped.
     let bin = call(rt, "where", &[t(&inside), t(&bin), Arg::Int(bins as i64)])?;
-    // Ones are counted as ints: they are never rounded.
+    // Unweighted elements are counted as ints, without rounding.
     let one = match weight {
         Some(weight) => weight,
         None => filled(rt, x.shape(), Dtype::I64, x.device(), Scalar::Int(1))?,
@@ -180,7 +182,7 @@ fn counted(rt: &mut Runtime, x: &Tensor, edges: &Tensor, weight: Option<Tensor>)
     rt.convert(&counts, x.dtype())
 }
 
-/// Parts of 1, divided by the widths.
+/// The fraction of the total in each bin, divided by the bin's width.
 fn density(rt: &mut Runtime, hist: &Tensor, edges: &Tensor) -> Result<Tensor> {
     let widths = call(rt, "diff", &[t(edges)])?;
     let sum = call(rt, "sum", &[t(hist)])?;

@@ -1,7 +1,7 @@
 //! Selecting by position: `gather`, `scatter`, `index_select`, `take`, `nonzero`.
 //!
-//! Positions are checked where they are: one that the script writes is an error at once; one that a
-//! device computes is reported by the kernel and raised by the next wait, at the line that launched it.
+//! A position in the script is checked at once. A position computed on a device is checked by the kernel, and
+//! the next wait raises the error at the line that launched it.
 
 use super::folds::{MAX, SUM};
 use super::params::X;
@@ -271,7 +271,7 @@ pub static OPS: &[Op] = &[
     },
 ];
 
-/// An index tensor as `i64`; integers only, bools no.
+/// An index tensor as `i64`; it must hold integers, not bools.
 pub(super) fn as_positions(rt: &mut Runtime, argument: usize, ids: &Tensor) -> Result<Tensor> {
     match ids.dtype() {
         Dtype::I64 => Ok(ids.clone()),
@@ -281,7 +281,7 @@ pub(super) fn as_positions(rt: &mut Runtime, argument: usize, ids: &Tensor) -> R
     }
 }
 
-/// The positions `ids` (a vector or a tensor without dimensions, `i64`) of a dimension that exists.
+/// The positions `ids` (`i64`, a vector or without dimensions) of a dimension that exists.
 pub(super) fn pick(
     rt: &mut Runtime,
     name: &'static str,
@@ -293,7 +293,7 @@ pub(super) fn pick(
     gathered(rt, name, x, x.layout().strides.clone(), &ids, dim)
 }
 
-/// A vector of positions, seen over `shape` with its own length in dimension `dim`.
+/// A vector of positions, broadcast over `shape` with its own length in dimension `dim`.
 fn along(shape: &[usize], dim: usize, ids: &Tensor) -> Tensor {
     let mut shape = Dims::from_slice(shape);
     let mut strides: Strides = smallvec![0; shape.len()];
@@ -302,8 +302,8 @@ fn along(shape: &[usize], dim: usize, ids: &Tensor) -> Tensor {
     ids.with_layout(Layout { shape, strides, offset: ids.layout().offset })
 }
 
-/// The gather kernel: `out[.., i, ..] = x[.., ids[i], ..]` over the shape of `ids`; `source` are the
-/// strides of `x` over it.
+/// The gather kernel: `out[.., i, ..] = x[.., ids[i], ..]` over the shape of `ids`; `source` holds the
+/// strides of `x` over that shape.
 fn gathered(
     rt: &mut Runtime,
     name: &'static str,
@@ -316,7 +316,7 @@ fn gathered(
     gather_from(rt, name, (x, source), ids, axis, limit)
 }
 
-/// [`gathered`] with the extent that positions may reach.
+/// As [`gathered`], with an explicit limit for positions.
 pub(super) fn gather_from(
     rt: &mut Runtime,
     name: &'static str,
@@ -366,7 +366,7 @@ fn vector_of_positions(rt: &mut Runtime, name: &str, args: &Args<'_>) -> Result<
     as_positions(rt, 2, ids)
 }
 
-/// Checks an index for `gather` and `scatter`, and makes both at least vectors.
+/// Checks an index for `gather` and `scatter`, and gives both operands at least one dimension.
 pub(super) fn same_rank(
     name: &str,
     x: &Tensor,
@@ -380,7 +380,7 @@ pub(super) fn same_rank(
         _ => (x.clone(), ids.1.clone()),
     };
     let dim = needs_dim(name, &one, 1, dim)?;
-    // An index without elements fits everything, of whatever rank it is.
+    // An index without elements is valid at any rank.
     let fits = two.count() == 0
         || one.rank() == two.rank() && (0..one.rank()).all(|d| d == dim || two.shape()[d] <= one.shape()[d]);
     match fits {
@@ -401,7 +401,7 @@ fn gather(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     reshaped(rt, &out, given.shape()).map(Out::Tensor)
 }
 
-/// Positions along a dimension, each of its own row.
+/// Positions along a dimension; each row has its own.
 pub(super) fn gather_along(
     rt: &mut Runtime,
     name: &'static str,
@@ -428,13 +428,13 @@ fn embedding(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     get(rt, weight, &[Index::Ids(ids)]).map(Out::Tensor)
 }
 
-/// Scales the rows `ids` of a matrix down to a greatest norm, in place.
+/// Scales the rows `ids` of a matrix down to a maximum norm, in place.
 fn renormed(rt: &mut Runtime, weight: &Tensor, ids: &Tensor, most: f64, order: f64) -> Result<()> {
     use super::composed::{call, t};
     let rows = get(rt, weight, &[Index::Ids(ids.clone())])?;
     let norms = call(rt, "norm", &[t(&rows), Arg::Float(order), Arg::Ints(vec![-1]), Arg::Bool(true)])?;
     let over = call(rt, "gt", &[t(&norms), Arg::Float(most)])?;
-    // PyTorch adds as much.
+    // PyTorch adds the same epsilon.
     let room = call(rt, "add", &[t(&norms), Arg::Float(1e-7)])?;
     let scale = call(rt, "reciprocal", &[t(&room)])?;
     let scale = call(rt, "mul", &[t(&scale), Arg::Float(most)])?;
@@ -500,7 +500,7 @@ fn take(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     taken(rt, "take", args.tensor(0)?, &ids).map(Out::Tensor)
 }
 
-/// `x[ids]` of the flattened tensor.
+/// `x[ids]`, with `x` flattened.
 pub(super) fn taken(rt: &mut Runtime, name: &'static str, x: &Tensor, ids: &Tensor) -> Result<Tensor> {
     rt.common_device(name, [x, ids])?;
     let flat = reshaped(rt, x, &[x.count()])?;
@@ -513,7 +513,7 @@ pub(super) fn taken(rt: &mut Runtime, name: &'static str, x: &Tensor, ids: &Tens
     gather_from(rt, name, (&flat, source), ids, 0, x.count())
 }
 
-/// `value` as a tensor of the target's dtype on its device: a number becomes one element.
+/// `value` as a tensor with the target's dtype and device; a number becomes a tensor of one element.
 pub(super) fn value_for(rt: &mut Runtime, target: &Tensor, value: MapArg<'_>) -> Result<Tensor> {
     match value {
         MapArg::Tensor(value) if value.rank() == 0 && value.device() != target.device() => {
@@ -578,7 +578,7 @@ fn masked_select(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     Ok(Out::Tensor(picked))
 }
 
-/// The row-major positions of the elements that are not 0, a vector. Waits for the tensor.
+/// The row-major positions of the non-zero elements, as a vector. Waits for the tensor.
 pub(super) fn true_positions(rt: &mut Runtime, x: &Tensor) -> Result<Tensor> {
     let x = &rt.contiguous(x)?;
     let flat = reshaped(rt, x, &[x.count()])?;
@@ -604,7 +604,7 @@ pub(super) fn true_positions(rt: &mut Runtime, x: &Tensor) -> Result<Tensor> {
 
 fn nonzero(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let given = args.tensor(0)?;
-    // A tuple has a vector at least: a number is a vector of one element.
+    // A tuple has at least one vector: a number is treated as a vector of one element.
     let lone = args.flag(1) && given.rank() == 0;
     let x = &if lone { unsqueezed(given, 0)? } else { given.clone() };
     let flat = true_positions(rt, x)?;

@@ -1,4 +1,4 @@
-//! What a tensor is: its extents, strides, address. Nothing is computed.
+//! Properties of a tensor: its extents, strides, address. Nothing is computed.
 
 use super::dims;
 use super::params::X;
@@ -163,7 +163,7 @@ fn truth(value: bool) -> Result<Out> {
     Ok(Out::Number(Scalar::Bool(value)))
 }
 
-/// The value of the dimension that argument 1 names, or all of them.
+/// The value for the dimension given by argument 1, or for all dimensions.
 fn one_or_all(args: &Args<'_>, all: Vec<i64>) -> Result<Out> {
     match args.opt_int(1) {
         None => Ok(Out::Ints(all)),

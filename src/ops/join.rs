@@ -1,4 +1,4 @@
-//! Taking apart and putting together: `cat`, `split`, `repeat`, `flip`, `roll`.
+//! Splitting and joining: `cat`, `split`, `repeat`, `flip`, `roll`.
 
 use super::composed::{call, t};
 use super::index::{as_positions, pick};
@@ -268,7 +268,7 @@ fn cat(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let tensors = args.tensors(0)?;
     let Some(first) = tensors.first() else { return Err(error::nothing_to_join("cat")) };
     let device = rt.common_device("cat", tensors).map_err(|e| e.in_list(0))?;
-    // Empty vectors join anything, as PyTorch has it.
+    // Empty vectors can be joined with anything, as in PyTorch.
     let joined: Vec<(usize, &Tensor)> =
         tensors.iter().enumerate().filter(|(_, t)| t.shape().as_slice() != [0]).collect();
     let Some(&(first_at, model)) = joined.first() else { return joined_nothing(rt, first, tensors) };
@@ -298,7 +298,7 @@ fn cat(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     Ok(Out::Tensor(out))
 }
 
-/// Tensors with at least so many dimensions: new ones in front.
+/// The tensors with at least `rank` dimensions; new ones are added in front.
 fn raised(tensors: &[Tensor], rank: usize) -> Result<Vec<Tensor>> {
     let raise = |tensor: &Tensor| {
         let mut tensor = tensor.clone();
@@ -310,7 +310,7 @@ fn raised(tensors: &[Tensor], rank: usize) -> Result<Vec<Tensor>> {
     tensors.iter().map(raise).collect()
 }
 
-/// `cat` of empty vectors alone.
+/// `cat` when all tensors are empty vectors.
 fn joined_nothing(rt: &mut Runtime, first: &Tensor, tensors: &[Tensor]) -> Result<Out> {
     let dtype = result_type(tensors.iter().map(|t| Operand::Tensor(t.dtype())));
     rt.empty(&[0], dtype, first.device()).map(Out::Tensor)
@@ -345,11 +345,11 @@ fn parts(rt: &mut Runtime, x: &Tensor, dim: usize, lengths: impl IntoIterator<It
     views(rt, lengths.into_iter().map(part))
 }
 
-/// Views, as a tuple. There may be as many as elements, so they stay within the limits.
+/// A tuple of views. There may be as many as elements, so this respects the limits.
 fn views(rt: &mut Runtime, views: impl Iterator<Item = Tensor>) -> Result<Out> {
-    /// About the bytes of a view, and of the value that it becomes.
+    /// Approximate bytes of a view and its script value.
     const BYTES: usize = 160;
-    /// Views between two looks.
+    /// Number of views between two checks of the limits.
     const SOME: usize = 256;
     let mut all = Vec::new();
     for view in views {
@@ -363,7 +363,7 @@ fn views(rt: &mut Runtime, views: impl Iterator<Item = Tensor>) -> Result<Out> {
     Ok(Out::Tuple(all))
 }
 
-/// The lengths of parts of one size.
+/// The lengths of equal parts.
 fn equal_parts(extent: usize, size: usize) -> impl Iterator<Item = usize> {
     let count = if extent == 0 { 1 } else { extent.div_ceil(size.max(1)) };
     (0..count).map(move |i| size.min(extent - i * size))
@@ -402,7 +402,7 @@ fn chunk(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     parts(rt, x, dim, equal_parts(extent, extent.div_ceil(chunks)))
 }
 
-/// The ints of a tensor of i64 with one dimension at most; that of one without dimensions is an int.
+/// The ints of an `i64` tensor of at most one dimension. A tensor without dimensions gives an int.
 fn ints_of(rt: &mut Runtime, index: usize, x: &Tensor) -> Result<Arg> {
     if x.dtype() != Dtype::I64 {
         return Err(error::wrong_tensor(index, "i64", x, "convert it: `.to(i64)`"));
@@ -449,7 +449,7 @@ fn tensor_split(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     views(rt, cuts.into_iter().map(part))
 }
 
-/// The most empty parts that are made.
+/// The maximum number of empty parts.
 const MOST_PARTS: usize = 1 << 16;
 
 fn unbind(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -458,7 +458,8 @@ fn unbind(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     views(rt, (0..x.shape()[dim]).map(|i| selected(x, dim, i)))
 }
 
-/// One copy of a view in which each dimension stands twice: its repeats, stretched, and itself.
+/// Copies once, from a view that has two dimensions for each of `x`: a broadcast one for the repeats, and
+/// itself.
 fn repeated(rt: &mut Runtime, x: &Tensor, repeats: &[i64]) -> Result<Tensor> {
     if repeats.len() > MAX_RANK {
         return Err(error::too_many_dims(repeats.len()));
@@ -533,7 +534,7 @@ fn repeat_interleave(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     Ok(Out::Tensor(copy.with_layout(Layout::contiguous(&shape))))
 }
 
-/// The tensor of an argument as a vector of numbers of times, `i64`.
+/// A tensor argument of repeat counts, as an `i64` vector.
 fn repeats_of(rt: &mut Runtime, name: &'static str, argument: usize, repeats: &Tensor) -> Result<Tensor> {
     if repeats.rank() > 1 {
         return Err(error::wrong_rank(name, argument, repeats, "a vector of repeat counts", "flatten it"));
@@ -542,8 +543,8 @@ fn repeats_of(rt: &mut Runtime, name: &'static str, argument: usize, repeats: &T
     reshaped(rt, &repeats, &[repeats.count()])
 }
 
-/// Each position of a vector of numbers of times, so often: `[2, 0, 1]` gives `[0, 0, 2]`. Their sum is read, which
-/// waits, where it is not told.
+/// Repeats each position by its count: `[2, 0, 1]` gives `[0, 0, 2]`. Without `total`, reads the sum of the
+/// counts, which waits.
 fn each_at(rt: &mut Runtime, each: &Tensor, argument: usize, total: Option<i64>) -> Result<Tensor> {
     let ends = call(rt, "cumsum", &[t(each), Arg::Int(0)])?;
     let total = match total {
@@ -608,7 +609,7 @@ fn roll(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     Ok(Out::Tensor(out))
 }
 
-/// Two copies: what comes in at the front, and the rest.
+/// Makes two copies: the elements that wrap around to the front, and the rest.
 pub(super) fn rolled(rt: &mut Runtime, x: &Tensor, shift: i64, dim: usize) -> Result<Tensor> {
     let extent = x.shape()[dim];
     let front = if extent == 0 { 0 } else { shift.rem_euclid(extent as i64) as usize };

@@ -1,8 +1,8 @@
-//! Shapes of results, where those of the operands are known before anything runs: what `runnel check` asks.
+//! Result shapes inferred from operand shapes before anything runs, for `runnel check`.
 //!
-//! Knows no values but ints, and no memory. Invariant: what a rule says holds in every run. An operation
-//! without a rule, and whatever an operand leaves open, gives [`Known::Unknown`]; a [`Clash`] is told only
-//! where every run would end in the operation's own error.
+//! Knows no values except ints, and no memory. Invariant: a rule's conclusion holds in every run. An
+//! operation without a rule, or an operand with unknown properties, gives [`Known::Unknown`]. A [`Clash`] is
+//! reported only if every run would fail with the operation's own error.
 
 use super::Op;
 
@@ -28,13 +28,13 @@ pub enum Known {
 /// What is known of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
-    /// Its extents, as far as they are known; `None` when even their number is not.
+    /// Its extents, where known; `None` if even the rank is unknown.
     pub dims: Option<Vec<Option<usize>>>,
-    /// True when it is on a CUDA device for sure.
+    /// True if it is certainly on a CUDA device.
     pub on_cuda: bool,
 }
 
-/// An operation that would fail: why, what to say of its arguments, what to write.
+/// An operation that would fail: the reason, labels for its arguments, and a correction.
 #[derive(Debug)]
 pub struct Clash {
     /// The message.
@@ -45,22 +45,22 @@ pub struct Clash {
     pub help: String,
 }
 
-/// What an operation gives, or why it would fail.
+/// The result of an operation, or the reason why it would fail.
 pub type Outcome = Result<Known, Box<Clash>>;
 
 type Dims = Vec<Option<usize>>;
 type Rule = fn(&str, &Op, &[Known]) -> Outcome;
 
-/// What an operation's row says of its result. Elementwise operations need none: their operands broadcast.
+/// How to infer an operation's result. Elementwise operations need no rule: their operands broadcast.
 #[derive(Clone, Copy)]
 pub struct ShapeRule {
-    /// The result, from one fact per parameter; `None`: nothing is known.
+    /// The result, given one fact per parameter; `None`: nothing is known.
     rule: Option<Rule>,
-    /// It makes a tensor of a shape.
+    /// The operation creates a tensor of a given shape.
     pub makes: bool,
-    /// It reads the elements of its tensors for sure; views do not.
+    /// The operation certainly reads the elements of its tensors; views do not.
     pub reads: bool,
-    /// The host has its result.
+    /// The result is on the host.
     pub on_host: bool,
 }
 
@@ -77,7 +77,7 @@ impl ShapeRule {
     }
 }
 
-/// A shape is the first argument: `zeros`.
+/// The first argument is a shape: `zeros`.
 pub const SIZED: ShapeRule = ShapeRule { makes: true, ..ShapeRule::new(sized) };
 /// `eye`
 pub const EYE: ShapeRule = ShapeRule::new(eye);
@@ -85,9 +85,9 @@ pub const EYE: ShapeRule = ShapeRule::new(eye);
 pub const ARANGE: ShapeRule = ShapeRule::new(arange);
 /// `tensor`
 pub const LITERAL: ShapeRule = ShapeRule::new(literal);
-/// Shape and device are those of the first argument: `clone`.
+/// The result has the shape and device of the first argument: `clone`.
 pub const SAME: ShapeRule = ShapeRule::new(same);
-/// The shape is that of the first argument: `zeros_like`.
+/// The result has the shape of the first argument: `zeros_like`.
 pub const SAME_SHAPE: ShapeRule = ShapeRule::new(same_shape);
 /// `cuda`
 pub const CUDA: ShapeRule = ShapeRule::new(on_cuda);
@@ -113,10 +113,10 @@ pub const CAT: ShapeRule = ShapeRule::new(cat);
 pub const STACK: ShapeRule = ShapeRule::new(stack);
 /// A reduction over everything, or records along a dimension: `max`.
 pub const WHOLE: ShapeRule = ShapeRule::reading(whole);
-/// A reduction over `dim`, all dimensions without it: `sum`.
+/// A reduction over `dim`, or over all dimensions: `sum`.
 pub const REDUCE: ShapeRule = ShapeRule::reading(reduce);
 
-/// What `op` gives for one fact per parameter; `name` is how the script writes it.
+/// The result of `op`, given one fact per parameter; `name` is its name in the script.
 pub fn result(name: &str, op: &Op, args: &[Known]) -> Outcome {
     if let Some(map) = op.elementwise() {
         return elementwise(name, &args[..usize::from(map.f.arity).min(args.len())]);
@@ -124,12 +124,12 @@ pub fn result(name: &str, op: &Op, args: &[Known]) -> Outcome {
     op.shape.rule.map_or(Ok(Known::Unknown), |rule| rule(name, op, args))
 }
 
-/// True when the operation reads the elements of its tensors for sure; views do not.
+/// True if the operation certainly reads the elements of its tensors; views do not.
 pub fn reads(op: &Op) -> bool {
     op.elementwise().is_some() || op.shape.reads
 }
 
-/// What the in-place form of `op` gives: the shape of its target stays, but for that of a view.
+/// The result of the in-place form of `op`: the target keeps its shape, unless `op` is a view.
 pub fn in_place(name: &str, op: &Op, args: &[Known]) -> Outcome {
     if matches!(op.run, super::Run::View(_)) {
         return result(name, op, args);
@@ -149,7 +149,7 @@ pub fn in_place(name: &str, op: &Op, args: &[Known]) -> Outcome {
     Ok(Known::Tensor(target.clone()))
 }
 
-/// What `x[indices]` gives.
+/// The result of `x[indices]`.
 pub fn index(x: &Facts, indices: &[Index]) -> Outcome {
     let unknown = Known::Tensor(Facts { dims: None, on_cuda: x.on_cuda });
     let Some(dims) = &x.dims else { return Ok(unknown) };
@@ -207,7 +207,7 @@ pub fn index(x: &Facts, indices: &[Index]) -> Outcome {
     Ok(tensor(out, x.on_cuda))
 }
 
-/// One index between brackets.
+/// One index inside the brackets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Index {
     /// A position.
@@ -218,16 +218,16 @@ pub enum Index {
     New,
     /// `...`
     Ellipsis,
-    /// Anything else: a mask, index tensors, what is not known.
+    /// Anything else: a mask, index tensors, an unknown value.
     Other,
 }
 
-/// A tensor of which these extents are known.
+/// A tensor with these known extents.
 pub fn tensor(dims: Dims, on_cuda: bool) -> Known {
     Known::Tensor(Facts { dims: Some(dims), on_cuda })
 }
 
-/// The tensor that a number or a rectangular list of numbers becomes, or a tensor itself.
+/// The tensor that a number or a rectangular list of numbers converts to, or a tensor itself.
 pub fn as_tensor(value: &Known) -> Option<Facts> {
     match value {
         Known::Tensor(facts) => Some(facts.clone()),
@@ -458,8 +458,8 @@ fn stack(name: &str, _: &Op, args: &[Known]) -> Outcome {
     })
 }
 
-/// Of the first shape and the dimension: the dimension that adds up (none when there is a new one), and
-/// the dimensions of the result before that.
+/// Given the first shape and the dimension: the dimension whose extents add up (`None` for a new one), and
+/// the dimensions of the result without that sum.
 type Along = fn(&[Option<usize>], i64) -> Option<(Option<usize>, Dims)>;
 
 fn join(name: &str, args: &[Known], along: Along) -> Outcome {
@@ -477,7 +477,7 @@ fn join(name: &str, args: &[Known], along: Along) -> Outcome {
         return Ok(unknown);
     };
     let Some((at, mut out)) = shapes.first().and_then(|first| along(first, dim)) else { return Ok(unknown) };
-    // Empty tensors of one dimension go with everything, as in PyTorch.
+    // Empty vectors can be joined with anything, as in PyTorch.
     if shapes.iter().any(|s| *s == [Some(0)] || s.iter().any(Option::is_none)) {
         return Ok(unknown);
     }
@@ -510,7 +510,7 @@ fn join(name: &str, args: &[Known], along: Along) -> Outcome {
     }
 }
 
-/// A reduction over everything; along a dimension these give records.
+/// A reduction over all elements; along a dimension these return records.
 fn whole(_: &str, _: &Op, args: &[Known]) -> Outcome {
     match args {
         [Known::Tensor(x), rest @ ..] if rest.iter().all(|a| *a == Known::Absent) => {
@@ -572,7 +572,7 @@ fn rearranged(args: &[Known], f: impl FnOnce(&[Option<usize>]) -> Option<Dims>) 
     Ok(Known::Tensor(Facts { dims: x.dims.as_deref().and_then(f), on_cuda: x.on_cuda }))
 }
 
-/// The ints of an int, of ints, or of one list of them in place of several arguments.
+/// The ints of an int, of several ints, or of one list in place of several arguments.
 fn ints(value: &Known) -> Option<Vec<Option<i64>>> {
     let one = |value: &Known| match value {
         Known::Int(n) => Some(Some(*n)),
@@ -582,7 +582,7 @@ fn ints(value: &Known) -> Option<Vec<Option<i64>>> {
     match value {
         Known::Several(items) => match items.as_slice() {
             [Known::Several(inner)] => inner.iter().map(one).collect(),
-            // It may be a list of any length.
+            // The argument may be a list of any length.
             [Known::Unknown] => None,
             items => items.iter().map(one).collect(),
         },

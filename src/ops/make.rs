@@ -1,4 +1,4 @@
-//! Tensors that operations make for themselves: constants and positions.
+//! Tensors that operations create internally: constants and positions.
 
 use crate::array::{Dims, Dtype, Scalar};
 use crate::base::Result;
@@ -8,7 +8,7 @@ use crate::kernel::{CAST, CudaText, MapFn};
 use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
 
-/// A tensor that holds one value everywhere.
+/// A tensor filled with one value.
 pub fn filled(
     rt: &mut Runtime,
     shape: &[usize],
@@ -35,7 +35,7 @@ pub static AFFINE: MapFn = MapFn {
     complex: None,
 };
 
-/// `(a / b) % c` over integers: the digit of a row-major position. 0 where a divisor is 0.
+/// `(a / b) % c` over integers: the digit of a row-major position. 0 if a divisor is 0.
 pub static DIGIT: MapFn = MapFn {
     name: "digit",
     arity: 3,
@@ -45,7 +45,8 @@ pub static DIGIT: MapFn = MapFn {
     complex: None,
 };
 
-/// A position that may count from the end of an extent, from the start; what is out of range is 0.
+/// A position, counted from the start; a negative one counts from the end of an extent. Positions out of
+/// range become 0.
 pub static WRAPPED: MapFn = MapFn {
     name: "wrapped",
     arity: 2,

@@ -1,4 +1,4 @@
-//! Elementwise operations: dtype rules in one place, the rest is the planner's.
+//! Elementwise operations: the dtype rules; the planner does the rest.
 
 use super::{Args, complex, error};
 use crate::array::{Dtype, Operand, Scalar, result_type};
@@ -8,7 +8,7 @@ use crate::plan::error::not_over_complex;
 use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
 
-/// An elementwise operation: a function and how dtypes go through it.
+/// An elementwise operation: a function and its dtype rule.
 pub struct MapOp {
     /// The function.
     pub f: &'static MapFn,
@@ -16,25 +16,25 @@ pub struct MapOp {
     pub rule: Rule,
 }
 
-/// In which dtype operands meet, and which dtype the result has.
+/// The dtype to which operands are promoted, and the dtype of the result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
-    /// Promoted; the result has it too. `add`
+    /// Promoted; the result has the promoted dtype. `add`
     Promote,
     /// Promoted, but `bool` is an error. `neg`
     NotBool,
-    /// The same where one operand is `bool`. `sub`
+    /// Promoted, but an error if an operand is `bool`. `sub`
     NoBools,
     /// Promoted; bools become `i64`. `square`
     Whole,
     /// Promoted; ints and bools become `f32`. `div`, `exp`
     Float,
-    /// Promoted; must be a float dtype already or is left as it is (`floor` of ints is the identity):
-    /// the function has an `i64` text that returns its argument.
+    /// Promoted floats; integers are left as they are (`floor` of ints is the identity), so the function has
+    /// an `i64` text that returns its argument.
     Round,
     /// Promoted operands, `bool` result. `lt`, `isnan`
     Compare,
-    /// Operands are read as `bool`, `bool` result. `logical_and`
+    /// Operands are converted to `bool`; `bool` result. `logical_and`
     Logic,
     /// Promoted, ints and `bool` only. `bitwise_and`
     Bits,
@@ -45,8 +45,8 @@ pub enum Rule {
 }
 
 impl MapOp {
-    /// The function, the dtype to compute in, and that of the result. Over complex numbers the
-    /// function is the complex one of the same name ([`complex::over`]).
+    /// The function, the dtype to compute in, and the dtype of the result. Over complex numbers the function
+    /// is its complex twin ([`complex::over`]).
     fn resolve(&self, name: &str, operands: &[MapArg<'_>]) -> Result<(&'static MapFn, Dtype, Dtype)> {
         let (compute, dtype) = self.dtypes(name, operands)?;
         if !compute.is_complex() {
@@ -63,7 +63,7 @@ impl MapOp {
             _ => operands,
         };
         let common = match promoted {
-            // Nearly always: two of one dtype, which is theirs whatever their ranks.
+            // The common case: two tensors of one dtype, which is the result's whatever their ranks.
             [MapArg::Tensor(a), MapArg::Tensor(b)] if a.dtype() == b.dtype() => a.dtype(),
             _ => result_type(promoted.iter().map(rank)),
         };
@@ -98,8 +98,8 @@ pub fn map(rt: &mut Runtime, name: &'static str, op: &MapOp, operands: &[MapArg<
     rt.map_ordered(name, f, operands, compute, dtype)
 }
 
-/// Runs an elementwise operation and writes the result into `target`, whose shape and dtype stay.
-/// A result of a higher kind than the target's (float into int) is an error.
+/// Runs an elementwise operation and writes the result into `target`, which keeps its shape and dtype. A
+/// result of a higher kind than the target's (float into int) is an error.
 pub fn in_place(
     rt: &mut Runtime,
     name: &'static str,
@@ -112,8 +112,8 @@ pub fn in_place(
     rt.map_into(name, f, target, operands, compute, dtype)
 }
 
-/// Checks that a result of `dtype` may be written into `target`: its kind (bool < int < float < complex)
-/// is not above the target's.
+/// Checks that a result of `dtype` may be written into `target`: its kind must not be above the target's
+/// (bool < int < float < complex).
 pub(super) fn check_fits(name: &str, dtype: Dtype, target: &Tensor) -> Result<()> {
     if dtype.kind() > target.dtype().kind() {
         return Err(error::result_does_not_fit(name, dtype, target));
@@ -121,7 +121,7 @@ pub(super) fn check_fits(name: &str, dtype: Dtype, target: &Tensor) -> Result<()
     Ok(())
 }
 
-/// The operation that a factor in the third argument asks for: the plain one where it is 1.
+/// The operation to use for a factor in the third argument: the plain one if the factor is 1.
 pub(super) fn scaled(plain: &MapOp, scaled: &'static MapFn, args: &Args<'_>) -> Result<MapOp> {
     let alpha = args.number(2)?;
     let f = if alpha.as_f64() == 1.0 { plain.f } else { scaled };

@@ -1,7 +1,8 @@
 //! Matrix products.
 //!
-//! Operands have one dtype and one device; transposed ones are passed by strides, without a copy.
-//! Floats accumulate in `f32` (`f64` for `f64`), integers in `i64`, wrapping. A product over an
+//! Operands have the same dtype and device; transposed ones are passed by strides, without a copy. Floats
+//! accumulate in `f32` (`f64` for `f64`), integers in `i64`, wrapping. A product over an empty dimension is
+//! 0.
 //! empty dimension is 0.
 
 use super::arith::{ADD, MUL};
@@ -153,7 +154,7 @@ static COMBINED: MapFn = MapFn {
     complex: Some(&complex::COMBINED),
 };
 
-/// An operand with its place among the arguments.
+/// An operand and its argument index.
 type Operand<'a> = (usize, &'a Tensor);
 
 fn pair<'a>(args: &Args<'a>) -> Result<(Operand<'a>, Operand<'a>)> {
@@ -227,7 +228,7 @@ fn linear(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     super::map(rt, "linear", &op, &[MapArg::Tensor(&product), MapArg::Tensor(bias)]).map(Out::Tensor)
 }
 
-/// A number, or a complex one: a tensor without dimensions.
+/// A factor: a number, or a complex number as a tensor without dimensions.
 fn factor<'a>(rt: &mut Runtime, args: &Args<'a>, index: usize, dtype: Dtype) -> Result<MapArg<'a>> {
     match args.operand(index)? {
         MapArg::Tensor(value) if value.rank() > 0 || value.dtype().is_complex() && !dtype.is_complex() => {
@@ -306,7 +307,7 @@ fn batched(rt: &mut Runtime, name: &'static str, a: Operand<'_>, b: Operand<'_>)
     product(rt, name, a, b)
 }
 
-/// The tensor with a dimension of extent 1 put in.
+/// The tensor with a new dimension of extent 1.
 fn with_dim(x: &Tensor, at: usize) -> Tensor {
     let mut layout = x.layout().clone();
     layout.shape.insert(at, 1);
@@ -314,7 +315,7 @@ fn with_dim(x: &Tensor, at: usize) -> Tensor {
     x.with_layout(layout)
 }
 
-/// The product of operands of any rank from 1.
+/// The product of operands of rank 1 or more.
 pub(super) fn product(
     rt: &mut Runtime,
     name: &'static str,
@@ -322,7 +323,7 @@ pub(super) fn product(
     b: Operand<'_>,
 ) -> Result<Tensor> {
     let device = rt.common_device(name, [a.1, b.1]);
-    // Errors name the operands by their places among the arguments.
+    // Errors refer to the operands by their argument indices.
     let device = match device {
         Err(_) => return Err(crate::plan::error::devices_differ(name, a, b)),
         Ok(device) => device,
@@ -379,7 +380,7 @@ pub(super) fn product(
     }
     let out = rt.fresh(&shape, dtype, device)?;
     let batches: usize = batch.iter().product();
-    // Rows of all batches are rows of one matrix when the right operand is the same for all.
+    // If all batches share the right operand, the rows of all batches form one matrix.
     let folded = left.layout().view(&[batches * m, k]).filter(|_| right.rank() == 2 && left.rank() > 2);
     let stretched = |x: &Layout, extents| x.broadcast_to(&with(extents)).unwrap_or_else(|| x.clone());
     let (left_layout, right_layout, out_layout, dims): (Layout, Layout, Layout, Dims) = match folded {
@@ -389,7 +390,7 @@ pub(super) fn product(
         }
         None => {
             let (left, right) = (stretched(left.layout(), [m, k]), stretched(right.layout(), [k, n]));
-            // One batch dimension where the strides allow it.
+            // Merge the batch dimensions into one if the strides allow it.
             match (left.view(&[batches, m, k]), right.view(&[batches, k, n])) {
                 (Some(left), Some(right)) if batch.len() > 1 => {
                     (left, right, Layout::contiguous(&[batches, m, n]), smallvec![batches, m, n, k])
@@ -411,7 +412,7 @@ pub(super) fn product(
     Ok(out.with_layout(Layout::contiguous(&visible)))
 }
 
-/// The batch extents, and those of the matrix.
+/// The batch extents and the matrix extents.
 fn split_shape(x: &Tensor) -> (&[usize], [usize; 2]) {
     let shape = x.shape().as_slice();
     match shape {

@@ -1,11 +1,11 @@
-//! Operations: one operation is one value, in one place.
+//! Operations: each is one value, defined in one place.
 //!
-//! An [`Op`] holds its name, documentation, runnable example, signature and code; everything else
-//! (lookup, arity errors, completion, help, reference pages, conformance tests over dtypes and
-//! layouts) is derived from the tables. No enum lists the operations, and no `match` is over their
-//! names. Knows nothing of script values: the virtual machine binds them to [`Args`].
+//! An [`Op`] holds its name, documentation, runnable example, signature and code. Everything else (lookup,
+//! arity errors, completion, help, reference pages, conformance tests over dtypes and layouts) is derived
+//! from the tables. No enum lists the operations, and no `match` dispatches on their names. Knows no script
+//! values: the virtual machine binds them to [`Args`].
 //!
-//! To add an operation, write its value into the table of the file it belongs to.
+//! To add an operation, write its value into the table of its file.
 
 pub mod activation;
 mod apply;
@@ -71,40 +71,40 @@ use signature::{Param, Signature};
 
 /// An operation.
 pub struct Op {
-    /// What users write; `fft.fft` for one in a namespace. In-place methods are derived: an op
-    /// whose form has `in_place` also is the method `name_`.
+    /// The name in scripts; `fft.fft` for one in a namespace. In-place methods are derived: an op whose form
+    /// has `in_place` is also the method `name_`.
     pub name: &'static str,
-    /// Markdown: one sentence with a verb in the third person, then what matters. Shapes, dtypes,
-    /// errors; the PyTorch page where it has one.
+    /// Markdown: one sentence with a verb in the third person, then the important details: shapes, dtypes,
+    /// errors, and the PyTorch page if there is one.
     pub doc: &'static str,
-    /// Words people would search for.
+    /// Search terms for this operation.
     pub search: &'static [&'static str],
-    /// Its parameters, a method's receiver first.
+    /// Its parameters; for a method, the receiver comes first.
     pub params: &'static [Param],
     /// How it may be called.
     pub form: Form,
-    /// A script that runs, and asserts what it shows.
+    /// A script that runs and asserts its results.
     pub example: &'static str,
-    /// What it does.
+    /// Its implementation.
     pub run: Run,
-    /// PyTorch's other names for it, in each of its forms.
+    /// PyTorch's other names for it; they accept the same forms.
     pub aliases: &'static [&'static str],
-    /// What other libraries call it that Runnel does not accept, for the help of an unknown name.
+    /// Names in other libraries that Runnel does not accept, for the help on an unknown name.
     pub foreign: Foreign,
-    /// What `check` knows of its result before anything runs.
+    /// What `check` can infer about its result before anything runs.
     pub shape: ShapeRule,
-    /// How gradients go through it.
+    /// How gradients propagate through it.
     pub gradient: Gradient,
 }
 
-/// How gradients go through an operation.
+/// How gradients propagate through an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gradient {
-    /// Nothing is stated.
+    /// Not specified.
     Unstated,
 }
 
-/// Names that an operation has elsewhere, and what to write instead of them.
+/// Names of an operation in other libraries, and what to write instead.
 #[derive(Clone, Copy, Debug)]
 pub struct Foreign {
     /// The names.
@@ -120,45 +120,46 @@ pub struct Form {
     pub function: bool,
     /// `x.name()`
     pub method: bool,
-    /// `x.name_()`: writes the result into `x`; that of a view gives `x` itself its shape.
+    /// `x.name_()`: writes the result into `x`. For a view, changes the shape of `x` itself.
     pub in_place: bool,
 }
 
 impl Form {
-    /// Not by name: an operation behind syntax, as `x[i]`.
+    /// Not callable by name: an operation behind syntax, such as `x[i]`.
     pub const INTERNAL: Form = Form { function: false, method: false, in_place: false };
     /// `f(x)` and `x.f()`
     pub const BOTH: Form = Form { function: true, method: true, in_place: false };
-    /// `f(x)` alone
+    /// Only `f(x)`
     pub const FUNCTION: Form = Form { function: true, method: false, in_place: false };
-    /// `x.f()` alone
+    /// Only `x.f()`
     pub const METHOD: Form = Form { function: false, method: true, in_place: false };
     /// `f(x)`, `x.f()` and `x.f_()`
     pub const ALL: Form = Form { function: true, method: true, in_place: true };
 }
 
-/// What an operation does.
+/// The implementation of an operation.
 pub enum Run {
-    /// Elementwise: rules and the planner do everything.
+    /// Elementwise: the dtype rule and the planner do everything.
     Map(MapOp),
-    /// Elementwise over two operands, the second multiplied by a third parameter, `alpha`, first
-    /// (by the second function) unless that is 1. `add`, `sub`
+    /// Elementwise over two operands. The second is first multiplied by a third parameter, `alpha` (by the
+    /// second function), unless that is 1. `add`, `sub`
     Scaled(MapOp, &'static MapFn),
-    /// Elementwise, by what the arguments choose; without them, by the first. `div`
+    /// Elementwise; the arguments choose the function. The first is used without arguments. `div`
     Chosen(MapOp, fn(&Args<'_>) -> Result<MapOp>),
-    /// Rust code over the planner's primitives.
+    /// Rust code that uses the planner's primitives.
     Primitive(fn(&mut Runtime, &Args<'_>) -> Result<Out>),
     /// Rust code that calls other operations by name ([`composed`]).
     Composed(fn(&mut Runtime, &Args<'_>) -> Result<Out>),
-    /// The same, and code for the in-place form, which writes the first argument itself. `fill`
+    /// As `Composed`, with separate code for the in-place form, which writes the first argument itself.
+    /// `fill`
     Both(fn(&mut Runtime, &Args<'_>) -> Result<Out>, fn(&mut Runtime, &'static str, &Args<'_>) -> Result<()>),
-    /// A view of the first argument: the in-place form changes the tensor's own shape and strides, and writes
-    /// nothing. `t`
+    /// A view of the first argument. The in-place form changes the shape and strides of the tensor itself,
+    /// and writes no elements. `t`
     View(fn(&mut Runtime, &Args<'_>) -> Result<Out>),
 }
 
 impl Op {
-    /// What most rows leave as it is: no other names, no rule for `check`, no gradient.
+    /// The defaults of most rows: no other names, no rule for `check`, no gradient.
     pub const BASE: Op = Op {
         name: "",
         doc: "",
@@ -178,8 +179,8 @@ impl Op {
         Signature { params: self.params }
     }
 
-    /// Its function and dtype rule, when it is elementwise over plain operands (`alpha` is 1): the
-    /// short way for operators, without bound arguments.
+    /// The function and dtype rule if the operation is elementwise over plain operands (`alpha` is 1): the
+    /// fast path of operators, without bound arguments.
     pub fn elementwise(&self) -> Option<&MapOp> {
         match &self.run {
             Run::Map(op) | Run::Scaled(op, _) | Run::Chosen(op, _) => Some(op),

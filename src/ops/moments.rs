@@ -1,6 +1,6 @@
-//! Spread and size: variances, standard deviations, norms.
+//! Variances, standard deviations and norms.
 //!
-//! Variances take two passes, as accuracy needs them. Halves compute in `f32` and are rounded once.
+//! Variances take two passes for accuracy. Halves compute in `f32` and are rounded once.
 
 use super::arith::SQUARE;
 use super::folds::{MAX, MEAN, SUM};
@@ -180,8 +180,8 @@ fn spread_and_mean(
     Ok(Out::Tuple(vec![spread, mean]))
 }
 
-/// The dimensions of `var` and its kin, and what is taken off the count. A bool in the place of the dimensions is
-/// `unbiased`.
+/// The dimensions and the correction (subtracted from the count) for `var` and related functions. A bool in
+/// place of the dimensions is `unbiased`.
 fn spread_of<'a>(args: &Args<'a>) -> Result<(Option<&'a [i64]>, f64)> {
     let unbiased = match (args.get(1), args.get(2)) {
         (Arg::Bool(unbiased), Arg::None) => Some(*unbiased),
@@ -201,12 +201,12 @@ fn spread_of<'a>(args: &Args<'a>) -> Result<(Option<&'a [i64]>, f64)> {
     Ok((args.ints(1), correction))
 }
 
-/// Two passes, as accuracy needs them: the mean, then the squared distances from it.
+/// Two passes, for accuracy: the mean, then the squared distances from it.
 fn spread(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Args<'_>) -> Result<Out> {
     let given = args.tensor(0)?;
     let (dims, correction) = spread_of(args)?;
     let dims = dims::many(1, dims, given.rank())?;
-    // The variance of complex numbers is that of their real and their imaginary parts, added.
+    // The variance of complex numbers is the sum of the variances of their real and imaginary parts.
     let parts = given.dtype().is_complex();
     let x = &if parts { complex::as_real(given, name)? } else { given.clone() };
     if !x.dtype().is_float() {

@@ -1,7 +1,7 @@
 //! The nuclear norm of matrices: the sum of their singular values.
 //!
-//! Computed on the host, in `f64`, by one-sided Jacobi rotations, which keep small singular values exact. Waits
-//! for the tensor.
+//! Computed on the host in `f64` by one-sided Jacobi rotations, which keep small singular values accurate.
+//! Waits for the tensor.
 
 use super::shape::permuted;
 use super::{Arg, Args, dims, error};
@@ -10,7 +10,7 @@ use crate::base::Result;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
 
-/// Rounds of rotations at most; each squares what is left of the angles.
+/// The maximum number of sweeps; convergence is quadratic.
 const ROUNDS: usize = 60;
 
 /// `norm(x, "nuc")`
@@ -67,7 +67,7 @@ pub(super) fn norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
     if dtype == Dtype::F64 { Ok(found) } else { rt.convert(&found, dtype) }
 }
 
-/// The sum of the singular values of a row-major matrix; with two parts, of complex numbers, side by side.
+/// The sum of the singular values of a row-major matrix. With two parts, each number is a complex pair.
 fn nuclear(
     numbers: &[f64],
     height: usize,
@@ -78,8 +78,8 @@ fn nuclear(
     if numbers.iter().any(|n| n.is_nan()) {
         return Ok(f64::NAN);
     }
-    // As columns, over the shorter side; of complex numbers the real matrix [[re, -im], [im, re]], whose
-    // singular values are the same, each twice.
+    // Column vectors along the shorter side. A complex matrix becomes the real matrix [[re, -im], [im, re]],
+    // which has the same singular values, each twice.
     let (short, long) = (height.min(width), height.max(width));
     let at = |a: usize, b: usize, part: usize| {
         let (row, column) = if height <= width { (a, b) } else { (b, a) };

@@ -1,11 +1,11 @@
-//! Parameter lists that many operations share.
+//! Parameter lists shared by many operations.
 
 use super::signature::{Default, Kind, Param};
 
 /// `(x)`
 pub const UNARY: &[Param] = &[Param::new("x", Kind::Tensor)];
 
-/// `(x, other)`, either of them a number.
+/// `(x, other)`; either may be a number.
 pub const BINARY: &[Param] = &[X_OR_NUMBER, Param::new("other", Kind::TensorOrNumber)];
 
 /// The first operand.

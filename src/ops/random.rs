@@ -1,8 +1,8 @@
 //! Random numbers.
 //!
-//! What an element gets is a function of the generator's seed, the offset it had at the draw, and the
-//! element's row-major position, so draws are equal on every backend, to the bit. Each draw moves
-//! the generator on by [`STEP`]. A draw uses the generator of its device unless `generator` is given.
+//! An element's value is a function of the generator's seed, the generator's offset at the draw, and the
+//! element's row-major position. Draws are therefore bit-identical on every backend. Each draw advances the
+//! generator by [`STEP`]. A draw uses the generator of its device unless `generator` is given.
 
 use super::composed::{call, t};
 use super::factory::{PIN_MEMORY, Place, allocate};
@@ -23,7 +23,7 @@ pub(super) mod bounds;
 
 use bounds::Whole;
 
-/// How far a draw moves its generator's offset, which stays a multiple of 4.
+/// The offset by which a draw advances its generator; offsets stay multiples of 4.
 pub const STEP: u64 = 4;
 
 /// The operations of this file.
@@ -295,7 +295,7 @@ const SIZED: &[Param] = &[Param::rest("size", Kind::Shape), DTYPE, DEVICE, PIN_M
 /// `(x, *, dtype=none, device=none, generator=none)`
 const LIKE: &[Param] = &[X, DTYPE, DEVICE, GENERATOR];
 
-/// Of position `a`, seed `b`, offset `c`: uniform with `d` binary digits.
+/// From position `a`, seed `b` and offset `c`: uniform with `d` binary digits.
 static UNIFORM: MapFn = MapFn {
     name: "random_uniform",
     arity: 4,
@@ -350,7 +350,7 @@ static EXPONENTIAL_WIDE: MapFn = MapFn {
     complex: None,
 };
 
-/// Of position `a`, seed `b`, offset `c`: an integer below `d`.
+/// From position `a`, seed `b` and offset `c`: an integer below `d`.
 static BELOW: MapFn = MapFn {
     name: "random_below",
     arity: 4,
@@ -370,7 +370,7 @@ static SPREAD: MapFn = MapFn {
     complex: None,
 };
 
-/// `a < b`, for a uniform `a` and a probability `b`.
+/// `a < b`, for a uniform number `a` and a probability `b`.
 static HAPPENS: MapFn = MapFn {
     name: "happens",
     arity: 2,
@@ -382,7 +382,7 @@ static HAPPENS: MapFn = MapFn {
 
 type Chosen<'a> = Option<&'a crate::tensor::Generator>;
 
-/// Seed and offset of the next draw on a device.
+/// Takes the seed and offset of the next draw on a device.
 fn draw(rt: &mut Runtime, device: DeviceId, chosen: Chosen<'_>) -> Result<Drawn> {
     match chosen {
         Some(generator) if generator.device() != device => {
@@ -396,7 +396,7 @@ fn draw(rt: &mut Runtime, device: DeviceId, chosen: Chosen<'_>) -> Result<Drawn>
     }
 }
 
-/// A pending draw, of the shape and on the device of `target`.
+/// A pending draw with the shape and device of `target`.
 fn drawn(
     rt: &mut Runtime,
     name: &'static str,
@@ -414,7 +414,7 @@ fn uniforms(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chose
     if target.dtype() == Dtype::F64 {
         return drawn(rt, name, &UNIFORM_WIDE, &[MapArg::Position, seed, offset], Dtype::F64, target);
     }
-    // As many digits as the dtype holds, so that none rounds to 1.
+    // Draw the number of digits that the dtype holds, so that no value rounds to 1.
     let digits = MapArg::Raw(target.dtype().digits().into(), Dtype::I64);
     drawn(rt, name, &UNIFORM, &[MapArg::Position, seed, offset, digits], Dtype::F32, target)
 }
@@ -454,7 +454,7 @@ fn like(rt: &mut Runtime, args: &Args<'_>, index: usize) -> Result<Tensor> {
     rt.empty_ordered(x.layout(), place.dtype, place.device)
 }
 
-/// A tensor to fill with floats; `index` is the argument that names the dtype.
+/// A tensor to fill with floats; `index` is the dtype's argument.
 fn float_tensor(rt: &mut Runtime, shape: &[usize], place: Place, index: usize) -> Result<Tensor> {
     if !place.dtype.is_float() {
         return Err(error::not_with_dtype("rand", index, place.dtype));
@@ -467,7 +467,7 @@ fn float_target<'a>(args: &Args<'a>, name: &str) -> Result<&'a Tensor> {
     if target.dtype().is_float() { Ok(target) } else { Err(error::floats_alone(name, 0, target)) }
 }
 
-/// Uniform numbers into a target; into a complex one, both parts.
+/// Writes uniform numbers into a target; for a complex target, into both parts.
 fn uniform_into(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen<'_>) -> Result<Out> {
     if target.dtype().is_complex() {
         uniform_into(rt, name, &complex::as_real(target, name)?, chosen)?;
@@ -481,7 +481,7 @@ fn uniform_into(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: C
     Ok(Out::Tensor(target.clone()))
 }
 
-/// Normal numbers into a target; into a complex one, each part with half of the variance.
+/// Writes normal numbers into a target; for a complex target, each part has half of the variance.
 fn normal_into(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen<'_>) -> Result<Out> {
     if target.dtype().is_complex() {
         let parts = complex::as_real(target, name)?;
@@ -499,7 +499,7 @@ fn normal_into(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Ch
     Ok(Out::Tensor(target.clone()))
 }
 
-/// Writes `a * b + c`, computed in `f32` (`f64` for such a target), into a target.
+/// Writes `a * b + c` into a target, computed in `f32` (`f64` for an `f64` target).
 fn spread_into(
     rt: &mut Runtime,
     name: &'static str,
@@ -624,7 +624,7 @@ fn randperm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let state = draw(rt, place.device, args.generator(4))?;
     let [seed, offset] = state.operands();
     let operands = [MapArg::Position, seed, offset, MapArg::Raw(0, Dtype::I64)];
-    // Sorting random keys of 64 bits: equal ones are rarer than 1 in 10^9 up to 10^5 elements.
+    // Sort random keys of 64 bits: up to 10^5 elements, the probability of equal keys is below 10^-9.
     let keys = drawn(rt, NAME, &BELOW, &operands, Dtype::I64, &target)?;
     let (_, order) = sort::sorted(rt, NAME, &keys, 0, false)?;
     if place.dtype == Dtype::I64 && !place.pinned {
@@ -634,7 +634,7 @@ fn randperm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     Ok(Out::Tensor(target))
 }
 
-/// 1 where an element is a probability.
+/// 1 if an element is a probability.
 static IS_PROBABILITY: MapFn = MapFn {
     name: "is_probability",
     arity: 1,
@@ -644,7 +644,7 @@ static IS_PROBABILITY: MapFn = MapFn {
     complex: None,
 };
 
-/// 1 where an element is 0 or more.
+/// 1 if an element is at least 0.
 static IS_DEVIATION: MapFn = MapFn {
     name: "is_deviation",
     arity: 1,
@@ -654,7 +654,7 @@ static IS_DEVIATION: MapFn = MapFn {
     complex: None,
 };
 
-/// 1 where an element can be a weight.
+/// 1 if an element is a valid weight.
 static IS_WEIGHT: MapFn = MapFn {
     name: "is_weight",
     arity: 1,
@@ -694,7 +694,7 @@ fn multinomial(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let weights = if given.dtype() == dtype { given.clone() } else { rt.convert(given, dtype)? };
     let mut shape = weights.shape().clone();
     shape[along] = count;
-    // What is no distribution is found by the device, and raised at the line of the draw.
+    // The device detects an invalid distribution; the error is raised at the line of the draw.
     all_hold(rt, NAME, &IS_WEIGHT, &weights, "the probabilities are numbers of 0 or more")?;
     let sums = scan::scanned(rt, NAME, &SUM, &weights, along)?;
     let totals = shape::narrowed(&sums, along, choices - 1, 1);
@@ -714,7 +714,8 @@ fn multinomial(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
                 "without replacement, at least `num_samples` probabilities are above 0",
             )?;
         }
-        // The first of independent waiting times, each with its rate, is each one with its probability.
+        // Of independent exponential waiting times, each with its weight as the rate, each is the first with
+        // the probability of its weight.
         let times = exponentials(rt, NAME, &weights, chosen)?;
         let operands = [MapArg::Tensor(&weights), MapArg::Tensor(&times)];
         let scores = rt.map(NAME, &arith::DIV, &operands, dtype, dtype)?;
@@ -728,19 +729,19 @@ fn multinomial(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let marks = rt.map(NAME, &arith::MUL, &operands, dtype, dtype)?;
     let rows = if along == 0 { search::Rows::One(&sums) } else { search::Rows::Each(&sums) };
     let found = search::places(rt, NAME, &rows, &marks, true)?;
-    // Where the sum is nan no element stands behind; the assertion has its line.
+    // If the sum is nan, no element is found; the assertion reports it at its line.
     let last = MapArg::Number(Scalar::Int(choices as i64 - 1));
     let operands = [MapArg::Tensor(&found), last];
     rt.map(NAME, &arith::MINIMUM, &operands, Dtype::I64, Dtype::I64).map(Out::Tensor)
 }
 
-/// Asserts that `f` is true of every element, without waiting for it on a device.
+/// Asserts that `f` is true for every element, without waiting for the device.
 fn all_hold(rt: &mut Runtime, name: &'static str, f: &'static MapFn, x: &Tensor, text: &str) -> Result<()> {
     let fits = rt.map(name, f, &[MapArg::Tensor(x)], x.dtype(), Dtype::Bool)?;
     whole(rt, name, &fits, text)
 }
 
-/// The same of every element of a tensor of bools.
+/// Asserts that every element of a bool tensor is true, without waiting for the device.
 fn whole(rt: &mut Runtime, name: &'static str, fits: &Tensor, text: &str) -> Result<()> {
     let fits =
         rt.reduce(name, &ALL, fits, &super::reduce::all_dims(fits), false, Dtype::Bool, Dtype::Bool)?;
@@ -776,7 +777,7 @@ fn normal(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         (false, [one]) => one.shape().clone(),
         (false, [one, other, ..]) => match broadcast(one.shape(), other.shape()) {
             Some(shape) => shape,
-            // The planner words the error.
+            // The planner reports the error.
             None => Dims::from_slice(one.shape()),
         },
     };

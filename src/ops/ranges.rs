@@ -1,5 +1,5 @@
-//! Factories of evenly spaced numbers. Every element is computed from its position alone, in `f64`
-//! (ranges of ints: in `i64`), and rounded once.
+//! Factories of evenly spaced numbers. Each element is computed from its position alone, in `f64` (in `i64`
+//! for ranges of ints), and rounded once.
 
 use super::factory::{Place, allocate};
 use super::known;
@@ -112,7 +112,7 @@ static COUNT: MapFn = MapFn {
     complex: None,
 };
 
-/// Position `a`; `b` and `c` are the bits of `f64`s, start and step.
+/// Position `a`; `b` and `c` are the bits of start and step as `f64`s.
 static COUNT_FLOAT: MapFn = MapFn {
     name: "count_float",
     arity: 3,
@@ -127,7 +127,7 @@ static COUNT_FLOAT: MapFn = MapFn {
     complex: None,
 };
 
-/// Position `a`; `b` and `c` are the bits of `f64`s, first and last; `d` how many there are.
+/// Position `a`; `b` and `c` are the bits of first and last as `f64`s; `d` is the count.
 static SPACE: MapFn = MapFn {
     name: "space",
     arity: 4,
@@ -200,7 +200,7 @@ fn arange(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let result = allocate(rt, &shape, place)?;
     let raw = |bits: u64| MapArg::Raw(bits, Dtype::I64);
     let dtype = place.dtype;
-    // Ints are counted from the whole part of `start` by that of `step`, as many as without that.
+    // For an int dtype, start and step are truncated; the count is that of the untruncated range.
     let whole = dtype.is_int();
     let (f, operands, dtype) = if whole {
         (&COUNT, [MapArg::Position, raw(start.as_i64() as u64), raw(step.as_i64() as u64)], Dtype::I64)
@@ -254,7 +254,7 @@ fn spaced(rt: &mut Runtime, name: &'static str, args: &Args<'_>, place: Place) -
     evenly(rt, name, ends, steps(args)?, place)
 }
 
-/// An end of a range in a dtype: ints drop what follows the point before anything is computed.
+/// An end of a range in a dtype; for ints it is truncated before any computation.
 fn whole_end(args: &Args<'_>, index: usize, dtype: Dtype) -> Result<f64> {
     let end = args.float(index)?;
     match dtype.is_int() {
@@ -263,7 +263,7 @@ fn whole_end(args: &Args<'_>, index: usize, dtype: Dtype) -> Result<f64> {
     }
 }
 
-/// `count` numbers from the first to the last.
+/// `count` evenly spaced numbers from the first to the last.
 fn evenly(
     rt: &mut Runtime,
     name: &'static str,
@@ -286,7 +286,7 @@ fn eye(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let place = Place::of(rt, args, 2, Dtype::F32);
     let result = allocate(rt, &shape, place)?;
     let operands = [MapArg::Position, MapArg::Raw(columns as u64, Dtype::I64)];
-    // What is computed from a position is real.
+    // Compute in a real dtype: values derived from a position are real.
     rt.map_into("eye", &DIAGONAL, &result, &operands, Dtype::I64, place.dtype.real())?;
     Ok(Out::Tensor(result))
 }

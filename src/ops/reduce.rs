@@ -1,8 +1,8 @@
-//! Reductions: many elements become one, over all dimensions or over some.
+//! Reductions over all dimensions or over some.
 //!
-//! Integers and bools sum in `i64`; halves accumulate in `f32` and are rounded once. The order of
-//! combination depends on the shape alone, so results are the same bits run after run. What exists
-//! of nothing (a sum is 0, a product 1) is given, what does not (a greatest element) is an error.
+//! Integers and bools sum in `i64`; halves accumulate in `f32` and are rounded once. The order of combination
+//! depends on the shape alone, so results are bit-identical in every run. An empty reduction returns its
+//! identity (a sum 0, a product 1); one without an identity (a maximum) is an error.
 
 use super::arith::{MAXIMUM, MINIMUM, MUL};
 use super::composed::{call, t};
@@ -260,7 +260,7 @@ pub static PROD: ReduceFn = ReduceFn {
     mean: false,
 };
 
-/// The least; nan if any is.
+/// The minimum; nan if any element is nan.
 pub static MIN: ReduceFn = ReduceFn {
     name: "min",
     indexed: false,
@@ -274,7 +274,7 @@ pub static MIN: ReduceFn = ReduceFn {
     mean: false,
 };
 
-/// Whether any is true; over `bool`.
+/// True if any element is true; over `bool`.
 pub static ANY: ReduceFn = ReduceFn {
     name: "any",
     indexed: false,
@@ -284,7 +284,7 @@ pub static ANY: ReduceFn = ReduceFn {
     mean: false,
 };
 
-/// The greatest with its position.
+/// The maximum and its position.
 pub static ARGMAX: ReduceFn = ReduceFn {
     name: "argmax",
     indexed: true,
@@ -294,7 +294,7 @@ pub static ARGMAX: ReduceFn = ReduceFn {
     mean: false,
 };
 
-/// The least with its position.
+/// The minimum and its position.
 pub static ARGMIN: ReduceFn = ReduceFn {
     name: "argmin",
     indexed: true,
@@ -327,7 +327,7 @@ static ZERO_IF_NAN: MapFn = MapFn {
     complex: None,
 };
 
-/// e^(a - b), where an infinite b (the greatest of a row) counts as 0.
+/// e^(a - b), where an infinite b (the maximum of a row) counts as 0.
 static EXP_BELOW: MapFn = MapFn {
     name: "exp_below",
     arity: 2,
@@ -347,7 +347,7 @@ static LOG_ABOVE: MapFn = MapFn {
     arity: 2,
     select: false,
     cuda: CudaText {
-        // The two may cancel: `f32` computes in `f64`.
+        // The two terms may cancel, so `f32` computes in `f64`.
         f32: "(fabsf(b) == INFINITY ? logf(a) : (float)(log((double)a) + (double)b))",
         f64: "(fabs(b) == (double)INFINITY ? log(a) : log(a) + b)",
         i64: "",
@@ -393,7 +393,7 @@ fn prod(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     accumulate(rt, "prod", &PROD, args)
 }
 
-/// Multiplies complex numbers: halves of what is left, element by element, until one is left.
+/// Multiplies complex numbers: repeatedly multiplies the two halves elementwise until one element is left.
 fn complex_prod(rt: &mut Runtime, given: &Tensor, args: &Args<'_>) -> Result<Tensor> {
     const NAME: &str = "prod";
     let dims = dims::many(1, args.ints(1), given.rank())?;
@@ -414,7 +414,7 @@ fn complex_prod(rt: &mut Runtime, given: &Tensor, args: &Args<'_>) -> Result<Ten
         let operands = [narrowed(&x, 0, 0, half), narrowed(&x, 0, half, half)];
         let mut next = rt.map(NAME, mul, &operands.each_ref().map(MapArg::Tensor), dtype, dtype)?;
         if left % 2 == 1 {
-            // The odd one goes into the first product.
+            // For an odd count, multiply the last element into the first product.
             let first = narrowed(&next, 0, 0, 1);
             let operands = [first, narrowed(&x, 0, left - 1, 1)];
             let product = rt.map(NAME, mul, &operands.each_ref().map(MapArg::Tensor), dtype, dtype)?;
@@ -552,7 +552,7 @@ fn all(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 fn logic(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
     let dims = match args.ints(1) {
-        // As PyTorch has it: a list without dimensions reduces none, here alone.
+        // As in PyTorch, an empty list reduces no dimension; only `any` and `all` behave this way.
         Some([]) if x.dtype() == Dtype::Bool => return rt.contiguous_copy(x).map(Out::Tensor),
         Some([]) => return rt.convert(x, Dtype::Bool).map(Out::Tensor),
         named => dims::many(1, named, x.rank())?,
@@ -590,7 +590,7 @@ fn logsumexp(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     rt.map(name, &LOG_ABOVE, &[MapArg::Tensor(&sum), MapArg::Tensor(&most)], acc, x.dtype()).map(Out::Tensor)
 }
 
-/// `logsumexp` of complex numbers, less the greatest real part.
+/// `logsumexp` of complex numbers, shifted by the maximum real part.
 fn complex_logsumexp(rt: &mut Runtime, x: &Tensor, args: &Args<'_>) -> Result<Out> {
     let dims = dims::many(1, args.ints(1), x.rank())?;
     let shape = kept_shape(x, &dims, args.flag(2));
@@ -620,7 +620,7 @@ pub(super) fn all_dims(x: &Tensor) -> DimList {
     (0..x.rank()).collect()
 }
 
-/// How many elements of `x` become one.
+/// The number of elements of `x` that are combined into one.
 pub(super) fn count(x: &Tensor, dims: &[usize]) -> usize {
     dims.iter().map(|&d| x.shape()[d]).product()
 }
@@ -633,7 +633,7 @@ fn kept_shape(x: &Tensor, dims: &[usize], keepdim: bool) -> crate::array::Dims {
     x.shape().iter().enumerate().filter_map(extent).collect()
 }
 
-/// Refuses to choose from nothing.
+/// Refuses to choose from an empty set.
 pub(super) fn not_empty(name: &str, x: &Tensor, dims: &[usize]) -> Result<()> {
     match dims.iter().find(|&&d| x.shape()[d] == 0) {
         Some(_) if dims.len() == x.rank() => Err(error::nothing_to_reduce(name, x, None)),

@@ -116,7 +116,7 @@ static ROUND: MapFn = MapFn {
     complex: None,
 };
 
-/// To decimals after the point; `b` is the power of ten.
+/// Rounds to digits after the decimal point; `b` is the power of ten.
 static ROUND_FINE: MapFn = MapFn {
     name: "round_fine",
     arity: 2,
@@ -126,7 +126,7 @@ static ROUND_FINE: MapFn = MapFn {
     complex: None,
 };
 
-/// To decimals before the point; `b` is the power of ten.
+/// Rounds to digits before the decimal point; `b` is the power of ten.
 static ROUND_COARSE: MapFn = MapFn {
     name: "round_coarse",
     arity: 2,

@@ -1,4 +1,4 @@
-//! Running sums, products and extremes.
+//! Running sums, products, maxima and minima.
 
 use super::folds::{MAX, SUM};
 use super::known;
@@ -89,7 +89,7 @@ pub static OPS: &[Op] = &[
     },
 ];
 
-/// The logarithm of a sum of exponentials; nan if any is.
+/// The logarithm of a sum of exponentials; nan if any element is nan.
 pub static LOG_SUM: ReduceFn = ReduceFn {
     name: "log_sum",
     indexed: false,
@@ -98,7 +98,7 @@ pub static LOG_SUM: ReduceFn = ReduceFn {
         _ => f64::NEG_INFINITY.to_bits(),
     },
     cuda: CudaText {
-        // The two terms may cancel: `f32` computes in `f64`.
+        // The two terms may cancel, so `f32` computes in `f64`.
         f32: "(a == b ? a + 0.69314718055994531f : a != a || b != b ? a + b : (float)((double)fmaxf(a, b) + log1p(exp(-fabs((double)a - (double)b)))))",
         f64: "(a == b ? a + 0.69314718055994531 : a != a || b != b ? a + b : fmax(a, b) + log1p(exp(-fabs(a - b))))",
         i64: "",
@@ -117,7 +117,7 @@ pub static LOG_SUM: ReduceFn = ReduceFn {
     mean: false,
 };
 
-/// True where the element is the extreme so far, or a nan.
+/// True if the element equals the extreme so far, or is nan.
 static MET: MapFn = MapFn {
     name: "met",
     arity: 2,
@@ -155,7 +155,8 @@ fn running(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Ar
     scanned(rt, name, f, &x, dim).map(Out::Tensor)
 }
 
-/// A running combination of complex numbers: each element takes in the one 1, then 2, 4, 8 places before it.
+/// A running combination of complex numbers: each element is combined with the one 1, then 2, 4, 8 positions
+/// before it.
 fn doubled(
     rt: &mut Runtime,
     name: &'static str,
@@ -202,7 +203,7 @@ pub(super) fn scanned(
     Ok(out)
 }
 
-/// Running extremes and where they were met: the greatest position so far among those that hold the extreme.
+/// Running extremes and their positions; of equal extremes, the last position.
 fn extreme(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
     let dim = dims::one(1, args.int(1)?, x.rank())?;

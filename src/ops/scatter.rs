@@ -1,6 +1,6 @@
-//! Writing to positions: what `scatter`, `index_add`, `index_put` and their kin share.
+//! Writing to positions: the shared code of `scatter`, `index_add`, `index_put` and related operations.
 //!
-//! Values are combined in row-major order of the index, the same bits run after run.
+//! Values are combined in row-major order of the index, so results are bit-identical in every run.
 
 use super::folds::{MAX, SUM};
 use super::index::{as_positions, gather_from, same_rank, value_for};
@@ -14,9 +14,9 @@ use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
-/// The scatter kernel: `target[.., ids[i], ..] = value[i]` over the shape of `ids`, which `value` has
-/// too or, without dimensions, is stretched to; `own` are the strides of the target over it, and
-/// `limit` is the extent that positions may reach.
+/// The scatter kernel: `target[.., ids[i], ..] = value[i]` over the shape of `ids`. `value` has the same
+/// shape, or has no dimensions and is broadcast. `own` holds the strides of the target over that shape;
+/// `limit` is the extent for positions.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn scatter_into(
     rt: &mut Runtime,
@@ -53,8 +53,8 @@ pub(super) fn scatter_into(
     rt.submit(Submission { name, kind, shape, views, axis, limit })
 }
 
-/// [`scatter_into`] that combines complex numbers: sums go over the parts, products over one position of the
-/// axis at a time, where no two meet the same target.
+/// As [`scatter_into`], for combining complex numbers. Sums are computed over the parts. Products are
+/// computed for one position of the axis at a time, so that no two writes meet at the same target.
 #[allow(clippy::too_many_arguments)]
 fn scatter_complex(
     rt: &mut Runtime,
@@ -120,7 +120,7 @@ pub(super) fn scatter(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     scattered(rt, "scatter", args, args.operand(3)?, f)
 }
 
-/// `scatter_reduce`: what is there takes part, or gives way to what is scattered first.
+/// `scatter_reduce`: existing values are included, or replaced at the scattered positions.
 pub(super) fn scatter_reduce(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     const NAME: &str = "scatter_reduce";
     let (x, dtype) = (args.tensor(0)?, args.tensor(0)?.dtype());
@@ -158,12 +158,12 @@ pub(super) fn scatter_reduce(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     super::composed::call(rt, divide, &[Arg::Tensor(found), Arg::Tensor(untouched)]).map(Out::Tensor)
 }
 
-/// What every number of a dtype is at least.
+/// A lower bound of all numbers of a dtype.
 fn lowest(dtype: Dtype) -> Scalar {
     dtype.range().map_or(Scalar::Float(f64::NEG_INFINITY), |(least, _)| Scalar::Int(least))
 }
 
-/// What every number of a dtype is at most.
+/// An upper bound of all numbers of a dtype.
 fn highest(dtype: Dtype) -> Scalar {
     dtype.range().map_or(Scalar::Float(f64::INFINITY), |(_, most)| Scalar::Int(most))
 }

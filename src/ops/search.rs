@@ -1,4 +1,4 @@
-//! Searching in ascending rows.
+//! Search in sorted rows.
 
 use super::index::{as_positions, gather_along};
 use super::make::filled;
@@ -118,7 +118,7 @@ fn searchsorted(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     shortened(rt, found, args.flag(2))
 }
 
-/// Two operands in their common dtype, as tensors; a number goes where the tensor is.
+/// Converts two operands to tensors of their common dtype; a number is placed on the tensor's device.
 pub(super) fn common(
     rt: &mut Runtime,
     name: &'static str,
@@ -148,7 +148,7 @@ pub(super) fn common(
     Ok(([made(a)?, made(b)?], dtype))
 }
 
-/// How many elements of its row stand before each value; both have one dtype.
+/// The number of elements of the row that precede each value; both have the same dtype.
 pub(super) fn places(
     rt: &mut Runtime,
     name: &'static str,
@@ -166,7 +166,7 @@ pub(super) fn places(
     if length == 0 {
         return filled(rt, values.shape(), Dtype::I64, values.device(), crate::array::Scalar::Int(0));
     }
-    // A value without dimensions is a row of one.
+    // A value without dimensions is treated as a row of one element.
     let wide = |t: &Tensor| match t.rank() {
         0 => t.with_layout(t.layout().view(&[1]).unwrap_or_else(|| t.layout().clone())),
         _ => t.clone(),

@@ -1,4 +1,4 @@
-//! Choosing between elements: by a condition, by bounds, by what is no number.
+//! Selection between elements: by a condition, by bounds, or by replacing nan and infinities.
 
 use super::arith::{MAXIMUM, MINIMUM};
 use super::composed::{call, t};
@@ -116,7 +116,7 @@ pub static OPS: &[Op] = &[
     },
 ];
 
-/// `a` where the condition holds, else `b`.
+/// `a` if the condition holds, else `b`.
 pub static WHERE: MapFn = MapFn {
     name: "where",
     arity: 3,
@@ -126,7 +126,7 @@ pub static WHERE: MapFn = MapFn {
     complex: Some(&complex::WHERE),
 };
 
-/// Limits to `b` .. `c`; the upper bound wins, nan stays.
+/// Clamps to `b` .. `c`; the upper bound takes precedence, and nan stays.
 pub static CLAMP: MapFn = MapFn {
     name: "clamp",
     arity: 3,
@@ -187,7 +187,7 @@ fn nan_to_num(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     rt.map_ordered("nan_to_num", f, &operands, x.dtype(), x.dtype()).map(Out::Tensor)
 }
 
-/// The arguments of `masked_fill`, checked.
+/// The checked arguments of `masked_fill`.
 fn masked<'a>(args: &Args<'a>) -> Result<(&'a Tensor, &'a Tensor, MapArg<'a>)> {
     let (x, mask, value) = (args.tensor(0)?, args.tensor(1)?, args.operand(2)?);
     if mask.dtype() != Dtype::Bool {
@@ -205,7 +205,7 @@ fn masked<'a>(args: &Args<'a>) -> Result<(&'a Tensor, &'a Tensor, MapArg<'a>)> {
         let help = "take one element, `value[0]`, or write all: `where(mask, value, x)`";
         return Err(error::wrong_tensor(2, "a number or a tensor without dimensions", value, help));
     }
-    // Real values are converted to whatever the tensor holds.
+    // Real values are converted to the tensor's dtype.
     if dtype.is_complex() {
         super::map::check_fits("masked_fill", dtype, x)?;
     }

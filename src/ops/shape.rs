@@ -1,5 +1,5 @@
-//! Views: the same elements seen with another shape. Nothing is copied and storage is shared, but by
-//! `reshape`, `flatten` and `contiguous` where strides allow no view.
+//! Views: the same elements with another shape. Storage is shared and nothing is copied, except by `reshape`,
+//! `flatten` and `contiguous` if the strides do not allow a view.
 
 use super::known;
 use super::params::X;
@@ -11,7 +11,7 @@ use crate::plan::Runtime;
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
-/// The most dimensions a tensor may have, as in PyTorch.
+/// The maximum number of dimensions of a tensor, as in PyTorch.
 pub const MAX_RANK: usize = 64;
 
 const SHAPE: &[Param] = &[X, Param::rest("shape", Kind::Shape)];
@@ -266,7 +266,7 @@ pub static OPS: &[Op] = &[
             layout.shape.push(size);
             layout.strides.push(stride);
             if x.rank() == 0 {
-                // A number has no dimension that counts the windows.
+                // A tensor without dimensions has no dimension that counts the windows.
                 (layout.shape, layout.strides) = (Dims::from_elem(size, 1), smallvec![1]);
             }
             Ok(Out::Tensor(lone.with_layout(layout)))
@@ -333,12 +333,12 @@ fn extents(x: &Tensor) -> Vec<i64> {
     x.shape().iter().map(|&n| n as i64).collect()
 }
 
-/// Replaces the `-1` of a shape by what is left of the elements of `x`.
+/// Replaces the `-1` of a shape with the extent that the number of elements of `x` determines.
 pub(super) fn resolve(name: &str, x: &Tensor, shape: &[i64]) -> Result<Dims> {
     resolve_count(x.count(), shape, || error::counts_differ(name, x, shape))
 }
 
-/// The same of so many elements.
+/// As [`resolve`], for `count` elements.
 fn resolve_count(count: usize, shape: &[i64], wrong: impl Fn() -> Error) -> Result<Dims> {
     if shape.len() > MAX_RANK {
         return Err(error::too_many_dims(shape.len()));
@@ -365,7 +365,7 @@ fn resolve_count(count: usize, shape: &[i64], wrong: impl Fn() -> Error) -> Resu
     Ok(resolved)
 }
 
-/// A view where the strides allow it, else a copy; the counts are equal.
+/// A view if the strides allow it, else a copy; the element counts are equal.
 pub(super) fn reshaped(rt: &mut Runtime, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
     if let Some(layout) = x.layout().view(shape) {
         return Ok(x.with_layout(layout));
@@ -422,7 +422,7 @@ pub(super) fn permuted(x: &Tensor, order: &[usize]) -> Tensor {
     x.with_layout(x.layout().permute(order))
 }
 
-/// The tensor with two dimensions swapped; without dimensions it is itself.
+/// The tensor with two dimensions swapped; a tensor without dimensions is returned unchanged.
 pub(super) fn swapped(x: &Tensor, a: usize, b: usize) -> Tensor {
     let mut layout = x.layout().clone();
     if x.rank() > 0 {
@@ -432,7 +432,7 @@ pub(super) fn swapped(x: &Tensor, a: usize, b: usize) -> Tensor {
     x.with_layout(layout)
 }
 
-/// The tensor with a dimension of extent 1 put in before `at`.
+/// The tensor with a new dimension of extent 1 before `at`.
 pub(super) fn unsqueezed(x: &Tensor, at: usize) -> Result<Tensor> {
     if x.rank() >= MAX_RANK {
         return Err(error::too_many_dims(x.rank() + 1));
@@ -455,7 +455,7 @@ pub(super) fn without_ones(x: &Tensor, dims: &[usize]) -> Tensor {
     permuted(x, &order)
 }
 
-/// One position of a dimension; it lies within.
+/// One position of a dimension; it must be in range.
 pub(super) fn selected(x: &Tensor, dim: usize, at: usize) -> Tensor {
     let mut layout = x.layout().clone();
     layout.offset += at * layout.strides[dim] as usize;
@@ -464,7 +464,7 @@ pub(super) fn selected(x: &Tensor, dim: usize, at: usize) -> Tensor {
     x.with_layout(layout)
 }
 
-/// `length` positions of a dimension from `start` on; they lie within.
+/// `length` positions of a dimension, starting at `start`; they must be in range.
 pub(super) fn narrowed(x: &Tensor, dim: usize, start: usize, length: usize) -> Tensor {
     let mut layout = x.layout().clone();
     if length > 0 {
@@ -474,7 +474,7 @@ pub(super) fn narrowed(x: &Tensor, dim: usize, start: usize, length: usize) -> T
     x.with_layout(layout)
 }
 
-/// A position that may count from the end, checked. `index` is the argument that holds it.
+/// A checked position; a negative one counts from the end. `index` is its argument.
 pub(super) fn position(index: usize, position: i64, dim: usize, extent: usize) -> Result<usize> {
     let from_start = if position < 0 { position.checked_add(extent as i64) } else { Some(position) };
     match from_start.and_then(|p| usize::try_from(p).ok()).filter(|&p| p < extent) {
@@ -483,7 +483,7 @@ pub(super) fn position(index: usize, position: i64, dim: usize, extent: usize) -
     }
 }
 
-/// A dimension of a tensor that must have one.
+/// A dimension of a tensor that must have at least one.
 pub(super) fn needs_dim(name: &str, x: &Tensor, index: usize, dim: i64) -> Result<usize> {
     if x.rank() == 0 {
         let help = "add a dimension first: `x.unsqueeze(0)`";

@@ -1,19 +1,18 @@
-//! Tensors as text, with no more of them read than is shown.
+//! Tensors as text; reads only the elements that are shown.
 
 use super::shape::narrowed;
 use crate::base::Result;
 use crate::plan::Runtime;
 use crate::tensor::{PrintOptions, Tensor, corner_shape, format_corner, tensor_source};
 
-/// The text that `print` shows. Waits for the elements that are shown, and copies no others to the
-/// host.
+/// The text that `print` shows. Waits for the elements that are shown, and copies only those to the host.
 pub fn text(rt: &mut Runtime, x: &Tensor, options: &PrintOptions) -> Result<String> {
     let corner = corners(rt, x, options)?;
     let bytes = rt.read(&corner)?;
     Ok(format_corner(&bytes, x.shape(), x.dtype(), x.device(), options))
 }
 
-/// The text that reads back as source; of a tensor that is printed summarised, what is printed.
+/// Text that can be read back as source; if the tensor is printed summarised, the printed text.
 pub fn source(rt: &mut Runtime, x: &Tensor, options: &PrintOptions) -> Result<String> {
     if corner_shape(x.shape(), options).is_some() {
         return text(rt, x, options);
@@ -22,7 +21,7 @@ pub fn source(rt: &mut Runtime, x: &Tensor, options: &PrintOptions) -> Result<St
     Ok(tensor_source(&bytes, x.shape(), x.dtype(), x.device(), options))
 }
 
-/// The first and last items of every dimension that is summarised.
+/// The first and last items of each summarised dimension.
 fn corners(rt: &mut Runtime, x: &Tensor, options: &PrintOptions) -> Result<Tensor> {
     let Some(shape) = corner_shape(x.shape(), options) else { return Ok(x.clone()) };
     let mut kept = x.clone();
@@ -34,7 +33,7 @@ fn corners(rt: &mut Runtime, x: &Tensor, options: &PrintOptions) -> Result<Tenso
         let (front, back) = (extent.div_ceil(2), extent / 2);
         let mut shape = kept.shape().clone();
         shape[dim] = extent;
-        // Narrow first: what is not shown is not copied either.
+        // Narrow first, so that only elements that are shown are copied.
         let out = rt.empty(&shape, x.dtype(), x.device())?;
         rt.assign("print", &narrowed(&out, dim, 0, front), &narrowed(&kept, dim, 0, front))?;
         rt.assign("print", &narrowed(&out, dim, front, back), &narrowed(&kept, dim, whole - back, back))?;

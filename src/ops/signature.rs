@@ -1,12 +1,12 @@
-//! How a function is called: names, kinds and defaults of its parameters.
+//! The signature of a function: names, kinds and defaults of its parameters.
 //!
-//! The same shape describes operations, native functions, methods and (for the checker) functions
-//! written in Runnel. Arity errors, completion, help and the reference pages are derived from it.
+//! Describes operations, native functions, methods and (for the checker) functions written in Runnel. Arity
+//! errors, completion, help and the reference pages are derived from it.
 
-/// What a parameter accepts. A numeric list becomes a tensor only where the kind is a tensor's.
+/// The values that a parameter accepts. Only kinds of tensors convert a numeric list to a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A tensor, or what becomes one: a number, a numeric list.
+    /// A tensor, or a value that converts to one: a number, a numeric list.
     Tensor,
     /// A tensor or a number that stays a number (weak).
     TensorOrNumber,
@@ -22,7 +22,7 @@ pub enum Kind {
     Str,
     /// A shape: an int, several ints as further arguments, a list or a tuple of ints.
     Shape,
-    /// A shape, or one dtype in its place.
+    /// A shape, or a dtype instead.
     ShapeOrDtype,
     /// One dimension or several: an int, a list or tuple of ints; negative ones count from the end.
     Dims,
@@ -38,7 +38,7 @@ pub enum Kind {
     Event,
     /// `generator`.
     Generator,
-    /// Numbers in nested lists, a number, or a tensor: what `tensor(...)` takes.
+    /// A value for `tensor(...)`: a number, numbers in nested lists, or a tensor.
     Data,
     /// `fn`.
     Fn,
@@ -46,10 +46,10 @@ pub enum Kind {
     Any,
 }
 
-/// The value of a parameter that the caller leaves out.
+/// The value of a parameter that is left out.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Default {
-    /// It must be given.
+    /// The parameter is required.
     Required,
     /// `none`; such a parameter also accepts `none`.
     None,
@@ -68,17 +68,17 @@ pub enum Default {
 pub struct Param {
     /// Its name, for `name=value` and for help.
     pub name: &'static str,
-    /// What it accepts.
+    /// The values it accepts.
     pub kind: Kind,
-    /// What it is when left out.
+    /// Its value when left out.
     pub default: Default,
     /// True for a parameter that takes all further positional arguments (`*shape`).
     pub rest: bool,
-    /// True for one that must be given by name.
+    /// True for a parameter that must be given by name.
     pub named_only: bool,
 }
 
-/// The parameters of a function, a method's receiver first.
+/// The parameters of a function; for a method, the receiver comes first.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Signature {
     /// In order.
@@ -86,22 +86,22 @@ pub struct Signature {
 }
 
 impl Param {
-    /// A parameter that must be given.
+    /// A required parameter.
     pub const fn new(name: &'static str, kind: Kind) -> Param {
         Param { name, kind, default: Default::Required, rest: false, named_only: false }
     }
 
-    /// A parameter that may be left out.
+    /// An optional parameter.
     pub const fn or(name: &'static str, kind: Kind, default: Default) -> Param {
         Param { name, kind, default, rest: false, named_only: false }
     }
 
-    /// A parameter that may be left out and is given by name alone.
+    /// An optional parameter that can only be given by name.
     pub const fn named(name: &'static str, kind: Kind, default: Default) -> Param {
         Param { name, kind, default, rest: false, named_only: true }
     }
 
-    /// True for a rest parameter that may be given by name too, as one list: `flip(x, dims=[0])`.
+    /// True for a rest parameter that can also be given by name, as one list: `flip(x, dims=[0])`.
     pub const fn listed(&self) -> bool {
         self.rest && matches!(self.kind, Kind::Shape | Kind::ShapeOrDtype | Kind::Dims | Kind::Tensors)
     }

@@ -1,4 +1,4 @@
-//! Order: sorting, the greatest few, the middle, how often each number occurs.
+//! Order: sorting, top k, median, and counts of each number.
 //!
 //! Sorting is stable, and nan is greater than every number.
 
@@ -152,7 +152,7 @@ fn along(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<(Tenso
     sorted(rt, name, x, dim, args.flag(2))
 }
 
-/// `k` as a count of elements of the dimension, at least `least`.
+/// `k` as an element count of the dimension, at least `least`.
 fn count_within(name: &str, x: &Tensor, dim: usize, k: i64, least: usize) -> Result<usize> {
     let extent = x.shape().get(dim).copied().unwrap_or(1);
     match usize::try_from(k) {
@@ -173,13 +173,13 @@ fn topk(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if x.rank() == 0 {
         return Ok(Out::Record(VALUES_INDICES, vec![values, indices]));
     }
-    // The few are copied, so that the whole sorted tensor need not live as long as they do.
+    // Copy the selected elements, so that the whole sorted tensor can be freed.
     let values = rt.contiguous_copy(&narrowed(&values, dim, 0, k))?;
     let indices = rt.contiguous_copy(&narrowed(&indices, dim, 0, k))?;
     Ok(Out::Record(VALUES_INDICES, vec![values, indices]))
 }
 
-/// One position of a dimension, kept as an extent of 1 when wanted.
+/// One position of a dimension; the dimension is kept with extent 1 if `keepdim` is set.
 fn one(x: &Tensor, dim: usize, at: usize, keepdim: bool) -> Tensor {
     match (x.rank(), keepdim) {
         (0, _) => x.clone(),
@@ -218,7 +218,7 @@ fn median(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let pair = vec![at(&values, middle), at(&indices, middle)];
         return Ok(record_or_value(args, pair));
     }
-    // A nan sorts last; where there is one it is the median.
+    // A nan sorts last; if there is one, it is the median.
     let top = at(&values, count - 1);
     let spoilt = rt.map("median", &IS_NO_NUMBER, &[MapArg::Tensor(&top)], dtype, Dtype::Bool)?;
     let mut chosen = Vec::new();
@@ -230,8 +230,8 @@ fn median(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     Ok(record_or_value(args, chosen))
 }
 
-/// The median of no elements: nan over all, and an error along a dimension. (An integer is what PyTorch makes of
-/// the nan: the least one, wrapped.)
+/// The median of no elements: nan over all dimensions, an error along one. (For integers, PyTorch converts
+/// the nan to the minimum value.)
 pub(super) fn median_of_nothing(rt: &mut Runtime, name: &str, args: &Args<'_>, dim: usize) -> Result<Out> {
     let x = args.tensor(0)?;
     if args.is_given(1) {

@@ -1,6 +1,6 @@
-//! Order and spread of samples: quantiles, means without nan, histograms, covariance, areas under points.
+//! Statistics: quantiles, means without nan, histograms, covariance, integrals by the trapezoidal rule.
 //!
-//! Made of other operations; nothing here waits for a device.
+//! Composed of other operations; nothing here waits for a device.
 
 use super::composed::{call, out_of, t};
 use super::make::filled;
@@ -163,7 +163,7 @@ fn rows(x: &Tensor, dim: usize) -> Tensor {
     permuted(x, &order)
 }
 
-/// The tensor and the dimension to work along: all elements as one row where no dimension is given.
+/// The tensor and the dimension to work along: all elements as one row if no dimension is given.
 fn one_row(
     rt: &mut Runtime,
     name: &str,
@@ -181,7 +181,7 @@ fn one_row(
     }
 }
 
-/// How many numbers each row has, in `dtype`; the dimension stays, with extent 1.
+/// The number of elements in each row that are not nan, in `dtype`; the dimension is kept with extent 1.
 fn numbers(rt: &mut Runtime, x: &Tensor, dim: usize, dtype: Dtype) -> Result<Tensor> {
     let is = call(rt, "eq", &[t(x), t(x)])?;
     let count = call(rt, "sum", &[t(&is), Arg::Ints(vec![dim as i64]), Arg::Bool(true)])?;
@@ -259,7 +259,7 @@ fn quantiles(rt: &mut Runtime, name: &'static str, args: &Args<'_>, skip: bool) 
     let found = match skip {
         true => found,
         false => {
-            // A nan sorts last; where there is one it is the result.
+            // A nan sorts last; if there is one, it is the result.
             let top = narrowed(&values, last, count - 1, 1);
             let spoilt = call(rt, "isnan", &[t(&top)])?;
             call(rt, "where", &[t(&spoilt), Arg::Float(f64::NAN), t(&found)])?
@@ -467,7 +467,7 @@ fn correlation(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     call(rt, "clamp", &[t(&found), Arg::Float(-1.0), Arg::Float(1.0)]).map(Out::Tensor)
 }
 
-/// The areas between neighbours, and their dimension.
+/// The areas of the trapezoids between neighbouring points, and their dimension.
 fn trapezoids(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<(Tensor, i64)> {
     let y = args.tensor(0)?;
     error::refuse_bool(name, 0, y)?;

@@ -1,8 +1,8 @@
-//! Indexing: `x[0, 1..3, ..., none, mask, ids]`, to read and to write.
+//! Indexing `x[0, 1..3, ..., none, mask, ids]`: reads and writes.
 //!
-//! Integers, slices, new axes and `...` give views; masks and index tensors select, which copies. The
-//! rules are PyTorch's: integers apply first; several index tensors broadcast and select together; the
-//! dimensions they give stand where the tensors stood when those were neighbours, else in front.
+//! Integers, slices, new axes and `...` give views; masks and index tensors select, which copies. The rules
+//! are PyTorch's: integers apply first; several index tensors broadcast and select together. The dimensions
+//! they give take the place of the index tensors if those were adjacent, else they come first.
 //! Source: <https://numpy.org/doc/stable/user/basics.indexing.html>
 
 use super::index::{as_positions, gather_from, true_positions, value_for};
@@ -22,34 +22,34 @@ use smallvec::smallvec;
 /// One index between brackets.
 #[derive(Clone)]
 pub enum Index {
-    /// A position; negative ones count from the end. Drops the dimension.
+    /// A position; negative ones count from the end. Removes the dimension.
     Int(i64),
-    /// Positions from `start` to below `end`, every `step`-th; clamped as in Python.
+    /// Every `step`-th position from `start` up to but excluding `end`; clamped as in Python.
     Slice {
-        /// The first; negative counts from the end; none is the beginning.
+        /// The first position; negative counts from the end; `None` is the beginning.
         start: Option<i64>,
-        /// One past the last; negative counts from the end; none is the end.
+        /// One past the last position; negative counts from the end; `None` is the end.
         end: Option<i64>,
         /// 1 or more.
         step: i64,
     },
     /// `none`: a dimension of extent 1.
     NewAxis,
-    /// `...`: all dimensions that no other index takes.
+    /// `...`: all dimensions not covered by other indices.
     Ellipsis,
-    /// A bool tensor over as many dimensions as it has.
+    /// A bool tensor; it covers as many dimensions as it has.
     Mask(Tensor),
     /// Positions.
     Ids(Tensor),
 }
 
 impl Index {
-    /// The index that a tensor is: bools are a mask, everything else positions.
+    /// Converts a tensor to an index: bools are a mask, all other tensors positions.
     pub fn of(tensor: Tensor) -> Index {
         if tensor.dtype() == Dtype::Bool { Index::Mask(tensor) } else { Index::Ids(tensor) }
     }
 
-    /// The tensor that it is.
+    /// The tensor of this index, if it has one.
     pub fn tensor(&self) -> Option<&Tensor> {
         match self {
             Index::Mask(tensor) | Index::Ids(tensor) => Some(tensor),
@@ -57,7 +57,7 @@ impl Index {
         }
     }
 
-    /// All of a dimension: `..`
+    /// A whole dimension: `..`
     pub const ALL: Index = Index::Slice { start: None, end: None, step: 1 };
 }
 
@@ -89,12 +89,12 @@ pub fn get(rt: &mut Runtime, x: &Tensor, indices: &[Index]) -> Result<Tensor> {
     Ok(out.with_layout(Layout::contiguous(&picks.shape)))
 }
 
-/// `x[indices] = value`: the value broadcasts to what is selected, and is converted.
+/// `x[indices] = value`: the value is broadcast to the selection and converted.
 pub fn set(rt: &mut Runtime, x: &Tensor, indices: &[Index], value: MapArg<'_>) -> Result<()> {
     set_with(rt, "index_put", x, indices, value, None)
 }
 
-/// [`set`], or with `f` a combination of the value with what is there.
+/// As [`set`]; with `f`, combines the value with the existing elements.
 pub(super) fn set_with(
     rt: &mut Runtime,
     name: &'static str,
@@ -106,7 +106,7 @@ pub(super) fn set_with(
     let (view, selectors) = basic(x, indices)?;
     let without;
     let value = match value {
-        // Leading dimensions of extent 1 that what is selected has not got.
+        // Remove leading dimensions of extent 1 that the selection does not have.
         MapArg::Tensor(given) if given.rank() > 0 && given.shape()[0] == 1 => {
             without = given.with_layout(trimmed(given.layout(), selected_rank(&view, &selectors)));
             MapArg::Tensor(&without)
@@ -138,7 +138,7 @@ pub(super) fn set_with(
     let Some(wide) = value.layout().broadcast_to(&picks.shape) else {
         return Err(error::value_does_not_fit((indices.len() + 1, &value), x, &picks.shape));
     };
-    // Over the shape of the launch, which has a dimension more when the selection has none.
+    // Broadcast over the launch shape, which has one more dimension if the selection has none.
     let mut wide = wide;
     if picks.ids.rank() > wide.rank() {
         wide.shape.insert(picks.axis, 1);
@@ -149,8 +149,8 @@ pub(super) fn set_with(
     scatter_into(rt, name, target, &picks.ids, &value, picks.axis, picks.limit, f)
 }
 
-/// `target[mask] = value`, one value. Elements of the target may share memory: it is written where any of them is
-/// masked.
+/// `target[mask] = value` for a single value. Elements of the target may share memory; the shared memory is
+/// written if any of them is masked.
 pub(super) fn fill_where(
     rt: &mut Runtime,
     name: &'static str,
@@ -178,9 +178,9 @@ pub(super) fn fill_where(
     }
 }
 
-/// Calls `write` with parts of a target whose elements share memory, one after the other: within each part they do
-/// not. With a mask it gets the same part of that, and every element of the target is in one of the parts; without
-/// one, every byte of it is.
+/// Splits a target whose elements share memory into parts without sharing, and calls `write` with each in
+/// turn. With a mask, `write` also gets the matching part of the mask, and the parts cover every element of
+/// the target; without one, they cover every byte.
 fn each_apart(
     target: &Tensor,
     mask: Option<&Tensor>,
@@ -197,7 +197,8 @@ fn each_apart(
         let mask = mask.map(|mask| narrowed(mask, same, 0, 1));
         return each_apart(&narrowed(target, same, 0, 1), mask.as_ref(), write);
     }
-    // The dimension with the fewest positions among those that meet a shorter step within their own.
+    // Of the dimensions whose step another dimension reaches within its extent, the one with the fewest
+    // positions.
     let meets = |d: usize| {
         longer.clone().any(|other| {
             other != d && layout.strides[other] * (layout.shape[other] as isize - 1) >= layout.strides[d]
@@ -213,7 +214,7 @@ fn each_apart(
     Ok(())
 }
 
-/// How many dimensions indices select.
+/// The number of dimensions that indices select.
 fn selected_rank(view: &Tensor, selectors: &[Selector]) -> usize {
     let (mut taken, mut together) = (0, 0);
     for selector in selectors {
@@ -227,7 +228,7 @@ fn selected_rank(view: &Tensor, selectors: &[Selector]) -> usize {
     view.rank() - taken + together
 }
 
-/// Without leading dimensions of extent 1, down to a rank.
+/// Removes leading dimensions of extent 1, down to a rank.
 fn trimmed(layout: &Layout, rank: usize) -> Layout {
     let ones = layout.shape.iter().take_while(|&&extent| extent == 1).count();
     let without = ones.min(layout.rank().saturating_sub(rank));
@@ -238,15 +239,15 @@ fn trimmed(layout: &Layout, rank: usize) -> Layout {
     }
 }
 
-/// An index tensor, and the first dimension of the view that it selects from.
+/// An index tensor, and the first dimension of the view that it applies to.
 struct Selector {
-    /// Which index it is, from 1; errors label it.
+    /// The number of the index, from 1; errors label it.
     argument: usize,
     dim: usize,
     ids: Index,
 }
 
-/// Applies all indices but masks and index tensors; those keep their dimensions.
+/// Applies all indices except masks and index tensors; their dimensions are kept.
 fn basic(x: &Tensor, indices: &[Index]) -> Result<(Tensor, Vec<Selector>)> {
     let takes = |index: &Index| match index {
         Index::Int(_) | Index::Slice { .. } | Index::Ids(_) => 1,
@@ -300,7 +301,7 @@ fn basic(x: &Tensor, indices: &[Index]) -> Result<(Tensor, Vec<Selector>)> {
             Index::Mask(mask) => {
                 let dim = view.shape.len();
                 if mask.rank() == 0 {
-                    // A condition without dimensions selects all or nothing along a new one.
+                    // A mask without dimensions selects all or nothing along a new dimension.
                     view.shape.push(1);
                     view.strides.push(1);
                     let mask = mask.with_layout(mask.layout().view(&[1]).unwrap_or(mask.layout().clone()));
@@ -335,7 +336,7 @@ fn check_ids(argument: usize, ids: &Tensor) -> Result<()> {
     }
 }
 
-/// First position and number of positions of a slice, clamped as in Python.
+/// First position and length of a slice, clamped as in Python.
 fn slice(
     argument: usize,
     start: Option<i64>,
@@ -356,7 +357,7 @@ fn slice(
     Ok((first, length))
 }
 
-/// A mask seen over the whole view: new dimensions behind it broadcast.
+/// A mask broadcast over the whole view; new dimensions are added after it.
 fn mask_over(rt: &mut Runtime, view: &Tensor, dim: usize, mask: (usize, &Tensor)) -> Result<Tensor> {
     let mask = brought(rt, view, mask)?;
     let mut layout = mask.layout().clone();
@@ -367,8 +368,8 @@ fn mask_over(rt: &mut Runtime, view: &Tensor, dim: usize, mask: (usize, &Tensor)
     Ok(mask.with_layout(layout))
 }
 
-/// An index tensor on the device of what it selects from. Host indices may select from any device, as
-/// PyTorch has it.
+/// An index tensor on the device of the indexed tensor. As in PyTorch, host indices can index a tensor on any
+/// device.
 fn brought(rt: &mut Runtime, view: &Tensor, (argument, ids): (usize, &Tensor)) -> Result<Tensor> {
     match ids.device() {
         DeviceId::Cpu if view.device() != DeviceId::Cpu => rt.copy_to(ids, view.device(), false),
@@ -379,18 +380,18 @@ fn brought(rt: &mut Runtime, view: &Tensor, (argument, ids): (usize, &Tensor)) -
     }
 }
 
-/// What index tensors select, ready for a gather or scatter.
+/// The selection of index tensors, ready for a gather or scatter.
 struct Picks {
     /// Positions over the shape of the launch.
     ids: Tensor,
-    /// The strides of the view over it.
+    /// The strides of the view over the launch shape.
     own: Strides,
-    /// The axis that the positions step along.
+    /// The axis along which the positions apply.
     axis: usize,
-    /// The extent they may reach.
+    /// The extent for positions.
     limit: usize,
-    /// The shape of the selection: the launch's, or, when the index tensors have no dimensions, without
-    /// the axis.
+    /// The shape of the selection: the launch shape, without the axis if the index tensors have no
+    /// dimensions.
     shape: Dims,
 }
 
@@ -427,7 +428,7 @@ impl Picks {
         let before = if neighbours { taken.first().copied().unwrap_or(0) } else { 0 };
         let rest: Vec<usize> = (0..view.rank()).filter(|d| !taken.contains(d)).collect();
         let single = tensors.len() == 1 && tensors[0].1 == 1;
-        // Where no view of a single dimension is selected from, positions become offsets.
+        // Use positions directly for a single dimension; otherwise convert them to offsets.
         let (positions, step, limit) = match tensors.as_slice() {
             [(dim, 1, _, ids)] if single => (ids.clone(), view.layout().strides[*dim], view.shape()[*dim]),
             _ => offsets(rt, view, &tensors, &together)?,
@@ -467,8 +468,8 @@ impl Picks {
     }
 }
 
-/// Several index tensors as one: element offsets within the view, with a step of 1 and the extent they
-/// may reach. Each tensor is checked against its own dimension first.
+/// Combines several index tensors into one: element offsets within the view, with a step of 1, and the extent
+/// of the offsets. First checks each tensor against its own dimension.
 fn offsets(
     rt: &mut Runtime,
     view: &Tensor,
@@ -512,8 +513,8 @@ fn offsets(
     Ok((sum, 1, reach))
 }
 
-/// Checks positions against an extent: a gather that keeps nothing of what it reads, so that a position
-/// outside is reported with its value.
+/// Checks positions against an extent with a gather whose result is discarded, so that a position out of
+/// range is reported with its value.
 fn check(rt: &mut Runtime, ids: &Tensor, extent: usize) -> Result<()> {
     if ids.count() == 0 {
         return Ok(());

@@ -1,12 +1,12 @@
 //! All operations, by name and by operator.
 //!
-//! To add a file of operations, append its table to `TABLES`, with the page of the reference it belongs to.
+//! To add a file of operations, append its table to `TABLES` with its page of the reference.
 
 use super::Op;
 use rustc_hash::FxHashMap;
 use std::sync::LazyLock;
 
-/// The tables, one per file, each under its page of the reference.
+/// The tables, one per file, each with its page of the reference.
 static TABLES: &[(&str, &[Op])] = &[
     ("arithmetic", super::arith::OPS),
     ("comparison", super::compare::OPS),
@@ -69,7 +69,7 @@ pub static UNARY_OPERATORS: &[(&str, &str)] = &[("-", "neg"), ("~", "bitwise_not
 static BY_NAME: LazyLock<FxHashMap<&'static str, &'static Op>> =
     LazyLock::new(|| all().map(|op| (op.name, op)).collect());
 
-/// What users write for the in-place forms: `add_`. Made once, for the life of the process.
+/// The names of in-place forms in scripts: `add_`. Created once per process.
 static IN_PLACE: LazyLock<FxHashMap<&'static str, &'static str>> = LazyLock::new(|| {
     let forms = all().filter(|op| op.form.in_place);
     forms.map(|op| (op.name, &*format!("{}_", op.name).leak())).collect()
@@ -80,27 +80,27 @@ pub fn all() -> impl Iterator<Item = &'static Op> {
     TABLES.iter().flat_map(|(_, table)| table.iter())
 }
 
-/// The tables with the names of their pages in the reference; several may share one.
+/// The tables and their page names in the reference; several tables may share a page.
 pub fn pages() -> impl Iterator<Item = (&'static str, &'static [Op])> {
     TABLES.iter().copied()
 }
 
-/// The operation of a name, however it may be called.
+/// Finds an operation by name, regardless of its form.
 pub fn find(name: &str) -> Option<&'static Op> {
     BY_NAME.get(name).copied()
 }
 
-/// The operation that other libraries call by a name that Runnel does not accept.
+/// Finds the operation that has this name in another library, if Runnel does not accept the name.
 pub fn foreign(name: &str) -> Option<&'static Op> {
     all().find(|op| op.foreign.names.contains(&name))
 }
 
-/// The operation that may be called as a function of this name.
+/// Finds the operation that can be called as a function with this name.
 pub fn find_function(name: &str) -> Option<&'static Op> {
     find(name).filter(|op| op.form.function)
 }
 
-/// The operation that may be called as a method of this name, and whether it is the in-place form:
+/// Finds the operation that can be called as a method with this name, and whether it is the in-place form:
 /// `add_` is `add`, in place.
 pub fn find_method(name: &str) -> Option<(&'static Op, bool)> {
     if let Some(op) = find(name).filter(|op| op.form.method) {
@@ -110,17 +110,17 @@ pub fn find_method(name: &str) -> Option<(&'static Op, bool)> {
     Some((op, true))
 }
 
-/// The name of an operation's in-place form, as users write it.
+/// The name of an operation's in-place form in scripts.
 pub fn in_place_name(op: &Op) -> &'static str {
     IN_PLACE.get(op.name).copied().unwrap_or(op.name)
 }
 
-/// The operation of a binary operator, by its text.
+/// Finds the operation of a binary operator by its symbol.
 pub fn binary_operator(symbol: &str) -> Option<&'static Op> {
     operator(BINARY_OPERATORS, symbol)
 }
 
-/// The operation of a unary operator, by its text.
+/// Finds the operation of a unary operator by its symbol.
 pub fn unary_operator(symbol: &str) -> Option<&'static Op> {
     operator(UNARY_OPERATORS, symbol)
 }

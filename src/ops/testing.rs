@@ -1,5 +1,5 @@
-//! What the tests of operations share: a session, tensors of plain numbers in many layouts, calls by
-//! name, and reading back.
+//! Shared test support for operations: a session, tensors of plain numbers in many layouts, calls by name,
+//! and reading results back.
 
 use super::signature::Default;
 use super::{Arg, Args, Call, Out, apply, table};
@@ -16,7 +16,7 @@ pub struct Lab {
     pub rt: Runtime,
 }
 
-/// Where most tests run.
+/// The device of most tests.
 pub const GPU: DeviceId = DeviceId::Cuda(0);
 
 /// The bytes of numbers in a dtype.
@@ -30,13 +30,12 @@ pub fn bytes_of(values: &[f64], dtype: Dtype) -> Vec<u8> {
 }
 
 impl Lab {
-    /// A fresh session.
+    /// A new session.
     pub fn new() -> Lab {
         Lab::with(Settings::default())
     }
 
-    /// A fresh session with settings. `RUNNEL_TEST_BACKEND=cuda` runs the tests on CUDA devices (two of
-    /// them).
+    /// A new session with settings. `RUNNEL_TEST_BACKEND=cuda` runs the tests on two CUDA devices.
     pub fn with(settings: Settings) -> Lab {
         let cuda = std::env::var("RUNNEL_TEST_BACKEND").is_ok_and(|b| b == "cuda");
         let config = Config {
@@ -65,8 +64,8 @@ impl Lab {
         self.tensor(shape, &values, Dtype::F32)
     }
 
-    /// The same elements under several layouts: contiguous, with reversed order of dimensions in
-    /// memory, and as every second element of a larger storage, behind an offset.
+    /// The same elements in several layouts: contiguous, with reversed memory order of dimensions, and as
+    /// every second element of a larger storage with an offset.
     pub fn layouts(&mut self, shape: &[usize], values: &[f64], dtype: Dtype) -> Vec<Tensor> {
         let mut found = vec![self.tensor(shape, values, dtype)];
         let rank = shape.len();
@@ -93,7 +92,7 @@ impl Lab {
         found
     }
 
-    /// Calls an operation: positional arguments, then named ones; the rest take their defaults.
+    /// Calls an operation with positional, then named arguments; the rest take their defaults.
     pub fn try_call(&mut self, name: &str, args: &[Arg], named: &[(&str, Arg)]) -> Result<Out> {
         let (op, in_place) = match table::find(name) {
             Some(op) => (op, false),
@@ -120,12 +119,12 @@ impl Lab {
         apply(&mut self.rt, op, call)
     }
 
-    /// A call that gives one tensor.
+    /// Calls an operation that returns one tensor.
     pub fn call(&mut self, name: &str, args: &[Arg]) -> Tensor {
         self.call_with(name, args, &[])
     }
 
-    /// A call with named arguments that gives one tensor.
+    /// Calls an operation that returns one tensor, with named arguments.
     pub fn call_with(&mut self, name: &str, args: &[Arg], named: &[(&str, Arg)]) -> Tensor {
         match self.try_call(name, args, named) {
             Ok(Out::Tensor(tensor)) => tensor,
@@ -134,7 +133,7 @@ impl Lab {
         }
     }
 
-    /// A call that gives several tensors.
+    /// Calls an operation that returns several tensors.
     pub fn parts(&mut self, name: &str, args: &[Arg], named: &[(&str, Arg)]) -> Vec<Tensor> {
         match self.try_call(name, args, named) {
             Ok(Out::Tuple(tensors) | Out::Record(_, tensors)) => tensors,
@@ -143,7 +142,7 @@ impl Lab {
         }
     }
 
-    /// A call that gives a number.
+    /// Calls an operation that returns a number.
     pub fn number(&mut self, name: &str, args: &[Arg]) -> Scalar {
         match self.try_call(name, args, &[]) {
             Ok(Out::Number(number)) => number,
@@ -152,7 +151,7 @@ impl Lab {
         }
     }
 
-    /// A call that fails.
+    /// Calls an operation that fails.
     pub fn fails(&mut self, name: &str, args: &[Arg], named: &[(&str, Arg)]) -> Error {
         match self.try_call(name, args, named) {
             Ok(_) => panic!("`{name}` does not fail"),
@@ -166,7 +165,7 @@ impl Lab {
         bytes.chunks_exact(x.dtype().size()).map(|b| Scalar::decode(b, x.dtype()).as_f64()).collect()
     }
 
-    /// Asserts shape and elements; nan equals nan.
+    /// Asserts shape and elements; nan compares equal to nan.
     #[track_caller]
     pub fn same(&mut self, x: &Tensor, shape: &[usize], values: &[f64]) {
         assert_eq!(x.shape().as_slice(), shape);
@@ -178,7 +177,7 @@ impl Lab {
         );
     }
 
-    /// Asserts shape and elements up to a relative error.
+    /// Asserts shape, and elements within a relative error.
     #[track_caller]
     pub fn near(&mut self, x: &Tensor, shape: &[usize], values: &[f64], tolerance: f64) {
         assert_eq!(x.shape().as_slice(), shape);

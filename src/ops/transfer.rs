@@ -1,7 +1,7 @@
-//! Values between places: other devices, other dtypes, the host, the script.
+//! Transfers of values: to other devices, other dtypes, the host, the script.
 //!
-//! Nothing else moves a tensor between devices. A tensor that is already what is asked for is
-//! returned itself, unless a copy is wanted.
+//! Nothing else moves a tensor between devices. A tensor that already matches the request is returned itself,
+//! unless a copy is requested.
 
 use super::known;
 use super::params::X;
@@ -148,7 +148,7 @@ pub static OPS: &[Op] = &[
         example: "assert(tensor([[1, 2], [3, 4]]).tolist()[1][0] == 3)",
         run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
-            // Numbers, the values that are made of them, and the lists around them; complex numbers become records.
+            // Numbers, their script values, and the lists around them; complex numbers become records.
             let each = if x.dtype().is_complex() { 400 } else { 64 };
             let lists = x.shape().last().map_or(0, |&last| x.count() / last.max(1));
             rt.check_host_room(x.count().saturating_mul(each).saturating_add(lists.saturating_mul(256)))?;
@@ -288,7 +288,7 @@ pub static OPS: &[Op] = &[
     ),
 ];
 
-/// `x on cuda`: the tensor itself where it is there already.
+/// `x on cuda`: returns the tensor itself if it is already there.
 pub static ON: Op = Op {
     name: "on",
     params: &[X, Param::new("device", Kind::Device)],
@@ -302,7 +302,7 @@ pub static ON: Op = Op {
     ..Op::BASE
 };
 
-/// A method named after a dtype as PyTorch calls it.
+/// A method with PyTorch's name for a dtype.
 const fn shorthand(
     name: &'static str,
     search: &'static [&'static str],
@@ -334,7 +334,7 @@ fn to(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (mut non_blocking, mut copy) = (args.flag(3), args.flag(4));
     match args.get(2) {
         Arg::None | Arg::Dtype(_) => {}
-        // Without a dtype of their own the flags come one place earlier.
+        // Without a dtype argument the flags come one position earlier.
         Arg::Bool(flag) if !matches!(args.get(1), Arg::None) => {
             copy |= non_blocking;
             non_blocking = *flag;
@@ -364,7 +364,7 @@ fn cuda_of(index: i64) -> Result<DeviceId> {
     }
 }
 
-/// The device of a name.
+/// The device with this name.
 fn named(rt: &Runtime, name: &str) -> Result<DeviceId> {
     let found = DeviceId::named(name, rt.current_cuda());
     found.ok_or_else(|| {
@@ -373,7 +373,7 @@ fn named(rt: &Runtime, name: &str) -> Result<DeviceId> {
     })
 }
 
-/// The tensor in a dtype and on a device.
+/// The tensor converted to a dtype and moved to a device.
 pub(super) fn moved(
     rt: &mut Runtime,
     x: &Tensor,
@@ -387,12 +387,13 @@ pub(super) fn moved(
         (true, true) => Ok(x.clone()),
         (false, true) => rt.cast_ordered(x, dtype),
         (true, false) => rt.copy_to(x, device, non_blocking),
-        // The narrower one of the two crosses.
+        // Transfer the narrower of the two dtypes.
         (false, false) if dtype.size() < x.dtype().size() => {
             let narrow = rt.cast_ordered(x, dtype)?;
             rt.copy_to(&narrow, device, non_blocking)
         }
-        // The conversion on the host would read what a copy that is not waited for still writes.
+        // A host conversion must not read while an asynchronous copy is still writing, so the copy to the
+        // host waits.
         (false, false) => {
             let near = rt.copy_to(x, device, non_blocking && device != DeviceId::Cpu)?;
             rt.cast_ordered(&near, dtype)
@@ -400,7 +401,7 @@ pub(super) fn moved(
     }
 }
 
-/// Numbers in nested lists; the depth is the rank.
+/// Numbers in nested lists; the nesting depth is the rank.
 fn nested(chunks: &mut std::slice::ChunksExact<'_, u8>, shape: &[usize], dtype: Dtype) -> Result<Data> {
     crate::driver::error::paced(1)?;
     match shape.split_first() {

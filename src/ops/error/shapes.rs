@@ -205,14 +205,14 @@ pub fn needs_float(name: &str, x: &Tensor) -> Error {
         .help("convert first: `x.to(f32)`")
 }
 
-/// The same for a `dtype=` argument.
+/// As [`needs_float`], for a `dtype=` argument.
 pub fn not_a_float(name: &str, index: usize, dtype: Dtype) -> Error {
     Error::new(&NEEDS_FLOAT, format!("`{name}` needs floats, not {dtype}"))
         .operand(index, "not a float")
         .help("write `dtype=f32`")
 }
 
-/// Operands that must have one dtype.
+/// Operands whose dtypes must be equal but differ.
 pub fn dtypes_differ(name: &str, a: (usize, &Tensor), b: (usize, &Tensor)) -> Error {
     let (one, two) = (a.1.dtype(), b.1.dtype());
     Error::new(&DTYPES_DIFFER, format!("`{name}` needs operands of one dtype, not {one} and {two}"))
@@ -235,7 +235,7 @@ pub fn ambiguous_bytes(index: usize, ids: &Tensor) -> Error {
         .help("write `.to(i64)` for positions, or `.to(bool)` for a mask")
 }
 
-/// `max`, `argmax`, `median` of nothing; `dim` when one was given.
+/// `max`, `argmax`, `median` of an empty tensor, or along the empty dimension `dim`.
 pub fn nothing_to_reduce(name: &str, x: &Tensor, dim: Option<usize>) -> Error {
     let message = match dim {
         Some(dim) => format!("`{name}` needs at least one element, and dimension {dim} has size 0"),
@@ -255,7 +255,7 @@ pub fn counts_differ(name: &str, x: &Tensor, shape: &[i64]) -> Error {
         .help("the extents must multiply to the number of elements; one of them may be `-1`")
 }
 
-/// Sizes that do not make up the dimension that they take the place of.
+/// Sizes whose product is not the extent of the dimension they replace.
 pub fn extents_differ(x: &Tensor, dim: usize, sizes: &[i64]) -> Error {
     let extent = counted(x.shape()[dim], "element");
     Error::new(&COUNTS_DIFFER, format!("`unflatten` cannot split {extent} into shape {sizes:?}"))
@@ -264,7 +264,7 @@ pub fn extents_differ(x: &Tensor, dim: usize, sizes: &[i64]) -> Error {
         .help("the sizes must multiply to the extent of the dimension; one of them may be `-1`")
 }
 
-/// A view that strides do not allow.
+/// A view that the strides do not allow.
 pub fn cannot_view(x: &Tensor, shape: &[usize]) -> Error {
     let strides = x.layout().strides.as_slice();
     let message = format!("a view of shape {shape:?} needs elements that follow one another in memory");
@@ -273,7 +273,7 @@ pub fn cannot_view(x: &Tensor, shape: &[usize]) -> Error {
         .help("write `reshape`, which copies when it must")
 }
 
-/// A tensor whose bytes are no elements of another dtype.
+/// A tensor whose bytes cannot be viewed as elements of another dtype.
 pub fn cannot_view_as(x: &Tensor, dtype: Dtype, why: &str) -> Error {
     let strides = x.layout().strides.as_slice();
     Error::new(&CANNOT_VIEW, format!("this tensor cannot be viewed as {dtype}: {why}"))
@@ -281,7 +281,7 @@ pub fn cannot_view_as(x: &Tensor, dtype: Dtype, why: &str) -> Error {
         .help("copy first: `x.clone().view(dtype)`; to convert the numbers write `x.to(dtype)`")
 }
 
-/// Shapes that do not multiply.
+/// Shapes that cannot be multiplied.
 pub fn matmul_shapes(name: &str, a: (usize, &Tensor), b: (usize, &Tensor), why: String, help: &str) -> Error {
     Error::new(&MATMUL_SHAPES, format!("`{name}`: {why}"))
         .operand(a.0, this_is(a.1.describe()))
@@ -289,7 +289,7 @@ pub fn matmul_shapes(name: &str, a: (usize, &Tensor), b: (usize, &Tensor), why: 
         .help(help)
 }
 
-/// An operand with another number of dimensions.
+/// An operand with the wrong number of dimensions.
 pub fn wrong_rank(name: &str, index: usize, x: &Tensor, wanted: &str, help: &str) -> Error {
     Error::new(&WRONG_RANK, format!("`{name}` needs {wanted}, not {}", counted(x.rank(), "dimension")))
         .operand(index, this_is(x.describe()))
@@ -303,7 +303,7 @@ pub fn nothing_to_join(name: &str) -> Error {
         .help("test `len(list) > 0` first")
 }
 
-/// Shapes that differ beside the joined dimension; `first` and `other` are operands.
+/// Shapes that differ outside the joined dimension; `first` and `other` are operands.
 pub fn cannot_join(name: &str, first: (usize, &Tensor), other: (usize, &Tensor), dim: usize) -> Error {
     let (a, b) = (first.1.shape().as_slice(), other.1.shape().as_slice());
     let help = match name {
@@ -316,7 +316,7 @@ pub fn cannot_join(name: &str, first: (usize, &Tensor), other: (usize, &Tensor),
         .help(help)
 }
 
-/// A constant position outside the dimension. `index` is the argument that holds it.
+/// A constant position outside the dimension. `index` is its argument.
 pub fn index_out_of_range(index: usize, position: i64, dim: usize, extent: usize) -> Error {
     let message = format!("index {position} is out of range for dimension {dim} of size {extent}");
     let error = Error::new(&INDEX_OUT_OF_RANGE, message).operand(index, this_is(position.to_string()));
@@ -326,7 +326,7 @@ pub fn index_out_of_range(index: usize, position: i64, dim: usize, extent: usize
     }
 }
 
-/// Index tensors into a dimension of size 0.
+/// Index tensors into a dimension of extent 0.
 pub fn indexes_nothing(name: &str, x: &Tensor) -> Error {
     Error::new(&INDEX_OUT_OF_RANGE, format!("`{name}` selects from a dimension of size 0"))
         .operand(0, this_is(x.describe()))
@@ -361,7 +361,7 @@ pub fn does_not_add_up(name: &str, x: &Tensor, sizes: &[i64], dim: usize) -> Err
         .help(format!("write sizes that add up to {extent}"))
 }
 
-/// A target shape that the tensor does not stretch to.
+/// A target shape that the tensor does not broadcast to.
 pub fn cannot_expand(name: &str, x: &Tensor, shape: &[i64]) -> Error {
     let message = format!("`{name}` cannot stretch {:?} to {shape:?}", x.shape().as_slice());
     Error::new(&CANNOT_EXPAND, message)
@@ -370,7 +370,7 @@ pub fn cannot_expand(name: &str, x: &Tensor, shape: &[i64]) -> Error {
         .help("extents of 1 can be stretched, others must be equal or `-1`")
 }
 
-/// A value that does not stretch to what indices select; `value` with its place among the operands.
+/// A value that does not broadcast to the selection; `value` includes its operand index.
 pub fn value_does_not_fit(value: (usize, &Tensor), x: &Tensor, selected: &[usize]) -> Error {
     let shape = value.1.shape().as_slice();
     Error::new(
@@ -382,7 +382,7 @@ pub fn value_does_not_fit(value: (usize, &Tensor), x: &Tensor, selected: &[usize
     .help("extents of the value must be equal or 1, counted from the last dimension")
 }
 
-/// A mask that does not fit the dimensions it stands for.
+/// A mask whose shape differs from the dimensions it covers.
 pub fn mask_differs(x: &Tensor, at: usize, mask: (usize, &Tensor)) -> Error {
     let dims = x.shape().get(at..).unwrap_or(&[]);
     let dims = dims.get(..mask.1.rank()).unwrap_or(dims);
@@ -393,7 +393,7 @@ pub fn mask_differs(x: &Tensor, at: usize, mask: (usize, &Tensor)) -> Error {
         .help("the mask must have an element for every element it selects from")
 }
 
-/// Index tensors that do not broadcast, each with its place among the operands.
+/// Index tensors that do not broadcast, each with its operand index.
 pub fn indices_do_not_broadcast(indices: &[(usize, &Tensor)]) -> Error {
     let shapes: Vec<String> = indices.iter().map(|(_, t)| format!("{:?}", t.shape().as_slice())).collect();
     let message = format!("the shapes of the index tensors do not broadcast: {}", shapes.join(" and "));
@@ -402,7 +402,7 @@ pub fn indices_do_not_broadcast(indices: &[(usize, &Tensor)]) -> Error {
     indices.iter().fold(error, |error, (at, t)| error.operand(*at, this_is(t.describe())))
 }
 
-/// An index of `gather` or `scatter` that does not fit the tensor.
+/// An index of `gather` or `scatter` whose shape does not fit the tensor.
 pub fn index_shape(name: &str, x: (usize, &Tensor), ids: (usize, &Tensor), dim: usize) -> Error {
     let message = format!(
         "`{name}`: an index of shape {:?} does not fit {:?} apart from dimension {dim}",

@@ -1,10 +1,10 @@
-//! Which whole numbers and bounds a dtype can hold.
+//! The whole numbers and bounds that a dtype can hold.
 
 use crate::array::Dtype;
 use crate::base::{Error, Result};
 use crate::ops::error;
 
-/// The whole numbers to draw from: `count` of them from `low` on.
+/// The whole numbers to draw from: `count` of them, starting at `low`.
 #[derive(Clone, Copy)]
 pub struct Whole {
     pub low: i64,
@@ -13,9 +13,9 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// From `low` to `high`, without `high`; `at` are the arguments that name them. Both ends must fit the
-    /// dtype. A float draws between the outermost whole numbers that it holds in there, so that none is rounded
-    /// to a number outside. Source: `random_from_to` in ATen's `DistributionTemplates.h`.
+    /// From `low` up to but excluding `high`; `at` are their arguments. Both ends must fit the dtype. For a
+    /// float dtype, the range is narrowed to whole numbers that the dtype holds exactly, so that no result is
+    /// rounded to a number outside. Source: `random_from_to` in ATen's `DistributionTemplates.h`.
     pub fn between(name: &str, dtype: Dtype, low: i64, high: i64, at: [usize; 2]) -> Result<Whole> {
         if low >= high {
             let message = format!("there is no whole number from `{low}` to `{high}`, excluding `{high}`");
@@ -46,7 +46,7 @@ impl Whole {
         Ok(Whole { low: first as i64, count: (last - first + 1) as u64 })
     }
 
-    /// All from 0 on that the dtype holds; floats: without gaps.
+    /// All whole numbers from 0 on that the dtype holds; for floats, up to the first gap.
     pub fn all(name: &str, dtype: Dtype) -> Result<Whole> {
         let count = match dtype {
             dtype if dtype.is_complex() => return Err(error::not_for_dtype(name, dtype, &[])),
@@ -57,7 +57,7 @@ impl Whole {
     }
 }
 
-/// The least and the greatest value of an integer dtype, or of `bool`.
+/// The minimum and maximum of an integer dtype or of `bool`.
 fn ends(dtype: Dtype) -> (i64, i64) {
     dtype.range().unwrap_or((i64::MIN, i64::MAX))
 }
@@ -68,7 +68,7 @@ fn held_below(bound: i128, dtype: Dtype) -> i128 {
     bound.div_euclid(1 << gap) * (1 << gap)
 }
 
-/// A permutation needs a dtype that tells its numbers apart.
+/// Checks that the dtype can represent `count` distinct numbers, as a permutation needs.
 pub fn check_permutation(name: &str, dtype: Dtype, count: usize) -> Result<()> {
     if dtype == Dtype::Bool || dtype.is_complex() {
         return Err(error::not_for_dtype(name, dtype, &[]));
@@ -81,18 +81,18 @@ pub fn check_permutation(name: &str, dtype: Dtype, count: usize) -> Result<()> {
     Err(error::bad_value(0, message, "write a wider dtype, such as `dtype=i64`"))
 }
 
-/// The whole part of a bound in an integer dtype.
+/// A bound truncated to a whole number of an integer dtype.
 pub fn truncated(index: usize, bound: f64, dtype: Dtype) -> Result<i64> {
     let (least, most) = ends(dtype);
     let whole = bound.trunc();
-    // The greatest `i64` is no `f64`; the next one above it is 2^63.
+    // The greatest `i64` is not an `f64`; the next `f64` above it is 2^63.
     match whole >= least as f64 && (whole <= most as f64 && whole < 9_223_372_036_854_775_808.0) {
         true => Ok(whole as i64),
         false => Err(does_not_fit(index, &format!("{bound:?}"), dtype)),
     }
 }
 
-/// A bound outside of what a dtype holds.
+/// A bound outside the dtype's range.
 pub fn does_not_fit(index: usize, bound: &str, dtype: Dtype) -> Error {
     let help = match dtype.is_float() {
         true => format!("{dtype} holds up to {:?}; write a wider dtype", dtype.greatest()),

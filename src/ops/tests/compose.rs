@@ -1,4 +1,4 @@
-//! Operations that are made of others: softmax and the norms, rounding to digits, powers, bounds.
+//! Composed operations: softmax and the norms, rounding to digits, powers, bounds.
 
 use crate::array::Dtype::*;
 use crate::ops::Arg;
@@ -135,7 +135,7 @@ fn gelu_has_two_forms() {
     let exact = values.map(|v| 0.5 * v * (1.0 + libm::erf(v / 2f64.sqrt())));
     let y = lab.call("gelu", &[(&x).into()]);
     lab.near(&y, &[7], &exact, 3e-7);
-    // The tail keeps its digits, in single precision too; half precision is computed in that.
+    // The tail keeps its digits in single precision too; half precision computes in single precision.
     let tail: Vec<f64> = (20..=52).map(|i| f64::from(i) / -4.0).collect();
     for (dtype, off) in [(F64, 1e-13), (F32, 1e-6), (BF16, 4e-3)] {
         let x = lab.tensor(&[33], &tail, dtype);

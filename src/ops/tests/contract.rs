@@ -1,4 +1,5 @@
-//! Products of tensors, windows, turns and scattered reductions against naive references, in every layout.
+//! Products of tensors, windows, rotations and scattered reductions against naive references, in every
+//! layout.
 
 use crate::array::Dtype::*;
 use crate::array::Scalar;

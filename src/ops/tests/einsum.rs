@@ -8,7 +8,7 @@ fn call(lab: &mut Lab, equation: &str, tensors: &[Tensor]) -> Tensor {
     lab.call("einsum", &[Arg::Str(equation.into()), Arg::Tensors(tensors.to_vec())])
 }
 
-/// The sum over all letters, one element at a time. Letters alone; the output must be given.
+/// The sum over all letters, one element at a time. Supports only letters, with an explicit output.
 fn reference(equation: &str, operands: &[(&[usize], Vec<f64>)]) -> (Vec<usize>, Vec<f64>) {
     let (inputs, output) = equation.split_once("->").unwrap();
     let mut letters: Vec<(char, usize)> = Vec::new();
@@ -96,7 +96,7 @@ fn the_arrow_and_batch_dimensions_may_be_left_out() {
     let want = lab.values(&product);
     let out = call(&mut lab, "ij, jk", &[a.clone(), b.clone()]);
     lab.same(&out, &[2, 4], &want);
-    // Kept letters are in alphabetical order.
+    // Without an arrow, the remaining letters are in alphabetical order.
     let out = call(&mut lab, "ba", std::slice::from_ref(&a));
     lab.same(&out, &[3, 2], &[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
     let (x, y) = (lab.counted(&[5, 1, 2, 3]), lab.counted(&[4, 3, 6]));

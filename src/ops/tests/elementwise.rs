@@ -7,27 +7,27 @@ use crate::plan::Settings;
 use crate::tensor::Tensor;
 use half::{bf16, f16};
 
-/// Which dtypes an operation takes, and which it gives.
+/// The dtypes that an operation accepts, and the dtype of its result.
 #[derive(Clone, Copy, PartialEq)]
 enum Gives {
-    /// Its operands'.
+    /// The operands' dtype.
     Same,
-    /// Its operands', which must not be `bool`.
+    /// The operands' dtype, which must not be `bool`.
     SameNotBool,
-    /// Its operands'; `bool` becomes `i64`.
+    /// The operands' dtype; `bool` becomes `i64`.
     Whole,
-    /// Its operands', which must be ints.
+    /// The operands' dtype, which must be an int.
     Ints,
-    /// Its operands', which must be ints or `bool`.
+    /// The operands' dtype, which must be an int or `bool`.
     Bits,
-    /// Floats stay, the rest becomes `f32`.
+    /// Floats keep their dtype; all others become `f32`.
     Float,
     /// `bool`.
     Truth,
 }
 use Gives::*;
 
-/// The reference: arguments, and whether they are integers.
+/// The reference: takes the arguments, and whether they are integers.
 type Reference = fn(&[f64], bool) -> f64;
 
 fn truth(b: bool) -> f64 {
@@ -147,7 +147,7 @@ fn samples(dtype: Dtype) -> Vec<f64> {
     }
 }
 
-/// The number as a dtype stores it: rounded, or wrapped.
+/// The number as a dtype stores it: rounded or wrapped.
 fn stored(x: f64, dtype: Dtype) -> f64 {
     match dtype {
         Bool => truth(x != 0.0),
@@ -163,7 +163,7 @@ fn stored(x: f64, dtype: Dtype) -> f64 {
     }
 }
 
-/// How far a result may be off, relative to its size or 1: a step of the dtype.
+/// The allowed error, relative to the larger of the result and 1: one step of the dtype.
 fn tolerance(dtype: Dtype) -> f64 {
     match dtype {
         F16 => 1.0 / 1024.0,
@@ -195,7 +195,7 @@ fn op(name: &str) -> &'static Op {
 /// All combinations of the samples, one list per argument.
 fn combinations(dtype: Dtype, count: usize) -> Vec<Vec<f64>> {
     let samples = samples(dtype);
-    // Four lists of samples are too many combinations: the later ones are thinned out.
+    // Four lists of samples make too many combinations, so thin out the later ones.
     let thin = |i: usize| if i >= 2 { samples.iter().step_by(3).copied().collect() } else { samples.clone() };
     let mut lists = vec![Vec::new(); count];
     let mut rows: Vec<Vec<f64>> = vec![vec![]];
@@ -311,7 +311,7 @@ fn in_place_forms_write_through_views_and_keep_the_dtype() {
         let dtype = if matches!(gives, Ints | Bits) { I16 } else { F32 };
         let values: Vec<f64> = (0..12).map(|i| f64::from(i % 5) + 1.0).collect();
         let base = lab.tensor(&[3, 4], &values, dtype);
-        // The second and fourth column.
+        // The second and fourth columns.
         let mut layout = base.layout().clone();
         (layout.shape[1], layout.strides[1], layout.offset) = (2, 2, 1);
         let view = base.with_layout(layout);
@@ -365,7 +365,7 @@ fn numbers_are_weak() {
         assert_eq!(lab.call("add", &[(&x).into(), number.clone()]).dtype(), result);
         assert_eq!(lab.call("mul", &[number, (&x).into()]).dtype(), result);
     }
-    // A tensor without dimensions is weak beside one that has them.
+    // A tensor without dimensions does not determine the dtype beside one that has dimensions.
     let (row, point) = (lab.tensor(&[1], &[1.0], F32), lab.tensor(&[], &[1.0], F64));
     assert_eq!(lab.call("add", &[(&row).into(), (&point).into()]).dtype(), F32);
 }
@@ -382,7 +382,7 @@ fn fusion_changes_no_bit_of_any_operation() {
             let values: Vec<f64> = (0..40).map(|i| stored(f64::from(i) * 0.37 - 5.0, dtype)).collect();
             let run = |lab: &mut Lab| {
                 let x = lab.tensor(&[40], &values, dtype);
-                // Pending before and after: the operation stands in the middle of a program.
+                // Work is pending before and after, so the operation is in the middle of a program.
                 let before = lab.call("mul", &[(&x).into(), 3.into()]);
                 let args: Vec<Arg> =
                     (0..count).map(|i| Arg::from(if i == 0 { &before } else { &x })).collect();

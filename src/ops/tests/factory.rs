@@ -45,7 +45,7 @@ fn constants_have_their_shape_dtype_and_device() {
 #[test]
 fn memory_is_bound_at_the_factorys_line() {
     let mut lab = Lab::new();
-    // 1 PiB: this cannot fit, and says so before anything is read.
+    // 1 PiB cannot fit, and fails before any result is read.
     for name in ["zeros", "rand", "randn", "empty"] {
         let error = lab.fails(name, &[ints(&[1 << 48])], &[]);
         assert_eq!(error.kind(), crate::base::ErrorKind::OutOfMemory, "{name}");
@@ -89,7 +89,7 @@ fn nested_numbers_become_tensors_of_every_dtype() {
     assert_eq!(lab.fails("tensor", &[Arg::Data(ragged)], &[]).code().id, "E0404");
     let big = Arg::Data(list(&[Data::Number(Scalar::Int(300))]));
     assert_eq!(lab.fails("tensor", &[big], &[("dtype", U8.into())]).code().id, "E0353");
-    // A tensor is copied: neither changes with the other.
+    // A tensor is copied: changes to one do not affect the other.
     let copy = lab.call("tensor", &[(&one).into()]);
     lab.call("add_", &[(&one).into(), 1.into()]);
     lab.same(&copy, &[], &[5.0]);

@@ -20,7 +20,7 @@ fn ids(lab: &mut Lab, values: &[f64]) -> Tensor {
     lab.tensor(&[values.len()], values, I64)
 }
 
-/// What an index tensor or plain index selects, one position list per dimension, naively.
+/// The position in each dimension of the element at row-major position `at`, computed naively.
 fn positions(shape: &[usize], at: usize) -> Vec<usize> {
     let mut index = vec![0; shape.len()];
     let mut rest = at;
@@ -136,7 +136,7 @@ fn several_index_tensors_select_together() {
         let at = |i: i64, j: i64, k: i64| (i * 20 + j * 5 + k) as f64;
         let (a, b) = (ids(&mut lab, &[0.0, 2.0, -1.0]), ids(&mut lab, &[3.0, -4.0, 1.0]));
         let pairs = [(0, 3), (2, 0), (2, 1)];
-        // Neighbours stay where they are.
+        // Adjacent index tensors: their dimension stays in place.
         let out = get(&mut lab.rt, &x, &[Index::Ids(a.clone()), Index::Ids(b.clone())]).unwrap();
         let want: Vec<f64> = pairs.iter().flat_map(|&(i, j)| (0..5).map(move |k| at(i, j, k))).collect();
         lab.same(&out, &[3, 5], &want);
@@ -144,12 +144,12 @@ fn several_index_tensors_select_together() {
         let want: Vec<f64> =
             (0..3).flat_map(|i| [(0, 3), (2, 1), (3, 1)].map(move |(j, k)| at(i, j, k))).collect();
         lab.same(&out, &[3, 3], &want);
-        // Apart, their dimension comes first.
+        // Separated index tensors: their dimension comes first.
         let out = get(&mut lab.rt, &x, &[Index::Ids(a.clone()), Index::ALL, Index::Ids(b.clone())]).unwrap();
         let want: Vec<f64> =
             [(0, 3), (2, 1), (2, 1)].iter().flat_map(|&(i, k)| (0..4).map(move |j| at(i, j, k))).collect();
         lab.same(&out, &[3, 4], &want);
-        // They broadcast.
+        // Index tensors broadcast.
         let column = lab.tensor(&[2, 1], &[0.0, 1.0], I64);
         let out = get(&mut lab.rt, &x, &[Index::Ids(column), Index::Ids(b.clone()), Index::Int(4)]).unwrap();
         lab.same(
@@ -157,7 +157,7 @@ fn several_index_tensors_select_together() {
             &[2, 3],
             &[at(0, 3, 4), at(0, 0, 4), at(0, 1, 4), at(1, 3, 4), at(1, 0, 4), at(1, 1, 4)],
         );
-        // Integers apply first and separate nothing.
+        // Integers apply first and do not separate index tensors.
         let out = get(&mut lab.rt, &x, &[Index::Int(1), Index::ALL, Index::Ids(a.clone())]).unwrap();
         let want: Vec<f64> = (0..4).flat_map(|j| [0, 2, 4].map(|k| at(1, j, k))).collect();
         lab.same(&out, &[4, 3], &want);
@@ -182,7 +182,7 @@ fn masks_select_what_is_true() {
         let back = lab.tensor(&[3], &[1.0, 0.0, 1.0], Bool);
         let out = get(&mut lab.rt, &x, &[Index::ALL, Index::Mask(back.clone())]).unwrap();
         lab.same(&out, &[2, 2, 2], &[0.0, 1.0, 4.0, 5.0, 6.0, 7.0, 10.0, 11.0]);
-        // A mask beside an index tensor.
+        // A mask together with an index tensor.
         let last = ids(&mut lab, &[1.0, 0.0]);
         let out = get(&mut lab.rt, &x, &[Index::Int(1), Index::Mask(back), Index::Ids(last)]).unwrap();
         lab.same(&out, &[2], &[7.0, 10.0]);
@@ -216,7 +216,7 @@ fn assignment_writes_through_every_kind_of_index() {
         let rows = ids(&mut lab, &[2.0, 0.0]);
         set(&mut lab.rt, &x, &[Index::Ids(rows.clone())], MapArg::Tensor(&row)).unwrap();
         lab.same(&x, &[3, 4], &[5.0, 6.0, 7.0, 8.0, 4.0, 5.0, 6.0, 7.0, 5.0, 6.0, 7.0, 8.0]);
-        // Of equal positions the last stays.
+        // Of equal positions the last write remains.
         let (a, b) = (ids(&mut lab, &[1.0, 1.0, 0.0]), ids(&mut lab, &[2.0, 2.0, -1.0]));
         let pairs = [Index::Ids(a), Index::Ids(b)];
         let value = lab.tensor(&[3], &[50.0, 60.0, 70.0], F32);
@@ -232,7 +232,7 @@ fn assignment_writes_through_every_kind_of_index() {
         lab.same(&x, &[3, 4], &[0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
         set(&mut lab.rt, &x, &[Index::Mask(mask)], MapArg::Number(Scalar::Float(0.5))).unwrap();
         lab.same(&x, &[3, 4], &[0.0, 1.0, 2.0, 3.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]);
-        // The value is read before anything is written.
+        // The value is read before any element is written.
         let x = fresh(&mut lab);
         let turned = get(&mut lab.rt, &x, &[slice(0, 2, 1)]).unwrap();
         let order = ids(&mut lab, &[1.0, 2.0]);
@@ -260,7 +260,7 @@ fn positions_out_of_range_on_the_device_are_raised_by_the_next_wait() {
     let error = lab.rt.read(&out).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Index);
     assert!(error.message().contains("index 7 is out of range for a dimension of size 3"), "{error}");
-    // The session lives on, and combined indices name the position as it was written.
+    // The session remains usable, and the error for combined indices gives the position as it was written.
     let out = get(&mut lab.rt, &x, &[Index::Ids(good.clone()), Index::Ids(bad.clone())]).unwrap();
     let error = lab.rt.read(&out).unwrap_err();
     assert!(error.message().contains("index 7 is out of range for a dimension of size 4"), "{error}");

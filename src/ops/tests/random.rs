@@ -1,4 +1,4 @@
-//! Draws: equal for equal seeds, different for different offsets, and of the right distribution.
+//! Draws: equal for equal seeds, different for different offsets, with the right distribution.
 
 use crate::array::Dtype::*;
 use crate::driver::DeviceId;
@@ -53,7 +53,7 @@ fn an_element_is_a_function_of_seed_offset_and_position() {
     let x = lab.call_with("randn", &[ints(&[6])], &[("dtype", F64.into())]);
     let want: Vec<f64> = (0..6).map(|i| philox::normal_wide(i, 7, 8)).collect();
     lab.same(&x, &[6], &want);
-    // In place through a view: positions are the view's, row-major.
+    // In place through a view: positions are row-major in the view.
     let base = lab.counted(&[2, 4]);
     let mut layout = base.layout().clone();
     (layout.shape[1], layout.strides[1], layout.offset) = (2, 2, 1);

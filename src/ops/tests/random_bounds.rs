@@ -1,4 +1,4 @@
-//! Arguments of draws that a dtype cannot hold, or that are no probabilities, weights or deviations.
+//! Arguments of draws that a dtype cannot hold, or that are invalid as probabilities, weights or deviations.
 
 use crate::array::Dtype::{self, *};
 use crate::driver::DeviceId;
@@ -9,7 +9,7 @@ fn ints(values: &[i64]) -> Arg {
     Arg::Ints(values.to_vec())
 }
 
-/// The greatest whole numbers of each dtype, and the least; those of `bf16` and wider floats are beyond `i64`.
+/// The least and greatest whole numbers of each dtype; those of `bf16` and wider floats are beyond `i64`.
 fn ends(dtype: Dtype) -> (i64, i64) {
     match dtype {
         Bool => (0, 1),
@@ -48,7 +48,7 @@ fn whole_numbers_stay_within_their_bounds_in_every_dtype() {
         for &low in &bounds {
             for &high in bounds.iter().filter(|&&high| high == low || high > low && high % 3 != 0) {
                 let fits = low < high && low >= least && high - 1 <= most;
-                // Whether some whole number between them is one that the dtype holds.
+                // Whether the dtype holds at least one whole number between the bounds.
                 let step = i64::try_from(high.wrapping_sub(1).unsigned_abs() >> 7).unwrap_or(1).max(1);
                 let some = high.saturating_sub(low) > step || (low..high).take(300).any(|x| holds(dtype, x));
                 let target = lab.tensor(&[8], &[1.0; 8], dtype);
@@ -136,7 +136,7 @@ fn uniform_bounds_fit_the_dtype() {
     }
 }
 
-/// What is raised by a call, or by the next wait for its device.
+/// The error raised by a call, or by the next wait for its device.
 fn raised(lab: &mut Lab, device: DeviceId, name: &str, args: &[Arg]) -> Option<&'static str> {
     if let Err(error) = lab.try_call(name, args, &[]) {
         return Some(error.code().id);
@@ -171,7 +171,7 @@ fn probabilities_weights_and_deviations_are_tested_on_every_device() {
             }
             let p = lab.tensor_on(&[3], &[0.0, 1.0, 0.5], dtype, device);
             assert_eq!(raised(&mut lab, device, "bernoulli", &[(&p).into()]), None);
-            // As many positions as have a weight, and no more.
+            // At most as many draws as there are positive weights.
             let weights = [0.0, 3.0, 0.0, 1.0, 2.0, 0.0];
             let one = lab.tensor_on(&[6], &weights, dtype, device);
             let rows = lab.tensor_on(&[2, 3], &[1.0, 2.0, 3.0, 0.0, 0.0, 4.0], dtype, device);

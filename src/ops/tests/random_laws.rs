@@ -1,5 +1,5 @@
-//! Laws of large numbers: what is drawn is compared with the distribution it is said to have. Seeds are
-//! fixed, so each figure is the same on every machine and every backend.
+//! Laws of large numbers: draws are compared with their stated distribution. Seeds are fixed, so each figure
+//! is the same on every machine and backend.
 
 use crate::array::Dtype;
 use crate::ops::Arg;
@@ -27,7 +27,7 @@ fn chi_square(counts: &[usize]) -> f64 {
     (sum - freedom) / (2.0 * freedom).sqrt()
 }
 
-/// The statistic of Kolmogorov and Smirnov, times the root of the count: above 1.95 once in a thousand.
+/// The Kolmogorov-Smirnov statistic times the square root of the count; above 1.95 once in a thousand.
 fn kolmogorov(mut values: Vec<f64>, law: impl Fn(f64) -> f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let count = values.len() as f64;
@@ -50,14 +50,14 @@ fn uniform_numbers_fill_every_bucket_alike() {
         let mut counts = vec![0; 256];
         values.iter().for_each(|x| counts[(x * 256.0) as usize] += 1);
         assert!(chi_square(&counts).abs() < 4.0, "{dtype}: {}", chi_square(&counts));
-        // Pairs of neighbours fill the square.
+        // Pairs of neighbours fill the unit square evenly.
         let mut squares = vec![0; 64];
         values.chunks_exact(2).for_each(|p| squares[(p[0] * 8.0) as usize * 8 + (p[1] * 8.0) as usize] += 1);
         assert!(chi_square(&squares).abs() < 4.0, "{dtype}: {}", chi_square(&squares));
     }
 }
 
-/// Of many seeds some are unlucky: as many as the statistic's own law says.
+/// Over many seeds, large deviations occur as often as the distribution of the statistic predicts.
 #[test]
 fn seed_after_seed_the_law_holds_as_often_as_it_should() {
     for dtype in [Dtype::F32, Dtype::F64] {
@@ -67,7 +67,7 @@ fn seed_after_seed_the_law_holds_as_often_as_it_should() {
             kolmogorov(lab.values(&x), |x| x)
         };
         let all: Vec<f64> = (1..=12).map(statistic).collect();
-        // 1.358 is passed once in twenty; the mean is 0.869, with a deviation of 0.26.
+        // 1.358 is exceeded once in twenty; the mean is 0.869, with a standard deviation of 0.26.
         let unlucky = all.iter().filter(|&&d| d > 1.358).count();
         let mean = all.iter().sum::<f64>() / all.len() as f64;
         assert!(unlucky <= 3 && (0.64..1.1).contains(&mean), "{dtype}: {unlucky}, {mean}: {all:?}");
@@ -92,7 +92,7 @@ fn normal_numbers_have_the_moments_and_the_law() {
         let mut lab = seeded(seed);
         let values = draw(&mut lab, "randn", dtype);
         let moment = |n: i32| values.iter().map(|x| x.powi(n)).sum::<f64>() / COUNT as f64;
-        // Means of powers of a normal number, and the deviation of such a mean over the draws.
+        // Power of a normal number, mean of that power, and its variance over the draws.
         for (n, mean, spread) in [(1, 0.0, 1.0), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0)] {
             let deviations = (moment(n) - mean) / (spread / COUNT as f64).sqrt();
             assert!(deviations.abs() < 4.0, "{dtype}, moment {n}: {deviations}");
@@ -116,7 +116,7 @@ fn exponential_numbers_and_whole_numbers_have_their_laws() {
         lab.values(&dice).iter().for_each(|&side| counts[side as usize] += 1);
         assert!(chi_square(&counts).abs() < 4.0, "{sides}: {}", chi_square(&counts));
     }
-    // Where each number of a permutation goes: every place alike.
+    // Each number of a permutation is equally likely at every position.
     let mut places = vec![0; 10];
     for _ in 0..2000 {
         let x = lab.call("randperm", &[10.into()]);

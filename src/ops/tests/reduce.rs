@@ -6,7 +6,7 @@ use Dtype::*;
 
 const SHAPE: [usize; 3] = [3, 4, 5];
 
-/// Small whole numbers, some of them 0 and some equal.
+/// Small whole numbers, including zeros and duplicates.
 fn small() -> Vec<f64> {
     (0..60).map(|i| f64::from((i * 7 + 3) % 11 % 5)).collect()
 }
@@ -48,7 +48,7 @@ fn reductions_equal_naive_ones_over_dtypes_layouts_and_dimensions() {
             for (name, f) in operations {
                 for dims in [&[][..], &[0], &[1], &[2], &[-1, 0], &[0, 1, 2], &[1, 2]] {
                     let real: Vec<usize> = match dims.is_empty() {
-                        // As in PyTorch, where `any` and `all` over no dimensions keep every element.
+                        // As in PyTorch, `any` and `all` over no dimensions keep every element.
                         true if matches!(name, "any" | "all") => Vec::new(),
                         true => (0..3).collect(),
                         false => dims.iter().map(|&d| if d < 0 { d + 3 } else { d } as usize).collect(),

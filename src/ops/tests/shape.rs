@@ -12,7 +12,7 @@ fn counted(n: usize) -> Vec<f64> {
     (0..n).map(|i| i as f64).collect()
 }
 
-/// True when a write to `view` is seen in `x`.
+/// True if a write to `view` is visible in `x`.
 fn shares(lab: &mut Lab, x: &Tensor, view: &Tensor) -> bool {
     std::ptr::eq(x.storage(), view.storage()) && {
         let before = lab.values(x);

@@ -1,4 +1,5 @@
-//! Quantiles, means without nan, histograms, covariance and areas against naive references, in every layout.
+//! Quantiles, means without nan, histograms, covariance and integrals against naive references, in every
+//! layout.
 
 use crate::array::Dtype::*;
 use crate::array::Scalar;
@@ -169,7 +170,7 @@ fn histograms_with_edges_are_those_of_a_search() {
             lab.same(&found[1], &[4], &edges);
         }
     }
-    // Without a range, that of the elements; one element makes a range around itself; no element 0 to 1.
+    // The default range is that of the elements; around the value for a single one; 0 to 1 without elements.
     let few = lab.tensor(&[5], &[1.0, 2.0, 4.0, 9.0, 4.0], F32);
     let found = lab.parts("histogram", &[(&few).into(), 4.into()], &[]);
     lab.same(&found[0], &[4], &[2.0, 2.0, 0.0, 1.0]);
@@ -182,7 +183,7 @@ fn histograms_with_edges_are_those_of_a_search() {
     let found = lab.parts("histogram", &[(&none).into(), 2.into()], &[]);
     lab.same(&found[0], &[2], &[0.0, 0.0]);
     lab.same(&found[1], &[3], &[0.0, 0.5, 1.0]);
-    // The examples of PyTorch's own page.
+    // The examples from PyTorch's documentation.
     let x = lab.tensor(&[3], &[1.0, 2.0, 1.0], F32);
     let weight = lab.tensor(&[3], &[1.0, 2.0, 4.0], F32);
     let range = || ("range", range_of(0.0, 3.0));
@@ -202,7 +203,7 @@ fn histograms_with_edges_are_those_of_a_search() {
 #[test]
 fn differences_begin_and_end_with_what_is_joined() {
     let mut lab = Lab::new();
-    // The examples of PyTorch's own page.
+    // The examples from PyTorch's documentation.
     let (a, b) = (lab.tensor(&[3], &[1.0, 3.0, 2.0], I64), lab.tensor(&[2], &[4.0, 5.0], I64));
     let y = lab.call_with("diff", &[(&a).into()], &[("append", Arg::Tensor(b.clone()))]);
     lab.same(&y, &[4], &[2.0, -1.0, 2.0, 1.0]);
@@ -210,7 +211,7 @@ fn differences_begin_and_end_with_what_is_joined() {
     lab.same(&y, &[4], &[1.0, -4.0, 2.0, -1.0]);
     let y = lab.call("diff", &[(&a).into(), 2.into(), 0.into(), (&b).into(), (&b).into()]);
     lab.same(&y, &[5], &[-5.0, 6.0, -3.0, 3.0, -1.0]);
-    // Nothing is taken, nothing is joined.
+    // Differences of order 0: no differences are taken, and nothing is joined.
     let y = lab.call("diff", &[(&a).into(), 0.into(), 0.into(), (&b).into()]);
     lab.same(&y, &[3], &[1.0, 3.0, 2.0]);
     for x in lab.layouts(&[2, 3], &[1.0, 2.0, 4.0, 3.0, 5.0, 9.0], F32) {
@@ -329,7 +330,7 @@ fn running_logarithms_of_sums_of_exponentials() {
     let x = lab.tensor(&[5], &[-inf, 0.0, inf, 1.0, NAN], F32);
     let y = lab.call("logcumsumexp", &[(&x).into(), 0.into()]);
     lab.same(&y, &[5], &[-inf, 0.0, inf, inf, NAN]);
-    // What is endless stays so, whatever follows.
+    // An infinite result stays infinite, whatever follows.
     let x = lab.tensor(&[5], &[1.0, inf, -inf, inf, 2.0], F64);
     let y = lab.call("logcumsumexp", &[(&x).into(), 0.into()]);
     lab.same(&y, &[5], &[1.0, inf, inf, inf, inf]);

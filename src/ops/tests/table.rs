@@ -75,7 +75,7 @@ fn operators_and_methods_find_their_operations() {
     assert!(table::find_function("zeros").is_some() && table::find_function("zero").is_none());
 }
 
-/// Programs are keyed by the names of their functions: two functions of one name would be mixed up.
+/// Programs are keyed by function names, so two functions with the same name would be confused.
 #[test]
 fn functions_of_kernel_programs_are_named_once() {
     let mut found: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
