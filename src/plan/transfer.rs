@@ -31,8 +31,8 @@ impl Runtime {
         self.convert(tensor, tensor.dtype())
     }
 
-    /// A contiguous copy in the dtype that an operation computes in. Rejects complex to real conversions; see
-    /// [`Runtime::cast`].
+    /// A contiguous copy in the dtype that an operation computes in. Rejects conversions from complex to real,
+    /// except to bool; see [`Runtime::cast`].
     pub fn convert(&mut self, tensor: &Tensor, dtype: Dtype) -> Result<Tensor> {
         if tensor.dtype().is_complex() && !dtype.is_complex() && dtype != Dtype::Bool {
             return Err(super::error::read_as_real(tensor.dtype(), dtype));
@@ -176,7 +176,7 @@ impl Runtime {
         if crate::array::broadcast(source.shape(), target.shape()).as_ref() != Some(target.shape()) {
             return Err(super::error::does_not_broadcast_to("copy_", source.shape(), target));
         }
-        // Convert on the source device, or on the target if the source is on the host.
+        // Convert on the source device, or on the target if the source is on the host: fewer bytes cross.
         let source = match source.dtype() != target.dtype() && source.device() != DeviceId::Cpu {
             true => self.cast(source, target.dtype())?,
             false => source.clone(),
