@@ -1,4 +1,5 @@
-//! The only place where this module starts threads, so that a concurrency model (`interleave/`) can replace it.
+//! The only place that starts threads for this module, so that a concurrency model (`interleave/`) can
+//! replace it.
 
 /// Starts a thread; false when the system cannot start one.
 pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
