@@ -31,8 +31,8 @@ impl Runtime {
         self.convert(tensor, tensor.dtype())
     }
 
-    /// A contiguous copy in the dtype that an operation computes in. Rejects conversions from complex to real,
-    /// except to bool; see [`Runtime::cast`].
+    /// A contiguous copy in the dtype that an operation computes in. Rejects conversions from complex to
+    /// real, except to bool; see [`Runtime::cast`].
     pub fn convert(&mut self, tensor: &Tensor, dtype: Dtype) -> Result<Tensor> {
         if tensor.dtype().is_complex() && !dtype.is_complex() && dtype != Dtype::Bool {
             return Err(super::error::read_as_real(tensor.dtype(), dtype));

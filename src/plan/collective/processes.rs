@@ -286,8 +286,8 @@ impl Runtime {
         self.group()?.round("`dist.barrier()`", Wants::Nothing, &[]).map(drop)
     }
 
-    /// Called after a wait for a device. Raises a failure of the group if it was not reported to the script yet,
-    /// or if operations on that device lost their results through it.
+    /// Called after a wait for a device. Raises a failure of the group if it was not reported to the script
+    /// yet, or if operations on that device lost their results through it.
     pub(in crate::plan) fn raise_group_failure(&mut self, device: &Device) -> Result<()> {
         let Some(group) = self.group.as_mut() else { return Ok(()) };
         if group.device() == Some(device.id())
