@@ -55,7 +55,7 @@ impl Runtime {
         stop::under(stop, || {
             for at in 0..self.queues.len() {
                 if self.capture_at(at).is_none() {
-                    // Results without memory are lost; reading one reports it.
+                    // Work that no longer fits is lost; reading its results reports it.
                     let _ = self.flush_queue(at);
                 }
             }
