@@ -9,9 +9,9 @@ use std::sync::Arc;
 #[cfg(feature = "cuda")]
 use std::sync::atomic::Ordering;
 
-/// How many devices are emulated unless the configuration says otherwise.
+/// The default number of emulated devices.
 const EMULATED_DEVICES: usize = 4;
-/// And how many at most: each has threads of its own.
+/// The largest number of emulated devices; each has its own threads.
 const MOST_EMULATED_DEVICES: usize = 64;
 
 /// A backend that can run here.
@@ -27,10 +27,10 @@ pub(super) struct Found {
 /// Makes a device's driver; called once per device.
 pub(super) type Open = Box<dyn Fn(usize) -> Result<Arc<dyn Driver>> + Send + Sync>;
 
-/// Looks for devices of a kind: how many there are, and how to open one.
+/// Detects devices of a kind: their number, and how to open one.
 type Look = fn(&Config) -> Result<(usize, Open)>;
 
-/// One kind of devices: how a configuration names it, and how to look for it.
+/// One kind of device: its name in a configuration, and its detection function.
 struct Entry {
     name: &'static str,
     asked_by: Backend,
@@ -42,13 +42,13 @@ const CUDA: Look = real;
 #[cfg(not(feature = "cuda"))]
 const CUDA: Look = |_| Err(error::no_backend("cuda", "this build of Runnel lacks the feature `cuda`"));
 
-/// Every backend, best first. Adding one is adding a row.
+/// Every backend, best first. To add a backend, add a row.
 static BACKENDS: &[Entry] = &[
     Entry { name: "cuda", asked_by: Backend::Cuda, look: CUDA },
     Entry { name: "emu", asked_by: Backend::Emu, look: emulated },
 ];
 
-/// What the configuration takes, and what the user should be told about it.
+/// The backend that the configuration selects, and a notice for the user if there is one.
 pub(super) fn find(config: &Config) -> Result<(Found, Option<String>)> {
     let auto = config.backend == Backend::Auto;
     let mut missing: Option<Error> = None;
@@ -68,7 +68,7 @@ pub(super) fn find(config: &Config) -> Result<(Found, Option<String>)> {
     Err(missing.unwrap_or_else(|| error::no_backend("auto", "no backend was found")))
 }
 
-/// The devices of this machine's CUDA driver, which hides some as `CUDA_VISIBLE_DEVICES` says.
+/// The devices of this machine's CUDA driver, restricted by `CUDA_VISIBLE_DEVICES`.
 #[cfg(feature = "cuda")]
 fn real(config: &Config) -> Result<(usize, Open)> {
     let probe = cuda::probe();
@@ -89,7 +89,7 @@ fn real(config: &Config) -> Result<(usize, Open)> {
     Ok((probe.devices as usize, Box::new(device)))
 }
 
-/// Refuses what no backend can give, without looking for any.
+/// Rejects configurations that no backend supports, without detecting devices.
 pub(super) fn check(config: &Config) -> Result<()> {
     match config.devices {
         Some(count) if count > MOST_EMULATED_DEVICES => {
@@ -99,13 +99,13 @@ pub(super) fn check(config: &Config) -> Result<()> {
     }
 }
 
-/// Emulated devices, as many as asked for and visible.
+/// The requested number of emulated devices, less the hidden ones.
 fn emulated(config: &Config) -> Result<(usize, Open)> {
     let count = config.devices.unwrap_or(EMULATED_DEVICES);
     if count > MOST_EMULATED_DEVICES {
         return Err(error::too_many_devices(count, MOST_EMULATED_DEVICES));
     }
-    // Emulated devices are all alike: those that are hidden need not be made.
+    // Emulated devices are identical, so hidden ones are not created.
     let count = visible(config.visible.as_deref(), count).len();
     let defaults = emu::Config::default();
     let drivers = emu::Machine::new(emu::Config {
@@ -123,9 +123,9 @@ fn emulated(config: &Config) -> Result<(usize, Open)> {
     Ok((count, Box::new(open)))
 }
 
-/// Which of `count` devices a list such as `CUDA_VISIBLE_DEVICES` shows, in its order: numbers up to
-/// the first that is not a device's; nothing when one is named twice. Source: the CUDA programming
-/// guide, environment variables.
+/// The indices of the `count` devices that a list such as `CUDA_VISIBLE_DEVICES` shows, in its order. The
+/// list ends before the first entry that is not a device's index. A duplicate makes the result empty. Source:
+/// the CUDA programming guide, environment variables.
 pub(super) fn visible(list: Option<&str>, count: usize) -> Vec<usize> {
     let Some(list) = list else { return (0..count).collect() };
     let mut shown = Vec::new();

@@ -1,4 +1,4 @@
-//! One device in use: its driver, its memory, its streams, its faults.
+//! One open device: its driver, memory, streams and faults.
 
 use crate::base::{Error, ErrorKind, Result, Span, reclaim};
 use crate::device::PlanCache;
@@ -15,27 +15,28 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// A device that has been opened.
+/// An open device.
 ///
-/// CUDA devices, real and emulated, hand out memory through the caching allocator. The host asks its
-/// driver each time and has no figures but the bytes in use.
+/// CUDA devices, real and emulated, allocate through the caching allocator. The host allocates from its
+/// driver on every request, and its only statistic is the bytes in use.
 ///
-/// Locks: a device's allocator comes before the locks of its streams' spare events and of drivers;
-/// no code holds one of those while it takes the allocator's. Blocks must not be dropped on a
-/// driver's own worker threads, because the allocator may wait for those while it is locked.
+/// Lock order: a device's allocator comes before its streams' spare events and before drivers; never take the
+/// allocator's lock while holding one of those. Blocks must not be dropped on a driver's worker threads: the
+/// allocator may wait for those threads while it is locked.
 pub struct Device {
     id: DeviceId,
     driver: Arc<dyn Driver>,
     streams: StreamPool,
     default_stream: Arc<Stream>,
     memory: Memory,
-    /// Bytes in use at the last request or release, and those above which the device is nearly full.
+    /// Bytes in use after the latest request or release, and the bytes above which the device counts as
+    /// nearly full.
     in_use: AtomicU64,
     roomy: AtomicU64,
     faults: Faults,
     in_flight: InFlight,
     plans: Mutex<PlanCache>,
-    /// What memory is overwritten with whenever it is handed out.
+    /// The byte that overwrites memory whenever it is allocated.
     poison: OnceLock<u8>,
 }
 
@@ -44,22 +45,22 @@ enum Memory {
     Plain(Plain),
 }
 
-/// Memory that is asked for each time.
+/// Memory that is allocated from the driver on every request.
 struct Plain {
     in_use: AtomicU64,
-    /// The most that may be in use; `u64::MAX` without a limit.
+    /// Limit on the bytes in use; `u64::MAX` for none.
     limit: AtomicU64,
 }
 
-/// Host requests from this size on are compared with what the system has left: it would promise the
-/// memory, and end the process when it is touched.
+/// Host requests from this size on are checked against free system memory. The system would grant them and
+/// kill the process when it touches the memory.
 const LARGE_HOST_REQUEST: u64 = 64 << 20;
 
-/// Memory of one device, owned. Dropping it gives it back at once: to the cache of the stream
-/// it belongs to, after the last use on every other stream that was noted with [`Block::used_on`].
+/// Owned memory of one device. Dropping it returns it at once to the cache of its stream; it becomes free
+/// after the last use on each other stream noted with [`Block::used_on`].
 ///
-/// Invariant: `ptr` is aligned to 512 bytes on CUDA devices, and valid for `bytes` bytes; it is the
-/// null pointer exactly when `bytes` is 0.
+/// Invariant: `ptr` is aligned to 512 bytes on CUDA devices and valid for `bytes` bytes; it is null exactly
+/// when `bytes` is 0.
 pub struct Block {
     device: Arc<Device>,
     stream: Arc<Stream>,
@@ -98,56 +99,56 @@ impl Device {
         Arc::new(device)
     }
 
-    /// Which one.
+    /// The device's id.
     pub fn id(&self) -> DeviceId {
         self.id
     }
 
-    /// Its machinery.
+    /// The device's driver.
     pub fn driver(&self) -> &Arc<dyn Driver> {
         &self.driver
     }
 
-    /// What it is.
+    /// The device's properties.
     pub fn properties(&self) -> &Properties {
         self.driver.properties()
     }
 
-    /// The stream that work goes to unless another is current.
+    /// The default stream, used unless another stream is current.
     pub fn default_stream(&self) -> &Arc<Stream> {
         &self.default_stream
     }
 
-    /// A side stream of a priority: 32 per priority, handed out in turn. 0 is low, -1 high; lower
-    /// numbers are clamped to what the driver has, and numbers above 0 are an error.
+    /// A side stream of a priority, from a pool of 32 per priority in rotation. 0 is low, -1 high. Lower
+    /// numbers are clamped to the driver's range; numbers above 0 are an error.
     pub fn stream(&self, priority: i64) -> Result<Arc<Stream>> {
         self.streams.next(priority)
     }
 
-    /// Names a stream that was made outside. Source: `torch.cuda.ExternalStream`.
+    /// Wraps a stream created elsewhere. Source: `torch.cuda.ExternalStream`.
     pub fn external_stream(&self, handle: StreamHandle) -> Arc<Stream> {
         self.streams.external(handle)
     }
 
-    /// The stream with a number ([`Stream::id`]), if there is one.
+    /// The stream with this [`Stream::id`].
     pub fn stream_by_id(&self, id: u32) -> Option<Arc<Stream>> {
         self.streams.get(id)
     }
 
-    /// Every stream made so far; the default one first.
+    /// Every stream created so far, the default stream first.
     pub fn streams(&self) -> Vec<Arc<Stream>> {
         self.streams.all()
     }
 
-    /// Takes memory for work on `stream`, a stream of this device (another's is taken for the default
-    /// one); `span` is the source that asks. Its contents are arbitrary. 0 bytes take nothing. Errors:
-    /// out of memory, with the facts. Sessions go through [`Runtime`](crate::plan::Runtime), which gives up what
-    /// nobody needs any more before a request fails.
+    /// Allocates memory for work on `stream`; a stream of another device counts as the default stream. `span`
+    /// is the requesting source. The contents are arbitrary; 0 bytes allocate nothing. Errors: out of memory,
+    /// with the statistics. Sessions call [`Runtime`](crate::plan::Runtime) instead, which releases
+    /// unreachable memory before a request fails.
     pub fn alloc(self: &Arc<Self>, bytes: u64, stream: &Arc<Stream>, span: Span) -> Result<Block> {
         self.alloc_with(bytes, stream, span, Effort::Last)
     }
 
-    /// [`Device::alloc`] with less than everything done before it fails; then the error says nothing more.
+    /// [`Device::alloc`] with limited effort before it fails. The error of a limited attempt has no details.
     #[inline]
     pub fn alloc_with(
         self: &Arc<Self>,
@@ -186,7 +187,7 @@ impl Device {
         Ok(block)
     }
 
-    /// True when less than a quarter of the memory that may be taken would be left after so many more bytes.
+    /// True when allocating `more` bytes would leave less than a quarter of the available memory.
     #[inline]
     pub fn is_nearly_full(&self, more: u64) -> bool {
         let in_use = match &self.memory {
@@ -201,7 +202,7 @@ impl Device {
         self.in_use.store(allocator.stats().active_bytes.all().current, Ordering::Relaxed);
     }
 
-    /// Notes what may be taken at most, after it has changed.
+    /// Updates the nearly-full threshold after a limit changed.
     fn note_limit(&self) {
         let limit = match &self.memory {
             Memory::Cached(allocator) => {
@@ -212,13 +213,13 @@ impl Device {
         self.roomy.store(limit / 4 * 3, Ordering::Relaxed);
     }
 
-    /// Overwrites memory with a byte from now on whenever it is handed out. A second call changes nothing.
+    /// Overwrites memory with this byte on every later allocation. A second call has no effect.
     pub(super) fn set_poison(&self, byte: u8) {
         let _ = self.poison.set(byte);
     }
 
-    /// Overwrites memory of the caching allocator that is handed out, as work of its stream; true where it does. In
-    /// a capture that would be part of the graph.
+    /// Overwrites memory from the caching allocator, as work on its stream, and returns true if it did.
+    /// During a capture it does nothing, because the write would become part of the graph.
     fn poison(&self, ptr: Ptr, bytes: u64, stream: &Stream) -> Result<bool> {
         let (Some(&byte), Some(allocator)) = (self.poison.get(), self.allocator()) else { return Ok(false) };
         if bytes == 0 || allocator.lock().is_capturing() {
@@ -228,7 +229,7 @@ impl Device {
         Ok(true)
     }
 
-    /// Takes host memory within the limit.
+    /// Allocates host memory within the limit.
     fn alloc_plain(&self, plain: &Plain, bytes: u64, effort: Effort) -> Result<Ptr> {
         if effort != Effort::Quick {
             self.driver.trim();
@@ -249,8 +250,8 @@ impl Device {
         taken
     }
 
-    /// Limits what may be reserved on a device, or be in use on the host, to so many bytes; a request
-    /// beyond is an error of kind `Limit`. What is there already stays.
+    /// Limits the bytes reserved on a device, or in use on the host. A request beyond the limit is an error
+    /// of kind `Limit`. Existing memory stays.
     pub fn set_memory_limit(&self, limit: Option<u64>) {
         match &self.memory {
             Memory::Cached(allocator) => allocator.lock().set_cap(limit),
@@ -259,19 +260,19 @@ impl Device {
         self.note_limit();
     }
 
-    /// Gives unused cached memory back to the driver; waits for the device where it must.
+    /// Returns unused cached memory to the driver; waits for the device if necessary.
     pub fn empty_cache(&self) -> Result<()> {
         self.allocator().map_or(Ok(()), |a| a.lock().empty_cache())
     }
 
-    /// Gives unused cached memory back before a driver's request for memory of its own fails; also during a
-    /// capture, which keeps its pool.
+    /// Returns unused cached memory before a driver's own memory request fails. Also works during a capture,
+    /// whose pool is kept.
     pub fn give_back_unused(&self) -> Result<()> {
         self.driver.trim();
         self.allocator().map_or(Ok(()), |a| a.lock().give_back_unused())
     }
 
-    /// The figures of `torch.cuda.memory_stats`; of the host, zeros.
+    /// The statistics of `torch.cuda.memory_stats`; zeros for the host.
     pub fn stats(&self) -> Stats {
         self.allocator().map(|a| *a.lock().stats()).unwrap_or_default()
     }
@@ -289,7 +290,7 @@ impl Device {
         self.stats().summary(self.id.cuda_index().unwrap_or(0) as u32, abbreviated)
     }
 
-    /// The source places whose live tensors hold the most memory: place, bytes, blocks; largest first.
+    /// The source positions whose live tensors hold the most memory, largest first: position, bytes, blocks.
     pub fn holders(&self, count: usize) -> Vec<(Span, u64, usize)> {
         self.allocator().map(|a| a.lock().holders(count)).unwrap_or_default()
     }
@@ -299,14 +300,15 @@ impl Device {
         self.allocator().map(|a| a.lock().snapshot()).unwrap_or_default()
     }
 
-    /// Records the allocator's last `limit` steps from now on; 0 stops, and forgets.
+    /// Records the last `limit` allocator steps from now on; 0 stops recording and clears the history.
     pub fn record_history(&self, limit: usize) {
         if let Some(allocator) = self.allocator() {
             allocator.lock().record_history(limit);
         }
     }
 
-    /// Segments and recorded steps at one moment; for [`Machine::snapshot_pickle`](crate::device::Machine::snapshot_pickle).
+    /// The segments and recorded steps at one moment, for
+    /// [`Machine::snapshot_pickle`](crate::device::Machine::snapshot_pickle).
     pub fn memory(&self) -> DeviceMemory {
         let take = |a: &Mutex<Allocator>| {
             let allocator = a.lock();
@@ -315,60 +317,60 @@ impl Device {
         self.allocator().map(take).unwrap_or_default()
     }
 
-    /// Sets every peak to the present value.
+    /// Resets every peak to the current value.
     pub fn reset_peak(&self) {
         if let Some(allocator) = self.allocator() {
             allocator.lock().reset_peak();
         }
     }
 
-    /// Sets every total to 0.
+    /// Resets every total to 0.
     pub fn reset_accumulated(&self) {
         if let Some(allocator) = self.allocator() {
             allocator.lock().reset_accumulated();
         }
     }
 
-    /// Limits what this process may reserve to a part of the device's memory, from 0 to 1.
+    /// Limits this process to a fraction of the device's memory, from 0 to 1.
     pub fn set_fraction(&self, fraction: f64) -> Result<()> {
-        // The driver is asked outside of the lock; the total never changes.
+        // Query the driver without the lock; the total never changes.
         let total = self.driver.memory_info()?.1;
         self.allocator().map_or(Ok(()), |a| a.lock().set_fraction(fraction, total))?;
         self.note_limit();
         Ok(())
     }
 
-    /// The limit that was set; 1 without one.
+    /// The fraction that was set; 1 by default.
     pub fn fraction(&self) -> f64 {
         self.allocator().map_or(1.0, |a| a.lock().fraction())
     }
 
-    /// Free and total bytes as the driver sees them: `torch.cuda.mem_get_info`.
+    /// Free and total bytes as the driver reports them: `torch.cuda.mem_get_info`.
     pub fn mem_get_info(&self) -> Result<(u64, u64)> {
         self.driver.memory_info()
     }
 
-    /// Waits for every stream of the device. Tell the race checker.
+    /// Waits for every stream of the device. The caller must tell the race checker.
     pub fn synchronize(&self) -> Result<()> {
         self.driver.synchronize()
     }
 
-    /// A number for a launch that can report a fault. Never 0. The last few thousand are remembered.
+    /// A tag for a launch that can report a fault; never 0. The last few thousand are remembered.
     pub fn tag_for(&self, suspect: Suspect) -> u32 {
         self.faults.tag(suspect)
     }
 
-    /// The same for a launch that a graph repeats: its number is remembered for good.
+    /// A tag for a launch that a graph repeats; it is remembered forever.
     pub fn kept_tag_for(&self, suspect: Suspect) -> u32 {
         self.faults.keep(suspect)
     }
 
-    /// Notes a launch or a copy, so that a failure of the device before the next wait is blamed on it.
+    /// Notes a launch or copy, so that a device failure before the next wait is attributed to it.
     pub fn note_launch(&self, stream: &Stream, name: &'static str, span: Span) -> Ticket {
         self.in_flight.launch(stream, name, span)
     }
 
-    /// Notes that everything on a stream has been waited for; with `None`, on every stream.
+    /// Notes that everything on a stream, or with `None` on every stream, has been waited for.
     pub fn note_waited(&self, stream: Option<&Stream>) {
         match stream {
             Some(stream) => self.in_flight.mark_complete(stream),
@@ -376,7 +378,7 @@ impl Device {
         }
     }
 
-    /// Loses a launch that its driver refused.
+    /// Marks a launch as lost because its driver refused it.
     pub fn lose(&self, ticket: Ticket) {
         self.in_flight.mark_lost(ticket);
     }
@@ -386,13 +388,13 @@ impl Device {
         self.in_flight.newest()
     }
 
-    /// How many launches after the one with a number no wait has passed.
+    /// The number of launches after launch `after` that no wait has covered.
     pub fn launches_left(&self, after: u64) -> u64 {
         self.in_flight.left(after)
     }
 
-    /// Loses what was launched on a stream after the launch with a number and was not waited for, also what it was
-    /// to copy to memory of the host: the driver has given it up.
+    /// Marks as lost what was launched on a stream after launch `after` and not waited for, including its
+    /// copies to host memory: the driver has discarded this work.
     pub fn give_up(&self, stream: &Stream, after: u64, host: Option<&Device>) {
         let work = self.in_flight.give_up(stream, after);
         if let Some(host) = host {
@@ -400,29 +402,29 @@ impl Device {
         }
     }
 
-    /// The launch of a ticket, if it was given up and is remembered: what it was, and where it stands.
+    /// The operation and source of a ticket's launch, if it was discarded and is remembered.
     pub fn given_up(&self, ticket: Ticket) -> Option<(&'static str, Span)> {
         self.in_flight.given_up(ticket)
     }
 
-    /// Loses everything in flight: work that it waited for has ended without its results.
+    /// Marks everything in flight as lost, because work it waited for ended without results.
     pub fn lose_in_flight(&self) {
         self.in_flight.mark_all_lost();
     }
 
-    /// True until a wait has passed that launch, or it was lost.
+    /// True until a wait has covered that launch or it was lost.
     pub fn is_in_flight(&self, ticket: Ticket) -> bool {
         self.in_flight.is_in_flight(ticket)
     }
 
-    /// True when the device failed while that launch was in flight: what it wrote is not there.
+    /// True when the device failed while that launch was in flight: its results do not exist.
     #[inline]
     pub fn is_lost(&self, ticket: Ticket) -> bool {
         self.in_flight.is_lost(ticket)
     }
 
-    /// An error of a wait: where it says that the device failed, everything in flight is lost, and the
-    /// error shows the lines that launched it.
+    /// Processes the error of a wait. If the device failed, everything in flight is lost, and the error shows
+    /// the lines that launched it.
     pub fn blame(&self, e: Error) -> Error {
         if !error::is_driver_failure(&e) {
             return e;
@@ -434,14 +436,14 @@ impl Device {
         self.in_flight.attribute(e, name)
     }
 
-    /// An error of a call that queues work or takes memory: only a device that has failed for good loses
-    /// what was in flight before.
+    /// Processes the error of a call that queues work or allocates. Only a permanent device failure loses the
+    /// work in flight.
     pub fn blame_if_sticky(&self, e: Error) -> Error {
         if error::is_sticky(&e) { self.blame(e) } else { e }
     }
 
-    /// After a wait: the fault that kernels have reported since the last call, as an error at the
-    /// source that launched them.
+    /// Called after a wait: the fault that kernels reported since the last call, as an error at the source
+    /// that launched them.
     pub fn check_faults(&self) -> Result<()> {
         let fault = self.driver.take_fault();
         match self.faults.take_held().or(fault) {
@@ -455,20 +457,20 @@ impl Device {
         self.faults.newest()
     }
 
-    /// Forgets a fault of a launch after the one with a tag: its operands were given up, so it tested memory that was
-    /// never written.
+    /// Drops a fault of a launch after tag `after`. The inputs of that launch were discarded, so it tested
+    /// memory that was never written.
     pub fn forget_faults(&self, after: u32) {
         if let Some(fault) = self.driver.take_fault() {
             self.faults.hold_until(fault, after);
         }
     }
 
-    /// The plan for a Fourier transform: kept from last time, or made.
+    /// The plan of a Fourier transform, cached or new.
     pub fn fft_plan(&self, spec: &FftSpec) -> Result<Arc<dyn FftPlan>> {
         self.plans.lock().get(spec, |spec| self.driver.fft_plan(spec))
     }
 
-    /// The plans that this device keeps.
+    /// The cached plans of this device.
     pub fn fft_plans(&self) -> parking_lot::MutexGuard<'_, PlanCache> {
         self.plans.lock()
     }
@@ -490,8 +492,8 @@ impl Device {
                 self.note_in_use(&allocator);
             }
             Memory::Plain(plain) => {
-                // Copies to and from pageable memory are over when the call that queued them returns,
-                // so nothing can still use it.
+                // Copies to and from pageable memory complete before the call that queued them returns, so
+                // nothing uses the memory any more.
                 self.driver.free(ptr, bytes);
                 plain.in_use.fetch_sub(bytes, Ordering::Relaxed);
             }
@@ -499,7 +501,7 @@ impl Device {
     }
 }
 
-/// A driver's bare out-of-memory error of the host gets its size.
+/// Adds the size to the host driver's out-of-memory error.
 fn host_memory_error(e: Error, bytes: u64) -> Error {
     if e.kind() == ErrorKind::OutOfMemory { error::host_out_of_memory(bytes, false) } else { e }
 }
@@ -516,38 +518,38 @@ impl Block {
         self.ptr
     }
 
-    /// The size that was asked for.
+    /// The requested size.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whose memory it is.
+    /// The device that owns the memory.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// The stream that it belongs to: the one it was allocated on, or, where a request could not be served
-    /// otherwise, the one that had freed it.
+    /// The stream that owns the block. Usually the stream it was allocated on; if the request could not be
+    /// served otherwise, the stream that freed the memory.
     pub fn stream(&self) -> &Arc<Stream> {
         &self.stream
     }
 
-    /// The epoch of its stream's newest work when memory of that stream was freed last, so that this may
-    /// be memory which that work still uses; for [`Checker::reuse`](crate::stream::races::Checker::reuse). `None` when the
-    /// stream has freed none. It does not tell whether this very block was in use before: that
-    /// would depend on when other streams pass, and so would verdicts. [`NOW`]: its stream overwrites it first.
+    /// The epoch of the stream's newest work when the stream last freed memory: that work may still use this
+    /// block. For [`Checker::reuse`](crate::stream::races::Checker::reuse). `None` if the stream has freed
+    /// nothing. It does not depend on whether this very block was in use before: that depends on timing, and
+    /// race verdicts must not. [`NOW`] if the stream overwrites the block first.
     pub fn freed_at(&self) -> Option<u64> {
         (self.freed_at != 0).then_some(self.freed_at)
     }
 
-    /// The streams whose work may use it: the one that it belongs to, and those of [`Block::used_on`].
+    /// The streams whose work may use the block: its owner and those of [`Block::used_on`].
     pub fn streams(&self) -> Vec<Arc<Stream>> {
         std::iter::once(&self.stream).chain(self.uses.lock().iter()).cloned().collect()
     }
 
-    /// Notes that work on a stream, of this device or a peer, uses the block: after the drop it is
-    /// handed out again only when that stream has passed what it has queued by then. Nothing to note
-    /// for the stream it was allocated on, nor for the host's memory.
+    /// Notes that work on a stream, of this device or a peer, uses the block. After the drop the block is
+    /// reused only when that stream has passed everything it has queued by then. Not needed for the stream it
+    /// was allocated on, nor for host memory.
     pub fn used_on(&self, stream: &Arc<Stream>) {
         if Arc::ptr_eq(stream, &self.stream) || **stream == *self.stream || self.id == NO_BLOCK {
             return;

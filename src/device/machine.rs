@@ -44,8 +44,9 @@ pub struct Config {
     pub visible: Option<String>,
     /// The allocator's settings from `RUNNEL_ALLOC_CONF`. Set by [`Config::from_env`].
     pub alloc: AllocConf,
-    /// Overwrites memory of every device with this byte whenever it is handed out, so that unwritten elements become
-    /// visible. `None`: fresh memory of the host and of emulated devices, as [`default_poison`] says.
+    /// Overwrites memory of every device with this byte whenever it is allocated, which makes reads of
+    /// unwritten elements visible. `None`: [`default_poison`] decides for fresh memory of the host and of
+    /// emulated devices.
     pub poison: Option<u8>,
     /// Set from another thread, it ends waits for devices with the error `Interrupted`. The code that sets it
     /// clears it.
@@ -247,7 +248,7 @@ impl Machine {
         self.pinned_with(bytes, near, Effort::Last)
     }
 
-    /// [`Machine::pinned`] with less than everything done before it fails.
+    /// [`Machine::pinned`] with limited effort before it fails.
     pub fn pinned_with(&self, bytes: u64, near: DeviceId, effort: Effort) -> Result<PinnedBlock> {
         let driver = || match self.opened().next() {
             Some(device) => Ok(device.driver().clone()),

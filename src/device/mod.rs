@@ -1,10 +1,11 @@
-//! Devices: a driver with its streams, its memory, its launches in flight and its plans, and the machine that opens them.
+//! Devices: a driver with its streams, memory, launches in flight and plans, and the machine that opens them.
 //!
-//! A [`Machine`] holds the visible devices and opens them when they are first used. A [`Device`] hands
-//! out memory as [`Block`]s and queues as [`Stream`](crate::stream::Stream)s. Everything here is `Send` and `Sync`.
-//! Knows nothing of tensors, operations or the language.
-//! Order of locks, outermost first: a machine's opening, pinned memory or a device's allocator,
-//! streams and spare events, drivers. The race checker's lock is taken alone.
+//! A [`Machine`] holds the visible devices and opens each on first use. A [`Device`] allocates memory as
+//! [`Block`]s and provides queues as [`Stream`](crate::stream::Stream)s. Everything here is `Send` and
+//! `Sync`. Knows nothing of tensors, operations or the language.
+//!
+//! Lock order, outermost first: a machine's opening lock, pinned memory or a device's allocator, streams and
+//! spare events, drivers. The race checker's lock is taken alone.
 
 mod backend;
 mod context;

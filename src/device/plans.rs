@@ -1,21 +1,21 @@
-//! Plans of Fourier transforms that a device keeps: the least recently used one goes when there are
-//! too many. Source: `torch.backends.cuda.cufft_plan_cache`.
+//! A device's cache of Fourier transform plans, with least-recently-used eviction. Source:
+//! `torch.backends.cuda.cufft_plan_cache`.
 //!
-//! Invariant: never more plans than the capacity. A plan that has gone lives on in the programs that
-//! still run it.
+//! Invariant: the cache never holds more plans than its capacity. An evicted plan stays alive in the programs
+//! that still use it.
 
 use crate::base::Result;
 use crate::kernel::fft::{FftPlan, FftSpec};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// How many plans a device keeps unless told otherwise; PyTorch's figure.
+/// Default capacity, the same as PyTorch's.
 pub const DEFAULT_CAPACITY: usize = 4096;
 
-/// The plans of one device.
+/// The cached plans of one device.
 pub struct PlanCache {
     capacity: usize,
-    /// Counts requests; the greatest number of a plan is its last use.
+    /// Number of requests so far; a plan stores the number of its latest use.
     now: u64,
     plans: FxHashMap<FftSpec, (Arc<dyn FftPlan>, u64)>,
 }
@@ -27,7 +27,8 @@ impl Default for PlanCache {
 }
 
 impl PlanCache {
-    /// The plan for a transform; made by `make` when it is not here, and kept if there is room for any.
+    /// The cached plan of a transform; a missing one is created by `make` and cached if the capacity is not
+    /// 0.
     pub fn get(
         &mut self,
         spec: &FftSpec,
@@ -46,23 +47,23 @@ impl PlanCache {
         Ok(plan)
     }
 
-    /// How many plans are kept.
+    /// Number of cached plans.
     pub fn size(&self) -> usize {
         self.plans.len()
     }
 
-    /// How many may be kept.
+    /// Largest number of cached plans.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Sets how many may be kept; the least recently used ones above that go. With 0 none is kept.
+    /// Sets the capacity and evicts the least recently used plans beyond it. With 0 nothing is cached.
     pub fn set_capacity(&mut self, capacity: usize) {
         self.capacity = capacity;
         self.shrink(capacity);
     }
 
-    /// Forgets all plans.
+    /// Removes all plans.
     pub fn clear(&mut self) {
         self.plans.clear();
     }
@@ -94,7 +95,7 @@ mod tests {
         }
     }
 
-    /// Asks for a length; true when its plan had to be made.
+    /// Requests the plan of a length; true when it had to be created.
     fn makes(cache: &mut PlanCache, n: usize) -> bool {
         let mut made = false;
         cache

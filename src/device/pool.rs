@@ -35,7 +35,7 @@ impl MemoryPool {
         MemoryPool::numbered(device, PoolId::fresh())
     }
 
-    /// The same with a number that was made before; no other pool of the device has it.
+    /// A new pool with an existing number that no other pool of the device has.
     pub fn numbered(device: &Arc<Device>, id: PoolId) -> MemoryPool {
         if let Some(allocator) = device.allocator() {
             allocator.lock().hold_pool(id);

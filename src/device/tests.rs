@@ -1,4 +1,4 @@
-//! Rows DEV, STR, EVT, PIN and XDV of the conformance cases, as far as they concern devices alone.
+//! Rows DEV, STR, EVT, PIN and XDV of the conformance cases, as far as they concern devices only.
 
 use crate::base::{ErrorKind, Span};
 use crate::device::backend::Found;
@@ -15,7 +15,7 @@ mod schedules;
 
 const MIB: u64 = 1 << 20;
 
-/// A machine of mock devices, and how many were opened.
+/// A machine of mock devices, and the number of devices opened.
 fn machine(count: usize) -> (Arc<Machine>, Vec<Arc<MockDriver>>, Arc<AtomicU64>) {
     let drivers: Vec<_> = (0..count).map(|_| MockDriver::new(256 * MIB)).collect();
     let opened = Arc::new(AtomicU64::new(0));
@@ -146,7 +146,7 @@ fn evt_03_04_timing_needs_timing_and_records() {
     assert_eq!(a.record(other.default_stream()).unwrap_err().code().id, "E0508");
     b.record(other.default_stream()).unwrap();
     assert_eq!(a.elapsed_time(&b).unwrap_err().code().id, "E0508");
-    // Any device may wait.
+    // A stream of any device may wait.
     a.wait(other.default_stream()).unwrap();
     other.default_stream().wait_stream(device.default_stream()).unwrap();
 }
@@ -251,7 +251,7 @@ fn emulated_devices_run_under_the_same_policy() {
     let side = a.stream(-1).unwrap();
     let block = a.alloc(4096, &side, Span::NONE).unwrap();
     let pinned = machine.pinned(4096, DeviceId::Cuda(0)).unwrap();
-    // A fill on the side stream, a copy to the peer after it, and a copy to the host after that.
+    // A fill on the side stream, then a copy to the peer, then a copy to the host.
     a.driver().fill(block.ptr(), 7, 4, 1024, side.handle()).unwrap();
     let there = b.alloc(4096, b.default_stream(), Span::NONE).unwrap();
     b.default_stream().wait_stream(&side).unwrap();
@@ -276,7 +276,7 @@ fn emulated_devices_run_under_the_same_policy() {
 #[test]
 fn auto_always_finds_devices_and_says_when_they_are_emulated() {
     let machine = Machine::open(&Config::default()).unwrap();
-    // Nothing is looked for before somebody asks.
+    // Detection does not run before the first use.
     assert_eq!((machine.notice(), machine.opened().count()), (None, 0));
     assert!(machine.device_count() == 4 || machine.backend() == "cuda");
     let hint = machine
@@ -294,7 +294,7 @@ fn limits_from_outside_are_errors_of_their_own_kind() {
     let error = device.alloc(30 * MIB, device.default_stream(), Span::NONE).unwrap_err();
     assert_eq!((error.kind(), error.code().id), (ErrorKind::Limit, "E0704"));
     drop(a);
-    // The cache is given up for it.
+    // The cache is released for it.
     device.alloc(24 * MIB, device.default_stream(), Span::NONE).unwrap();
     host.set_memory_limit(Some(1000));
     let b = host.alloc(600, host.default_stream(), Span::NONE).unwrap();

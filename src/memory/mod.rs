@@ -1,7 +1,8 @@
-//! Memory of devices and of the host: the caching allocator, page-locked memory, and what they report.
+//! Memory of devices and of the host: the caching allocator, page-locked memory, and their statistics.
 //!
-//! Policy over any [`Driver`](crate::driver::Driver). A request names the stream that will use the memory; what is
-//! freed is handed out again in that stream's order. Knows no device object, no tensors, and not who orders streams.
+//! Implements policy over any [`Driver`](crate::driver::Driver). A request names the stream that will use the
+//! memory; freed memory is reused in that stream's order. Knows nothing of device objects, tensors, or how
+//! streams are ordered.
 
 pub mod alloc;
 pub mod pinned;

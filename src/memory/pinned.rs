@@ -1,10 +1,10 @@
 //! Page-locked host memory, cached.
 //!
-//! Sizes are rounded up to a power of two, unless the settings ([`AllocConf`]) say otherwise, and a freed block is
-//! kept for the next request of its size. Copies read and write pinned memory while the host goes on, so a block that streams used
-//! is handed out again only after events recorded on them at its drop have passed; each request
-//! looks for such blocks first. Before a request fails, copies are waited for and cached blocks go back.
-//! Source: PyTorch's caching host allocator.
+//! Sizes are rounded up to a power of two, unless the settings ([`AllocConf`]) say otherwise, and a freed
+//! block is cached for the next request of its size. Copies access pinned memory while the host continues. So
+//! a block that streams used is reused only after the events recorded on them at its drop have completed;
+//! each request checks these events first. Before a request fails, pending copies are waited for and cached
+//! blocks are returned. Source: PyTorch's caching host allocator.
 
 use crate::base::{Error, ErrorKind, Result, reclaim};
 use crate::driver::{Driver, EventHandle, error};
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 /// The largest request.
 const LARGEST: u64 = 1 << 62;
 
-/// The figures of `torch.cuda.host_memory_stats`.
+/// The statistics of `torch.cuda.host_memory_stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PinnedStats {
-    /// Blocks handed out and not free again.
+    /// Blocks handed out and not freed.
     pub active_requests: Stat,
     pub active_bytes: Stat,
     /// Blocks taken from the driver.
@@ -34,7 +34,7 @@ pub struct PinnedStats {
     pub free_time: Times,
 }
 
-/// How long calls took, in microseconds.
+/// Call durations in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     pub total: u64,
@@ -51,29 +51,29 @@ pub(crate) struct PinnedPool {
 
 #[derive(Default)]
 struct State {
-    /// The most that may be taken from drivers.
+    /// Limit on the bytes taken from drivers.
     limit: Option<u64>,
-    /// By size.
+    /// Free blocks by size.
     free: BTreeMap<u64, Vec<Chunk>>,
     pending: Vec<Waiting>,
     stats: PinnedStats,
 }
 
-/// Memory of a driver.
+/// Memory from a driver.
 struct Chunk {
     driver: Arc<dyn Driver>,
     ptr: Ptr,
     size: u64,
 }
 
-/// A dropped block, with the events that its last uses lie before.
+/// A dropped block, with events recorded after its last uses.
 struct Waiting {
     chunk: Chunk,
-    /// `None`: no event could be recorded, and the stream has to become idle.
+    /// `None`: no event could be recorded, so the stream must become idle.
     points: SmallVec<[(Arc<Stream>, Option<EventHandle>); 2]>,
 }
 
-/// Page-locked host memory, owned; dropping it gives it back to its cache.
+/// Owned page-locked host memory; dropping it returns it to its cache.
 ///
 /// Invariant: valid for `bytes` bytes; the null pointer exactly when `bytes` is 0.
 pub struct PinnedBlock {
@@ -88,7 +88,7 @@ impl PinnedPool {
         Arc::new(PinnedPool { conf, state: Mutex::new(State::default()) })
     }
 
-    /// Memory for `bytes`; what is not cached is taken through `driver`.
+    /// Allocates `bytes` from the cache, or else through `driver`.
     pub(crate) fn alloc(
         self: &Arc<Self>,
         bytes: u64,
@@ -114,7 +114,8 @@ impl PinnedPool {
         }
     }
 
-    /// Memory that is free, or of the driver; cached blocks go back first where there is too little.
+    /// Takes a free block or driver memory, without waiting for copies. Returns cached blocks if memory is
+    /// short.
     fn take_quickly(&self, size: u64, driver: impl Fn() -> Result<Arc<dyn Driver>>) -> Result<Chunk> {
         let mut state = self.state.lock();
         state.collect(&self.conf)?;
@@ -128,7 +129,7 @@ impl PinnedPool {
                 return Err(refused);
             }
         }
-        // Opening a device and locking pages both take long: others may use the pool meanwhile.
+        // Opening a device and locking pages are slow, so the pool is not locked meanwhile.
         let driver = driver()?;
         let start = Instant::now();
         let mut taken = driver.pinned_alloc(size);
@@ -148,7 +149,7 @@ impl PinnedPool {
         Ok(Chunk { driver, ptr, size })
     }
 
-    /// The error of a request that does not fit the limit.
+    /// The error of a request beyond the limit.
     fn limit_refuses(&self, size: u64) -> Option<Error> {
         let state = self.state.lock();
         let taken = state.stats.allocated_bytes.current;
@@ -156,14 +157,14 @@ impl PinnedPool {
         Some(error::memory_limit("page-locked memory", limit, taken, size))
     }
 
-    /// Waits for the copies that still use dropped blocks.
+    /// Waits for copies that still use dropped blocks.
     fn wait_for_pending(&self) -> Result<()> {
         let streams: Vec<Arc<Stream>> = {
             let state = self.state.lock();
             let points = state.pending.iter().flat_map(|waiting| &waiting.points);
             points.map(|(stream, _)| stream.clone()).collect()
         };
-        // Others may use the pool meanwhile.
+        // The pool is not locked meanwhile.
         streams.iter().try_for_each(|stream| stream.synchronize())?;
         self.state.lock().collect(&self.conf)
     }
@@ -172,7 +173,7 @@ impl PinnedPool {
         self.state.lock().limit = limit;
     }
 
-    /// Gives memory that nobody uses back to the drivers. Does not wait for copies.
+    /// Returns unused memory to the drivers. Does not wait for copies.
     pub(crate) fn empty_cache(&self) -> Result<()> {
         let mut state = self.state.lock();
         state.collect(&self.conf)?;
@@ -207,14 +208,14 @@ impl PinnedPool {
 }
 
 impl State {
-    /// A free block of that size.
+    /// A free block of this size.
     fn reuse(&mut self, size: u64) -> Option<Chunk> {
         let chunk = self.free.get_mut(&size).and_then(Vec::pop)?;
         self.hand_out(size);
         Some(chunk)
     }
 
-    /// Gives a free block back to its driver.
+    /// Returns a free block to its driver.
     fn release(&mut self, chunk: Chunk) {
         let start = Instant::now();
         chunk.driver.pinned_free(chunk.ptr, chunk.size);
@@ -237,7 +238,7 @@ impl State {
         }
     }
 
-    /// Makes blocks free whose last uses are over.
+    /// Frees blocks whose last uses are over.
     fn collect(&mut self, conf: &AllocConf) -> Result<()> {
         let mut index = 0;
         while index < self.pending.len() {
@@ -266,14 +267,14 @@ impl State {
 }
 
 impl Drop for PinnedPool {
-    /// The machine closes. Copies that still run are waited for.
+    /// The machine closes. Waits for running copies.
     fn drop(&mut self) {
         let state = self.state.get_mut();
         for waiting in state.pending.drain(..) {
             let kept = waiting.chunk.driver.keeps_memory();
             for (stream, event) in waiting.points {
                 if !kept {
-                    // A device that fails here has lost its work already; its memory goes back all the same.
+                    // A device that fails here has already lost its work; its memory is returned anyway.
                     let _ = stream.synchronize();
                 }
                 if let Some(event) = event {
@@ -292,23 +293,23 @@ impl Drop for PinnedPool {
 }
 
 impl PinnedBlock {
-    /// The streams whose work uses it.
+    /// The streams whose work uses the block.
     pub fn streams(&self) -> Vec<Arc<Stream>> {
         self.uses.lock().to_vec()
     }
 
-    /// The address of the first byte, the same on the host and for copies.
+    /// The address of the first byte, the same for the host and for copies.
     pub fn ptr(&self) -> Ptr {
         self.chunk.as_ref().map_or(0, |c| c.ptr)
     }
 
-    /// The size that was asked for.
+    /// The requested size.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Notes that a copy on a stream uses the block: after the drop it is handed out again only when
-    /// the stream has passed what it has queued by then.
+    /// Notes that a copy on a stream uses the block. After the drop the block is reused only when the stream
+    /// has passed everything it has queued by then.
     pub fn used_on(&self, stream: &Arc<Stream>) {
         let mut uses = self.uses.lock();
         if !uses.iter().any(|s| s == stream) {

@@ -1,7 +1,7 @@
-//! What an interrupted input leaves behind: queued work that nobody waits for any more.
+//! Abandons the queued work of an interrupted input.
 //!
-//! A device that can gives it up; its results are lost, and reading one is an error that shows the line. Work of
-//! earlier inputs goes on.
+//! A device that can discard work does so. The results are lost, and reading one is an error that shows its
+//! line. Work of earlier inputs continues.
 
 use super::Runtime;
 use crate::base::stop::{self, Stop};
@@ -12,14 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// How long work may take that was queued before the interrupt, so that little of it is lost.
+/// Time given to work queued before the interrupt, so that little of it is lost.
 const GRACE: Duration = Duration::from_millis(15);
 
-/// How far each device was when an input began.
+/// The progress of each device when an input began.
 #[derive(Default)]
 pub struct Began(SmallVec<[(DeviceId, Reached); 2]>);
 
-/// How far a device was: the driver's newest work, the newest launch, and the newest one that may report a fault.
+/// The progress of a device: the driver's newest work, the newest launch, and the newest launch that may
+/// report a fault.
 #[derive(Clone, Copy, Default)]
 struct Reached {
     work: u64,
@@ -35,7 +36,7 @@ impl Began {
 }
 
 impl Runtime {
-    /// How far the devices are.
+    /// The current progress of the devices.
     pub fn began(&self) -> Began {
         let devices = self.machine.opened().filter(|device| device.id() != DeviceId::Cpu);
         let reached = |device: &Arc<Device>| Reached {
@@ -46,15 +47,15 @@ impl Runtime {
         Began(devices.map(|device| (device.id(), reached(device))).collect())
     }
 
-    /// Gives up what was queued since then and does not end in a moment. Gives the devices that cannot give work
-    /// up and are busy, and how many of their launches no wait has passed.
+    /// Discards work that was queued since `began` and does not end soon. Returns the busy devices that
+    /// cannot discard work, with their number of launches that no wait has covered.
     pub fn abandon(&mut self, began: &Began) -> Vec<(DeviceId, u64)> {
         let end = Instant::now() + GRACE;
         let stop = Stop { flag: Arc::new(AtomicBool::new(false)), deadline: Some(end) };
         stop::under(stop, || {
             for at in 0..self.queues.len() {
                 if self.capture_at(at).is_none() {
-                    // What does not fit any more is lost, as its results say when they are read.
+                    // Work that no longer fits is lost; reading its results reports it.
                     let _ = self.flush_queue(at);
                 }
             }

@@ -1,14 +1,13 @@
-//! Captures: work that is written down instead of queued.
+//! Captures: work that is recorded instead of queued.
 //!
-//! While a stream is captured its queue flushes into a list of [`Step`]s, in memory of a private
-//! pool. Nothing of a capture reaches the driver before its end, so whatever fails in between leaves
-//! the session as it was. Other streams go on as ever; those that wait for an event of the capture join
-//! it until its end.
+//! While a stream is captured, its queue flushes into a list of [`Step`]s, in memory of a private pool. A
+//! capture sends nothing to the driver before its end, so a failure in between leaves the session unchanged.
+//! Other streams continue as usual; a stream that waits for an event of the capture joins it until its end.
 //!
 //! Note [Races of a capture]. Captured work runs at a replay, not now. So its accesses do not enter the
-//! histories of the storages: they are checked against each other by a checker of the capture's own,
-//! and are kept as one set, which every replay makes at once (`plan/graph.rs`). Memory that a capture uses again is
-//! waited for like that of the session, by a lane: a replay runs the work of both owners.
+//! histories of the storages. The capture's own checker compares them with each other, and they are kept as
+//! one set, which every replay performs at once (`plan/graph.rs`). Reused memory inside a capture is ordered
+//! by lane waits, as in the session, because a replay runs the work of both owners.
 
 use super::graph::{Draws, Graph, GraphPool, Recorded, Shared, State, Use};
 use super::{Runtime, error};
@@ -29,51 +28,52 @@ use std::sync::{Arc, Weak};
 /// The captures of a session, and the memory pools and streams of its graphs.
 #[derive(Default)]
 pub(super) struct Graphs {
-    /// Captures under way; a queue names the one that it takes part in.
+    /// Active captures; a queue stores the number of the capture it belongs to.
     captures: Vec<Capture>,
     /// Pools that captures may share.
     pub(super) pools: Vec<Weak<Shared>>,
-    /// The streams that captures without a stream of their own use, one per device.
+    /// The streams of captures that name no stream, one per device.
     streams: Vec<Arc<Stream>>,
 }
 
 impl Graphs {
-    /// The capture of that number.
+    /// The capture with this index.
     pub(super) fn capture_mut(&mut self, at: usize) -> &mut Capture {
         &mut self.captures[at]
     }
 }
 
-/// A capture under way.
+/// An active capture.
 ///
-/// Invariant: `lanes[n]` is the stream that the steps of lane n were submitted on, and the queues of
-/// exactly these streams name this capture.
+/// Invariant: the steps of lane n were submitted on `lanes[n]`, and exactly the queues of these streams name
+/// this capture.
 pub(super) struct Capture {
     /// Unique in the process.
     id: u64,
     owner: Weak<Mutex<State>>,
     device: Arc<Device>,
-    /// Where it began.
+    /// The source where it began.
     begun: Span,
     lanes: Arc<RwLock<Vec<Arc<Stream>>>>,
     steps: Vec<Step>,
     marks: u32,
     checker: Checker,
     touched: Vec<Touched>,
-    /// Places in `touched`, by the storage's address, which the weak reference keeps from being reused.
+    /// Indices into `touched` by the storage's address. The weak references keep the addresses from being
+    /// reused.
     places: FxHashMap<usize, usize>,
     draws: Vec<Draws>,
     pool: GraphPool,
-    /// Requests of the lanes are served from the pool while this lives.
+    /// While this lives, requests of the lanes are served from the pool.
     scope: PoolScope,
-    /// What may not be captured and was tried, and where: the capture is worth nothing any more.
+    /// An attempted operation that cannot be captured, and its source; the capture is invalid.
     spoiled: Option<(&'static str, Span)>,
 }
 
 /// A storage that captured work uses.
 struct Touched {
     storage: WeakStorage,
-    /// Set for storages that were there before: the graph keeps them.
+    /// Set for storages from before the capture: the graph keeps them.
     kept: Option<StorageRef>,
     history: Arc<Watched>,
     accesses: SmallVec<[(Region, Access); 2]>,
@@ -89,14 +89,14 @@ impl Capture {
         self.steps.push(Step { lane, task });
     }
 
-    /// A new mark behind everything on a stream.
+    /// A new mark after all work on a stream.
     fn mark(&mut self, stream: &Stream) -> u32 {
         self.marks += 1;
         self.push(stream, Task::Mark(self.marks));
         self.marks
     }
 
-    /// What is known of a storage; `fresh` ones were made in this capture.
+    /// The entry of a storage; `fresh` storages were created in this capture.
     fn touched(&mut self, tensor: &Tensor, fresh: bool) -> &mut Touched {
         let address = std::ptr::from_ref(tensor.storage()).addr();
         let at = *self.places.entry(address).or_insert_with(|| {
@@ -112,15 +112,15 @@ impl Capture {
         &mut self.touched[at]
     }
 
-    /// What is ordered in it.
+    /// The checker of the work in this capture.
     pub(super) fn checker(&mut self) -> &mut Checker {
         &mut self.checker
     }
 }
 
 impl Runtime {
-    /// Starts to capture what is submitted on the current stream of the CUDA device selected last, in
-    /// memory of `pool`, or of a pool of its own. Source: `torch.cuda.CUDAGraph.capture_begin`.
+    /// Starts to capture work on the current stream of the most recently selected CUDA device, in memory of
+    /// `pool` or of a new pool. Source: `torch.cuda.CUDAGraph.capture_begin`.
     pub fn begin_capture(&mut self, graph: &Graph, pool: Option<&GraphPool>) -> Result<()> {
         let id = self.current_cuda();
         let stream = self.current_stream(id)?;
@@ -164,8 +164,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Ends the capture that [`Runtime::begin_capture`] began: the graph can be replayed. The current
-    /// stream must be the one it began on. Source: `torch.cuda.CUDAGraph.capture_end`.
+    /// Ends the capture started by [`Runtime::begin_capture`] and makes the graph replayable. The current
+    /// stream must be the one where the capture began. Source: `torch.cuda.CUDAGraph.capture_end`.
     pub fn end_capture(&mut self, graph: &Graph) -> Result<()> {
         let Some(at) = self.capture_by(graph) else { return Err(error::no_capture_to_end()) };
         let (device, origin) =
@@ -185,17 +185,17 @@ impl Runtime {
         Ok(())
     }
 
-    /// Forgets a capture under way; nothing happens without one.
+    /// Discards an active capture; does nothing without one.
     pub fn abort_capture(&mut self, graph: &Graph) {
         if let Some(at) = self.capture_by(graph) {
-            // What is pending goes with it, errors too.
+            // Pending work is discarded too, including its errors.
             let _ = self.flush_lanes(at);
             drop(self.close_capture(at));
             *graph.state().lock() = State::Empty;
         }
     }
 
-    /// The side stream of a device that graphs are captured on when no other is named; always the same.
+    /// The default side stream of a device for graph captures; always the same one.
     pub fn capture_stream(&mut self, id: DeviceId) -> Result<Arc<Stream>> {
         if let Some(stream) = self.graphs.streams.iter().find(|s| s.device() == id) {
             return Ok(stream.clone());
@@ -210,7 +210,7 @@ impl Runtime {
         self.capture_of(stream).is_some()
     }
 
-    /// The capture that a stream takes part in.
+    /// The capture that a stream belongs to.
     pub(super) fn capture_of(&self, stream: &Stream) -> Option<usize> {
         if self.graphs.captures.is_empty() {
             return None;
@@ -219,7 +219,7 @@ impl Runtime {
         self.capture_numbered(queue.capture?)
     }
 
-    /// The capture that a queue takes part in.
+    /// The capture that a queue belongs to.
     #[inline]
     pub(super) fn capture_at(&self, queue: usize) -> Option<usize> {
         if self.graphs.captures.is_empty() {
@@ -239,7 +239,7 @@ impl Runtime {
         }
     }
 
-    /// Sends what is pending on the lanes of a capture into it.
+    /// Flushes the pending work of all lanes into the capture.
     fn flush_lanes(&mut self, at: usize) -> Result<()> {
         let lanes = self.graphs.captures[at].lanes.read().clone();
         let mut result = Ok(());
@@ -250,7 +250,7 @@ impl Runtime {
         result
     }
 
-    /// Ends a capture: its streams are ordinary ones again.
+    /// Ends a capture; its streams are ordinary again.
     fn close_capture(&mut self, at: usize) -> Capture {
         let capture = self.graphs.captures.remove(at);
         for queue in self.queues.iter_mut().filter(|q| q.capture == Some(capture.id)) {
@@ -259,10 +259,10 @@ impl Runtime {
         capture
     }
 
-    /// Makes the driver's graph of a capture.
+    /// Creates the driver's graph of a capture.
     fn record(&mut self, capture: Capture) -> Result<Recorded> {
         let Capture { device, begun, steps, touched, draws, pool, scope, .. } = capture;
-        // Blocks that were freed meanwhile may be handed out again from here on.
+        // From here on, blocks freed during the capture can be reused.
         drop(scope);
         let driver = device.driver().clone();
         let steps: Arc<[Step]> = steps.into();
@@ -280,7 +280,7 @@ impl Runtime {
         Ok(Recorded::new(driver, handle, device, steps, uses.collect(), draws, pool))
     }
 
-    /// Refuses what cannot be captured, and spoils the capture that `stream` takes part in.
+    /// Rejects an operation that cannot be captured, and invalidates the capture that `stream` belongs to.
     pub(super) fn refuse_captured(&mut self, stream: &Stream, what: &'static str) -> Result<()> {
         match self.capture_of(stream) {
             None => Ok(()),
@@ -288,7 +288,7 @@ impl Runtime {
         }
     }
 
-    /// The same for what concerns a whole device.
+    /// Rejects an operation on a whole device while it has captures.
     pub(super) fn refuse_capturing(&mut self, device: DeviceId, what: &'static str) -> Result<()> {
         match self.graphs.captures.iter().position(|c| c.device.id() == device) {
             None => Ok(()),
@@ -296,27 +296,28 @@ impl Runtime {
         }
     }
 
-    /// Refuses a memory pool while work of its device is captured: a capture's requests go to its own pool.
+    /// Rejects a memory pool while work of its device is captured, because a capture's requests go to its own
+    /// pool.
     pub fn refuse_pool(&mut self, device: DeviceId) -> Result<()> {
         self.refuse_capturing(device, "selecting a memory pool")
     }
 
-    /// Refuses a transfer between two devices when either of its streams is captured: a graph holds the
-    /// work of one device.
+    /// Rejects a transfer between two devices when either stream is captured: a graph contains work of one
+    /// device.
     pub(super) fn refuse_transfer(&mut self, from: &Stream, to: &Stream) -> Result<()> {
         let what = "a transfer between devices";
         self.refuse_captured(from, what)?;
         self.refuse_captured(to, what)
     }
 
-    /// The same for a copy between pageable host memory and a device.
+    /// Rejects a copy between pageable host memory and a device when either stream is captured.
     pub(super) fn refuse_pageable(&mut self, from: &Stream, to: &Stream) -> Result<()> {
         let Some(at) = self.capture_of(from).or_else(|| self.capture_of(to)) else { return Ok(()) };
         let begun = self.graphs.captures[at].begun;
         self.refuse(at, "a copy of pageable memory").map_err(|_| error::pageable_in_capture(begun))
     }
 
-    /// The same for an event whose last record was captured.
+    /// Rejects an event whose latest record was captured.
     pub(super) fn refuse_record(&mut self, record: CapturedRecord, what: &'static str) -> Result<()> {
         match self.capture_numbered(record.capture) {
             None => Ok(()),
@@ -326,7 +327,7 @@ impl Runtime {
 
     fn refuse(&mut self, at: usize, what: &'static str) -> Result<()> {
         if self.graphs.captures[at].owner.strong_count() == 0 {
-            // The graph has gone, and nobody can end its capture any more.
+            // The graph is gone, so nothing else can end its capture.
             let _ = self.flush_lanes(at);
             drop(self.close_capture(at));
             return Ok(());
@@ -336,7 +337,7 @@ impl Runtime {
         Err(error::not_in_capture(what, capture.begun))
     }
 
-    /// Notes the accesses of an operation on a queue of a capture.
+    /// Records the accesses of an operation on a captured queue.
     pub(super) fn note_captured<'t>(
         &mut self,
         capture: usize,
@@ -348,7 +349,7 @@ impl Runtime {
         let mut parts: SmallVec<[Part<'_>; 4]> = SmallVec::new();
         for (tensor, access) in tensors {
             let storage = tensor.storage();
-            // What nothing has written and nothing is about to write is made by this very operation.
+            // A storage without memory and without pending work is created by this operation.
             let fresh = storage.memory().is_none() && storage.pending().is_none();
             let history = self.graphs.captures[capture].touched(tensor, fresh).history.clone();
             parts.push((tensor, history, access));
@@ -358,7 +359,7 @@ impl Runtime {
             .map(|(tensor, history, access)| Touch { history, region: tensor.region(), access: *access })
             .collect();
         self.note_touches(at, &touches, site).map_err(|error| {
-            // What the capture knows of a tensor stands for the tensor.
+            // The capture's state of the tensor replaces the tensor.
             let of = |piece: Piece| {
                 let part = parts.iter().find(|(_, history, _)| Arc::as_ptr(history).addr() == piece.id)?;
                 Some(Place::Memory(part.0.piece()))
@@ -375,15 +376,15 @@ impl Runtime {
         Ok(())
     }
 
-    /// Notes that a storage was made on a queue; false when the queue is not captured.
+    /// Records that a storage was created on a queue; false when the queue is not captured.
     pub(super) fn note_fresh(&mut self, tensor: &Tensor, at: usize) -> bool {
         let Some(capture) = self.capture_at(at) else { return false };
         self.graphs.captures[capture].touched(tensor, true);
         true
     }
 
-    /// As [`Checker::reuse`], of a tensor that was made on a queue of a capture: its replays run the work of the
-    /// memory's last owner again, too.
+    /// Like [`Checker::reuse`], for a tensor created on a captured queue: a replay also repeats the work of
+    /// the memory's previous owner.
     pub(super) fn note_captured_reuse(
         &mut self,
         tensor: &Tensor,
@@ -398,21 +399,21 @@ impl Runtime {
         capture.checker.reuse(block.stream(), &mut history.lock(), block.bytes(), epoch, site);
     }
 
-    /// Writes a launch down; false when the stream is not captured.
+    /// Captures a launch; false when the stream is not captured.
     pub(super) fn capture_launch(&mut self, stream: &Stream, launch: &Launch) -> bool {
         let Some(at) = self.capture_of(stream) else { return false };
         self.graphs.captures[at].push(stream, Task::Launch(launch.clone()));
         true
     }
 
-    /// Writes a pause down; false when the stream is not captured.
+    /// Captures a pause; false when the stream is not captured.
     pub(super) fn capture_sleep(&mut self, stream: &Stream, cycles: u64) -> bool {
         let Some(at) = self.capture_of(stream) else { return false };
         self.graphs.captures[at].push(stream, Task::Sleep(cycles));
         true
     }
 
-    /// Writes a copy between pinned or device memory down; false when the stream is not captured.
+    /// Captures a copy between pinned or device memory; false when the stream is not captured.
     pub(super) fn capture_copy(
         &mut self,
         stream: &Stream,
@@ -425,14 +426,14 @@ impl Runtime {
         true
     }
 
-    /// Writes a copy of host bytes down, which the capture takes; false when the stream is not captured.
+    /// Captures a copy of host bytes, which the capture stores; false when the stream is not captured.
     pub(super) fn capture_write(&mut self, stream: &Stream, dst: Ptr, bytes: &[u8]) -> bool {
         let Some(at) = self.capture_of(stream) else { return false };
         self.graphs.captures[at].push(stream, Task::Write { dst, bytes: bytes.into() });
         true
     }
 
-    /// A number for a launch in flight; none for one that is captured, because it does not run now.
+    /// The ticket of a launch in flight. A captured launch has none, because it does not run now.
     pub(super) fn note_launch(
         &self,
         device: &Device,
@@ -456,7 +457,7 @@ impl Runtime {
         true
     }
 
-    /// Makes a stream wait for an event where a capture is involved; false when none is.
+    /// Makes a stream wait for an event when a capture is involved; false when none is.
     pub(super) fn capture_wait(&mut self, stream: &Arc<Stream>, event: &Event) -> Result<bool> {
         let own = self.capture_of(stream);
         let Some(record) = event.captured() else {
@@ -467,7 +468,7 @@ impl Runtime {
                 None => Ok(false),
             };
         };
-        // The record of a capture that has ended: there is nothing to wait for.
+        // The event was recorded in a capture that has ended, so there is nothing to wait for.
         let Some(at) = self.capture_numbered(record.capture) else { return Ok(true) };
         self.join(at, own, stream)?;
         let capture = &mut self.graphs.captures[at];
@@ -476,7 +477,7 @@ impl Runtime {
         Ok(true)
     }
 
-    /// Makes a stream wait for another where a capture is involved; false when none is.
+    /// Makes a stream wait for another when a capture is involved; false when none is.
     pub(super) fn capture_wait_stream(&mut self, stream: &Arc<Stream>, other: &Stream) -> Result<bool> {
         let own = self.capture_of(stream);
         let Some(at) = self.capture_of(other) else {
@@ -496,7 +497,7 @@ impl Runtime {
         Ok(true)
     }
 
-    /// Makes a stream, which takes part in capture `own`, a lane of a capture.
+    /// Makes a stream that belongs to capture `own` a lane of capture `at`.
     fn join(&mut self, at: usize, own: Option<usize>, stream: &Arc<Stream>) -> Result<()> {
         let begun = self.graphs.captures[at].begun;
         match own {
@@ -515,8 +516,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Seed and offset of a captured draw: two numbers in device memory, which every replay writes
-    /// afresh. `None` when the current stream of the generator's device is not captured.
+    /// Seed and offset of a captured draw: two numbers in device memory, which every replay rewrites. `None`
+    /// when the current stream of the generator's device is not captured.
     pub(super) fn capture_draw(
         &mut self,
         generator: &Generator,
@@ -540,9 +541,9 @@ impl Runtime {
         Ok(self.graphs.captures[at].draws[of].draw(steps))
     }
 
-    /// Seeds generators. In a capture of a generator's device that is an error unless the seed is the one it
-    /// has, and then changes nothing. Where one is refused, none is seeded.
-    /// Source: `CUDAGeneratorImpl::set_current_seed`.
+    /// Seeds generators. During a capture on a generator's device only its current seed is accepted, and
+    /// changes nothing. If one generator is rejected, none is seeded. Source:
+    /// `CUDAGeneratorImpl::set_current_seed`.
     pub fn seed_generators(&mut self, generators: &[Generator], seed: u64) -> Result<()> {
         let mut free = Vec::with_capacity(generators.len());
         for generator in generators {
@@ -561,15 +562,15 @@ impl Runtime {
         Ok(())
     }
 
-    /// Sets the states of generators, which a replay reads: refused while work of a generator's device is
-    /// captured. Where one is refused, none is set. Source: `CUDAGeneratorImpl::set_offset`.
+    /// Sets the states of generators. Rejected during a capture on a generator's device, because a replay
+    /// reads the state. If one generator is rejected, none is set. Source: `CUDAGeneratorImpl::set_offset`.
     pub fn set_generators(&mut self, states: &[(Generator, GeneratorState)]) -> Result<()> {
         self.refuse_set_generators(states)?;
         states.iter().for_each(|(generator, state)| generator.set_state(*state));
         Ok(())
     }
 
-    /// The refusal alone.
+    /// Only the check of [`Runtime::set_generators`].
     pub fn refuse_set_generators(&mut self, states: &[(Generator, GeneratorState)]) -> Result<()> {
         (states.iter())
             .try_for_each(|(g, _)| self.refuse_capturing(g.device(), "setting the state of a generator"))

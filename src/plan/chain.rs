@@ -1,12 +1,11 @@
-//! Groups of a queue that wait for each other: rows are combined, and what follows uses the results
-//! beside the rows themselves (softmax, norms, written out or not).
+//! Chains: groups of a queue that wait for each other. A chain reduces rows, and later work combines the
+//! results with the rows (softmax, norms, as operations or composed).
 //!
-//! Note [Chains]. A group that ends with a reduction of its last dimensions may wait for what follows:
-//! work over the same shape, over the shape of the results, and further reductions of the same
-//! dimensions. Between groups of a chain values go through memory, so that a chain can always be
-//! launched group by group, in order; the groups are what would have been launched without it.
-//! Where all of it fits one kernel that keeps rows in registers, `rows` makes one launch of it instead. A value
-//! that only the chain itself reads is then never stored.
+//! Note [Chains]. A group that ends with a reduction of its last dimensions may wait for later work: over the
+//! same shape, over the shape of the results, and further reductions of the same dimensions. Values pass
+//! between groups of a chain through memory, so a chain can always be launched group by group, in order;
+//! these are the launches that would happen without chains. If the whole chain fits one kernel that keeps
+//! rows in registers, `rows` makes it one launch. A value that only the chain reads is then never stored.
 
 use super::Runtime;
 use super::memory::prune;
@@ -19,24 +18,25 @@ use crate::kernel::ReduceFn;
 use crate::memory::Effort;
 use crate::tensor::Pending;
 
-/// The most groups of a chain.
+/// The largest number of groups in a chain.
 const MOST: usize = 16;
 
-/// A reduction's dimensions and how it combines.
+/// A reduction's dimensions and its combining function.
 pub(super) type Reducing<'a> = Option<(&'a [usize], &'static ReduceFn)>;
 
-/// What a [`Pending::node`] says: the group within the chain, and the node within the group.
+/// Decodes [`Pending::node`]: the group within the chain, and the node within the group.
 pub(super) fn part_and_node(node: u16) -> (usize, usize) {
     (usize::from(node >> 8), usize::from(node & 0xff))
 }
 
-/// The reverse of [`part_and_node`].
+/// The inverse of [`part_and_node`].
 pub(super) fn place_of(part: usize, node: usize) -> u16 {
     (part << 8 | node) as u16
 }
 
 impl Group {
-    /// How many leading dimensions the rows have, when the group's reduction may start or continue a chain.
+    /// The number of leading dimensions of the rows, when the group's reduction may start or continue a
+    /// chain.
     pub(super) fn kept(&self) -> Option<usize> {
         let reduce = self.reduce.as_ref()?;
         let kept = self.shape.len() - reduce.dims.len();
@@ -45,7 +45,7 @@ impl Group {
         (simple && !reduce.dims.is_empty()).then_some(kept)
     }
 
-    /// Its results wait for nothing any more.
+    /// Clears the pending state of its results.
     pub(super) fn release(&self) {
         let results = self.reduce.iter().flat_map(|reduce| reduce.out.iter().chain(&reduce.out_index));
         for storage in self.nodes.iter().filter_map(|node| node.storage.as_ref()).chain(results) {
@@ -57,7 +57,7 @@ impl Group {
 impl Queue {
     /// The open group, or a new one over a shape.
     pub(super) fn open(&mut self, device: DeviceId, shape: &Dims) -> &mut Group {
-        // What waits longest decides when all of it leaves.
+        // The oldest pending work decides when the queue is flushed.
         let group = match self.group.take() {
             Some(group) => group,
             None => Box::new(self.fresh(device, shape.clone())),
@@ -65,7 +65,7 @@ impl Queue {
         self.group.insert(group)
     }
 
-    /// True when work over a shape may follow the groups that there are, closed all of them.
+    /// True when work over a shape may extend the chain, once all groups are closed.
     pub(super) fn goes_on(&self, shape: &[usize], reducing: Reducing<'_>) -> bool {
         let Some(first) = self.chain.first() else { return true };
         let Some(kept) = first.kept() else { return false };
@@ -84,8 +84,8 @@ fn follows(whole: &[usize], kept: usize, shape: &[usize], reducing: Reducing<'_>
 }
 
 impl Runtime {
-    /// Closes the open group of a queue, so that work over `shape` with so many views can begin
-    /// another: behind it in a chain, or after everything has been sent off.
+    /// Closes the open group of a queue, so that work over `shape` with this many views can start a new one:
+    /// as the next group of the chain, or after flushing everything.
     pub(super) fn close_group(
         &mut self,
         at: usize,
@@ -120,7 +120,7 @@ impl Runtime {
         Ok(fits && self.device(id)?.driver().takes_rows(rows, length))
     }
 
-    /// Sends off the closed groups of a queue; the open one stays.
+    /// Flushes the closed groups of a queue; the open one stays.
     pub(super) fn leave_chain(&mut self, at: usize) -> Result<()> {
         let queue = &mut self.queues[at];
         let chain = std::mem::take(&mut queue.chain);
@@ -128,7 +128,7 @@ impl Runtime {
         for group in &chain {
             group.release();
         }
-        // The open group is the first one now.
+        // The open group is now the first one.
         for (node, made) in queue.group.iter().flat_map(|group| group.nodes.iter().enumerate()) {
             if let Some(storage) = &made.storage {
                 let node = place_of(0, node);
@@ -138,7 +138,7 @@ impl Runtime {
         self.run_chain(at, chain)
     }
 
-    /// Sends off all groups of a queue.
+    /// Flushes all groups of a queue.
     pub(super) fn flush_chain(&mut self, at: usize) -> Result<()> {
         let queue = &mut self.queues[at];
         queue.generation = queue.generation.wrapping_add(1).max(1);
@@ -168,7 +168,7 @@ impl Runtime {
                 return given;
             }
         }
-        // A group that has left reads nothing any more: the next ones see what is still wanted.
+        // A launched group reads nothing any more, so later groups see what is still needed.
         chain.into_iter().fold(given, |before, mut group| {
             let done = self.run_group(&mut group, &device, &stream);
             self.queues[at].reuse(group);

@@ -1,5 +1,5 @@
-//! Chains of groups: how much is launched, and that no bit depends on it. [`programs`] also runs on
-//! real devices.
+//! Chains of groups: the number of launches, and bit-identical results. [`programs`] also runs on real
+//! devices.
 
 #![cfg(test)]
 
@@ -43,7 +43,7 @@ fn emulated() -> Arc<Machine> {
     Machine::open(&Config { backend: Backend::Emu, devices: Some(1), ..Config::default() }).unwrap()
 }
 
-/// A small generator: the tests are the same at every run.
+/// A small random generator: the tests are the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -64,8 +64,8 @@ fn tensor(rt: &mut Runtime, dice: &mut Dice, shape: &[usize], dtype: Dtype, devi
     rt.convert(&base, dtype).unwrap()
 }
 
-/// A random program over rows: elementwise work per element and per row, reductions, writes in place,
-/// views; gives the bytes of all that it ends with.
+/// A random program over rows: elementwise work per element and per row, reductions, in-place writes, views.
+/// Returns the bytes of all final tensors.
 fn program(rt: &mut Runtime, seed: u64, device: DeviceId) -> Vec<Vec<u8>> {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let shapes: [(&[usize], usize); 10] = [
@@ -89,11 +89,11 @@ fn program(rt: &mut Runtime, seed: u64, device: DeviceId) -> Vec<Vec<u8>> {
         let dtype = dice.pick(&floats);
         whole.push(tensor(rt, &mut dice, shape, dtype, device));
     }
-    // A weight of every row, and something per row.
+    // A weight for each row, and a value per row.
     let weight = tensor(rt, &mut dice, &shape[kept..], Dtype::F32, device);
     let mut rows = vec![tensor(rt, &mut dice, &shape[..kept], Dtype::F32, device)];
     rt.flush().unwrap();
-    // A value per row, as it stands beside the rows.
+    // A value per row, broadcast over the rows.
     let beside = |row: &Tensor| -> Tensor {
         let mut layout = row.layout().clone();
         for _ in row.rank()..shape.len() {
@@ -144,7 +144,7 @@ fn program(rt: &mut Runtime, seed: u64, device: DeviceId) -> Vec<Vec<u8>> {
             }
             _ => match dice.roll(4) {
                 0 => {
-                    // Something else of the same memory.
+                    // Another view of the same memory.
                     let first = Layout { offset: 0, ..Layout::contiguous(&shape[kept..]) };
                     let args = [Arg::Tensor(x.with_layout(first)), Arg::Int(3), Arg::Int(1)];
                     apply(rt, table::find("add").unwrap(), Call::InPlace(Args(&args))).unwrap();
@@ -154,7 +154,7 @@ fn program(rt: &mut Runtime, seed: u64, device: DeviceId) -> Vec<Vec<u8>> {
                 _ => drop(whole.drain(2..)),
             },
         }
-        // Rows of one shape alone stand beside each other.
+        // Only rows of equal shape can be combined.
         rows.retain(|row| row.count() == shape[..kept].iter().product::<usize>());
         if dice.roll(20) == 0 {
             rt.flush().unwrap();
@@ -163,7 +163,7 @@ fn program(rt: &mut Runtime, seed: u64, device: DeviceId) -> Vec<Vec<u8>> {
     whole.iter().chain(&rows).map(|t| rt.read(t).unwrap()).collect()
 }
 
-/// Launches of whole chains, as random programs and a softmax of long rows make them.
+/// The launches of whole chains from random programs and from a softmax of long rows.
 pub fn launches(seeds: std::ops::Range<u64>) -> Vec<Launch> {
     let machine = emulated();
     let mut all = Vec::new();
@@ -185,7 +185,7 @@ pub fn launches(seeds: std::ops::Range<u64>) -> Vec<Launch> {
     all
 }
 
-/// Random programs with and without fusion; gives how many launches of whole chains there were.
+/// Runs random programs with and without fusion; returns the number of launches of whole chains.
 pub fn programs(machine: &Arc<Machine>, device: DeviceId, seeds: std::ops::Range<u64>) -> usize {
     let mut chains = 0;
     for seed in seeds {
@@ -255,7 +255,7 @@ fn a_softmax_and_a_norm_are_one_launch_that_stores_the_result_alone() {
 #[test]
 fn what_does_not_fit_is_launched_group_by_group() {
     let mut rt = Runtime::new(emulated(), Settings::default());
-    // Columns, rows that are too long, the whole: nothing of these stays in a kernel.
+    // Columns, rows that are too long, the whole tensor: none of these fits one kernel.
     for (shape, dims) in [([64, 512], vec![0]), ([2, 20_000], vec![1]), ([200, 512], vec![0, 1])] {
         let x = tensor(&mut rt, &mut Dice(1), &shape, Dtype::F32, Cuda(0));
         rt.flush().unwrap();

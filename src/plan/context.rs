@@ -1,4 +1,4 @@
-//! The current device, the current streams, and what is switched on.
+//! The current device, the current streams, and the session's settings.
 
 use super::{Runtime, error, queue::Queue, slot};
 use crate::base::Result;
@@ -7,15 +7,15 @@ use crate::driver::DeviceId;
 use crate::stream::Stream;
 use std::sync::Arc;
 
-/// The devices of a session, and which of them and of their streams are current.
+/// The devices of a session, with the current device and current streams.
 #[derive(Default)]
 pub(super) struct Devices {
-    /// By [`slot`]: slot 0 is the host, slot n + 1 is `cuda:n`. Slots are added when a device is asked for.
+    /// By [`slot`]: slot 0 is the host, slot n + 1 is `cuda:n`. Slots are added on first use of a device.
     places: Vec<Place>,
     current: Selection,
 }
 
-/// A device as the session sees it.
+/// The session's state of a device.
 struct Place {
     device: Option<Arc<Device>>,
     /// The current stream; `None` until the device is opened.
@@ -28,36 +28,36 @@ impl Place {
     const EMPTY: Place = Place { device: None, stream: None, queue: usize::MAX };
 }
 
-/// What happens when the race checker finds a race.
+/// The reaction to a race found by the race checker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RaceMode {
-    /// The operation is refused before it is launched.
+    /// Rejects the operation before its launch.
     Deny,
-    /// It is reported, and the missing wait is put in.
+    /// Reports the race and inserts the missing wait.
     Warn,
-    /// The missing wait is put in silently, and counted.
+    /// Inserts the missing wait silently, and counts it.
     Fix,
-    /// Nothing is checked: PyTorch's behaviour.
+    /// Checks nothing, like PyTorch.
     Allow,
 }
 
-/// What an operation does that waits for a device by itself: a read, a blocking copy. Waits that a
-/// script asks for by name are never meant. Source: `torch.cuda.set_sync_debug_mode`.
+/// The reaction to an operation that implicitly waits for a device: a read, a blocking copy. Waits that a
+/// script requests explicitly do not count. Source: `torch.cuda.set_sync_debug_mode`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SyncDebug {
     /// Nothing.
     Default,
-    /// It is reported.
+    /// Reports it.
     Warn,
-    /// It is refused.
+    /// Rejects it.
     Error,
 }
 
 impl SyncDebug {
-    /// Every mode, by the number PyTorch gives it.
+    /// Every mode, indexed by PyTorch's number for it.
     pub const ALL: [SyncDebug; 3] = [SyncDebug::Default, SyncDebug::Warn, SyncDebug::Error];
 
-    /// Its name.
+    /// The mode's name.
     pub fn name(self) -> &'static str {
         match self {
             SyncDebug::Default => "default",
@@ -67,20 +67,20 @@ impl SyncDebug {
     }
 }
 
-/// What a session has switched on and off. Contexts save and restore it whole.
+/// The settings of a session. Contexts save and restore all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// What a race does.
+    /// The reaction to a race.
     pub races: RaceMode,
-    /// Elementwise work is fused. Off, every operation is a launch; the bits are the same.
+    /// Fuse elementwise work. When off, every operation is a launch; the results have the same bits.
     pub fuse: bool,
-    /// Every launch is waited for (`CUDA_LAUNCH_BLOCKING=1`).
+    /// Wait for every launch (`CUDA_LAUNCH_BLOCKING=1`).
     pub launch_blocking: bool,
     /// `f32` matrix products may use TF32 on CUDA.
     pub allow_tf32: bool,
-    /// What an operation that waits for a device does.
+    /// The reaction to an operation that waits for a device.
     pub sync_debug: SyncDebug,
-    /// Bytes up to which one device alone carries a broadcast or a sum over several. Tests make it small.
+    /// Broadcasts and sums over several devices up to this many bytes use one device. Tests set it low.
     pub unshared: u64,
 }
 
@@ -98,13 +98,13 @@ impl Default for Settings {
 }
 
 impl RaceMode {
-    /// The mode of a name: `deny`, `warn`, `fix`, `allow`.
+    /// The mode with a name: `deny`, `warn`, `fix`, `allow`.
     pub fn from_name(name: &str) -> Option<RaceMode> {
         let modes = [RaceMode::Deny, RaceMode::Warn, RaceMode::Fix, RaceMode::Allow];
         modes.into_iter().find(|mode| mode.name() == name)
     }
 
-    /// Its name.
+    /// The mode's name.
     pub fn name(self) -> &'static str {
         match self {
             RaceMode::Deny => "deny",
@@ -118,9 +118,9 @@ impl RaceMode {
 /// The selected device: what `with device` saves and restores.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Selection {
-    /// `None` until one is selected: the first CUDA device, or the host where there is none.
+    /// `None` before the first selection: the first CUDA device, or the host if there is none.
     device: Option<DeviceId>,
-    /// The CUDA device selected last.
+    /// The most recently selected CUDA device.
     cuda: u32,
 }
 
@@ -133,12 +133,12 @@ impl Runtime {
         })
     }
 
-    /// What bare `cuda` means: the CUDA device selected last.
+    /// The meaning of bare `cuda`: the most recently selected CUDA device.
     pub fn current_cuda(&self) -> DeviceId {
         DeviceId::Cuda(self.devices.current.cuda)
     }
 
-    /// Selects a device. It is not opened before it is used.
+    /// Selects a device. The device opens on first use.
     pub fn set_device(&mut self, device: DeviceId) -> Result<()> {
         self.known(device)?;
         self.devices.current.device = Some(device);
@@ -148,7 +148,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Says that an operation is about to wait for a device by itself.
+    /// Reports that an operation is about to wait for a device implicitly.
     pub(super) fn note_wait(&mut self, device: DeviceId) -> Result<()> {
         if self.settings.sync_debug == SyncDebug::Default || device == DeviceId::Cpu {
             return Ok(());
@@ -163,12 +163,12 @@ impl Runtime {
         Ok(())
     }
 
-    /// A device, opened.
+    /// An open device; opens it if necessary.
     pub fn device(&mut self, id: DeviceId) -> Result<Arc<Device>> {
         Ok(self.place(id)?.device.clone())
     }
 
-    /// The current stream of a device. (The host has one that runs at once.)
+    /// The current stream of a device. (The host's stream runs work immediately.)
     pub fn current_stream(&mut self, id: DeviceId) -> Result<Arc<Stream>> {
         Ok(self.place(id)?.stream.clone())
     }
@@ -188,12 +188,12 @@ impl Runtime {
         self.devices.current
     }
 
-    /// Restores what was selected.
+    /// Restores a selection.
     pub fn select(&mut self, selection: Selection) {
         self.devices.current = selection;
     }
 
-    /// Refuses a device that is not there.
+    /// Rejects a device that does not exist.
     fn known(&mut self, device: DeviceId) -> Result<()> {
         let at = slot(device);
         if at >= self.devices.places.len() {
@@ -206,7 +206,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// A device with its current stream and that stream's queue; opens it.
+    /// A device with its current stream and that stream's queue; opens the device.
     pub(super) fn place(&mut self, id: DeviceId) -> Result<Opened<'_>> {
         let at = slot(id);
         self.known(id)?;
@@ -237,7 +237,7 @@ impl Runtime {
     }
 }
 
-/// An opened place.
+/// An open device with its stream and queue.
 pub(super) struct Opened<'a> {
     pub device: &'a Arc<Device>,
     pub stream: &'a Arc<Stream>,

@@ -1,11 +1,11 @@
-//! Errors of submission: devices that differ, shapes that do not broadcast, values that were lost.
+//! Submission errors: operands on different devices, shapes that do not broadcast, lost values.
 
 use super::MapArg;
 use crate::base::{Code, Error, ErrorKind, Place, Span, this_is};
 use crate::driver::DeviceId;
 use crate::tensor::Tensor;
 
-/// Every code of this room.
+/// Every error code of this module.
 pub static CODES: &[&Code] = &[
     &DEVICES_DIFFER,
     &DO_NOT_BROADCAST,
@@ -50,7 +50,7 @@ static TOO_MANY: Code = Code {
     example: "",
 };
 
-/// The script may not compute any more.
+/// The script's fuel is used up.
 #[cold]
 pub fn fuel() -> Error {
     Error::new(&FUEL, "the script's limit on operations is reached")
@@ -62,7 +62,7 @@ pub fn is_fuel(error: &Error) -> bool {
     std::ptr::eq(error.code(), &FUEL)
 }
 
-/// Too many live things of a kind.
+/// Too many live objects of a kind.
 #[cold]
 pub fn too_many(what: &str, limit: usize) -> Error {
     Error::new(&TOO_MANY, format!("the script may have at most {limit} live {what}"))
@@ -175,18 +175,18 @@ static BAD_RACE_MODE: Code = Code {
     example: "with races(\"never\") { }",
 };
 
-/// An operation that computes in a real dtype, given complex numbers.
+/// Complex numbers given to an operation that computes in a real dtype.
 pub fn read_as_real(dtype: crate::array::Dtype, wanted: crate::array::Dtype) -> Error {
     Error::new(&NOT_OVER_COMPLEX, format!("complex numbers (`{dtype}`) cannot be read as `{wanted}` here"))
         .help("take `abs(x)`, `x.real` or `x.imag` first, or `view_as_real(x)` for both parts")
 }
 
-/// An operation that has no meaning over complex numbers, or none here.
+/// An operation that is undefined or unsupported for complex numbers.
 pub fn not_over_complex(name: &str, dtype: crate::array::Dtype) -> Error {
     Error::new(&NOT_OVER_COMPLEX, format!("`{name}` is not defined for complex numbers (`{dtype}`)"))
         .help("take `abs(x)`, `x.real` or `x.imag` first, or `view_as_real(x)` for both parts")
 }
-/// What code gets that needs more than a capture can give.
+/// The errors of code that needs more than a capture provides.
 pub(super) static CAPTURE_LIMITS: &[&Code] =
     &[&NOT_IN_CAPTURE, &CAPTURE_SPOILED, &CAPTURE_ORDER, &GRAPH_STATE];
 
@@ -273,18 +273,18 @@ static COLLECTIVE_ARGUMENT: Code = Code {
     example: "comm.broadcast(zeros(2))",
 };
 
-/// A tensor that a transfer between devices cannot take where it is.
+/// A tensor on a device that a transfer between devices does not support.
 pub fn collective_device(message: impl Into<String>) -> Error {
     Error::new(&COLLECTIVE_DEVICE, message).help("move the tensor first, `x.cuda(0)`, or name another device")
 }
 
-/// A tensor that does not fit the others of a transfer.
+/// A tensor whose shape does not match the others of a transfer.
 pub fn collective_shape(message: impl Into<String>) -> Error {
     Error::new(&COLLECTIVE_SHAPE, message)
         .help("look at `x.shape` and `x.dtype` of each; `reshape`, `to` or a part `x[..n]` makes them fit")
 }
 
-/// Arguments of a transfer that do not go together.
+/// Arguments of a transfer that do not match.
 pub fn collective_argument(message: impl Into<String>) -> Error {
     Error::new(&COLLECTIVE_ARGUMENT, message)
         .help("pass at least one tensor, and say once where the results go: by devices, or by `out=`")
@@ -305,7 +305,7 @@ pub fn devices_differ(name: &str, a: (usize, &Tensor), b: (usize, &Tensor)) -> E
     .help(format!("move one of them: `.to({})`", a.1.device()))
 }
 
-/// An in-place operation whose operands are elsewhere.
+/// An in-place operation whose operands are on another device.
 pub fn target_on_other_device(name: &str, target: &Tensor, operands: DeviceId) -> Error {
     Error::new(
         &DEVICES_DIFFER,
@@ -318,7 +318,7 @@ pub fn target_on_other_device(name: &str, target: &Tensor, operands: DeviceId) -
     .help(format!("move the operand: `.to({})`", target.device()))
 }
 
-/// Operands whose shapes do not go together; `at` is the first that does not fit those before it.
+/// Operands whose shapes do not broadcast; `at` is the first that does not match those before it.
 pub fn shapes_do_not_broadcast(name: &str, args: &[MapArg<'_>], at: usize) -> Error {
     let mut error = Error::new(&DO_NOT_BROADCAST, String::new());
     let mut shapes = Vec::new();
@@ -341,13 +341,13 @@ pub fn shapes_do_not_broadcast(name: &str, args: &[MapArg<'_>], at: usize) -> Er
         .help("extents must be equal or 1, counted from the last dimension")
 }
 
-/// A result that no memory could hold.
+/// A result that is too large for any memory.
 pub fn too_many_elements(shape: &[usize]) -> Error {
     let message = format!("a tensor of shape {shape:?} has too many elements");
     crate::driver::error::more_than_an_exabyte().with_message(message)
 }
 
-/// A result that does not fit the tensor it is written to.
+/// A result whose shape does not match its target tensor.
 pub fn does_not_broadcast_to(name: &str, shape: &[usize], target: &Tensor) -> Error {
     Error::new(
         &DO_NOT_BROADCAST,
@@ -366,7 +366,7 @@ pub fn lost(what: &str) -> Error {
         .help("compute it again")
 }
 
-/// The same of a storage that is lost; where its work was given up, the label shows the line.
+/// The error for a lost storage. If its work was discarded, the label shows the line.
 #[cold]
 pub fn lost_value(storage: &crate::tensor::Storage) -> Error {
     let Some((name, span)) = storage.given_up() else { return lost("this tensor's value") };
@@ -379,7 +379,7 @@ pub fn lost_value(storage: &crate::tensor::Storage) -> Error {
     }
 }
 
-/// An in-place write to memory that several elements share.
+/// An in-place write to memory shared by several elements.
 pub fn writes_overlap(name: &str) -> Error {
     Error::new(&WRITES_OVERLAP, format!("`{name}` cannot write a tensor whose elements share memory"))
         .operand(0, "some elements of this share one place in memory")
@@ -391,7 +391,7 @@ pub fn no_such_device(device: DeviceId, count: usize) -> Error {
     crate::driver::error::bad_device(device.cuda_index().map_or(-1, |i| i as i64), count)
 }
 
-/// An operation that waits for a device by itself, where that is watched.
+/// An operation that implicitly waits for a device, when this is being checked.
 pub fn synchronizes(device: DeviceId) -> Error {
     Error::new(&SYNCHRONIZES, "called a synchronizing CUDA operation")
         .label(crate::base::Place::Here, format!("this waits for {device}"))
@@ -421,12 +421,12 @@ pub fn imaginary_dropped() -> Error {
         .help("write `x.real` for the real part")
 }
 
-/// What a script says with `warn`.
+/// A warning by a script's `warn`.
 pub fn told(text: &str) -> Error {
     Error::new(&TOLD, text)
 }
 
-/// A name that has a newer one.
+/// A deprecated name.
 pub fn deprecated(what: &str, help: &str) -> Error {
     Error::new(&DEPRECATED, what).help(help)
 }
@@ -445,7 +445,7 @@ pub fn pageable_in_capture(begun: Span) -> Error {
         .help("use `x.pin_memory()` before the capture, or make the tensor with `pin_memory=true`")
 }
 
-/// Another seed in a capture.
+/// A different seed during a capture.
 pub fn seed_in_capture(begun: Span) -> Error {
     let message = "a generator can be seeded during stream capture only if the new seed is the same as the \
                    original seed";
@@ -453,7 +453,7 @@ pub fn seed_in_capture(begun: Span) -> Error {
         .help("seed it before the capture, or before a `replay()`: every replay reads it")
 }
 
-/// The end of a capture in which `what` was tried at `span`.
+/// The end of a capture in which `what` was attempted at `span`.
 pub fn capture_spoiled(what: &str, span: Span, begun: Span) -> Error {
     let message = format!("the capture is invalid: {what} is not possible while a graph is captured");
     let error = Error::new(&CAPTURE_SPOILED, message).label(Place::Here, "the capture ends here");
@@ -461,7 +461,7 @@ pub fn capture_spoiled(what: &str, span: Span, begun: Span) -> Error {
     with_begin(error, begun).help("take the labelled line out of the capture")
 }
 
-/// `capture_begin` of a graph that holds one.
+/// `capture_begin` of a graph that already holds a capture.
 pub fn graph_taken() -> Error {
     Error::new(
         &GRAPH_STATE,
@@ -470,7 +470,7 @@ pub fn graph_taken() -> Error {
     .help("write `Graph()`, or call `reset()` first")
 }
 
-/// `capture_begin` on the default stream. The words are PyTorch's.
+/// `capture_begin` on the default stream. The wording is PyTorch's.
 pub fn capture_on_default_stream() -> Error {
     Error::new(
         &GRAPH_STATE,
@@ -491,13 +491,13 @@ pub fn no_capture_to_end() -> Error {
     Error::new(&GRAPH_STATE, "no capture of this graph is under way").help("call `capture_begin()` first")
 }
 
-/// `capture_end` on another stream. The words are PyTorch's.
+/// `capture_end` on another stream. The wording is PyTorch's.
 pub fn capture_ends_elsewhere() -> Error {
     Error::new(&GRAPH_STATE, "capture must end on the same stream it began on")
         .help("make that stream the current one: `with stream(s) { g.capture_end() }`")
 }
 
-/// `replay` or `pool` of a graph without a capture. The words are PyTorch's.
+/// `replay` or `pool` of a graph without a capture. The wording is PyTorch's.
 pub fn graph_not_captured(method: &str) -> Error {
     Error::new(&GRAPH_STATE, format!("called `{method}` without a preceding successful capture"))
         .help("capture something first: `with graph(g) { }`")
@@ -509,14 +509,14 @@ pub fn pool_of_another_device(pool: DeviceId, device: DeviceId) -> Error {
         .help("make one pool per device: `cuda.graph_pool_handle()`")
 }
 
-/// A captured stream that would wait for what is not captured.
+/// A captured stream that would wait for uncaptured work.
 pub fn capture_waits_outside(begun: Span) -> Error {
     let message = "captured work cannot wait for work outside of the capture";
     in_capture(&CAPTURE_ORDER, message, begun)
         .help("wait before the capture begins, or on the stream that replays")
 }
 
-/// A stream of one capture that would wait for another.
+/// A stream of one capture that would wait for another capture.
 pub fn captures_mixed(begun: Span) -> Error {
     in_capture(&CAPTURE_ORDER, "the work of one capture cannot wait for another capture", begun)
         .help("order their replays instead")

@@ -1,8 +1,7 @@
-//! Elements that arrive piece by piece, such as a file's, written straight to where they go.
+//! Elements that arrive in pieces, such as a file's, written directly to their destination.
 //!
-//! To a device they pass through a few page-locked buffers: whoever has the elements writes them into
-//! a buffer, and a copy takes it away while the next one is filled. To the host they are written in
-//! place. In both cases no second copy of the whole exists.
+//! For a device they pass through a few page-locked buffers: the source fills one buffer while copies empty
+//! the others. For the host they are written in place. Neither case makes a second copy of the whole.
 
 use super::Runtime;
 use super::flush::address;
@@ -12,14 +11,14 @@ use crate::driver::{CopyKind, DeviceId};
 use crate::stream::races::Access;
 use crate::tensor::Tensor;
 
-/// Bytes of one piece; a multiple of every element's size.
+/// Bytes per piece; a multiple of every element size.
 const PIECE: usize = 4 << 20;
-/// Copies under way before the oldest is waited for.
+/// Largest number of copies in flight before the oldest is waited for.
 const UNDER_WAY: usize = 4;
 
 impl Runtime {
-    /// A tensor on a device whose elements `fill` gives: it is called with consecutive pieces, whole
-    /// elements each, until all are filled. The elements are there when this returns.
+    /// A tensor on a device with elements from `fill`. `fill` is called with consecutive pieces of whole
+    /// elements until all are filled. The elements are present on return.
     ///
     /// # Errors
     /// Those of `fill`; out of memory, no such device; a graph that is being captured.
@@ -45,15 +44,15 @@ impl Runtime {
         for (index, (from, size)) in pieces.enumerate() {
             let to = ptr + from as u64;
             if id == DeviceId::Cpu {
-                // SAFETY: the storage was bound above to memory of `bytes` bytes that nobody else
-                // has, and `from + size` is within it.
+                // SAFETY: the storage was bound above to `bytes` bytes of memory that nothing else uses, and
+                // `from + size` is within it.
                 fill(unsafe { buffer(to, size) })?;
                 continue;
             }
             let block = self.pinned_block(size as u64, id)?;
-            // SAFETY: the block has `size` bytes and is this loop's alone.
+            // SAFETY: the block has `size` bytes, and only this loop uses it.
             fill(unsafe { buffer(block.ptr(), size) })?;
-            // The block is handed out again only after the copy is over.
+            // The block is reused only after the copy is over.
             block.used_on(&stream);
             let target = Some(tensor.storage());
             self.queue_copy(name, &stream, (to, block.ptr()), size as u64, CopyKind::HostToDevice, target)?;
@@ -71,10 +70,10 @@ impl Runtime {
 /// Host memory as a buffer of zeros.
 ///
 /// # Safety
-/// `size` bytes at `ptr` are writable, and nobody else reaches them while the buffer lives.
+/// `size` bytes at `ptr` are writable, and nothing else accesses them while the buffer lives.
 unsafe fn buffer<'a>(ptr: u64, size: usize) -> &'a mut [u8] {
     let start = ptr as usize as *mut u8;
-    // SAFETY: the caller's. The memory is written before a reference to it exists.
+    // SAFETY: guaranteed by the caller. The memory is written before a reference to it exists.
     unsafe {
         start.write_bytes(0, size);
         std::slice::from_raw_parts_mut(start, size)

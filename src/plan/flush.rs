@@ -1,4 +1,4 @@
-//! A queue leaves: which nodes still matter, one program for them, one launch.
+//! Flushes a queue: finds the live nodes, builds one program for them, and launches it.
 
 use super::queue::{Group, Load, Node, RAW_INSTR};
 use super::trace::Traced;
@@ -15,29 +15,29 @@ use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
-/// Programs made so far.
+/// The program cache.
 #[derive(Default)]
 pub(super) struct Programs {
     /// By structure.
     all: FxHashMap<u64, Vec<Arc<Program>>>,
-    /// The one that was asked for last: loops ask for it again.
+    /// The most recently requested program: loops request it again.
     last: Option<Arc<Program>>,
-    /// The one that does nothing.
+    /// The program that does nothing.
     empty: Option<Arc<Program>>,
 }
 
-/// What is noted of a launch.
+/// The record of a launch.
 pub(super) struct Noted {
     /// The operation.
     pub name: &'static str,
-    /// What its results carry.
+    /// The ticket of its results.
     pub ticket: Ticket,
-    /// What a profile wants to know, while one is open.
+    /// Data for a profile, while one is open.
     pub traced: Option<Traced>,
 }
 
 impl Runtime {
-    /// Sends off the pending work of every stream.
+    /// Flushes the pending work of every stream.
     pub fn flush(&mut self) -> Result<()> {
         let mut result = Ok(());
         for at in 0..self.queues.len() {
@@ -47,8 +47,8 @@ impl Runtime {
         result
     }
 
-    /// Sends off the pending work of one queue. After an error the results that were not computed
-    /// are lost, and the queue is empty.
+    /// Flushes the pending work of one queue. After an error the queue is empty, and results that were not
+    /// computed are lost.
     pub(super) fn flush_queue(&mut self, at: usize) -> Result<()> {
         self.queues[at].full_from = None;
         if !self.queues[at].chain.is_empty() {
@@ -63,7 +63,7 @@ impl Runtime {
         self.run_group(&mut group, &device, &stream)
     }
 
-    /// Launches a group. Results that nobody holds are not computed.
+    /// Launches a group. Results without a reference are not computed.
     pub(super) fn run_group(
         &mut self,
         group: &mut Group,
@@ -73,8 +73,8 @@ impl Runtime {
         self.run_group_with(group, device, stream, Effort::Quick)
     }
 
-    /// The same. With [`Effort::Quick`], a group that finds no memory asks for more to be given up; else what finds
-    /// none is lost.
+    /// [`Runtime::run_group`] with limited effort. With [`Effort::Quick`], a group without memory asks the
+    /// caller to release more; otherwise results without memory are lost.
     pub(super) fn run_group_with(
         &mut self,
         group: &mut Group,
@@ -89,7 +89,8 @@ impl Runtime {
         if live.is_empty() && reduce.is_none() {
             return Ok(());
         }
-        // What cannot be computed is lost, and the rest is computed: the script wrote it in lines of its own.
+        // Results that cannot be computed are lost; the rest is computed, because other script lines wrote
+        // it.
         let mut failed = Ok(());
         let mut short = false;
         let mut taken = Taken::default();
@@ -191,7 +192,7 @@ impl Runtime {
                 })
             }
         };
-        // A launch is called by its last operation, and shown where that stands.
+        // A launch has the name and the source of its last operation.
         let (name, span) = match (reduce, live.last()) {
             (Some(r), _) => (r.f.name, r.span),
             (None, Some(node)) => (node.name, node.span),
@@ -211,9 +212,9 @@ impl Runtime {
         failed.and(done.map_err(|e| e.locate(&crate::base::Site::of(span))))
     }
 
-    /// Launches a program; while a fused one still compiles, its instructions run one by one. What it
-    /// writes carries the ticket: when the driver refuses, that is lost. On a captured stream it is
-    /// written down, and compiled when the capture ends.
+    /// Launches a program. While a fused program still compiles, its instructions run one by one. The written
+    /// storages carry the ticket, and are lost if the driver refuses the launch. On a captured stream the
+    /// launch is recorded instead, and compiled when the capture ends.
     pub(super) fn launch(
         &mut self,
         device: &Arc<Device>,
@@ -243,8 +244,8 @@ impl Runtime {
         })
     }
 
-    /// Starts a launch again that found no scratch memory: drivers take it beside the allocator. What a launch has
-    /// queued before it fails writes results and scratch memory alone, so all of it can be done again.
+    /// Retries a launch that found no scratch memory, which drivers allocate outside the allocator. A failed
+    /// launch has only written results and scratch memory, so it can be repeated in full.
     #[cold]
     fn start_again(
         &mut self,
@@ -264,7 +265,7 @@ impl Runtime {
     fn start(&mut self, device: &Arc<Device>, stream: &Arc<Stream>, launch: &Launch) -> Result<()> {
         self.records.launches += 1;
         let driver = device.driver();
-        // A launch of one instruction has no parts.
+        // A launch with one instruction cannot be split.
         let parts = launch.program.kind.instructions();
         if parts.is_some_and(|(map, reduce)| map.instrs.len() + usize::from(reduce.is_some()) > 1)
             && !driver.prepared(launch)
@@ -276,14 +277,14 @@ impl Runtime {
 }
 
 impl Group {
-    /// The error of a result that comes from a lost value.
+    /// The error of a result computed from a lost value.
     #[cold]
     fn loss(&self) -> crate::base::Error {
         let lost = self.loads.iter().find(|load| load.storage.is_lost());
         lost.map_or_else(|| error::lost("this tensor's value"), |load| error::lost_value(&load.storage))
     }
 
-    /// The registers that come from lost values: a flag for each, sources first; empty when none does.
+    /// Flags for the registers computed from lost values, sources first; empty when there are none.
     pub(super) fn spoiled(&self) -> Vec<bool> {
         let is_lost = |load: &Load| load.storage.is_lost() || load.storage.memory().is_none();
         if !self.loads.iter().any(is_lost) {
@@ -309,7 +310,7 @@ impl Group {
 }
 
 impl Programs {
-    /// The shared program of a kind's value.
+    /// The cached program of a kind's value.
     pub(super) fn get(&mut self, kind: &dyn Kind) -> Arc<Program> {
         if let Some(last) = self.last.as_ref().filter(|last| last.kind.equals(kind)) {
             return last.clone();
@@ -332,12 +333,12 @@ impl Programs {
     }
 }
 
-/// True when somebody besides these groups still holds the storage of a result of theirs.
+/// True when anything other than these groups refers to the storage of one of their results.
 pub(super) fn is_wanted<'g>(groups: impl ExactSizeIterator<Item = &'g Group>, storage: &StorageRef) -> bool {
     match storage.memory() {
-        // Others see what is written there.
+        // Other libraries see what is written there.
         Some(Memory::Foreign(_)) => return true,
-        // A group has such a result once, and reads nothing from memory that is not there yet.
+        // A group holds such a result once, and reads nothing from unbound memory.
         None if groups.len() == 1 => return storage.holders() > 1,
         _ => {}
     }
@@ -349,7 +350,7 @@ pub(super) fn is_wanted<'g>(groups: impl ExactSizeIterator<Item = &'g Group>, st
     storage.holders() > held.filter(|held| held.is(storage)).count()
 }
 
-/// Gives storages their memory: all of them, or none.
+/// Binds memory to storages: to all of them, or to none.
 pub(super) fn bind_all<'a>(
     storages: impl Iterator<Item = (&'a Storage, Span)>,
     device: &Arc<Device>,
@@ -364,12 +365,12 @@ pub(super) fn bind_all<'a>(
     Ok(())
 }
 
-/// Memory that was taken for storages and is not theirs yet.
+/// Memory that was taken for storages but is not bound yet.
 #[derive(Default)]
 struct Taken<'a>(SmallVec<[(&'a Storage, Block); 2]>);
 
 impl<'a> Taken<'a> {
-    /// Takes memory for a storage that has none; the caller says what is done before that fails.
+    /// Takes memory for an unbound storage; the caller decides the effort before this fails.
     fn take(
         &mut self,
         storage: &'a Storage,
@@ -386,7 +387,7 @@ impl<'a> Taken<'a> {
         Ok(())
     }
 
-    /// Gives it to the storages.
+    /// Binds the memory to the storages.
     fn bind(self) {
         for (storage, block) in self.0 {
             storage.bind(Memory::Block(block));
@@ -401,7 +402,7 @@ pub(super) fn address(storage: &Storage, layout: &Layout, size: usize, stream: &
     Ok(memory.ptr() + (layout.offset * size) as u64)
 }
 
-/// [`address`] of what is read: a value that was lost when its device failed is none.
+/// [`address`] of an operand; an error when its value was lost in a device failure.
 pub(super) fn address_to_read(
     storage: &Storage,
     layout: &Layout,
@@ -414,8 +415,8 @@ pub(super) fn address_to_read(
     }
 }
 
-/// The part of a group that the live nodes and the reduced register need, densely numbered: the
-/// map, the loads it uses, and how old registers are numbered in it.
+/// The densely numbered part of a group that the live nodes and the reduced register need: the map, the loads
+/// it uses, and the new numbers of the old registers.
 fn assemble(
     group: &Group,
     live: &[&Node],
@@ -471,7 +472,7 @@ fn assemble(
     (map, loads, renumber)
 }
 
-/// Goes through the elements in the order in which the last result lies in memory.
+/// Iterates over the elements in the memory order of the last result.
 fn follow_memory(launch: &mut Launch) {
     let Some(last) = launch.views.last() else { return };
     if last.strides.is_sorted_by(|a, b| a >= b) {
@@ -485,7 +486,7 @@ fn follow_memory(launch: &mut Launch) {
     }
 }
 
-/// Puts the reduced dimensions last, and makes sure there is one.
+/// Moves the reduced dimensions to the end, and ensures that there is one.
 fn reorder(launch: &mut Launch, dims: &[usize]) {
     let rank = launch.shape.len();
     let order: SmallVec<[usize; 6]> =
@@ -502,8 +503,8 @@ fn reorder(launch: &mut Launch, dims: &[usize]) {
     }
 }
 
-/// Merges neighbouring dimensions wherever every view allows it, and drops extents of 1. The first
-/// `kept` dimensions never merge with the others; views of a reduction's result have those alone.
+/// Merges adjacent dimensions where every view allows it, and drops extents of 1. The first `kept` dimensions
+/// never merge with the others; views of a reduction's result have only those.
 pub(super) fn merge_dims(launch: &mut Launch, kept: usize) {
     let reduced = launch.reduced > 0;
     let old = std::mem::take(&mut launch.shape);

@@ -6,12 +6,12 @@ use crate::driver::DeviceId;
 use crate::tensor::Generator;
 use std::sync::OnceLock;
 
-/// The generators that draws use where a script names none.
+/// The generators that draws use when a script names none.
 #[derive(Default)]
 pub(super) struct Generators {
-    /// One per device, by [`slot`]; made when the first is asked for.
+    /// One per device, by [`slot`]; created on first request.
     own: OnceLock<Vec<Generator>>,
-    /// They replace a device's own; the newest is last.
+    /// Replacements for a device's own generator, newest last.
     stand_ins: Vec<Generator>,
 }
 
@@ -28,7 +28,7 @@ impl Runtime {
         all.get(slot(device)).cloned().ok_or_else(|| error::no_such_device(device, all.len() - 1))
     }
 
-    /// Makes a generator its device's default one until [`Runtime::leave_generator`].
+    /// Makes a generator the default of its device until [`Runtime::leave_generator`].
     pub fn enter_generator(&mut self, generator: &Generator) {
         self.generators.stand_ins.push(generator.clone());
     }

@@ -1,12 +1,12 @@
-//! Graphs: captured work that is replayed as one unit.
+//! Graphs: captured work that is replayed as a unit.
 //!
-//! A replay makes all accesses of the captured work at once, on the stream that replays: the race
-//! checker sees it as one operation. See Note [Races of a capture].
+//! A replay performs all accesses of the captured work at once, on the replaying stream: the race checker
+//! sees one operation. See Note [Races of a capture].
 //!
-//! Note [What a graph keeps alive]. The launches of a graph name addresses. Tensors that were there
-//! before the capture are kept by the graph. What was made inside it lies in the graph's private pool: it
-//! may be dropped, and its memory then goes to nobody but captures of the same pool. The pool lives as long
-//! as its graphs; a graph that goes waits for its replays first.
+//! Note [What a graph keeps alive]. The launches of a graph contain addresses. The graph keeps tensors from
+//! before the capture. Tensors created inside it lie in the graph's private pool: they may be dropped, and
+//! then only captures of the same pool reuse their memory. The pool lives as long as its graphs. A graph
+//! waits for its replays before it is dropped.
 
 use super::submit::Call;
 use super::trace::ActionKind;
@@ -29,22 +29,22 @@ use std::sync::{Arc, OnceLock, Weak};
 #[derive(Clone, Default)]
 pub struct Graph(Arc<Mutex<State>>);
 
-/// What a graph holds.
+/// The state of a graph.
 #[derive(Default)]
 pub(super) enum State {
     #[default]
     Empty,
-    /// The capture with this number.
+    /// Being captured, by the capture with this number.
     Capturing(u64),
     Ready(Box<Recorded>),
 }
 
-/// Memory that captures share, of the device that uses it first. Clones are the same pool.
-/// Source: `torch.cuda.graph_pool_handle`.
+/// Memory that captures share, on the device that uses it first. Clones are the same pool. Source:
+/// `torch.cuda.graph_pool_handle`.
 #[derive(Clone)]
 pub struct GraphPool(Arc<Shared>);
 
-/// What the clones of a pool share.
+/// The shared state of a pool's clones.
 pub(super) struct Shared {
     id: PoolId,
     open: OnceLock<OpenPool>,
@@ -52,7 +52,7 @@ pub(super) struct Shared {
 
 struct OpenPool {
     memory: MemoryPool,
-    /// Of all memory in it: replays of its graphs must not overlap.
+    /// The history of all its memory: replays of its graphs must not overlap.
     history: Watched,
 }
 
@@ -80,11 +80,11 @@ pub(super) struct Use {
 /// The draws of one generator in a graph. Each reads its seed and its offset from device memory.
 pub(super) struct Draws {
     generator: Generator,
-    /// Pairs of numbers, and how many of them are used.
+    /// Buffers of number pairs, and how many pairs are used.
     rooms: Vec<(Tensor, usize)>,
-    /// How far each draw lies behind the first, in order.
+    /// The offset of each draw from the first, in order.
     offsets: Vec<u64>,
-    /// How far a replay moves the generator on.
+    /// How far a replay advances the generator.
     advance: u64,
 }
 
@@ -106,7 +106,7 @@ impl Graph {
         }
     }
 
-    /// What was captured, a line per step: its lane, and what it does.
+    /// The captured work, one line per step: its lane and its action.
     pub fn dump(&self) -> Result<String> {
         match &*self.0.lock() {
             State::Ready(recorded) => Ok(recorded.steps.iter().map(|step| format!("{step}\n")).collect()),
@@ -114,7 +114,7 @@ impl Graph {
         }
     }
 
-    /// `empty`, `capturing` or `captured`, for people.
+    /// `empty`, `capturing` or `captured`, for display.
     pub fn describe(&self) -> &'static str {
         match &*self.0.lock() {
             State::Empty => "empty",
@@ -131,14 +131,14 @@ impl Default for GraphPool {
 }
 
 impl GraphPool {
-    /// The pool that captures use of a memory pool: its captured part.
+    /// The captured part of a memory pool.
     pub fn of(memory: &MemoryPool) -> GraphPool {
         let pool = GraphPool(Arc::new(Shared { id: memory.id(), open: OnceLock::new() }));
         pool.0.open.get_or_init(|| OpenPool::new(memory.device(), memory.id()));
         pool
     }
 
-    /// Its number, which a memory pool that it is a part of has, too.
+    /// The pool's number, shared with the memory pool that it is a part of.
     pub fn id(&self) -> PoolId {
         self.0.id
     }
@@ -152,12 +152,12 @@ impl GraphPool {
         }
     }
 
-    /// True when both are the same pool.
+    /// True when both refer to the same pool.
     pub fn same(&self, other: &GraphPool) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// A number for people; 0 before a capture has used it.
+    /// A number for display; 0 before a capture has used the pool.
     pub fn number(&self) -> u64 {
         self.0.open.get().map_or(0, |open| open.memory.id().number())
     }
@@ -185,7 +185,7 @@ impl Recorded {
 
 impl Drop for Recorded {
     fn drop(&mut self) {
-        // A device that fails here has lost its work already.
+        // A device that fails here has already lost its work.
         for stream in &self.replayed_on {
             let _ = stream.synchronize();
         }
@@ -202,7 +202,7 @@ impl Use {
 }
 
 impl Draws {
-    /// Numbers that a room holds.
+    /// Capacity of a buffer in numbers.
     pub(super) const ROOM: usize = 128;
 
     pub(super) fn new(generator: Generator) -> Draws {
@@ -213,7 +213,7 @@ impl Draws {
         &self.generator
     }
 
-    /// True when the next draw needs another room.
+    /// True when the next draw needs a new buffer.
     pub(super) fn is_full(&self) -> bool {
         self.rooms.last().is_none_or(|(_, used)| *used + 2 > Self::ROOM)
     }
@@ -222,7 +222,7 @@ impl Draws {
         self.rooms.push((room, 0));
     }
 
-    /// Seed and offset of the next draw, as tensors; `None` when there is no room.
+    /// Seed and offset of the next draw, as tensors; `None` when the buffer is full.
     pub(super) fn draw(&mut self, steps: u64) -> Option<(Tensor, Tensor)> {
         let (room, used) = self.rooms.last_mut()?;
         let first = *used;
@@ -233,7 +233,7 @@ impl Draws {
         Some((number(first), number(first + 1)))
     }
 
-    /// The bytes of every room for a replay, and moves the generator on.
+    /// The bytes of every buffer for a replay; advances the generator.
     fn next(&self) -> Vec<(&Tensor, Vec<u8>)> {
         let state = self.generator.advance(self.advance);
         let mut offsets = self.offsets.iter();
@@ -259,7 +259,7 @@ pub enum Drawn {
 }
 
 impl Drawn {
-    /// Both as operands.
+    /// Seed and offset as operands.
     pub fn operands(&self) -> [MapArg<'_>; 2] {
         match self {
             Drawn::Now(state) => [MapArg::Raw(state.seed, Dtype::I64), MapArg::Raw(state.offset, Dtype::I64)],
@@ -269,7 +269,7 @@ impl Drawn {
 }
 
 impl Runtime {
-    /// Remembers a pool by its number, as long as somebody holds it.
+    /// Remembers a pool by its number while it is alive.
     pub fn know_pool(&mut self, pool: &GraphPool) {
         self.graphs.pools.retain(|known| known.strong_count() > 0);
         if self.pool_numbered(pool.id().number()).is_none() {
@@ -277,14 +277,14 @@ impl Runtime {
         }
     }
 
-    /// A pool that is remembered.
+    /// A remembered pool.
     pub fn pool_numbered(&self, number: u64) -> Option<GraphPool> {
         let mut known = self.graphs.pools.iter().filter_map(Weak::upgrade);
         known.find(|pool| pool.id.number() == number).map(GraphPool)
     }
 
-    /// The state of a generator for one draw, which moves it on by `steps`. In a capture, where the
-    /// draw happens at every replay, it is read from device memory.
+    /// The state of a generator for one draw, which advances it by `steps`. In a capture the state is read
+    /// from device memory, because the draw happens at every replay.
     pub fn draw(&mut self, generator: &Generator, steps: u64) -> Result<Drawn> {
         Ok(match self.capture_draw(generator, steps)? {
             Some((seed, offset)) => Drawn::Later { seed, offset },
@@ -292,8 +292,8 @@ impl Runtime {
         })
     }
 
-    /// Queues a captured graph on the current stream of its device. Generators that it draws from are
-    /// read, and moved on by all of its draws. Source: `torch.cuda.CUDAGraph.replay`.
+    /// Queues a captured graph on the current stream of its device. Generators that it draws from are read,
+    /// and advanced by all its draws. Source: `torch.cuda.CUDAGraph.replay`.
     pub fn replay(&mut self, graph: &Graph) -> Result<()> {
         const NAME: &str = "replay";
         let mut state = graph.state().lock();
@@ -344,11 +344,11 @@ impl Runtime {
         Ok(())
     }
 
-    /// Makes a graph empty: what it holds is given back after its replays. A capture under way is
-    /// forgotten. Source: `torch.cuda.CUDAGraph.reset`.
+    /// Empties a graph; its resources are released after its replays. An active capture is discarded. Source:
+    /// `torch.cuda.CUDAGraph.reset`.
     pub fn reset_graph(&mut self, graph: &Graph) -> Result<()> {
         self.abort_capture(graph);
-        // What a replay has reported belongs to the script's next wait: nothing is raised here.
+        // Errors of a replay are raised by the script's next wait, not here.
         drop(std::mem::take(&mut *graph.state().lock()));
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What an elementwise operation will be, before anything runs: device and shape.
+//! Infers the device and shape of an elementwise operation before anything runs.
 
 use super::{Runtime, error};
 use crate::array::{Dims, Dtype, Scalar, broadcast, copied, same};
@@ -13,7 +13,7 @@ pub enum MapArg<'a> {
     Tensor(&'a Tensor),
     /// A script number.
     Number(Scalar),
-    /// Register bits of a dtype's class, for what is no script number: seeds, offsets.
+    /// Register bits of a dtype's class, for values that are not script numbers: seeds, offsets.
     Raw(u64, Dtype),
     /// The element's row-major position in the result, `i64`.
     Position,
@@ -29,8 +29,8 @@ impl<'a> MapArg<'a> {
     }
 }
 
-/// The first of two tensors of one shape on one device, as nearly all operands are: an operation over them
-/// runs there, over that shape.
+/// The first of two tensors with the same shape and device, the common case: the operation runs on that
+/// device, over that shape.
 #[inline]
 fn first_alike<'a>(args: &[MapArg<'a>]) -> Option<&'a Tensor> {
     match *args {
@@ -41,16 +41,16 @@ fn first_alike<'a>(args: &[MapArg<'a>]) -> Option<&'a Tensor> {
     }
 }
 
-/// Where and over which shape an operation runs.
+/// The device and shape of an operation.
 pub(super) struct Inferred {
     pub device: DeviceId,
     pub shape: Dims,
 }
 
 impl Runtime {
-    /// The common device and broadcast shape of the tensors among `args`. `at` is used when there is none.
+    /// The common device and broadcast shape of the tensors among `args`; `at` if there are no tensors.
     ///
-    /// A host tensor without dimensions goes with any device, as PyTorch has it.
+    /// A host tensor without dimensions is compatible with any device, as in PyTorch.
     #[inline(always)]
     pub(super) fn infer(&self, name: &str, args: &[MapArg<'_>]) -> Result<Inferred> {
         match first_alike(args) {
@@ -72,7 +72,7 @@ impl Runtime {
                 Some((j, first)) => return Err(error::devices_differ(name, (j, first), (i, tensor))),
             }
             if shape.is_empty() {
-                // Whatever came before has no dimensions.
+                // All earlier operands have no dimensions.
                 shape = copied(tensor.shape());
             } else if !same(tensor.shape(), &shape) {
                 shape = match broadcast(&shape, tensor.shape()) {

@@ -1,7 +1,7 @@
-//! Launches written down as they are submitted, for people who ask what a piece of code does.
+//! A list of launches as they are submitted, for users who ask what a piece of code does.
 //!
-//! Beside a capture, this is how a program is shown without being run: the launches of the capture are
-//! listed, and the capture is given up.
+//! Together with a capture this shows a program without running it: the launches of the capture are listed,
+//! and the capture is discarded.
 
 use super::Runtime;
 use super::graph::Graph;
@@ -11,31 +11,31 @@ use crate::kernel::Launch;
 use crate::stream::Stream;
 use std::sync::Arc;
 
-/// The most launches that are kept.
+/// The largest number of launches kept.
 const MOST: usize = 1_000;
 
 /// A launch.
 pub struct Listed {
-    /// Where it runs.
+    /// The device.
     pub device: DeviceId,
-    /// The number of its stream.
+    /// The number of the stream.
     pub stream: u32,
-    /// What runs.
+    /// The launch itself.
     pub launch: Launch,
-    /// The operation that asked for it.
+    /// The operation that caused it.
     pub name: &'static str,
-    /// It has run.
+    /// Whether it has run.
     pub has_run: bool,
 }
 
 /// The launches since [`Runtime::start_listing`].
 #[derive(Default)]
 pub struct Listing {
-    /// In the order of their submission.
+    /// In submission order.
     pub launches: Vec<Listed>,
-    /// How many more there were.
+    /// The number of launches beyond the limit.
     pub dropped: usize,
-    /// Captures that keep the launches from running, the stream that was current, and its device.
+    /// Captures that keep the launches from running, with the stream that was current before.
     held: Vec<(Graph, Arc<Stream>)>,
 }
 
@@ -51,9 +51,9 @@ impl Listing {
 }
 
 impl Runtime {
-    /// Starts to list launches. With `hold`, those on the current streams of CUDA devices in use (the
-    /// current one always) are listed only and never run: whatever needs their results fails with an error
-    /// for which [`Runtime::needs_results`] is true.
+    /// Starts to list launches. With `hold`, launches on the current streams of CUDA devices in use (always
+    /// including the current device) are listed but never run. An operation that needs their results fails
+    /// with an error for which [`Runtime::needs_results`] is true.
     pub fn start_listing(&mut self, hold: bool) -> Result<()> {
         self.flush()?;
         self.records.listing = Some(Listing::default());
@@ -90,9 +90,9 @@ impl Runtime {
         self.begin_capture(&graph, None)
     }
 
-    /// Ends a listing, and what was held; the streams of before are current again.
+    /// Ends a listing and its captures; the previous streams become current again.
     pub fn stop_listing(&mut self) -> Listing {
-        // What is wrong with pending work was reported where it is needed, or is needed nowhere.
+        // Errors of pending work were reported where its results were needed, or nothing needs them.
         let _ = self.flush();
         let mut listing = self.records.listing.take().unwrap_or_default();
         for (graph, before) in listing.held.drain(..).rev() {
@@ -103,7 +103,7 @@ impl Runtime {
         listing
     }
 
-    /// True for the errors that code gets which needs results that are held.
+    /// True for the errors of code that needs results of held launches.
     pub fn needs_results(error: &Error) -> bool {
         super::error::CAPTURE_LIMITS.iter().any(|code| std::ptr::eq(*code, error.code()))
     }

@@ -1,21 +1,22 @@
-//! Requests for memory: the one place that decides when a request fails.
+//! Memory requests: the only place that decides when a request fails.
 //!
-//! Queues hold what their work reads and writes, so memory that no script can reach may still be taken. A request
-//! that finds none is made again after all of this, in this order:
+//! Queues hold what their work reads and writes, so memory that no script can reach may still be in use. A
+//! request that finds no memory is retried after these steps, in order:
 //!
-//! 1. dead work leaves its queue, and work that holds the last references to what it reads is sent off;
-//! 2. values that only refer to each other are collected, and 1 again where there were any;
-//! 3. the allocator waits for frees that other streams delay, gives caches back, and searches again
+//! 1. drop dead work from its queue, and flush work that holds the last references to its operands;
+//! 2. collect reference cycles, and repeat 1 if there were any;
+//! 3. let the allocator wait for frees that other streams delay, return caches, and search again
 //!    ([`Effort::Last`]).
 //!
-//! Work that is being launched asks in the same way. Where its results do not fit beside all that it reads, it is
-//! launched operation by operation, so that each input goes after its last use.
+//! Launches request memory in the same way. If a launch's results do not fit beside all its operands, it is
+//! launched operation by operation, so that each input is freed after its last use.
 //!
-//! Pending work takes memory for its results when it is launched, so a request could take what earlier work still
-//! needs. On a device that is nearly full (counting what pending work will take), pending work is therefore sent
-//! off before a request, and before other queues get new work: memory is taken in program order.
+//! Pending work takes memory for its results at launch, so a request could take memory that earlier work
+//! still needs. On a device that is nearly full (counting the results of pending work), pending work is
+//! therefore flushed before a request, and before other queues get new work: memory is taken in program
+//! order.
 //!
-//! Both together: a script needs no more memory than it would if each operation ran at once.
+//! Together these ensure that a script needs no more memory than if each operation ran immediately.
 
 use super::Runtime;
 use super::flush::{bind_all, is_wanted};
@@ -33,19 +34,19 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Memory that was asked for and is not there yet, and memory outside of tensors.
+/// The state of memory requests, and memory outside of tensors.
 #[derive(Default)]
 pub(super) struct Requests {
-    /// Memory is short, and everything else is being given up: requests send off no more work.
+    /// Memory is short and is being released: requests do not flush work.
     pub(super) is_short: bool,
-    /// At least as many bytes as the results of pending work will take.
+    /// An upper bound on the bytes that the results of pending work will take.
     unbound: u64,
-    /// Memory that scripts took and give back themselves, by address.
+    /// Memory that scripts allocate and free explicitly, by address.
     pub(super) raw: FxHashMap<u64, Block>,
 }
 
 impl Runtime {
-    /// Makes a request for memory of a device or of the host; fails only when nothing more can be given up.
+    /// Requests memory of a device or of the host; fails only when nothing more can be released.
     #[inline]
     pub(super) fn request<T>(&mut self, mut ask: impl FnMut(Effort) -> Result<T>) -> Result<T> {
         match ask(Effort::Quick) {
@@ -59,8 +60,8 @@ impl Runtime {
         ask(Effort::Last)
     }
 
-    /// Called before a new result of `bytes` is made: on a nearly full device, the pending work of other queues
-    /// goes first.
+    /// Called before a new result of `bytes` is created: on a nearly full device, the pending work of other
+    /// queues is flushed first.
     #[inline]
     pub(super) fn leave_others(&mut self, device: &Arc<Device>, bytes: u64) -> Result<()> {
         self.requests.unbound = self.requests.unbound.saturating_add(bytes);
@@ -71,7 +72,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Sends off pending work of a nearly full device, but for one queue, before others take `bytes`.
+    /// Flushes the pending work of a nearly full device, except that of queue `but`, before `bytes` are
+    /// taken.
     #[cold]
     fn leave_before(&mut self, device: &Arc<Device>, bytes: u64, but: Option<usize>) -> Result<()> {
         if self.requests.is_short {
@@ -102,7 +104,7 @@ impl Runtime {
             for at in leaving {
                 rt.leave_if_room(at)?;
                 if !rt.queues[at].chain.is_empty() {
-                    // Not as one launch: group by group.
+                    // Flush group by group, not as one launch.
                     rt.flush_queue(at)?;
                 }
             }
@@ -110,7 +112,7 @@ impl Runtime {
         })
     }
 
-    /// Gives a storage its memory.
+    /// Binds memory to a storage.
     #[inline]
     pub(super) fn bind(
         &mut self,
@@ -129,7 +131,7 @@ impl Runtime {
         }
     }
 
-    /// Memory of a device for work on a stream.
+    /// Allocates memory of a device for work on a stream.
     #[inline]
     pub(super) fn block(
         &mut self,
@@ -145,13 +147,13 @@ impl Runtime {
         block.map_err(|e| device.blame_if_sticky(e).locate(&Site::of(span)))
     }
 
-    /// Page-locked memory of the host.
+    /// Allocates page-locked host memory.
     pub(super) fn pinned_block(&mut self, bytes: u64, near: DeviceId) -> Result<PinnedBlock> {
         let machine = self.machine().clone();
         self.request(|effort| machine.pinned_with(bytes, near, effort))
     }
 
-    /// Steps 1 and 2. Fails where work that is sent off does, but not for want of memory: then it stays.
+    /// Steps 1 and 2. Fails when flushed work fails, unless it only lacks memory: then it stays queued.
     pub(super) fn give_up(&mut self) -> Result<()> {
         self.quietly(|rt| {
             rt.leave_dead()?;
@@ -159,7 +161,7 @@ impl Runtime {
         })
     }
 
-    /// Runs `code`; requests in it that fail send off no more work, and count nowhere.
+    /// Runs `code`; failing requests in it do not flush work and are not counted.
     fn quietly<T>(&mut self, code: impl FnOnce(&mut Runtime) -> T) -> T {
         let outer = std::mem::replace(&mut self.requests.is_short, true);
         let result = code(self);
@@ -182,7 +184,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// True when work of a queue reads memory that nothing but queues refers to.
+    /// True when work of a queue reads memory that only queues refer to.
     fn holds_last(&self, at: usize) -> bool {
         let mut held: FxHashMap<usize, usize> = FxHashMap::default();
         for storage in self.queues.iter().flat_map(|queue| queue.groups()).flat_map(Group::storages) {
@@ -192,7 +194,7 @@ impl Runtime {
         self.queues[at].groups().flat_map(|group| &group.loads).any(|load| last(&load.storage))
     }
 
-    /// Sends off the work of a queue as far as there is memory for its results.
+    /// Flushes the work of a queue as far as there is memory for its results.
     fn leave_if_room(&mut self, at: usize) -> Result<()> {
         let Some(id) = self.queues[at].groups().next().map(|group| group.device) else { return Ok(()) };
         let (device, stream) = (self.device(id)?, self.queues[at].stream.clone());
@@ -212,14 +214,14 @@ impl Runtime {
                 }
                 let Some(mut group) = queue.group.take() else { return Ok(()) };
                 let done = self.run_parts(&mut group, &device, &stream);
-                // What did not fit waits on.
+                // Work that did not fit stays queued.
                 self.queues[at].group = Some(group);
                 done.or_else(|e| if is_shortage(&e) { Ok(()) } else { Err(e) })
             }
         }
     }
 
-    /// Launches a group that found no memory for all of its results.
+    /// Launches a group that lacks memory for some of its results.
     #[cold]
     pub(super) fn run_short(
         &mut self,
@@ -238,7 +240,7 @@ impl Runtime {
                 group.unbound().iter().for_each(|(storage, _)| storage.lose());
                 given.and(Err(e))
             }
-            // What still finds no memory is lost, with the figures in the error; the rest is computed.
+            // Results still without memory are lost, with the statistics in the error; the rest is computed.
             _ => {
                 let effort = if self.requests.is_short { Effort::Thorough } else { Effort::Last };
                 given.and(self.run_group_with(group, device, stream, effort))
@@ -246,18 +248,18 @@ impl Runtime {
         }
     }
 
-    /// Binds all results of a group, or none.
+    /// Binds memory to all results of a group, or to none.
     fn bind_results(&mut self, group: &Group, device: &Arc<Device>, stream: &Arc<Stream>) -> Result<()> {
         let unbound = group.unbound();
         let storages = unbound.iter().map(|(storage, span)| (&**storage, *span));
         bind_all(storages, device, stream, Effort::Thorough)
     }
 
-    /// Launches the operations of a group one by one, as far as there is memory: each input and each intermediate
-    /// value stays until its last use. What remains are a reduction, and writes to what the group reads: they have
-    /// their memory when this succeeds.
+    /// Launches the operations of a group one by one, as far as there is memory. Each input and intermediate
+    /// value lives until its last use. A reduction, and writes to what the group reads, remain in the group;
+    /// they have memory when this succeeds.
     fn run_parts(&mut self, group: &mut Group, device: &Arc<Device>, stream: &Arc<Stream>) -> Result<()> {
-        // Lost values are told of where the whole group is launched.
+        // The launch of the whole group reports lost values.
         if !group.spoiled().is_empty() {
             return Ok(());
         }
@@ -268,7 +270,7 @@ impl Runtime {
         for at in 0..group.nodes.len() {
             let reg = group.nodes[at].reg;
             let Some(storage) = apart(group, &group.nodes[at]) else {
-                // Without memory for it, it stays a register of what reads it.
+                // Without memory it stays a register of its readers.
                 if group.nodes[at].storage.is_none() && group.needs(&group.roots(), reg) {
                     match self.make_value(group, at, device, stream) {
                         Err(e) if !is_shortage(&e) => return Err(e),
@@ -295,8 +297,8 @@ impl Runtime {
         }
     }
 
-    /// Computes the intermediate values below a register, or all, in memory of their own: what they are computed
-    /// from may go then.
+    /// Computes the intermediate values below a register, or all of them, in their own memory, so that their
+    /// inputs can be freed.
     fn make_below(
         &mut self,
         group: &mut Group,
@@ -318,7 +320,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Computes an intermediate value in memory of its own.
+    /// Computes an intermediate value in its own memory.
     fn make_value(
         &mut self,
         group: &mut Group,
@@ -339,8 +341,8 @@ impl Runtime {
         self.make(group, at, storage, device, stream)
     }
 
-    /// Computes a node into a storage that has its memory, by a launch of its own; the rest of the group reads it
-    /// from there.
+    /// Computes a node into a bound storage with a separate launch; the rest of the group reads it from
+    /// there.
     fn make(
         &mut self,
         group: &mut Group,
@@ -361,18 +363,18 @@ impl Runtime {
 }
 
 impl Group {
-    /// Everything that it refers to.
+    /// Every storage that the group refers to.
     fn storages(&self) -> impl Iterator<Item = &StorageRef> {
         self.loads.iter().map(|load| &load.storage).chain(self.results())
     }
 
-    /// What it writes.
+    /// The storages that the group writes.
     fn results(&self) -> impl Iterator<Item = &StorageRef> {
         let reduced = self.reduce.iter().flat_map(|reduce| reduce.out.iter().chain(&reduce.out_index));
         self.nodes.iter().filter_map(|node| node.storage.as_ref()).chain(reduced)
     }
 
-    /// The results that have no memory, with the source of each.
+    /// The unbound results, each with its source.
     fn unbound(&self) -> SmallVec<[(StorageRef, Span); 4]> {
         let nodes = self.nodes.iter().filter_map(|node| Some((node.storage.as_ref()?, node.span)));
         let reduced = self.reduce.iter().flat_map(|reduce| {
@@ -382,13 +384,13 @@ impl Group {
         all.map(|(storage, span)| (storage.clone(), span)).collect()
     }
 
-    /// The registers that it is there for.
+    /// The registers that the group must compute.
     fn roots(&self) -> SmallVec<[u16; 8]> {
         let nodes = self.nodes.iter().filter(|node| node.storage.is_some()).map(|node| node.reg);
         nodes.chain(self.reduce.as_ref().map(|reduce| reduce.reg)).collect()
     }
 
-    /// Which sources and instructions these registers need, sources first.
+    /// The sources and instructions that these registers need, sources first.
     fn needed(&self, roots: &[u16]) -> Vec<bool> {
         let sources = self.map.sources.len();
         let index = |reg: u16| match reg.checked_sub(RAW_INSTR) {
@@ -413,7 +415,7 @@ impl Group {
         }
     }
 
-    /// Lets go of what it reads for nothing. Registers keep their numbers.
+    /// Drops unused loads. Registers keep their numbers.
     fn drop_loads(&mut self) {
         let needed = self.needed(&self.roots());
         let mut view_of: SmallVec<[Option<u16>; 16]> = SmallVec::from_elem(None, self.loads.len());
@@ -446,7 +448,7 @@ impl Group {
         });
     }
 
-    /// A group that computes one node alone, into a storage.
+    /// A group that computes a single node into a storage.
     fn part(&self, at: usize, storage: StorageRef, own: bool) -> Group {
         let mut part = Group::new(self.device, self.shape.clone());
         part.map = self.map.clone();
@@ -456,7 +458,7 @@ impl Group {
         part
     }
 
-    /// Replaces the register of a node by what its storage holds now.
+    /// Replaces a node's register by a load from its storage.
     fn read_from_memory(&mut self, at: usize, storage: StorageRef, own: bool) {
         let (old, dtype) = (self.nodes[at].reg, self.nodes[at].dtype);
         let layout = match own {
@@ -479,7 +481,7 @@ impl Group {
     }
 }
 
-/// Lets go of what groups of one queue, in order, write and read for nobody.
+/// Drops unneeded reads and results from the groups of one queue, in order.
 pub(super) fn prune(groups: &mut [&mut Group]) {
     for part in (0..groups.len()).rev() {
         let is_dead = |groups: &[&mut Group], storage: &StorageRef| {

@@ -1,21 +1,20 @@
-//! The submission queue: between operations, which are inferred at once, and devices, which run
-//! kernel programs later.
+//! The submission queue between operations, which are inferred immediately, and devices, which run kernel
+//! programs later.
 //!
-//! [`Runtime`] is one session's view of its machine: the current device and streams, the pending
-//! work of every stream, the race checker, the generators. Elementwise work waits in its stream's
-//! queue and leaves as one program (see Note [When a queue leaves]); everything else is launched at
-//! once, after its stream's queue. A result nobody holds any more is never computed. Knows no
-//! operation by name and nothing of the language; source places come in as [`Runtime::span`].
+//! [`Runtime`] is one session's view of its machine: the current device and streams, the pending work of
+//! every stream, the race checker, the generators. Elementwise work waits in its stream's queue and is
+//! launched as one program (see Note [When a queue leaves]); all other work is launched immediately, after
+//! its stream's queue. A result without a reference is never computed. Knows no operation by name and nothing
+//! of the language; source positions come in as [`Runtime::span`].
 //!
-//! Note [When a queue leaves]. A queue is flushed when someone needs its bytes (another kind of
-//! operation, a copy, a read, an event, a wait, a stream that reads its results, a memory query),
-//! when the next operation has another shape, when the program is full ([`MAX_INSTRS`],
-//! [`MAX_VIEWS`]), and at the end of a `try` block, a script or a call from Rust. So an error surfaces
-//! inside the construct that would catch it.
+//! Note [When a queue leaves]. A queue is flushed when something needs its bytes (another kind of operation,
+//! a copy, a read, an event, a wait, a stream that reads its results, a memory query), when the next
+//! operation has another shape, when the program is full ([`MAX_INSTRS`], [`MAX_VIEWS`]), and at the end of a
+//! `try` block, a script or a call from Rust. So an error surfaces inside the construct that would catch it.
 //!
-//! Where a program is cut never depends on time. A loop whose rounds fuse is cut between two rounds, as
-//! soon as the next one would not fit ([`queue::Rounds`]): every cut lies at the same place, and a loop
-//! that does the same work each round asks for the same programs.
+//! Program boundaries never depend on timing. A loop whose iterations fuse is cut between two iterations, as
+//! soon as the next one would not fit ([`queue::Rounds`]). So every cut has the same position, and a loop
+//! that repeats the same work requests the same programs.
 
 mod abandon;
 mod capture;
@@ -64,27 +63,28 @@ use crate::driver::DeviceId;
 use queue::Queue;
 use std::sync::Arc;
 
-/// The most instructions of one fused program.
+/// The largest number of instructions of one fused program.
 pub const MAX_INSTRS: usize = 64;
-/// The most views of one fused program.
+/// The largest number of views of one fused program.
 pub const MAX_VIEWS: usize = 24;
 
-/// One session's view of its machine. Each part is the state of one file; what needs several parts is a method here.
+/// One session's view of its machine. Each field is the state of one file; code that needs several fields is
+/// a method here.
 ///
-/// Invariant: what a queue holds belongs to one stream and one iteration shape; a storage's
-/// `pending` names a live node exactly while its queue's generation is the same.
+/// Invariant: a queue's work belongs to one stream and one iteration shape; a storage's `pending` names a
+/// live node exactly while its queue's generation is unchanged.
 pub struct Runtime {
-    /// The processes that this one works with. First, so that it ends before its device.
+    /// The process group of this session. The first field, so that it is dropped before its device.
     #[cfg(feature = "dist")]
     group: Option<Box<crate::group::Group>>,
     machine: Arc<Machine>,
-    /// Where the operation that is being submitted stands in the source.
+    /// The source position of the operation being submitted.
     pub span: Span,
-    /// The operation that the user wrote, while it is made of others.
+    /// The operation that the user wrote, while it runs as a composition of others.
     written: Option<&'static str>,
-    /// What the session has switched on and off.
+    /// The session's settings.
     pub settings: Settings,
-    /// What the session may use.
+    /// The session's resource limits.
     pub quota: Quota,
     devices: context::Devices,
     queues: Vec<Queue>,
@@ -125,7 +125,7 @@ impl Runtime {
         &self.machine
     }
 
-    /// Runs an operation that is made of others; race reports name it, and not those.
+    /// Runs an operation composed of others; race reports name it instead of its parts.
     pub fn named<T>(&mut self, name: &'static str, code: impl FnOnce(&mut Runtime) -> T) -> T {
         let outer = self.written;
         self.written = outer.or(Some(name));
@@ -134,14 +134,14 @@ impl Runtime {
         result
     }
 
-    /// Where the script asked for the memory of tensors that are alive.
+    /// The source positions that allocated the live tensors.
     pub fn live_places(&self) -> Vec<Span> {
         let devices = self.machine.opened();
         devices.flat_map(|device| device.holders(usize::MAX)).map(|(span, ..)| span).collect()
     }
 }
 
-/// The index of a device's place.
+/// The index of a device's slot.
 fn slot(device: DeviceId) -> usize {
     device.cuda_index().map_or(0, |i| i + 1)
 }

@@ -1,7 +1,7 @@
-//! Results that keep the order of dimensions that their operands have in memory, as PyTorch's do.
+//! Results in the memory order of their operands' dimensions, like PyTorch's.
 //!
-//! What operations compute for themselves is row-major ([`Runtime::map`]); what scripts get of elementwise
-//! operations, copies and tensors like others is laid out here.
+//! Internal results are row-major ([`Runtime::map`]). The results that scripts get from elementwise
+//! operations, copies and `*_like` factories are laid out here.
 
 use super::infer::Inferred;
 use super::{MapArg, Runtime};
@@ -13,7 +13,7 @@ use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
 impl Runtime {
-    /// [`Runtime::map`] with a result in the order of the operands.
+    /// [`Runtime::map`] with a result in the memory order of the operands.
     pub fn map_ordered(
         &mut self,
         name: &'static str,
@@ -24,7 +24,7 @@ impl Runtime {
     ) -> Result<Tensor> {
         let Inferred { device, shape } = self.infer(name, args)?;
         let mut layout = Layout::contiguous_over(shape);
-        // Operands with the strides of the result, and those without dimensions, need no look.
+        // Fast path: operands with the strides of the result, and operands without dimensions.
         let plain = |arg: &MapArg<'_>| match arg {
             MapArg::Tensor(x) => {
                 let own = x.layout();
@@ -40,15 +40,15 @@ impl Runtime {
         self.map_as(name, f, args, compute, dtype, layout, device)
     }
 
-    /// A copy in a dtype and in the order of the tensor, as a script asks for it: of complex numbers the real parts,
-    /// with a warning.
+    /// A copy in a dtype, in the memory order of the tensor, as a script requests it. Complex numbers lose
+    /// their imaginary parts, with a warning.
     pub fn cast_ordered(&mut self, tensor: &Tensor, dtype: Dtype) -> Result<Tensor> {
         self.warn_dropped(tensor.dtype(), dtype);
         let (layout, device) = (tensor.layout().kept(), tensor.device());
         self.map_as("to", &CAST, &[MapArg::Tensor(tensor)], tensor.dtype(), dtype, layout, device)
     }
 
-    /// A tensor with memory but without values, in the order of a layout.
+    /// A tensor with memory but without values, in the memory order of a layout.
     pub fn empty_ordered(&mut self, like: &Layout, dtype: Dtype, device: DeviceId) -> Result<Tensor> {
         let tensor = self.fresh_as(like.kept(), dtype, device)?;
         let at = self.place(device)?.queue;
@@ -56,14 +56,14 @@ impl Runtime {
         Ok(tensor)
     }
 
-    /// The same in page-locked host memory.
+    /// [`Runtime::empty_ordered`] in page-locked host memory.
     pub fn pinned_ordered(&mut self, like: &Layout, dtype: Dtype) -> Result<Tensor> {
         self.pinned_as(like.kept(), dtype)
     }
 }
 
-/// Two tensors of one shape with their dimensions in the order that the first, a dense one, has in memory:
-/// it is row-major then.
+/// Two tensors of one shape with their dimensions permuted to the memory order of the first, a dense one,
+/// which becomes row-major.
 pub(super) fn in_order(dense: &Tensor, other: &Tensor) -> (Tensor, Tensor) {
     match dense.layout().outermost_first() {
         None => (dense.clone(), other.clone()),

@@ -1,12 +1,11 @@
 //! Pending elementwise work of one stream.
 //!
-//! A [`Group`] is a program being written: every node is one operation's result over one iteration
-//! shape. Operands that the group computes itself are registers, never memory. A reduction may
-//! close a group.
+//! A [`Group`] is a program under construction: every node is the result of one operation over one iteration
+//! shape. Operands that the group computes itself are registers, never memory. A reduction may close a group.
 //!
-//! Note [Hazards]. Loads happen before stores, per element. That is program order as long as no
-//! storage is loaded under one layout and stored under another in the same group; an operation that
-//! would do so flushes the group first.
+//! Note [Hazards]. Loads happen before stores, per element. That equals program order as long as no storage
+//! is loaded under one layout and stored under another in the same group; an operation that would do so
+//! flushes the group first.
 
 use super::chain::{part_and_node, place_of};
 use super::infer::is_host_scalar;
@@ -25,25 +24,25 @@ use std::sync::Arc;
 pub(super) struct Queue {
     pub stream: Arc<Stream>,
     pub generation: u32,
-    /// Groups that wait for what follows them; see `chain`.
+    /// Closed groups that wait for later work; see `chain`.
     pub chain: Vec<Group>,
-    /// The group that is being written.
+    /// The open group.
     pub group: Option<Box<Group>>,
-    /// The capture that work of this stream goes to.
+    /// The capture that records this stream's work.
     pub capture: Option<u64>,
-    /// Where the first of the groups begins that were sent off one after another because they were full.
+    /// The source of the first in a sequence of groups that were flushed because they were full.
     pub full_from: Option<Span>,
     spare: Spare,
 }
 
-/// What a group that has left leaves to the next one: room.
+/// Buffers of a flushed group, for reuse by the next one.
 #[derive(Default)]
 struct Spare {
     nodes: Vec<Node>,
     instrs: Vec<Instr>,
 }
 
-/// A program being written.
+/// A program under construction.
 pub(super) struct Group {
     pub device: DeviceId,
     pub shape: Dims,
@@ -55,17 +54,17 @@ pub(super) struct Group {
     rounds: Rounds,
 }
 
-/// Where the rounds of a loop begin among the operations of a group: at an operation whose place in the source
-/// the group has seen before.
+/// Detects loop iterations among the operations of a group: an iteration begins at an operation whose source
+/// position the group has seen before.
 #[derive(Default)]
 pub(super) struct Rounds {
-    /// A bit for each place so far, by hash.
+    /// One bit for each position seen, by hash.
     seen: u64,
-    /// The first place that came again, and the sizes of the group when it came last.
+    /// The first repeated position, and the size of the group when it was last repeated.
     newest: Option<(Span, Size)>,
 }
 
-/// How large a group is.
+/// The size of a group.
 #[derive(Clone, Copy)]
 struct Size {
     instrs: usize,
@@ -77,7 +76,7 @@ struct Size {
 #[derive(Clone)]
 pub(super) struct Load {
     pub storage: StorageRef,
-    /// The layout as given, for hazards.
+    /// The original layout, for hazards.
     pub layout: Layout,
     /// Its strides over the group's shape.
     pub strides: Strides,
@@ -90,7 +89,7 @@ pub(super) struct Node {
     pub reg: u16,
     /// `None` once a later node of the group writes the same elements.
     pub storage: Option<StorageRef>,
-    /// Where it is not the layout that the storage was made with.
+    /// Set if it differs from the storage's initial layout.
     view: Option<Box<Layout>>,
     pub dtype: Dtype,
     /// The operation.
@@ -104,22 +103,23 @@ pub(super) struct PendingReduce {
     pub dims: SmallVec<[usize; 6]>,
     pub f: &'static ReduceFn,
     pub dtype: Dtype,
-    /// The value; `None` for `argmax`.
+    /// The value's storage; `None` for `argmax`.
     pub out: Option<StorageRef>,
-    /// The position, for indexed reductions that want it.
+    /// The position's storage, for indexed reductions that need it.
     pub out_index: Option<StorageRef>,
     pub span: Span,
 }
 
 impl Node {
-    /// The same into a storage; its layout is the node's where it is the node's own, else the storage's first one.
+    /// This node with another storage. Its layout is the node's if `own` is set, otherwise the storage's
+    /// initial one.
     pub(super) fn moved(&self, storage: StorageRef, own: bool) -> Node {
         let view = self.view.clone().filter(|_| own);
         let Node { reg, dtype, name, span, .. } = *self;
         Node { reg, storage: Some(storage), view, dtype, name, span }
     }
 
-    /// The layout under which it writes its storage.
+    /// The layout under which the node writes its storage.
     pub(super) fn layout<'a>(&'a self, storage: &'a StorageRef) -> &'a Layout {
         self.view.as_deref().unwrap_or_else(|| storage.first_layout())
     }
@@ -136,17 +136,17 @@ impl Queue {
         self.chain.iter().chain(self.group.as_deref())
     }
 
-    /// True when the open group takes `extra` more views and a few instructions.
+    /// True when the open group has room for `extra` more views and a few instructions.
     pub(super) fn has_room(&self, extra: usize) -> bool {
         self.group.as_ref().is_none_or(|group| group.reduce.is_none()) && self.holds(extra)
     }
 
-    /// The same, whether in the open group or in one behind it.
+    /// True when the open group and the chain before it together have that room.
     pub(super) fn holds(&self, extra: usize) -> bool {
         self.has_size(Size { instrs: 8, views: extra, nodes: 0 })
     }
 
-    /// True when the program takes so much more.
+    /// True when the program has room for this much more.
     #[inline]
     fn has_size(&self, more: Size) -> bool {
         let Size { mut instrs, mut views, mut nodes } = more;
@@ -164,8 +164,8 @@ impl Queue {
         instrs <= MAX_INSTRS && views < MAX_VIEWS && nodes < MAX_INSTRS
     }
 
-    /// True when the open group must be cut before the operation that stands at `span`: a round of a loop begins
-    /// there which does not fit, or which began there as a group of its own before.
+    /// True when the open group must be cut before the operation at `span`: a loop iteration begins there
+    /// that does not fit, or one that began a group there before.
     fn ends_before(&mut self, span: Span) -> bool {
         let Some(group) = self.group.as_mut().filter(|group| !group.nodes.is_empty()) else { return false };
         if span == Span::NONE {
@@ -180,7 +180,7 @@ impl Queue {
         };
         group.rounds.newest = Some((span, now));
         if 2 * now.instrs + 8 <= MAX_INSTRS && 2 * now.views < MAX_VIEWS && self.chain.is_empty() {
-            // A round is no larger than all there is.
+            // An iteration is no larger than the whole group.
             return false;
         }
         let grown = |now: usize, begun: usize| now.saturating_sub(begun);
@@ -192,7 +192,7 @@ impl Queue {
         !self.has_size(round)
     }
 
-    /// Takes what a group that has left can leave to the next one.
+    /// Keeps the reusable buffers of a flushed group.
     pub(super) fn reuse(&mut self, group: Group) {
         let Group { mut nodes, map: Map { mut instrs, .. }, .. } = group;
         nodes.clear();
@@ -208,20 +208,20 @@ impl Queue {
         group
     }
 
-    /// What a storage carries that the open group's node of that number writes.
+    /// The pending state of a storage written by this node of the open group.
     pub(super) fn pending(&self, at: usize, node: usize) -> Pending {
         let node = place_of(self.chain.len(), node);
         Pending { queue: at as u16, generation: self.generation, node }
     }
 
-    /// The node of the open group that a storage waits for; `None` when an earlier group computes it.
+    /// The open group's node that computes a storage; `None` when an earlier group computes it.
     pub(super) fn open_node(&self, pending: Pending) -> Option<usize> {
         let (part, node) = part_and_node(pending.node);
         (part == self.chain.len()).then_some(node)
     }
 }
 
-/// The bit of a place in [`Rounds::seen`].
+/// The bit of a position in [`Rounds::seen`].
 fn bit_of(span: Span) -> u64 {
     1 << ((span.lo ^ span.hi << 3).wrapping_mul(0x9e37_79b9) >> 26)
 }
@@ -246,7 +246,7 @@ impl Group {
         Size { instrs: self.map.instrs.len(), views: self.loads.len() + nodes.min(8), nodes }
     }
 
-    /// The size before its first operation at a place.
+    /// The group's size before its first operation at a position.
     fn size_before(&self, span: Span) -> Size {
         let first = self.nodes.iter().position(|node| node.span == span).unwrap_or_default();
         let instrs = match first.checked_sub(1) {
@@ -255,7 +255,7 @@ impl Group {
             }
             None => 0,
         };
-        // Operands are counted by what came after: the first round brings those that all rounds share.
+        // Count all operands so far: the first iteration also loads those that all iterations share.
         Size { instrs, views: self.loads.len() + first.min(8), nodes: first }
     }
 
@@ -273,7 +273,7 @@ impl Group {
         RAW_INSTR + (self.map.instrs.len() - 1) as u16
     }
 
-    /// The dtype of a register in the numbering of a group under construction.
+    /// The dtype of a register of a group under construction.
     pub(super) fn dtype(&self, reg: u16) -> Dtype {
         match reg.checked_sub(RAW_INSTR) {
             Some(instr) => self.map.instrs[usize::from(instr)].dtype,
@@ -281,7 +281,7 @@ impl Group {
         }
     }
 
-    /// The register as a value of exactly this dtype.
+    /// The register converted to exactly this dtype.
     fn cast(&mut self, reg: u16, dtype: Dtype) -> u16 {
         match self.dtype(reg) {
             from if from == dtype => reg,
@@ -289,17 +289,17 @@ impl Group {
         }
     }
 
-    /// The register, converted so that an instruction that computes in `compute` reads it.
+    /// The register, converted for an instruction that computes in `compute`.
     pub(super) fn converted(&mut self, reg: u16, compute: Dtype) -> u16 {
         if holds_exactly(self.dtype(reg), compute) { reg } else { self.cast(reg, compute) }
     }
 }
 
-/// While a group is written, sources are numbered from 0 and instructions from here, so that a new
-/// source moves no instruction. The flush renumbers.
+/// In a group under construction, sources are numbered from 0 and instructions from here, so that a new
+/// source renumbers no instruction. The flush assigns the final numbers.
 pub(super) const RAW_INSTR: u16 = 0x8000;
 
-/// True when a register of dtype `from` may be read as `to` without a conversion.
+/// True when a register of dtype `from` can be read as `to` without a conversion.
 fn holds_exactly(from: Dtype, to: Dtype) -> bool {
     from.class() == to.class() && promote(from, to) == to
 }
@@ -307,7 +307,7 @@ fn holds_exactly(from: Dtype, to: Dtype) -> bool {
 impl Runtime {
     /// Submits `f(args)` as a new tensor of `dtype`; operands broadcast and are read as `compute`.
     ///
-    /// The result is contiguous, on the operands' device, and computed when someone needs it.
+    /// The result is contiguous, on the operands' device, and computed on demand.
     pub fn map(
         &mut self,
         name: &'static str,
@@ -335,7 +335,7 @@ impl Runtime {
         self.map_as(name, f, args, compute, dtype, Layout::contiguous_over(shape), device)
     }
 
-    /// The same with a layout of the result, which is dense.
+    /// [`Runtime::map_over`] with a dense layout for the result.
     #[allow(clippy::too_many_arguments)]
     #[inline(always)]
     pub(super) fn map_as(
@@ -354,7 +354,7 @@ impl Runtime {
         let tensor = self.note_result(name, at, read_near(args, device), owner, layout, dtype)?;
         let far = |arg: &MapArg<'_>| arg.tensor().is_some_and(|tensor| tensor.device() != device);
         match args.iter().any(far) {
-            // What is new shares no elements.
+            // A new tensor shares no elements with others.
             false => self.write_near(name, f, args, compute, dtype, &tensor, at)?,
             true => self.write(name, f, args, compute, dtype, &tensor, at)?,
         }
@@ -390,8 +390,8 @@ impl Runtime {
         self.write(name, f, args, compute, dtype, target, at)
     }
 
-    /// Queues a node that writes `target`: a fresh, unbound tensor, or an existing one in place. Its accesses
-    /// have been noted.
+    /// Queues a node that writes `target`: a new unbound tensor, or an existing one in place. Its accesses
+    /// are already recorded.
     #[allow(clippy::too_many_arguments)]
     fn write(
         &mut self,
@@ -432,7 +432,7 @@ impl Runtime {
         self.write_near(name, f, &operands, compute, dtype, target, at)
     }
 
-    /// The same with operands that queue `at` can read as they are.
+    /// [`Runtime::write`] with operands that queue `at` can read directly.
     #[allow(clippy::too_many_arguments)]
     fn write_near(
         &mut self,
@@ -445,8 +445,9 @@ impl Runtime {
         at: usize,
     ) -> Result<()> {
         if target.count() == 0 {
-            // An empty view of other memory: nothing is written. Whoever computes that memory binds it on its own
-            // stream; bound here, it would be this stream's, and nothing would order the two.
+            // An empty view of other memory: nothing is written. The queue that computes the memory binds it
+            // on its own stream. Binding it here would give it to this stream, and nothing would order the
+            // two.
             return if target.storage().bytes() == 0 { self.bind_empty(target, at) } else { Ok(()) };
         }
         let device = target.device();
@@ -455,8 +456,8 @@ impl Runtime {
         let part = queue.chain.len();
         let group = queue.open(device, target.shape());
         let mut reg = |i: usize| operand_register(group, part, f, i, operands[i], compute);
-        // The number of registers is known where they are put together: registers that are pushed one by one
-        // and read at once wait for each other.
+        // Build the registers with a fixed count: pushing them one by one and reading them at once causes
+        // store-to-load stalls.
         let regs = match operands.len() {
             1 => Regs::first([reg(0), 0, 0, 0], 1),
             2 => Regs::first([reg(0), reg(1), 0, 0], 2),
@@ -488,7 +489,7 @@ impl Runtime {
         self.after_submit(at)
     }
 
-    /// Moves out of the way what keeps the open group of queue `at` from reading `operands` and writing
+    /// Resolves everything that keeps the open group of queue `at` from reading `operands` and writing
     /// `target`; see Note [Hazards].
     fn make_room(&mut self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> Result<()> {
         let views = operands.len() + 1;
@@ -512,7 +513,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Sends off what other queues hold of a tensor; true when the open group of queue `at` must be
+    /// Flushes other queues with pending work on a tensor. True when the open group of queue `at` must be
     /// closed before the next one can read the tensor as a register or a load.
     pub(super) fn settle_read(&mut self, at: usize, tensor: &Tensor) -> Result<bool> {
         let Some(pending) = tensor.storage().pending() else { return Ok(false) };
@@ -531,12 +532,12 @@ impl Runtime {
         Ok(!node.is_some_and(is_same))
     }
 
-    /// The same for a tensor that is written in place: work that still has to read or write its old
-    /// value goes first.
+    /// [`Runtime::settle_read`] for a tensor written in place: work that still has to read or write its old
+    /// value is flushed first.
     pub(super) fn settle_write(&mut self, at: usize, target: &Tensor) -> Result<bool> {
         let storage = target.storage();
         if storage.is_lost() && storage.pending().is_none() {
-            // Written in part, the rest would be whatever the memory holds.
+            // After a partial write, the rest would be arbitrary memory contents.
             let bytes = target.layout().bytes(target.dtype());
             if bytes != storage.bytes() {
                 return Err(super::error::lost_value(storage));
@@ -558,7 +559,7 @@ impl Runtime {
         Ok(flush || group.loads.iter().any(clash))
     }
 
-    /// Sends off the work of a queue because no more fits.
+    /// Flushes a queue because it is full.
     fn flush_full(&mut self, at: usize) -> Result<()> {
         let queue = &self.queues[at];
         let first = queue.group.as_ref().and_then(|group| group.nodes.first()).map(|node| node.span);
@@ -568,11 +569,11 @@ impl Runtime {
         done
     }
 
-    /// Called after every submission: sends off what must not wait.
+    /// Called after every submission: flushes work that must not wait.
     pub(super) fn after_submit(&mut self, at: usize) -> Result<()> {
         let queue = &self.queues[at];
-        // A reduction takes no more work, yet it stays until the next call: by then the values that
-        // only it reads have been dropped, and are not stored.
+        // A reduction accepts no more work, but it stays until the next call. By then the values that only it
+        // reads have been dropped, and are not stored.
         let is_open = queue.group.as_ref().is_some_and(|group| group.reduce.is_none());
         if is_open && !queue.has_room(1) {
             self.flush_full(at)?;
@@ -586,8 +587,8 @@ impl Runtime {
     }
 }
 
-/// The operands that an operation on a device reads there. A host scalar among operands of another device is
-/// read by itself.
+/// The operands that an operation reads on a device, excluding a host scalar among operands of another
+/// device.
 fn read_near<'a>(args: &'a [MapArg<'a>], device: DeviceId) -> impl Iterator<Item = &'a Tensor> + Clone {
     args.iter().filter_map(move |arg| match arg {
         MapArg::Tensor(tensor) if tensor.device() == device => Some(*tensor),
@@ -595,7 +596,7 @@ fn read_near<'a>(args: &'a [MapArg<'a>], device: DeviceId) -> impl Iterator<Item
     })
 }
 
-/// Refuses to read complex numbers as anything else, and functions that are not defined for them.
+/// Rejects reading complex numbers as another dtype, and functions that are undefined for them.
 fn check_complex(name: &str, f: &MapFn, args: &[MapArg<'_>], compute: Dtype) -> Result<()> {
     if std::ptr::eq(f, &CAST) || compute == Dtype::Bool {
         return Ok(());
@@ -622,8 +623,8 @@ fn check_complex(name: &str, f: &MapFn, args: &[MapArg<'_>], compute: Dtype) -> 
     }
 }
 
-/// True when a tensor shares elements with another layout or dtype of the same storage, so that
-/// reading it while that is written would see some new values.
+/// True when a tensor shares elements with another layout or dtype of the same storage. Reading it while that
+/// is written would see some new values.
 pub(super) fn clashes(tensor: &Tensor, target: &Tensor) -> bool {
     if !std::ptr::eq(tensor.storage(), target.storage()) {
         return false;
@@ -635,8 +636,8 @@ pub(super) fn clashes(tensor: &Tensor, target: &Tensor) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// The register that holds a tensor: a node's, a load's, or a new load. What the group, which is that
-/// part of its chain, computes itself has this layout exactly ([`Runtime::settle_read`]).
+/// The register that holds a tensor: a node's, a load's, or a new load's. A value computed by the group
+/// itself, which is number `part` of its chain, has exactly this layout ([`Runtime::settle_read`]).
 pub(super) fn register(group: &mut Group, part: usize, tensor: &Tensor) -> u16 {
     if let Some((of, node)) = tensor.storage().pending().map(|pending| part_and_node(pending.node))
         && of == part
@@ -665,7 +666,7 @@ pub(super) fn register(group: &mut Group, part: usize, tensor: &Tensor) -> u16 {
     reg
 }
 
-/// The register of an operand of `f`, the `i`th, in the dtype to compute in.
+/// The register of operand `i` of `f`, in the dtype to compute in.
 fn operand_register(
     group: &mut Group,
     part: usize,
@@ -694,13 +695,13 @@ fn operand_register(
     }
 }
 
-/// Pushes a value that is made where it stays: one that is made elsewhere would be copied at once, and the copy
-/// wait for its parts.
+/// Pushes a value constructed in place. A value constructed elsewhere is copied immediately, and the copy
+/// stalls on its parts.
 #[inline(always)]
 fn push_made<T>(list: &mut Vec<T>, make: impl FnOnce() -> T) {
     list.reserve(1);
     let length = list.len();
-    // SAFETY: there is room for one more, which is written before it counts.
+    // SAFETY: there is room for one more element, which is written before the length counts it.
     unsafe {
         list.as_mut_ptr().add(length).write(make());
         list.set_len(length + 1);

@@ -1,4 +1,4 @@
-//! What a session may use: fuel, tensors, events, memory of the host.
+//! A session's resource limits: fuel, tensors, events, host memory.
 
 use super::{Runtime, error};
 use crate::base::{Result, reclaim};
@@ -7,27 +7,27 @@ use crate::stream::{Event, EventFlags};
 use crate::tensor::Storage;
 use std::sync::Arc;
 
-/// How many things a session may have at the same time.
+/// Limits on live objects of a session.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
-    /// Tensors with memory, or a place in a queue, of their own; views do not count.
+    /// Tensors with their own memory or pending work; views do not count.
     pub tensors: Option<usize>,
     /// Events.
     pub events: Option<usize>,
-    /// Bytes of the host's memory that one value may take which was read from a tensor.
+    /// Bytes of host memory for one value that was read from a tensor.
     pub host_bytes: Option<usize>,
 }
 
-/// What a session may still use.
+/// A session's remaining resources.
 #[derive(Default)]
 pub struct Quota {
-    /// What it may still compute: elements moved and computed, and what its owner takes.
+    /// Remaining computation: elements moved and computed, and what the session's owner charges.
     pub fuel: Option<u64>,
-    /// How many things it may have at the same time.
+    /// Limits on live objects.
     pub limits: Limits,
-    /// Each live tensor that is counted holds one of these.
+    /// Each counted live tensor holds a clone of this.
     tensors: Arc<()>,
-    /// Each live event that is counted holds one of these.
+    /// Each counted live event holds a clone of this.
     events: Arc<()>,
 }
 
@@ -41,20 +41,20 @@ impl Quota {
         if left.is_some() { Ok(()) } else { Err(error::fuel()) }
     }
 
-    /// True when a further tensor is one too many.
+    /// True when the tensor limit is reached.
     #[inline]
     fn has_all_tensors(&self) -> bool {
         self.limits.tensors.is_some_and(|limit| Arc::strong_count(&self.tensors) > limit)
     }
 }
 
-/// What a thing holds that is counted; `None` without a limit. Errors: E1009.
+/// A ticket for a counted object; `None` without a limit. Errors: E1009.
 #[inline]
 fn ticket(counter: &Arc<()>, limit: Option<usize>, what: &'static str) -> Result<Option<Arc<()>>> {
     let Some(limit) = limit else { return Ok(None) };
     let is_full = || Arc::strong_count(counter) > limit;
     if is_full() {
-        // Values that only refer to each other may hold some.
+        // Reference cycles may hold some.
         reclaim::asked();
         if is_full() {
             return Err(error::too_many(what, limit));
@@ -70,14 +70,14 @@ impl Runtime {
         self.quota.spend(elements)
     }
 
-    /// A storage that counts among the session's. Errors: E1009.
+    /// A storage that counts towards the session's limit. Errors: E1009.
     #[inline]
     pub(super) fn storage(&mut self, owner: Arc<Device>, bytes: u64) -> Result<Storage> {
         self.leave_others(&owner, bytes)?;
         Ok(Storage::made(owner, bytes, self.ticket()?, Default::default()))
     }
 
-    /// What a storage holds that counts among the session's. Errors: E1009.
+    /// A ticket for a storage that counts towards the session's limit. Errors: E1009.
     #[inline]
     pub(super) fn ticket(&mut self) -> Result<Option<Arc<()>>> {
         if self.quota.has_all_tensors() {
@@ -87,7 +87,7 @@ impl Runtime {
         ticket(&self.quota.tensors, self.quota.limits.tensors, "tensors")
     }
 
-    /// An event that counts among the session's. Errors: E1009.
+    /// An event that counts towards the session's limit. Errors: E1009.
     pub fn event(&mut self, flags: EventFlags) -> Result<Arc<Event>> {
         let event = Event::new(flags);
         Ok(Arc::new(match ticket(&self.quota.events, self.quota.limits.events, "events")? {
@@ -96,7 +96,7 @@ impl Runtime {
         }))
     }
 
-    /// Refuses to take so much of the host's memory at once. Errors: E0704, out of memory.
+    /// Rejects a host value of this many bytes if it is too large. Errors: E0704, out of memory.
     pub fn check_host_room(&self, bytes: usize) -> Result<()> {
         reclaim::charge(bytes)?;
         match self.quota.limits.host_bytes {

@@ -9,12 +9,12 @@ use crate::stream::races::Access;
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
-/// The node number that a pending reduction's results carry.
+/// The node number of a pending reduction's results.
 pub(super) const REDUCED: usize = 0xff;
 
 impl Runtime {
-    /// Submits the reduction of `dims` (distinct, ascending) of `x`, read as `compute`; the result
-    /// has `dtype` and, with `keepdim`, extents of 1 in place of the reduced ones.
+    /// Submits the reduction of `dims` (distinct, ascending) of `x`, read as `compute`. The result has
+    /// `dtype` and, with `keepdim`, extents of 1 in place of the reduced ones.
     #[allow(clippy::too_many_arguments)]
     pub fn reduce(
         &mut self,
@@ -30,7 +30,7 @@ impl Runtime {
         value.ok_or_else(|| super::error::lost("the result of this reduction"))
     }
 
-    /// Submits an indexed reduction: values (when wanted) and row-major positions within `dims`.
+    /// Submits an indexed reduction: values (if requested) and row-major positions within `dims`.
     #[allow(clippy::too_many_arguments)]
     pub fn reduce_indexed(
         &mut self,

@@ -1,8 +1,8 @@
-//! One launch for a chain of groups; see Note [Chains].
+//! A single launch for a chain of groups; see Note [Chains].
 //!
-//! All groups' registers become one list. A register is *per row* when everything that it is computed from
-//! is, else *per element*. There is one step for each reduction, in order, and last ones that write results; a
-//! register belongs to the first step that needs it, and is left in a temporary when others do.
+//! The registers of all groups form one list. A register is *per row* when all its inputs are, otherwise *per
+//! element*. There is one step per reduction, in order, followed by steps that write results. A register
+//! belongs to the first step that needs it, and is stored in a temporary if later steps need it too.
 
 use super::Runtime;
 use super::flush::{Noted, address, address_to_read, bind_all, is_wanted, merge_dims};
@@ -19,7 +19,8 @@ use crate::tensor::StorageRef;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
-/// The most values per element that wait for a later step: each takes registers for all of a thread's elements.
+/// The largest number of per-element values kept for a later step. Each takes registers for all elements of a
+/// thread.
 const MOST_HELD: usize = 6;
 
 /// A register of the whole chain.
@@ -36,7 +37,7 @@ enum Made {
     Fold(usize),
 }
 
-/// What a storage holds after the groups so far.
+/// A storage's contents after the groups so far.
 struct Written<'a> {
     storage: &'a StorageRef,
     layout: Layout,
@@ -46,7 +47,7 @@ struct Written<'a> {
     span: Span,
 }
 
-/// What is read from memory.
+/// An operand in memory.
 struct Read<'a> {
     storage: &'a StorageRef,
     layout: Layout,
@@ -60,7 +61,7 @@ struct Combined {
     dtype: Dtype,
 }
 
-/// A chain taken apart. `None` from any of its functions: the groups are launched one by one.
+/// A chain under analysis. If one of its functions returns `None`, the groups are launched one by one.
 struct Chain<'a> {
     shape: &'a Dims,
     kept: usize,
@@ -71,19 +72,19 @@ struct Chain<'a> {
     folds: Vec<Combined>,
 }
 
-/// What has become of a chain.
+/// The outcome for a chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It was launched as one program, or nothing of it was wanted.
+    /// Launched as one program, or no result was needed.
     Whole,
-    /// It has to go group by group.
+    /// Must be launched group by group.
     Apart,
-    /// There is no memory for all of its results.
+    /// Not enough memory for all results.
     Short,
 }
 
 impl Runtime {
-    /// Launches a chain as one program, where that can be.
+    /// Launches a chain as one program, if possible.
     pub(super) fn run_rows(
         &mut self,
         at: usize,
@@ -102,7 +103,7 @@ impl Runtime {
             return Ok(Outcome::Apart);
         }
         let Some(rows) = chain.rows(&wanted) else { return Ok(Outcome::Apart) };
-        // What cannot be computed is told of, and lost, group by group.
+        // Launching group by group reports lost operands.
         if chain.reads.iter().any(|read| read.storage.is_lost() || read.storage.memory().is_none()) {
             return Ok(Outcome::Apart);
         }
@@ -180,7 +181,7 @@ impl<'a> Chain<'a> {
         (self.registers.len() - 1) as u16
     }
 
-    /// The register that was made in such a way.
+    /// The register whose origin matches.
     fn position(&self, is_it: impl Fn(&Made) -> bool) -> Option<u16> {
         self.registers.iter().position(|register| is_it(&register.made)).map(|reg| reg as u16)
     }
@@ -251,7 +252,7 @@ impl<'a> Chain<'a> {
         Some(())
     }
 
-    /// A storage that is written again must be so under the same layout; then the last value counts.
+    /// A storage that is written again must have the same layout; the last value counts.
     fn write(&mut self, new: Written<'a>) -> Option<()> {
         if let Some(old) = self.written.iter().position(|old| old.storage.is(new.storage)) {
             self.same_elements(
@@ -294,7 +295,7 @@ impl<'a> Chain<'a> {
         (first_a == first_b && dims.all(|(&n, (a, b))| n == 1 || a == b)).then_some(())
     }
 
-    /// False when one row's result may lie where another row still reads.
+    /// False when one row's result may overwrite memory that another row still reads.
     fn is_safe(&self, wanted: &[&Written<'_>]) -> bool {
         wanted.iter().all(|written| {
             self.reads.iter().filter(|read| read.storage.is(written.storage)).all(|read| {
@@ -305,7 +306,7 @@ impl<'a> Chain<'a> {
         })
     }
 
-    /// The steps that give what is wanted.
+    /// The steps that compute the needed results.
     fn rows(&self, wanted: &[&Written<'_>]) -> Option<Rows> {
         let per_row = |strides: &Strides| {
             self.shape.iter().zip(strides).skip(self.kept).all(|(&n, &step)| n == 1 || step == 0)
@@ -318,7 +319,7 @@ impl<'a> Chain<'a> {
             .chain(wanted.iter().map(|w| &w.strides))
             .map(per_row)
             .collect();
-        // Reductions that something wanted needs.
+        // Reductions that a needed result depends on.
         let mut used = vec![false; self.registers.len()];
         wanted.iter().for_each(|written| used[usize::from(written.reg)] = true);
         for (reg, register) in self.registers.iter().enumerate().rev() {
@@ -331,7 +332,7 @@ impl<'a> Chain<'a> {
                 Made::Load(_) | Made::Number(_) => {}
             }
         }
-        // What each step is for: a reduction's value, results per element, results per row.
+        // The purpose of each step: a reduction's value, per-element results, per-row results.
         let mut passes: Vec<Pass> = Vec::new();
         for (reg, register) in self.registers.iter().enumerate() {
             if let (Made::Fold(fold), true) = (&register.made, used[reg]) {
@@ -351,7 +352,8 @@ impl<'a> Chain<'a> {
         self.write_down(&passes, views, view_rows)
     }
 
-    /// Gives every instruction to the first pass that needs it; what is per row gets a pass of its own before.
+    /// Assigns every instruction to the first pass that needs it; per-row instructions get their own earlier
+    /// pass.
     fn assign(&self, passes: Vec<Pass>) -> Vec<Pass> {
         let mut given = vec![false; self.registers.len()];
         let mut all: Vec<Pass> = Vec::new();
@@ -376,7 +378,7 @@ impl<'a> Chain<'a> {
     }
 
     fn write_down(&self, passes: &[Pass], views: usize, per_row: Vec<bool>) -> Option<Rows> {
-        // The pass that computes a register, and the temporary that takes it to others.
+        // The pass that computes a register, and the temporary that carries it to later passes.
         let mut home = vec![usize::MAX; self.registers.len()];
         for (number, pass) in passes.iter().enumerate() {
             pass.instrs.iter().chain(&pass.result).for_each(|&reg| home[usize::from(reg)] = number);
@@ -448,15 +450,15 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// A step on its way.
+/// A step under construction.
 struct Pass {
     per_row: bool,
-    /// What it is for.
+    /// The registers that it computes.
     roots: SmallVec<[u16; 4]>,
-    /// The reduction that it ends with.
+    /// The reduction at its end.
     result: Option<u16>,
     instrs: Vec<u16>,
-    /// Registers and the views that take them.
+    /// Registers and the views that store them.
     stores: Vec<(u16, u16)>,
 }
 
@@ -466,12 +468,12 @@ impl Pass {
     }
 }
 
-/// True when two instructions compute the same.
+/// True when two instructions compute the same value.
 fn is_same(a: &Instr, b: &Instr) -> bool {
     std::ptr::eq(a.f, b.f) && a.args == b.args && a.class == b.class && a.dtype == b.dtype
 }
 
-/// A group's register as one of the chain's.
+/// Maps a group's register to the chain's.
 fn renumber(reg: u16, sources: &[u16], instrs: &[u16]) -> Option<u16> {
     match reg.checked_sub(RAW_INSTR) {
         Some(instr) => instrs.get(usize::from(instr)).copied(),

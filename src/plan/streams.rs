@@ -1,4 +1,4 @@
-//! Order between streams: events, waits, and the race checker's view of them.
+//! Ordering between streams: events, waits, and the race checker's view of them.
 
 use super::trace::{ActionKind, WaitFor};
 use super::{RaceMode, Runtime};
@@ -12,7 +12,7 @@ use crate::tensor::{Room, Storage, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What a session knows of accesses and their order, outside of captures.
+/// A session's record of accesses and their order, outside of captures.
 #[derive(Default)]
 pub(super) struct Races {
     pub(super) checker: Checker,
@@ -20,12 +20,12 @@ pub(super) struct Races {
 }
 
 impl Runtime {
-    /// How many missing waits `races("fix")` and `races("warn")` have put in.
+    /// The number of missing waits that `races("fix")` and `races("warn")` have inserted.
     pub fn races_repaired(&self) -> u64 {
         self.races.repaired
     }
 
-    /// Records an event on a stream, after everything submitted there.
+    /// Records an event on a stream, after all work submitted there.
     pub fn record_event(&mut self, event: &Event, stream: &Arc<Stream>) -> Result<()> {
         self.flush_stream(stream)?;
         if self.capture_record(event, stream) {
@@ -50,7 +50,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Makes later work of a stream wait for everything submitted on another.
+    /// Makes later work of a stream wait for all work submitted on another.
     pub fn wait_stream(&mut self, stream: &Arc<Stream>, other: &Arc<Stream>) -> Result<()> {
         self.flush_stream(other)?;
         self.flush_stream(stream)?;
@@ -63,9 +63,9 @@ impl Runtime {
         Ok(())
     }
 
-    /// Orders a borrower of a tensor's memory after all work that uses the memory, on any stream: work that is queued on
-    /// the borrower's stream from now on, or the host, which waits. The memory is not reused before the borrower's stream
-    /// has passed what it has queued when the tensor is dropped.
+    /// Orders a borrower of a tensor's memory after all work that uses the memory, on any stream. With a
+    /// stream, its later work waits; without one, the host waits. After the tensor is dropped, the memory is
+    /// reused only when the borrower's stream has passed everything it has queued by then.
     pub fn lend(&mut self, tensor: &Tensor, borrower: Option<&Arc<Stream>>) -> Result<()> {
         self.flush()?;
         let storage = tensor.storage();
@@ -85,7 +85,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Waits on the host until a stream is idle, then raises what its kernels reported.
+    /// Waits on the host until a stream is idle, then raises faults that its kernels reported.
     pub fn synchronize_stream(&mut self, stream: &Arc<Stream>) -> Result<()> {
         self.refuse_captured(stream, "waiting for this stream")?;
         self.flush_stream(stream)?;
@@ -115,7 +115,7 @@ impl Runtime {
         device.map_or(Ok(()), |device| device.check_faults())
     }
 
-    /// Waits on the host for every stream of a device. A device that was never used is left alone.
+    /// Waits on the host for every stream of a device; does nothing for an unused device.
     pub fn synchronize_device(&mut self, id: DeviceId) -> Result<()> {
         self.refuse_capturing(id, "waiting for the device")?;
         self.flush()?;
@@ -130,7 +130,7 @@ impl Runtime {
         device.check_faults()
     }
 
-    /// True when a stream is idle; then what it did is ordered before the host's next work.
+    /// True when a stream is idle; its work is then ordered before the host's next work.
     pub fn query_stream(&mut self, stream: &Arc<Stream>) -> Result<bool> {
         self.refuse_captured(stream, "asking whether this stream is done")?;
         self.flush_stream(stream)?;
@@ -156,7 +156,7 @@ impl Runtime {
         Ok(done)
     }
 
-    /// Keeps a stream busy for about that many clock cycles. Source: `torch.cuda._sleep`.
+    /// Keeps a stream busy for about this many clock cycles. Source: `torch.cuda._sleep`.
     pub fn sleep(&mut self, stream: &Arc<Stream>, cycles: u64) -> Result<()> {
         self.flush_stream(stream)?;
         if self.capture_sleep(stream, cycles) {
@@ -172,7 +172,7 @@ impl Runtime {
         done.map_err(|e| device.blame_if_sticky(e))
     }
 
-    /// Sends off what waits on a stream.
+    /// Flushes the pending work of a stream.
     pub fn flush_stream(&mut self, stream: &Arc<Stream>) -> Result<()> {
         let at = self.queue_of(stream);
         self.flush_queue(at)
@@ -195,8 +195,8 @@ impl Runtime {
         self.synchronize_stream(&stream)
     }
 
-    /// Asks the race checker about an operation on a queue's stream that reads and writes these tensors.
-    /// It is refused whole, or ordered after what it would race with, or admitted.
+    /// Checks an operation on a queue's stream, with these reads and writes, for races. The operation is
+    /// admitted, ordered after the accesses it races with, or rejected as a whole.
     pub(super) fn note<'t>(
         &mut self,
         name: &'static str,
@@ -214,7 +214,7 @@ impl Runtime {
         if self.settings.races == RaceMode::Allow {
             return Ok(());
         }
-        // On memory that only the host uses nothing is noted, and nothing races.
+        // Fast path: memory used only by the host has no history, so it cannot race.
         let unknown = |(tensor, _): (&Tensor, Access)| tensor.storage().history.is_untouched();
         if self.queues[at].stream.device() == DeviceId::Cpu && tensors.clone().into_iter().all(unknown) {
             return Ok(());
@@ -222,13 +222,13 @@ impl Runtime {
         self.note_touches(at, &touches(tensors), site)
     }
 
-    /// Where an operation of that name stands in the source, as the source calls it.
+    /// The source position and source name of an operation.
     pub(super) fn site(&self, name: &'static str) -> Site {
         Site { name: self.written.unwrap_or(name), span: self.span }
     }
 
-    /// As [`Runtime::note`], for an operation that reads these tensors and makes its result, a tensor of that
-    /// layout on the device of the queue. Errors: also E1009.
+    /// [`Runtime::note`] for an operation that reads these tensors and creates its result, a tensor of this
+    /// layout on the queue's device. Errors: also E1009.
     pub(super) fn note_result<'t>(
         &mut self,
         name: &'static str,
@@ -243,7 +243,7 @@ impl Runtime {
         self.leave_others(&device, bytes)?;
         let read = read.map(|tensor| (tensor, Access::Read));
         if self.capture_at(at).is_some() {
-            // What a capture has made it tells by its tensors.
+            // A capture recognises its own storages by their tensors.
             let storage = Storage::made(device, bytes, ticket, Watched::default());
             let result = Tensor::new(storage, layout, dtype);
             self.note(name, at, read.chain([(&result, Access::Write)]))?;
@@ -262,7 +262,7 @@ impl Runtime {
         Ok(room.fill(Storage::made(device, bytes, ticket, history), layout, dtype))
     }
 
-    /// The same, by the histories of the storages.
+    /// [`Runtime::note`] by the histories of the storages.
     pub(super) fn note_touches(&mut self, at: usize, touches: &[Touch<'_>], site: Site) -> Result<()> {
         if self.settings.races == RaceMode::Allow {
             return Ok(());
@@ -271,8 +271,8 @@ impl Runtime {
         if races.is_empty() { Ok(()) } else { self.on_races(at, touches, site, races) }
     }
 
-    /// As [`Runtime::note`], for an operation that brings its own order with `streams`: it waits for those
-    /// of them whose earlier accesses it would race with.
+    /// [`Runtime::note`] for an operation that provides its own ordering: it waits for those of `streams`
+    /// whose earlier accesses it would race with.
     pub(super) fn note_after(
         &mut self,
         name: &'static str,
@@ -299,7 +299,7 @@ impl Runtime {
 
     fn ask(&mut self, at: usize, touches: &[Touch<'_>], site: Site) -> Vec<Conflict> {
         let stream = &self.queues[at].stream;
-        // The host's own work is over when the call returns: it is the host that accesses.
+        // Host work is complete when the call returns, so the host is the accessing agent.
         let stream = (stream.device() != DeviceId::Cpu).then_some(&**stream);
         match self.capture_at(at) {
             None => self.races.checker.admit(stream, touches, site),
@@ -307,7 +307,7 @@ impl Runtime {
         }
     }
 
-    /// What races do: the operation is refused, or its stream is ordered after the earlier accesses.
+    /// Handles races: rejects the operation, or orders its stream after the earlier accesses.
     #[cold]
     fn on_races(
         &mut self,
@@ -338,7 +338,8 @@ impl Runtime {
         if self.settings.races == RaceMode::Warn {
             self.warn_race(site, now, &races, piece);
         }
-        // Each turn waits for a stream, and no stream is named again: what is left is another one's.
+        // Each iteration waits for one stream, and no stream recurs: the remaining races are of other
+        // streams.
         while !races.is_empty() {
             for race in &races {
                 let Some(earlier) = self.stream_of(race) else {
@@ -355,9 +356,9 @@ impl Runtime {
         Ok(())
     }
 
-    /// Orders the stream of an operation after the last owners of the memory that its new tensors have got; gives the
-    /// races that are left. Which block the allocator takes, and whether there was one, is not the script's affair: it
-    /// depends on what fusion has dropped.
+    /// Orders an operation's stream after the previous owners of its new tensors' memory; returns the
+    /// remaining races. Scripts do not control which block the allocator takes or whether it had a previous
+    /// owner: that depends on what fusion has dropped.
     fn order_reuse(
         &mut self,
         at: usize,
@@ -366,7 +367,7 @@ impl Runtime {
         mut races: Vec<Conflict>,
     ) -> Result<Vec<Conflict>> {
         let stream = self.queues[at].stream.clone();
-        // Each turn waits for a stream, which is in no race then.
+        // Each iteration waits for one stream, which then has no race.
         while let Some(reuse) = races.iter().find(|race| race.is_reuse) {
             let Some(earlier) = self.stream_of(reuse) else { break };
             match stream.device() {
@@ -386,7 +387,7 @@ impl Runtime {
         }
     }
 
-    /// Reports races that are repaired, each pair of places once.
+    /// Reports repaired races, once per pair of source positions.
     fn warn_race(&mut self, site: Site, now: Where, races: &[Conflict], piece: impl Fn(&Conflict) -> Piece) {
         if self.warnings.is_new_race(site.span, races.iter().map(|race| race.site.span)) {
             self.warn_here(error::race(site, now, races, piece));
@@ -394,10 +395,10 @@ impl Runtime {
     }
 }
 
-/// The accesses of an operation to tensors, as the race checker takes them.
+/// The accesses of an operation to tensors, in the race checker's form.
 #[inline]
 fn touches<'t>(tensors: impl IntoIterator<Item = (&'t Tensor, Access)>) -> SmallVec<[Touch<'t>; 4]> {
-    // One by one: collecting asks for room that is there.
+    // Push one by one: `collect` would check the capacity again.
     let mut touches = SmallVec::new();
     for (tensor, access) in tensors {
         touches.push(Touch { history: &tensor.storage().history, region: tensor.region(), access });
@@ -405,7 +406,7 @@ fn touches<'t>(tensors: impl IntoIterator<Item = (&'t Tensor, Access)>) -> Small
     touches
 }
 
-/// The error of a wait for an event of that device.
+/// The error of a wait for an event of this device.
 fn blamed(device: Option<&Device>, e: Error) -> Error {
     match device {
         Some(device) => device.blame(e),

@@ -1,4 +1,4 @@
-//! Work that is launched at once: everything but elementwise operations and reductions.
+//! Work that is launched immediately: everything except elementwise operations and reductions.
 
 use super::flush::{Noted, address, address_to_read};
 use super::trace::{ActionKind, Traced};
@@ -21,19 +21,19 @@ pub struct Submission<'a> {
     pub name: &'static str,
     /// The program.
     pub kind: &'a dyn Kind,
-    /// The iteration shape, as the program kind wants it.
+    /// The iteration shape that the program kind expects.
     pub shape: Dims,
     /// Views in the program's order.
     pub views: SmallVec<[SubmittedView<'a>; 4]>,
     /// The axis of a gather or scatter.
     pub axis: usize,
-    /// The extent its indices may reach.
+    /// The extent that its indices must stay below.
     pub limit: usize,
 }
 
 /// One operand of a [`Submission`].
 pub struct SubmittedView<'a> {
-    /// The tensor; its first element is the view's.
+    /// The tensor; the view starts at its first element.
     pub tensor: &'a Tensor,
     /// The view's strides over the iteration shape, in elements.
     pub strides: Strides,
@@ -41,38 +41,38 @@ pub struct SubmittedView<'a> {
     pub write: bool,
 }
 
-/// Work of a driver that is no program: a copy, a graph, an exchange with other processes.
+/// Driver work that is not a program: a copy, a graph, an exchange with other processes.
 pub(super) struct Call<'a> {
     /// The operation.
     pub name: &'static str,
-    /// How a profile shows it.
+    /// Its kind and name in a profile.
     pub shown: (ActionKind, Cow<'static, str>),
-    /// The bytes that it moves.
+    /// The number of bytes moved.
     pub bytes: u64,
-    /// What a time model makes of it.
+    /// The work for the time model.
     pub work: Work<'a>,
 }
 
 impl<'a> SubmittedView<'a> {
-    /// A tensor that is read under its own strides.
+    /// A tensor read under its own strides.
     pub fn read(tensor: &'a Tensor) -> SubmittedView<'a> {
         SubmittedView { tensor, strides: tensor.layout().strides.clone(), write: false }
     }
 
-    /// A tensor that is written under its own strides.
+    /// A tensor written under its own strides.
     pub fn write(tensor: &'a Tensor) -> SubmittedView<'a> {
         SubmittedView { tensor, strides: tensor.layout().strides.clone(), write: true }
     }
 }
 
 impl Runtime {
-    /// Launches a program on the current stream of its operands' device, after everything that was
-    /// submitted there. Written tensors may be unbound ([`Runtime::fresh`]).
+    /// Launches a program on the current stream of its operands' device, after all work submitted there.
+    /// Written tensors may be unbound ([`Runtime::fresh`]).
     pub fn submit(&mut self, work: Submission<'_>) -> Result<()> {
         self.submit_asserting(work, None)
     }
 
-    /// The same; with a text, a bad index means that what it says does not hold.
+    /// [`Runtime::submit`] for an assertion: with a text, an invalid index means that the assertion fails.
     pub fn submit_asserting(&mut self, work: Submission<'_>, text: Option<Arc<str>>) -> Result<()> {
         let device_id = self.common_device(work.name, work.views.iter().map(|v| v.tensor))?;
         if let Some(dtype) = work.kind.ordered().filter(|dtype| dtype.is_complex()) {
@@ -146,8 +146,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Queues work that is no program, as `queue` does it: it is noted as in flight, `written` carry its ticket, and an
-    /// open profile shows it. When the driver refuses, `written` are lost.
+    /// Queues work that is not a program by calling `queue`. The work is recorded as in flight, `written`
+    /// carry its ticket, and an open profile shows it. If the driver refuses, `written` are lost.
     pub(super) fn queue_call<'s>(
         &mut self,
         device: &Device,
@@ -172,7 +172,7 @@ impl Runtime {
         }
     }
 
-    /// A tensor with memory but without values, bound now: a request that cannot fit fails here.
+    /// A tensor with memory but without values, bound immediately: a request that cannot fit fails here.
     pub fn empty(&mut self, shape: &[usize], dtype: Dtype, device: DeviceId) -> Result<Tensor> {
         let tensor = self.fresh(shape, dtype, device)?;
         let at = self.place(device)?.queue;
@@ -189,7 +189,7 @@ impl Runtime {
         self.fresh_as(Layout::contiguous(shape), dtype, device)
     }
 
-    /// The same with a dense layout.
+    /// [`Runtime::fresh`] with a dense layout.
     #[inline]
     pub(super) fn fresh_as(&mut self, layout: Layout, dtype: Dtype, device: DeviceId) -> Result<Tensor> {
         let owner = self.device(device)?;
@@ -197,7 +197,7 @@ impl Runtime {
         Ok(Tensor::new(self.storage(owner, bytes)?, layout, dtype))
     }
 
-    /// Takes memory that the script gives back itself. Source: `torch.cuda.caching_allocator_alloc`.
+    /// Allocates memory that the script frees explicitly. Source: `torch.cuda.caching_allocator_alloc`.
     pub fn raw_alloc(&mut self, bytes: u64, stream: &Arc<crate::stream::Stream>) -> Result<u64> {
         let device = self.device(stream.device())?;
         let block = self.block(&device, bytes, stream, self.span)?;
@@ -208,12 +208,13 @@ impl Runtime {
         Ok(ptr)
     }
 
-    /// Gives such memory back; false when the address is not one of [`Runtime::raw_alloc`]'s.
+    /// Frees memory of [`Runtime::raw_alloc`]; false for any other address.
     pub fn raw_free(&mut self, ptr: u64) -> bool {
         ptr == 0 || self.requests.raw.remove(&ptr).is_some()
     }
 
-    /// Binds a fresh tensor's memory on a queue's stream. Memory that a queue computes is bound by that queue alone.
+    /// Binds a fresh tensor's memory on a queue's stream. Memory that a queue computes is bound only by that
+    /// queue.
     #[inline]
     pub(super) fn bind_empty(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
         let storage = tensor.storage();
@@ -228,7 +229,8 @@ impl Runtime {
             && let Some(epoch) = block.freed_at()
             && self.settings.races != RaceMode::Allow
         {
-            // The last owner's work may still wait on this stream; other streams must not overtake it.
+            // The previous owner's work may still be queued on this stream; other streams must not overtake
+            // it.
             let site = self.site("empty");
             match is_captured {
                 true => self.note_captured_reuse(tensor, at, block, epoch, site),
@@ -242,7 +244,7 @@ impl Runtime {
     }
 }
 
-/// True when two elements of a layout are one place in memory.
+/// True when two elements of a layout share one memory location.
 pub(crate) fn overlaps_itself(layout: &Layout) -> bool {
     let mut dims: SmallVec<[(isize, usize); 6]> =
         layout.strides.iter().copied().zip(layout.shape.iter().copied()).filter(|&(_, n)| n > 1).collect();

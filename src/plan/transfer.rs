@@ -1,4 +1,4 @@
-//! Bytes between the host and devices, and between devices.
+//! Transfers of bytes between the host and devices, and between devices.
 
 use super::flush::{address, address_to_read};
 use super::submit::Call;
@@ -15,12 +15,12 @@ use crate::stream::races::Access;
 use crate::tensor::{Memory, Storage, Tensor};
 use std::sync::Arc;
 
-/// Reads of so many bytes go through page-locked memory; of more, one more copy would cost more than the
-/// second wait.
+/// Reads up to this many bytes go through page-locked memory. For larger reads the extra copy would cost more
+/// than the second wait.
 const STAGED: usize = 64 << 10;
 
 impl Runtime {
-    /// Submits `target[...] = source`, converted to the target's dtype; both on one device, and the
+    /// Submits `target[...] = source`, converted to the target's dtype. Both are on one device, and the
     /// source broadcasts.
     pub fn assign(&mut self, name: &'static str, target: &Tensor, source: &Tensor) -> Result<()> {
         self.map_into(name, &CAST, target, &[MapArg::Tensor(source)], source.dtype(), target.dtype())
@@ -31,8 +31,8 @@ impl Runtime {
         self.convert(tensor, tensor.dtype())
     }
 
-    /// A contiguous copy in another dtype, for an operation that computes in it. Complex numbers become
-    /// real ones only where that is asked for: [`Runtime::cast`].
+    /// A contiguous copy in the dtype that an operation computes in. Rejects conversions from complex to
+    /// real, except to bool; see [`Runtime::cast`].
     pub fn convert(&mut self, tensor: &Tensor, dtype: Dtype) -> Result<Tensor> {
         if tensor.dtype().is_complex() && !dtype.is_complex() && dtype != Dtype::Bool {
             return Err(super::error::read_as_real(tensor.dtype(), dtype));
@@ -40,7 +40,8 @@ impl Runtime {
         self.cast(tensor, dtype)
     }
 
-    /// A contiguous copy in another dtype, as a script asks for it: of complex numbers the real parts, with a warning.
+    /// A contiguous copy in another dtype, as a script requests it. Complex numbers lose their imaginary
+    /// parts, with a warning.
     pub fn cast(&mut self, tensor: &Tensor, dtype: Dtype) -> Result<Tensor> {
         self.warn_dropped(tensor.dtype(), dtype);
         self.map("to", &CAST, &[MapArg::Tensor(tensor)], tensor.dtype(), dtype)
@@ -54,7 +55,7 @@ impl Runtime {
         }
     }
 
-    /// A tensor of these host bytes (row-major elements of `dtype`), on a device.
+    /// A tensor on a device, from host bytes (row-major elements of `dtype`).
     pub fn from_host(&mut self, bytes: &[u8], shape: &[usize], dtype: Dtype, id: DeviceId) -> Result<Tensor> {
         let tensor = self.empty(shape, dtype, id)?;
         let at = self.place(id)?.queue;
@@ -72,8 +73,7 @@ impl Runtime {
         Ok(tensor)
     }
 
-    /// The elements' bytes, row-major, on the host. Waits for the current stream of the tensor's
-    /// device and no more.
+    /// The elements' bytes on the host, row-major. Waits only for the current stream of the tensor's device.
     pub fn read(&mut self, tensor: &Tensor) -> Result<Vec<u8>> {
         let size = tensor.dtype().size();
         let length = tensor.count().saturating_mul(size);
@@ -102,7 +102,7 @@ impl Runtime {
             return self.read_staged(&tensor, &stream, &block, bytes);
         }
         if stop::is_set() {
-            // Copies to the host's own memory cannot be left before they end; this wait can.
+            // A copy to pageable host memory cannot be interrupted; this wait can.
             self.synchronize_stream(&stream)?;
         }
         let ptr = address_to_read(tensor.storage(), tensor.layout(), tensor.dtype().size(), &stream)?;
@@ -111,8 +111,8 @@ impl Runtime {
         self.synchronize_stream(&stream)
     }
 
-    /// [`Runtime::read_into`] through page-locked memory of our own, whose copy may be left before it ends:
-    /// one wait, and an interrupt ends it.
+    /// [`Runtime::read_into`] through page-locked memory, whose copy can be abandoned: there is one wait, and
+    /// an interrupt ends it.
     fn read_staged(
         &mut self,
         tensor: &Tensor,
@@ -126,11 +126,11 @@ impl Runtime {
             .queue_copy("read", stream, ends, bytes.len() as u64, CopyKind::DeviceToHost, None)
             .and_then(|()| self.synchronize_stream(stream));
         if done.is_err() {
-            // The copy may still be under way: the memory is kept until the stream is past it.
+            // The copy may still be running: the memory is kept until the stream has passed it.
             block.used_on(stream);
             return done;
         }
-        // SAFETY: the block has that many bytes, which the copy has written, and nobody else writes it.
+        // SAFETY: the block has that many bytes, which the copy has written, and nothing else writes it.
         unsafe { std::ptr::copy_nonoverlapping(block.ptr() as *const u8, bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
     }
@@ -150,10 +150,10 @@ impl Runtime {
         Ok(Scalar::decode(&bytes[..size], tensor.dtype()))
     }
 
-    /// A copy on another device (or a new copy on the same one), in the order that the tensor has in memory.
+    /// A copy on another device (or a new copy on the same one), in the tensor's memory order.
     ///
-    /// From a device to the host, the result is pinned exactly when `non_blocking`, and then the
-    /// call does not wait; the race checker keeps the host from reading it too early. Source: `torch.Tensor.to`.
+    /// From a device to the host, `non_blocking` makes the result pinned and the call return without waiting;
+    /// the race checker keeps the host from reading it too early. Source: `torch.Tensor.to`.
     pub fn copy_to(&mut self, tensor: &Tensor, id: DeviceId, non_blocking: bool) -> Result<Tensor> {
         if tensor.device() == id {
             return self.cast_ordered(tensor, tensor.dtype());
@@ -167,7 +167,7 @@ impl Runtime {
         Ok(target)
     }
 
-    /// `target.copy_(source)`: any devices, any dtypes, the source broadcasts.
+    /// `target.copy_(source)`, between any devices and dtypes; the source broadcasts.
     pub fn copy_into(&mut self, target: &Tensor, source: &Tensor, non_blocking: bool) -> Result<()> {
         self.warn_dropped(source.dtype(), target.dtype());
         if target.device() == source.device() {
@@ -176,8 +176,7 @@ impl Runtime {
         if crate::array::broadcast(source.shape(), target.shape()).as_ref() != Some(target.shape()) {
             return Err(super::error::does_not_broadcast_to("copy_", source.shape(), target));
         }
-        // The conversion runs where the elements are, or, from the host, where they go: the fewer
-        // bytes cross.
+        // Convert on the source device, or on the target if the source is on the host: fewer bytes cross.
         let source = match source.dtype() != target.dtype() && source.device() != DeviceId::Cpu {
             true => self.cast(source, target.dtype())?,
             false => source.clone(),
@@ -198,7 +197,7 @@ impl Runtime {
         self.pinned_as(crate::array::Layout::contiguous(shape), dtype)
     }
 
-    /// The same with a dense layout.
+    /// [`Runtime::pinned`] with a dense layout.
     pub(super) fn pinned_as(&mut self, layout: crate::array::Layout, dtype: Dtype) -> Result<Tensor> {
         let bytes = layout.bytes(dtype);
         let near = self.current_cuda();
@@ -209,7 +208,7 @@ impl Runtime {
         Ok(Tensor::new(storage, layout, dtype))
     }
 
-    /// Sends off what still has to compute a tensor, and everything on queue `at`.
+    /// Flushes the pending work on a tensor, and everything on queue `at`.
     pub(super) fn settle(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
         if let Some(pending) = tensor.storage().pending() {
             self.flush_queue(usize::from(pending.queue))?;
@@ -220,7 +219,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Queues a copy to the first of two addresses; `target` is what it writes, where that is a tensor's.
+    /// Queues a copy to the first of two addresses; `target` is the storage that it writes, if any.
     pub(super) fn queue_copy(
         &mut self,
         name: &'static str,
@@ -247,7 +246,7 @@ impl Runtime {
         self.queue_call(&device, stream, call, target, copy).map(drop)
     }
 
-    /// Copies equal shapes and dtypes between two devices; the target is contiguous.
+    /// Copies between two devices; shapes and dtypes are equal, and the target is contiguous.
     fn copy_across(&mut self, target: &Tensor, source: &Tensor, non_blocking: bool) -> Result<()> {
         let source = self.contiguous(source)?;
         let (from, to) = (source.device(), target.device());
@@ -298,7 +297,7 @@ impl Runtime {
     }
 }
 
-/// So many bytes of 0; `None` when there is no memory. The system provides the pages as they are written.
+/// A zeroed vector; `None` when out of memory. The system provides the pages as they are written.
 fn zeros(length: usize) -> Option<Vec<u8>> {
     if length == 0 {
         return Some(Vec::new());

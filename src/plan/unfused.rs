@@ -1,5 +1,6 @@
-//! Runs a fused program one instruction at a time, while its own code is still being compiled. (When
-//! the instructions' own programs are not compiled either, it waits for the whole instead.) The bits are the same; see Note [Fusion never changes a bit].
+//! Runs a fused program one instruction at a time while the fused code is being compiled. (If the
+//! instructions' own programs are not compiled either, it waits for the fused program.) The results have the
+//! same bits; see Note [Fusion never changes a bit].
 
 use super::flush::{Programs, merge_dims};
 use crate::array::{Dtype, contiguous_strides};
@@ -12,8 +13,8 @@ use crate::stream::Stream;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Launches the instructions of a map or reduction as programs of their own. Intermediate results
-/// live in memory of the caching allocator, each until its last use.
+/// Launches the instructions of a map or reduction as separate programs. Intermediate results live in memory
+/// of the caching allocator until their last use.
 pub(super) fn run(
     programs: &mut Programs,
     device: &Arc<Device>,
@@ -56,7 +57,7 @@ pub(super) fn run(
         let bytes = (count * instr.dtype.size()) as u64;
         let block = match device.alloc_with(bytes, stream, Span::NONE, Effort::Quick) {
             Ok(block) => block,
-            // Nothing but temporaries is written so far; the whole needs none.
+            // Only temporaries are written so far, and the fused program needs none.
             Err(e) if is_shortage(&e) => return device.driver().launch(launch, stream.handle()),
             Err(e) => return Err(e),
         };
@@ -73,7 +74,7 @@ pub(super) fn run(
         temporaries.push(Some((block, instr.dtype)));
         let small = part(programs, launch, &small, views);
         if at == 0 && !device.driver().prepared(&small) {
-            // Nothing is compiled yet: one wait for the whole is shorter than one for each instruction.
+            // Nothing is compiled yet: one wait for the fused program is shorter than one per instruction.
             return device.driver().launch(launch, stream.handle());
         }
         device.driver().launch(&small, stream.handle())?;
@@ -98,7 +99,7 @@ pub(super) fn run(
         merge_dims(&mut small, launch.shape.len() - launch.reduced);
         device.driver().launch(&small, stream.handle())?;
     }
-    // What is only copied is read before anything is overwritten in place.
+    // Read copied values before anything is overwritten in place.
     let (copies, computed): (Vec<&Store>, Vec<&Store>) =
         map.stores.iter().partition(|s| usize::from(s.reg) < sources);
     for store in copies.into_iter().chain(computed) {
@@ -116,7 +117,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// One small map over the shape of the whole program.
+/// One small map over the shape of the fused program.
 fn part(programs: &mut Programs, whole: &Launch, map: &Map, views: SmallVec<[View; 4]>) -> Launch {
     let mut small = Launch { views, program: programs.get(map), reduced: 0, ..whole.clone() };
     merge_dims(&mut small, 0);

@@ -29,10 +29,9 @@ pub fn stream_token(place: Where) -> String {
     }
 }
 
-/// An access at `place` that nothing orders after an earlier one. The help is the line that
-/// repairs it.
+/// The error of an access at `place` that is unordered with earlier ones. The help is the line that fixes it.
 ///
-/// `piece` says which memory each race is about.
+/// `piece` names the memory of each race.
 pub fn race(site: Site, place: Where, earlier: &[Conflict], piece: impl Fn(&Conflict) -> Piece) -> Error {
     let verb = |a: Access| if a == Access::Read { "reads" } else { "writes" };
     let (here, second) = (stream_token(place), site.name);

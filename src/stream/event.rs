@@ -111,8 +111,8 @@ impl Event {
         }
     }
 
-    /// The 64-byte handle with which another process opens the event. An event without a record is created on the
-    /// device of `near` and belongs to that device from then on. Source: `torch.cuda.Event.ipc_handle`.
+    /// The 64-byte handle with which another process opens the event. An event without a record is created on
+    /// the device of `near` and belongs to that device from then on. Source: `torch.cuda.Event.ipc_handle`.
     pub fn ipc_handle(&self, near: &Stream) -> Result<[u8; 64]> {
         if !self.flags.interprocess {
             return Err(error::event_not_shared("it was not made with `interprocess=true`"));

@@ -1,4 +1,4 @@
-//! Which operation a launch belongs to, so that a fault is raised at the line that launched it.
+//! Maps launches to operations, so that a fault is raised at the line that launched it.
 
 use crate::base::{Error, Span};
 use crate::driver::error;
@@ -7,43 +7,43 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// How many launches are remembered: far more than wait on a device at a time.
+/// The number of remembered launches, far more than are ever pending on a device.
 const REMEMBERED: u32 = 4096;
 
-/// Tags from here on belong to launches of graphs, which are remembered for good.
+/// Tags from here on belong to launches of graphs, which are remembered forever.
 const KEPT: u32 = 1 << 31;
 
-/// The launches of one device that may report a fault: the last few thousand of them, and those of
-/// graphs, each place in the source once.
+/// The launches of one device that may report a fault: the last few thousand, and those of graphs, once per
+/// source position.
 #[derive(Default)]
 pub(crate) struct Faults {
     recent: Mutex<Recent>,
     kept: Mutex<Vec<Suspect>>,
-    /// A fault that was taken from the driver and is still to be raised.
+    /// A fault taken from the driver but not raised yet.
     held: Mutex<Option<Fault>>,
 }
 
 #[derive(Default)]
 struct Recent {
-    /// Of the last tag; tags count up, skipping 0.
+    /// The last tag; tags count up, skipping 0.
     last: u32,
-    /// By tag modulo the size, with their tags.
+    /// Tags with their launches, indexed by tag modulo the size.
     ring: Vec<(u32, Suspect)>,
 }
 
-/// Where the indices of a launch stand among the elements of its shape: the extents, last first, and
-/// whether an index of its own belongs to each position along one.
+/// Maps the elements of a launch to its indices: the extents, last first, and whether the index differs along
+/// each dimension.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Indices(SmallVec<[(u64, bool); 4]>);
 
 impl Indices {
-    /// Those that a view with these strides reads.
+    /// The indices that a view with these strides reads.
     pub fn of(shape: &[usize], strides: &[isize]) -> Indices {
         let dims = shape.iter().zip(strides).rev();
         Indices(dims.map(|(&extent, &stride)| (extent.max(1) as u64, stride != 0)).collect())
     }
 
-    /// The number of the index, row-major, that was used for the element at a row-major position.
+    /// The row-major number of the index used for the element at a row-major position.
     fn number(&self, mut position: u64) -> u64 {
         let (mut number, mut scale) = (0u64, 1u64);
         for &(extent, own) in &self.0 {
@@ -57,7 +57,7 @@ impl Indices {
     }
 }
 
-/// What is known of a launch that may report a fault.
+/// A launch that may report a fault.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Suspect {
     /// The operation.
@@ -66,9 +66,9 @@ pub struct Suspect {
     pub span: Span,
     /// The size of the dimension that its indices select from.
     pub extent: usize,
-    /// Its indices among the elements of its shape.
+    /// The mapping of its elements to indices.
     pub indices: Indices,
-    /// What an assertion says; its faults are no indices.
+    /// The text of an assertion; its faults are not index errors.
     pub text: Option<Arc<str>>,
 }
 
@@ -101,14 +101,14 @@ impl Faults {
         self.recent.lock().last
     }
 
-    /// Keeps a fault to be raised, unless its launch came after the one with a tag.
+    /// Keeps a fault to be raised later, unless its launch is newer than tag `newest`.
     pub(crate) fn hold_until(&self, fault: Fault, newest: u32) {
         if fault.tag & KEPT != 0 || fault.tag <= newest {
             self.held.lock().get_or_insert(fault);
         }
     }
 
-    /// The fault that was kept.
+    /// Takes the fault that was kept.
     pub(crate) fn take_held(&self) -> Option<Fault> {
         self.held.lock().take()
     }

@@ -1,4 +1,4 @@
-//! Memory of somebody else's, used in place.
+//! Memory owned by another library, used in place.
 
 use crate::base::guard;
 use crate::driver::DeviceId;
@@ -7,10 +7,10 @@ use crate::stream::{Stream, when_all_passed};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Memory that belongs to another library. Its owner hears when it is no longer used: after the drop,
-/// and after the last work that was queued on it.
+/// Memory owned by another library. `release` tells its owner that it is unused: after the drop, and after
+/// the last work queued on it.
 ///
-/// Invariant (whoever makes it promises it): valid at `ptr` until `release` is called.
+/// Invariant (guaranteed by the creator): valid at `ptr` until `release` is called.
 pub struct Foreign {
     ptr: Ptr,
     uses: Mutex<Vec<Arc<Stream>>>,
@@ -18,7 +18,7 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// Memory at that address.
+    /// Memory at this address.
     pub fn new(ptr: Ptr, release: impl FnOnce() + Send + 'static) -> Foreign {
         Foreign { ptr, uses: Mutex::default(), release: Mutex::new(Some(Box::new(release))) }
     }
@@ -28,12 +28,13 @@ impl Foreign {
         self.ptr
     }
 
-    /// The streams whose work uses it.
+    /// The streams whose work uses the memory.
     pub fn streams(&self) -> Vec<Arc<Stream>> {
         self.uses.lock().clone()
     }
 
-    /// Notes that work on a stream uses it. The host's own work is over when its call returns.
+    /// Notes that work on a stream uses the memory. Host work need not be noted: it is complete when its call
+    /// returns.
     pub fn used_on(&self, stream: &Arc<Stream>) {
         let mut uses = self.uses.lock();
         if stream.device() != DeviceId::Cpu && !uses.iter().any(|s| s == stream) {
@@ -46,7 +47,7 @@ impl Drop for Foreign {
     fn drop(&mut self) {
         let uses = std::mem::take(self.uses.get_mut());
         if let Some(release) = self.release.get_mut().take() {
-            // A device that has failed runs nothing any more.
+            // A failed device runs nothing any more.
             when_all_passed(uses, move |_| guard::quiet("the owner of foreign memory", release));
         }
     }

@@ -14,12 +14,12 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How many launches keep their place.
+/// The number of launches whose position is remembered.
 const REMEMBERED: u64 = 1024;
-/// How many places a report shows.
+/// The number of positions that a report shows.
 const SHOWN: usize = 6;
 
-/// One launch or copy of one device: its number there, the device and its stream. 0 is none.
+/// A launch or copy: its number on its device, the device and its stream. 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ticket(u64);
 
@@ -40,26 +40,26 @@ struct InFlightState {
     landed: Vec<u64>,
     /// The last number covered by a wait for the whole device.
     all_landed: u64,
-    /// By device and stream: from the first number to the last, both lost. Of other devices than the own one,
-    /// what they copied to memory of this one.
+    /// Ranges of lost tickets by device and stream, both ends inclusive. For other devices: their copies to
+    /// memory of this one.
     lost: Vec<(u32, u64, u64)>,
-    /// The launches among them that were given up, as far as they were remembered.
+    /// The lost launches that were discarded, as far as they were remembered.
     given_up: Vec<Launched>,
 }
 
 #[derive(Clone, Copy)]
 struct Launched {
     number: u64,
-    /// Device and stream, as tickets have them.
+    /// Device and stream, encoded as in tickets.
     place: u32,
     name: &'static str,
     span: Span,
 }
 
-/// The most launches that are remembered as given up.
+/// The largest number of remembered discarded launches.
 const GIVEN_UP: usize = 4 * REMEMBERED as usize;
 
-/// Work that was given up: the stream's ticket numbers, and what is known of it.
+/// Discarded work: the stream's ticket numbers, and the launches that were remembered.
 pub(crate) struct GivenUp {
     place: u32,
     first: u64,
@@ -71,7 +71,7 @@ impl Ticket {
     /// No launch.
     pub const NONE: Ticket = Ticket(0);
 
-    /// A launch that there never was: what it should have written is lost.
+    /// A launch that never existed: its results are lost.
     pub const LOST: Ticket = Ticket(u64::MAX);
 
     fn new(number: u64, place: u32) -> Ticket {
@@ -127,13 +127,13 @@ impl InFlight {
         self.state.lock().last
     }
 
-    /// How many launches after the one with a number no wait has passed.
+    /// The number of launches after launch `after` that no wait has covered.
     pub(crate) fn left(&self, after: u64) -> u64 {
         let state = self.state.lock();
         state.last.saturating_sub(after.max(state.all_landed))
     }
 
-    /// Loses what was launched on a stream after the launch with a number, and was not waited for: it was given up.
+    /// Marks as lost what was launched on a stream after launch `after` and not waited for: it was discarded.
     pub(crate) fn give_up(&self, stream: &Stream, after: u64) -> GivenUp {
         let mut state = self.state.lock();
         let landed = (*state.landed_on(stream.id())).max(state.all_landed);
@@ -147,13 +147,13 @@ impl InFlight {
         work
     }
 
-    /// The same of what another device's stream was to copy to memory of this one.
+    /// Marks as lost the discarded copies of another device's stream to memory of this device.
     pub(crate) fn give_up_copies(&self, work: &GivenUp) {
         self.state.lock().note_given_up(work);
         self.failed.store(true, Ordering::Release);
     }
 
-    /// The launch of a ticket, if it was given up and is remembered: what it was and where it stands.
+    /// The operation and source of a ticket's launch, if it was discarded and is remembered.
     pub(crate) fn given_up(&self, ticket: Ticket) -> Option<(&'static str, Span)> {
         let state = self.state.lock();
         let of = |l: &&Launched| l.number == ticket.number() && l.place == ticket.place();
@@ -167,7 +167,7 @@ impl InFlight {
         *state.landed_on(stream.id()) = last;
     }
 
-    /// The same for all streams.
+    /// Notes that all work so far on every stream has been waited for.
     pub(crate) fn mark_all_complete(&self) {
         let mut state = self.state.lock();
         state.all_landed = state.last;

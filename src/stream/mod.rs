@@ -1,8 +1,9 @@
-//! Streams: queues of work, the order between them, and what becomes of the work.
+//! Streams: queues of work, the order between them, and the outcome of the work.
 //!
-//! Here are a device's queues and the pool they come from, events, the race checker (`races`), the launches in flight
-//! and the faults that they may report. These calls order work only in the driver. The caller informs the race
-//! checker, which belongs to a session, not to a device. Knows nothing of memory: an access is a range of addresses.
+//! Contains a device's queues and their pool, events, the race checker (`races`), the launches in flight and
+//! the faults that they report. These calls order work only in the driver. The caller informs the race
+//! checker, which belongs to a session, not to a device. Knows nothing of memory: an access is a range of
+//! addresses.
 
 pub mod error;
 mod event;

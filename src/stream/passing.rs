@@ -1,8 +1,7 @@
-//! What is to happen once a stream has passed a point: futures wake, owners of foreign memory hear that it
-//! is free.
+//! Callbacks for when a stream passes a point: they wake futures and release foreign memory.
 //!
-//! Each stream with something to wait for has one thread, which waits for its points in order and ends
-//! with the last. Nothing polls. A panic at one point leaves the others. Knows nothing of tensors.
+//! Each stream with callbacks has one thread, which waits for its points in order and ends after the last.
+//! Nothing polls. A panic in one callback does not affect the others. Knows nothing of tensors.
 
 use crate::base::{ErrorKind, Result, guard};
 use crate::driver::EventHandle;
@@ -12,10 +11,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What happens when a point was passed, or will never be.
+/// Called when a point was passed, or never will be.
 type Then = Box<dyn FnOnce(Result<()>) + Send>;
 
-/// The points of one stream that are waited for.
+/// The pending points of one stream.
 #[derive(Default)]
 pub(crate) struct Passing {
     state: Mutex<Points>,
@@ -24,12 +23,12 @@ pub(crate) struct Passing {
 #[derive(Default)]
 struct Points {
     queue: VecDeque<(EventHandle, Then)>,
-    /// A thread is at work on them.
+    /// A thread is serving them.
     served: bool,
 }
 
-/// Calls `then` once the work that the stream has now is over: at once when it is, else on a thread of the
-/// stream's own. With an error when the device has failed.
+/// Calls `then` when the current work of the stream is over: immediately if it already is, otherwise on the
+/// stream's thread. Passes an error when the device has failed.
 pub fn when_passed(stream: &Arc<Stream>, then: impl FnOnce(Result<()>) + Send + 'static) {
     let event = match stream.mark() {
         Ok(event) => event,
@@ -56,7 +55,7 @@ pub fn when_passed(stream: &Arc<Stream>, then: impl FnOnce(Result<()>) + Send + 
     }
 }
 
-/// [`when_passed`] for several streams: once all of them are past what they have now.
+/// [`when_passed`] for several streams: calls `then` when all of them have finished their current work.
 pub fn when_all_passed(mut streams: Vec<Arc<Stream>>, then: impl FnOnce(Result<()>) + Send + 'static) {
     match streams.pop() {
         None => then(Ok(())),
@@ -67,8 +66,8 @@ pub fn when_all_passed(mut streams: Vec<Arc<Stream>>, then: impl FnOnce(Result<(
     }
 }
 
-/// Waits for the points of a stream, one after the other. A panic ends one of them: the others are served all the same,
-/// and what was to happen there is dropped, or happens in part.
+/// Waits for the points of a stream in order. A panic ends only one callback, which may be incomplete; the
+/// others are served.
 fn serve(stream: &Arc<Stream>) {
     loop {
         let next = {
@@ -86,7 +85,7 @@ fn serve(stream: &Arc<Stream>) {
 fn pass(stream: &Stream, event: EventHandle) -> Result<()> {
     let passed = loop {
         match stream.driver().event_synchronize(event) {
-            // A session was interrupted, which is nothing to this wait.
+            // An interrupt of a session does not concern this wait.
             Err(error) if error.kind() == ErrorKind::Interrupted => {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -104,7 +103,7 @@ mod tests {
     use crate::driver::DeviceId;
     use std::sync::mpsc::{Receiver, channel};
 
-    /// What is dropped or called sends its name.
+    /// Sends its name when it is dropped or called.
     struct Told(&'static str, std::sync::mpsc::Sender<&'static str>);
 
     impl Drop for Told {
@@ -139,7 +138,7 @@ mod tests {
             drop(second);
         });
         assert_eq!([heard(&heard_from), heard(&heard_from)], [Some("first"), Some("second")]);
-        // The thread has ended; later points start another.
+        // The thread has ended; later points start a new one.
         one.driver().sleep(1 << 30, one.handle()).unwrap();
         let third = told("third");
         when_passed(&one, move |passed| {

@@ -1,8 +1,8 @@
-//! Every order in which small programs may run, and long programs under priorities that hold streams back: a
-//! program races, says the checker, says a model, exactly when two orders give two results.
+//! Runs small programs in every possible order, and long programs with priorities that delay streams. The
+//! checker and a model report a race exactly when two orders give different results.
 //!
-//! Writes are `x = 3 x + n` with an `n` of their own and reads keep what they saw, so that the bytes at the end
-//! tell the order of any two accesses that are not two reads.
+//! A write is `x = 3 x + n` with a unique `n`, and a read stores what it saw, so the final bytes reveal the
+//! order of any two accesses except two reads.
 
 use crate::base::Span;
 use crate::device::*;
@@ -30,16 +30,16 @@ enum Step {
     Query { stream: usize },
 }
 
-/// How a run ended.
+/// The outcome of a run.
 struct Outcome {
-    /// All buffers, and what each read saw.
+    /// All buffers, and the values that reads saw.
     bytes: Vec<u8>,
-    /// The checker found a race; and the model did.
+    /// Whether the checker found a race, and whether the model did.
     raced: bool,
     expected: bool,
 }
 
-/// Numbers that are the same in every run of the tests.
+/// Random numbers, the same in every run of the tests.
 struct Draw(u64);
 
 impl Draw {
@@ -70,7 +70,7 @@ impl Draw {
     }
 }
 
-/// What is certain to be over: numbers of accesses, as bits.
+/// The accesses certain to be over, as bit sets of access numbers.
 #[derive(Default)]
 struct Model {
     streams: [u128; STREAMS],
@@ -80,7 +80,8 @@ struct Model {
 }
 
 impl Model {
-    /// Whether an access races with an earlier one; it becomes part of what happened unless `refuse`.
+    /// Whether an access races with an earlier one. The access enters the history unless it races and
+    /// `refuse` is set.
     fn access(&mut self, stream: usize, buffer: usize, access: Access, refuse: bool) -> bool {
         let over = self.streams[stream] | self.host;
         let conflicts = |&(of, earlier): &(usize, Access)| {
@@ -96,14 +97,14 @@ impl Model {
     }
 }
 
-/// Two devices with streams, and words that all of them use.
+/// Two devices with streams, and words that all streams use.
 struct Player {
     machine: Arc<Machine>,
     streams: Vec<Arc<Stream>>,
     events: Vec<Event>,
     buffers: Ptr,
     seen: Ptr,
-    /// How many reads and writes were queued.
+    /// Number of queued reads and writes.
     reads: u64,
     writes: i64,
     histories: Vec<Watched>,
@@ -152,7 +153,7 @@ impl Player {
         }
     }
 
-    /// Tells the checker and the model of an access; false when it is refused.
+    /// Reports an access to the checker and the model; false when it is refused.
     fn admits(&mut self, stream: usize, buffer: usize, access: Access) -> bool {
         let site = Site { name: "op", span: Span::NONE };
         let (by, history) = (&*self.streams[stream], &self.histories[buffer]);
@@ -193,7 +194,7 @@ impl Player {
                 }
             }
             Step::Record { stream, event } => {
-                // An event keeps to one device: another takes its place.
+                // An event is bound to one device, so another event takes its place.
                 let by = &self.streams[stream];
                 if self.events[event].device().is_some_and(|device| device != by.device()) {
                     self.events[event] = Event::new(EventFlags::default());
@@ -256,8 +257,8 @@ fn run(steps: &[Step], schedule: Schedule, refuse: bool) -> Outcome {
     player.end()
 }
 
-/// A program under every order: how many there are, whether it raced under one of them, how many results it has.
-/// `None` when there are more than `most`.
+/// Runs a program in every order. Returns the number of orders, whether it raced in one of them, and the
+/// number of distinct results; `None` when there are more than `most` orders.
 fn every_order(steps: &[Step], most: usize) -> Option<(usize, bool, usize)> {
     let orders = Orders::default();
     let (mut count, mut raced, mut results) = (0, false, BTreeSet::new());
@@ -276,7 +277,8 @@ fn every_order(steps: &[Step], most: usize) -> Option<(usize, bool, usize)> {
     }
 }
 
-/// Races exactly when two orders differ: the number of orders, and whether it races.
+/// Checks that a program races exactly when two orders differ. Returns the number of orders and whether it
+/// races.
 fn judge(steps: &[Step], most: usize) -> Option<(usize, bool)> {
     let (count, raced, results) = every_order(steps, most)?;
     assert_eq!(raced, results > 1, "{count} orders, {results} results, race: {raced}: {steps:?}");
@@ -299,7 +301,7 @@ fn all_programs_of_four_steps_race_exactly_when_two_orders_differ() {
         })
         .collect();
     let (mut programs, mut races) = (0, 0);
-    // The streams are alike, so the first step is one of the first stream's.
+    // Streams are interchangeable, so the first step is on the first stream.
     for first in &steps[..6] {
         for rest in 0..steps.len().pow(3) {
             let nth = |place: u32| steps[rest / steps.len().pow(place) % steps.len()];
@@ -307,7 +309,7 @@ fn all_programs_of_four_steps_race_exactly_when_two_orders_differ() {
             let accesses = program.iter().filter(|s| matches!(s, Step::Write { .. } | Step::Read { .. }));
             let writes = program.iter().filter(|s| matches!(s, Step::Write { .. }));
             if accesses.count() < 2 || writes.count() == 0 {
-                // It has nothing to race with.
+                // There is nothing to race with.
                 continue;
             }
             let (_, raced) = judge(&program, 1000).unwrap();
@@ -343,7 +345,7 @@ fn what_is_admitted_gives_one_result_under_priorities() {
         let program = draw.program(60);
         let seeds = 0..16;
         let schedules = seeds.clone().map(Schedule::Priorities).chain(seeds.map(Schedule::Seed));
-        // A query may answer differently, and then something else is admitted.
+        // A query may answer differently, and then a different program is admitted.
         let program: Vec<Step> =
             program.into_iter().filter(|step| !matches!(step, Step::Query { .. })).collect();
         let results: BTreeSet<_> = schedules.map(|schedule| run(&program, schedule, true).bytes).collect();

@@ -1,5 +1,5 @@
-//! If the race checker admits a program, every schedule gives the same bytes: random programs of
-//! fills, copies, events, waits and frees on emulated devices, whose queues run in seeded orders.
+//! If the race checker admits a program, every schedule gives the same bytes. Tested with random programs of
+//! fills, copies, events, waits and frees on emulated devices that run their queues in seeded orders.
 
 use crate::base::Span;
 use crate::device::*;
@@ -43,7 +43,7 @@ enum Step {
     Synchronize {
         stream: usize,
     },
-    /// The buffer is dropped, and a new one is made on a stream and filled on another.
+    /// Drops the buffer, allocates a new one on one stream and fills it on another.
     Renew {
         stream: usize,
         buffer: usize,
@@ -67,13 +67,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A buffer on device 0 or 1, and what happened to it.
+/// A buffer on device 0 or 1, and its history.
 struct Buffer {
     block: Block,
     history: Watched,
 }
 
-/// Two devices with two streams each, and buffers that all of them use.
+/// Two devices with two streams each, and buffers that all streams use.
 struct Player {
     machine: Arc<Machine>,
     streams: Vec<Arc<Stream>>,
@@ -108,8 +108,7 @@ impl Player {
         player
     }
 
-    /// A buffer of zeros, allocated on a stream and filled on `by`, or where that would be a race, on
-    /// the same stream.
+    /// A zeroed buffer, allocated on a stream and filled on `by`, or on the same stream if that would race.
     fn make(&mut self, stream: usize, by: usize) -> Buffer {
         let (stream, by) = (&self.streams[stream].clone(), &self.streams[by].clone());
         let device = self.machine.device(stream.device()).unwrap();
@@ -161,7 +160,7 @@ impl Player {
                 }
             }
             Step::Record { stream, event } => {
-                // An event keeps to one device: another takes its place.
+                // An event is bound to one device, so another event takes its place.
                 let stream = &self.streams[stream];
                 if self.events[event].device().is_some_and(|d| d != stream.device()) {
                     self.events[event] = Event::new(EventFlags::default());
@@ -230,7 +229,7 @@ proptest! {
 
 #[test]
 fn a_race_that_is_allowed_differs_under_some_schedule() {
-    // Two streams fill one buffer, and nothing orders them: what the checker refuses matters.
+    // Two unordered streams fill one buffer: the checker's refusal matters.
     let fill = |stream, value| Step::Fill { stream, buffer: 0, from: 0, to: SIZE, value };
     let mut steps: Vec<Step> = vec![Step::Synchronize { stream: 0 }];
     steps.extend((1..9).map(|i| fill(i % 2, i as u8)));
@@ -242,14 +241,15 @@ fn a_race_that_is_allowed_differs_under_some_schedule() {
 
 #[test]
 fn memory_that_is_used_again_on_another_stream_is_a_race() {
-    // The first owner's fill may still wait on stream 0 when stream 1 fills for the next owner.
+    // The first owner's fill may still be queued on stream 0 when stream 1 fills the buffer for the next
+    // owner.
     let old = Step::Fill { stream: 0, buffer: 0, from: 0, to: SIZE, value: 9 };
     let steps = [Step::Synchronize { stream: 0 }, old, Step::Renew { stream: 0, buffer: 0, by: 1 }];
     let allowed = outcomes(&steps, false, 30);
     assert!(allowed.iter().any(|o| *o != allowed[0]), "no schedule showed the race");
     let refused = outcomes(&steps, true, 30);
     assert!(refused.iter().all(|o| *o == refused[0]));
-    // Ordered, it is none.
+    // With a wait there is no race.
     let mut player = Player::new(0, true);
     steps[..2].iter().for_each(|step| player.play(step));
     player.play(&Step::WaitStream { stream: 1, other: 0 });

@@ -1,6 +1,6 @@
-//! The allocator's books: blocks, their order in segments, and the free ones by size.
+//! The allocator's bookkeeping: blocks, their order in segments, and free blocks by size.
 //!
-//! Knows nothing of policy, drivers or figures.
+//! Knows nothing of policy, drivers or statistics.
 
 use super::BlockId;
 use super::free::FreeList;
@@ -12,10 +12,10 @@ use crate::stream::Stream;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The number of an arena; reused after its pool has gone.
+/// The number of an arena; reused after its pool is gone.
 pub(super) type ArenaId = u32;
 
-/// The number of an extent: reserved addresses, parts of which have memory.
+/// The number of an extent: a range of reserved addresses, parts of which are mapped.
 pub(super) type ExtentId = u32;
 
 /// No block.
@@ -26,41 +26,41 @@ pub(crate) const NONE: BlockId = u32::MAX;
 pub(super) struct Block {
     pub(super) ptr: Ptr,
     pub(super) size: u64,
-    /// What was asked for, while it is live or pending.
+    /// The requested size, while the block is live or pending.
     pub(super) requested: u64,
-    /// Who asked.
+    /// The source of the request.
     pub(super) span: Span,
-    /// The neighbours in the segment.
+    /// Neighbours in the segment.
     prev: BlockId,
     next: BlockId,
-    /// Whose segment it is part of.
+    /// The arena that owns the segment.
     pub(super) arena: ArenaId,
     pub(super) pool: Pool,
     pub(super) state: State,
-    /// The extent whose addresses it has; [`NONE`] in plain segments.
+    /// The extent that contains the block; [`NONE`] in plain segments.
     pub(super) extent: ExtentId,
-    /// How many searches its pool had seen when it became free.
+    /// The pool's search count when the block became free.
     since: u64,
 }
 
-/// What a block is in.
+/// The state of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// In its pool.
+    /// In its pool's free list.
     Free,
-    /// Somebody's, or on the way there.
+    /// Handed out, or about to be.
     Live,
-    /// Freed, and waiting for that many streams.
+    /// Freed, and waiting for this many streams.
     Pending(u32),
-    /// Addresses of an extent that have no memory.
+    /// Unmapped addresses of an extent.
     Unmapped,
-    /// Not a block: the number is spare.
+    /// Not a block: the number is unused.
     Gone,
 }
 
 impl Block {
-    /// True when it is a part of a plain segment. Parts of extents are none: free pages of those can go
-    /// back whatever lies beside them. Source: `inactive_split` in PyTorch.
+    /// True for a part of a plain segment. Blocks of extents do not count, because their free pages can be
+    /// returned regardless of their neighbours. Source: `inactive_split` in PyTorch.
     pub(super) fn is_split(&self) -> bool {
         self.extent == NONE && (self.prev != NONE || self.next != NONE)
     }
@@ -70,7 +70,7 @@ impl Block {
         self.extent != NONE
     }
 
-    /// Its last address, and one more.
+    /// The end address (exclusive).
     pub(super) fn end(&self) -> Ptr {
         self.ptr + self.size
     }
@@ -82,32 +82,32 @@ pub(super) struct Book {
     blocks: Vec<Block>,
     spare: Vec<BlockId>,
     arenas: Vec<Arena>,
-    /// The arena of each stream outside of private pools, by stream number; [`NONE`] where there is none.
+    /// The arena of each stream in the general pool, by stream number; [`NONE`] for no arena.
     general: Vec<ArenaId>,
-    /// Searches per pool, counted only while garbage is collected by age.
+    /// Searches per pool; counted only while garbage is collected by age.
     searches: [u64; 2],
 }
 
-/// Segments that one stream owns, outside of private pools or in one of them.
+/// The segments that one stream owns in one pool, private or general.
 struct Arena {
     pool: PoolId,
     stream: Arc<Stream>,
-    /// False when its private pool has gone, and with it every block: the number is spare.
+    /// False when the arena's private pool is gone with all its blocks: the number is unused.
     in_use: bool,
-    /// The epoch of the stream's newest work when memory of the arena was freed last; 0 before.
+    /// The epoch of the stream's newest work when memory of the arena was last freed; 0 before.
     freed_at: u64,
     free: [FreeList; 2],
     /// Unmapped blocks.
     gaps: [Vec<BlockId>; 2],
 }
 
-/// An unmapped block, and the free blocks it would join if it had memory.
+/// An unmapped block, and the free blocks that it would join once mapped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gap {
     pub(super) id: BlockId,
     pub(super) ptr: Ptr,
     pub(super) size: u64,
-    /// Bytes of the free block before it and of the one behind it.
+    /// Bytes of the free blocks before and after it.
     pub(super) before: u64,
     pub(super) behind: u64,
 }
@@ -121,7 +121,7 @@ impl Book {
         &mut self.blocks[id as usize]
     }
 
-    /// The arena of a stream in a pool; made when there is none.
+    /// The arena of a stream in a pool; created if missing.
     #[inline]
     pub(super) fn open(&mut self, pool: PoolId, stream: &Arc<Stream>) -> ArenaId {
         match self.general.get(stream.id() as usize) {
@@ -164,7 +164,7 @@ impl Book {
         id
     }
 
-    /// Lets the numbers of a private pool's arenas be used again, once none of its blocks is left.
+    /// Releases the arena numbers of a private pool once the pool has no blocks left.
     pub(super) fn close(&mut self, pool: PoolId) -> bool {
         let holds = |b: &Block| b.state != State::Gone && self.pool_of(b.arena) == pool;
         let empty = pool != PoolId::GENERAL && !self.blocks.iter().any(holds);
@@ -188,13 +188,13 @@ impl Book {
         all.filter(move |(_, a)| a.in_use && a.pool == pool).map(|(id, _)| id as ArenaId)
     }
 
-    /// Notes that memory of an arena is freed now.
+    /// Notes that memory of an arena is being freed.
     pub(super) fn note_free(&mut self, arena: ArenaId) {
         let arena = &mut self.arenas[arena as usize];
         arena.freed_at = arena.stream.worked_at();
     }
 
-    /// The epoch of the stream's newest work when memory of the arena was freed last.
+    /// The epoch of the stream's newest work when memory of the arena was last freed.
     pub(super) fn freed_at(&self, arena: ArenaId) -> u64 {
         self.arenas[arena as usize].freed_at
     }
@@ -217,7 +217,7 @@ impl Book {
         self.searches[pool as usize] += 1;
     }
 
-    /// Takes a block out of its pool.
+    /// Removes a block from its pool.
     pub(super) fn remove_free(&mut self, id: BlockId) {
         let block = &mut self.blocks[id as usize];
         block.state = State::Live;
@@ -248,7 +248,7 @@ impl Book {
         }
     }
 
-    /// A new segment of one block that is in no pool.
+    /// A new segment consisting of one block, in no pool.
     pub(super) fn add_segment(&mut self, ptr: Ptr, size: u64, pool: Pool, arena: ArenaId) -> BlockId {
         self.add(Block {
             ptr,
@@ -265,7 +265,7 @@ impl Book {
         })
     }
 
-    /// A new extent as one unmapped block.
+    /// A new extent consisting of one unmapped block.
     pub(super) fn add_extent(&mut self, extent: ExtentId, ptr: Ptr, size: u64, pool: Pool, arena: ArenaId) {
         let id = self.add_segment(ptr, size, pool, arena);
         let block = self.get_mut(id);
@@ -273,7 +273,7 @@ impl Book {
         self.arenas[arena as usize].gaps[pool as usize].push(id);
     }
 
-    /// Forgets an extent that has no memory; `gap` is its only block.
+    /// Removes an extent without memory; `gap` is its only block.
     pub(super) fn drop_extent(&mut self, gap: BlockId) {
         self.forget_gap(gap);
         self.drop_segment(gap);
@@ -302,8 +302,8 @@ impl Book {
         id != NONE && self.get(id).state != State::Unmapped
     }
 
-    /// Makes a mapped block, in no pool, of the first `bytes` of an unmapped one. Returns its number, and
-    /// by how many the runs of mapped blocks became more.
+    /// Turns the first `bytes` of an unmapped block into a mapped block in no pool. Returns its number and
+    /// the change in the number of mapped runs.
     pub(super) fn fill_gap(&mut self, gap: BlockId, bytes: u64) -> (BlockId, i64) {
         let (prev, next) = (self.get(gap).prev, self.get(gap).next);
         let mut runs = 1 - i64::from(self.is_mapped(prev));
@@ -324,9 +324,8 @@ impl Book {
         (filled, runs)
     }
 
-    /// Makes a part of a free block of an extent unmapped, and joins it with unmapped neighbours; what is
-    /// left of the block stays free. Returns the unmapped block, and by how many the runs of mapped
-    /// blocks became more.
+    /// Unmaps a part of a free block of an extent, and joins it with unmapped neighbours; the rest of the
+    /// block stays free. Returns the unmapped block and the change in the number of mapped runs.
     pub(super) fn clear(&mut self, id: BlockId, ptr: Ptr, bytes: u64) -> (BlockId, i64) {
         self.remove_free(id);
         let mut part = id;
@@ -357,13 +356,13 @@ impl Book {
         (part, runs)
     }
 
-    /// Forgets a segment of one block that is in no pool.
+    /// Removes a segment that consists of one block in no pool.
     pub(super) fn drop_segment(&mut self, id: BlockId) {
         self.blocks[id as usize].state = State::Gone;
         self.spare.push(id);
     }
 
-    /// Cuts a block that is in no pool: it keeps the first `size` bytes, the rest becomes a free block
+    /// Splits a block that is in no pool: it keeps the first `size` bytes, and the rest becomes a free block
     /// after it.
     pub(super) fn split(&mut self, id: BlockId, size: u64) {
         let first = &mut self.blocks[id as usize];
@@ -381,8 +380,8 @@ impl Book {
         self.insert_free(rest);
     }
 
-    /// Joins a block that is in no pool with its free neighbours, and returns the number of the whole;
-    /// `absorbed` hears the size of each neighbour.
+    /// Merges a block that is in no pool with its free neighbours, and returns the merged block. Calls
+    /// `absorbed` with the size of each neighbour.
     pub(super) fn merge(&mut self, id: BlockId, mut absorbed: impl FnMut(u64)) -> BlockId {
         let mut whole = id;
         let (prev, next) = (self.get(id).prev, self.get(id).next);
@@ -415,13 +414,13 @@ impl Book {
         self.blocks.iter().enumerate().map(|(i, b)| (i as BlockId, b)).filter(|(_, b)| b.state != State::Gone)
     }
 
-    /// The first blocks of all segments; a run of mapped blocks of an extent counts as one.
+    /// The first block of every segment; a run of mapped blocks of an extent counts as a segment.
     pub(super) fn heads(&self) -> impl Iterator<Item = BlockId> {
         let first = |b: &Block| b.state != State::Unmapped && !self.is_mapped(b.prev);
         self.all().filter(move |(_, b)| first(b)).map(|(id, _)| id)
     }
 
-    /// A segment's blocks from its first on.
+    /// A segment's blocks, starting at its first.
     pub(super) fn chain(&self, head: BlockId) -> impl Iterator<Item = &Block> {
         std::iter::successors(Some(self.get(head)), |b| self.is_mapped(b.next).then(|| self.get(b.next)))
     }
@@ -432,12 +431,12 @@ impl Book {
         plain.map(|head| (self.get(head).ptr, self.chain(head).map(|b| b.size).sum())).collect()
     }
 
-    /// Free blocks that are whole segments, or parts of extents.
+    /// Free blocks that are whole segments or parts of extents.
     pub(super) fn unused(&self) -> impl Iterator<Item = BlockId> {
         self.all().filter(|(_, b)| b.state == State::Free && !b.is_split()).map(|(id, _)| id)
     }
 
-    /// Those of the large pool, with the number of searches since they became free.
+    /// The unused blocks of the large pool, with the number of searches since each became free.
     pub(super) fn unused_large_ages(&self) -> impl Iterator<Item = (BlockId, u64)> {
         let searches = self.searches[Pool::Large as usize];
         self.unused()
@@ -450,7 +449,7 @@ impl Book {
         self.all().filter(|(_, b)| b.state == State::Free).map(|(_, b)| b.size).max().unwrap_or(0)
     }
 
-    /// The source places whose live blocks hold the most: place, bytes, blocks; largest first.
+    /// The source positions whose live blocks hold the most memory, largest first: position, bytes, blocks.
     pub(super) fn holders(&self, count: usize) -> Vec<(Span, u64, usize)> {
         let mut sums: HashMap<Span, (u64, usize)> = HashMap::new();
         for (_, block) in self.all() {

@@ -1,38 +1,39 @@
-//! The allocators' settings: `RUNNEL_ALLOC_CONF`, with PyTorch's keys. `docs/memory.md` says what each does.
+//! The allocators' settings: `RUNNEL_ALLOC_CONF`, with PyTorch's keys. `docs/memory.md` describes each key.
 
 use super::{LARGE_SEGMENT, MIN_BLOCK};
 use crate::base::{Error, Result, suggest};
 use crate::driver::error::bad_alloc_conf;
 
-/// How many powers of two, from 1 MiB on, have their own number of divisions.
+/// The number of powers of two, starting at 1 MiB, with their own number of divisions.
 const INTERVALS: usize = 16;
-/// Below these sizes all share the first number: 2^20.
+/// Sizes below 2^20 share the first number.
 const FIRST_INTERVAL: u32 = 20;
-/// The most threads of `pinned_num_register_threads`. Source: `pinned_max_register_threads`.
+/// The maximum of `pinned_num_register_threads`. Source: `pinned_max_register_threads`.
 const MOST_THREADS: u64 = 128;
 
-/// The settings of the allocators of devices and of page-locked memory.
+/// The settings of the device and page-locked memory allocators.
 ///
 /// Sample: `max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2,>:4]`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AllocConf {
-    /// Segments that grow in place, where the driver can map memory; `None` when not said.
+    /// Whether segments grow in place on devices that can map memory; `None` when unset.
     pub expandable_segments: Option<bool>,
-    /// Bytes from which on blocks are not split.
+    /// Blocks of at least this many bytes are not split.
     pub max_split_size: Option<u64>,
-    /// How many bytes larger a block may be that is not split for a request.
+    /// Largest excess in bytes of an unsplit block over its request.
     pub max_non_split_rounding: u64,
-    /// Steps between two powers of two that sizes are rounded up to, from 1 MiB on, by power; 0 for none.
+    /// Steps between consecutive powers of two for rounding sizes, per power from 1 MiB on; 0 for no
+    /// rounding.
     pub roundup_power2_divisions: [u64; INTERVALS],
-    /// The part of a memory fraction above which old segments go back first.
+    /// The share of the memory fraction above which old segments are returned first.
     pub garbage_collection_threshold: Option<f64>,
-    /// Bytes of a segment of the large pool.
+    /// Bytes per segment of the large pool.
     pub large_segment: u64,
     /// The memory fraction of every device.
     pub per_process_memory_fraction: Option<f64>,
-    /// Page-locked requests above so many bytes are not rounded up.
+    /// Page-locked requests above this many bytes are not rounded up.
     pub pinned_max_round: Option<u64>,
-    /// Page-locked blocks above so many bytes are not kept.
+    /// Page-locked blocks above this many bytes are not cached.
     pub pinned_max_cached: Option<u64>,
 }
 
@@ -52,18 +53,18 @@ impl Default for AllocConf {
     }
 }
 
-/// What a key does with its value: it changes the settings, or gives what the value should have been.
+/// Applies a key's value to the settings, or rejects the value.
 type Set = fn(&mut AllocConf, &str) -> std::result::Result<(), Fault>;
 
-/// Why a value is refused.
+/// The reason a value is rejected.
 enum Fault {
-    /// What it should have been.
+    /// What the value should have been.
     Expected(&'static str),
-    /// An error of its own.
+    /// A specific error.
     Other(Error),
 }
 
-/// Every key that PyTorch knows. Those that only check their value have no effect here.
+/// Every key that PyTorch knows. Keys that only validate their value have no effect here.
 const KEYS: &[(&str, Set)] = &[
     ("backend", |_, v| one_of(v, &["native", "cudaMallocAsync"], "`native` or `cudaMallocAsync`")),
     ("expandable_segments", |conf, v| {
@@ -118,7 +119,7 @@ const KEYS: &[(&str, Set)] = &[
 ];
 
 impl AllocConf {
-    /// Reads a setting text; an empty one gives the defaults.
+    /// Parses a settings string; an empty one gives the defaults.
     pub fn parse(text: &str) -> Result<AllocConf> {
         let mut conf = AllocConf::default();
         for pair in split_outside_brackets(text) {
@@ -141,13 +142,13 @@ impl AllocConf {
         Ok(conf)
     }
 
-    /// As the environment says, in `RUNNEL_ALLOC_CONF`.
+    /// The settings from the environment variable `RUNNEL_ALLOC_CONF`.
     pub fn from_env() -> Result<AllocConf> {
         AllocConf::parse(&std::env::var("RUNNEL_ALLOC_CONF").unwrap_or_default())
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        // PyTorch takes these names on AMD devices and on others.
+        // PyTorch accepts these names on AMD and other devices.
         let name = key.replace("_hip_", "_cuda_").replace("hipmalloc", "cudamalloc");
         let Some((_, set)) = KEYS.iter().find(|(known, _)| *known == name) else {
             let error = bad(format!("unknown key `{key}`"));
@@ -163,12 +164,12 @@ impl AllocConf {
         })
     }
 
-    /// True when a block of that size is never split.
+    /// True when blocks of this size are never split.
     pub(super) fn is_oversize(&self, size: u64) -> bool {
         self.max_split_size.is_some_and(|limit| size >= limit)
     }
 
-    /// A request's size as it is handed out.
+    /// The rounded size of a request.
     pub(super) fn round(&self, bytes: u64) -> u64 {
         if bytes < MIN_BLOCK {
             return MIN_BLOCK;
@@ -182,8 +183,8 @@ impl AllocConf {
         bytes.next_multiple_of(MIN_BLOCK)
     }
 
-    /// The size of a page-locked block for a request: a power of two, unless the settings say that the exact
-    /// size is better. `None` when there is none.
+    /// The size of a page-locked block for a request: a power of two, unless the settings prefer the exact
+    /// size. `None` on overflow.
     pub(crate) fn round_pinned(&self, bytes: u64) -> Option<u64> {
         let exact = [self.pinned_max_round, self.pinned_max_cached];
         match exact.into_iter().flatten().any(|limit| bytes > limit) {
@@ -192,13 +193,13 @@ impl AllocConf {
         }
     }
 
-    /// True when a page-locked block of that size is kept for later requests.
+    /// True when page-locked blocks of this size are cached.
     pub(crate) fn keeps_pinned(&self, size: u64) -> bool {
         self.pinned_max_cached.is_none_or(|limit| size <= limit)
     }
 }
 
-/// Sizes of page-locked blocks that are no powers of two are multiples of this: a page.
+/// Page-locked block sizes that are not powers of two are multiples of one page.
 const PINNED_UNIT: u64 = 4096;
 
 fn bad(what: String) -> Error {
@@ -213,7 +214,7 @@ fn boolean(value: &str) -> std::result::Result<bool, Fault> {
     }
 }
 
-/// A number of MiB from `least` on, as bytes.
+/// Parses a number of MiB, at least `least`, as bytes.
 fn megabytes(value: &str, least: u64, expected: &'static str) -> std::result::Result<u64, Fault> {
     let size = value.parse::<u64>().ok().filter(|&mb| mb >= least).and_then(|mb| mb.checked_mul(1 << 20));
     size.filter(|&bytes| bytes <= 1 << 60).ok_or(Fault::Expected(expected))
@@ -227,7 +228,7 @@ fn one_of(value: &str, known: &[&str], expected: &'static str) -> std::result::R
     if known.contains(&value) { Ok(()) } else { Err(Fault::Expected(expected)) }
 }
 
-/// The parts between commas that are not inside `[ ]`.
+/// Splits at commas that are not inside `[ ]`.
 fn split_outside_brackets(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_i32;
     text.split(move |c| {
@@ -236,8 +237,8 @@ fn split_outside_brackets(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// `4`, or `[256:1,512:2,>:4]`: sizes in MiB from which on a number of divisions holds. Sizes below
-/// the first have its number too; `>` sets all sizes from the last named one on.
+/// Parses `4`, or `[256:1,512:2,>:4]`: each size in MiB starts a range with its own number of divisions.
+/// Sizes below the first use the first number; `>` sets all sizes from the last named one on.
 fn divisions(value: &str) -> Result<[u64; INTERVALS]> {
     let number = |text: &str| {
         let number = text.trim().parse::<u64>().ok().filter(|&n| n == 0 || n.is_power_of_two());
@@ -304,7 +305,7 @@ mod tests {
         let plain = AllocConf::default();
         assert_eq!([1, 512, 513, 1 << 20].map(|b| plain.round(b)), [512, 512, 1024, 1 << 20]);
         let conf = AllocConf::parse("roundup_power2_divisions:4").unwrap();
-        // 1200 is under 4 x 512: plain rounding. Source: the example in PyTorch's notes.
+        // 1200 is below 4 x 512, so plain rounding applies. Source: the example in PyTorch's notes.
         assert_eq!(conf.round(1200), 1536);
         assert_eq!(conf.round(1_200_000), 1_310_720);
         assert_eq!(conf.round(1 << 21), 1 << 21);

@@ -1,18 +1,18 @@
-//! Segments that grow in place, and give pages back from anywhere.
+//! Segments that grow in place and can return pages from anywhere.
 //!
-//! An *extent* is a range of reserved addresses, larger than the device's memory, that one pool of one
-//! stream owns. Memory is mapped where a request needs it and goes back in the *pieces* it was mapped in,
-//! since drivers cannot take away a part of one. A growth is mapped in about 32 equal pieces, from one
-//! unit up to [`LARGEST_PIECE`]: so few calls are made, and a block that stays in use keeps at most that
-//! part of a growth from going back at either of its ends.
+//! An *extent* is a range of reserved addresses, larger than the device's memory, owned by one pool of one
+//! stream. Memory is mapped where a request needs it, and is unmapped in the same *pieces*, because drivers
+//! cannot unmap part of a piece. A growth is mapped in about 32 equal pieces, between one unit and
+//! [`LARGEST_PIECE`]. This keeps the number of driver calls small, and a block that stays in use keeps at
+//! most one such piece from being returned at either of its ends.
 //!
-//! Where more than a quarter of what is reserved lies unused, in pieces that are each too small for a
-//! request, whole pages among them are unmapped and the request gets as many where it needs them: the
-//! host waits for the stream, and the reserved memory stays what it is. Over its whole life an allocator moves
-//! no more bytes than it has ever reserved at once, unless its device is nearly full: a loop that repeats
-//! reaches a layout that fits, and then calls the driver no more. The wait is why it takes a
-//! quarter: at a twentieth a random mix of sizes reserves 1.10 times what it uses instead of 1.20, and
-//! moves pages, and waits, at almost every request that finds no block.
+//! When more than a quarter of the reserved memory lies unused in pieces too small for a request, whole pages
+//! among them are unmapped and the same amount is mapped where the request needs it. The host waits for the
+//! stream, and the reserved memory stays the same. Over its lifetime an allocator moves no more bytes than
+//! its peak of reserved bytes, unless the device is nearly full. So a loop that repeats reaches a layout that
+//! fits and then makes no more driver calls. The wait is the reason for the threshold of a quarter: with a
+//! twentieth, a random mix of sizes reserves 1.10 times what it uses instead of 1.20, but it moves pages, and
+//! waits, at almost every request that finds no block.
 
 use super::book::{ArenaId, ExtentId, Gap};
 use super::{Allocator, BlockId, Pool, TraceAction};
@@ -20,24 +20,24 @@ use crate::base::{ErrorKind, Result, Span};
 use crate::kernel::Ptr;
 use std::collections::BTreeMap;
 
-/// The largest piece.
+/// The size of the largest piece.
 const LARGEST_PIECE: u64 = 256 << 20;
-/// Pieces of one growth, about. Source: of 1 GiB, PyTorch makes 51.
+/// Approximate number of pieces per growth. Source: PyTorch makes 51 for 1 GiB.
 const PIECES: u64 = 32;
-/// Free pages move rather than that more are taken, when the unused part of what is reserved is above this
-/// part of it, and above [`SLACK_BYTES`].
+/// Free pages are moved instead of mapping new ones when the unused memory exceeds this fraction (one
+/// quarter) of the reserved memory, and [`SLACK_BYTES`].
 const SLACK: u64 = 4;
 const SLACK_BYTES: u64 = 64 << 20;
 
 /// All extents of one device.
 #[derive(Default)]
 pub(super) struct Extents {
-    /// Bytes in which memory is mapped; `None` where it cannot be, or shall not.
+    /// The mapping granularity in bytes; `None` when mapping is unavailable or disabled.
     unit: Option<u64>,
     /// Bytes of an extent.
     size: u64,
     list: Vec<Option<Extent>>,
-    /// Bytes that have moved, and the most that was ever reserved.
+    /// Total bytes moved, and the peak of reserved bytes.
     moved: u64,
     peak: u64,
 }
@@ -45,24 +45,24 @@ pub(super) struct Extents {
 struct Extent {
     base: Ptr,
     size: u64,
-    /// What is mapped, start to length.
+    /// The mapped pieces, start to length.
     pieces: BTreeMap<Ptr, u64>,
 }
 
-/// What a growth has come to.
+/// The result of a growth.
 pub(super) enum Growth {
-    /// A free block in no pool, large enough.
+    /// A large enough block, free and in no pool.
     Block(BlockId),
-    /// There is no memory for it.
+    /// Out of memory.
     NoMemory,
-    /// There are no addresses for it.
+    /// Out of addresses.
     NoAddresses,
 }
 
 impl Extents {
-    /// Extents of a device of `total` bytes that maps memory in units.
+    /// Extents of a device with `total` bytes that maps memory in units.
     pub(super) fn new(unit: Option<u64>, total: u64) -> Extents {
-        // More than the memory, so that gaps in the middle seldom need a second extent.
+        // Larger than the memory, so that gaps in the middle rarely require a second extent.
         let size = unit.map_or(0, |unit| total.saturating_add(total / 8).next_multiple_of(unit));
         Extents { unit, size, list: Vec::new(), moved: 0, peak: 0 }
     }
@@ -91,7 +91,7 @@ impl Extents {
 }
 
 impl Allocator {
-    /// Maps memory for a request where that takes least of it.
+    /// Maps memory for a request where it needs the fewest new bytes.
     pub(super) fn take_pages(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<Growth> {
         let Some(unit) = self.extents.unit else { return Ok(Growth::NoAddresses) };
         let Some(whole) = size.checked_next_multiple_of(unit) else { return Ok(Growth::NoMemory) };
@@ -132,8 +132,8 @@ impl Allocator {
         Ok(Growth::Block(self.book.merge(id, |_| {})))
     }
 
-    /// Makes pages of the pool's own available to a request, when enough of them lie unused between its
-    /// blocks. A pool that is held keeps every page where it is: a graph writes there.
+    /// Frees pages of the pool for a request when enough of them lie unused between its blocks. A held pool
+    /// keeps every page in place, because a graph writes there.
     pub(super) fn spare_pages(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<()> {
         let Some(unit) = self.extents.unit else { return Ok(()) };
         let unused = self.reserved.saturating_sub(self.stats.active_bytes.all().current);
@@ -147,7 +147,7 @@ impl Allocator {
         }
         let best = self.best_gap(size, unit, pool, arena);
         let needed = best.map_or(size, |(bytes, _)| bytes);
-        // The neighbours of the place to grow at are of use where they are.
+        // Blocks next to the growth position are useful where they are.
         let beside = |id: BlockId| {
             let block = self.book.get(id);
             best.is_some_and(|(_, gap)| block.end() == gap.ptr || block.ptr == gap.ptr + gap.size)
@@ -171,7 +171,7 @@ impl Allocator {
         self.release(&ids)
     }
 
-    /// Where a request needs the fewest new bytes, the lowest address among equals, and how many.
+    /// The gap where a request needs the fewest new bytes (the lowest address among equals), and that number.
     fn best_gap(&self, size: u64, unit: u64, pool: Pool, arena: ArenaId) -> Option<(u64, Gap)> {
         let needs = |gap: Gap| {
             let new = size.saturating_sub(gap.before).max(1).checked_next_multiple_of(unit)?;
@@ -183,7 +183,7 @@ impl Allocator {
         self.book.gaps(pool, arena).filter_map(needs).min_by_key(|(new, gap)| (*new, gap.ptr))
     }
 
-    /// Maps all of a range or nothing; false when there is no memory.
+    /// Maps a whole range or nothing; false when out of memory.
     fn map(&mut self, extent: ExtentId, ptr: Ptr, bytes: u64, unit: u64) -> Result<bool> {
         let piece = (bytes / PIECES / unit).max(1);
         let piece = (1 << piece.ilog2()) * unit;
@@ -207,19 +207,19 @@ impl Allocator {
         Ok(true)
     }
 
-    /// The whole pieces inside a free block: where they start, and their bytes.
+    /// The whole pieces inside a free block: their start and total bytes.
     pub(super) fn pages_of(&self, id: BlockId) -> (Ptr, u64) {
         let block = self.book.get(id);
         let Some(Some(extent)) = self.extents.list.get(block.extent as usize) else { return (block.ptr, 0) };
         let inside = extent.pieces.range(block.ptr..block.end());
         let inside = inside.filter(|&(&ptr, &bytes)| ptr + bytes <= block.end());
-        // Pieces tile what is mapped, so those inside a block touch each other.
+        // Pieces tile the mapped range, so those inside a block are adjacent.
         inside.fold((block.ptr, 0), |(start, sum), (&ptr, &bytes)| {
             (if sum == 0 { ptr } else { start }, sum + bytes)
         })
     }
 
-    /// Gives the whole pieces inside a free block back. Its stream has been waited for.
+    /// Returns the whole pieces inside a free block. The caller has waited for its stream.
     pub(super) fn release_pages(&mut self, id: BlockId) {
         let (ptr, bytes) = self.pages_of(id);
         if bytes == 0 {
@@ -243,8 +243,7 @@ impl Allocator {
         self.drop_empty(gap);
     }
 
-    /// Gives the addresses of an extent back when it has no memory any more; `gap` is one of its
-    /// unmapped blocks.
+    /// Returns the addresses of an extent that has no memory left; `gap` is one of its unmapped blocks.
     fn drop_empty(&mut self, gap: BlockId) {
         let id = self.book.get(gap).extent as usize;
         let Some(slot) = self.extents.list.get_mut(id) else { return };
@@ -254,7 +253,7 @@ impl Allocator {
         }
     }
 
-    /// The device closes: everything goes back.
+    /// Returns everything when the device closes.
     pub(super) fn close_extents(&mut self) {
         for extent in self.extents.list.drain(..).flatten() {
             for (&ptr, &bytes) in &extent.pieces {

@@ -1,33 +1,33 @@
-//! The free blocks of one pool, by size.
+//! The free list of one pool, ordered by size.
 //!
-//! Blocks lie in *bins* of similar sizes, eight to a power of two, each in order of size and then of
-//! address; a bit per bin says whether it holds any. So a search looks at one short list and a few
-//! words, whatever the number of free blocks. Knows nothing of what a block is.
+//! Blocks lie in *bins* of similar sizes, eight per power of two. A bin is sorted by size, then by address,
+//! and a bitmap marks the nonempty bins. A search inspects one short list and a few words, independent of the
+//! number of free blocks. Knows nothing about blocks beyond size, address and number.
 
 use super::{BlockId, MIN_BLOCK};
 use crate::kernel::Ptr;
 
-/// Bins of one power of two, as a power of two.
+/// Log2 of the number of bins per power of two.
 const STEPS: u32 = 3;
-/// Bins for every multiple of [`MIN_BLOCK`] that 64 bits hold.
+/// Number of bins that covers every 64-bit multiple of [`MIN_BLOCK`].
 const BINS: usize = 64 << STEPS;
 
 /// A free block: size, address, number.
 type Entry = (u64, Ptr, BlockId);
 
-/// Free blocks in order of size, then of address.
+/// Free blocks ordered by size, then by address.
 ///
-/// Invariant: every entry lies in the bin of its size, bins are sorted, and a bit is set exactly when
-/// its bin holds an entry.
+/// Invariant: every entry lies in the bin of its size, bins are sorted, and a bit is set exactly when its bin
+/// is not empty.
 #[derive(Default)]
 pub(super) struct FreeList {
-    /// As many as were ever needed.
+    /// Grows to the largest bin ever used.
     bins: Vec<Vec<Entry>>,
     held: [u64; BINS / 64],
 }
 
-/// The bin of a size: sizes up to eight units have one each, others share one with those that agree in
-/// the three bits after the first.
+/// The bin of a size. Sizes up to eight units have one bin each; larger sizes share a bin when they agree in
+/// the three bits after the leading one.
 #[inline]
 fn bin_of(size: u64) -> usize {
     let units = size / MIN_BLOCK;
@@ -64,7 +64,7 @@ impl FreeList {
         }
     }
 
-    /// The smallest block of at least `size`, the lowest address among equals: its size and number.
+    /// The size and number of the smallest block of at least `size` bytes, the lowest address among equals.
     #[inline]
     pub(super) fn best_fit(&self, size: u64) -> Option<(u64, BlockId)> {
         let bin = bin_of(size);
@@ -74,7 +74,7 @@ impl FreeList {
         found.map(|&(size, _, id)| (size, id))
     }
 
-    /// The first bin from `bin` on that holds an entry.
+    /// The first nonempty bin from `bin` on.
     #[inline]
     fn held_from(&self, bin: usize) -> Option<usize> {
         let mut word = bin / 64;
@@ -114,7 +114,7 @@ mod tests {
         fn it_is_an_ordered_set(steps in prop::collection::vec((any::<bool>(), 1..5000_u64, 0..40_u64), 1..200)) {
             let (mut list, mut set) = (FreeList::default(), BTreeSet::new());
             for (insert, units, ptr) in steps {
-                // Few sizes, so that equal ones meet.
+                // Few distinct sizes, so that some are equal.
                 let size = (if units % 2 == 0 { units % 24 + 1 } else { units }) * MIN_BLOCK;
                 let id = (size / MIN_BLOCK * 64 + ptr) as BlockId;
                 match insert {

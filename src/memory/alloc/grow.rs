@@ -1,4 +1,4 @@
-//! What happens when no free block fits: steps 1 to 7 of the policy.
+//! The slow path when no free block fits: steps 1 to 7 of the policy.
 
 use super::book::ArenaId;
 use super::extent::Growth;
@@ -11,7 +11,7 @@ use crate::driver::error;
 const HOLDERS: usize = 3;
 
 impl Allocator {
-    /// Steps 1 to 7 of the policy; for a quick request, 1 and 2.
+    /// Steps 1 to 7 of the policy; only 1 and 2 for a quick request.
     #[cold]
     pub(super) fn grow(&mut self, size: u64, pool: Pool, arena: ArenaId, effort: Effort) -> Result<BlockId> {
         self.collect_garbage()?;
@@ -21,7 +21,7 @@ impl Allocator {
         if effort == Effort::Quick {
             return Err(error::out_of_memory());
         }
-        // Nothing of a capture has reached the driver: what is outside of it may be waited for.
+        // Captured work has not reached the driver, so work outside the capture can be waited for.
         let mut synced = false;
         if !self.pending.is_empty() {
             self.stats.num_sync_all_streams += 1;
@@ -30,7 +30,7 @@ impl Allocator {
             if let Some(id) = self.search(size, pool, arena) {
                 return Ok(id);
             }
-            // What has become free may lack a few pages only.
+            // The newly freed memory may lack only a few pages.
             if self.extents.unit().is_some()
                 && let Some(id) = self.take(size, pool, arena)?
             {
@@ -72,8 +72,8 @@ impl Allocator {
         }
     }
 
-    /// Step 6: the smallest free block that is large enough of the same private or general pool, small or large,
-    /// of any stream.
+    /// Step 6: the smallest free block that is large enough in the same private or general pool, small or
+    /// large, of any stream.
     fn borrow(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<Option<BlockId>> {
         let owner = self.book.pool_of(arena);
         // Captured work may use a private pool, and waiting now orders nothing in a replay.
@@ -88,7 +88,7 @@ impl Allocator {
         Ok(Some(id))
     }
 
-    /// New memory for a request, as one block that is in no pool; `None` when there is none.
+    /// New memory for a request, as one block in no pool; `None` when there is no memory.
     fn take(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<Option<BlockId>> {
         self.spare_pages(size, pool, arena)?;
         match self.take_pages(size, pool, arena)? {
@@ -98,7 +98,7 @@ impl Allocator {
         }
     }
 
-    /// A new plain segment as one block that is in no pool; `None` when it does not fit.
+    /// A new plain segment, as one block in no pool; `None` when it does not fit.
     fn take_segment(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<Option<BlockId>> {
         if !self.allows(size) {
             return Ok(None);
@@ -119,13 +119,13 @@ impl Allocator {
         Ok(Some(self.book.add_segment(ptr, size, pool, arena)))
     }
 
-    /// Whether the limits leave room for so many more bytes.
+    /// True when the limits allow this many more bytes.
     pub(super) fn allows(&self, bytes: u64) -> bool {
         let reserved = self.reserved.saturating_add(bytes);
         self.limit.is_none_or(|(limit, _)| reserved <= limit) && self.cap.is_none_or(|cap| reserved <= cap)
     }
 
-    /// Gives unused segments back, by numbers of their only blocks, and the whole pages of free blocks
+    /// Returns unused segments, given by the numbers of their only blocks, and the whole pages of free blocks
     /// of extents, after waiting for the streams that own them.
     pub(super) fn release(&mut self, ids: &[BlockId]) -> Result<()> {
         let mut arenas: Vec<ArenaId> = ids.iter().map(|&id| self.book.get(id).arena).collect();
@@ -156,8 +156,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Gives back what nobody uses, but for private pools that are held: a graph writes there whenever
-    /// it runs.
+    /// Returns all unused memory except that of held private pools, which graphs write to when they run.
     pub(super) fn release_unused(&mut self) -> Result<()> {
         let unused: Vec<BlockId> = self.book.unused().filter(|&id| self.may_go(id)).collect();
         self.release(&unused)?;
@@ -165,18 +164,18 @@ impl Allocator {
         Ok(())
     }
 
-    /// False for memory of a private pool that is held, and where no page is free as a whole.
+    /// False for memory of a held private pool, and for blocks without a whole free page.
     fn may_go(&self, id: BlockId) -> bool {
         !self.pools.is_held(self.book.pool_of(self.book.get(id).arena)) && self.releasable(id) > 0
     }
 
-    /// How many bytes of an unused block can go back.
+    /// The number of returnable bytes of an unused block.
     pub(super) fn releasable(&self, id: BlockId) -> u64 {
         let block = self.book.get(id);
         if block.is_expandable() { self.pages_of(id).1 } else { block.size }
     }
 
-    /// Step 4: the smallest oversize block that is large enough, or several from the largest down.
+    /// Step 4: returns the smallest oversize block that is large enough, or several from the largest down.
     fn release_oversize(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Result<bool> {
         let Some(oversize) = self.conf.max_split_size else { return Ok(false) };
         if self.pools.is_held(self.book.pool_of(arena)) {
@@ -198,8 +197,8 @@ impl Allocator {
         Ok(sum >= wanted)
     }
 
-    /// Step 1: unused segments of the large pool that have lain longer than the average go back, until
-    /// what is reserved falls under the threshold.
+    /// Step 1: returns unused segments of the large pool that are older than average, until the reserved
+    /// memory falls below the threshold.
     fn collect_garbage(&mut self) -> Result<()> {
         if self.pools.capturing() {
             return Ok(());
@@ -226,7 +225,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// How much is taken from the driver for a rounded request.
+    /// The number of bytes to take from the driver for a rounded request.
     fn segment_size(&self, size: u64) -> u64 {
         match size {
             0..=SMALL_REQUEST => SMALL_SEGMENT,

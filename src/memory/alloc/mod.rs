@@ -1,57 +1,54 @@
-//! The caching allocator: PyTorch's policy, figure for figure, over any [`Driver`].
+//! The caching allocator: PyTorch's policy, with the same statistics, over any [`Driver`].
 //!
 //! # Policy
 //!
-//! Taking memory from a driver is slow and may wait for the whole device. So memory is taken in
-//! *segments*, cut into *blocks*, and kept when a block is freed. A freed block is handed out again
-//! at once, while work on it may still be queued: it goes only to the stream it was allocated on,
-//! where program order keeps the two users apart.
+//! Allocating from a driver is slow and may wait for the whole device. So memory is taken in *segments*,
+//! split into *blocks*, and cached when a block is freed. A freed block is reused immediately, while work on
+//! it may still be queued. That is safe because it returns only to the stream it was allocated on, where
+//! program order separates the two users.
 //!
-//! - Sizes are rounded up to 512 bytes. With `roundup_power2_divisions` they are rounded up to one
-//!   of that many steps between two powers of two.
-//! - Requests up to 1 MiB come from the *small pool*, whose segments have 2 MiB. Larger requests come
-//!   from the *large pool*: segments of 20 MiB for requests under 10 MiB, otherwise segments of the
-//!   request's size rounded up to 2 MiB.
-//! - Where the device can map memory, and `expandable_segments` is not `false`, a segment is an *extent*
-//!   of reserved addresses, one per pool, that grows by pages of 2 MiB where a request needs the fewest,
-//!   and gives free pages back from its end and its middle. So the order of requests does not matter: a
-//!   freed block and the one that grows beside it are one. Such segments are split wherever 512 bytes
-//!   remain, are never oversize, and count nothing as *inactive split*. What follows on segment sizes
-//!   holds for plain ones.
-//! - Each stream has its own pair of pools. A request takes the smallest free block of its pool that
-//!   is large enough, the lowest address among equals.
-//! - A block is split when what remains is at least 512 bytes (small pool), or more than 1 MiB (large
-//!   pool). With `max_split_size_mb`, blocks of that size and above (*oversize*) are never split, and
-//!   are only given to requests of that size which leave less than 20 MiB unused
-//!   (`max_non_split_rounding_mb`).
+//! - Sizes are rounded up to 512 bytes. With `roundup_power2_divisions` they are rounded up to one of that
+//!   many steps between two powers of two.
+//! - Requests up to 1 MiB come from the *small pool*, whose segments have 2 MiB. Larger requests come from
+//!   the *large pool*: segments of 20 MiB for requests under 10 MiB, otherwise segments of the request's size
+//!   rounded up to 2 MiB.
+//! - If the device can map memory, and `expandable_segments` is not `false`, a segment is an *extent* of
+//!   reserved addresses, one per pool. It grows by pages of 2 MiB where a request needs the fewest, and
+//!   returns free pages from its end and its middle. So the order of requests does not matter: a freed block
+//!   merges with the growth beside it. Such segments are split whenever 512 bytes remain, are never oversize,
+//!   and do not count as *inactive split*. The segment sizes below apply to plain segments.
+//! - Each stream has its own pair of pools. A request takes the smallest free block of its pool that is large
+//!   enough, the lowest address among equals.
+//! - A block is split when the rest is at least 512 bytes (small pool), or more than 1 MiB (large pool). With
+//!   `max_split_size_mb`, blocks of that size and above (*oversize*) are never split, and only serve requests
+//!   of that size which leave less than 20 MiB unused (`max_non_split_rounding_mb`).
 //! - A freed block is merged with free neighbours of its segment.
-//! - A block that other streams used is *pending* after it was freed: an event is recorded on each of
-//!   those streams at that moment, and the block is free when all of them have passed. Nobody has to
-//!   call `record_stream`.
+//! - A freed block that other streams used is *pending*: an event is recorded on each of those streams at the
+//!   free, and the block becomes free when all events have completed. Scripts need not call `record_stream`.
 //!
 //! When no block fits, in this order:
 //!
-//! 1. with `garbage_collection_threshold` and a memory fraction, old unused segments go back first;
-//! 2. a new segment is taken from the driver, or the pool's own grows; when much lies unused between its
-//!    blocks, by pages from there (`extent`);
-//! 3. pending blocks are waited for, and the pool is searched again (PyTorch does not search again), and
-//!    2 again where segments grow;
-//! 4. with `max_split_size_mb`, just enough oversize blocks of this pool go back, and 2 again;
-//! 5. all unused segments and pages go back, and 2 again (`num_alloc_retries`);
-//! 6. free blocks of the other pool and of other streams serve, after a wait for their stream (PyTorch
-//!    does not look there);
-//! 7. the request fails with the facts and the source lines that hold the most (`num_ooms`).
+//! 1. with `garbage_collection_threshold` and a memory fraction, return old unused segments first;
+//! 2. take a new segment from the driver, or grow the pool's own; when much memory lies unused between its
+//!    blocks, grow with pages moved from there (`extent`);
+//! 3. wait for pending blocks and search the pool again (PyTorch does not search again), then repeat 2 if
+//!    segments grow;
+//! 4. with `max_split_size_mb`, return just enough oversize blocks of this pool, and repeat 2;
+//! 5. return all unused segments and pages, and repeat 2 (`num_alloc_retries`);
+//! 6. use free blocks of the other pool and of other streams, after waiting for their stream (PyTorch does
+//!    not look there);
+//! 7. fail with the statistics and the source lines that hold the most memory (`num_ooms`).
 //!
-//! Between 2 and 3 the caller gives up what nobody needs any more (`plan/memory.rs`): see [`Effort`].
+//! Between 2 and 3 the caller releases unreachable memory (`plan/memory.rs`): see [`Effort`].
 //!
-//! A private pool (`pools`) has segments of its own, and keeps them as long as somebody holds it.
+//! A private pool (`pools`) has its own segments and keeps them while a handle to it exists.
 //!
-//! A segment or page goes back to the driver only after the host has waited for its stream: drivers do not
-//! look whether memory that is freed is still in use.
+//! A segment or page is returned to the driver only after the host has waited for its stream: drivers do not
+//! check whether freed memory is still in use.
 //!
-//! Requests of 0 bytes take nothing, change no figure, and have the null pointer.
+//! Requests of 0 bytes allocate nothing, change no statistic, and have the null pointer.
 //!
-//! Knows nothing of tensors, nor of who orders the streams.
+//! Knows nothing of tensors or of how streams are ordered.
 
 mod book;
 mod conf;
@@ -94,42 +91,42 @@ pub const SMALL_REQUEST: u64 = 1 << 20;
 pub const SMALL_SEGMENT: u64 = 2 << 20;
 /// A segment of the large pool for requests below [`LARGE_REQUEST`], unless the settings say otherwise.
 pub const LARGE_SEGMENT: u64 = 20 << 20;
-/// From here on a request has a segment of its own size.
+/// Requests of at least this size get a segment of their own size.
 pub const LARGE_REQUEST: u64 = 10 << 20;
-/// Such segments are multiples of this.
+/// The sizes of such segments are multiples of this.
 pub const LARGE_STEP: u64 = 2 << 20;
-/// Requests above this are refused without asking. Source: `one_exa_bytes`.
+/// Requests above this fail without asking the driver. Source: `one_exa_bytes`.
 const EXABYTE: u64 = 1 << 60;
 
-/// How much is done before a request fails.
+/// How much effort to make before a request fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effort {
-    /// Free blocks and new memory: steps 1 and 2. A failure counts nowhere.
+    /// Free blocks and new memory: steps 1 and 2. A failure is not counted.
     Quick,
-    /// All steps. A failure counts nowhere: the caller goes on.
+    /// All steps. A failure is not counted, because the caller retries.
     Thorough,
-    /// All steps. A failure is final, and is counted.
+    /// All steps. A failure is final and counted.
     Last,
 }
 
-/// A block's number; reused after the block has gone.
+/// A block's number; reused after the block is gone.
 pub(crate) type BlockId = u32;
 
 /// A block that was handed out.
 pub(crate) struct Taken {
     pub(crate) id: BlockId,
     pub(crate) ptr: Ptr,
-    /// The stream that owns the block, where it is not the one that asked.
+    /// The stream that owns the block, if it is not the requesting one.
     pub(crate) owner: Option<Arc<Stream>>,
-    /// The epoch of the stream's newest work when any of its memory was freed last; 0 before.
+    /// The epoch of the stream's newest work when any of its memory was last freed; 0 before.
     pub(crate) freed_at: u64,
 }
 
 /// The allocator of one device.
 ///
-/// Invariant: the blocks of a segment tile it in address order; no two neighbours are both free;
-/// every free block is in exactly one stream's pool; `stats` are what [`Stats::of_segments`] computes from
-/// the snapshot; `reserved` is the sum of all segments.
+/// Invariant: the blocks of a segment tile it in address order; no two neighbours are both free; every free
+/// block is in exactly one stream's pool; `stats` equals [`Stats::of_segments`] of the snapshot; `reserved`
+/// is the sum of all segments.
 pub(crate) struct Allocator {
     driver: Arc<dyn Driver>,
     index: u32,
@@ -140,9 +137,9 @@ pub(crate) struct Allocator {
     extents: Extents,
     stats: Stats,
     reserved: u64,
-    /// The most that may be reserved, from a memory fraction, and the fraction itself.
+    /// Limit on reserved bytes from a memory fraction, and the fraction.
     limit: Option<(u64, f64)>,
-    /// The most that may be reserved, set from outside.
+    /// Limit on reserved bytes, set from outside.
     cap: Option<u64>,
     trace: Trace,
     /// The source of the request that takes memory from the driver, for the trace.
@@ -154,7 +151,7 @@ impl Allocator {
         let stats = Stats { max_split_size: conf.max_split_size, ..Stats::default() };
         let unit = driver.map_unit().filter(|_| conf.expandable_segments != Some(false));
         if unit.is_some() {
-            // Pages go back from the middle of any segment, so that none needs to be kept whole.
+            // Pages can be returned from the middle of any segment, so no segment needs to stay whole.
             conf.max_split_size = None;
         }
         let total = driver.properties().total_memory;
@@ -177,7 +174,7 @@ impl Allocator {
         }
     }
 
-    /// Hands out a block of at least `bytes` (above 0) to a stream; `span` is the source that asks.
+    /// Allocates a block of at least `bytes` (above 0) for a stream; `span` is the requesting source.
     pub(crate) fn alloc(
         &mut self,
         bytes: u64,
@@ -212,7 +209,7 @@ impl Allocator {
         Ok(taken)
     }
 
-    /// Takes a block back. `uses` are the other streams that worked on it.
+    /// Frees a block. `uses` are the other streams that used it.
     pub(crate) fn free(&mut self, id: BlockId, uses: &[Arc<Stream>]) {
         let block = self.book.get(id);
         let (size, pool, arena) = (block.size, block.pool, block.arena);
@@ -234,24 +231,25 @@ impl Allocator {
         }
     }
 
-    /// True while a graph is captured in its memory.
+    /// True while a graph is captured in this allocator's memory.
     pub(crate) fn is_capturing(&self) -> bool {
         self.pools.capturing()
     }
 
-    /// Gives all unused segments back to the driver; during a capture, none. Source: `torch.cuda.empty_cache`.
+    /// Returns all unused segments to the driver, but none during a capture. Source:
+    /// `torch.cuda.empty_cache`.
     pub(crate) fn empty_cache(&mut self) -> Result<()> {
         if self.pools.capturing() { Ok(()) } else { self.give_back_unused() }
     }
 
-    /// The same, whatever is captured.
+    /// Returns all unused segments to the driver, even during a capture.
     pub(crate) fn give_back_unused(&mut self) -> Result<()> {
         self.stats.num_sync_all_streams += 1;
         self.wait_for_pending()?;
         self.release_unused()
     }
 
-    /// The source places whose live blocks hold the most: place, bytes, blocks; largest first.
+    /// The source positions whose live blocks hold the most memory, largest first: position, bytes, blocks.
     pub(crate) fn holders(&self, count: usize) -> Vec<(Span, u64, usize)> {
         self.book.holders(count)
     }
@@ -268,7 +266,7 @@ impl Allocator {
         self.stats.reset_accumulated();
     }
 
-    /// Limits what may be reserved to a part of `total`.
+    /// Limits the reserved bytes to a fraction of `total`.
     pub(crate) fn set_fraction(&mut self, fraction: f64, total: u64) -> Result<()> {
         if !(0.0..=1.0).contains(&fraction) {
             return Err(error::bad_fraction(fraction));
@@ -277,13 +275,13 @@ impl Allocator {
         Ok(())
     }
 
-    /// The most bytes that may be reserved, as far as that is limited.
+    /// The effective limit on reserved bytes.
     pub(crate) fn most_reserved(&self) -> u64 {
         let fraction = self.limit.map_or(u64::MAX, |(bytes, _)| bytes);
         fraction.min(self.cap.unwrap_or(u64::MAX))
     }
 
-    /// Limits what may be reserved to so many bytes.
+    /// Limits the reserved bytes.
     pub(crate) fn set_cap(&mut self, cap: Option<u64>) {
         self.cap = cap;
     }
@@ -297,7 +295,7 @@ impl Allocator {
         snapshot::take(&self.book)
     }
 
-    /// Records the last `limit` steps from now on; 0 stops, and forgets.
+    /// Records the last `limit` steps from now on; 0 stops recording and clears the history.
     pub(crate) fn record_history(&mut self, limit: usize) {
         self.trace.record(limit);
     }
@@ -307,7 +305,7 @@ impl Allocator {
         self.trace.events()
     }
 
-    /// Notes a step on a block.
+    /// Records a step on a block.
     #[inline]
     fn note_block(&mut self, action: TraceAction, id: BlockId) {
         if self.trace.is_on() {
@@ -317,12 +315,12 @@ impl Allocator {
         }
     }
 
-    /// Notes a step.
+    /// Records a step.
     fn note(&mut self, action: TraceAction, ptr: Ptr, size: u64, arena: ArenaId, span: Span) {
         self.trace.note(action, ptr, size, self.book.stream(arena).id(), span);
     }
 
-    /// Makes blocks free whose last uses are over, without waiting.
+    /// Frees pending blocks whose last uses are over, without waiting.
     fn collect(&mut self) -> Result<()> {
         while let Some(id) = self.pending.next_done()? {
             self.passed(id);
@@ -337,7 +335,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// One of the streams that a pending block waits for has passed its last use.
+    /// Called when one of the streams of a pending block has passed its last use.
     fn passed(&mut self, id: BlockId) {
         let block = self.book.get_mut(id);
         match &mut block.state {
@@ -346,7 +344,7 @@ impl Allocator {
         }
     }
 
-    /// The best free block of a stream's pool, taken out of it.
+    /// Takes the best free block out of a stream's pool.
     fn search(&mut self, size: u64, pool: Pool, arena: ArenaId) -> Option<BlockId> {
         let (found, id) = self.book.best_fit(pool, arena, size)?;
         let fits = match (self.conf.is_oversize(size), self.conf.is_oversize(found)) {
@@ -359,7 +357,7 @@ impl Allocator {
         })
     }
 
-    /// Cuts a block to size, if the rest is worth keeping, and marks it live.
+    /// Splits a block if the rest is worth keeping, and marks it live.
     fn hand_out(&mut self, id: BlockId, size: u64, requested: u64, span: Span) -> Taken {
         let block = self.book.get(id);
         let (whole, pool, was_split) = (block.size, block.pool, block.is_split());
@@ -403,7 +401,7 @@ impl Allocator {
         Taken { id, ptr, owner: None, freed_at: self.book.freed_at(arena) }
     }
 
-    /// Makes a block free that nothing uses any more: merges it, and puts it into its pool.
+    /// Frees a block without remaining uses: merges it, and puts it into its pool.
     fn retire(&mut self, id: BlockId) {
         let block = self.book.get(id);
         let (size, requested, pool) = (block.size, block.requested, block.pool);
@@ -431,13 +429,13 @@ impl Allocator {
 }
 
 impl Drop for Allocator {
-    /// The device closes: every block has been dropped, since blocks keep their device alive.
+    /// The device closes. Every block has been dropped, because blocks keep their device alive.
     fn drop(&mut self) {
         if self.driver.keeps_memory() {
             self.pending.forget();
             return;
         }
-        // Memory is given back in any case; a device that fails here has lost its work already.
+        // Memory is returned in any case; a device that fails here has already lost its work.
         let _ = self.driver.synchronize();
         self.pending.forget();
         for (ptr, size) in self.book.plain_segments() {

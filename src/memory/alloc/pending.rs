@@ -14,13 +14,13 @@ pub(super) struct Pending {
     waiting: usize,
 }
 
-/// Blocks whose last use on one stream lies before a point, oldest first.
+/// Blocks with a point after their last use on one stream, oldest first.
 type Queue = VecDeque<(Point, BlockId)>;
 
-/// What tells that a stream has passed a block's last use.
+/// How to tell that a stream has passed a block's last use.
 enum Point {
     Event(EventHandle),
-    /// No event could be recorded: the stream has passed when it is idle.
+    /// No event could be recorded: wait until the stream is idle.
     Idle,
 }
 
@@ -29,7 +29,7 @@ impl Pending {
         self.waiting == 0
     }
 
-    /// Notes that `block` waits for what `stream` has queued now.
+    /// Makes `block` wait for the work now queued on `stream`.
     pub(super) fn add(&mut self, stream: &Arc<Stream>, block: BlockId) {
         let point = stream.mark().map_or(Point::Idle, Point::Event);
         let index = match self.queues.iter().position(|(s, _)| s == stream) {
@@ -43,8 +43,8 @@ impl Pending {
         self.waiting += 1;
     }
 
-    /// The next block that a stream has passed, if any has, without waiting. A block comes up once
-    /// per stream that used it.
+    /// The next block that a stream has passed, without waiting. A block is returned once per stream that
+    /// used it.
     pub(super) fn next_done(&mut self) -> Result<Option<BlockId>> {
         self.next(|stream, point| match point {
             Point::Event(event) => stream.driver().event_query(*event),
@@ -79,7 +79,7 @@ impl Pending {
         Ok(None)
     }
 
-    /// Drops everything that waits.
+    /// Drops all pending entries.
     pub(super) fn forget(&mut self) {
         for (stream, queue) in self.queues.drain(..) {
             for (point, _) in queue {

@@ -1,8 +1,8 @@
-//! Private pools: memory that only some requests are served from.
+//! Private pools: memory reserved for selected requests.
 //!
-//! A request goes to the innermost open *route* that takes its stream, and without one to the general
-//! pool. A pool lives while somebody holds it; afterwards its blocks live on until they are freed, and
-//! its unused memory goes back like any other. Source: `torch.cuda.MemPool`, and the pools of graphs.
+//! A request goes to the innermost open *route* that accepts its stream, otherwise to the general pool. A
+//! pool lives while a handle to it exists. After that its blocks live until they are freed, and its unused
+//! memory is returned like any other. Source: `torch.cuda.MemPool`, and the pools of graphs.
 
 use super::{Allocator, BlockId};
 use crate::base::Result;
@@ -10,25 +10,25 @@ use crate::stream::Stream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A pool's number, unique in the process but for its captured part.
+/// A pool's number, unique in the process except that its captured part shares it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PoolId(u64);
 
 impl PoolId {
-    /// What serves all requests that no private pool takes.
+    /// The general pool, for all requests that no private pool accepts.
     pub const GENERAL: PoolId = PoolId(0);
 
-    /// Set in the number of a pool's captured part.
+    /// This bit marks the number of a pool's captured part.
     const CAPTURED: u64 = 1 << 63;
 
-    /// A number that no other pool has.
+    /// A new unique number.
     pub fn fresh() -> PoolId {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         PoolId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
     /// The part of this pool that captures use. Its memory is kept apart from that of other requests, because
-    /// every replay writes there, also where it is free; it has the same number.
+    /// every replay writes there, even to free memory. It has the same number.
     pub fn captured(self) -> PoolId {
         PoolId(self.0 | PoolId::CAPTURED)
     }
@@ -39,23 +39,23 @@ impl PoolId {
     }
 }
 
-/// Whether a route takes the requests of a stream.
+/// Whether a route accepts the requests of a stream.
 pub(crate) type StreamFilter = Box<dyn Fn(&Stream) -> bool + Send + Sync>;
 
-/// An open route's number.
+/// The number of an open route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Route(u64);
 
 /// The private pools of one allocator.
 #[derive(Default)]
 pub(super) struct Pools {
-    /// Pools that somebody holds.
+    /// Pools with a live handle.
     held: Vec<PoolId>,
-    /// Pools that nobody holds any more, and that still have memory.
+    /// Pools without a handle that still have memory.
     left: Vec<PoolId>,
     routes: Vec<Open>,
     next: u64,
-    /// Blocks that were freed during a capture, with the streams that used them.
+    /// Blocks freed during a capture, with the streams that used them.
     deferred: Vec<(BlockId, Vec<Arc<Stream>>)>,
 }
 
@@ -67,7 +67,7 @@ struct Open {
 }
 
 impl Pools {
-    /// The pool for a request of a stream.
+    /// The pool that serves a stream's requests.
     #[inline]
     pub(super) fn pool_for(&self, stream: &Stream) -> PoolId {
         if self.routes.is_empty() {
@@ -77,7 +77,7 @@ impl Pools {
         taken.map_or(PoolId::GENERAL, |open| open.pool)
     }
 
-    /// True while a graph is captured on the device: no event may be recorded or waited for.
+    /// True while a graph is captured on the device: events must not be recorded or waited for.
     #[inline]
     pub(super) fn capturing(&self) -> bool {
         self.routes.iter().any(|open| open.capture)
@@ -87,20 +87,20 @@ impl Pools {
         self.held.contains(&pool)
     }
 
-    /// Keeps a freed block until no graph is captured any more.
+    /// Keeps a freed block until no capture is active.
     pub(super) fn defer(&mut self, block: BlockId, uses: &[Arc<Stream>]) {
         self.deferred.push((block, uses.to_vec()));
     }
 }
 
 impl Allocator {
-    /// Opens a private pool, held once.
+    /// Opens a private pool with one handle.
     pub(crate) fn hold_pool(&mut self, pool: PoolId) {
         self.pools.held.push(pool);
     }
 
-    /// Ends a hold. When it was the last, the pool's unused memory goes back to the driver, now if its
-    /// streams can be waited for, otherwise with the next cache that is emptied.
+    /// Drops a handle. After the last one, the pool's unused memory returns to the driver: immediately if its
+    /// streams can be waited for, otherwise when the cache is next emptied.
     pub(crate) fn release_pool(&mut self, pool: PoolId) -> Result<()> {
         if let Some(at) = self.pools.held.iter().position(|&p| p == pool) {
             self.pools.held.swap_remove(at);
@@ -121,8 +121,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Serves requests of the streams that `takes` names from a private pool, until the route ends.
-    /// During a `capture` no event is recorded or waited for and no memory goes back to the driver.
+    /// Serves requests of the streams that `takes` selects from a private pool until the route ends. During a
+    /// `capture`, events are not recorded or waited for, and no memory is returned to the driver.
     pub(crate) fn begin_pool(&mut self, pool: PoolId, capture: bool, takes: StreamFilter) -> Route {
         self.pools.next += 1;
         let route = Route(self.pools.next);
@@ -130,8 +130,8 @@ impl Allocator {
         route
     }
 
-    /// Ends a route. After the last capture, blocks that were freed meanwhile start to wait for the
-    /// streams that used them.
+    /// Ends a route. After the last capture, blocks freed meanwhile start to wait for the streams that used
+    /// them.
     pub(crate) fn end_pool(&mut self, route: Route) {
         self.pools.routes.retain(|open| open.route != route);
         if self.pools.capturing() {
@@ -142,7 +142,7 @@ impl Allocator {
         }
     }
 
-    /// Forgets pools that nobody holds and that have no memory any more.
+    /// Removes pools without a handle and without memory.
     pub(super) fn close_pools(&mut self) {
         let Allocator { pools, book, .. } = self;
         pools.left.retain(|&pool| !book.close(pool));

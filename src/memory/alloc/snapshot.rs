@@ -1,4 +1,4 @@
-//! What the allocator holds, as plain data. Source: `torch.cuda.memory_snapshot`.
+//! The allocator's state as plain data. Source: `torch.cuda.memory_snapshot`.
 
 use super::book::{Book, State};
 use super::pools::PoolId;
@@ -10,21 +10,21 @@ use crate::kernel::Ptr;
 #[derive(Clone, PartialEq, Debug)]
 pub struct SegmentInfo {
     pub address: Ptr,
-    /// Bytes; so are all sizes.
+    /// Total bytes. All sizes are in bytes.
     pub total_size: u64,
-    /// In blocks that are handed out.
+    /// Bytes in blocks that are handed out.
     pub allocated_size: u64,
-    /// In blocks that are handed out or pending.
+    /// Bytes in blocks that are handed out or pending.
     pub active_size: u64,
-    /// What was asked for in those.
+    /// Bytes requested for the active blocks.
     pub requested_size: u64,
     /// The number of the stream that owns it.
     pub stream: u32,
     pub pool: Pool,
-    /// The private pool it belongs to, or the general one.
+    /// The pool that it belongs to, private or general.
     pub owner: PoolId,
     pub is_expandable: bool,
-    /// By address; they tile the segment.
+    /// Sorted by address; they tile the segment.
     pub blocks: Vec<BlockInfo>,
 }
 
@@ -36,23 +36,23 @@ pub struct BlockInfo {
     /// 0 for free blocks.
     pub requested_size: u64,
     pub state: BlockState,
-    /// The source that asked for it; none for free blocks.
+    /// The requesting source; none for free blocks.
     pub span: Span,
 }
 
-/// Whether a block is in use.
+/// The state of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockState {
     /// Handed out.
     Allocated,
-    /// Freed, and still in use by other streams.
+    /// Freed, but still in use by other streams.
     PendingFree,
     /// Free.
     Inactive,
 }
 
 impl BlockState {
-    /// The word in PyTorch's snapshots.
+    /// The state's name in PyTorch's snapshots.
     pub fn name(self) -> &'static str {
         match self {
             BlockState::Allocated => "active_allocated",

@@ -1,8 +1,8 @@
-//! The allocator's figures, under PyTorch's keys.
+//! The allocator's statistics, under PyTorch's keys.
 
 use super::{SMALL_REQUEST, SegmentInfo, snapshot::BlockState};
 
-/// Which pool a figure counts.
+/// The pool that a statistic counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Pool {
     /// Requests up to 1 MiB.
@@ -12,12 +12,12 @@ pub enum Pool {
 }
 
 impl Pool {
-    /// The pool of a rounded request.
+    /// The pool for a rounded request.
     pub(super) fn of(size: u64) -> Pool {
         if size <= SMALL_REQUEST { Pool::Small } else { Pool::Large }
     }
 
-    /// `small`, `large`: as in a memory snapshot.
+    /// `small` or `large`, as in a memory snapshot.
     pub fn name(self) -> &'static str {
         match self {
             Pool::Small => "small",
@@ -26,8 +26,7 @@ impl Pool {
     }
 }
 
-/// One figure: its value now, its highest value since the last reset, and all that was ever added
-/// and taken away.
+/// One statistic: its current value, its peak since the last reset, and the totals added and removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stat {
     pub current: u64,
@@ -57,14 +56,14 @@ impl Stat {
         self.freed = 0;
     }
 
-    /// The four figures with the last part of their key.
+    /// The four values, each with the last part of its key.
     pub(crate) fn parts(&self) -> [(&'static str, u64); 4] {
         let Stat { current, peak, allocated, freed } = *self;
         [("current", current), ("peak", peak), ("allocated", allocated), ("freed", freed)]
     }
 }
 
-/// A figure for both pools together and for each.
+/// A statistic for each pool and for both together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PoolStat([Stat; 3]);
 
@@ -89,7 +88,7 @@ impl PoolStat {
         self.0[1 + pool as usize].decrease(amount);
     }
 
-    /// Up or down by the balance of several changes; nothing is counted for a balance of 0.
+    /// Applies the net amount of several changes; a net amount of 0 is not counted.
     pub(super) fn change(&mut self, pool: Pool, amount: i64) {
         match amount {
             0.. => self.increase(pool, amount.unsigned_abs()),
@@ -102,7 +101,7 @@ impl PoolStat {
     }
 }
 
-/// Every figure of one device. Source: `torch.cuda.memory_stats`, whose page explains each.
+/// All statistics of one device. Source: `torch.cuda.memory_stats`, whose documentation explains each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Blocks handed out and not freed.
@@ -117,26 +116,26 @@ pub struct Stats {
     pub reserved_bytes: PoolStat,
     pub active_bytes: PoolStat,
     pub inactive_split_bytes: PoolStat,
-    /// As asked for, before rounding.
+    /// Requested bytes, before rounding.
     pub requested_bytes: PoolStat,
     pub oversize_allocations: Stat,
     pub oversize_segments: Stat,
     /// Bytes; `None` without a limit.
     pub max_split_size: Option<u64>,
-    /// Requests that succeeded or failed after all unused segments had been given back.
+    /// Requests that succeeded or failed after all unused segments had been returned.
     pub num_alloc_retries: u64,
     /// Requests that failed.
     pub num_ooms: u64,
-    /// Waits for pending blocks of all streams.
+    /// Waits for the pending blocks of all streams.
     pub num_sync_all_streams: u64,
-    /// Segments taken from the driver, ever.
+    /// Total segments taken from the driver.
     pub num_device_alloc: u64,
-    /// Segments given back, ever.
+    /// Total segments returned to the driver.
     pub num_device_free: u64,
 }
 
 impl Stats {
-    /// The figures per pool, with the first part of their keys.
+    /// The statistics per pool, each with the first part of its keys.
     pub(super) fn pools(&self) -> [(&'static str, &PoolStat); 9] {
         [
             ("allocation", &self.allocation),
@@ -165,7 +164,7 @@ impl Stats {
         ]
     }
 
-    /// Every key of `torch.cuda.memory_stats` with its value, sorted by key: 122 of them. No limit on
+    /// Every key of `torch.cuda.memory_stats` with its value, sorted by key: 122 in total. No limit on
     /// splitting is shown as the largest integer.
     pub fn entries(&self) -> Vec<(String, i64)> {
         let int = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
@@ -212,7 +211,7 @@ impl Stats {
         self.num_device_free = 0;
     }
 
-    /// The current figures recomputed from a snapshot; all others are 0. What case MEM-03 compares.
+    /// The current values recomputed from a snapshot; all others are 0. Case MEM-03 compares them.
     pub fn of_segments(segments: &[SegmentInfo]) -> Stats {
         let mut stats = Stats::default();
         for segment in segments {

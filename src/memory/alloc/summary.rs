@@ -5,11 +5,11 @@ use super::stats::{Stat, Stats};
 /// The width between the outer bars.
 const WIDTH: usize = 75;
 
-/// How a row writes one number beside the number that sets the row group's unit.
+/// Formats a number; the second number sets the unit of its row group.
 type Unit = fn(u64, u64) -> String;
 
 impl Stats {
-    /// The figures as a table; `abbreviated` leaves out the lines per pool.
+    /// The statistics as a table; `abbreviated` omits the lines per pool.
     pub fn summary(&self, device: u32, abbreviated: bool) -> String {
         let named = |name: &str| self.pools().into_iter().find(|(n, _)| *n == name).map(|(_, stat)| stat);
         let metrics: [(&str, &str, Unit); 9] = [
@@ -64,7 +64,7 @@ fn row(title: &str, stat: &Stat, unit_of: &Stat, unit: Unit) -> String {
     line
 }
 
-/// Bytes in the unit in which `scale` has at most six digits or so.
+/// Bytes in the unit in which `scale` has about six digits at most.
 fn size(value: u64, scale: u64) -> String {
     let (mut value, mut scale, mut prefix) = (value, scale as f64, "B  ");
     for next in ["KiB", "MiB", "GiB", "TiB", "PiB"] {

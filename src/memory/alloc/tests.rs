@@ -1,4 +1,4 @@
-//! Rows MEM and ALC of the conformance cases, over a driver that has no memory behind its addresses.
+//! Rows MEM and ALC of the conformance cases, over a driver without memory behind its addresses.
 
 #![cfg(test)]
 
@@ -36,7 +36,8 @@ fn reserved(device: &Device) -> u64 {
     device.stats().reserved_bytes.all().current
 }
 
-/// Case MEM-03, and what the books promise: blocks tile their segment, and free neighbours are merged.
+/// Checks case MEM-03 and the bookkeeping invariants: blocks tile their segment, and free neighbours are
+/// merged.
 pub(super) fn check(device: &Device) {
     let (stats, segments) = (device.stats(), device.snapshot());
     for SegmentInfo { address, total_size, blocks, .. } in &segments {
@@ -387,7 +388,7 @@ fn oversize_blocks_are_neither_split_nor_given_to_small_requests() {
     assert_eq!(device.stats().oversize_segments.current, 2);
     drop(far);
     drop(small);
-    // 950 MiB do not fit beside the cache; both oversize segments go back, and that is enough.
+    // 950 MiB do not fit beside the cache. Returning both oversize segments makes enough room.
     let stats = device.stats();
     let huge = alloc(&device, 900 * MIB);
     assert_eq!(device.stats().num_alloc_retries, stats.num_alloc_retries + 1);
@@ -402,7 +403,7 @@ fn garbage_is_collected_above_the_threshold() {
     drop(alloc(&device, 300 * MIB));
     drop(alloc(&device, 400 * MIB));
     assert_eq!(reserved(&device), 700 * MIB);
-    // Above 512 MiB: the 300 MiB segment has lain longer than the average.
+    // Above 512 MiB: the 300 MiB segment is older than average.
     drop(alloc(&device, 450 * MIB));
     assert_eq!(device.stats().num_alloc_retries, 0);
     assert!(reserved(&device) <= 900 * MIB, "{}", reserved(&device));
@@ -437,7 +438,7 @@ fn figures_survive_every_single_failing_call() {
     }
 }
 
-/// A program whose n-th call to the driver fails; false when it makes fewer.
+/// Runs a program whose n-th driver call fails; false when it makes fewer calls.
 fn survives_failing_call(n: u64, conf: &str) -> bool {
     let (driver, device) = device_with(256 * MIB, conf);
     driver.fail_call(Some(n));
@@ -482,7 +483,7 @@ fn steps_are_recorded_and_the_viewers_file_holds_them() {
     let file = snapshot_pickle(&[device.memory()], frame);
     assert_eq!((file[0], file[1], *file.last().unwrap()), (0x80, 2, b'.'));
     let holds = |text: &str| file.windows(text.len()).filter(|w| *w == text.as_bytes()).count();
-    // A string is written once.
+    // Each string is written once.
     assert_eq!((holds("a.rnl"), holds("active_allocated"), holds("blocks")), (1, 1, 1));
     device.record_history(0);
     assert!(device.memory().trace.is_empty());

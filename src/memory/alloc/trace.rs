@@ -1,4 +1,4 @@
-//! What the allocator did, the last steps of it. Source: `torch.cuda.memory._record_memory_history`.
+//! A history of the allocator's latest steps. Source: `torch.cuda.memory._record_memory_history`.
 
 use crate::base::Span;
 use crate::kernel::Ptr;
@@ -8,21 +8,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// One step.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TraceEvent {
-    /// What happened.
+    /// The kind of step.
     pub action: TraceAction,
     /// The block or segment; 0 for a request that failed.
     pub address: Ptr,
-    /// Bytes: as asked for, or of the segment.
+    /// Bytes: the requested size, or the size of the segment.
     pub size: u64,
     /// The number of the stream.
     pub stream: u32,
     /// Microseconds since 1970.
     pub time_us: u64,
-    /// The source that asked for the block, or for more than there was; none for memory that goes back.
+    /// The source that requested the block or the additional memory; none for returned memory.
     pub span: Span,
 }
 
-/// What a step was.
+/// The kind of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TraceAction {
     Alloc,
@@ -32,16 +32,16 @@ pub enum TraceAction {
     SegmentFree,
     /// A segment grew.
     SegmentMap,
-    /// Pages of a segment went back.
+    /// Pages of a segment were returned.
     SegmentUnmap,
-    /// A request failed; the driver had that many bytes left.
+    /// A request failed; the driver had this many bytes left.
     OutOfMemory {
         device_free: u64,
     },
 }
 
 impl TraceAction {
-    /// The word in PyTorch's traces.
+    /// The kind's name in PyTorch's traces.
     pub fn name(self) -> &'static str {
         match self {
             TraceAction::Alloc => "alloc",
@@ -56,7 +56,7 @@ impl TraceAction {
     }
 }
 
-/// The last steps, if they are recorded.
+/// The latest steps, while recording is on.
 #[derive(Default)]
 pub(super) struct Trace {
     limit: usize,
@@ -64,20 +64,20 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Records the last `limit` steps from now on; 0 stops, and forgets.
+    /// Records the last `limit` steps from now on; 0 stops recording and clears the history.
     pub(super) fn record(&mut self, limit: usize) {
         self.limit = limit;
         let surplus = self.events.len().saturating_sub(limit);
         self.events.drain(..surplus);
     }
 
-    /// True when steps are recorded.
+    /// True while steps are recorded.
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         self.limit > 0
     }
 
-    /// Notes a step; free of cost when none are recorded.
+    /// Records a step; no cost while recording is off.
     #[inline]
     pub(super) fn note(&mut self, action: TraceAction, address: Ptr, size: u64, stream: u32, span: Span) {
         if self.limit > 0 {

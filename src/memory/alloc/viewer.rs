@@ -1,12 +1,12 @@
-//! A memory snapshot as a file that PyTorch's memory viewer opens (pytorch.org/memory_viz).
+//! A memory snapshot as a file for PyTorch's memory viewer (pytorch.org/memory_viz).
 //!
-//! Here is what the file says; how it is written is `files::pickle`'s.
+//! This module defines the content of the file; `files::pickle` encodes it.
 
 use super::{SegmentInfo, TraceAction, TraceEvent};
 use crate::base::Span;
 use crate::files::pickle::Pickle;
 
-/// Where a block was asked for: file, line, and what the viewer shows beside them.
+/// The position of a request: file, line, and the text that the viewer shows beside them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Frame {
     pub file: String,
@@ -14,7 +14,7 @@ pub struct Frame {
     pub name: String,
 }
 
-/// What the viewer is shown of one device.
+/// The memory state of one device, for the viewer.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct DeviceMemory {
     /// Its segments.
@@ -23,7 +23,7 @@ pub struct DeviceMemory {
     pub trace: Vec<TraceEvent>,
 }
 
-/// The bytes of the file for devices 0, 1 and so on; `frame` finds the place of a span.
+/// The file's bytes for devices 0, 1 and so on; `frame` maps a span to its position.
 pub fn snapshot_pickle(devices: &[DeviceMemory], frame: impl Fn(Span) -> Option<Frame>) -> Vec<u8> {
     let w = Viewer { frame: &frame };
     Pickle::of(|p| {
@@ -42,7 +42,7 @@ pub fn snapshot_pickle(devices: &[DeviceMemory], frame: impl Fn(Span) -> Option<
     })
 }
 
-/// Writes what the viewer shows.
+/// Builds the content of the file.
 struct Viewer<'a> {
     frame: &'a dyn Fn(Span) -> Option<Frame>,
 }

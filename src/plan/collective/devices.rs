@@ -547,7 +547,7 @@ fn split(tensor: &Tensor, extents: &[usize], dim: usize) -> Vec<Tensor> {
     extents.iter().map(part).collect()
 }
 
-/// Row-major but for dimension 1, which is the innermost one.
+/// Row-major except for dimension 1, which is innermost.
 fn channels_last(shape: &[usize]) -> Layout {
     let order: Vec<usize> = [0].into_iter().chain(2..shape.len()).chain([1]).collect();
     let turned: Vec<usize> = order.iter().map(|&d| shape[d]).collect();
@@ -558,7 +558,7 @@ fn channels_last(shape: &[usize]) -> Layout {
     layout
 }
 
-/// True for images in that order alone. Source: `TensorBase::suggest_memory_format`.
+/// True for images in exactly that order. Source: `TensorBase::suggest_memory_format`.
 fn is_channels_last(layout: &Layout) -> bool {
     matches!(layout.rank(), 4 | 5)
         && !layout.is_contiguous()

@@ -2,13 +2,13 @@
 //!
 //! Two kinds share what their results mean, and differ in how elements travel:
 //!
-//! - `devices`: between the devices of this process (`comm`). One script sees all tensors, so their shapes are
-//!   checked here, and kernels read peer memory in place (`shares`).
-//! - `processes`: between processes with a device each (`dist`). Each sees only its own tensor, so calls are compared
-//!   through the group, and elements travel over the links of the devices or through the hosts.
+//! - `devices`: between the devices of this process (`comm`). One script sees all tensors, so their shapes
+//!   are checked here, and kernels read peer memory in place (`shares`).
+//! - `processes`: between processes with a device each (`dist`). Each sees only its own tensor, so calls are
+//!   compared through the group, and elements travel over the links of the devices or through the hosts.
 //!
-//! A sum is `((x0 + x1) + x2) + ...` in the order of the inputs or ranks, rounded to the dtype after each step:
-//! the same bits for every size, destination and route. Links alone (NCCL) have an order of their own.
+//! A sum is `((x0 + x1) + x2) + ...` in the order of the inputs or ranks, rounded to the dtype after each
+//! step: the same bits for every size, destination and route. Links alone (NCCL) have an order of their own.
 
 mod devices;
 #[cfg(feature = "dist")]
@@ -27,8 +27,8 @@ use crate::kernel::MapFn;
 use crate::tensor::Tensor;
 
 impl Runtime {
-    /// Combines contiguous tensors of one shape, dtype and device in their order. Complex numbers are combined part by
-    /// part.
+    /// Combines contiguous tensors of one shape, dtype and device in their order. Complex numbers are
+    /// combined part by part.
     fn fold(&mut self, name: &'static str, all: &[Tensor], f: &'static MapFn) -> Result<Tensor> {
         let [first, others @ ..] = all else {
             return Err(error::collective_argument("expected at least one tensor"));

@@ -286,8 +286,8 @@ impl Runtime {
         self.group()?.round("`dist.barrier()`", Wants::Nothing, &[]).map(drop)
     }
 
-    /// Called after a wait for a device. Raises a failure of the group if the script has not been told of it,
-    /// or if operations on that device lost their results through it.
+    /// Called after a wait for a device. Raises a failure of the group if it was not reported to the script
+    /// yet, or if operations on that device lost their results through it.
     pub(in crate::plan) fn raise_group_failure(&mut self, device: &Device) -> Result<()> {
         let Some(group) = self.group.as_mut() else { return Ok(()) };
         if group.device() == Some(device.id())
@@ -352,7 +352,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// The elements of all processes, one tensor each; empty on a process that wants none from the hosts.
+    /// The elements of all processes, one tensor each; empty on a process that needs none from the hosts.
     fn gathered(
         &mut self,
         name: &'static str,

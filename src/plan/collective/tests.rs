@@ -1,5 +1,5 @@
-//! Transfers between several devices against what single steps give, on emulated devices under many
-//! schedules; [`everything`] also runs on real ones.
+//! Transfers between several devices, compared with single steps, on emulated devices under many schedules;
+//! [`everything`] also runs on real devices.
 
 #![cfg(test)]
 
@@ -47,7 +47,7 @@ fn reference(rt: &mut Runtime, inputs: &[Tensor]) -> Vec<u8> {
     rt.read(&sum).unwrap()
 }
 
-/// All transfers over the first `n` devices: sizes below and above what is shared.
+/// All transfers over the first `n` devices, with sizes below and above the sharing threshold.
 pub fn everything(rt: &mut Runtime, n: u32, counts: &[usize], dtypes: &[Dtype]) {
     let all: Vec<DeviceId> = (0..n).map(Cuda).collect();
     let turned: Vec<DeviceId> = (0..n).rev().map(Cuda).collect();
@@ -57,7 +57,7 @@ pub fn everything(rt: &mut Runtime, n: u32, counts: &[usize], dtypes: &[Dtype]) 
                 let x = tensor(rt, count, dtype, from, 1);
                 let want = rt.read(&x).unwrap();
                 let copies = rt.broadcast(&x, &turned).unwrap();
-                // What happens to the source now comes after.
+                // Later work on the source comes after the transfer.
                 let zeros = tensor(rt, count, Dtype::F32, from, 5);
                 rt.assign("copy_", &x, &zeros).unwrap();
                 for (copy, &device) in copies.iter().zip(&turned) {
@@ -67,7 +67,7 @@ pub fn everything(rt: &mut Runtime, n: u32, counts: &[usize], dtypes: &[Dtype]) 
                     }
                 }
             }
-            // Inputs in order, in another one, and several on one device.
+            // Inputs in order, in another order, and several on one device.
             let twice: Vec<DeviceId> = all.iter().chain(&all[..1]).copied().collect();
             let near: Vec<DeviceId> = vec![Cuda(n - 1), Cuda(n - 1), Cuda(0)];
             for places in [&all, &turned, &twice, &near] {
@@ -153,7 +153,7 @@ fn a_failed_transfer_leaves_a_sound_session() {
     assert_eq!(rt.broadcast(&x, &[Cuda(9)]).err().unwrap().code().id, "E0501");
     assert_eq!(rt.gather(&[], 0, Cpu).err().unwrap().code().id, "E0513");
     assert_eq!(rt.reduce_add(&ADD, std::slice::from_ref(&x), Cuda(1)).err().unwrap().code().id, "E0512");
-    // A race with a stream that is not current is refused: the transfer waits for current streams only.
+    // A race with a stream that is not current is rejected: the transfer waits for current streams only.
     let side = rt.device(Cuda(0)).unwrap().stream(0).unwrap();
     rt.set_stream(&side).unwrap();
     let center = rt.device(Cuda(0)).unwrap().default_stream().clone();

@@ -1,7 +1,7 @@
-//! A recording as a Chrome trace: Perfetto and `chrome://tracing` open it.
+//! A recording as a Chrome trace, for Perfetto and `chrome://tracing`.
 //!
-//! A device is a process, a stream a thread of it; the script is the thread of the process `host`. Times
-//! are microseconds with three decimals, so that nothing is lost and equal recordings are equal bytes.
+//! A device is a process, and a stream is one of its threads; the script is the thread of process `host`.
+//! Times are microseconds with three decimals, so no precision is lost and equal recordings give equal bytes.
 //! Source: "Trace Event Format" of the Chromium project.
 
 use super::{Action, ActionKind, Recording, Row};
@@ -110,7 +110,7 @@ fn event(action: &Action, place: &impl Fn(Span) -> String, events: &mut Vec<Stri
     }
 }
 
-/// What is known of an action beside its times.
+/// The data of an action besides its times.
 fn args(action: &Action, place: &impl Fn(Span) -> String) -> String {
     let mut fields = Vec::new();
     let mut places: Vec<String> = Vec::new();
@@ -136,7 +136,7 @@ fn args(action: &Action, place: &impl Fn(Span) -> String) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-/// Nanoseconds as microseconds with all their decimals.
+/// Nanoseconds as microseconds with all decimals.
 fn micros(ns: u64) -> String {
     format!("{}.{:03}", ns / 1000, ns % 1000)
 }

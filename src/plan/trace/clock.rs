@@ -1,9 +1,9 @@
-//! The two kinds of time.
+//! The two time sources: events of real devices, and modelled time.
 //!
-//! Note [Modelled time]. On emulated devices every stream has a clock. Work begins when its stream is
-//! free and the host has submitted it, and takes what the driver's model says; submitting takes the host
-//! [`SUBMIT`]. Waits, and events that other streams wait for, move clocks forward. The result does not
-//! depend on when the emulation really ran what.
+//! Note [Modelled time]. On emulated devices every stream has a clock. Work begins when its stream is free
+//! and the host has submitted it, and takes the time that the driver's model predicts. A submission takes the
+//! host [`SUBMIT`]. Waits, and events that other streams wait for, advance clocks. The result does not depend
+//! on when the emulator really ran the work.
 
 use crate::base::Result;
 use crate::device::Device;
@@ -14,11 +14,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What it takes the host to submit something, in modelled nanoseconds.
+/// The duration of a submission on the host, in modelled nanoseconds.
 const SUBMIT: u64 = 1_000;
-/// Pieces of work whose times are still to be read; half of them are read when there are so many.
+/// The largest number of work items with unread times; when it is reached, half of them are read.
 const MOST_PENDING: usize = 4096;
-/// A base is replaced after so many milliseconds, because a driver gives times as 24-bit floats.
+/// A base is replaced after this many milliseconds, because drivers report times as 24-bit floats.
 const BASE_MS: f64 = 500.0;
 
 pub(super) enum Clock {
@@ -30,9 +30,9 @@ pub(super) enum Clock {
 #[derive(Default)]
 pub(super) struct Virtual {
     host: u64,
-    /// When each stream is free.
+    /// The time at which each stream becomes free.
     free: FxHashMap<(DeviceId, u32), u64>,
-    /// When each event completes, as it was recorded last.
+    /// The completion time of each event's latest record.
     events: FxHashMap<(DeviceId, EventHandle), u64>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Real {
     spare: FxHashMap<DeviceId, Vec<EventHandle>>,
 }
 
-/// An event of a device whose time on the host's clock is known.
+/// A device event with a known time on the host's clock.
 struct Base {
     driver: Arc<dyn Driver>,
     event: EventHandle,
@@ -58,7 +58,7 @@ struct Pending {
     end: EventHandle,
 }
 
-/// The times of an action, once they are known: its index, start and end.
+/// The index, start and end of an action whose times have become known.
 pub(super) type Known = (usize, u64, u64);
 
 impl Clock {
@@ -88,7 +88,7 @@ impl Clock {
 }
 
 impl Virtual {
-    /// Puts work on a stream: when it starts and ends.
+    /// Schedules work on a stream; returns its start and end.
     pub(super) fn run(&mut self, stream: &Stream, cost: u64) -> (u64, u64) {
         let free = self.free.entry((stream.device(), stream.id())).or_default();
         let start = self.host.max(*free);
@@ -98,7 +98,7 @@ impl Virtual {
         (start, end)
     }
 
-    /// Work that the host does itself.
+    /// Schedules work of the host itself.
     pub(super) fn run_on_host(&mut self, cost: u64) -> (u64, u64) {
         let start = self.host;
         self.host = start.saturating_add(cost);
@@ -109,7 +109,7 @@ impl Virtual {
         self.free.get(&(stream.device(), stream.id())).copied().unwrap_or(0).max(self.host)
     }
 
-    /// Moves the host to a time, unless it is past it.
+    /// Advances the host to a time, unless it is already past it.
     fn wait_until(&mut self, at: u64) {
         self.host = self.host.max(at);
     }
@@ -150,12 +150,12 @@ impl Real {
         self.began.elapsed().as_nanos() as u64
     }
 
-    /// A moment of the host; 0 for what was before the trace.
+    /// The trace time of a host instant; 0 for instants before the trace.
     pub(super) fn at(&self, moment: Instant) -> u64 {
         moment.saturating_duration_since(self.began).as_nanos() as u64
     }
 
-    /// An event that measures time, recorded on a stream.
+    /// Records a timing event on a stream.
     pub(super) fn mark(&mut self, device: &Device, stream: &Stream) -> Result<EventHandle> {
         self.base(device)?;
         let spare = self.spare.get_mut(&device.id()).and_then(Vec::pop);
@@ -170,7 +170,7 @@ impl Real {
         }
     }
 
-    /// Notes work between two events; gives times that became known.
+    /// Notes work between two events; returns times that became known.
     pub(super) fn expect(
         &mut self,
         action: usize,
@@ -184,8 +184,8 @@ impl Real {
         }
     }
 
-    /// Waits for the oldest pieces of work, until so many are left, and gives their times. Those of a
-    /// device that has failed are left out.
+    /// Waits for the oldest work until `left` items remain, and returns their times. Items of a failed device
+    /// are omitted.
     pub(super) fn resolve(&mut self, left: usize) -> Vec<Known> {
         let mut known = Vec::new();
         while self.pending.len() > left {
@@ -209,14 +209,15 @@ impl Real {
         let at = |ms: f64| base.at.saturating_add_signed((ms * 1e6) as i64);
         let times = (at(start), at(end).max(at(start)));
         if end > BASE_MS {
-            // This event is complete, and its time is known: it is the next base, and the old one is spare.
+            // This event is complete and its time is known, so it becomes the next base and the old one
+            // becomes spare.
             std::mem::swap(&mut base.event, &mut work.end);
             base.at = times.1;
         }
         Some(times)
     }
 
-    /// Makes sure that a device has a base: an event that the host has seen complete.
+    /// Ensures that a device has a base: an event that the host has seen complete.
     fn base(&mut self, device: &Device) -> Result<()> {
         if self.bases.contains_key(&device.id()) {
             return Ok(());

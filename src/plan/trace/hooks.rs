@@ -1,4 +1,4 @@
-//! Where a session notes what it does.
+//! The hooks where a session records its work.
 
 use super::clock::{Clock, Known, Real};
 use super::{Action, ActionKind, Recording, Row, Trace};
@@ -13,16 +13,16 @@ use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What a trace wants to know of a launch beside the launch itself.
+/// Trace data of a launch besides the launch itself.
 pub(in crate::plan) struct Traced {
     /// The sources of its operations.
     pub spans: SmallVec<[Span; 1]>,
-    /// The shape, as the script knows it.
+    /// The shape that the script sees.
     pub shape: Dims,
 }
 
 impl Traced {
-    /// What is noted of operations at these places, each place once.
+    /// The trace data of operations at these positions, without duplicates.
     pub(in crate::plan) fn of(places: impl Iterator<Item = Span>, shape: &Dims) -> Traced {
         let mut spans: SmallVec<[Span; 1]> = SmallVec::new();
         for span in places {
@@ -36,50 +36,50 @@ impl Traced {
 
 /// Work that is about to be queued.
 pub(in crate::plan) enum Started {
-    /// A model will say when it runs.
+    /// A model determines its times.
     Modelled,
-    /// After this event.
+    /// It starts after this event.
     After(EventHandle),
-    /// The host does it now.
+    /// The host does it now, from this time on.
     OnHost(u64),
-    /// Nobody can tell.
+    /// Its times are unknown.
     Untimed,
 }
 
-/// How fast the host is, where a model says: bytes per nanosecond.
+/// The modelled speed of the host, in bytes per nanosecond.
 const HOST_RATE: u64 = 10;
 
 impl Runtime {
-    /// Counts an operation that is applied.
+    /// Counts an applied operation.
     #[inline]
     pub(crate) fn count_operation(&mut self) {
         self.records.operations += 1;
     }
 
-    /// How many operations have been applied, with those that others are composed of.
+    /// The number of applied operations, including those that other operations are composed of.
     pub fn operations(&self) -> u64 {
         self.records.operations
     }
 
-    /// How many programs have been launched: what fusion saves is the difference.
+    /// The number of launched programs; the difference to [`Runtime::operations`] shows what fusion saves.
     pub fn launches(&self) -> u64 {
         self.records.launches
     }
 
-    /// Begins to note what is done; gives where, for [`Runtime::stop_trace`]. Profiles may be open inside
-    /// others.
+    /// Starts a profile; returns its position in the trace, for [`Runtime::stop_trace`]. Profiles may be
+    /// nested.
     pub fn start_trace(&mut self) -> Result<usize> {
         self.flush()?;
         let is_virtual = self.machine().has_virtual_time();
-        // What was compiled before is no part of this profile.
+        // Programs compiled earlier are not part of this profile.
         self.trace_compiled();
         let trace = self.records.trace.get_or_insert_with(|| Box::new(Trace::new(is_virtual)));
         trace.open += 1;
         Ok(trace.actions.len())
     }
 
-    /// What was noted since a [`Runtime::start_trace`]; waits until all of it is over. The last one that
-    /// stops ends the trace.
+    /// Returns everything recorded since a [`Runtime::start_trace`], after waiting for all of it. Stopping
+    /// the last profile ends the trace.
     pub fn stop_trace(&mut self, since: usize) -> (Recording, Result<()>) {
         let flushed = self.flush();
         self.trace_compiled();
@@ -122,7 +122,7 @@ impl Runtime {
         self.records.trace.is_some()
     }
 
-    /// Notes what the devices have compiled; without an open profile, forgets it.
+    /// Records what the devices have compiled; discards it if no profile is open.
     fn trace_compiled(&mut self) {
         let compiled: Vec<Compiled> =
             self.machine().opened().flat_map(|device| device.driver().take_compiled()).collect();
@@ -144,8 +144,8 @@ impl Runtime {
         }
     }
 
-    /// Before work is queued on a stream: a launch, or something else. What must be compiled for it is compiled here, so
-    /// that the work's time is the device's alone.
+    /// Called before work (a launch or other work) is queued on a stream. Compiles what the work needs, so
+    /// that its time is the device's alone.
     pub(in crate::plan) fn trace_before(
         &mut self,
         device: &Device,
@@ -154,7 +154,7 @@ impl Runtime {
     ) -> Option<Started> {
         let trace = self.records.trace.as_mut()?;
         if let (Clock::Real(_), true) = (&trace.clock, device.id() != DeviceId::Cpu) {
-            // What fails here fails again, and is reported, when the work is queued.
+            // A failure here recurs, and is reported, when the work is queued.
             device.driver().make_ready(launch, stream.handle()).ok();
         }
         Some(match &mut trace.clock {
@@ -170,7 +170,7 @@ impl Runtime {
         })
     }
 
-    /// After a launch was queued.
+    /// Called after a launch was queued.
     pub(in crate::plan) fn trace_launch(
         &mut self,
         started: Started,
@@ -196,7 +196,7 @@ impl Runtime {
         self.trace_after(started, device, stream, action, Work::Launch(launch));
     }
 
-    /// After other work was queued.
+    /// Called after other work was queued.
     pub(in crate::plan) fn trace_other(
         &mut self,
         started: Started,
@@ -253,12 +253,12 @@ impl Runtime {
         }
     }
 
-    /// Before the host waits: its time, while a profile is open.
+    /// Called before the host waits: the host's time, while a profile is open.
     pub(in crate::plan) fn trace_now(&self) -> Option<u64> {
         self.records.trace.as_ref().map(|trace| trace.clock.now())
     }
 
-    /// After the host has waited since `start` for what `for_what` names.
+    /// Called after the host has waited for `for_what` since `start`.
     pub(in crate::plan) fn trace_wait(&mut self, start: Option<u64>, for_what: WaitFor<'_>) {
         let (Some(start), Some(trace)) = (start, &mut self.records.trace) else { return };
         if let Clock::Virtual(clock) = &mut trace.clock {
@@ -280,14 +280,14 @@ impl Runtime {
         }
     }
 
-    /// After an event was recorded on a stream.
+    /// Called after an event was recorded on a stream.
     pub(in crate::plan) fn trace_record(&mut self, event: &Event, stream: &Stream) {
         if let Some(Clock::Virtual(clock)) = self.records.trace.as_mut().map(|t| &mut t.clock) {
             clock.record(key_of(event), stream);
         }
     }
 
-    /// After a stream was made to wait.
+    /// Called after a stream was made to wait.
     pub(in crate::plan) fn trace_stream_wait(&mut self, stream: &Stream, for_what: WaitFor<'_>) {
         if let Some(Clock::Virtual(clock)) = self.records.trace.as_mut().map(|t| &mut t.clock) {
             match for_what {
@@ -299,7 +299,7 @@ impl Runtime {
     }
 }
 
-/// What somebody waits for.
+/// The target of a wait.
 #[derive(Clone, Copy)]
 pub(in crate::plan) enum WaitFor<'a> {
     Stream(&'a Arc<Stream>),
@@ -308,7 +308,7 @@ pub(in crate::plan) enum WaitFor<'a> {
 }
 
 impl Trace {
-    /// Notes what a device has allocated, when that has changed.
+    /// Records a device's allocated bytes when they have changed.
     fn note_memory(&mut self, device: &Device) {
         let (id, bytes) = (device.id(), device.memory_allocated());
         if id == DeviceId::Cpu || self.allocated.get(&id) == Some(&bytes) {
@@ -340,7 +340,7 @@ impl Trace {
         }
     }
 
-    /// Puts in the times that became known.
+    /// Fills in times that became known.
     fn learn(&mut self, known: Vec<Known>) {
         for (index, start, end) in known {
             if let Some(action) = self.actions.get_mut(index) {
@@ -349,7 +349,7 @@ impl Trace {
         }
     }
 
-    /// The ranges that nobody has ended yet, as if they ended now.
+    /// The open ranges, as if they ended now.
     fn open_ranges(&self) -> Vec<Action> {
         let now = self.clock.now();
         let host = |kind, name: &str, start, span: Span| Action {

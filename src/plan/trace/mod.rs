@@ -1,11 +1,11 @@
-//! What a session does, on a timeline: launches, copies, waits, ranges and memory.
+//! A timeline of a session's work: launches, copies, waits, ranges and memory.
 //!
-//! A [`Trace`] is there while a profile is open, and costs nothing otherwise. Where time is real, each
-//! piece of work stands between two events of its stream; where it is virtual (`clock`), a model of the
-//! work moves a clock per stream, so that the same script gives the same timeline, byte for byte. Knows
-//! no file and no source text: spans become lines when a [`Recording`] is shown (`chrome`).
+//! A [`Trace`] exists while a profile is open, and costs nothing otherwise. With real time, each piece of
+//! work lies between two events of its stream. With virtual time (`clock`), a model of the work advances a
+//! clock per stream, so that the same script gives the same timeline, byte for byte. Knows no file and no
+//! source text: spans become lines when a [`Recording`] is shown (`chrome`).
 //!
-//! Invariant: actions are in the order in which the host noted them.
+//! Invariant: actions are in the order in which the host recorded them.
 
 pub mod chrome;
 mod clock;
@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 
-/// The most actions that are kept; what comes later is counted.
+/// The largest number of actions kept; later ones are only counted.
 const MOST_ACTIONS: usize = 2_000_000;
 
 /// Where an action is drawn.
@@ -40,89 +40,89 @@ pub enum Row {
     Memory(DeviceId),
 }
 
-/// What an action is.
+/// The kind of an action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ActionKind {
     /// A program.
     Launch,
     /// A copy.
     Copy,
-    /// A pause that was asked for.
+    /// A requested pause.
     Sleep,
     /// The host waits.
     Wait,
     /// A program is compiled.
     Compile,
-    /// A range of the script, inside the one around it.
+    /// A range of the script, nested in the enclosing one.
     Range,
-    /// A range of the script that may overlap others; its number.
+    /// A range of the script that may overlap others, with its number.
     Span(u64),
     /// A moment.
     Mark,
-    /// So many `bytes` are allocated from now on.
+    /// The device has `bytes` allocated from now on.
     Memory,
 }
 
-/// Something that happened.
+/// One entry of the timeline.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Action {
-    /// Where.
+    /// The row it is drawn in.
     pub row: Row,
-    /// What.
+    /// The kind.
     pub kind: ActionKind,
     /// The operation or program, or the text of a range.
     pub name: Cow<'static, str>,
     /// Nanoseconds since the trace began.
     pub start: u64,
-    /// The same; not before `start`.
+    /// The end in the same unit; not before `start`.
     pub end: u64,
-    /// The source that asked for it, first one first.
+    /// The sources that caused it, first one first.
     pub spans: SmallVec<[Span; 1]>,
-    /// The shape of the work; empty where it has none.
+    /// The shape of the work; empty if it has none.
     pub shape: Dims,
-    /// The bytes that it reads and writes; those that are allocated.
+    /// The bytes it reads and writes, or the allocated bytes.
     pub bytes: u64,
 }
 
-/// What was noted while a profile was open.
+/// The actions recorded while a profile was open.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// In the order in which the host noted it.
+    /// In the order in which the host recorded them.
     pub actions: Vec<Action>,
-    /// The names of the devices that take part.
+    /// The names of the devices involved.
     pub devices: Vec<(DeviceId, String)>,
-    /// How many actions there was no room for.
+    /// The number of actions beyond the limit.
     pub dropped: u64,
-    /// True when a model has made the times.
+    /// True when the times come from a model.
     pub is_virtual: bool,
 }
 
-/// What a session keeps of its work for those who ask: counts, listings, profiles.
+/// A session's records of its work: counts, listings, profiles.
 #[derive(Default)]
 pub(super) struct Records {
-    /// How many programs were launched.
+    /// Number of launched programs.
     pub(super) launches: u64,
-    /// Operations applied.
+    /// Number of applied operations.
     pub(super) operations: u64,
-    /// There while launches are listed.
+    /// Present while launches are listed.
     pub(super) listing: Option<Listing>,
-    /// There while a profile is open.
+    /// Present while a profile is open.
     trace: Option<Box<Trace>>,
     ranges: Ranges,
 }
 
-/// A trace that is being written.
+/// An active trace.
 pub(super) struct Trace {
     actions: Vec<Action>,
     clock: Clock,
-    /// How many profiles are open.
+    /// Number of open profiles.
     open: usize,
     dropped: u64,
-    /// The bytes that each device had allocated when they were noted last.
+    /// Each device's allocated bytes when last recorded.
     allocated: FxHashMap<DeviceId, u64>,
-    /// Ranges that are open: name, start, source.
+    /// Open nested ranges: name, start, source.
     ranges: Vec<(String, u64, Span)>,
-    /// The same of those that may overlap, with their number.
+    /// Open overlapping ranges: number, name, start, source.
     spans: Vec<(u64, String, u64, Span)>,
 }
 
@@ -139,12 +139,12 @@ impl Trace {
         }
     }
 
-    /// True when a model makes the times: then nothing that a real clock says may change what is done.
+    /// True when the times come from a model: then the real clock must not affect anything.
     pub(super) fn is_virtual(&self) -> bool {
         self.clock.is_virtual()
     }
 
-    /// Keeps an action; its index, unless there is no room.
+    /// Stores an action and returns its index; `None` beyond the limit.
     fn push(&mut self, action: Action) -> Option<usize> {
         if self.actions.len() >= MOST_ACTIONS {
             self.dropped += 1;
@@ -154,7 +154,7 @@ impl Trace {
         Some(self.actions.len() - 1)
     }
 
-    /// Keeps an action of the host that begins and ends at these times.
+    /// Stores an action of the host with these times.
     fn push_host(&mut self, kind: ActionKind, name: Cow<'static, str>, start: u64, end: u64, span: Span) {
         let spans = SmallVec::from_iter((!span.is_none()).then_some(span));
         let shape = Dims::new();

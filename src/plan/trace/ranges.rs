@@ -1,4 +1,4 @@
-//! Ranges and marks that scripts name: for profiles, and for NVIDIA's tools.
+//! Ranges and marks that scripts name, for profiles and for NVIDIA's tools.
 
 use super::ActionKind;
 use crate::driver::nvtx;
@@ -6,18 +6,18 @@ use crate::plan::Runtime;
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 
-/// The ranges of one session that are open.
+/// The open ranges of a session.
 #[derive(Default)]
 pub(super) struct Ranges {
-    /// How many are pushed and not popped.
+    /// Number of ranges pushed and not popped.
     depth: i64,
-    /// By the number that scripts have: the tool's.
+    /// From a script's range number to the tool's.
     started: FxHashMap<u64, u64>,
     last: u64,
 }
 
 impl Runtime {
-    /// Begins a range inside the open one; gives its depth, from 0. Source: `nvtx.range_push`.
+    /// Begins a nested range; returns its depth, from 0. Source: `nvtx.range_push`.
     pub fn range_push(&mut self, name: &str) -> i64 {
         nvtx::push(name);
         if let Some(trace) = &mut self.records.trace {
@@ -28,7 +28,7 @@ impl Runtime {
         self.records.ranges.depth - 1
     }
 
-    /// Ends the innermost range; gives the depth it had, or -1 where none is open. Source: `nvtx.range_pop`.
+    /// Ends the innermost range; returns its depth, or -1 if no range is open. Source: `nvtx.range_pop`.
     pub fn range_pop(&mut self) -> i64 {
         if self.records.ranges.depth == 0 {
             return -1;
@@ -44,7 +44,7 @@ impl Runtime {
         self.records.ranges.depth
     }
 
-    /// Begins a range that may overlap others; gives its number. Source: `nvtx.range_start`.
+    /// Begins a range that may overlap others; returns its number. Source: `nvtx.range_start`.
     pub fn range_start(&mut self, name: &str) -> u64 {
         let tool = nvtx::start(name);
         self.records.ranges.last += 1;
@@ -57,7 +57,7 @@ impl Runtime {
         number
     }
 
-    /// Ends a range of [`Runtime::range_start`]; false when there is none of that number.
+    /// Ends a range of [`Runtime::range_start`]; false for an unknown number.
     pub fn range_end(&mut self, number: u64) -> bool {
         let Some(tool) = self.records.ranges.started.remove(&number) else { return false };
         nvtx::end(tool);
@@ -71,7 +71,7 @@ impl Runtime {
         true
     }
 
-    /// Notes a moment. Source: `nvtx.mark`.
+    /// Records a moment. Source: `nvtx.mark`.
     pub fn mark(&mut self, name: &str) {
         nvtx::mark(name);
         if let Some(trace) = &mut self.records.trace {

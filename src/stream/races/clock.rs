@@ -5,18 +5,18 @@ use crate::driver::DeviceId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A dense number: the host is 0, streams follow in the order they are first seen in.
+/// A dense number: the host is 0, streams follow in order of first use.
 pub(super) type Agent = u32;
 
 /// The host.
 pub(super) const HOST: Agent = 0;
 
-/// What a recorded event covers; of a new event, nothing.
+/// The work that a recorded event covers; nothing for a new event.
 #[derive(Clone, Default, Debug)]
 pub struct EventClock(Clock);
 
-/// For each agent, the last of its epochs that is over; missing entries are 0, and epochs of
-/// accesses start at 1.
+/// For each agent, the last of its epochs that is over. Missing entries are 0, and epochs of accesses start
+/// at 1.
 #[derive(Clone, Default, Debug)]
 struct Clock(Vec<u64>);
 
@@ -50,13 +50,13 @@ impl Clock {
 pub(super) struct Agents {
     clocks: Vec<Clock>,
     places: Vec<Where>,
-    /// The count of each agent's epochs; a stream's is its own, and it may count for several checkers.
+    /// Each agent's epoch counter; a stream's counter is shared by all checkers that use the stream.
     epochs: Vec<Arc<AtomicU64>>,
     /// Agents of streams: by device (the host's row first), then by stream number; 0 is unset.
     rows: Vec<Vec<Agent>>,
 }
 
-/// What one agent knows, for comparing epochs.
+/// The knowledge of one agent, for comparing epochs.
 pub(super) struct View<'a> {
     agent: Agent,
     own: &'a Clock,
@@ -77,7 +77,7 @@ impl Default for Agents {
 }
 
 impl View<'_> {
-    /// The epoch of an access now.
+    /// The epoch of an access made now.
     pub(super) fn now(&self) -> u64 {
         self.own.get(self.agent)
     }
@@ -87,7 +87,7 @@ impl View<'_> {
         agent == self.agent || clock <= self.own.get(agent) || clock <= self.host.get(agent)
     }
 
-    /// True when an access is over for the host, and therefore for everybody from now on.
+    /// True when an access is over for the host, and therefore for every agent from now on.
     pub(super) fn settled(&self, agent: Agent, clock: u64) -> bool {
         clock <= self.host.get(agent)
     }
@@ -104,7 +104,7 @@ impl Agents {
         }
     }
 
-    /// The agent of a stream that was asked about before; the host, if it was not.
+    /// The agent of a stream that was used before; the host for an unknown stream.
     pub(super) fn known(&self, stream: &Stream) -> Agent {
         let row = stream.device().cuda_index().map_or(0, |i| i + 1);
         self.rows.get(row).and_then(|r| r.get(stream.id() as usize)).copied().unwrap_or(HOST)
@@ -128,7 +128,7 @@ impl Agents {
         agent
     }
 
-    /// Where an agent is; an unknown one (of a tensor from another session) counts as the host.
+    /// The place of an agent; an unknown agent (of a tensor from another session) counts as the host.
     pub(super) fn place(&self, agent: Agent) -> Where {
         self.places.get(agent as usize).copied().unwrap_or(Where::Host)
     }
@@ -138,7 +138,7 @@ impl Agents {
         View { agent, own: self.clocks.get(agent as usize).unwrap_or(host), host }
     }
 
-    /// Ends an agent's epoch: somebody has taken over its clock.
+    /// Ends an agent's epoch, because another agent has received its clock.
     fn step(&mut self, agent: Agent) {
         let before = self.epochs[agent as usize].fetch_add(1, Ordering::Relaxed);
         self.clocks[agent as usize].set(agent, before + 1);

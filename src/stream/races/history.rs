@@ -1,4 +1,4 @@
-//! What happened to the bytes of one storage.
+//! The access history of one storage's bytes.
 
 use super::clock::{Agent, View};
 use super::region::{Region, Residues};
@@ -7,10 +7,10 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// How many ranges a history may have before it looks for ranges that have become alike.
+/// The number of ranges above which a history tries to merge equal neighbours.
 const TIDY: usize = 64;
 
-/// One access: who, and in which of its epochs.
+/// One access: its agent and the agent's epoch.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Mark {
     pub(super) site: Site,
@@ -22,43 +22,43 @@ pub(super) struct Mark {
 
 /// The accesses of one storage that a later access may race with.
 ///
-/// Invariant: ranges are disjoint and not empty; bytes in no range were never accessed. Per range it
-/// holds the last write, and of each agent that read since then its newest read, less those reads
-/// that another remembered read is ordered after. It grows with the number of different byte
-/// ranges and of streams, never with the number of accesses.
+/// Invariant: ranges are disjoint and not empty; bytes in no range were never accessed. Each range stores the
+/// last write and, for each agent that read since then, its newest read, except reads that another stored
+/// read is ordered after. The size depends on the number of distinct byte ranges and of streams, never on the
+/// number of accesses.
 #[derive(Default, Debug)]
 pub struct History(Ranges);
 
 /// The ranges of a history.
 #[derive(Default, Debug)]
 enum Ranges {
-    /// Nobody has touched the storage.
+    /// The storage has not been accessed.
     #[default]
     None,
-    /// Nearly always the whole storage.
+    /// The common case, nearly always the whole storage.
     One(Range<u64>, Record),
-    /// Several, and now and then one.
+    /// Several ranges, occasionally one.
     Several(Box<Several>),
 }
 
-/// Ranges by their start.
+/// Ranges by start.
 #[derive(Default, Debug)]
 struct Several {
     records: BTreeMap<u64, (u64, Record)>,
-    /// How many there were when [`Several::tidy`] was last through, doubled.
+    /// Twice the number of ranges after the last [`Several::tidy`].
     limit: usize,
 }
 
-/// What happened to one range.
+/// The accesses of one range.
 #[derive(Debug)]
 enum Record {
-    /// The same to all of it.
+    /// All bytes had the same accesses.
     Plain(Marks),
-    /// Different things to equally spaced runs, such as the columns of a matrix.
+    /// Equally spaced runs had different accesses, such as the columns of a matrix.
     Striped(Box<Stripes>),
 }
 
-/// What happened to the bytes of a range, by their offset modulo a distance.
+/// The accesses of a range's bytes, by their offset modulo a distance.
 ///
 /// Invariant: `inner` has only plain records, within `0..step`.
 #[derive(Debug)]
@@ -67,12 +67,12 @@ struct Stripes {
     inner: History,
 }
 
-/// The accesses that all bytes of a record have seen.
+/// The accesses that all bytes of a record have had.
 #[derive(Clone, Default, Debug)]
 struct Marks {
     write: Option<Mark>,
     reads: SmallVec<[Mark; 1]>,
-    /// Something was read since the last write, remembered or settled since.
+    /// There was a read since the last write, whether still stored or settled since.
     was_read: bool,
 }
 
@@ -84,23 +84,23 @@ struct Conflicts {
 }
 
 impl History {
-    /// A storage that nobody has touched.
+    /// The history of a storage that was not accessed.
     pub fn new() -> History {
         History::default()
     }
 
-    /// A storage all of whose bytes, at least one, have been written, and nothing else.
+    /// The history of a storage whose only access is a write of all its bytes, at least one.
     #[inline(always)]
     pub(super) fn begun(bytes: u64, write: Mark) -> History {
         History(Ranges::One(0..bytes, Record::Plain(Marks { write: Some(write), ..Marks::default() })))
     }
 
-    /// True when no stream's access is remembered.
+    /// True when no stream's access is stored.
     pub fn is_untouched(&self) -> bool {
         matches!(self.0, Ranges::None)
     }
 
-    /// How many ranges are told apart; for tests and statistics.
+    /// The number of distinct ranges; for tests and statistics.
     pub fn ranges(&self) -> usize {
         match &self.0 {
             Ranges::None => 0,
@@ -109,7 +109,7 @@ impl History {
         }
     }
 
-    /// How many accesses are remembered.
+    /// The number of stored accesses.
     #[cfg(test)]
     pub(super) fn marks(&self) -> usize {
         let marks = |record: &Record| match record {
@@ -128,7 +128,7 @@ impl History {
         one.into_iter().chain(several.into_iter().flatten().map(|(_, record)| record))
     }
 
-    /// Notes an access; returns one that nothing orders before it.
+    /// Adds an access; returns an earlier one that is unordered with it.
     pub(super) fn note(
         &mut self,
         region: Region,
@@ -150,7 +150,7 @@ impl History {
         found.newest()
     }
 
-    /// Notes an access that races with nothing ([`History::is_free`]).
+    /// Adds an access that races with nothing ([`History::is_free`]).
     pub(super) fn note_free(&mut self, region: Region, access: Access, now: Mark, view: &View) {
         let bytes = region.bytes();
         // Nearly always the whole storage, again or for the first time.
@@ -172,7 +172,7 @@ impl History {
 
     /// True when an access would race with nothing.
     pub(super) fn is_free(&self, region: Region, access: Access, view: &View) -> bool {
-        // Nearly always one range is asked about again.
+        // Fast path: nearly always the same single range again.
         if let Ranges::One(range, Record::Plain(marks)) = &self.0
             && *range == region.bytes()
         {
@@ -183,12 +183,12 @@ impl History {
         free
     }
 
-    /// Calls `f` with every access that one now would race with.
+    /// Calls `f` with every access that one made now would race with.
     pub(super) fn open(&self, region: Region, access: Access, view: &View, f: &mut dyn FnMut(Mark, Access)) {
         self.look(region, &mut |marks| marks.open(access, view).for_each(|(mark, earlier)| f(mark, earlier)));
     }
 
-    /// Calls `f` with what happened to each part of a region.
+    /// Calls `f` with the accesses of each part of a region.
     fn look(&self, region: Region, f: &mut dyn FnMut(&Marks)) {
         let bytes = region.bytes();
         if bytes.is_empty() {
@@ -201,8 +201,8 @@ impl History {
         }
     }
 
-    /// Calls `f` with the marks of each part of a region, cut so that no record reaches outside; true
-    /// when that was one plain record of all of it.
+    /// Calls `f` with the marks of each part of a region, split so that no record extends beyond it. True
+    /// when the region was a single plain record.
     fn touch(&mut self, region: Region, view: &View, f: &mut dyn FnMut(&mut Marks)) -> bool {
         let bytes = region.bytes();
         if bytes.is_empty() {
@@ -228,7 +228,7 @@ impl History {
         whole
     }
 
-    /// After a write of all of `bytes`: they are one range again.
+    /// Merges `bytes` into one range after a write of all of them.
     fn join(&mut self, bytes: Range<u64>, now: Mark) {
         let record = Record::Plain(Marks { write: Some(now), ..Marks::default() });
         if let Ranges::Several(several) = &mut self.0
@@ -240,7 +240,7 @@ impl History {
         }
     }
 
-    /// A copy, for the two parts of a range that is cut.
+    /// A copy, for the two halves of a split range.
     fn copy(&self) -> History {
         History(match &self.0 {
             Ranges::None => Ranges::None,
@@ -297,7 +297,7 @@ impl Several {
         false
     }
 
-    /// Makes `at` a boundary.
+    /// Makes `at` a range boundary.
     fn cut(&mut self, at: u64) {
         let Some((_, (end, record))) = self.records.range_mut(..at).next_back() else { return };
         if *end > at {
@@ -307,7 +307,7 @@ impl Several {
         }
     }
 
-    /// Forgets the ranges in `bytes`; true when others are left.
+    /// Removes the ranges in `bytes`; true when others remain.
     fn forget(&mut self, bytes: &Range<u64>) -> bool {
         let starts: SmallVec<[u64; 8]> = self.records.range(bytes.clone()).map(|(&start, _)| start).collect();
         for start in starts {
@@ -316,7 +316,7 @@ impl Several {
         !self.records.is_empty()
     }
 
-    /// Forgets what is over for everybody, and joins neighbours that have become alike.
+    /// Removes accesses that are over for every agent, and merges equal neighbours.
     fn tidy(&mut self, view: &View) {
         let mut joined: Vec<(u64, u64, Record)> = Vec::new();
         for (start, (end, mut record)) in std::mem::take(&mut self.records) {
@@ -343,8 +343,8 @@ impl Default for Record {
 }
 
 impl Record {
-    /// Calls `f` with the marks of the bytes that a region has in `range`, which is this record's and
-    /// lies in the region's bounds; true when the record is plain.
+    /// Calls `f` with the marks of a region's bytes in `range`, which is this record's range and within the
+    /// region's bounds. True when the record is plain.
     fn touch(
         &mut self,
         range: &Range<u64>,
@@ -352,14 +352,14 @@ impl Record {
         view: &View,
         f: &mut dyn FnMut(&mut Marks),
     ) -> bool {
-        // As exactly as `look` has asked: a read that is noted where none was asked about hides the write before it.
+        // Must be as precise as `look`: a read recorded outside its bytes would hide the write before it.
         if !region.meets(range) {
             return false;
         }
         if let Record::Striped(stripes) = self
             && region.stripes().is_none_or(|(step, _)| step != stripes.step)
         {
-            // Other stripes, or none: the old ones matter as long as something in them is not over.
+            // The region has other stripes, or none. The old ones matter until everything in them is over.
             self.settle(view);
             if self.is_over() {
                 *self = Record::default();
@@ -384,7 +384,7 @@ impl Record {
         }
     }
 
-    /// As [`Record::touch`], for reading; `range` may reach outside of the region.
+    /// [`Record::touch`] for reading; `range` may extend beyond the region.
     fn look(&self, range: &Range<u64>, region: Region, f: &mut dyn FnMut(&Marks)) {
         let bytes = region.bytes();
         let common = range.start.max(bytes.start)..range.end.min(bytes.end);
@@ -418,7 +418,7 @@ impl Record {
         }
     }
 
-    /// True when nothing is left that could race.
+    /// True when no access that could race is left.
     fn is_over(&self) -> bool {
         match self {
             Record::Plain(marks) => marks.write.is_none() && marks.reads.is_empty(),
@@ -442,8 +442,8 @@ impl Record {
 }
 
 impl Stripes {
-    /// The residues of the bytes in `range`, and those that a region touches. Runs at another distance
-    /// are taken for all bytes: more than they are.
+    /// The residues of the bytes in `range`, and those that a region touches. Runs at another distance count
+    /// as all bytes, which overestimates them.
     fn residues(&self, range: &Range<u64>, region: Region) -> (Residues, Residues) {
         let there = Residues::of(range.start, range.end - range.start, self.step);
         let touched = match region.stripes() {
@@ -455,12 +455,12 @@ impl Stripes {
 }
 
 impl Marks {
-    /// The newest access that one now would race with.
+    /// The newest access that one made now would race with.
     fn conflict(&self, access: Access, view: &View) -> Option<(Mark, Access)> {
         self.open(access, view).next()
     }
 
-    /// The accesses that one now would race with, newest first.
+    /// The accesses that one made now would race with, newest first.
     fn open(&self, access: Access, view: &View) -> impl Iterator<Item = (Mark, Access)> {
         let (reads, write, kind) = match access {
             Access::Write if self.was_read => (&self.reads[..], None, Access::Read),
@@ -471,8 +471,8 @@ impl Marks {
     }
 
     fn read(&mut self, now: Mark, view: &View) {
-        // A read that this one is ordered after is implied by it: a write that comes after this one
-        // comes after that one too. That includes this agent's own earlier reads.
+        // A read that this one is ordered after is implied by it: a write ordered after this read is ordered
+        // after that one too. That includes this agent's own earlier reads.
         self.reads.retain(|m| !view.covers(m.agent, m.clock));
         self.reads.push(now);
         self.was_read = true;
@@ -484,7 +484,7 @@ impl Marks {
         self.was_read = false;
     }
 
-    /// True when no later access could tell the two apart, except by the places in reports.
+    /// True when no later access could distinguish the two, except by the source positions in reports.
     fn is_like(&self, other: &Marks) -> bool {
         let same = |a: &Mark, b: &Mark| (a.agent, a.clock) == (b.agent, b.clock);
         let write = match (&self.write, &other.write) {
@@ -505,7 +505,7 @@ impl Conflicts {
             Access::Read => &mut self.read,
             Access::Write => &mut self.write,
         };
-        // The later place in the source, as far as that tells.
+        // Prefer the later source position.
         if newest.is_none_or(|m| m.site.span.lo <= mark.site.span.lo) {
             *newest = Some(mark);
         }

@@ -1,32 +1,31 @@
-//! The race checker: which accesses are ordered, by vector clocks.
+//! The race checker: decides by vector clocks which accesses are ordered.
 //!
-//! Agents are the streams of all devices, keyed by (device, stream), and the host. Each agent has a
-//! clock: for every agent, how much of that agent's work is certain to be over before the next
-//! thing this agent does. Events, waits and synchronisation carry clocks from agent to agent.
-//! An access is remembered as an epoch (agent, value of its own clock entry), so that "is it ordered
-//! before?" is one comparison. An agent's own entry steps forward whenever somebody takes over its
-//! clock: what it does afterwards was not covered.
+//! Agents are the host and the streams of all devices, keyed by (device, stream). Each agent has a clock: for
+//! every agent, how much of that agent's work is certain to be over before this agent's next action. Events,
+//! waits and synchronisation carry clocks from agent to agent. An access is stored as an epoch (agent, value
+//! of its own clock entry), so that "is it ordered before?" is one comparison. An agent's own entry is
+//! incremented whenever another agent receives its clock, because its later actions are not covered.
 //!
-//! The rules, as PyTorch's stream sanitizer has them:
+//! The rules are those of PyTorch's stream sanitizer:
 //! - a read is compared with the last write only;
-//! - a write is compared with every read since the last write, or with the last write if nothing
-//!   was read since;
-//! - an access that was reported becomes part of the history all the same;
-//! - host synchronisation orders every stream, also those made later, after the point waited for.
+//! - a write is compared with every read since the last write, or with the last write if there was no read
+//!   since;
+//! - a reported access still becomes part of the history;
+//! - host synchronisation orders every stream, including later ones, after the point waited for.
 //!
-//! The last rule follows from the host's own clock: a launch comes after everything the host knew
-//! when it made the launch. Therefore the host's clock is looked up beside the stream's, and a
-//! wait on the host costs one merge, however many streams there are.
+//! The last rule follows from the host's own clock: a launch comes after everything the host knew when it
+//! made the launch. Therefore the host's clock is consulted beside the stream's, and a wait on the host costs
+//! one merge, independent of the number of streams.
 //!
-//! What the host itself did is over for everybody, so it is noted only where it hides what streams did:
-//! on memory that only the host uses, nothing is noted at all.
+//! The host's own accesses are over for every agent, so they are recorded only when they hide stream
+//! accesses: memory used only by the host has no history at all.
 //!
-//! Memory that is reused: the allocator gives a freed block only to the stream it was allocated on,
-//! and after every other stream that used it has passed its last use. What its own stream still does
-//! with it comes before whatever that stream does with the new owner, and is a race with the work of
-//! any other stream ([`Checker::reuse`]): one that tells itself ([`Conflict::is_reuse`]), since no script chose the block.
+//! Reused memory: the allocator gives a freed block only to the stream it was allocated on, and only after
+//! every other stream that used it has passed its last use. Its own stream's pending work on the block comes
+//! before that stream's work for the new owner, but races with the work of any other stream
+//! ([`Checker::reuse`]). Such a race is marked ([`Conflict::is_reuse`]), because no script chose the block.
 //!
-//! Knows nothing of drivers: it is told what was queued, in the order of the calls.
+//! Knows nothing of drivers: the caller reports what was queued, in call order.
 
 mod clock;
 mod history;
@@ -48,16 +47,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The epoch of work that is being queued; see [`Checker::reuse`].
 pub const NOW: u64 = u64::MAX;
 
-/// What an access does to its bytes. An operation that changes memory in place writes.
+/// The kind of an access. An operation that changes memory in place writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// It reads them.
+    /// Reads the bytes.
     Read,
-    /// It writes them, and may read them too.
+    /// Writes the bytes, and may read them too.
     Write,
 }
 
-/// Who makes an access, for reports.
+/// The origin of an access, for reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Site {
     /// The operation, as users write it: `normal_`.
@@ -75,10 +74,10 @@ pub enum Where {
     Stream(DeviceId, u32),
 }
 
-/// A history that several look at.
+/// A shared access history.
 #[derive(Default)]
 pub struct Watched {
-    /// Somebody may have noted something.
+    /// False until the history is first locked.
     noted: AtomicBool,
     history: Mutex<History>,
 }
@@ -91,13 +90,13 @@ impl From<History> for Watched {
 }
 
 impl Watched {
-    /// The history, to note something.
+    /// Locks the history for recording.
     pub fn lock(&self) -> MutexGuard<'_, History> {
         self.noted.store(true, Ordering::Relaxed);
         self.history.lock()
     }
 
-    /// True when no stream's access is remembered; without the lock when nobody ever had it.
+    /// True when no stream's access is stored; needs no lock if the history was never locked.
     #[inline]
     pub fn is_untouched(&self) -> bool {
         !self.noted.load(Ordering::Relaxed) || self.history.lock().is_untouched()
@@ -106,55 +105,55 @@ impl Watched {
 
 /// One access of an operation.
 pub struct Touch<'a> {
-    /// What happened to the storage.
+    /// The history of the storage.
     pub history: &'a Watched,
-    /// Which of its bytes.
+    /// The bytes accessed.
     pub region: Region,
-    /// What the operation does to them.
+    /// The kind of access.
     pub access: Access,
 }
 
-/// An earlier access that nothing orders before the one that was asked about.
+/// An earlier access that is unordered with the one being checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Conflict {
-    /// What was asked for.
+    /// The kind of the access being checked.
     pub wanted: Access,
-    /// Which of the touches asked for it, by its number.
+    /// The number of the touch being checked.
     pub touch: usize,
     /// The earlier operation.
     pub site: Site,
-    /// What it did.
+    /// The kind of the earlier access.
     pub access: Access,
-    /// Where it ran.
+    /// The agent that made it.
     pub place: Where,
-    /// True when it is no access of this owner, but whatever the stream may still do with the memory for its last
-    /// one; `site` is where the memory was taken.
+    /// True for work that the stream may still do on the memory for its previous owner, rather than an access
+    /// of this owner; `site` is where the memory was allocated.
     pub is_reuse: bool,
 }
 
-/// A history that an operation being admitted has locked, or a reference to that of an earlier touch.
+/// A history locked by the operation being admitted, or a reference to the guard of an earlier touch.
 struct Held<'a> {
     guard: Option<MutexGuard<'a, History>>,
-    /// Which touch holds the guard.
+    /// The touch that holds the guard.
     of: usize,
 }
 
-/// The clocks of one session, which is one thread at a time: so they need no lock.
+/// The clocks of one session. A session runs on one thread at a time, so they need no lock.
 #[derive(Default)]
 pub struct Checker {
     agents: Agents,
 }
 
 impl Checker {
-    /// A checker that has seen nothing.
+    /// A checker without history.
     pub fn new() -> Checker {
         Checker::default()
     }
 
-    /// Notes an access by work that is being queued on a stream, or that the host does now, and returns
-    /// an earlier access it races with (the newest, if several). `bytes` are offsets in the storage, a
-    /// range or the [`Region`] of a view; none of them: no access. Unlike [`Checker::admit`] it keeps the
-    /// access that races, as the sanitizer does whose cases the tests port.
+    /// Records an access by work being queued on a stream, or by the host now, and returns an earlier access
+    /// it races with (the newest, if several). `bytes` are offsets in the storage, as a range or the
+    /// [`Region`] of a view; an empty one is no access. Unlike [`Checker::admit`] it records a racing access
+    /// too, like the sanitizer whose cases the tests port.
     #[cfg(test)]
     pub fn access(
         &mut self,
@@ -172,9 +171,9 @@ impl Checker {
         found.map(|(mark, earlier)| self.agents.conflict((access, 0), mark, earlier))
     }
 
-    /// Notes the accesses of one operation, unless one of them races: then the operation is refused, and
-    /// leaves no trace in any history. Returns the races of a refused operation, at most one per
-    /// stream, and no more than it takes: waiting for those streams orders all the others too.
+    /// Records the accesses of one operation unless one of them races: then the operation is rejected and
+    /// leaves no trace in any history. Returns the races of a rejected operation, at most one per stream, and
+    /// a minimal set: waiting for those streams orders all the others too.
     pub fn admit(&mut self, stream: Option<&Stream>, touches: &[Touch<'_>], site: Site) -> Vec<Conflict> {
         let (view, now) = self.now(stream, site);
         let by_host = stream.is_none();
@@ -202,14 +201,15 @@ impl Checker {
         Vec::new()
     }
 
-    /// The history of a new storage, all of whose `bytes`, at least one, a stream writes: that races with nothing.
+    /// The history of a new storage of `bytes`, at least one, that a stream writes completely; this races
+    /// with nothing.
     #[inline(always)]
     pub fn begin(&mut self, stream: &Stream, bytes: u64, site: Site) -> Watched {
         let (_, now) = self.now(Some(stream), site);
         Watched::from(History::begun(bytes, now))
     }
 
-    /// Of the races that an operation would have, those whose streams it has to wait for.
+    /// The races of an operation whose streams it has to wait for.
     #[cold]
     fn least(&self, stream: Option<&Stream>, touches: &[Touch<'_>]) -> Vec<Conflict> {
         let agent = stream.map_or(HOST, |s| self.agents.known(s));
@@ -221,8 +221,8 @@ impl Checker {
                 open.push(((touch.access, number), mark, earlier));
             });
         }
-        // The later places in the source first, as far as that tells: they are what users look for. An
-        // operation that reads and writes a tensor writes it.
+        // Later source positions first: they are what users look for. An operation that reads and writes a
+        // tensor counts as a write.
         open.sort_by_key(|((wanted, _), mark, _)| {
             (std::cmp::Reverse(mark.site.span.lo), *wanted == Access::Read)
         });
@@ -232,7 +232,7 @@ impl Checker {
                 agents.push(mark.agent);
             }
         }
-        // A stream need not be waited for when another that is waited for has waited for it.
+        // A stream need not be waited for if another stream in the set has already waited for it.
         for candidate in agents.clone() {
             let implied = |mark: &Mark| {
                 let others = agents.iter().filter(|&&a| a != candidate);
@@ -247,7 +247,7 @@ impl Checker {
         races.map(|&(wanted, mark, earlier)| self.agents.conflict(wanted, mark, earlier)).collect()
     }
 
-    /// What a stream or the host knows, and the mark of an access it makes now.
+    /// The knowledge of a stream or the host, and the mark of an access it makes now.
     fn now(&mut self, stream: Option<&Stream>, site: Site) -> (View<'_>, Mark) {
         let agent = stream.map_or(HOST, |s| self.agents.of(s));
         let view = self.agents.view(agent);
@@ -258,8 +258,8 @@ impl Checker {
         (view, now)
     }
 
-    /// A storage has got memory that work of the stream it was allocated on, up to `epoch`, may still use
-    /// (`Block::freed_at`). That counts as a write there; `site` takes the memory.
+    /// Records that a storage received memory that work of the allocating stream, up to `epoch`, may still
+    /// use (`Block::freed_at`). This counts as a write on that stream; `site` is the allocation.
     pub fn reuse(&mut self, stream: &Stream, history: &mut History, bytes: u64, epoch: u64, site: Site) {
         let agents = &mut self.agents;
         let agent = agents.of(stream);
@@ -274,36 +274,35 @@ impl Checker {
         }
     }
 
-    /// An event is recorded on a stream: it covers everything queued there so far. Replaces what
-    /// the event covered before.
+    /// Records an event on a stream: it covers all work queued there so far, and nothing it covered before.
     pub fn record(&mut self, event: &mut EventClock, stream: &Stream) {
         let agents = &mut self.agents;
         let agent = agents.of(stream);
         agents.record(agent, event);
     }
 
-    /// A stream waits for an event; an event that was never recorded orders nothing.
+    /// Makes a stream wait for an event; an event without a record orders nothing.
     pub fn wait(&mut self, stream: &Stream, event: &EventClock) {
         let agents = &mut self.agents;
         let agent = agents.of(stream);
         agents.merge_event(agent, event);
     }
 
-    /// A stream waits for everything queued on another one so far.
+    /// Makes a stream wait for all work queued on another one so far.
     pub fn wait_stream(&mut self, stream: &Stream, other: &Stream) {
         let agents = &mut self.agents;
         let (to, from) = (agents.of(stream), agents.of(other));
         agents.merge_agent(to, from);
     }
 
-    /// The host has waited for a stream, or a query of it was true.
+    /// The host has waited for a stream, or a query of it returned true.
     pub fn host_wait_stream(&mut self, stream: &Stream) {
         let agents = &mut self.agents;
         let from = agents.of(stream);
         agents.merge_agent(HOST, from);
     }
 
-    /// The host has waited for an event, or a query of it was true.
+    /// The host has waited for an event, or a query of it returned true.
     pub fn host_wait_event(&mut self, event: &EventClock) {
         self.agents.merge_event(HOST, event);
     }

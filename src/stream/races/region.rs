@@ -1,20 +1,19 @@
-//! Which bytes of a storage an access touches.
+//! The bytes of a storage that an access touches.
 
 use crate::array::Layout;
 use std::ops::Range;
 
-/// A run of bytes, or equally long runs at equal distances: what a view touches, or a little more.
+/// A run of bytes, or equally long runs at equal distances: the bytes of a view, or a superset.
 ///
-/// Every layout has its region, so that two streams may work on the left and the right columns of
-/// one matrix. Views in which more than one distance matters touch less than their region; the
-/// region with the fewest bytes is taken.
+/// Every layout has a region, so two streams may work on the left and the right columns of one matrix. A view
+/// with more than one distance touches less than its region; the region with the fewest bytes is used.
 ///
-/// Invariant: runs lie in `lo..hi`, at offsets that are `phase..phase + width` modulo `step`; with a
-/// `step` of 0 there is one run, `lo..hi`. `width < step` otherwise, and if no run crosses a multiple
-/// of `step`, `lo` and `hi` are such multiples.
+/// Invariant: runs lie in `lo..hi`, at offsets that are `phase..phase + width` modulo `step`; with a `step`
+/// of 0 there is one run, `lo..hi`. Otherwise `width < step`, and if no run crosses a multiple of `step`,
+/// `lo` and `hi` are such multiples.
 ///
-/// Sample: columns 2 to 4 of an f32 matrix of 10 columns and 3 rows are `lo: 0, hi: 120, step: 40,
-/// phase: 8, width: 8`.
+/// Sample: columns 2 to 4 of an f32 matrix of 10 columns and 3 rows are `lo: 0, hi: 120, step: 40, phase: 8,
+/// width: 8`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
     lo: u64,
@@ -32,7 +31,7 @@ impl From<Range<u64>> for Region {
 }
 
 impl Region {
-    /// What a view with elements of `size` bytes touches.
+    /// The region of a view with elements of `size` bytes.
     pub fn of(layout: &Layout, size: usize) -> Region {
         let size = size as u64;
         let lo = layout.offset as u64 * size;
@@ -49,7 +48,8 @@ impl Region {
         let mut width = size;
         for (index, &(step, n)) in steps.iter().enumerate() {
             if step > width {
-                // The runs are what the dimensions before make, the distance what the rest has in common.
+                // The earlier dimensions form the runs; the common divisor of the remaining strides is the
+                // distance.
                 let distance = steps[index..].iter().fold(0, |a, &(b, _)| common_divisor(a, b));
                 let fewer = |(w, d): (u64, u64)| {
                     u128::from(width) * u128::from(d) < u128::from(w) * u128::from(distance)
@@ -71,7 +71,7 @@ impl Region {
         let (mut lo, mut hi) = (bytes.start, bytes.end);
         let phase = lo % step;
         if phase + width <= step {
-            // The same runs in a longer stretch: columns of one matrix then share their bounds.
+            // The same runs in wider bounds, so that columns of one matrix share their bounds.
             lo -= phase;
             hi = hi.next_multiple_of(step);
         }
@@ -83,7 +83,7 @@ impl Region {
         self.lo..self.hi
     }
 
-    /// True when any of the runs lies in `bytes`, which lie in its bounds.
+    /// True when any run overlaps `bytes`, which lie within the bounds.
     pub(super) fn meets(&self, bytes: &Range<u64>) -> bool {
         self.stripes().is_none_or(|(step, residues)| {
             let there = Residues::of(bytes.start, bytes.end - bytes.start, step);
@@ -91,7 +91,7 @@ impl Region {
         })
     }
 
-    /// The distance of the runs, and where they lie modulo the distance; `None` for one run.
+    /// The distance of the runs, and their offsets modulo the distance; `None` for one run.
     pub(super) fn stripes(&self) -> Option<(u64, Residues)> {
         (self.step != 0).then(|| (self.step, Residues::of(self.phase, self.width, self.step)))
     }
@@ -102,7 +102,7 @@ impl Region {
 pub(super) struct Residues([(u64, u64); 2]);
 
 impl Residues {
-    /// `width` offsets from `start` on.
+    /// `width` offsets starting at `start`.
     pub(super) fn of(start: u64, width: u64, step: u64) -> Residues {
         if width >= step {
             return Residues([(0, step), (0, 0)]);
@@ -119,7 +119,7 @@ impl Residues {
         self.0.into_iter().map(|(a, b)| a..b).filter(|r| !r.is_empty())
     }
 
-    /// What two have in common: four ranges at most.
+    /// The intersection: at most four ranges.
     pub(super) fn and(self, other: Residues) -> impl Iterator<Item = Range<u64>> {
         self.ranges().flat_map(move |a| {
             other.ranges().map(move |b| a.start.max(b.start)..a.end.min(b.end)).filter(|r| !r.is_empty())
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!((left.bytes(), right.bytes()), (0..120, 0..120));
         assert!(bytes(&left).iter().all(|b| !bytes(&right).contains(b)));
         assert_eq!(bytes(&right).len(), 24);
-        // A block of a cube: rows 0 and 1 of 4, half of each; the distance of planes wins.
+        // A block of a cube: rows 0 and 1 of 4, half of each; the distance between planes is used.
         let block = Region::of(&view(&[3, 2, 5], &[40, 10, 1], 0), 1);
         assert_eq!(bytes(&block).len(), 45);
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 mod cases;
 mod model;
 
-/// Ten streams and more of one device or two; `0` is device 0's default stream.
+/// At least ten streams of one or two devices; `0` is device 0's default stream.
 struct World {
     devices: Vec<Arc<Device>>,
     streams: Vec<Arc<Stream>>,
@@ -59,7 +59,7 @@ impl World {
         self.checker.host_wait_event(clock);
     }
 
-    /// Runs a sequence in the notation of the cases; the races of each launch.
+    /// Runs a sequence in the notation of the cases; returns the races of each launch.
     fn run(&mut self, sequence: &str) -> Vec<usize> {
         sequence.split(';').filter_map(|step| self.step(step.trim())).collect()
     }
@@ -83,7 +83,7 @@ impl World {
                 self.events.remove(&number(event));
                 None
             }
-            // Streams are known when they are first used.
+            // Streams become known on first use.
             ["create", _] => None,
             ["host", "syncs", "device"] => {
                 self.checker.host_wait_device(DeviceId::Cuda(0));

@@ -28,7 +28,7 @@ fn they_are_the_default_where_the_device_can_map() {
 
 #[test]
 fn the_order_of_requests_does_not_matter() {
-    // PyTorch 2.11 reserves 256 MiB with plain segments, and 140 with its expandable ones.
+    // PyTorch 2.11 reserves 256 MiB with plain segments and 140 MiB with expandable ones.
     let (driver, device) = growing(4 * GIB);
     drop((0..8).map(|_| alloc(&device, 16 * MIB)).collect::<Vec<_>>());
     let _live: Vec<_> = (0..4).map(|_| alloc(&device, 32 * MIB)).collect();
@@ -62,14 +62,14 @@ fn pages_go_back_from_the_end_and_from_the_middle() {
     assert_eq!(ranges, [(0, 10 * MIB), (20 * MIB, 20 * MIB)]);
     assert_eq!(device.stats().segment.all().current, 2);
     check(&device);
-    // The hole takes the fewest new bytes for what fits there.
+    // A request that fits the hole needs the fewest new bytes there.
     let middle = alloc(&device, 9 * MIB);
     assert_eq!(middle.ptr(), base + 10 * MIB);
     assert_eq!((reserved(&device), device.snapshot().len()), (40 * MIB, 1));
     check(&device);
     drop(middle);
     device.empty_cache().unwrap();
-    // What does not fit goes to the end.
+    // A request that does not fit goes to the end.
     let large = alloc(&device, 12 * MIB);
     assert_eq!(large.ptr(), base + 40 * MIB);
     check(&device);
@@ -115,7 +115,7 @@ fn memory_moves_between_streams_and_pools_before_a_request_fails() {
     let a = device.alloc(700 * MIB, &side, Span::NONE).unwrap();
     driver.work(side.handle(), a.ptr());
     drop(a);
-    // The mock panics if pages go back that queued work uses.
+    // The mock panics if pages that queued work uses are returned.
     let _b = alloc(&device, 700 * MIB);
     let stats = device.stats();
     assert_eq!((stats.num_alloc_retries, stats.num_ooms), (1, 0));
@@ -150,7 +150,7 @@ fn pending_blocks_are_found_again_with_pages_beside_them() {
     a.used_on(&side);
     driver.work(side.handle(), address);
     drop(a);
-    // 600 MiB are pending at the end of the segment; 800 need 200 more there, and no release.
+    // 600 MiB are pending at the end of the segment; a request of 800 needs 200 more there, and no release.
     let b = alloc(&device, 800 * MIB);
     assert_eq!((b.ptr(), reserved(&device)), (address, 800 * MIB));
     let stats = device.stats();
@@ -178,12 +178,12 @@ fn pages_between_blocks_move_to_where_a_request_needs_them() {
         driver.work(0, block.as_ref().map_or(0, |b| b.ptr()));
         assert!(i < 40 && block.take().is_some());
     }
-    // 200 MiB lie unused in holes of 10: the mock panics if one goes back before its work is done.
+    // 200 MiB lie unused in holes of 10 MiB; the mock panics if one is returned before its work is done.
     let _large = alloc(&device, 200 * MIB);
     assert_eq!((reserved(&device), driver.used()), (400 * MIB, 400 * MIB));
     assert!(kept.iter().all(|ptr| blocks.iter().flatten().any(|b| b.ptr() == *ptr)));
     check(&device);
-    // Little in holes is left alone: nobody waits for it.
+    // Small amounts in holes stay in place, without a wait.
     let (driver, device) = growing(4 * GIB);
     let _whole = alloc(&device, 2000 * MIB);
     let hole = alloc(&device, 80 * MIB);

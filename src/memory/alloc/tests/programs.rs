@@ -14,9 +14,9 @@ enum Step {
         bytes: u64,
         stream: usize,
     },
-    /// The n-th live block, modulo.
+    /// Frees the n-th live block, modulo the number of blocks.
     Free(usize),
-    /// It is used on another stream, which is then behind.
+    /// Uses the block on another stream, which then lags behind.
     Use {
         block: usize,
         stream: usize,
@@ -25,7 +25,7 @@ enum Step {
     EmptyCache,
     ResetPeak,
     AllocsFail(bool),
-    /// Requests go to the n-th private pool from now on, or to the general one again.
+    /// Routes later requests to the n-th private pool, or back to the general one.
     Route(Option<usize>),
 }
 
@@ -55,7 +55,7 @@ fn conf() -> impl Strategy<Value = &'static str> {
     ]
 }
 
-/// What the driver has mapped is what the snapshot says, and every live block lies in memory.
+/// The driver's mappings equal the snapshot, and every live block is mapped.
 fn check_mapped(driver: &MockDriver, device: &Device, live: &[Block]) {
     let segments = device.snapshot();
     let mut mapped = driver.mapped().into_iter().peekable();
@@ -109,7 +109,7 @@ proptest! {
                         }
                         Err(e) => {
                             prop_assert_eq!(e.kind(), ErrorKind::OutOfMemory);
-                            // What is left then is in use, and the segment does not fit beside it.
+                            // The rest is in use, and the segment does not fit beside it.
                             let reserved = device.stats().reserved_bytes.all().current;
                             let segment = bytes.next_power_of_two().max(20 * MIB);
                             let fits = reserved + segment <= 512 * MIB / 10 * 9;

@@ -1,4 +1,4 @@
-//! Rows SAN-01 to SAN-20, in their own notation, and what goes beyond them.
+//! Rows SAN-01 to SAN-20 in their own notation, and additional cases.
 
 #![cfg(test)]
 
@@ -82,9 +82,9 @@ const CASES: &[(&str, &str, &[usize])] = &[
          s2: write t1; s2: write t2",
         &[0, 0, 0, 0, 1],
     ),
-    // A race that was reported is history all the same: the second write hides the read.
+    // A reported race still enters the history: the second write hides the read.
     ("reported", "s1: read t1; s2: write t1; s3: write t1; s3: write t1", &[0, 1, 1, 0]),
-    // A write is compared with the last write when the reads since are none, not with older reads.
+    // Without reads since the last write, a write is compared with that write, not with older reads.
     ("write after write", "s1: read t1; s1: write t1; s2: write t1", &[0, 0, 1]),
 ];
 
@@ -97,11 +97,11 @@ fn the_cases_of_pytorchs_sanitizer() {
 
 #[test]
 fn default_streams_of_two_devices_are_two_streams() {
-    // Streams 0 and 1 are the default streams of two devices; both have the handle 0.
+    // Streams 0 and 1 are the default streams of two devices; both have handle 0.
     let mut world = World::new(2, 2);
     assert_eq!(world.streams[0].handle(), world.streams[1].handle());
     assert_eq!(world.run("s0: write t1; s1: read t1"), [0, 1]);
-    // Waiting for device 0 orders nothing of device 1.
+    // Waiting for device 0 orders nothing on device 1.
     assert_eq!(world.run("s1: write t2; host syncs device; s0: read t2"), [0, 1]);
 }
 
@@ -126,15 +126,15 @@ fn the_host_races_with_copies_from_and_to_its_memory() {
     let World { mut checker, streams, .. } = World::new(1, 2);
     let s1 = &*streams[1];
     let mut pinned = History::new();
-    // Filled on the host, then copied: a launch comes after what the host did before.
+    // Filled on the host, then copied: a launch comes after earlier host work.
     assert_eq!(checker.access(None, &mut pinned, 0..8, Access::Write, site("fill", 1)), None);
     assert_eq!(checker.access(Some(s1), &mut pinned, 0..8, Access::Read, site("copy_", 10)), None);
-    // Reading it meanwhile is fine; writing it is not, until the host has waited.
+    // Reading it meanwhile is fine; writing it is a race until the host has waited.
     assert_eq!(checker.access(None, &mut pinned, 0..8, Access::Read, site("item", 20)), None);
     let race = checker.access(None, &mut pinned, 0..8, Access::Write, site("fill", 30)).unwrap();
     assert_eq!((race.access, race.place), (Access::Read, Where::Stream(DeviceId::Cuda(0), 1)));
     assert_eq!(race.site, site("copy_", 10));
-    // A copy into it: reading it too early is a race, reading it after a wait is none.
+    // A copy into it: reading it too early is a race, reading it after a wait is not.
     assert_eq!(checker.access(Some(s1), &mut pinned, 0..8, Access::Write, site("copy_", 40)), None);
     assert!(checker.access(None, &mut pinned, 0..8, Access::Read, site("item", 50)).is_some());
     let mut event = EventClock::default();
@@ -213,7 +213,7 @@ fn an_operation_that_is_refused_leaves_no_trace() {
     let (a, b) = (Watched::default(), Watched::default());
     let touch = |history, access| Touch { history, region: Region::from(0..8), access };
     assert!(checker.admit(Some(s1), &[touch(&b, Access::Write)], site("fill_", 1)).is_empty());
-    // `a + b` on s2 races over `b`; so `a` was not read, and may be written elsewhere.
+    // `a + b` on s2 races over `b`. So `a` was not read, and may be written elsewhere.
     let sum = [touch(&a, Access::Read), touch(&b, Access::Read)];
     assert_eq!(checker.admit(Some(s2), &sum, site("add", 2)).len(), 1);
     assert!(checker.admit(Some(s0), &[touch(&a, Access::Write)], site("fill_", 3)).is_empty());
@@ -230,7 +230,7 @@ fn a_race_names_every_wait_that_is_missing_and_no_other() {
         assert!(checker.admit(Some(reader), &read, site("sum", at)).is_empty());
     }
     assert!(checker.admit(Some(&streams[4]), &[touch(&other, Access::Write)], site("mul_", 9)).is_empty());
-    // Stream 2 has waited for 1 since, and 4 for 3.
+    // Stream 2 has since waited for 1, and 4 for 3.
     checker.wait_stream(&streams[2], &streams[1]);
     checker.wait_stream(&streams[4], &streams[3]);
     let work = [touch(&shared, Access::Write), touch(&other, Access::Read)];
@@ -281,7 +281,7 @@ fn checkers_are_shared_between_threads() {
     shared::<crate::memory::PinnedBlock>();
 }
 
-/// Reads at two distances, neither of which has the byte that was written.
+/// Reads at two distances, both of which miss the written byte.
 #[test]
 fn a_read_beside_a_byte_does_not_hide_who_wrote_it() {
     let mut world = World::new(2, 2);

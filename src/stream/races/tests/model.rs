@@ -1,5 +1,5 @@
-//! The checker against a model that keeps everything: for each access the full set of accesses that
-//! are certain to be over before it, byte by byte.
+//! The checker compared with a model that stores everything: for each access the full set of accesses certain
+//! to be over before it, byte by byte.
 
 #![cfg(test)]
 
@@ -61,20 +61,20 @@ fn step(steps: &'static [usize]) -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Sets of access numbers that are over: for the next work of each stream, for the host, for those
-/// who wait for an event.
+/// Sets of access numbers that are over: for the next work of each stream, for the host, and for waiters of
+/// each event.
 #[derive(Default)]
 struct Model {
     next: usize,
     streams: [BTreeSet<usize>; STREAMS],
     host: BTreeSet<usize>,
     events: HashMap<u32, BTreeSet<usize>>,
-    /// Per tensor and byte: the last write, the reads since.
+    /// Per tensor and byte: the last write, and the reads since.
     bytes: HashMap<(u32, u64), (Option<usize>, Vec<usize>)>,
 }
 
 impl Model {
-    /// What is over before the next access of a stream, or of the host.
+    /// The accesses that are over before the next access of a stream or of the host.
     fn before(&self, by: Option<usize>) -> BTreeSet<usize> {
         let own = by.into_iter().flat_map(|stream| &self.streams[stream]);
         self.host.iter().chain(own).copied().collect()
@@ -90,7 +90,7 @@ impl Model {
         })
     }
 
-    /// Makes an access part of what happened.
+    /// Adds an access to the history.
     fn note(&mut self, by: Option<usize>, tensor: u32, view: &Layout, access: Access) {
         let number = self.next;
         self.next += 1;
@@ -101,7 +101,7 @@ impl Model {
                 Access::Write => (*write, *reads) = (Some(number), Vec::new()),
             }
         }
-        // Later work of the stream comes after this, and after all that this came after.
+        // Later work of the stream comes after this access and after everything before it.
         let mut over = self.before(by);
         over.insert(number);
         match by {
@@ -129,16 +129,16 @@ proptest! {
         run(&steps, true, true)?;
     }
 
-    /// Runs at two distances are told apart less sharply; no race is missed, when those that are found
-    /// are refused.
+    /// Runs at two distances are distinguished less precisely, but no race is missed if the reported ones are
+    /// refused.
     #[test]
     fn no_race_is_missed(steps in prop::collection::vec(step(&[3, 4, 5]), 1..60)) {
         run(&steps, true, false)?;
     }
 }
 
-/// Plays a program to the checker and to the model, and compares their verdicts: they are equal, or,
-/// where they need not be exact, the checker finds all that race. Accesses that do are noted, or refused.
+/// Runs a program on the checker and the model, and compares their verdicts. They must be equal or, if
+/// `exact` is not set, the checker must find every race. Racing accesses are recorded, or refused.
 fn run(steps: &[Step], refuse: bool, exact: bool) -> Result<(), TestCaseError> {
     let mut world = World::new(2, STREAMS);
     let mut model = Model::default();
