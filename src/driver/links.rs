@@ -1,6 +1,6 @@
 //! Links between the devices of several processes, and the failure state that ends their work.
 //!
-//! A driver that has links makes a [`Communicator`]; `group` decides when, and brings the processes together.
+//! A driver with links makes a [`Communicator`]; `group` decides when, and connects the processes.
 
 use super::StreamHandle;
 use crate::array::Dtype;
