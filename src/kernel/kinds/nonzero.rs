@@ -20,7 +20,7 @@ pub struct NonZero {
     pub dtype: Dtype,
 }
 
-/// Elements of a tile, also in the template.
+/// Elements per tile, also in the template.
 const TILE: u64 = 4096;
 
 impl Kind for NonZero {
@@ -29,7 +29,7 @@ impl Kind for NonZero {
     }
 
     fn is_empty(&self, _launch: &Launch) -> bool {
-        // The count of nothing is written too.
+        // An empty input still has a count to write.
         false
     }
 
