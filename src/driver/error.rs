@@ -72,7 +72,7 @@ pub static BAD_PRIORITY: Code = Code {
     example: "Stream(priority=1)",
 };
 
-/// Timing asked of events that do not measure time.
+/// `elapsed_time` of events that do not measure time.
 pub static EVENT_WITHOUT_TIMING: Code = Code {
     id: "E0505",
     kind: ErrorKind::Value,
@@ -83,7 +83,7 @@ pub static EVENT_WITHOUT_TIMING: Code = Code {
     example: "let a = Event()\nlet b = Event()\na.record()\nb.record()\na.elapsed_time(b)",
 };
 
-/// Timing asked of events that were never recorded.
+/// `elapsed_time` of events that were never recorded.
 pub static EVENT_NOT_RECORDED: Code = Code {
     id: "E0506",
     kind: ErrorKind::Value,
@@ -92,7 +92,7 @@ pub static EVENT_NOT_RECORDED: Code = Code {
     example: "let a = Event(enable_timing=true)\nlet b = Event(enable_timing=true)\na.elapsed_time(b)",
 };
 
-/// Timing asked before the events completed.
+/// `elapsed_time` before the events completed.
 pub static EVENT_NOT_COMPLETE: Code = Code {
     id: "E0507",
     kind: ErrorKind::Cuda,

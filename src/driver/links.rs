@@ -134,7 +134,7 @@ impl GroupState {
         self.failure.get().is_some()
     }
 
-    /// True for the first wait that asks after a failure.
+    /// True for the first wait that checks after a failure.
     pub(crate) fn is_news(&self) -> bool {
         self.is_failed() && !self.raised.swap(true, Ordering::Relaxed)
     }

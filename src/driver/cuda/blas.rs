@@ -27,8 +27,8 @@ dynamic::api! {
     set_math_mode = c"cublasSetMathMode"(Handle, c_int) -> Status;
     set_stream = c"cublasSetStream_v2"(Handle, *mut c_void) -> Status;
     set_workspace = c"cublasSetWorkspace_v2"(Handle, *mut c_void, usize) -> Status;
-    // Handle, operations, m, n, k, alpha, A, B, beta, C, batch, compute type, algorithm; a matrix is its address, dtype,
-    // leading dimension and, in a batch, the distance to the next.
+    // Handle, operations, m, n, k, alpha, A, B, beta, C, batch, compute type, algorithm. A matrix is passed
+    // as its address, dtype, leading dimension and, in a batch, the distance to the next.
     gemm_strided_batched = c"cublasGemmStridedBatchedEx"(
         Handle, c_int, c_int, c_int, c_int, c_int, Data, Data, c_int, c_int, c_longlong, Data, c_int, c_int,
         c_longlong, Data, *mut c_void, c_int, c_int, c_longlong, c_int, c_int, c_int

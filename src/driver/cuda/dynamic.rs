@@ -194,7 +194,8 @@ fn places() -> Vec<PathBuf> {
     places
 }
 
-/// The folders of NVIDIA's packages in a Python environment: `lib/python3.12/site-packages/nvidia/cublas/lib`.
+/// The library folders of NVIDIA's packages in a Python environment:
+/// `lib/python3.12/site-packages/nvidia/cublas/lib`.
 fn python_packages(environment: &Path) -> Vec<PathBuf> {
     let inside = |folder: &Path| -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> =

@@ -171,7 +171,7 @@ impl Drop for Machine {
             // A panic in a kernel was caught where the kernel ran.
             let _ = thread.join();
         }
-        // Queued commands never run now; pages that they use are freed after them.
+        // Queued commands no longer run, so the pages that they use can be freed.
         self.pinned.get_mut().iter().for_each(|(&ptr, &size)| free_pages(ptr, size));
     }
 }

@@ -563,7 +563,8 @@ impl State {
         self.running.iter().fold(0, |all, running| all | running.holds)
     }
 
-    /// The memory that the command at the front of a stream touches. For work this includes its device's memory.
+    /// The memory that the command at the front of a stream touches. For work this includes the memory of its
+    /// device.
     fn holds(&self, stream: usize) -> Memories {
         let stream = &self.streams[stream];
         let own = 1 << stream.device.min(126);

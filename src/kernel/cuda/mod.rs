@@ -76,8 +76,8 @@ pub trait Queue {
 /// The most parameter words of a kernel: older drivers limit parameters to 4 KiB.
 pub const MAX_WORDS: usize = 500;
 
-/// A matrix product as the library computes it: `out[m, n] = left[m, k] * right[k, n]`, all row-major; `out` is
-/// contiguous.
+/// A matrix product as the library computes it: `out[m, n] = left[m, k] * right[k, n]`, all row-major; `out`
+/// is contiguous.
 pub struct Product {
     /// The dtype of all three matrices.
     pub dtype: Dtype,

@@ -12,8 +12,8 @@ use rayon::prelude::*;
 
 /// The positions of non-zero elements, ascending.
 ///
-/// Views: 0 input (any dtype, contiguous, one dimension), 1 out positions `i64` (as many as elements), 2 out count
-/// `i64` (one element).
+/// Views: 0 input (any dtype, contiguous, one dimension), 1 out positions `i64` (as many as elements), 2 out
+/// count `i64` (one element).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct NonZero {
     /// The dtype of the elements.

@@ -216,8 +216,8 @@ unsafe fn from_real<T: FftNum>(
     }
 }
 
-/// Transforms half spectra to rows of `last` real numbers. Parts that a real signal's spectrum cannot have are
-/// not read.
+/// Transforms half spectra to rows of `last` real numbers. Ignores parts that a real signal's spectrum cannot
+/// have.
 fn to_real<T: FftNum>(
     transform: &ToReal<T>,
     from: &mut [Complex<T>],

@@ -18,7 +18,8 @@ use crate::kernel::{Kind, Launch, Map, ReduceFn};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
-/// Elementwise work, then a reduction over the last `Launch::reduced` dimensions. The map's stores run once per element.
+/// Elementwise work, then a reduction over the last `Launch::reduced` dimensions. The map's stores run once
+/// per element.
 ///
 /// Shape: kept dimensions first, then `Launch::reduced` reduced ones. The result views have the
 /// kept dimensions.
